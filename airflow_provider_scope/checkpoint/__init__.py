@@ -1,0 +1,1 @@
+"""The pipeline's records on storage."""

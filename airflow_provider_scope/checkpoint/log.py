@@ -1,0 +1,160 @@
+"""The pipeline's log: what is written before a batch runs, and after it is in the table."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, TypeVar
+
+from airflow_provider_scope.core import records
+from airflow_provider_scope.exceptions import CheckpointGapError, StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from airflow_provider_scope.core.records import (
+        Acceptance,
+        CommitRecord,
+        OffsetEntry,
+        Pipeline,
+    )
+    from airflow_provider_scope.storage.protocol import Storage
+
+_T = TypeVar("_T")
+_NUMBER = re.compile(r"\d{20}")
+
+
+class CheckpointLog:
+    """Read and append the records below one checkpoint location.
+
+    Nothing here decides anything, and nothing is ever changed once it is written: every write is a
+    put-if-absent that, when it is lost or its answer is, gives back what is there.
+
+    :param storage: The storage of ``location``.
+    :param location: Canonical URI of the checkpoint folder.
+    """
+
+    def __init__(self, storage: Storage, location: str) -> None:
+        self.storage = storage
+        self.location = location
+
+    # ---- pipeline.json -------------------------------------------------------------------------
+
+    def pipeline(self) -> Pipeline | None:
+        """Read ``pipeline.json``; None before the first batch was logged."""
+        data = self.storage.read(self._path("pipeline.json"))
+        return None if data is None else records.decode_pipeline(self._path("pipeline.json"), data)
+
+    def put_pipeline(self, pipeline: Pipeline) -> Pipeline:
+        """Create ``pipeline.json``; give the one that is there, ours or another runner's."""
+        return self._put("pipeline.json", records.encode(pipeline), pipeline, records.decode_pipeline)
+
+    # ---- commits/, accepted/ -------------------------------------------------------------------
+
+    def committed(self) -> list[int]:
+        """List the numbers of all commit records, in order."""
+        return self._numbers("commits")
+
+    def commit(self, seq: int) -> CommitRecord:
+        """Read a commit record that was listed."""
+        return self._listed(f"commits/{seq:020}", lambda name, data: records.decode_commit(name, data, seq))
+
+    def put_commit(self, record: CommitRecord) -> CommitRecord:
+        """Create a commit record; give the one that is there."""
+        return self._put(
+            f"commits/{record.seq:020}",
+            records.encode(record),
+            record,
+            lambda name, data: records.decode_commit(name, data, record.seq),
+        )
+
+    def newest_acceptance(self) -> Acceptance | None:
+        """Read the newest record of an accepted table, if there is one."""
+        numbers = self._numbers("accepted")
+        if not numbers:
+            return None
+        newest = numbers[-1]
+        return self._listed(
+            f"accepted/{newest:020}",
+            lambda name, data: records.decode_acceptance(name, data, newest),
+        )
+
+    def put_acceptance(self, record: Acceptance) -> Acceptance:
+        """Create the record of an accepted table; give the one that is there."""
+        return self._put(
+            f"accepted/{record.number:020}",
+            records.encode(record),
+            record,
+            lambda name, data: records.decode_acceptance(name, data, record.number),
+        )
+
+    # ---- offsets/ ------------------------------------------------------------------------------
+
+    def logged(self) -> list[int]:
+        """List the numbers of all offset entries, in order.
+
+        :raises CheckpointGapError: A number is missing: the files of that batch are not known.
+        """
+        numbers = self._numbers("offsets")
+        if numbers != list(range(len(numbers))):
+            missing = sorted(set(range(numbers[-1])) - set(numbers))
+            raise CheckpointGapError(
+                f"The log {self._path('offsets')} goes up to {numbers[-1]}, but "
+                f"{', '.join(map(str, missing[:5]))} {'is' if len(missing) == 1 else 'are'} missing.",
+                kept="the table and all records; nothing was written",
+                do="restore the missing records from a copy of the checkpoint: the files they name "
+                "would otherwise be lost or loaded twice",
+            )
+        return numbers
+
+    def offset(self, seq: int) -> OffsetEntry:
+        """Read an offset entry that was listed."""
+        return self._listed(f"offsets/{seq:020}", lambda name, data: records.decode_offset(name, data, seq))
+
+    def put_offset(self, entry: OffsetEntry) -> OffsetEntry:
+        """Create an offset entry; give the one that is there, ours or the winner's."""
+        return self._put(
+            f"offsets/{entry.seq:020}",
+            records.encode_offset(entry),
+            entry,
+            lambda name, data: records.decode_offset(name, data, entry.seq),
+        )
+
+    # ---- how ------------------------------------------------------------------------------------
+
+    def _path(self, name: str) -> str:
+        return f"{self.location}/{name}"
+
+    def _numbers(self, folder: str) -> list[int]:
+        names = self.storage.names(self._path(folder))
+        return [int(name) for name in names if _NUMBER.fullmatch(name)]
+
+    def _listed(self, name: str, decode: Callable[[str, bytes], _T]) -> _T:
+        data = self.storage.read(self._path(name))
+        if data is None:
+            raise CheckpointGapError(
+                f"The record {self._path(name)} was listed but is gone.",
+                kept="the table and all other records; nothing was written",
+                do="restore it from a copy of the checkpoint; nothing but this package may delete there",
+            )
+        return decode(self._path(name), data)
+
+    def _put(self, name: str, data: bytes, record: _T, decode: Callable[[str, bytes], _T]) -> _T:
+        path = self._path(name)
+        try:
+            if self.storage.put_if_absent(path, data):
+                return record
+        except StorageError:
+            # The answer was lost, or the write was: only what is there now tells. If it is absent,
+            # the caller's run fails with the storage's own error and the next one starts afresh.
+            there = self.storage.read(path)
+            if there is None:
+                raise
+            return decode(path, there)
+        there = self.storage.read(path)
+        if there is None:
+            raise CheckpointGapError(
+                f"The record {path} existed a moment ago and is gone.",
+                kept="the table and all other records",
+                do="nothing but this package may write there; find out what does, then run again",
+            )
+        return decode(path, there)

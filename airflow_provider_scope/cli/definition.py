@@ -1,0 +1,75 @@
+"""The commands of ``airflow scope``, as Airflow's command line takes them. Nothing heavy is imported."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow.cli.cli_config import ActionCommand, Arg, GroupCommand, lazy_load_command
+
+if TYPE_CHECKING:
+    from airflow.cli.cli_config import CLICommand
+
+_TABLE = Arg(("delta_location",), help="Path or URI of the Delta table")
+_CHECKPOINT = Arg(
+    ("--checkpoint",), help="The checkpoint's location, if it is not below the table", default=None
+)
+_YES = Arg(("-y", "--yes"), help="Do it. Without it the command says what it would do", action="store_true")
+_SPARK = Arg(("--spark-conn-id",), help="Spark connection; Spark in local mode without it", default=None)
+_RELOAD = Arg(
+    ("--reload-undecidable",),
+    help="Load open batches again of which the table's log no longer tells whether their rows are in it",
+    action="store_true",
+)
+_VERBOSE = Arg(("-v", "--verbose"), help="Show details of errors", action="store_true")
+
+
+def _command(name: str, summary: str, *args: Arg) -> ActionCommand:
+    function = lazy_load_command(f"airflow_provider_scope.cli.commands.{name.replace('-', '_')}")
+    return ActionCommand(name=name, help=summary, func=function, args=(*args, _VERBOSE))
+
+
+def get_scope_cli_commands() -> list[CLICommand]:
+    """Give the command group ``airflow scope``."""
+    return [
+        GroupCommand(
+            name="scope",
+            help="Look at and mend incremental pipelines into Delta tables",
+            subcommands=(
+                _command(
+                    "status", "Show the log's tail, open batches, watermark and table", _TABLE, _CHECKPOINT
+                ),
+                _command(
+                    "plan",
+                    "Show what a run of a task would load; nothing is written",
+                    Arg(("dag_id",), help="The id of the Dag"),
+                    Arg(("task_id",), help="The id of the task"),
+                    Arg(("--bundle-name",), help="The Dag bundle to look in", action="append"),
+                ),
+                _command(
+                    "rebuild",
+                    "Write watermark.json and sources/ again from the log",
+                    _TABLE,
+                    _CHECKPOINT,
+                    _YES,
+                ),
+                _command(
+                    "abandon",
+                    "Give up the oldest open batch: its files count as new again",
+                    _TABLE,
+                    Arg(("seq",), help="The batch's number", type=int),
+                    _CHECKPOINT,
+                    _SPARK,
+                    _YES,
+                ),
+                _command(
+                    "accept-table",
+                    "Go on with a table that was restored or created again",
+                    _TABLE,
+                    _CHECKPOINT,
+                    _SPARK,
+                    _RELOAD,
+                    _YES,
+                ),
+            ),
+        )
+    ]

@@ -1,0 +1,1 @@
+"""Decisions on values: no input or output, no clock, no randomness."""

@@ -1,0 +1,126 @@
+"""What the audit files hold: dbt-scope's keys, and ours beside them.
+
+``watermark.json`` and ``sources/`` are derived from the log and can be rebuilt from it; nothing is
+decided by them.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from airflow_provider_scope.core.records import CommitRecord, OffsetEntry
+
+
+def batch_id(seq: int, refresh_start: int | None) -> int:
+    """Give dbt-scope's number of a batch: it restarts at 0 with every full refresh."""
+    return seq - (refresh_start or 0)
+
+
+def iso_time(milliseconds: int) -> str:
+    """Give an ISO-8601 time with microseconds and offset, as dbt-scope writes it."""
+    moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
+    return moment.isoformat(timespec="microseconds")
+
+
+def uri_path(uri: str) -> str:
+    """Give the path of a URI, with its leading slash."""
+    rest = uri.split("://", 1)[1]
+    return rest[rest.index("/") :]
+
+
+def watermark(entry: OffsetEntry) -> bytes:
+    """Give ``watermark.json`` after the batch of ``entry`` was committed.
+
+    ``version``, ``modifiedTime`` and ``batchId`` are dbt-scope's; its reader ignores the others.
+    """
+    number = batch_id(entry.seq, entry.refresh_start)
+    value = {
+        "version": number,
+        "modifiedTime": iso_time(entry.highest.modified_ms) if entry.highest else "",
+        "batchId": number,
+        "path": uri_path(entry.highest.path) if entry.highest else "",
+        "refreshStart": entry.refresh_start,
+        "seq": entry.seq,
+    }
+    return json.dumps(value, indent=2, ensure_ascii=False).encode()
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRow:
+    """One file of one batch, in the words of dbt-scope's audit, with its size and our number."""
+
+    path: str
+    modified_ms: int
+    batch_id: int
+    processed: str
+    size_bytes: int
+    seq: int
+    uri: str
+
+
+def audit_rows(entry: OffsetEntry, commit: CommitRecord) -> Iterator[AuditRow]:
+    """Give the audit rows of a committed batch; an abandoned one has none."""
+    if commit.abandoned:
+        return
+    number = batch_id(entry.seq, entry.refresh_start)
+    processed = iso_time(commit.committed_at_ms)
+    for file in entry.files:
+        yield AuditRow(
+            uri_path(file.path),
+            file.modified_ms,
+            number,
+            processed,
+            file.size_bytes,
+            entry.seq,
+            file.path,
+        )
+
+
+def audit_lines(rows: Sequence[AuditRow]) -> bytes:
+    """Give ``sources/<batchId>``: one object a line, and no newline at the end, as dbt-scope writes it."""
+    return "\n".join(
+        json.dumps(
+            {
+                "path": row.path,
+                "modificationTime": row.modified_ms,
+                "batchId": row.batch_id,
+                "batchProcessingTime": row.processed,
+                "size": row.size_bytes,
+                "seq": row.seq,
+                "uri": row.uri,
+            },
+            separators=(",", ":"),
+            ensure_ascii=False,
+        )
+        for row in rows
+    ).encode()
+
+
+def expired(names: Sequence[str], keep: int) -> list[str]:
+    """Give the files of ``sources/`` that retention deletes.
+
+    Diffs go first, the oldest first, then snapshots by their number (not by their name: ``100`` comes
+    after ``20``). The newest snapshot and the diffs after it always stay.
+    """
+    diffs = sorted(int(name) for name in names if name.isdigit())
+    snapshots = sorted(snapshot_number(name) for name in names if is_snapshot(name))
+    newest = snapshots[-1] if snapshots else -1
+    removable = [str(number) for number in diffs if number <= newest]
+    removable += [f"{number}.parquet" for number in snapshots[:-1]]
+    return removable[: max(0, len(diffs) + len(snapshots) - keep)]
+
+
+def is_snapshot(name: str) -> bool:
+    """Tell whether a file of ``sources/`` is a snapshot."""
+    return name.endswith(".parquet") and name.removesuffix(".parquet").isdigit()
+
+
+def snapshot_number(name: str) -> int:
+    """Give the batch id in a snapshot's name."""
+    return int(name.removesuffix(".parquet"))

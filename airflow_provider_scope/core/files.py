@@ -1,0 +1,46 @@
+"""A file of the source, as one listing saw it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class FileEntry(NamedTuple):
+    """One file.
+
+    A tuple, because a plan holds a million of them; the order of its fields is the order in which
+    files are ingested.
+    """
+
+    modified_ms: int
+    """Modification time, milliseconds since the epoch, UTC."""
+    path: str
+    """Canonical, unencoded URI, such as ``file:///landing/2013/01/01/flights.parquet``."""
+    size_bytes: int
+    """Length; of a structured stream ``X.ss`` with a folder ``X`` beside it, with all files below it."""
+    created_ms: int | None = None
+    """Creation time in milliseconds since the epoch, or None where the store does not tell."""
+
+
+class Position(NamedTuple):
+    """A place in the order of ingestion."""
+
+    modified_ms: int
+    path: str
+
+
+def position(file: FileEntry) -> Position:
+    """Give the place of a file in the order of ingestion."""
+    return Position(file.modified_ms, file.path)
+
+
+def base_name(path: str) -> str:
+    """Give the last part of a path or URI."""
+    return path.rsplit("/", 1)[-1]
+
+
+def is_below(path: str, roots: tuple[str, ...]) -> bool:
+    """Tell whether a path lies below one of the roots; ``..`` and ``.`` parts never do."""
+    if any(part in ("..", ".") for part in path.split("/")):
+        return False
+    return any(path == root or path.startswith(root.rstrip("/") + "/") for root in roots)

@@ -1,0 +1,56 @@
+"""The plan file: what a Spark application is asked to do. Its path is all there is on the command line."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from airflow_provider_scope.exceptions import CheckpointVersionError
+
+FORMAT = 1
+EVENT = "@@airflow-provider-scope "
+"""The application's events are lines of its output that start with this; the rest is log."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Batches to run, by number: their files are in the checkpoint's ``offsets/``."""
+
+    pipeline: str
+    table: str
+    checkpoint: str
+    batches: tuple[int, ...]
+    source_format: str
+    source_columns: dict[str, str] | None
+    source_options: dict[str, str]
+    sql: str
+    sql_params: dict[str, Any]
+    table_columns: dict[str, str] | None
+    partition_by: tuple[str, ...]
+    properties: dict[str, str]
+    fence: bool = False
+    """Commit empty transactions in place of the batches."""
+    format: int = FORMAT
+
+
+def encode(plan: Plan) -> bytes:
+    """Give the bytes of a plan file."""
+    return json.dumps(asdict(plan), sort_keys=True, ensure_ascii=False).encode()
+
+
+def decode(data: bytes) -> Plan:
+    """Read a plan file, which the same version of this package wrote.
+
+    :raises CheckpointVersionError: Another version wrote it.
+    """
+    value = json.loads(data)
+    if value.get("format") != FORMAT:
+        raise CheckpointVersionError(
+            f"The plan file has format {value.get('format')}; this application reads {FORMAT}.",
+            kept="the table and the log; nothing was written",
+            do="install the same version of airflow-provider-scope on the worker and where Spark runs",
+        )
+    value["batches"] = tuple(value["batches"])
+    value["partition_by"] = tuple(value["partition_by"])
+    return Plan(**value)

@@ -1,0 +1,306 @@
+"""The records of the checkpoint as values, and their bytes.
+
+Bytes are deterministic (sorted keys, fixed separators, a newline at the end), so two runners that
+write the same record write the same bytes. Every record starts with its format version. Reading is
+strict: the checkpoint is untrusted input, and a record that is cut short must never pass as a shorter
+one.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from airflow_provider_scope.core.files import FileEntry, Position
+from airflow_provider_scope.exceptions import CheckpointCorruptError, CheckpointVersionError
+
+FORMAT = 1
+Mode = Literal["append", "overwrite"]
+
+
+@dataclass(frozen=True, slots=True)
+class TableStamp:
+    """What tells a table from another one at the same place, and from an older state of itself."""
+
+    table_id: str
+    """``metaData.id`` of the Delta log; a table that is dropped and created again has another one."""
+    restore_version: int | None = None
+    """Version of the newest RESTORE, or None."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pipeline:
+    """``pipeline.json``: one checkpoint is one pipeline."""
+
+    pipeline: str
+    """A UUID; the ``appId`` of all transactions in the table."""
+    table: TableStamp | None
+    """The table when the pipeline was created; None if there was none yet."""
+    table_version: int | None = None
+    """The table's version at that time: transactions of this pipeline are all newer."""
+    format: int = FORMAT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetEntry:
+    """``offsets/<seq>``: the files of one batch, written before the batch runs."""
+
+    seq: int
+    mode: Mode
+    files: tuple[FileEntry, ...]
+    refresh_start: int | None
+    """The entry from which files count as seen; None before the first refresh."""
+    overwrite_start: int | None
+    """The newest entry that overwrites the whole table; open entries below it are dead."""
+    highest: Position | None
+    """The largest (modified, path) of all entries since ``refresh_start``, this one included."""
+    where: str | None = None
+    """Predicate of the rows that an overwrite replaces; None is the whole table."""
+    format: int = FORMAT
+
+    @property
+    def size_bytes(self) -> int:
+        """Sum of the files' sizes."""
+        return sum(file.size_bytes for file in self.files)
+
+    @property
+    def overwrites_table(self) -> bool:
+        """Whether the batch replaces everything that is in the table."""
+        return self.mode == "overwrite" and self.where is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitRecord:
+    """``commits/<seq>``: the batch is in the table, or was abandoned."""
+
+    seq: int
+    table: TableStamp
+    table_version: int
+    files: int
+    size_bytes: int
+    committed_at_ms: int
+    """When the record was made, for people; nothing is decided by it."""
+    rows: int | None = None
+    """Rows that the batch wrote; None if the table's log does not tell."""
+    written_bytes: int | None = None
+    abandoned: bool = False
+    format: int = FORMAT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Acceptance:
+    """``accepted/<n>``: somebody accepted a table that had diverged."""
+
+    number: int
+    after_commit: int
+    """The newest commit record at that time, -1 if there was none."""
+    table: TableStamp
+    table_version: int
+    gone: tuple[int, ...] = field(default=())
+    """Open batches whose rows a RESTORE had taken out: they are recorded as abandoned."""
+    format: int = FORMAT
+
+
+Record = Pipeline | CommitRecord | Acceptance
+
+
+def _line(value: object) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def encode(record: Record) -> bytes:
+    """Give the bytes of a record that is one JSON object."""
+    return (_line(asdict(record)) + "\n").encode()
+
+
+def encode_offset(entry: OffsetEntry) -> bytes:
+    """Give the bytes of an offset entry: a header line, then one line a file."""
+    header = {
+        "files": len(entry.files),
+        "format": entry.format,
+        "highest": list(entry.highest) if entry.highest else None,
+        "mode": entry.mode,
+        "overwrite_start": entry.overwrite_start,
+        "refresh_start": entry.refresh_start,
+        "seq": entry.seq,
+        "where": entry.where,
+    }
+    lines = [_line(header)]
+    lines += [
+        _line({"created": f.created_ms, "modified": f.modified_ms, "path": f.path, "size": f.size_bytes})
+        for f in entry.files
+    ]
+    return ("\n".join(lines) + "\n").encode()
+
+
+class _Reader:
+    """Typed access to the fields of one JSON object, with the record's name in every error."""
+
+    def __init__(self, name: str, line: str) -> None:
+        self.name = name
+        try:
+            value = json.loads(line)
+        except (ValueError, RecursionError) as err:
+            raise self.corrupt(f"is not JSON ({err})") from err
+        if not isinstance(value, dict):
+            raise self.corrupt(f"holds {type(value).__name__}, not an object")
+        self.value: dict[str, Any] = value
+
+    def corrupt(self, what: str) -> CheckpointCorruptError:
+        return CheckpointCorruptError(
+            f"The checkpoint record {self.name} {what}.",
+            kept="the table and all records; nothing was written",
+            do="restore the record from a copy of the checkpoint. It must not be deleted or edited to "
+            "make the error go away: that loses or doubles rows.",
+        )
+
+    def check_format(self) -> None:
+        found = self.integer("format")
+        if found > FORMAT:
+            raise CheckpointVersionError(
+                f"The checkpoint record {self.name} has format {found}; this version of "
+                f"airflow-provider-scope reads formats up to {FORMAT}.",
+                kept="the table and all records; nothing was written",
+                do="install the version of airflow-provider-scope that wrote it, or a newer one",
+            )
+
+    def integer(self, key: str) -> int:
+        value = self.value.get(key)
+        if type(value) is not int:
+            raise self.corrupt(f"has {key}={value!r}, expected a whole number")
+        return value
+
+    def optional_integer(self, key: str) -> int | None:
+        return None if self.value.get(key) is None else self.integer(key)
+
+    def text(self, key: str) -> str:
+        value = self.value.get(key)
+        if not isinstance(value, str):
+            raise self.corrupt(f"has {key}={value!r}, expected text")
+        return value
+
+    def stamp(self) -> TableStamp | None:
+        value = self.value.get("table")
+        if value is None:
+            return None
+        inner = _Reader(self.name, _line(value))
+        return TableStamp(inner.text("table_id"), inner.optional_integer("restore_version"))
+
+    def needed_stamp(self) -> TableStamp:
+        stamp = self.stamp()
+        if stamp is None:
+            raise self.corrupt("names no table")
+        return stamp
+
+
+def _single(name: str, data: bytes) -> _Reader:
+    text = _text(name, data)
+    reader = _Reader(name, text)
+    reader.check_format()
+    return reader
+
+
+def _text(name: str, data: bytes) -> str:
+    if not data.endswith(b"\n"):
+        raise CheckpointCorruptError(
+            f"The checkpoint record {name} is cut short ({len(data)} bytes, no newline at the end).",
+            kept="the table and all records; nothing was written",
+            do="restore the record from a copy of the checkpoint; do not delete or edit it",
+        )
+    try:
+        return data.decode()
+    except UnicodeDecodeError as err:
+        raise CheckpointCorruptError(
+            f"The checkpoint record {name} is not UTF-8 ({err}).",
+            kept="the table and all records; nothing was written",
+            do="restore the record from a copy of the checkpoint; do not delete or edit it",
+        ) from err
+
+
+def decode_pipeline(name: str, data: bytes) -> Pipeline:
+    """Read ``pipeline.json``."""
+    reader = _single(name, data)
+    return Pipeline(
+        pipeline=reader.text("pipeline"),
+        table=reader.stamp(),
+        table_version=reader.optional_integer("table_version"),
+        format=reader.integer("format"),
+    )
+
+
+def decode_commit(name: str, data: bytes, seq: int) -> CommitRecord:
+    """Read ``commits/<seq>``; the number inside must be that of the name."""
+    reader = _single(name, data)
+    if reader.integer("seq") != seq:
+        raise reader.corrupt(f"says seq={reader.integer('seq')}")
+    return CommitRecord(
+        seq=seq,
+        table=reader.needed_stamp(),
+        table_version=reader.integer("table_version"),
+        files=reader.integer("files"),
+        size_bytes=reader.integer("size_bytes"),
+        committed_at_ms=reader.integer("committed_at_ms"),
+        rows=reader.optional_integer("rows"),
+        written_bytes=reader.optional_integer("written_bytes"),
+        abandoned=reader.value.get("abandoned") is True,
+        format=reader.integer("format"),
+    )
+
+
+def decode_acceptance(name: str, data: bytes, number: int) -> Acceptance:
+    """Read ``accepted/<n>``."""
+    reader = _single(name, data)
+    if reader.integer("number") != number:
+        raise reader.corrupt(f"says number={reader.integer('number')}")
+    gone = reader.value.get("gone")
+    if not isinstance(gone, list) or not all(type(seq) is int for seq in gone):
+        raise reader.corrupt(f"has gone={gone!r}, expected a list of numbers")
+    return Acceptance(
+        number=number,
+        after_commit=reader.integer("after_commit"),
+        table=reader.needed_stamp(),
+        table_version=reader.integer("table_version"),
+        gone=tuple(gone),
+        format=reader.integer("format"),
+    )
+
+
+def decode_offset(name: str, data: bytes, seq: int) -> OffsetEntry:
+    """Read ``offsets/<seq>``; the number of file lines must be the one in the header."""
+    # Not splitlines(): a path may hold any of the other characters that it takes for line ends.
+    header, *rest = _text(name, data).split("\n")[:-1]
+    reader = _Reader(name, header)
+    reader.check_format()
+    if reader.integer("seq") != seq:
+        raise reader.corrupt(f"says seq={reader.integer('seq')}")
+    mode = reader.text("mode")
+    if mode not in ("append", "overwrite"):
+        raise reader.corrupt(f"has mode={mode!r}, expected 'append' or 'overwrite'")
+    if len(rest) != reader.integer("files"):
+        raise reader.corrupt(f"lists {len(rest)} files, its header says {reader.integer('files')}")
+    highest = reader.value.get("highest")
+    if highest is not None and not (
+        isinstance(highest, list) and [type(part) for part in highest] == [int, str]
+    ):
+        raise reader.corrupt(f"has highest={highest!r}, expected [modified, path]")
+    return OffsetEntry(
+        seq=seq,
+        mode="append" if mode == "append" else "overwrite",
+        files=tuple(_file(name, line) for line in rest),
+        refresh_start=reader.optional_integer("refresh_start"),
+        overwrite_start=reader.optional_integer("overwrite_start"),
+        highest=Position(*highest) if highest else None,
+        where=None if reader.value.get("where") is None else reader.text("where"),
+        format=reader.integer("format"),
+    )
+
+
+def _file(name: str, line: str) -> FileEntry:
+    reader = _Reader(name, line)
+    return FileEntry(
+        modified_ms=reader.integer("modified"),
+        path=reader.text("path"),
+        size_bytes=reader.integer("size"),
+        created_ms=reader.optional_integer("created"),
+    )

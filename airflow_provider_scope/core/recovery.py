@@ -1,0 +1,201 @@
+"""What a run finds at its start, and what has to be done about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from airflow_provider_scope.exceptions import TableDivergedError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from airflow_provider_scope.core.records import (
+        Acceptance,
+        CommitRecord,
+        OffsetEntry,
+        Pipeline,
+        TableStamp,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Landed:
+    """A batch that the table's log shows as committed."""
+
+    version: int
+    rows: int | None
+    written_bytes: int | None
+    abandoned: bool = False
+    """The commit is the empty transaction of ``abandon``, not the batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """A RESTORE in the table's log: ``version`` brought back the rows of ``to_version``."""
+
+    version: int
+    to_version: int | None
+    """None if the RESTORE was to a timestamp: Delta's log then does not tell the version."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableState:
+    """What a probe saw. A table that does not exist has no stamp, version -1 and no transaction."""
+
+    stamp: TableStamp | None
+    version: int
+    txn: int | None
+    """Newest ``txnVersion`` of the pipeline in the table."""
+    landed: Mapping[int, Landed]
+    """Batches found in the part of the table's log that was looked at."""
+    restores: tuple[Restored, ...] = ()
+
+
+MISSING_TABLE = TableState(None, -1, None, {})
+
+
+def baseline(
+    pipeline: Pipeline, last_commit: CommitRecord | None, accepted: Acceptance | None
+) -> tuple[TableStamp | None, int]:
+    """Give the stamp that the table must have, and the version it had when that was written down."""
+    if accepted and accepted.after_commit >= (last_commit.seq if last_commit else -1):
+        return accepted.table, accepted.table_version
+    if last_commit:
+        return last_commit.table, last_commit.table_version
+    return pipeline.table, -1 if pipeline.table_version is None else pipeline.table_version
+
+
+def check_stamp(found: TableState, expected: TableStamp | None, location: str) -> None:
+    """Refuse a table that was restored or recreated since the newest record.
+
+    :raises TableDivergedError: The id or the newest RESTORE is not the recorded one.
+    """
+    if expected is None or found.stamp == expected:
+        return
+    if found.stamp is None:
+        what = f"The table {location} does not exist, but it did when the newest record was written."
+    elif found.stamp.table_id != expected.table_id:
+        what = (
+            f"The table {location} was dropped and created again: its id is {found.stamp.table_id}, "
+            f"the newest record says {expected.table_id}."
+        )
+    else:
+        what = (
+            f"The table {location} was restored (RESTORE at version {found.stamp.restore_version}; "
+            f"the newest record knows {_or_none(expected.restore_version)})."
+        )
+    raise _diverged(what, location)
+
+
+def check_transaction(found: TableState, newest_commit: int, newest_entry: int, location: str) -> None:
+    """Refuse a table whose transaction is behind the commits or ahead of the log.
+
+    :raises TableDivergedError: As said.
+    """
+    txn = -1 if found.txn is None else found.txn
+    if txn < newest_commit:
+        raise _diverged(
+            f"The table {location} holds batch {_or_none(found.txn)} as its newest, but batch "
+            f"{newest_commit} was committed to it.",
+            location,
+        )
+    if txn > newest_entry:
+        raise _diverged(
+            f"The table {location} holds batch {txn}, but the log ends at batch {newest_entry}: records "
+            "of the checkpoint are missing.",
+            location,
+            do="restore the checkpoint's folder from a copy. If there is none, start a new pipeline: a "
+            "checkpoint location of its own, and starting_timestamp after the files that are loaded",
+        )
+
+
+def _diverged(what: str, location: str, do: str = "") -> TableDivergedError:
+    return TableDivergedError(
+        what,
+        kept="the table, the log and all files; nothing was written",
+        do=do
+        or f"look at the table, then run `airflow scope accept-table {location}`: it says what accepting "
+        "the table as it is would mean, and does it with --yes",
+    )
+
+
+def _or_none(value: int | None) -> str:
+    return "none" if value is None else str(value)
+
+
+def open_entries(uncommitted: Sequence[OffsetEntry], newest: OffsetEntry | None) -> tuple[OffsetEntry, ...]:
+    """Give the entries that still have to run, in order.
+
+    An entry below the newest whole-table overwrite is dead: whatever it would add is to be replaced.
+    """
+    floor = 0 if newest is None or newest.overwrite_start is None else newest.overwrite_start
+    return tuple(entry for entry in uncommitted if entry.seq >= floor)
+
+
+def predecessor(entry: OffsetEntry) -> int | None:
+    """Give the transaction that must be the table's newest before ``entry`` runs; None for any smaller.
+
+    Only a batch that replaces the whole table may jump: Delta skips an older transaction silently, so
+    a batch that overtakes its predecessor would drop the predecessor's rows for good.
+    """
+    return None if entry.overwrites_table else entry.seq - 1
+
+
+def may_run(entry: OffsetEntry, txn: int | None) -> bool:
+    """Tell whether ``entry`` may be committed to a table whose newest transaction is ``txn``."""
+    newest = -1 if txn is None else txn
+    needed = predecessor(entry)
+    return newest < entry.seq if needed is None else newest == needed
+
+
+@dataclass(frozen=True, slots=True)
+class Outcomes:
+    """What became of the open batches, after a probe."""
+
+    landed: tuple[tuple[OffsetEntry, Landed], ...]
+    """In the table; a commit record is due."""
+    waiting: tuple[OffsetEntry, ...]
+    """Not in the table."""
+    unclear: tuple[OffsetEntry, ...]
+    """The transaction says done, the table's log does not show the commit: superseded, or cleaned up."""
+
+
+def outcomes(entries: Sequence[OffsetEntry], found: TableState, gone: Collection[int] = ()) -> Outcomes:
+    """Sort open entries by what the table shows.
+
+    :param gone: Batches whose rows a RESTORE took out, as an acceptance recorded them.
+    """
+    landed: list[tuple[OffsetEntry, Landed]] = []
+    waiting: list[OffsetEntry] = []
+    unclear: list[OffsetEntry] = []
+    txn = -1 if found.txn is None else found.txn
+    for entry in entries:
+        if entry.seq > txn:
+            waiting.append(entry)
+        elif entry.seq in gone:
+            landed.append((entry, Landed(found.version, 0, 0, abandoned=True)))
+        elif entry.seq in found.landed:
+            landed.append((entry, found.landed[entry.seq]))
+        else:
+            unclear.append(entry)
+    return Outcomes(tuple(landed), tuple(waiting), tuple(unclear))
+
+
+def rows_gone(landed: Landed, restores: Sequence[Restored]) -> bool | None:
+    """Tell whether a later RESTORE took a batch's rows out of the table; None if that is unknown.
+
+    A RESTORE at version R to version T brings back exactly the rows of T. Walking back from the
+    newest one, the table's rows are those of some version of the log; the batch is in them if it
+    was committed at or before that version.
+    """
+    visible = None
+    for restore in sorted(restores, key=lambda r: r.version, reverse=True):
+        if visible is not None and restore.version > visible:
+            continue  # undone by the newer RESTORE that we come from
+        if landed.version > restore.version and (visible is None or landed.version <= visible):
+            return False
+        if restore.to_version is None:
+            return None
+        visible = restore.to_version
+    return visible is not None and landed.version > visible

@@ -1,0 +1,155 @@
+"""What a run did, for people and for XCom."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from airflow_provider_scope.core.audit import iso_time
+from airflow_provider_scope.core.discovery import Tally
+from airflow_provider_scope.core.files import FileEntry, base_name
+
+XCOM_LIMIT_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class BatchReport:
+    """One batch that this run recorded as committed."""
+
+    seq: int
+    mode: str
+    files: int
+    size_bytes: int
+    rows: int | None
+    table_version: int
+    already_there: bool = False
+    """It was in the table before this run: an earlier run died between the table and the record."""
+    abandoned: bool = False
+
+
+@dataclass(slots=True)
+class RunReport:
+    """The result of one run."""
+
+    roots: tuple[str, ...]
+    listed: int = 0
+    matched: int = 0
+    newest: FileEntry | None = None
+    batches: list[BatchReport] = field(default_factory=list)
+    left_out: Tally = field(default_factory=Tally)
+    already_loaded: int = 0
+    pending_files: int = 0
+    """New files that ``max_batches_per_run`` left for the next run."""
+    superseded: tuple[int, ...] = ()
+    """Batches that never ran, because a full refresh replaces what they would have added."""
+    table_version: int | None = None
+    watermark_ms: int | None = None
+    safety_buffer_seconds: float = 0
+    now_ms: int = 0
+
+    @property
+    def files(self) -> int:
+        """Files of the committed batches."""
+        return sum(batch.files for batch in self.batches if not batch.abandoned)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of those files."""
+        return sum(batch.size_bytes for batch in self.batches if not batch.abandoned)
+
+    @property
+    def rows(self) -> int | None:
+        """Rows of the committed batches; None if the table's log does not tell for one of them."""
+        counts = [batch.rows for batch in self.batches]
+        return None if None in counts else sum(count or 0 for count in counts)
+
+    def why_nothing(self) -> str:
+        """Say why no file was loaded."""
+        where = ", ".join(self.roots)
+        if not self.listed:
+            return f"0 files: {where} holds no file"
+        if not self.matched:
+            return f"0 files: none of the {self.listed:,} files in {where} matches the patterns"
+        newest = f"the newest of {self.matched:,} files in {where} is {_name(self.newest)}"
+        parts = []
+        if self.already_loaded:
+            parts.append(f"{self.already_loaded:,} were loaded before")
+        parts += [self._because(reason) for reason in self.left_out.counts]
+        return f"0 new files: {newest}; " + ", ".join(parts)
+
+    def _because(self, reason: str) -> str:
+        count = self.left_out.counts[reason]
+        if reason == "too young":
+            return (
+                f"{count:,} held back by safety_buffer_seconds={self.safety_buffer_seconds:g} "
+                "(the next run takes them)"
+            )
+        return f"{count:,} left out: {reason}"
+
+    def text(self) -> str:
+        """Give the report as a readable table."""
+        lines: list[str] = []
+        if self.batches:
+            lines.append(f"{'batch':>7}  {'mode':9} {'files':>7} {'bytes':>15} {'rows':>13} {'version':>8}")
+            lines += [_batch_line(batch) for batch in self.batches]
+            rows = "?" if self.rows is None else f"{self.rows:,}"
+            total = f"{'total':>7}  {'':9} {self.files:>7,} {self.size_bytes:>15,} {rows:>13}"
+            lines.append(f"{total} {self.table_version if self.table_version is not None else '':>8}")
+        else:
+            lines.append(self.why_nothing())
+        if self.superseded:
+            lines.append(f"superseded by a full refresh: batches {', '.join(map(str, self.superseded))}")
+        if self.pending_files:
+            lines.append(f"left for the next run (max_batches_per_run): {self.pending_files:,} files")
+        for reason in self.left_out.counts:
+            lines.append(f"not loaded, {self._because(reason)}")
+            lines += [f"    {path}" for path in self.left_out.names.get(reason, [])]
+        if self.watermark_ms is not None:
+            lines.append(f"watermark: {iso_time(self.watermark_ms)}")
+        return "\n".join(lines)
+
+    def to_xcom(self) -> dict[str, Any]:
+        """Give a plain dict that stays under 4 KiB as JSON: names are dropped until it does."""
+        value: dict[str, Any] = {
+            "batches": len(self.batches),
+            "files": self.files,
+            "rows": self.rows,
+            "bytes": self.size_bytes,
+            "first_batch": self.batches[0].seq if self.batches else None,
+            "last_batch": self.batches[-1].seq if self.batches else None,
+            "already_in_table": [b.seq for b in self.batches if b.already_there][:20],
+            "superseded": list(self.superseded)[:20],
+            "pending_files": self.pending_files,
+            "left_out": dict(self.left_out.counts),
+            "left_out_names": {r: list(names) for r, names in self.left_out.names.items()},
+            "table_version": self.table_version,
+            "watermark": None if self.watermark_ms is None else iso_time(self.watermark_ms),
+        }
+        if not self.batches:
+            value["why"] = self.why_nothing()[:1000]
+        while len(json.dumps(value)) > XCOM_LIMIT_BYTES:
+            longest = max(value["left_out_names"].values(), key=lambda names: len(json.dumps(names)))
+            if not longest:
+                break
+            longest.pop()
+        return value
+
+
+def _batch_line(batch: BatchReport) -> str:
+    rows = "?" if batch.rows is None else f"{batch.rows:,}"
+    note = ""
+    if batch.abandoned:
+        note = "  abandoned: its files count as new"
+    elif batch.already_there:
+        note = "  was in the table already; recorded now"
+    return (
+        f"{batch.seq:>7}  {batch.mode:9} {batch.files:>7,} {batch.size_bytes:>15,} {rows:>13} "
+        f"{batch.table_version:>8}{note}"
+    )
+
+
+def _name(file: FileEntry | None) -> str:
+    if file is None:
+        return "unknown"
+    return f"{base_name(file.path)} ({iso_time(file.modified_ms)[:19]}Z)"

@@ -1,0 +1,1 @@
+"""Engines: what turns a user's engine value into a running one."""

@@ -1,0 +1,63 @@
+"""The Spark application as ``spark-submit`` takes it: a script, a zip, coordinates of jars."""
+
+from __future__ import annotations
+
+import zipfile
+from importlib.metadata import version
+from pathlib import Path
+
+import airflow_provider_scope
+
+_PACKAGE = Path(airflow_provider_scope.__file__).parent
+_SHIPPED = ("__init__.py", "exceptions.py", "core", "spark")
+
+SCRIPT = str(_PACKAGE / "spark" / "main.py")
+
+EXCLUDED_PACKAGES = (
+    "io.delta:delta-kernel-api",
+    "io.delta:delta-kernel-defaults",
+    "io.delta:delta-kernel-unitycatalog",
+    "io.unitycatalog:unitycatalog-client",
+    "io.unitycatalog:unitycatalog-hadoop",
+    "org.apache.hadoop:hadoop-client-api",
+    "org.apache.hadoop:hadoop-client-runtime",
+    "org.apache.parquet:parquet-hadoop",
+    "org.roaringbitmap:RoaringBitmap",
+    "org.locationtech.jts:jts-core",
+    "com.fasterxml.jackson.core:jackson-databind",
+    "org.apache.logging.log4j:log4j-core",
+    "org.apache.logging.log4j:log4j-slf4j2-impl",
+    "org.slf4j:slf4j-api",
+)
+"""What Delta's jar depends on and pyspark ships already: two jars are downloaded instead of 33."""
+
+REQUIRED_CONF = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    # One Spark task for each path of a batch otherwise: 3.2 s instead of 0.2 s for 1,000 files.
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "16",
+    "spark.log.level": "WARN",
+    "spark.sql.session.timeZone": "UTC",
+}
+LOCAL_CONF = {
+    "spark.databricks.delta.snapshotPartitions": "2",
+    "spark.sql.shuffle.partitions": "8",
+    "spark.ui.enabled": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+
+
+def delta_package() -> str:
+    """Give the coordinate of Delta's jar for the installed pyspark and delta-spark."""
+    major, minor = version("pyspark").split(".")[:2]
+    return f"io.delta:delta-spark_{major}.{minor}_2.13:{version('delta-spark')}"
+
+
+def write_zip(path: Path) -> None:
+    """Pack what the application imports; it runs where neither this package nor Airflow is installed."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in _SHIPPED:
+            place = _PACKAGE / name
+            for file in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
+                archive.write(file, Path(_PACKAGE.name) / file.relative_to(_PACKAGE))

@@ -1,0 +1,41 @@
+"""Is there a Java that Spark can run on? Asked before Spark is started, whose own answer is a riddle."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from airflow_provider_scope.exceptions import JavaMissingError
+
+NEEDED = 17
+"""Spark 4 and Delta 4 are built for Java 17."""
+
+
+def check_java() -> None:
+    """Check for Java 17 or newer.
+
+    :raises JavaMissingError: There is none, or an older one.
+    """
+    home = os.environ.get("JAVA_HOME")
+    command = str(Path(home, "bin", "java")) if home else shutil.which("java")
+    if command is None or not Path(command).exists():
+        where = f"JAVA_HOME={home} has no bin/java" if home else "there is no `java` on PATH"
+        raise _missing(f"Spark needs Java {NEEDED}, but {where}.")
+    done = subprocess.run([command, "-version"], capture_output=True, text=True, check=False)  # noqa: S603
+    found = re.search(r'version "(?:1\.)?(\d+)', done.stderr)
+    if done.returncode or not found:
+        raise _missing(f"`{command} -version` did not answer: {done.stderr.strip()[:200]!r}.")
+    if int(found[1]) < NEEDED:
+        raise _missing(f"Spark needs Java {NEEDED}, but {command} is Java {found[1]}.")
+
+
+def _missing(what: str) -> JavaMissingError:
+    return JavaMissingError(
+        what,
+        kept="everything; batches that were logged stay logged",
+        do=f"install a Java {NEEDED} runtime (Debian: apt-get install openjdk-{NEEDED}-jre-headless) and "
+        "point JAVA_HOME at it on the worker",
+    )

@@ -1,0 +1,150 @@
+"""The Spark engine: one application for all open batches of a run."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_scope import exceptions
+from airflow_provider_scope.core import plan as plans
+from airflow_provider_scope.engines import application
+from airflow_provider_scope.engines.java import check_java
+from airflow_provider_scope.engines.submit import SubmitHook
+from airflow_provider_scope.exceptions import ScopeProviderError, SparkJobFailedError
+from airflow_provider_scope.table.probe import probe
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from airflow_provider_scope.core.records import OffsetEntry, TableStamp
+    from airflow_provider_scope.core.recovery import TableState
+    from airflow_provider_scope.execution.engine import Work
+    from airflow_provider_scope.specs import FileSource, SparkEngine, TableSpec
+    from airflow_provider_scope.storage.protocol import Storage
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class SparkRunner:
+    """Runs batches with ``spark-submit``.
+
+    :param log_file: Where the application's whole output goes.
+    :param new_id: Names the plan file.
+    :param report: Takes each line of progress.
+    """
+
+    engine: SparkEngine
+    source: FileSource
+    table: TableSpec
+    sql: str
+    sql_params: dict[str, Any]
+    storage: Storage
+    log_file: Path
+    new_id: Callable[[], str]
+    report: Callable[[str], None] = logger.info
+    _hook: SubmitHook | None = field(default=None, repr=False)
+    _failure: dict[str, str] | None = field(default=None, repr=False)
+
+    def probe(
+        self, location: str, pipeline: str | None, baseline: tuple[TableStamp | None, int]
+    ) -> TableState:
+        """Look at the table, without a JVM."""
+        return probe(location, pipeline, baseline)
+
+    def run(self, work: Work, entries: Sequence[OffsetEntry]) -> None:
+        """Run the batches in one application."""
+        self._submit(work, entries, fence=False)
+
+    def fence(self, work: Work, entry: OffsetEntry) -> None:
+        """Commit an empty transaction in place of a batch."""
+        self._submit(work, [entry], fence=True)
+
+    def cancel(self) -> None:
+        """End the application."""
+        if self._hook:
+            self._hook.end()
+
+    def _submit(self, work: Work, entries: Sequence[OffsetEntry], *, fence: bool) -> None:
+        check_java()
+        plan = plans.Plan(
+            pipeline=work.pipeline,
+            table=work.table,
+            checkpoint=work.checkpoint,
+            batches=tuple(entry.seq for entry in entries),
+            source_format=self.source.format,
+            source_columns=dict(self.source.columns) if self.source.columns else None,
+            source_options=dict(self.source.options or {}),
+            sql=self.sql,
+            sql_params=self.sql_params,
+            table_columns=dict(self.table.columns) if self.table.columns else None,
+            partition_by=tuple(self.table.partition_by),
+            properties=dict(self.table.properties or {}),
+            fence=fence,
+        )
+        path = f"{work.checkpoint}/plans/{self.new_id()}"
+        self.storage.replace(path, plans.encode(plan))
+        folder = Path(tempfile.mkdtemp(prefix="airflow-provider-scope-"))
+        try:
+            archive = folder / "application.zip"
+            application.write_zip(archive)
+            self._run(archive, path, len(entries))
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+            self.storage.delete(path)
+
+    def _run(self, archive: Path, plan_path: str, batches: int) -> None:
+        self._failure = None
+        self._hook = self._make_hook(archive)
+        self.report(
+            f"starting Spark for {batches} batch{'' if batches == 1 else 'es'} (about 7 s; the first run "
+            f"downloads Delta's jars). Spark's log: {self.log_file}"
+        )
+        try:
+            self._hook.run(application.SCRIPT, [plan_path])
+        except ScopeProviderError:
+            if self._failure is None:
+                raise
+        finally:
+            self._hook = None
+        if self._failure is not None:
+            raise self._reported(self._failure)
+
+    def _make_hook(self, archive: Path) -> SubmitHook:
+        local = self.engine.spark_conn_id is None
+        conf = {**application.REQUIRED_CONF, **(application.LOCAL_CONF if local else {})}
+        conf.update(self.engine.conf or {})
+        packages = self.engine.packages
+        if packages is None and not self.engine.jars:
+            packages = (application.delta_package(),)
+        return SubmitHook(
+            conn_id=self.engine.spark_conn_id,
+            log_file=self.log_file,
+            on_event=self._on_event,
+            conf=conf,
+            packages=",".join(packages) if packages else None,
+            exclude_packages=",".join(application.EXCLUDED_PACKAGES) if packages else None,
+            jars=",".join(self.engine.jars) if self.engine.jars else None,
+            py_files=str(archive),
+            name="airflow-provider-scope",
+        )
+
+    def _on_event(self, event: dict[str, Any]) -> None:
+        kind = event.pop("event")
+        if kind == "failed":
+            self._failure = event
+        elif kind == "batch":
+            version = event["version"]
+            outcome = "was in the table already" if version is None else f"is version {version}"
+            self.report(
+                f"batch {event['seq']}: {event['files']:,} files, {outcome} ({event['seconds']:.1f} s)"
+            )
+
+    def _reported(self, failure: dict[str, str]) -> ScopeProviderError:
+        """Give the application's own error, as the class that it was there."""
+        found: type[ScopeProviderError] = getattr(exceptions, failure["error"], SparkJobFailedError)
+        return found(failure["what"], kept=failure["kept"], do=f"{failure['do']}. Full log: {self.log_file}")

@@ -1,0 +1,166 @@
+"""Every error this package raises on purpose.
+
+Each message has the same three parts: what happened and on what, what was kept, and what to do or
+what the next try does. ``is_retryable`` says whether running the same task again can help; operators
+turn an error that is not retryable into ``AirflowFailException``. One heading per class in
+``docs/errors.md``.
+"""
+
+from __future__ import annotations
+
+
+class ScopeProviderError(Exception):
+    """Base of all errors of this package.
+
+    :param what: What happened, and on what.
+    :param kept: What is safe: what was written before, what was not touched.
+    :param do: What to do, or what the next try does by itself.
+    """
+
+    is_retryable = False
+
+    def __init__(self, what: str, *, kept: str = "", do: str = "") -> None:
+        super().__init__(what)
+        self.what = what
+        self.kept = kept
+        self.do = do
+
+    def __str__(self) -> str:
+        """Give the three parts as sentences on lines of their own."""
+        lines = [self.what]
+        if self.kept:
+            lines.append(f"Kept: {self.kept}")
+        if self.do:
+            lines.append(f"What to do: {self.do}")
+        return "\n".join(lines)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Survive pickling: Airflow moves errors between processes."""
+        return (_rebuild, (type(self), self.what, self.kept, self.do))
+
+
+def _rebuild(cls: type[ScopeProviderError], what: str, kept: str, do: str) -> ScopeProviderError:
+    return cls(what, kept=kept, do=do)
+
+
+# ---- what the user wrote ---------------------------------------------------------------------------
+
+
+class InputError(ScopeProviderError, ValueError):
+    """An argument is wrong: the value, what was expected, and what to write instead."""
+
+
+class SqlError(InputError):
+    """The SELECT does not compile, or cannot be evaluated on the files of a batch."""
+
+
+class SchemaMismatchError(InputError):
+    """The SELECT's columns do not fit the table's: extra, missing, or not convertible without loss."""
+
+
+class EmptyRefreshError(InputError):
+    """A full refresh found no file, so it would empty the table."""
+
+
+# ---- the files ------------------------------------------------------------------------------------
+
+
+class SourceError(ScopeProviderError):
+    """Base of errors about the source's files and folders."""
+
+
+class SourceNotFoundError(SourceError):
+    """A root folder of the source does not exist."""
+
+    is_retryable = True
+
+
+class SourceUnreadableError(SourceError):
+    """A folder could not be listed, or a file's status could not be read."""
+
+    is_retryable = True
+
+
+class SourceFileGoneError(SourceError):
+    """A file of a batch that was logged vanished or changed before it was read."""
+
+
+class SourceFileChangedError(SourceError):
+    """A file that was loaded before has changed, and ``on_changed_file="fail"``."""
+
+
+# ---- the checkpoint -------------------------------------------------------------------------------
+
+
+class StorageError(ScopeProviderError):
+    """A read or write of a control file failed, and it is not known to be absent."""
+
+    is_retryable = True
+
+
+class CheckpointError(ScopeProviderError):
+    """Base of errors about the records of the checkpoint."""
+
+
+class CheckpointCorruptError(CheckpointError):
+    """A record is truncated, is not valid, or contradicts its own name."""
+
+
+class CheckpointGapError(CheckpointError):
+    """A number is missing in the log."""
+
+
+class CheckpointVersionError(CheckpointError):
+    """A record was written by a newer version of this package, or by another program."""
+
+
+# ---- the table ------------------------------------------------------------------------------------
+
+
+class TableError(ScopeProviderError):
+    """Base of errors about the target table."""
+
+
+class TableUnreadableError(TableError):
+    """The table's log could not be read, so what it holds is not known."""
+
+    is_retryable = True
+
+
+class TableDivergedError(TableError):
+    """The table is not the one that the log describes: restored, recreated, or written around the log."""
+
+
+class BatchOutcomeUnknownError(TableError):
+    """Whether a batch is in the table can no longer be decided from the table's log."""
+
+
+class BatchNotInTableError(TableError):
+    """The engine reported success, but the batch is not in the table."""
+
+    is_retryable = True
+
+
+# ---- the engine -----------------------------------------------------------------------------------
+
+
+class EngineError(ScopeProviderError):
+    """Base of errors of whatever runs the batches."""
+
+    is_retryable = True
+
+
+class SparkJobFailedError(EngineError):
+    """The Spark application failed; the message holds its cause."""
+
+
+class JavaMissingError(EngineError):
+    """Java is missing or too old for Spark."""
+
+    is_retryable = False
+
+
+class DeltaJarsError(EngineError):
+    """Spark could not resolve Delta's jars."""
+
+    is_retryable = True

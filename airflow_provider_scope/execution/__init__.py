@@ -1,0 +1,1 @@
+"""The micro-batch loop."""

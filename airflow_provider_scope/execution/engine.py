@@ -1,0 +1,60 @@
+"""What the micro-batch loop needs of whatever runs the batches.
+
+Every implementation passes ``tests/contract/test_engine.py``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from airflow_provider_scope.core.records import OffsetEntry, TableStamp
+    from airflow_provider_scope.core.recovery import TableState
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What an engine has to know about the pipeline to run its batches."""
+
+    pipeline: str
+    """The ``appId`` of all transactions."""
+    table: str
+    """Canonical URI of the table."""
+    checkpoint: str
+    """Canonical URI of the checkpoint."""
+
+
+class Engine(Protocol):
+    """Runs logged batches and looks at the table.
+
+    ``run`` is safe for anybody, at any time, twice: a batch is committed to the table together with
+    ``txn(pipeline, seq)``, only after its predecessor, and a batch that is in the table is left alone.
+    """
+
+    def probe(
+        self, location: str, pipeline: str | None, baseline: tuple[TableStamp | None, int]
+    ) -> TableState:
+        """Look at the table; see ``table.probe.probe``."""
+
+    def run(self, work: Work, entries: Sequence[OffsetEntry]) -> None:
+        """Run the batches in order; stop at the first that fails.
+
+        Returning means only that the engine saw no error: the caller probes the table.
+
+        :raises ScopeProviderError: With the cause; batches before the failed one may be in the table.
+        """
+
+    def fence(self, work: Work, entry: OffsetEntry) -> None:
+        """Commit an empty transaction in place of a batch, so that nobody can commit it any more.
+
+        The caller has looked at the order: any smaller transaction may be the table's newest. Nothing
+        is committed if the batch, or a later one, is in the table.
+
+        :raises ScopeProviderError: Nothing was committed, or that is not known.
+        """
+
+    def cancel(self) -> None:
+        """End a ``run`` that is going on in this process; called from a signal handler."""

@@ -1,0 +1,394 @@
+"""The protocol that keeps every run exactly-once."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from airflow_provider_scope.core import discovery, planning, recovery
+from airflow_provider_scope.core.files import is_below, position
+from airflow_provider_scope.core.records import OffsetEntry, Pipeline
+from airflow_provider_scope.core.report import BatchReport, RunReport
+from airflow_provider_scope.exceptions import (
+    BatchNotInTableError,
+    BatchOutcomeUnknownError,
+    CheckpointCorruptError,
+    CheckpointVersionError,
+    EmptyRefreshError,
+    ScopeProviderError,
+)
+from airflow_provider_scope.execution.engine import Work
+from airflow_provider_scope.execution.view import LogView, read_log, record_commit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from airflow_provider_scope.checkpoint.audit import AuditFiles
+    from airflow_provider_scope.checkpoint.log import CheckpointLog
+    from airflow_provider_scope.core.discovery import Candidates, Rules
+    from airflow_provider_scope.core.files import FileEntry
+    from airflow_provider_scope.core.recovery import Landed
+    from airflow_provider_scope.execution.engine import Engine
+    from airflow_provider_scope.storage.protocol import Storage
+
+logger = logging.getLogger(__name__)
+
+REOPENINGS = 3
+"""How often a run starts again at step 0 because another run's refresh overtook it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What one run is asked to do."""
+
+    table: str
+    """Canonical URI of the table."""
+    roots: tuple[str, ...]
+    rules: Rules
+    max_files: int | None
+    max_bytes: int | None
+    max_batches: int | None = None
+    refresh: bool = False
+    """Load everything again, replacing the table, or the rows that ``where`` names."""
+    where: str | None = None
+    safety_buffer_seconds: float = 0
+
+
+class MicroBatchExecution:
+    """One run of a pipeline.
+
+    The log is linear; ``seq`` = 0, 1, 2, ... for the life of the pipeline. Anybody may run it at any
+    time, several at once; any of them may die at any point.
+
+    0. Open. ``pipeline.json``, then ``commits/``, then the table, then ``offsets/``: the reverse of
+       the order of writing, so that another run's progress never looks like damage.
+    1. Recover. Refuse a table that was restored, recreated, or is behind or ahead of the log. An open
+       batch is never planned again: its files are what its entry says.
+    2. Discover. List the source once; leave out, by path, what the log holds.
+    3. Plan batches, oldest file first.
+    4. Log each batch with put-if-absent under the next number, having read every entry below it. Losing
+       the number is not an error: read the winner's entry, plan the rest, go on.
+    5. Run the open batches in order. The engine commits each with ``txn(pipeline, seq)`` in the
+       transaction of its rows, and only when the table's newest transaction is the predecessor.
+    6. Commit. Probe the table; put ``commits/<seq>`` for what is in it, and only for that.
+    7. Audit. Bring ``sources/`` and ``watermark.json`` up to the log.
+
+    :param now_ms: The clock, milliseconds since the epoch.
+    :param new_id: Gives a fresh UUID as text, for a new pipeline.
+    """
+
+    def __init__(
+        self,
+        log: CheckpointLog,
+        audit: AuditFiles,
+        source: Storage,
+        engine: Engine,
+        *,
+        now_ms: Callable[[], int],
+        new_id: Callable[[], str],
+    ) -> None:
+        self.log = log
+        self.audit = audit
+        self.source = source
+        self.engine = engine
+        self.now_ms = now_ms
+        self.new_id = new_id
+
+    def run(self, request: Request) -> RunReport:
+        """Do steps 0 to 7 and give the report.
+
+        :raises ScopeProviderError: See ``exceptions``; what was committed before stays recorded.
+        """
+        report = RunReport(
+            roots=request.roots,
+            safety_buffer_seconds=request.safety_buffer_seconds,
+            now_ms=self.now_ms(),
+        )
+        view = self._open(request)
+        found = self._discover(request, report)
+        was_open = view.open
+        self._log_batches(request, view, found, report)
+        now_open = {entry.seq for entry in view.open}
+        report.superseded = tuple(e.seq for e in was_open if e.seq not in now_open)
+        self._run_open(request, view, report)
+        self._audit(view, report)
+        return report
+
+    def plan(self, request: Request) -> tuple[RunReport, list[OffsetEntry], list[OffsetEntry]]:
+        """Do steps 0 to 3 and write nothing.
+
+        :return: The report, the batches that are open, and those that would be logged.
+        """
+        report = RunReport(
+            roots=request.roots,
+            safety_buffer_seconds=request.safety_buffer_seconds,
+            now_ms=self.now_ms(),
+        )
+        view = self._open(request)
+        found = self._discover(request, report)
+        already_open = list(view.open)
+        planned: list[OffsetEntry] = []
+        pending = self._pending(request, view, found, report)
+        refresh = request.refresh
+        while entry := self._next_entry(request, view, pending, refresh=refresh):
+            if request.max_batches is not None and len(planned) == request.max_batches:
+                break
+            planned.append(entry)
+            view.append(entry)
+            pending = pending[len(entry.files) :]
+            refresh = False
+        report.pending_files = len(pending)
+        return report, already_open, planned
+
+    # ---- 0, 1 ----------------------------------------------------------------------------------
+
+    def _open(self, request: Request) -> LogView:
+        history = request.rules.late_files == "ingest" and not request.refresh
+        view = read_log(self.log, self.audit, self.engine, request.table, history=history)
+        if view.pipeline is None:
+            self._check_new(view)
+            return view
+        recovery.check_stamp(view.table, view.baseline[0], request.table)
+        recovery.check_transaction(
+            view.table,
+            view.last_commit.seq if view.last_commit else -1,
+            view.newest.seq if view.newest else -1,
+            request.table,
+        )
+        for entry in view.open:
+            check_paths(entry, request.roots, self.log.location)
+        return view
+
+    def _check_new(self, view: LogView) -> None:
+        if view.newest or view.last_commit or view.accepted:
+            raise CheckpointCorruptError(
+                f"The checkpoint {self.log.location} has records but no pipeline.json.",
+                kept="the table and all records; nothing was written",
+                do="restore pipeline.json from a copy: without it the table cannot tell which batches "
+                "it holds",
+            )
+        if self.audit.watermark_bytes() is not None:
+            raise CheckpointVersionError(
+                f"The checkpoint {self.log.location} holds a watermark.json, but no pipeline.json: "
+                "another program, such as dbt-scope, wrote it.",
+                kept="the table and the checkpoint; nothing was written",
+                do="give this pipeline a checkpoint of its own (checkpoint=Checkpoint(location=...)) and "
+                "starting_timestamp, or keep loading the table with the other program",
+            )
+
+    # ---- 2, 3 ----------------------------------------------------------------------------------
+
+    def _discover(self, request: Request, report: RunReport) -> Candidates:
+        listing = (file for root in request.roots for file in self.source.walk(root))
+        found = discovery.candidates(listing, request.rules)
+        report.listed, report.matched, report.newest = found.listed, found.matched, found.newest
+        report.left_out = found.left_out
+        if request.refresh and not found.files:
+            raise EmptyRefreshError(
+                f"A full refresh of {request.table} found no file to load: {report.why_nothing()}.",
+                kept="the table as it is; nothing was logged",
+                do="check `roots` and `patterns`. To empty the table on purpose, delete its rows",
+            )
+        return found
+
+    def _pending(
+        self, request: Request, view: LogView, found: Candidates, report: RunReport
+    ) -> list[FileEntry]:
+        if request.refresh:
+            return list(found.files)
+        tally = discovery.Tally(dict(found.left_out.counts), dict(found.left_out.names))
+        pending = discovery.unseen(found.files, view.seen, request.rules, view.highest, tally)
+        report.left_out = tally
+        report.already_loaded = report.matched - len(pending) - sum(tally.counts.values())
+        return pending
+
+    def _next_entry(
+        self, request: Request, view: LogView, pending: list[FileEntry], *, refresh: bool
+    ) -> OffsetEntry | None:
+        stop = planning.next_batch(pending, 0, max_files=request.max_files, max_bytes=request.max_bytes)
+        if stop == 0:
+            return None
+        files = tuple(pending[:stop])
+        seq = view.next_seq
+        last = position(files[-1])
+        if refresh:
+            return OffsetEntry(
+                seq=seq,
+                mode="overwrite",
+                where=request.where,
+                files=files,
+                refresh_start=seq,
+                overwrite_start=view.overwrite_start if request.where else seq,
+                highest=last,
+            )
+        return OffsetEntry(
+            seq=seq,
+            mode="append",
+            files=files,
+            refresh_start=view.refresh_start,
+            overwrite_start=view.overwrite_start,
+            highest=max(last, view.highest) if view.highest else last,
+        )
+
+    # ---- 4 -------------------------------------------------------------------------------------
+
+    def _log_batches(self, request: Request, view: LogView, found: Candidates, report: RunReport) -> None:
+        pending = self._pending(request, view, found, report)
+        refresh = request.refresh
+        logged = 0
+        while request.max_batches is None or logged < request.max_batches:
+            entry = self._next_entry(request, view, pending, refresh=refresh)
+            if entry is None:
+                break
+            if view.pipeline is None:
+                self._create_pipeline(request, view)
+            there = self.log.put_offset(entry)
+            check_paths(there, request.roots, self.log.location)
+            if there == entry:
+                logged += 1
+                refresh = False
+                pending = pending[len(entry.files) :]
+                view.append(entry)
+                logger.debug("logged batch %d: %d files", entry.seq, len(entry.files))
+            else:
+                logger.info("batch %d was logged by another run; planning the rest", entry.seq)
+                view.append(there)
+                pending = self._after_losing(request, view, found, report, refresh=refresh)
+        report.pending_files = len(pending)
+
+    def _after_losing(
+        self,
+        request: Request,
+        view: LogView,
+        found: Candidates,
+        report: RunReport,
+        *,
+        refresh: bool,
+    ) -> list[FileEntry]:
+        """Plan again, with what the winner's entry says; a refresh still asked for stays asked for."""
+        return self._pending(replace(request, refresh=refresh), view, found, report)
+
+    def _create_pipeline(self, request: Request, view: LogView) -> None:
+        mine = Pipeline(
+            pipeline=self.new_id(),
+            table=view.table.stamp,
+            table_version=view.table.version if view.table.stamp else None,
+        )
+        view.pipeline = self.log.put_pipeline(mine)
+        if view.pipeline != mine:
+            logger.info("the pipeline of %s was created by another run", request.table)
+
+    # ---- 5, 6 ----------------------------------------------------------------------------------
+
+    def _run_open(self, request: Request, view: LogView, report: RunReport) -> None:
+        self._commit(request, view, report, already_there=True)
+        todo = view.open
+        if not todo or view.pipeline is None:
+            return
+        if todo[0].overwrites_table and view.table.stamp:
+            logger.warning(
+                "full refresh of %s: the rows of before are at version %d (RESTORE brings them back)",
+                request.table,
+                view.table.version,
+            )
+        failure: ScopeProviderError | None = None
+        try:
+            self.engine.run(Work(view.pipeline.pipeline, request.table, self.log.location), todo)
+        except ScopeProviderError as err:
+            failure = err
+        try:
+            view.table = self.engine.probe(request.table, view.pipeline.pipeline, view.baseline)
+            self._commit(request, view, report, already_there=False)
+        except ScopeProviderError as err:
+            # The probe tells about the table, the failure why: the cause comes first.
+            raise (failure or err) from err
+        if failure:
+            raise failure
+        if view.open:
+            raise BatchNotInTableError(
+                f"The engine ended without an error, but batch {view.open[0].seq} is not in {request.table}.",
+                kept=f"{len(report.batches)} batches committed by this run; the batch stays logged",
+                do="the next try runs it again; if it comes back, look at the engine's log",
+            )
+
+    def _commit(self, request: Request, view: LogView, report: RunReport, *, already_there: bool) -> None:
+        """Put the records of the batches that the table holds.
+
+        A batch that the transaction covers and the table's log does not show was overtaken by a
+        refresh that this run has not read yet: read the log again.
+        """
+        for _ in range(REOPENINGS):
+            gone = view.accepted.gone if view.accepted else ()
+            result = recovery.outcomes(view.open, view.table, gone)
+            for entry, landed in result.landed:
+                if result.unclear and result.unclear[0].seq < entry.seq:
+                    break
+                self._record(request, view, report, entry, landed, already_there=already_there)
+            if not result.unclear:
+                return
+            before = view.open
+            fresh = self._open(replace(request, refresh=False))
+            view.take_over(fresh)
+            still_open = {entry.seq for entry in view.open}
+            late = tuple(e.seq for e in before if e.seq not in still_open and not self._is_done(e.seq))
+            report.superseded += late
+        raise BatchOutcomeUnknownError(
+            f"The table {request.table} says that batch {result.unclear[0].seq} is done, but its log does "
+            "not show the commit.",
+            kept="the table, the log and all files",
+            do=f"look at the table's history, then run `airflow scope accept-table {request.table}`",
+        )
+
+    def _is_done(self, seq: int) -> bool:
+        return seq in self.log.committed()
+
+    def _record(
+        self,
+        request: Request,
+        view: LogView,
+        report: RunReport,
+        entry: OffsetEntry,
+        landed: Landed,
+        *,
+        already_there: bool,
+    ) -> None:
+        record = record_commit(self.log, view, request.table, entry, landed, committed_at_ms=self.now_ms())
+        report.batches.append(
+            BatchReport(
+                seq=entry.seq,
+                mode=entry.mode if entry.where is None else "replace",
+                files=record.files,
+                size_bytes=record.size_bytes,
+                rows=record.rows,
+                table_version=record.table_version,
+                already_there=already_there,
+                abandoned=record.abandoned,
+            )
+        )
+
+    # ---- 7 -------------------------------------------------------------------------------------
+
+    def _audit(self, view: LogView, report: RunReport) -> None:
+        report.table_version = view.table.version if view.table.stamp else None
+        last = view.last_committed_entry
+        if last is None or last.refresh_start != view.refresh_start:
+            return
+        self.audit.bring_up_to_date(last)
+        report.watermark_ms = last.highest.modified_ms if last.highest else None
+
+
+def check_paths(entry: OffsetEntry, roots: tuple[str, ...], checkpoint: str) -> None:
+    """Refuse an entry that names a file outside the source: the checkpoint is untrusted input.
+
+    :raises CheckpointCorruptError: As said.
+    """
+    for file in entry.files:
+        if not is_below(file.path, roots):
+            raise CheckpointCorruptError(
+                f"Batch {entry.seq} of {checkpoint} names {file.path}, which is not below the source's "
+                f"roots ({', '.join(roots)}).",
+                kept="the table and all records; nothing was read",
+                do="if the roots were changed while this batch was open, name the old root once more "
+                f"until it is loaded, or run `airflow scope abandon` for batch {entry.seq}",
+            )

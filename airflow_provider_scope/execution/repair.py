@@ -1,0 +1,224 @@
+"""What the commands do that mend a pipeline. Each looks first, and writes only when it is told to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from airflow_provider_scope.core import recovery
+from airflow_provider_scope.core.records import Acceptance, OffsetEntry
+from airflow_provider_scope.core.recovery import Landed
+from airflow_provider_scope.exceptions import BatchOutcomeUnknownError, InputError, TableUnreadableError
+from airflow_provider_scope.execution.engine import Work
+from airflow_provider_scope.execution.view import LogView, read_log, record_commit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from airflow_provider_scope.checkpoint.audit import AuditFiles
+    from airflow_provider_scope.checkpoint.log import CheckpointLog
+    from airflow_provider_scope.core.records import CommitRecord, Pipeline
+    from airflow_provider_scope.core.recovery import TableState
+    from airflow_provider_scope.execution.engine import Engine
+
+
+def existing_pipeline(log: CheckpointLog) -> Pipeline:
+    """Read the pipeline of a checkpoint.
+
+    :raises InputError: There is none.
+    """
+    pipeline = log.pipeline()
+    if pipeline is None:
+        raise InputError(
+            f"There is no pipeline in {log.location}: no batch has been logged there.",
+            kept="everything; nothing was written",
+            do="check the location; with a checkpoint outside of the table add --checkpoint",
+        )
+    return pipeline
+
+
+def rebuild(log: CheckpointLog, audit: AuditFiles) -> OffsetEntry | None:
+    """Write ``watermark.json`` and ``sources/`` again from the log.
+
+    :return: The newest committed entry, or None if there is none since the last refresh.
+    """
+    existing_pipeline(log)
+    logged = log.logged()
+    start = log.offset(logged[-1]).refresh_start or 0 if logged else 0
+    committed = [seq for seq in log.committed() if seq >= start]
+    if not committed:
+        return None
+    last = log.offset(committed[-1])
+    audit.bring_up_to_date(last, everything=True)
+    return last
+
+
+def abandon(  # the steps of one command, in order
+    log: CheckpointLog,
+    audit: AuditFiles,
+    engine: Engine,
+    table: str,
+    seq: int,
+    *,
+    now_ms: Callable[[], int],
+) -> CommitRecord:
+    """Give an open batch up: commit an empty transaction in its place, and record it as abandoned.
+
+    Its files count as not seen, so the next run takes those that are there then.
+
+    :return: The record: ``abandoned`` is False if the batch turned out to be in the table after all.
+    :raises InputError: The batch is not open, or an older one is.
+    """
+    pipeline = existing_pipeline(log)
+    view = read_log(log, audit, engine, table, history=False)
+    check(view, table)
+    entry = _open_entry(view, seq, log.location)
+    found = _settled(view, entry)
+    if found is None:
+        engine.fence(Work(pipeline.pipeline, table, log.location), entry)
+        view.table = engine.probe(table, pipeline.pipeline, view.baseline)
+        found = _settled(view, entry)
+    if found is None:
+        raise BatchOutcomeUnknownError(
+            f"The empty transaction for batch {seq} does not show in the log of {table}.",
+            kept="the table, the log and all files",
+            do="run the command again",
+        )
+    record = record_commit(log, view, table, entry, found, committed_at_ms=now_ms())
+    audit.bring_up_to_date(entry)
+    return record
+
+
+def check(view: LogView, table: str) -> None:
+    """Refuse a table that diverged; see ``core.recovery``."""
+    recovery.check_stamp(view.table, view.baseline[0], table)
+    recovery.check_transaction(
+        view.table,
+        view.last_commit.seq if view.last_commit else -1,
+        view.newest.seq if view.newest else -1,
+        table,
+    )
+
+
+def _open_entry(view: LogView, seq: int, checkpoint: str) -> OffsetEntry:
+    numbers = [entry.seq for entry in view.open]
+    if not numbers or seq != numbers[0]:
+        raise InputError(
+            f"Batch {seq} of {checkpoint} cannot be given up: "
+            + (f"the oldest open batch is {numbers[0]}." if numbers else "no batch is open."),
+            kept="everything; nothing was written",
+            do="batches are settled in order: look at `airflow scope status`, and name the oldest open one",
+        )
+    return view.open[0]
+
+
+def _settled(view: LogView, entry: OffsetEntry) -> Landed | None:
+    result = recovery.outcomes([entry], view.table)
+    return result.landed[0][1] if result.landed else None
+
+
+@dataclass(frozen=True, slots=True)
+class Consequences:
+    """What accepting a table as it is means."""
+
+    table: TableState
+    newest_commit: int
+    rows_gone: tuple[CommitRecord, ...]
+    """Committed batches whose rows are no longer in the table; they count as loaded."""
+    gone: tuple[int, ...]
+    """Open batches that had been committed to the table, and whose rows are gone: they come again."""
+    seen_version: int
+    """The version to go on from: below the commits of open batches that are still to be recorded."""
+    needs_transaction: bool
+    """The table has to be told which batch is its newest: it was created again."""
+
+
+def look_at_table(
+    log: CheckpointLog, engine: Engine, table: str, *, reload_undecidable: bool = False
+) -> Consequences:
+    """Say what accepting the table as it is would mean; nothing is written.
+
+    :param reload_undecidable: Load open batches again of which the table's log no longer tells whether
+        their rows are in it.
+    :raises BatchOutcomeUnknownError: There are such batches, and nobody decided.
+    """
+    pipeline = existing_pipeline(log)
+    committed = log.committed()
+    # Without a baseline the probe reads the table's whole log, and refuses nothing.
+    found = engine.probe(table, pipeline.pipeline, (None, -1))
+    if found.stamp is None:
+        raise TableUnreadableError(
+            f"There is no table at {table} to accept.",
+            kept="the log; nothing was written",
+            do="bring the table back; or start anew by deleting the checkpoint folder",
+        )
+    logged = log.logged()
+    newest = log.offset(logged[-1]) if logged else None
+    recovery.check_transaction(found, -1, newest.seq if newest else -1, table)
+    done = set(committed)
+    open_entries = recovery.open_entries([log.offset(seq) for seq in logged if seq not in done], newest)
+    result = recovery.outcomes(open_entries, found)
+    gone = [e.seq for e, landed in result.landed if recovery.rows_gone(landed, found.restores)]
+    unknown = [e.seq for e, landed in result.landed if recovery.rows_gone(landed, found.restores) is None]
+    unknown += [entry.seq for entry in result.unclear]
+    if unknown and not reload_undecidable:
+        raise BatchOutcomeUnknownError(
+            f"The log of {table} does not tell whether the rows of the open batches "
+            f"{', '.join(map(str, sorted(unknown)))} are in the table.",
+            kept="the table, the log and all files; nothing was written",
+            do="look at the table. If their rows are not there, add --reload-undecidable: their files are "
+            "loaded again. If they are, delete them first, then do the same",
+        )
+    start = newest.refresh_start or 0 if newest else 0
+    records = [log.commit(seq) for seq in committed if seq >= start]
+    return Consequences(
+        table=found,
+        newest_commit=committed[-1] if committed else -1,
+        rows_gone=tuple(r for r in records if not r.abandoned and _is_gone(r, found)),
+        gone=tuple(sorted([*gone, *unknown])),
+        seen_version=min([found.version, *(v.version - 1 for e, v in result.landed if e.seq not in gone)]),
+        needs_transaction=bool(committed) and (found.txn is None or found.txn < committed[-1]),
+    )
+
+
+def _is_gone(record: CommitRecord, found: TableState) -> bool:
+    if found.stamp is None or record.table.table_id != found.stamp.table_id:
+        return True
+    return recovery.rows_gone(Landed(record.table_version, None, None), found.restores) is True
+
+
+def accept_table(
+    log: CheckpointLog, engine: Engine, table: str, *, reload_undecidable: bool = False
+) -> Acceptance:
+    """Accept the table as it is.
+
+    First the transaction, then the record: a run in between still refuses the table.
+    """
+    pipeline = existing_pipeline(log)
+    seen = look_at_table(log, engine, table, reload_undecidable=reload_undecidable)
+    found = seen.table
+    if seen.needs_transaction:
+        newest = log.offset(seen.newest_commit)
+        empty = OffsetEntry(
+            seq=newest.seq,
+            mode="append",
+            files=(),
+            refresh_start=newest.refresh_start,
+            overwrite_start=newest.overwrite_start,
+            highest=newest.highest,
+        )
+        engine.fence(Work(pipeline.pipeline, table, log.location), empty)
+        found = engine.probe(table, pipeline.pipeline, (None, -1))
+    if found.stamp is None:
+        msg = f"{table} vanished while it was being accepted"
+        raise AssertionError(msg)
+    before = log.newest_acceptance()
+    return log.put_acceptance(
+        Acceptance(
+            number=before.number + 1 if before else 0,
+            after_commit=seen.newest_commit,
+            table=found.stamp,
+            table_version=found.version if seen.needs_transaction else seen.seen_version,
+            gone=seen.gone,
+        )
+    )

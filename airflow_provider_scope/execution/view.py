@@ -1,0 +1,167 @@
+"""What a run reads of the log at its start."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from airflow_provider_scope.core import recovery
+from airflow_provider_scope.core.records import CommitRecord
+
+if TYPE_CHECKING:
+    from airflow_provider_scope.checkpoint.audit import AuditFiles
+    from airflow_provider_scope.checkpoint.log import CheckpointLog
+    from airflow_provider_scope.core.discovery import Seen
+    from airflow_provider_scope.core.files import Position
+    from airflow_provider_scope.core.records import (
+        Acceptance,
+        OffsetEntry,
+        Pipeline,
+        TableStamp,
+    )
+    from airflow_provider_scope.core.recovery import Landed, TableState
+    from airflow_provider_scope.execution.engine import Engine
+
+
+@dataclass
+class LogView:
+    """The log and the table as one run knows them; grows with every entry the run writes or reads."""
+
+    pipeline: Pipeline | None
+    table: TableState
+    last_commit: CommitRecord | None = None
+    accepted: Acceptance | None = None
+    newest: OffsetEntry | None = None
+    uncommitted: list[OffsetEntry] = field(default_factory=list)
+    last_committed_entry: OffsetEntry | None = None
+    seen: Seen = field(default_factory=dict)
+
+    @property
+    def baseline(self) -> tuple[TableStamp | None, int]:
+        """The stamp the table must have, and the version at which it was written down."""
+        if self.pipeline is None:
+            return None, -1
+        return recovery.baseline(self.pipeline, self.last_commit, self.accepted)
+
+    @property
+    def next_seq(self) -> int:
+        """The number of the next entry."""
+        return self.newest.seq + 1 if self.newest else 0
+
+    @property
+    def refresh_start(self) -> int | None:
+        """The entry from which files count as seen."""
+        return self.newest.refresh_start if self.newest else None
+
+    @property
+    def overwrite_start(self) -> int | None:
+        """The newest entry that overwrites the whole table."""
+        return self.newest.overwrite_start if self.newest else None
+
+    @property
+    def highest(self) -> Position | None:
+        """The largest (modified, path) since ``refresh_start``."""
+        return self.newest.highest if self.newest else None
+
+    @property
+    def open(self) -> tuple[OffsetEntry, ...]:
+        """The entries that still have to run, in order."""
+        return recovery.open_entries(self.uncommitted, self.newest)
+
+    def append(self, entry: OffsetEntry) -> None:
+        """Take in the entry behind the newest one."""
+        if entry.refresh_start != self.refresh_start:
+            self.seen = {}
+        self.seen.update((f.path, (f.modified_ms, f.size_bytes)) for f in entry.files)
+        self.newest = entry
+        self.uncommitted.append(entry)
+
+    def take_over(self, other: LogView) -> None:
+        """Become what another reading of the log found."""
+        vars(self).update(vars(other))
+
+    def record(self, commit: CommitRecord, entry: OffsetEntry) -> None:
+        """Take in a commit record."""
+        self.last_commit = commit
+        self.last_committed_entry = entry
+        self.uncommitted = [other for other in self.uncommitted if other.seq != entry.seq]
+
+
+def read_log(
+    log: CheckpointLog, audit: AuditFiles, engine: Engine, location: str, *, history: bool = True
+) -> LogView:
+    """Read the log and probe the table, in the reverse order of writing.
+
+    commits/ first, then the table, then offsets/: the other way round, a batch that another run
+    commits in between would look like a transaction that no entry explains.
+
+    :param history: False if the files that were seen do not matter (``late_files="skip"``).
+    """
+    pipeline = log.pipeline()
+    committed = log.committed()
+    last_commit = log.commit(committed[-1]) if committed else None
+    accepted = log.newest_acceptance()
+    view = LogView(pipeline, recovery.MISSING_TABLE, last_commit, accepted)
+    view.table = engine.probe(location, pipeline.pipeline if pipeline else None, view.baseline)
+
+    logged = log.logged()
+    if not logged:
+        return view
+    view.newest = log.offset(logged[-1])
+    start = view.refresh_start
+    snapshot = audit.newest_snapshot(start) if history else None
+    if snapshot:
+        view.seen = snapshot.seen()
+    behind = snapshot.seq + 1 if snapshot else (start or 0)
+    done = set(committed)
+    for seq in logged:
+        is_open = seq not in done and seq >= (view.overwrite_start or 0)
+        is_news = history and seq >= behind
+        if not is_open and not is_news:
+            continue
+        entry = view.newest if seq == view.newest.seq else log.offset(seq)
+        if is_open:
+            view.uncommitted.append(entry)
+        if is_news and not (seq in done and log.commit(seq).abandoned):
+            view.seen.update((f.path, (f.modified_ms, f.size_bytes)) for f in entry.files)
+    newest_done = [seq for seq in committed if seq >= (start or 0)]
+    if newest_done:
+        view.last_committed_entry = log.offset(newest_done[-1])
+    return view
+
+
+def record_commit(
+    log: CheckpointLog,
+    view: LogView,
+    location: str,
+    entry: OffsetEntry,
+    landed: Landed,
+    *,
+    committed_at_ms: int,
+) -> CommitRecord:
+    """Put the commit record of a batch that the table holds, and give the one that is there.
+
+    The stamp is compared again for every record, with that of the newest probe: a RESTORE may have
+    come after the one at the start.
+
+    :raises TableDivergedError: The table is not the one of the record below.
+    """
+    recovery.check_stamp(view.table, view.baseline[0], location)
+    if view.table.stamp is None:
+        msg = f"batch {entry.seq} landed in a table that does not exist"
+        raise AssertionError(msg)
+    record = log.put_commit(
+        CommitRecord(
+            seq=entry.seq,
+            table=view.table.stamp,
+            table_version=max(landed.version, view.baseline[1]),
+            files=len(entry.files),
+            size_bytes=entry.size_bytes,
+            committed_at_ms=committed_at_ms,
+            rows=landed.rows,
+            written_bytes=landed.written_bytes,
+            abandoned=landed.abandoned,
+        )
+    )
+    view.record(record, entry)
+    return record

@@ -1,0 +1,179 @@
+"""Files into a Delta table, exactly once."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import is_dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow.providers.common.compat.sdk import AirflowFailException, BaseOperator, conf
+
+from airflow_provider_scope.engines.assembly import assemble
+from airflow_provider_scope.exceptions import ScopeProviderError
+from airflow_provider_scope.specs import (
+    Checkpoint,
+    FileSource,
+    Replace,
+    SparkEngine,
+    TableSpec,
+    validation,
+)
+from airflow_provider_scope.specs.ingest import ARGUMENTS, SELECT_ALL, Ingest, ingest_from
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from airflow_provider_scope.engines.spark import SparkRunner
+
+DEFAULT_DEFERRABLE = conf.getboolean("operators", "default_deferrable", fallback=False)
+
+
+class DeltaIncrementalIngestOperator(BaseOperator):
+    """Load the new files below some folders into a Delta table, exactly once, in batches.
+
+    Every run lists the source once, leaves out what the checkpoint's log holds, cuts the rest into
+    batches, logs each batch before it runs, and records it after it is in the table. A run that dies
+    anywhere is completed by the next one: no row is lost and none is doubled.
+
+    Every argument takes a spec of ``airflow_provider_scope.specs`` or a dict of the same fields, and
+    may hold templates or XComArgs.
+
+    :param delta_location: Path or URI of the table. It is created by the first batch.
+    :param source: The files.
+    :param sql: A SELECT over ``@data``, the files of one batch: text or a ``.sql`` file. It may name
+        the virtual columns ``source_file_uri``, ``source_file_length``, ``source_file_created`` and
+        ``source_file_modified``. Its columns are matched to the table's by name.
+    :param sql_dialect: ``"spark"``, the only one the Spark engine takes; None is the same.
+    :param sql_params: Values for ``:name`` in ``sql``, passed by Spark and never pasted into the text.
+    :param table: Columns, partitioning and properties, where the SELECT does not say them.
+    :param write: ``"append"``, ``"replace"`` (every run replaces the table by the rows of all files) or
+        ``Replace(where=...)`` (the same for the rows of a range).
+    :param engine: What runs the batches. The default is Spark in the task's own process group.
+    :param mode: ``"watermark"``: one log, new files since the last run.
+    :param full_refresh: Load everything again, replacing the table. May be a template.
+    :param max_batches_per_run: New batches in one run at the most; the rest waits for the next run.
+    :param checkpoint: Where the log is kept; below the table by default.
+    :param storage_conn_id: None: files on disks need no connection.
+    :param deferrable: Free the worker while a remote job runs. Spark in local and in client mode runs in
+        the worker itself, so there is nothing to wait for and this has no effect.
+    :param poll_interval: Seconds between two looks at a remote job; no effect with Spark, as above.
+    :return: The run's report, as XCom: batches, files, rows, bytes, what was left out and why.
+    :raises InputError: An argument is not valid; when the DAG is parsed, as far as it is known then.
+    """
+
+    template_fields: Sequence[str] = (*ARGUMENTS,)
+    template_ext: Sequence[str] = (".sql",)
+    template_fields_renderers: ClassVar[dict[str, str]] = {"sql": "sql"}
+    ui_color = "#dcecf5"
+
+    def __init__(
+        self,
+        *,
+        delta_location: str,
+        source: FileSource | Mapping[str, Any],
+        sql: str = SELECT_ALL,
+        sql_dialect: str | None = None,
+        sql_params: Mapping[str, Any] | None = None,
+        table: TableSpec | Mapping[str, Any] | None = None,
+        write: str | Replace | Mapping[str, Any] = "append",
+        engine: SparkEngine | Mapping[str, Any] | None = None,
+        mode: str = "watermark",
+        full_refresh: bool | str = False,
+        max_batches_per_run: int | None = None,
+        checkpoint: Checkpoint | Mapping[str, Any] | None = None,
+        storage_conn_id: str | None = None,
+        deferrable: bool = DEFAULT_DEFERRABLE,
+        poll_interval: float | None = None,
+        **kwargs: Any,
+    ) -> None:
+        # Two runs at once are safe, but they would do the same work twice.
+        kwargs.setdefault("max_active_tis_per_dag", 1)
+        super().__init__(**kwargs)
+        validation.one_of("mode", mode, ("watermark",))
+        if sql_dialect is not None:
+            validation.one_of("sql_dialect", sql_dialect, ("spark",))
+        if storage_conn_id is not None:
+            raise validation.bad("storage_conn_id", storage_conn_id, "None: files on disks need none")
+        self.delta_location = delta_location
+        # Plain dicts, not specs: Airflow renders templates in dicts, finds XComArgs in them, and copies
+        # them for each run; a frozen spec cannot be rendered and a mutable one would leak values.
+        self.source = _plain(source)
+        self.sql = sql
+        self.sql_dialect = sql_dialect
+        self.sql_params = _plain(sql_params or {})
+        self.table = _plain(table or {})
+        self.write = _plain(write)
+        self.engine = _plain(engine or {})
+        self.mode = mode
+        self.full_refresh = full_refresh
+        self.max_batches_per_run = max_batches_per_run
+        self.checkpoint = _plain(checkpoint or {})
+        self.storage_conn_id = storage_conn_id
+        self.deferrable = deferrable
+        self.poll_interval = poll_interval
+        self._runner: SparkRunner | None = None
+        self._ingest()
+
+    def _ingest(self) -> Ingest | None:
+        return ingest_from({name: getattr(self, name) for name in ARGUMENTS})
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Run once; the values are rendered now, and validated again."""
+        try:
+            ingest = self._ingest()
+            if ingest is None:
+                raise validation.bad("source", self.source, "a value that is known when the task runs")
+            execution, request, self._runner = assemble(ingest, _log_file(context), self._tell(context))
+            report = execution.run(request)
+        except ScopeProviderError as err:
+            if err.is_retryable:
+                raise
+            raise AirflowFailException(f"{type(err).__name__}: {err}") from err
+        finally:
+            self._runner = None
+        self.log.info("%s\n%s", self.delta_location, report.text())
+        result = report.to_xcom()
+        for outlet in self.outlets:
+            context["outlet_events"][outlet].extra = dict(result)
+        return result
+
+    def _tell(self, context: Context) -> Any:
+        store = context.get("task_state_store")
+
+        def tell(line: str) -> None:
+            self.log.info(line)
+            if store is not None:
+                store.set("progress", line[:500])  # for people; nothing is decided by it
+
+        return tell
+
+    def on_kill(self) -> None:
+        """End the Spark application; what it committed is recorded by the next try."""
+        if self._runner:
+            self._runner.cancel()
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return validation.to_dict(value) if not isinstance(value, Replace) else _plain_write(value)
+    return dict(value) if isinstance(value, Mapping) else value
+
+
+def _plain_write(value: Replace) -> Any:
+    return "replace" if value.where is None else {"where": value.where}
+
+
+def _log_file(context: Context) -> Path:
+    """Give the file for Spark's output, beside Airflow's own logs."""
+    ti = context["ti"]
+    base = conf.get("logging", "base_log_folder", fallback=tempfile.gettempdir())
+    parts = [
+        ti.dag_id,
+        ti.run_id,
+        ti.task_id if ti.map_index in (None, -1) else f"{ti.task_id}.{ti.map_index}",
+    ]
+    safe = [re.sub(r"[^\w.+-]", "_", part) for part in parts]
+    return Path(base, "airflow_provider_scope", *safe, f"spark.{ti.try_number}.log")

@@ -1,0 +1,1 @@
+"""The Spark application. Shipped to Spark with ``core`` and ``exceptions``; never imports Airflow."""

@@ -1,0 +1,309 @@
+"""The Delta table that the batches go to."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from delta.exceptions import (
+    ConcurrentTransactionException,
+    DeltaConcurrentModificationException,
+)
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
+from pyspark.sql import types as T  # noqa: N812
+
+from airflow_provider_scope.core import schema as schemas
+from airflow_provider_scope.exceptions import (
+    BatchNotInTableError,
+    InputError,
+    SchemaMismatchError,
+)
+from airflow_provider_scope.spark.structs import to_columns, to_struct
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from airflow_provider_scope.core.plan import Plan
+    from airflow_provider_scope.core.records import OffsetEntry
+
+_COMMITTED = "spark.databricks.delta.lastCommitVersionInSession"
+_LOOK_BACK = 20
+"""Commits that are searched for the newest transaction before Delta's whole state is asked."""
+
+
+class ConcurrentCommitError(Exception):
+    """Another commit got in between; look at the table again before anything else."""
+
+
+class Target:
+    """One table, seen through Delta on Spark."""
+
+    def __init__(self, spark: SparkSession, plan: Plan) -> None:
+        self.spark = spark
+        self.plan = plan
+        self.path = plan.table.removeprefix("file://")
+        self._prepared = False
+
+    # ---- looking -------------------------------------------------------------------------------
+
+    def _snapshot(self) -> Any:
+        jvm: Any = self.spark._jvm  # noqa: SLF001 - Delta's Python API has no way to a transaction
+        log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(self.spark._jsparkSession, self.path)  # noqa: SLF001
+        none = jvm.scala.Option.empty()
+        return log.update(False, none, none)  # noqa: FBT003 - a Scala signature
+
+    def newest_transaction(self) -> int | None:
+        """Give the newest ``txnVersion`` of the pipeline in the table.
+
+        Nearly always it is in one of the last commits, which are small to read; else Delta
+        reconstructs the table's state, which takes a second.
+        """
+        snapshot = self._snapshot()
+        version = int(snapshot.version())
+        for number in range(version, max(-1, version - _LOOK_BACK), -1):
+            found = self._transaction_in(number)
+            if found is not None:
+                return found
+        if version < 0:
+            return None
+        found = snapshot.transactions().get(self.plan.pipeline)
+        return int(found.get()) if found.isDefined() else None
+
+    def _transaction_in(self, version: int) -> int | None:
+        commit = Path(self.path, "_delta_log", f"{version:020}.json")
+        if not commit.exists():
+            return None
+        with commit.open(encoding="utf-8") as lines:
+            for line in lines:
+                if '"txn"' in line:
+                    action = json.loads(line).get("txn")
+                    if action and action["appId"] == self.plan.pipeline:
+                        return int(action["version"])
+        return None
+
+    def _metadata(self) -> dict[str, Any] | None:
+        snapshot = self._snapshot()
+        if int(snapshot.version()) < 0:
+            return None
+        return dict(json.loads(snapshot.metadata().json())["metaData"])
+
+    # ---- writing -------------------------------------------------------------------------------
+
+    def write(self, entry: OffsetEntry, rows: DataFrame) -> int | None:
+        """Commit the rows of a batch with its number.
+
+        :return: The table's version, or None if Delta skipped the write because the batch is there.
+        :raises SchemaMismatchError: Before anything is written.
+        :raises ConcurrentCommitError: Another writer committed in between.
+        """
+        with _conflicts():
+            metadata = self._metadata()
+            select = to_columns(rows.schema)
+            if metadata is None:
+                return self._create(entry, rows, self._wanted(select))
+            self._prepare(metadata)
+            fits, partitions, new_schema = self._fit(entry, select, metadata)
+            shaped = self._shaped(entry, rows, fits, partitions)
+            return self._commit(entry, shaped, partitions if new_schema else None)
+
+    def _fit(
+        self, entry: OffsetEntry, select: Sequence[schemas.Column], metadata: dict[str, Any]
+    ) -> tuple[tuple[schemas.Fit, ...], list[str], bool]:
+        """Match the SELECT to the table; only a refresh of the whole table may change the table."""
+        table = to_columns(T.StructType.fromJson(json.loads(metadata["schemaString"])))
+        partitions: list[str] = metadata["partitionColumns"]
+        wanted_partitions = [*self.plan.partition_by]
+        try:
+            self._check_declared(table)
+            if wanted_partitions and wanted_partitions != partitions:
+                raise self._other_partitions(partitions)
+            return schemas.fit(select, table, self.plan.table), partitions, False
+        except InputError:
+            if not entry.overwrites_table:
+                raise
+            fits = schemas.fit(select, self._wanted(select), self.plan.table)
+            return fits, wanted_partitions, True
+
+    def _shaped(
+        self,
+        entry: OffsetEntry,
+        rows: DataFrame,
+        fits: Sequence[schemas.Fit],
+        partitions: Sequence[str],
+    ) -> DataFrame:
+        shaped = rows.select(*[_value(fit, partitions) for fit in fits])
+        if entry.where and entry.mode == "append":
+            # The first batch of a replaced range is checked by Delta; the others add to it.
+            return shaped.where(_inside(entry.where))
+        return shaped
+
+    def fence(self, entry: OffsetEntry) -> int | None:
+        """Commit an empty transaction with a batch's number."""
+        with _conflicts():
+            metadata = self._metadata()
+            if metadata:
+                columns = T.StructType.fromJson(json.loads(metadata["schemaString"]))
+            elif self.plan.table_columns:
+                columns = to_struct(self.plan.table_columns)
+            else:
+                raise InputError(
+                    f"The table {self.plan.table} does not exist yet, so batch {entry.seq} cannot be given "
+                    "up in it.",
+                    kept="everything; nothing was written",
+                    do="nothing has been loaded yet: delete the checkpoint folder and run again; or name "
+                    "the table's columns (table=TableSpec(columns=...))",
+                )
+            empty = self.spark.createDataFrame([], columns)
+            partitions = None if metadata else [*self.plan.partition_by]
+            return self._commit(entry, empty, partitions, abandoned=True)
+
+    def _commit(
+        self,
+        entry: OffsetEntry,
+        rows: DataFrame,
+        partitions: Sequence[str] | None,
+        *,
+        abandoned: bool = False,
+    ) -> int | None:
+        """Write, and see that it was committed.
+
+        :param partitions: The partitioning of a table that is made or changed by this write, else None.
+        """
+        ours = {"abandoned": abandoned, "pipeline": self.plan.pipeline, "seq": entry.seq}
+        writer = (
+            rows.write.format("delta")
+            .option("txnAppId", self.plan.pipeline)
+            .option("txnVersion", str(entry.seq))
+            .option("userMetadata", json.dumps(ours))
+        )
+        if entry.mode == "append" or abandoned:
+            writer = writer.mode("append")
+        else:
+            # Said in words: a session's dynamic mode would leave partitions without new rows alone.
+            writer = writer.mode("overwrite").option("partitionOverwriteMode", "static")
+            if entry.where:
+                writer = writer.option("replaceWhere", entry.where)
+            elif partitions is not None:
+                writer = writer.option("overwriteSchema", "true")
+        if partitions is not None:
+            writer = writer.options(**self._delta_properties()).partitionBy(*partitions)
+        self.spark.conf.unset(_COMMITTED)
+        writer.save(self.path)
+        committed = self.spark.conf.get(_COMMITTED, None)
+        if committed is not None:
+            return int(committed)
+        newest = self.newest_transaction()
+        if newest is not None and newest >= entry.seq:
+            return None
+        raise BatchNotInTableError(
+            f"Delta took the write of batch {entry.seq} to {self.plan.table} without an error and did not "
+            "commit it.",
+            kept="the table and the log; the batch stays logged",
+            do="the next try runs it again; if it comes back, report it with the table's history",
+        )
+
+    # ---- the table itself ----------------------------------------------------------------------
+
+    def _wanted(self, select: Sequence[schemas.Column]) -> list[schemas.Column]:
+        declared = self.plan.table_columns
+        return to_columns(to_struct(declared)) if declared else [*select]
+
+    def _delta_properties(self) -> dict[str, str]:
+        """Give the properties that Delta's writer takes as options when it makes a table."""
+        return {k: v for k, v in self.plan.properties.items() if k.lower().startswith("delta.")}
+
+    def _create(self, entry: OffsetEntry, rows: DataFrame, columns: Sequence[schemas.Column]) -> int | None:
+        """Make the table with the rows of its first batch, in one transaction."""
+        names = {name.lower() for name, _ in columns}
+        for name in self.plan.partition_by:
+            if name.lower() not in names:
+                raise InputError(
+                    f"partition_by names {name!r}, which is not a column of the table: "
+                    f"{', '.join(n for n, _ in columns)}.",
+                    kept="everything; the table was not created and the batch stays logged",
+                    do="select a column of that name, or correct partition_by",
+                )
+        fits = schemas.fit(to_columns(rows.schema), columns, self.plan.table)
+        shaped = self._shaped(entry, rows, fits, self.plan.partition_by)
+        return self._commit(entry, shaped, [*self.plan.partition_by])
+
+    def _prepare(self, metadata: dict[str, Any]) -> None:
+        """Set the declared properties, once, and refuse a table that forgets transactions."""
+        if self._prepared:
+            return
+        there = {str(k).lower(): v for k, v in metadata.get("configuration", {}).items()}
+        if "delta.settransactionretentionduration" in there:
+            raise InputError(
+                f"The table {self.plan.table} has delta.setTransactionRetentionDuration="
+                f"{there['delta.settransactionretentionduration']!r}: it would forget which batches it "
+                "holds, and load them again.",
+                kept="the table; nothing was written",
+                do=f"ALTER TABLE delta.`{self.path}` UNSET TBLPROPERTIES "
+                "('delta.setTransactionRetentionDuration')",
+            )
+        changed = {k: v for k, v in self.plan.properties.items() if there.get(k.lower()) != v}
+        if changed:
+            pairs = ", ".join(f"{_quoted(k)} = {_quoted(v)}" for k, v in changed.items())
+            place = self.path.replace("`", "``")
+            self.spark.sql(f"ALTER TABLE delta.`{place}` SET TBLPROPERTIES ({pairs})")
+        self._prepared = True
+
+    def _check_declared(self, table: Sequence[schemas.Column]) -> None:
+        declared = self.plan.table_columns
+        if not declared:
+            return
+        wanted = to_columns(to_struct(declared))
+        if [(n.lower(), k) for n, k in wanted] != [(n.lower(), k) for n, k in table]:
+            raise SchemaMismatchError(
+                f"The table {self.plan.table} has the columns {_listed(table)}; declared are "
+                f"{_listed(wanted)}.",
+                kept="the table; no row of this batch was written, and the batch stays logged",
+                do="declare the table's columns, change the table, or run once with full_refresh=True",
+            )
+
+    def _other_partitions(self, partitions: Sequence[str]) -> InputError:
+        return InputError(
+            f"The table {self.plan.table} is partitioned by {list(partitions)!r}; declared is "
+            f"{list(self.plan.partition_by)!r}.",
+            kept="the table; no row of this batch was written, and the batch stays logged",
+            do="declare the table's partitioning, or run once with full_refresh=True",
+        )
+
+
+class _conflicts:  # noqa: N801 - reads as a word at the place of use
+    """Turn Delta's conflict errors, which leave the outcome open, into one of ours."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, err: BaseException | None, trace: object) -> None:
+        if isinstance(err, (ConcurrentTransactionException, DeltaConcurrentModificationException)):
+            raise ConcurrentCommitError(str(err)) from err
+
+
+def _value(fit: schemas.Fit, partitions: Sequence[str]) -> Column:
+    value = F.col(f"`{fit.source}`")
+    if fit.target in partitions:
+        # Delta stores an empty text in a partition column as NULL: another row than was read.
+        message = f"the partition column {fit.target} has an empty text, which Delta turns into NULL"
+        empty = value.cast("string") == ""
+        value = F.when(empty, F.raise_error(F.lit(message))).otherwise(value)
+    return (value.cast(fit.cast_to) if fit.cast_to else value).alias(fit.target)
+
+
+def _inside(where: str) -> Column:
+    message = F.lit(f"a row lies outside of the range that is replaced: {where}")
+    return F.when(F.coalesce(F.expr(where), F.lit(col=False)), F.lit(col=True)).otherwise(
+        F.raise_error(message).cast("boolean")
+    )
+
+
+def _quoted(text: str) -> str:
+    return "'" + str(text).replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _listed(columns: Sequence[schemas.Column]) -> str:
+    return ", ".join(f"{name} {kind}" for name, kind in columns)

@@ -1,0 +1,118 @@
+"""All that a files -> Delta pipeline is made of, validated together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from airflow_provider_scope.core.sql import over_view
+from airflow_provider_scope.specs import validation
+from airflow_provider_scope.specs.checkpoint import Checkpoint
+from airflow_provider_scope.specs.engine import SparkEngine
+from airflow_provider_scope.specs.source import FileSource
+from airflow_provider_scope.specs.table import TableSpec
+from airflow_provider_scope.specs.write import Replace, Write, write_from
+
+SELECT_ALL = "SELECT * FROM @data"
+ARGUMENTS = (
+    "delta_location",
+    "source",
+    "sql",
+    "sql_params",
+    "table",
+    "write",
+    "engine",
+    "full_refresh",
+    "max_batches_per_run",
+    "checkpoint",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ingest:
+    """The arguments of ``DeltaIncrementalIngestOperator`` as values."""
+
+    delta_location: str
+    source: FileSource
+    sql: str
+    sql_params: dict[str, Any]
+    table: TableSpec
+    write: Write
+    engine: SparkEngine
+    full_refresh: bool
+    max_batches_per_run: int | None
+    checkpoint: Checkpoint
+
+
+def ingest_from(raw: Mapping[str, Any]) -> Ingest | None:
+    """Validate the operator's arguments, alone and together.
+
+    :param raw: The names in ``ARGUMENTS``; specs or dicts.
+    :return: None if one of the specs is known only when the task runs (an XComArg); everything that is
+        known has been checked.
+    :raises InputError: A value is not valid.
+    """
+    validation.text("delta_location", raw["delta_location"])
+    validation.text("sql", raw["sql"])
+    validation.mapping("sql_params", raw["sql_params"])
+    specs = {
+        name: None if validation.is_deferred(raw[name]) else validation.from_dict(kind, name, raw[name] or {})
+        for name, kind in (
+            ("source", FileSource),
+            ("table", TableSpec),
+            ("engine", SparkEngine),
+            ("checkpoint", Checkpoint),
+        )
+    }
+    write = None if validation.is_deferred(raw["write"]) else write_from(raw["write"])
+    batches = validation.number("max_batches_per_run", raw["max_batches_per_run"], at_least=1)
+    refresh = _switch("full_refresh", raw["full_refresh"])
+    if isinstance(specs["source"], FileSource):
+        _check_format(specs["source"].format)
+    if isinstance(write, Replace) and batches is not None:
+        raise validation.bad(
+            "max_batches_per_run",
+            batches,
+            "None with write='replace' or Replace(where=...)",
+            "leave it out: every run replaces the rows by those of all files",
+        )
+    sql = raw["sql"]
+    if not validation.is_deferred(sql) and not sql.endswith(".sql"):
+        over_view(sql, "data")
+    if any(spec is None for spec in specs.values()) or write is None:
+        return None
+    return Ingest(
+        delta_location=raw["delta_location"],
+        sql=sql,
+        sql_params=dict(raw["sql_params"] or {}),
+        write=write,
+        full_refresh=bool(refresh),
+        max_batches_per_run=batches,
+        **specs,  # type: ignore[arg-type]
+    )
+
+
+def _check_format(kind: str) -> None:
+    if kind == "sstream":
+        raise validation.bad(
+            "source.format",
+            kind,
+            "a format that Spark reads",
+            "structured streams are read by SCOPE alone; for other files name the format: 'parquet', 'csv', "
+            "'json', 'text' or 'orc'",
+        )
+
+
+def _switch(argument: str, value: Any) -> bool | None:
+    """Give a boolean; a template renders to text."""
+    if isinstance(value, bool):
+        return value
+    if validation.is_deferred(value):
+        return None
+    known = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False, "": False}
+    if isinstance(value, str) and value.strip().lower() in known:
+        return known[value.strip().lower()]
+    if value is None or value == "None":
+        return False
+    raise validation.bad(argument, value, "True or False, or a template that renders to one of them")

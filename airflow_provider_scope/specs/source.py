@@ -1,0 +1,133 @@
+"""Where the rows come from."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal, get_args
+
+from airflow_provider_scope.specs import validation
+
+FileFormat = Literal["sstream", "parquet", "csv", "json", "text", "orc"]
+LateFiles = Literal["ingest", "skip"]
+OnChangedFile = Literal["ignore", "fail", "reload"]
+
+MAX_BYTES_PER_TRIGGER = 10_737_418_240_000
+"""dbt-scope's default: ten thousand gibibytes, in practice the number of files is the limit."""
+MAX_FILES_ON_SPARK = 1_000
+"""Spark's own default for ``maxFilesPerTrigger`` in Auto Loader; dbt-scope's 50 suits SCOPE jobs."""
+
+VIRTUAL_COLUMNS = {
+    "source_file_uri": "string",
+    "source_file_length": "bigint",
+    "source_file_created": "timestamp",
+    "source_file_modified": "timestamp",
+}
+"""Columns that every file has: name -> Spark type."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileSource:
+    """Files below one or more folders.
+
+    :param roots: Folders, listed recursively. Absolute paths or ``file://`` URIs.
+    :param patterns: Regular expressions, searched in the file's name; one match is enough.
+    :param format: How the files are read.
+    :param columns: Column name -> Spark type. None takes them from the files: the union of the columns
+        of all files of a batch.
+    :param options: Options of Spark's reader for the format. CSV and JSON are read strictly
+        (``mode=FAILFAST``, and ``enforceSchema=false`` for CSV) unless this says otherwise.
+    :param max_files_per_trigger: Files in one batch at the most; 1,000 on Spark.
+    :param max_bytes_per_trigger: Bytes in one batch at the most; a larger file is a batch of its own.
+    :param safety_buffer_seconds: Files younger than this are held back: they may still be written.
+    :param starting_timestamp: Files modified before it are left out: a datetime with time zone, or
+        ISO-8601 text. Fixed for the life of a pipeline in practice; earlier loads are not undone.
+    :param late_files: ``"ingest"`` loads a file whatever its time. ``"skip"`` takes only files above the
+        newest (modified, path) that was logged, and reads no history.
+    :param on_changed_file: What to do with a loaded file that has changed since: report it
+        (``"ignore"``), stop (``"fail"``), or load the new content too (``"reload"``; the rows of the old
+        content stay).
+    :raises InputError: A value is not valid.
+    """
+
+    roots: Sequence[str]
+    patterns: Sequence[str] = (r".*\.ss$",)
+    format: FileFormat = "sstream"
+    columns: Mapping[str, str] | None = None
+    options: Mapping[str, str] | None = None
+    max_files_per_trigger: int | None = None
+    max_bytes_per_trigger: int | None = MAX_BYTES_PER_TRIGGER
+    safety_buffer_seconds: float = 30
+    starting_timestamp: datetime | str | None = None
+    late_files: LateFiles = "ingest"
+    on_changed_file: OnChangedFile = "ignore"
+
+    def __post_init__(self) -> None:
+        """Validate; values that are templates are let through."""
+        put = validation.set_field
+        put(self, "roots", validation.texts("roots", self.roots, needed=True))
+        put(self, "patterns", validation.texts("patterns", self.patterns, needed=True))
+        if not validation.is_deferred(self.patterns):
+            for pattern in self.patterns:
+                _check_pattern(pattern)
+        validation.one_of("format", self.format, get_args(FileFormat))
+        validation.one_of("late_files", self.late_files, get_args(LateFiles))
+        validation.one_of("on_changed_file", self.on_changed_file, get_args(OnChangedFile))
+        validation.mapping("columns", self.columns)
+        validation.mapping("options", self.options)
+        if isinstance(self.columns, Mapping):
+            _check_columns(self.columns)
+        for name in ("max_files_per_trigger", "max_bytes_per_trigger"):
+            put(self, name, validation.number(name, getattr(self, name), at_least=1))
+        buffer = validation.number(
+            "safety_buffer_seconds", self.safety_buffer_seconds, at_least=0, whole=False
+        )
+        put(self, "safety_buffer_seconds", buffer)
+        starting_at_ms(self.starting_timestamp)
+
+
+def _check_pattern(pattern: str) -> None:
+    if validation.is_deferred(pattern):
+        return
+    try:
+        re.compile(pattern)
+    except re.error as err:
+        raise validation.bad(
+            "patterns",
+            pattern,
+            f"a regular expression ({err})",
+            r"regular expressions are searched in the file's name; for *.csv write r'.*\.csv$'",
+        ) from err
+
+
+def _check_columns(columns: Mapping[str, str]) -> None:
+    if not columns:
+        raise validation.bad("columns", columns, "at least one column, or None to take the files' own")
+    for name, kind in columns.items():
+        validation.text(f"columns[{name!r}]", kind)
+        if name.lower() in VIRTUAL_COLUMNS:
+            raise validation.bad(
+                "columns",
+                name,
+                "names other than the virtual columns",
+                f"leave {name} out: every file has it, name it in `sql`",
+            )
+
+
+def starting_at_ms(value: Any) -> int | None:
+    """Give ``starting_timestamp`` in milliseconds since the epoch; None for none, or for a template."""
+    if value is None or validation.is_deferred(value):
+        return None
+    moment = value
+    if isinstance(value, str):
+        try:
+            moment = datetime.fromisoformat(value)
+        except ValueError:
+            moment = None
+    if not isinstance(moment, datetime) or moment.tzinfo is None:
+        raise validation.bad(
+            "starting_timestamp", value, "a time with its zone, such as '2026-01-01T00:00:00+00:00'"
+        )
+    return int(moment.astimezone(UTC).timestamp() * 1000)

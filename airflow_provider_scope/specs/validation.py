@@ -1,0 +1,126 @@
+"""Checks that the specs share, and the way between a spec and a plain dict.
+
+A value that is still a template (``{{ … }}``, ``{% … %}``) or an XComArg cannot be checked when the DAG
+is parsed. It is let through then, and checked when the task runs, rendered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, fields
+from typing import Any, TypeVar
+
+from airflow_provider_scope.exceptions import InputError
+
+_T = TypeVar("_T")
+
+
+def is_deferred(value: object) -> bool:
+    """Tell whether a value is known only when the task runs."""
+    if isinstance(value, str):
+        return "{{" in value or "{%" in value
+    return hasattr(value, "iter_references") or hasattr(value, "resolve")
+
+
+def bad(argument: str, value: object, expected: str, do: str = "") -> InputError:
+    """Give the error for an argument that is wrong."""
+    return InputError(
+        f"{argument}={value!r} is not valid: expected {expected}.",
+        kept="everything; nothing was read or written",
+        do=do or "correct the argument in the DAG file",
+    )
+
+
+def set_field(spec: object, name: str, value: object) -> None:
+    """Set a field of a frozen spec while it is being made."""
+    object.__setattr__(spec, name, value)
+
+
+def text(argument: str, value: object) -> None:
+    """Check for text that is not empty."""
+    if not is_deferred(value) and not (isinstance(value, str) and value.strip()):
+        raise bad(argument, value, "text that is not empty")
+
+
+def one_of(argument: str, value: object, choices: Sequence[str]) -> None:
+    """Check for one of several words."""
+    if not is_deferred(value) and value not in choices:
+        raise bad(argument, value, "one of " + ", ".join(map(repr, choices)))
+
+
+def number(argument: str, value: Any, *, at_least: float, whole: bool = True) -> Any:
+    """Check a number or None; text that a template rendered to a number becomes one."""
+    if value is None or is_deferred(value):
+        return value
+    result = value
+    if isinstance(value, str):
+        try:
+            result = int(value) if whole else float(value)
+        except ValueError:
+            result = None
+    wanted = int if whole else (int, float)
+    if isinstance(result, bool) or not isinstance(result, wanted) or result < at_least:
+        raise bad(argument, value, f"a {'whole ' if whole else ''}number, at least {at_least:g}, or None")
+    return result
+
+
+def texts(argument: str, value: Any, *, needed: bool = False) -> Any:
+    """Check for several texts and give them as a tuple; one text alone becomes a tuple of it."""
+    if is_deferred(value) and not isinstance(value, str):
+        return value
+    result = (value,) if isinstance(value, str) else value
+    if not isinstance(result, Sequence):
+        raise bad(argument, value, "a list of texts")
+    for item in result:
+        text(argument, item)
+    if needed and not result:
+        raise bad(argument, value, "at least one")
+    return tuple(result)
+
+
+def mapping(argument: str, value: Any) -> None:
+    """Check for a mapping with text keys, or None."""
+    if value is None or is_deferred(value):
+        return
+    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+        raise bad(argument, value, "a mapping with text keys")
+
+
+def to_dict(spec: Any) -> dict[str, Any]:
+    """Give a spec's fields that differ from their defaults as a plain dict; a dict is copied."""
+    if isinstance(spec, Mapping):
+        return dict(spec)
+    result = {}
+    for item in fields(spec):
+        value = getattr(spec, item.name)
+        if item.default is MISSING or value is not item.default:
+            # Lists, because Airflow renders templates inside lists and gives tuples back as they are.
+            result[item.name] = list(value) if isinstance(value, tuple) else value
+    return result
+
+
+def from_dict(cls: type[_T], argument: str, value: Any) -> _T:
+    """Make a spec out of a plain dict.
+
+    :raises InputError: A field is unknown or missing, or the spec itself refuses a value.
+    """
+    if isinstance(value, cls):
+        return value
+    names = [item.name for item in fields(cls)]  # type: ignore[arg-type]
+    if not isinstance(value, Mapping):
+        raise bad(argument, value, f"{cls.__name__}(…) or a dict with the keys {', '.join(names)}")
+    unknown = sorted(str(key) for key in value if key not in names)
+    if unknown:
+        raise InputError(
+            f"{argument} has unknown keys: {', '.join(unknown)}. {cls.__name__} has {', '.join(names)}.",
+            kept="everything; nothing was read or written",
+            do="correct the spelling in the DAG file",
+        )
+    needed = [f.name for f in fields(cls) if f.default is MISSING and f.name not in value]  # type: ignore[arg-type]
+    if needed:
+        raise InputError(
+            f"{argument} needs {', '.join(needed)}.",
+            kept="everything; nothing was read or written",
+            do=f"add it: {argument}={{{needed[0]!r}: …}}",
+        )
+    return cls(**value)

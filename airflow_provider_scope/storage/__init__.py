@@ -1,0 +1,1 @@
+"""Listing sources and keeping control files, one module a backend."""

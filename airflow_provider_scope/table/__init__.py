@@ -1,0 +1,1 @@
+"""Reading Delta tables without a JVM."""

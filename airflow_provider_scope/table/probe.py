@@ -1,0 +1,129 @@
+"""What the table says about the pipeline: the truth that every recovery asks."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError, TableNotFoundError
+
+from airflow_provider_scope.core.records import TableStamp
+from airflow_provider_scope.core.recovery import MISSING_TABLE, Landed, Restored, TableState
+from airflow_provider_scope.exceptions import BatchOutcomeUnknownError, TableUnreadableError
+from airflow_provider_scope.storage.opening import open_storage
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def probe(location: str, app_id: str | None, baseline: tuple[TableStamp | None, int]) -> TableState:
+    """Look at a Delta table, through its log alone.
+
+    :param location: Canonical URI of the table.
+    :param app_id: The pipeline's ``appId``; None for a pipeline that does not exist yet.
+    :param baseline: The stamp that is expected and the version at which it was seen. Only the log
+        after that version is searched for RESTOREs and for batches of the pipeline.
+    :raises TableUnreadableError: The log could not be read. That never means "no table".
+    :raises BatchOutcomeUnknownError: Versions after the baseline have been cleaned out of the log.
+    """
+    table = _open(location)
+    if table is None:
+        return MISSING_TABLE
+    expected, since = baseline
+    try:
+        version = table.version()
+        table_id = str(table.metadata().id)
+        txn = table.transaction_version(app_id) if app_id else None
+        same = expected is not None and expected.table_id == table_id
+        first = since + 1 if same else 0
+        history = _history(table, first, version)
+    except (DeltaError, OSError, ValueError) as err:
+        raise _unreadable(location, err) from err
+    if same and [h["version"] for h in history] != list(range(version, since, -1)):
+        raise _cleaned(location, since, version)
+    restores = tuple(_restore(h) for h in history if h.get("operation") == "RESTORE")
+    newest = max(
+        (r.version for r in restores), default=expected.restore_version if same and expected else None
+    )
+    landed = {} if app_id is None else _landed(history, app_id)
+    return TableState(TableStamp(table_id, newest), version, txn, landed, restores)
+
+
+def _open(location: str) -> DeltaTable | None:
+    try:
+        return DeltaTable(location.removeprefix("file://"))
+    except TableNotFoundError as err:
+        # deltalake says "not found" for "no access" as well: look for a log ourselves.
+        names = open_storage(location).names(f"{location}/_delta_log")
+        if any(name.endswith((".json", ".parquet")) for name in names):
+            raise _unreadable(location, err) from err
+        return None
+    except (DeltaError, OSError, ValueError) as err:
+        raise _unreadable(location, err) from err
+
+
+def _history(table: DeltaTable, first: int, version: int) -> list[dict[str, Any]]:
+    """Read commit infos of ``first`` to ``version``, newest first; a commit that came since is left out."""
+    if version < first:
+        return []
+    limit = version - first + 1
+    found = table.history(limit)
+    newer = found[0]["version"] - version if found else 0
+    if newer > 0:
+        found = table.history(limit + newer)
+    return [h for h in found if first <= h["version"] <= version]
+
+
+def _landed(history: Sequence[dict[str, Any]], app_id: str) -> dict[int, Landed]:
+    landed: dict[int, Landed] = {}
+    for info in history:
+        ours = _metadata(info)
+        if ours.get("pipeline") == app_id and type(ours.get("seq")) is int:
+            metrics = info.get("operationMetrics") or {}
+            landed[ours["seq"]] = Landed(
+                version=info["version"],
+                rows=_metric(metrics, "numOutputRows", "num_added_rows"),
+                written_bytes=_metric(metrics, "numOutputBytes"),
+                abandoned=ours.get("abandoned") is True,
+            )
+    return landed
+
+
+def _metadata(info: dict[str, Any]) -> dict[str, Any]:
+    """Give our part of a commit's ``userMetadata``; other writers put any text there."""
+    try:
+        value = json.loads(info.get("userMetadata") or "{}")
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _metric(metrics: dict[str, Any], *names: str) -> int | None:
+    """Give a metric; Spark and delta-rs name them differently, and Spark writes numbers as text."""
+    for name in names:
+        if name in metrics:
+            return int(metrics[name])
+    return None
+
+
+def _restore(info: dict[str, Any]) -> Restored:
+    target = (info.get("operationParameters") or {}).get("version")
+    return Restored(info["version"], int(target) if target not in (None, "", "null") else None)
+
+
+def _unreadable(location: str, err: object) -> TableUnreadableError:
+    return TableUnreadableError(
+        f"The log of the table {location} could not be read: {err}.",
+        kept="the table, the checkpoint and all files; nothing was written",
+        do="give the worker read access to the table's _delta_log; the next try looks again",
+    )
+
+
+def _cleaned(location: str, since: int, version: int) -> BatchOutcomeUnknownError:
+    return BatchOutcomeUnknownError(
+        f"The log of the table {location} no longer holds all of the versions {since + 1} to {version} "
+        "(delta.logRetentionDuration): whether it was restored in between cannot be seen.",
+        kept="the table, the checkpoint and all files; nothing was written",
+        do=f"check the table, then run `airflow scope accept-table {location}`",
+    )

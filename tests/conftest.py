@@ -1,0 +1,78 @@
+"""Settings and fixtures that every suite shares. Airflow reads its settings at its first import."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+assert "airflow" not in sys.modules, "a plugin imported Airflow before its settings were made"
+
+_HOME = Path(tempfile.mkdtemp(prefix="airflow-provider-scope-tests-"))
+(_HOME / "dags").mkdir()
+os.environ.update(
+    AIRFLOW_HOME=str(_HOME),
+    AIRFLOW__CORE__LOAD_EXAMPLES="False",
+    AIRFLOW__CORE__DAGS_FOLDER=str(_HOME / "dags"),
+    AIRFLOW__CORE__UNIT_TEST_MODE="False",
+    AIRFLOW__DATABASE__SQL_ALCHEMY_CONN=f"sqlite:///{_HOME}/airflow.db",
+    AIRFLOW__LOGGING__LOGGING_LEVEL="WARNING",
+    AIRFLOW__LOGGING__BASE_LOG_FOLDER=str(_HOME / "logs"),
+)
+
+
+def pytest_unconfigure() -> None:
+    shutil.rmtree(_HOME, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def airflow_db() -> None:
+    """Make Airflow's database, once."""
+    from airflow.dag_processing.bundles.manager import DagBundlesManager
+    from airflow.utils.db import initdb
+    from airflow.utils.session import create_session
+
+    initdb()
+    with create_session() as session:
+        DagBundlesManager().sync_bundles_to_db(session=session)
+
+
+@pytest.fixture
+def run_dag(airflow_db: None) -> Callable[..., Any]:
+    """Run a Dag with ``dag.test()`` and give the finished run."""
+    from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
+
+    def run(dag: Any, **kwargs: Any) -> Any:
+        bag = DagBag(dag_folder=os.devnull, collect_dags=False, bundle_name="dags-folder")
+        bag.bag_dag(dag)
+        sync_bag_to_db(bag, "dags-folder", None)
+        return dag.test(**kwargs)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    """One small Spark session for all tests of a worker."""
+    from pyspark.sql import SparkSession
+
+    from airflow_provider_scope.engines import application
+
+    builder = SparkSession.builder.master("local[2]").appName("tests")
+    builder = builder.config("spark.jars.packages", application.delta_package())
+    builder = builder.config("spark.jars.excludes", ",".join(application.EXCLUDED_PACKAGES))
+    settings = {**application.REQUIRED_CONF, **application.LOCAL_CONF, "spark.sql.shuffle.partitions": "2"}
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
