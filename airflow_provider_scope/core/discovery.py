@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import TYPE_CHECKING, Literal
 
-from airflow_provider_scope.core.files import FileEntry, Position, base_name, position
+from airflow_provider_scope.core.files import FileEntry, Position, base_name, is_text, position, printable
 from airflow_provider_scope.exceptions import SourceFileChangedError
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Tally:
         self.add_unnamed(reason, 1)
         named = self.names.setdefault(reason, [])
         if len(named) < NAMED_AT_MOST:
-            named.append(path)
+            named.append(printable(path))
 
     def add_unnamed(self, reason: Reason, count: int) -> None:
         """Count files whose names say nothing."""
@@ -118,8 +118,8 @@ def candidates(listing: Iterable[FileEntry], rules: Rules) -> Candidates:
 def _unfit(name: str, file: FileEntry, streams: _Streams, rules: Rules) -> Reason | None:
     if is_hidden(name):
         return "hidden name"
-    if ":" in name:
-        # Hadoop's Path takes what stands before it for a scheme: listing works, reading fails.
+    if ":" in name or not is_text(file.path):
+        # Hadoop's Path takes what stands before a colon for a scheme: listing works, reading fails.
         return "unreadable name"
     if file.modified_ms <= 0:
         return "no modification time"

@@ -39,6 +39,20 @@ def base_name(path: str) -> str:
     return path.rsplit("/", 1)[-1]
 
 
+def is_text(path: str) -> bool:
+    """Tell whether a path is text; a disk may hold names whose bytes are not UTF-8."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def printable(path: str) -> str:
+    r"""Give a path as text that can be written anywhere: a byte that is not UTF-8 becomes ``\udcff``."""
+    return path.encode(errors="backslashreplace").decode()
+
+
 def is_below(path: str, roots: tuple[str, ...]) -> bool:
     """Tell whether a path lies below one of the roots; ``..`` and ``.`` parts never do."""
     if any(part in ("..", ".") for part in path.split("/")):

@@ -180,6 +180,12 @@ class _Reader:
             raise self.corrupt(f"has {key}={value!r}, expected text")
         return value
 
+    def switch(self, key: str) -> bool:
+        value = self.value.get(key, False)
+        if not isinstance(value, bool):
+            raise self.corrupt(f"has {key}={value!r}, expected true or false")
+        return value
+
     def stamp(self) -> TableStamp | None:
         value = self.value.get("table")
         if value is None:
@@ -243,7 +249,7 @@ def decode_commit(name: str, data: bytes, seq: int) -> CommitRecord:
         committed_at_ms=reader.integer("committed_at_ms"),
         rows=reader.optional_integer("rows"),
         written_bytes=reader.optional_integer("written_bytes"),
-        abandoned=reader.value.get("abandoned") is True,
+        abandoned=reader.switch("abandoned"),
         format=reader.integer("format"),
     )
 

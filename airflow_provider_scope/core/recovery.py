@@ -193,9 +193,11 @@ def rows_gone(landed: Landed, restores: Sequence[Restored]) -> bool | None:
     for restore in sorted(restores, key=lambda r: r.version, reverse=True):
         if visible is not None and restore.version > visible:
             continue  # undone by the newer RESTORE that we come from
-        if landed.version > restore.version and (visible is None or landed.version <= visible):
+        if landed.version > restore.version:
             return False
         if restore.to_version is None:
             return None
         visible = restore.to_version
-    return visible is not None and landed.version > visible
+        if landed.version > visible:
+            return True
+    return False

@@ -8,7 +8,7 @@ from typing import Any
 
 from airflow_provider_scope.core.audit import iso_time
 from airflow_provider_scope.core.discovery import Tally
-from airflow_provider_scope.core.files import FileEntry, base_name
+from airflow_provider_scope.core.files import FileEntry, base_name, printable
 
 XCOM_LIMIT_BYTES = 4096
 
@@ -61,7 +61,7 @@ class RunReport:
     @property
     def rows(self) -> int | None:
         """Rows of the committed batches; None if the table's log does not tell for one of them."""
-        counts = [batch.rows for batch in self.batches]
+        counts = [batch.rows for batch in self.batches if not batch.abandoned]
         return None if None in counts else sum(count or 0 for count in counts)
 
     def why_nothing(self) -> str:
@@ -110,7 +110,7 @@ class RunReport:
         return "\n".join(lines)
 
     def to_xcom(self) -> dict[str, Any]:
-        """Give a plain dict that stays under 4 KiB as JSON: names are dropped until it does."""
+        """Give a plain dict that stays under 4 KiB as JSON: names go first, then the end of ``why``."""
         value: dict[str, Any] = {
             "batches": len(self.batches),
             "files": self.files,
@@ -128,12 +128,19 @@ class RunReport:
         }
         if not self.batches:
             value["why"] = self.why_nothing()[:1000]
-        while len(json.dumps(value)) > XCOM_LIMIT_BYTES:
-            longest = max(value["left_out_names"].values(), key=lambda names: len(json.dumps(names)))
-            if not longest:
+        while _json_length(value) > XCOM_LIMIT_BYTES:
+            longest: list[str] = max(value["left_out_names"].values(), key=_json_length, default=[])
+            if longest:
+                longest.pop()
+            elif value.get("why"):
+                value["why"] = value["why"][:-100]  # folders named in another script than Latin
+            else:
                 break
-            longest.pop()
         return value
+
+
+def _json_length(value: object) -> int:
+    return len(json.dumps(value))
 
 
 def _batch_line(batch: BatchReport) -> str:
@@ -152,4 +159,4 @@ def _batch_line(batch: BatchReport) -> str:
 def _name(file: FileEntry | None) -> str:
     if file is None:
         return "unknown"
-    return f"{base_name(file.path)} ({iso_time(file.modified_ms)[:19]}Z)"
+    return f"{printable(base_name(file.path))} ({iso_time(file.modified_ms)[:19]}Z)"

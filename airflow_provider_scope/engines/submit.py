@@ -74,6 +74,9 @@ class SubmitHook(SparkSubmitHook):
             self.submit(script, start_new_session=True, env=environment)
         except (AirflowException, OSError) as err:
             raise self._failure(err) from None
+        finally:
+            if self._submit_sp is not None:
+                self._submit_sp.stdout.close()
 
     def _process_spark_submit_log(self, itr: Iterator[Any]) -> None:
         self.log_file.parent.mkdir(parents=True, exist_ok=True)

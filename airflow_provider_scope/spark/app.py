@@ -116,6 +116,8 @@ def as_error(err: Exception) -> ScopeProviderError:
     )
 
 
+CAUSE_LENGTH = 400
+"""Characters of one cause that are told; the rest is in Spark's log."""
 _CAUSE = re.compile(r"^(?:Caused by: )?[\w.$]+(?:Exception|Error): (?P<text>.*)", re.MULTILINE)
 
 
@@ -129,11 +131,14 @@ def short_cause(err: Exception) -> str:
         trace = str(getattr(err, "_stackTrace", "") or "")
     else:
         text, trace = f"{type(err).__name__}: {err}", ""
-    causes = [match["text"] for match in _CAUSE.finditer(trace) if match.group().startswith("Caused by")]
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    first = lines[0][:600] if lines else type(err).__name__
-    last = causes[-1].strip()[:400] if causes else ""
-    return f"{first} Cause: {last}" if last and last not in first else first
+    causes = [m["text"].strip() for m in _CAUSE.finditer(trace) if m.group().startswith("Caused by")]
+    if not causes:
+        return lines[0][:CAUSE_LENGTH] if lines else type(err).__name__
+    # Outer ones say "task failed"; the file, the newest named condition and the innermost say why.
+    named = [cause for cause in causes if cause.startswith("[")]
+    told = [*[cause for cause in named if "FAILED_READ_FILE" in cause][:1], *named[-1:], causes[-1]]
+    return "; ".join(cause[:CAUSE_LENGTH] for cause in dict.fromkeys(told))
 
 
 def _emit(**event: Any) -> None:

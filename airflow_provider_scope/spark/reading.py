@@ -43,6 +43,8 @@ def select(spark: SparkSession, plan: Plan, entry: OffsetEntry) -> DataFrame:
     if wanted:
         data = _with_virtual_columns(spark, data, entry, wanted)
     data.createOrReplaceTempView(view)
+    # Spark 4.2 hands parameters to the parser, and Delta 4.4's parser drops them there.
+    spark.conf.set("spark.sql.legacy.parameterSubstitution.constantsOnly", "true")
     try:
         result = spark.sql(sql_text.over_view(plan.sql, view), args=plan.sql_params or None)
     finally:

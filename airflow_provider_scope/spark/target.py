@@ -228,7 +228,11 @@ class Target:
                 )
         fits = schemas.fit(to_columns(rows.schema), columns, self.plan.table)
         shaped = self._shaped(entry, rows, fits, self.plan.partition_by)
-        return self._commit(entry, shaped, [*self.plan.partition_by])
+        version = self._commit(entry, shaped, [*self.plan.partition_by])
+        metadata = self._metadata()
+        if metadata:
+            self._prepare(metadata)  # the properties that the writer does not take
+        return version
 
     def _prepare(self, metadata: dict[str, Any]) -> None:
         """Set the declared properties, once, and refuse a table that forgets transactions."""

@@ -11,6 +11,7 @@ from airflow_provider_scope.specs import validation
 from airflow_provider_scope.specs.checkpoint import Checkpoint
 from airflow_provider_scope.specs.engine import SparkEngine
 from airflow_provider_scope.specs.source import FileSource
+from airflow_provider_scope.specs.sql_check import check_columns
 from airflow_provider_scope.specs.table import TableSpec
 from airflow_provider_scope.specs.write import Replace, Write, write_from
 
@@ -80,6 +81,9 @@ def ingest_from(raw: Mapping[str, Any]) -> Ingest | None:
     sql = raw["sql"]
     if not validation.is_deferred(sql) and not sql.endswith(".sql"):
         over_view(sql, "data")
+        source = specs["source"]
+        if isinstance(source, FileSource) and isinstance(source.columns, Mapping):
+            check_columns(sql, source.columns)
     if any(spec is None for spec in specs.values()) or write is None:
         return None
     return Ingest(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Literal, get_args
 
 from airflow_provider_scope.specs import validation
@@ -18,6 +18,8 @@ MAX_BYTES_PER_TRIGGER = 10_737_418_240_000
 """dbt-scope's default: ten thousand gibibytes, in practice the number of files is the limit."""
 MAX_FILES_ON_SPARK = 1_000
 """Spark's own default for ``maxFilesPerTrigger`` in Auto Loader; dbt-scope's 50 suits SCOPE jobs."""
+SAFETY_BUFFER_SECONDS = 30
+"""dbt-scope's default: time enough for a writer to finish a file that is listed already."""
 
 VIRTUAL_COLUMNS = {
     "source_file_uri": "string",
@@ -59,7 +61,7 @@ class FileSource:
     options: Mapping[str, str] | None = None
     max_files_per_trigger: int | None = None
     max_bytes_per_trigger: int | None = MAX_BYTES_PER_TRIGGER
-    safety_buffer_seconds: float = 30
+    safety_buffer_seconds: float = SAFETY_BUFFER_SECONDS
     starting_timestamp: datetime | str | None = None
     late_files: LateFiles = "ingest"
     on_changed_file: OnChangedFile = "ignore"
@@ -84,7 +86,7 @@ class FileSource:
         buffer = validation.number(
             "safety_buffer_seconds", self.safety_buffer_seconds, at_least=0, whole=False
         )
-        put(self, "safety_buffer_seconds", buffer)
+        put(self, "safety_buffer_seconds", SAFETY_BUFFER_SECONDS if buffer is None else buffer)
         starting_at_ms(self.starting_timestamp)
 
 
@@ -130,4 +132,5 @@ def starting_at_ms(value: Any) -> int | None:
         raise validation.bad(
             "starting_timestamp", value, "a time with its zone, such as '2026-01-01T00:00:00+00:00'"
         )
-    return int(moment.astimezone(UTC).timestamp() * 1000)
+    # A thousand times the float that `timestamp()` gives is often 1 ms less.
+    return int(moment.replace(microsecond=0).timestamp()) * 1000 + moment.microsecond // 1000

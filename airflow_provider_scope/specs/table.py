@@ -31,6 +31,8 @@ class TableSpec:
         if isinstance(self.columns, Mapping):
             if not self.columns:
                 raise validation.bad("columns", self.columns, "at least one column, or None")
+            for name, kind in self.columns.items():
+                validation.text(f"columns[{name!r}]", kind)
             lower = {str(name).lower() for name in self.columns}
             for name in () if validation.is_deferred(self.partition_by) else self.partition_by:
                 if not validation.is_deferred(name) and name.lower() not in lower:

@@ -19,7 +19,8 @@ def is_deferred(value: object) -> bool:
     """Tell whether a value is known only when the task runs."""
     if isinstance(value, str):
         return "{{" in value or "{%" in value
-    return hasattr(value, "iter_references") or hasattr(value, "resolve")
+    # Not by `resolve`, which a pathlib.Path has too.
+    return hasattr(value, "iter_references")
 
 
 def bad(argument: str, value: object, expected: str, do: str = "") -> InputError:
@@ -59,7 +60,11 @@ def number(argument: str, value: Any, *, at_least: float, whole: bool = True) ->
         except ValueError:
             result = None
     wanted = int if whole else (int, float)
-    if isinstance(result, bool) or not isinstance(result, wanted) or result < at_least:
+    if (
+        isinstance(result, bool)
+        or not isinstance(result, wanted)
+        or not at_least <= result < float("inf")  # so written, it refuses NaN as well
+    ):
         raise bad(argument, value, f"a {'whole ' if whole else ''}number, at least {at_least:g}, or None")
     return result
 

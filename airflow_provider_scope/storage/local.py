@@ -35,8 +35,12 @@ class LocalStorage:
     def walk(self, root: str) -> Iterator[FileEntry]:
         """List every file below ``root``."""
         top = local_path(root)
-        if not os.path.lexists(top):
-            raise _no_root(root)
+        try:
+            os.lstat(top)  # not `exists`: it takes every error for absence
+        except FileNotFoundError as err:
+            raise _no_root(root) from err
+        except OSError as err:
+            raise _unreadable(top, err) from err
         pending = [(top, frozenset({os.path.realpath(top)}))]
         while pending:
             folder, above = pending.pop()

@@ -1,0 +1,226 @@
+"""The operator in real Dag runs, with Spark started by spark-submit as in production."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from airflow.sdk import DAG, Asset, task
+from deltalake import DeltaTable
+
+from airflow_provider_scope.exceptions import InputError
+from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator
+from airflow_provider_scope.specs import FileSource, Replace, SparkEngine
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.spark
+
+
+def land(folder: Path, name: str, *values: int) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table({"a": list(values)}), folder / name)
+    old = time.time() - 3600
+    os.utime(folder / name, (old, old))
+
+
+def parquet(root: Path | str, **more: Any) -> FileSource:
+    return FileSource(roots=str(root), patterns=r"\.parquet$", format="parquet", **more)
+
+
+def values(table: Path) -> list[int]:
+    return sorted(DeltaTable(str(table)).to_pyarrow_table()["a"].to_pylist())
+
+
+def result(run: Any, task_id: str = "ingest", map_index: int = -1) -> Any:
+    for ti in run.get_task_instances():
+        if ti.task_id == task_id and ti.map_index == map_index:
+            return ti.xcom_pull(task_ids=task_id, map_indexes=map_index)
+    raise AssertionError(task_id)
+
+
+def test_two_runs_in_one_process_render_their_own_values(run_dag, tmp_path):
+    """Frozen specs would not be rendered, and mutable ones would keep the first run's values."""
+    land(tmp_path / "one", "a.parquet", 1)
+    land(tmp_path / "two", "a.parquet", 2)
+    with DAG("rendered", schedule=None, params={"part": "one"}) as dag:
+        DeltaIncrementalIngestOperator(
+            task_id="ingest",
+            delta_location=f"{tmp_path}/table_{{{{ params.part }}}}",
+            source=parquet(f"{tmp_path}/{{{{ params.part }}}}"),
+            sql="SELECT a + :plus AS a FROM @data",
+            sql_params={"plus": 10},
+        )
+
+    first = run_dag(dag, run_conf={"part": "one"})
+    second = run_dag(dag, run_conf={"part": "two"})
+
+    assert (first.state, second.state) == ("success", "success")
+    assert values(tmp_path / "table_one") == [11]
+    assert values(tmp_path / "table_two") == [12]
+
+
+def test_a_run_with_nothing_new_starts_no_spark_and_writes_nothing(run_dag, tmp_path, monkeypatch):
+    land(tmp_path / "landing", "a.parquet", 1)
+    with DAG("nothing_new", schedule=None) as dag:
+        DeltaIncrementalIngestOperator(
+            task_id="ingest",
+            delta_location=str(tmp_path / "table"),
+            source=parquet(tmp_path / "landing"),
+            outlets=[Asset("table")],
+        )
+    first = result(run_dag(dag))
+    before = {p: p.stat().st_mtime_ns for p in (tmp_path / "table").rglob("*")}
+    monkeypatch.setenv("JAVA_HOME", "/there/is/no/java")
+
+    second = result(run_dag(dag))
+
+    assert first["files"] == 1
+    assert first["rows"] == 1
+    assert second["files"] == 0
+    assert "1 were loaded before" in second["why"]
+    assert {p: p.stat().st_mtime_ns for p in (tmp_path / "table").rglob("*")} == before
+
+
+def test_an_xcom_of_another_task_inside_a_spec_and_a_mapped_operator(run_dag, tmp_path):
+    land(tmp_path / "one", "a.parquet", 1)
+    land(tmp_path / "two", "a.parquet", 2)
+    with DAG("mapped", schedule=None) as dag:
+
+        @task
+        def folder() -> str:
+            return str(tmp_path / "one")
+
+        DeltaIncrementalIngestOperator(
+            task_id="ingest",
+            delta_location=str(tmp_path / "from_xcom"),
+            source=FileSource(roots=[folder()], patterns=r"\.parquet$", format="parquet"),
+        )
+        DeltaIncrementalIngestOperator.partial(
+            task_id="mapped", source=parquet(tmp_path / "two"), max_active_tis_per_dag=1
+        ).expand(delta_location=[str(tmp_path / "mapped_a"), str(tmp_path / "mapped_b")])
+
+    run = run_dag(dag)
+
+    assert run.state == "success"
+    assert dag.get_task("ingest").upstream_task_ids == {"folder"}
+    assert values(tmp_path / "from_xcom") == [1]
+    assert values(tmp_path / "mapped_a") == [2]
+    assert values(tmp_path / "mapped_b") == [2]
+
+
+def test_sql_that_does_not_work_keeps_its_batch_and_the_mended_sql_takes_it(run_dag, tmp_path):
+    land(tmp_path / "landing", "a.parquet", 1)
+
+    def make(sql: str) -> DAG:
+        with DAG("mended", schedule=None) as dag:
+            DeltaIncrementalIngestOperator(
+                task_id="ingest",
+                delta_location=str(tmp_path / "table"),
+                source=parquet(tmp_path / "landing"),
+                sql=sql,
+                retries=3,
+            )
+        return dag
+
+    broken = run_dag(make("SELECT typo FROM @data"))
+    land(tmp_path / "landing", "b.parquet", 2)
+    mended = run_dag(make("SELECT a FROM @data"))
+
+    assert broken.state == "failed"  # at once: retrying SQL that does not compile helps nobody
+    assert [ti.try_number for ti in broken.get_task_instances()] == [1]
+    assert mended.state == "success"
+    assert values(tmp_path / "table") == [1, 2]
+
+
+def test_a_full_refresh_by_a_templated_parameter(run_dag, tmp_path):
+    land(tmp_path / "landing", "a.parquet", 1)
+    with DAG("refreshed", schedule=None, params={"full": False}) as dag:
+        DeltaIncrementalIngestOperator(
+            task_id="ingest",
+            delta_location=str(tmp_path / "table"),
+            source=parquet(tmp_path / "landing"),
+            full_refresh="{{ params.full }}",
+        )
+    run_dag(dag)
+    land(tmp_path / "landing", "b.parquet", 2)
+    (tmp_path / "landing" / "a.parquet").unlink()
+
+    refreshed = result(run_dag(dag, run_conf={"full": True}))
+
+    assert refreshed["files"] == 1
+    assert values(tmp_path / "table") == [2]
+
+
+def test_writing_by_replace_where_replaces_the_range_by_all_files_of_the_source(run_dag, tmp_path):
+    land(tmp_path / "landing", "a.parquet", 1, 2)
+    land(tmp_path / "range", "b.parquet", 12)
+
+    def make(write: Any, folder: str) -> DAG:
+        with DAG("replaced", schedule=None) as dag:
+            DeltaIncrementalIngestOperator(
+                task_id="ingest",
+                delta_location=str(tmp_path / "table"),
+                source=parquet(tmp_path / folder, max_files_per_trigger=1),
+                write=write,
+            )
+        return dag
+
+    run_dag(make("append", "landing"))
+    run_dag(make(Replace(where="a >= 10"), "range"))
+    land(tmp_path / "range", "c.parquet", 13)
+    run = run_dag(make({"where": "a >= 10"}, "range"))
+
+    assert result(run)["batches"] == 2
+    assert values(tmp_path / "table") == [1, 2, 12, 13]
+
+
+def test_a_spark_that_cannot_start_says_why_in_a_line_and_keeps_the_batch(run_dag, tmp_path, caplog):
+    land(tmp_path / "landing", "a.parquet", 1)
+
+    def make(engine: SparkEngine) -> DAG:
+        with DAG("no_spark", schedule=None) as dag:
+            DeltaIncrementalIngestOperator(
+                task_id="ingest",
+                delta_location=str(tmp_path / "table"),
+                source=parquet(tmp_path / "landing"),
+                engine=engine,
+            )
+        return dag
+
+    failed = run_dag(make(SparkEngine(conf={"spark.master": "local[2]", "spark.driver.memory": "1k"})))
+    again = run_dag(make(SparkEngine()))
+
+    assert failed.state == "failed"
+    assert again.state == "success"
+    assert values(tmp_path / "table") == [1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"write": "apend"}, "write='apend' is not valid: expected 'append', 'replace'"),
+        ({"source": {"roots": "/x", "formt": "csv"}}, "source has unknown keys: formt"),
+        ({"source": {"roots": "/x"}}, "source.format='sstream' is not valid"),
+        ({"sql": "SELECT 1"}, "The SQL does not read @data"),
+        ({"mode": "daily"}, "mode='daily' is not valid"),
+        ({"full_refresh": "maybe"}, "full_refresh='maybe' is not valid"),
+        ({"delta_location": ""}, "delta_location='' is not valid"),
+    ],
+)
+def test_a_bad_argument_fails_when_the_dag_is_parsed(changes, message):
+    arguments = {
+        "delta_location": "/table",
+        "source": {"roots": "/x", "format": "parquet"},
+        **changes,
+    }
+
+    with pytest.raises(InputError) as caught:
+        DeltaIncrementalIngestOperator(task_id="ingest", **arguments)
+
+    assert message in str(caught.value)

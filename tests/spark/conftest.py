@@ -1,0 +1,101 @@
+"""A landing folder, a table and the way from files to a committed batch, on the shared session."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+
+from airflow_provider_scope.core import records
+from airflow_provider_scope.core.files import FileEntry
+from airflow_provider_scope.core.plan import Plan
+from airflow_provider_scope.core.records import OffsetEntry
+from airflow_provider_scope.spark import app
+from airflow_provider_scope.spark.target import Target
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from airflow_provider_scope.exceptions import ScopeProviderError
+
+pytestmark = pytest.mark.spark
+
+
+class Bench:
+    """Write files, run batches of them, read the table back with another reader."""
+
+    def __init__(self, spark: Any, folder: Path) -> None:
+        self.spark = spark
+        self.folder = folder
+        self.table = folder / "table"
+        self.plan = Plan(
+            pipeline="11111111-1111-1111-1111-111111111111",
+            table=f"file://{self.table}",
+            checkpoint=f"file://{folder}/checkpoint",
+            batches=(),
+            source_format="parquet",
+            source_columns=None,
+            source_options={},
+            sql="SELECT * FROM @data",
+            sql_params={},
+            table_columns=None,
+            partition_by=(),
+            properties={},
+        )
+
+    def parquet(self, name: str, **columns: list[Any]) -> FileEntry:
+        path = self.folder / "landing" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.table(columns), path)
+        return self.entry(path)
+
+    def text(self, name: str, content: str) -> FileEntry:
+        path = self.folder / "landing" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+        return self.entry(path)
+
+    def entry(self, path: Path) -> FileEntry:
+        status = path.stat()
+        return FileEntry(status.st_mtime_ns // 1_000_000, f"file://{path}", status.st_size)
+
+    def batch(self, seq: int, *files: FileEntry, **changes: Any) -> OffsetEntry:
+        entry = OffsetEntry(
+            seq=seq, mode="append", files=files, refresh_start=None, overwrite_start=None, highest=None
+        )
+        return replace(entry, **changes)
+
+    def run(self, entry: OffsetEntry, **changes: Any) -> int | None:
+        plan = replace(self.plan, **changes)
+        return app.run_batch(self.spark, plan, Target(self.spark, plan), entry)
+
+    def failure(self, entry: OffsetEntry, **changes: Any) -> ScopeProviderError:
+        """Run a batch that Spark refuses, and give the error as the application reports it."""
+        with pytest.raises((PySparkException, Py4JJavaError)) as caught:
+            self.run(entry, **changes)
+        return app.as_error(caught.value)
+
+    def run_plan(self, *entries: OffsetEntry, **changes: Any) -> None:
+        for entry in entries:
+            place = self.folder / "checkpoint" / "offsets" / f"{entry.seq:020}"
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(records.encode_offset(entry))
+        app.run(self.spark, replace(self.plan, batches=tuple(e.seq for e in entries), **changes))
+
+    def rows(self) -> list[dict[str, Any]]:
+        table = DeltaTable(str(self.table)).to_pyarrow_table()
+        return sorted(table.to_pylist(), key=repr)
+
+    def version(self) -> int:
+        return DeltaTable(str(self.table)).version()
+
+
+@pytest.fixture
+def bench(spark: Any, tmp_path: Path) -> Bench:
+    return Bench(spark, tmp_path)

@@ -1,0 +1,257 @@
+"""A batch is committed once, in order, with its number, and only if it fits the table."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from deltalake import CommitProperties, DeltaTable, Transaction
+
+from airflow_provider_scope.exceptions import InputError, SchemaMismatchError, TableDivergedError
+
+pytestmark = pytest.mark.spark
+
+
+def test_the_first_batch_makes_the_table_with_its_transaction_in_one_commit(bench):
+    version = bench.run(bench.batch(0, bench.parquet("a.parquet", a=[1])))
+
+    assert version == 0
+    table = DeltaTable(str(bench.table))
+    assert table.transaction_version(bench.plan.pipeline) == 0
+    assert json.loads(table.history()[0]["userMetadata"]) == {
+        "abandoned": False,
+        "pipeline": bench.plan.pipeline,
+        "seq": 0,
+    }
+
+
+def test_a_batch_that_is_in_the_table_is_left_alone(bench):
+    batch = bench.batch(0, bench.parquet("a.parquet", a=[1]))
+    bench.run(batch)
+
+    assert bench.run(batch) is None
+    assert bench.rows() == [{"a": 1}]
+    assert bench.version() == 0
+
+
+def test_a_batch_whose_predecessor_is_missing_stops(bench):
+    bench.run(bench.batch(0, bench.parquet("a.parquet", a=[1])))
+
+    with pytest.raises(TableDivergedError, match="holds batch 0 as its newest, not 1"):
+        bench.run(bench.batch(2, bench.parquet("b.parquet", a=[2])))
+
+    assert bench.rows() == [{"a": 1}]
+
+
+def test_delta_would_skip_the_older_batch_silently(bench):
+    """Why the predecessor is checked: this is what Delta does without the check."""
+    file = bench.parquet("a.parquet", a=[1])
+    frame = bench.spark.read.parquet(file.path)
+    writer = frame.write.format("delta").mode("append").option("txnAppId", "p")
+
+    writer.option("txnVersion", "5").save(str(bench.table))
+    writer.option("txnVersion", "4").save(str(bench.table))
+
+    assert bench.rows() == [{"a": 1}]
+
+
+def test_the_newest_transaction_is_found_below_many_foreign_commits(bench):
+    bench.run(bench.batch(0, bench.parquet("a.parquet", a=[1])))
+    for version in range(25):
+        DeltaTable(str(bench.table)).create_write_transaction(
+            [],
+            "append",
+            DeltaTable(str(bench.table)).schema(),
+            commit_properties=CommitProperties(app_transactions=[Transaction("other", version)]),
+        )
+
+    bench.run(bench.batch(1, bench.parquet("b.parquet", a=[2])))
+
+    assert bench.rows() == [{"a": 1}, {"a": 2}]
+
+
+def test_a_plan_stops_at_its_first_failed_batch(bench, capfd):
+    good = bench.batch(0, bench.parquet("a.parquet", a=[1]))
+    bad = bench.batch(1, bench.parquet("b.parquet", a=["text"]))
+    later = bench.batch(2, bench.parquet("c.parquet", a=[3]))
+
+    with pytest.raises(SchemaMismatchError):
+        bench.run_plan(good, bad, later)
+
+    assert bench.rows() == [{"a": 1}]
+    assert capfd.readouterr().out.count('"event": "batch"') == 1
+
+
+def test_all_columns_that_do_not_fit_are_named_at_once(bench):
+    bench.run(bench.batch(0, bench.parquet("a.parquet", a=[1], b=["x"], c=[1.5])))
+    file = bench.parquet("b.parquet", a=[1], c=["text"], d=[1])
+
+    with pytest.raises(SchemaMismatchError) as caught:
+        bench.run(bench.batch(1, file))
+
+    assert "d bigint is not a column of the table" in caught.value.what
+    assert "b string is missing in the SELECT" in caught.value.what
+    assert "c is string in the SELECT and double in the table" in caught.value.what
+    assert bench.version() == 0
+
+
+def test_columns_are_matched_by_name_and_widened(bench):
+    bench.run(bench.batch(0, bench.parquet("a.parquet", a=[1], b=["x"])))
+
+    bench.run(
+        bench.batch(1, bench.parquet("b.parquet", B=["y"], A=[2])),
+        sql="SELECT B, CAST(A AS int) AS A FROM @data",
+    )
+
+    assert bench.rows() == [{"a": 1, "b": "x"}, {"a": 2, "b": "y"}]
+
+
+def test_declared_columns_make_the_table_and_must_stay(bench):
+    file = bench.parquet("a.parquet", a=[1])
+    bench.run(bench.batch(0, file), table_columns={"a": "decimal(21,2)"})
+
+    with pytest.raises(
+        SchemaMismatchError, match=r"has the columns a decimal\(21,2\); declared are a double"
+    ):
+        bench.run(bench.batch(1, bench.parquet("b.parquet", a=[2])), table_columns={"a": "double"})
+
+
+def test_a_type_that_spark_does_not_know_is_named(bench):
+    with pytest.raises(InputError, match="'a' has the type 'strnig'"):
+        bench.run(bench.batch(0, bench.parquet("a.parquet", a=[1])), table_columns={"a": "strnig"})
+
+
+def test_computed_partition_columns(bench):
+    bench.run(
+        bench.batch(0, bench.parquet("a.parquet", a=[1, 12])),
+        sql="SELECT a, a DIV 10 AS tens FROM @data",
+        partition_by=("tens",),
+    )
+
+    assert DeltaTable(str(bench.table)).metadata().partition_columns == ["tens"]
+    assert bench.rows() == [{"a": 1, "tens": 0}, {"a": 12, "tens": 1}]
+
+
+def test_an_empty_text_in_a_partition_column_is_an_error_because_delta_would_make_it_null(bench):
+    error = bench.failure(bench.batch(0, bench.parquet("a.parquet", a=[1], p=[""])), partition_by=("p",))
+
+    assert "partition column p has an empty text" in error.what
+
+
+def test_another_partitioning_than_the_tables_is_an_error(bench):
+    bench.run(bench.batch(0, bench.parquet("a.parquet", a=[1], p=["x"])))
+
+    with pytest.raises(InputError, match="partitioned by"):
+        bench.run(bench.batch(1, bench.parquet("b.parquet", a=[1], p=["x"])), partition_by=("p",))
+
+
+def test_a_refresh_replaces_rows_and_may_change_columns_and_partitions(bench):
+    bench.run(bench.batch(0, bench.parquet("a.parquet", a=[1])))
+    before = DeltaTable(str(bench.table)).metadata().id
+    refresh = bench.batch(
+        1,
+        bench.parquet("b.parquet", a=["new"], p=["x"]),
+        mode="overwrite",
+        overwrite_start=1,
+        refresh_start=1,
+    )
+
+    bench.run(refresh, partition_by=("p",))
+
+    assert bench.rows() == [{"a": "new", "p": "x"}]
+    assert DeltaTable(str(bench.table)).metadata().id == before
+
+
+def test_a_refresh_may_jump_over_batches_that_it_makes_pointless(bench):
+    bench.run(bench.batch(0, bench.parquet("a.parquet", a=[1])))
+    refresh = bench.batch(
+        5, bench.parquet("b.parquet", a=[2]), mode="overwrite", overwrite_start=5, refresh_start=5
+    )
+
+    bench.run(refresh)
+
+    assert bench.rows() == [{"a": 2}]
+
+
+def test_a_refresh_replaces_all_partitions_in_a_session_of_dynamic_mode(bench):
+    bench.run(bench.batch(0, bench.parquet("a.parquet", a=[1, 2], p=["x", "y"])), partition_by=("p",))
+    refresh = bench.batch(1, bench.parquet("b.parquet", a=[3], p=["x"]), mode="overwrite", overwrite_start=1)
+    bench.spark.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
+    try:
+        bench.run(refresh, partition_by=("p",))
+    finally:
+        bench.spark.conf.unset("spark.sql.sources.partitionOverwriteMode")
+
+    assert bench.rows() == [{"a": 3, "p": "x"}]
+
+
+def test_a_range_is_replaced_and_its_other_batches_stay_inside(bench):
+    bench.run(bench.batch(0, bench.parquet("a.parquet", a=[1, 2], d=["mon", "tue"])))
+    first = bench.batch(1, bench.parquet("b.parquet", a=[3], d=["tue"]), mode="overwrite", where="d = 'tue'")
+    second = bench.batch(2, bench.parquet("c.parquet", a=[4], d=["tue"]), where="d = 'tue'")
+    outside = bench.batch(3, bench.parquet("d.parquet", a=[5], d=["wed"]), where="d = 'tue'")
+
+    bench.run(first)
+    bench.run(second)
+    error = bench.failure(outside)
+
+    assert "lies outside of the range" in error.what
+    assert bench.rows() == [{"a": 1, "d": "mon"}, {"a": 3, "d": "tue"}, {"a": 4, "d": "tue"}]
+
+
+def test_a_row_outside_of_the_range_is_an_error(bench):
+    bench.run(bench.batch(0, bench.parquet("a.parquet", a=[1], d=["mon"])))
+    batch = bench.batch(1, bench.parquet("b.parquet", a=[3], d=["wed"]), mode="overwrite", where="d = 'tue'")
+
+    error = bench.failure(batch)
+
+    assert "(d = 'tue') violated by row" in error.what
+    assert bench.rows() == [{"a": 1, "d": "mon"}]
+
+
+def test_properties_are_set_when_the_table_is_made_and_when_they_change(bench):
+    wanted = {"delta.enableChangeDataFeed": "true"}
+    bench.run(bench.batch(0, bench.parquet("a.parquet", a=[1])), properties=wanted)
+    assert DeltaTable(str(bench.table)).metadata().configuration == wanted
+
+    more = {**wanted, "owner's": "a 'name'"}
+    bench.run(bench.batch(1, bench.parquet("b.parquet", a=[2])), properties=more)
+    assert DeltaTable(str(bench.table)).metadata().configuration == more
+    before = bench.version()
+
+    bench.run(bench.batch(2, bench.parquet("c.parquet", a=[3])), properties=more)
+    assert bench.version() == before + 1
+
+
+def test_properties_without_the_delta_prefix_are_set_by_the_first_batch(bench):
+    bench.run(bench.batch(0, bench.parquet("a.parquet", a=[1])), properties={"team": "me"})
+
+    assert DeltaTable(str(bench.table)).metadata().configuration == {"team": "me"}
+
+
+def test_a_table_that_forgets_transactions_is_refused(bench):
+    bench.run(bench.batch(0, bench.parquet("a.parquet", a=[1])))
+    bench.spark.sql(
+        f"ALTER TABLE delta.`{bench.table}` SET TBLPROPERTIES "
+        "('delta.setTransactionRetentionDuration' = 'interval 30 days')"
+    )
+
+    with pytest.raises(InputError, match="setTransactionRetentionDuration"):
+        bench.run(bench.batch(1, bench.parquet("b.parquet", a=[2])))
+
+    assert bench.rows() == [{"a": 1}]
+
+
+def test_a_fence_takes_the_place_of_a_batch(bench):
+    bench.run(bench.batch(0, bench.parquet("a.parquet", a=[1])))
+    lost = bench.batch(1, bench.parquet("b.parquet", a=[2]))
+
+    assert bench.run(lost, fence=True) == 1
+    assert bench.run(lost) is None
+    assert bench.rows() == [{"a": 1}]
+    assert json.loads(DeltaTable(str(bench.table)).history(1)[0]["userMetadata"])["abandoned"] is True
+
+
+def test_a_fence_without_a_table_says_what_to_do(bench):
+    with pytest.raises(InputError, match="does not exist yet"):
+        bench.run(bench.batch(0, bench.parquet("a.parquet", a=[1])), fence=True)

@@ -1,0 +1,208 @@
+"""``watermark.json`` and ``sources/``, as dbt-scope writes and reads them."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from airflow_provider_scope.core.audit import (
+    AuditRow,
+    audit_lines,
+    audit_rows,
+    batch_id,
+    expired,
+    is_snapshot,
+    iso_time,
+    snapshot_number,
+    uri_path,
+    watermark,
+)
+from airflow_provider_scope.core.files import FileEntry, Position
+from tests.support.values import a_commit, a_file, a_refresh, an_entry
+
+# 2026-04-01 12:34:56.789 UTC
+TIME_MS = 1_775_046_896_789
+FILES = (
+    FileEntry(TIME_MS - 1, "file:///landing/a b%20.csv", 10),
+    FileEntry(TIME_MS, "file:///landing/é\u2028.csv", 2_000),
+)
+
+
+def read_watermark(data: bytes) -> tuple[int, datetime | None, int]:
+    """Read the three keys and their defaults, as dbt-scope does."""
+    value = json.loads(data.decode("utf-8"))
+    time = value.get("modifiedTime", "")
+    return value.get("version", 0), datetime.fromisoformat(time) if time else None, value.get("batchId", 0)
+
+
+def read_sources(data: bytes) -> list[dict[str, Any]]:
+    """Read a diff line by line, as dbt-scope does."""
+    return [json.loads(line) for line in data.decode("utf-8").strip().split("\n") if line.strip()]
+
+
+def test_the_watermark_is_these_bytes() -> None:
+    data = watermark(an_entry(3, *FILES))
+
+    assert (
+        data
+        == (
+            "{\n"
+            '  "version": 3,\n'
+            '  "modifiedTime": "2026-04-01T12:34:56.789000+00:00",\n'
+            '  "batchId": 3,\n'
+            '  "path": "/landing/é\u2028.csv",\n'
+            '  "refreshStart": null,\n'
+            '  "seq": 3\n'
+            "}"
+        ).encode()
+    )
+    assert read_watermark(data) == (3, datetime(2026, 4, 1, 12, 34, 56, 789_000, tzinfo=UTC), 3)
+
+
+def test_the_watermark_starts_again_with_a_refresh() -> None:
+    data = watermark(an_entry(9, *FILES, refresh_start=7))
+
+    assert read_watermark(data)[::2] == (2, 2)
+    assert json.loads(data)["refreshStart"] == 7
+    assert json.loads(data)["seq"] == 9
+
+
+def test_the_watermark_is_the_highest_position_and_not_the_batchs_own() -> None:
+    late = an_entry(4, a_file("late", 5), highest=Position(TIME_MS, "file:///landing/z.csv"))
+
+    value = json.loads(watermark(late))
+
+    assert (value["modifiedTime"], value["path"]) == ("2026-04-01T12:34:56.789000+00:00", "/landing/z.csv")
+
+
+def test_the_watermark_of_no_file_has_an_empty_time() -> None:
+    assert read_watermark(watermark(an_entry(0))) == (0, None, 0)
+
+
+def test_a_diff_is_these_bytes() -> None:
+    rows = list(audit_rows(an_entry(3, *FILES), a_commit(3, committed_at_ms=1_775_509_200_000)))
+
+    data = audit_lines(rows)
+
+    assert (
+        data
+        == (
+            '{"path":"/landing/a b%20.csv","modificationTime":1775046896788,"batchId":3,'
+            '"batchProcessingTime":"2026-04-06T21:00:00.000000+00:00","size":10,"seq":3,'
+            '"uri":"file:///landing/a b%20.csv"}\n'
+            '{"path":"/landing/é\u2028.csv","modificationTime":1775046896789,"batchId":3,'
+            '"batchProcessingTime":"2026-04-06T21:00:00.000000+00:00","size":2000,"seq":3,'
+            '"uri":"file:///landing/é\u2028.csv"}'
+        ).encode()
+    )
+    assert [
+        (row["path"], row["modificationTime"], row["batchId"], row["batchProcessingTime"])
+        for row in read_sources(data)
+    ] == [
+        ("/landing/a b%20.csv", 1_775_046_896_788, 3, "2026-04-06T21:00:00.000000+00:00"),
+        ("/landing/é\u2028.csv", 1_775_046_896_789, 3, "2026-04-06T21:00:00.000000+00:00"),
+    ]
+
+
+def test_a_name_with_line_ends_stays_on_its_line() -> None:
+    row = AuditRow("/in/a\nb\r\u2028.csv", 1, 0, "t", 1, 0, "file:///in/a\nb\r\u2028.csv")
+
+    assert [r["path"] for r in read_sources(audit_lines([row, row]))] == ["/in/a\nb\r\u2028.csv"] * 2
+
+
+def test_rows_of_a_refresh_count_from_its_start() -> None:
+    (row,) = audit_rows(a_refresh(7, a_file("a")), a_commit(7))
+
+    assert (row.batch_id, row.seq) == (0, 7)
+
+
+def test_an_abandoned_batch_has_no_rows() -> None:
+    assert list(audit_rows(an_entry(3, *FILES), a_commit(3, abandoned=True))) == []
+
+
+@pytest.mark.parametrize(
+    ("seq", "refresh_start", "expected"), [(0, None, 0), (5, None, 5), (5, 5, 0), (9, 5, 4), (5, 0, 5)]
+)
+def test_batch_ids_restart_with_every_refresh(seq: int, refresh_start: int | None, expected: int) -> None:
+    assert batch_id(seq, refresh_start) == expected
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "expected"),
+    [
+        (0, "1970-01-01T00:00:00.000000+00:00"),
+        (1, "1970-01-01T00:00:00.001000+00:00"),
+        (TIME_MS, "2026-04-01T12:34:56.789000+00:00"),
+        (1_077_467_621_080, "2004-02-22T16:33:41.080000+00:00"),
+        (4_102_444_799_999, "2099-12-31T23:59:59.999000+00:00"),
+    ],
+)
+def test_times_keep_their_millisecond(milliseconds: int, expected: str) -> None:
+    assert iso_time(milliseconds) == expected
+
+
+@pytest.mark.parametrize(
+    ("uri", "expected"),
+    [
+        ("file:///landing/a.csv", "/landing/a.csv"),
+        ("file:///a", "/a"),
+        ("abfss://raw@account.dfs.core.windows.net/a/b.csv", "/a/b.csv"),
+        ("file:///odd://name", "/odd://name"),
+    ],
+)
+def test_a_path_is_its_uri_without_the_store(uri: str, expected: str) -> None:
+    assert uri_path(uri) == expected
+
+
+# ---- retention --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("names", "keep", "expected"),
+    [
+        pytest.param([], 5, [], id="nothing there"),
+        pytest.param(["0", "1", "2"], 1, [], id="without a snapshot every diff stays"),
+        pytest.param(["0", "1", "1.parquet", "2"], 4, [], id="as many as may be kept"),
+        pytest.param(["0", "1", "1.parquet", "2"], 3, ["0"], id="the oldest diff first"),
+        pytest.param(
+            ["0", "1", "1.parquet", "2"], 1, ["0", "1"], id="never the newest snapshot or what follows"
+        ),
+        pytest.param(["100", "20", "3", "100.parquet"], 2, ["3", "20"], id="diffs by number and not by name"),
+        pytest.param(
+            ["100.parquet", "20.parquet", "3.parquet", "101"],
+            2,
+            ["3.parquet", "20.parquet"],
+            id="snapshots by number and not by name",
+        ),
+        pytest.param(["9.parquet", "10.parquet"], 1, ["9.parquet"], id="ten is newer than nine"),
+        pytest.param(
+            ["5", "10.parquet", "20.parquet", "20", "21"],
+            2,
+            ["5", "20", "10.parquet"],
+            id="all diffs before the first snapshot",
+        ),
+        pytest.param(["5", "10.parquet", "20.parquet", "20", "21"], 4, ["5"], id="no more than needed"),
+        pytest.param(
+            ["0", "notes.txt", ".0.tmp", "x.parquet", "1.parquet"], 1, ["0"], id="other files are not touched"
+        ),
+        pytest.param(["0", "0.parquet"], 1, ["0"], id="a snapshot at zero"),
+    ],
+)
+def test_retention_deletes_the_oldest_and_keeps_what_the_next_run_reads(
+    names: list[str], keep: int, expected: list[str]
+) -> None:
+    assert expired(names, keep) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"), [("10.parquet", True), ("10", False), ("x.parquet", False), (".parquet", False)]
+)
+def test_a_snapshot_is_a_number_with_its_ending(name: str, expected: bool) -> None:
+    assert is_snapshot(name) is expected
+
+
+def test_the_number_of_a_snapshot() -> None:
+    assert snapshot_number("100.parquet") == 100

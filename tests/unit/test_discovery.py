@@ -1,0 +1,357 @@
+"""Which files of a listing are results, and which of them a run takes."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+
+from airflow_provider_scope.core.discovery import Tally, candidates, is_hidden, unseen
+from airflow_provider_scope.core.files import FileEntry, Position
+from airflow_provider_scope.exceptions import SourceFileChangedError
+from tests.support.values import a_file, below_in, rules
+
+# ---- one file ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "hidden"),
+    [
+        ("a.parquet", False),
+        (".a.parquet", True),
+        ("_a.parquet", True),
+        ("_SUCCESS", True),
+        ("_day=1.parquet", False),
+        (".day=1.parquet", True),
+        ("a_.parquet", False),
+        ("a.parquet._COPYING_", True),
+        ("a._copying_", False),
+        ("a._COPYING_.parquet", False),
+        ("_metadata", True),
+        ("_common_metadata", True),
+        ("_metadata=1.parquet", True),
+        ("_common_metadata=1.parquet", True),
+        ("metadata.parquet", False),
+    ],
+)
+def test_a_name_is_hidden_if_spark_reads_no_rows_from_such_a_file(name: str, hidden: bool) -> None:
+    assert is_hidden(name) is hidden
+
+
+@pytest.mark.parametrize(
+    ("file", "settings", "reason"),
+    [
+        pytest.param(a_file("a.csv"), {}, None, id="plain"),
+        pytest.param(a_file("_a.csv"), {}, "hidden name", id="hidden"),
+        pytest.param(a_file("_tmp/a.csv"), {}, None, id="in a folder with a hidden name"),
+        pytest.param(a_file("10:30.csv"), {}, "unreadable name", id="colon in the name"),
+        pytest.param(a_file("10:30/a.csv"), {}, None, id="colon in the folder's name"),
+        pytest.param(
+            FileEntry(1_000, os.fsdecode(b"file:///in/caf\xe9.csv"), 10),
+            {},
+            "unreadable name",
+            id="not UTF-8",
+        ),
+        pytest.param(
+            FileEntry(1_000, os.fsdecode(b"file:///in/\xff/a.csv"), 10),
+            {},
+            "unreadable name",
+            id="in a folder that is not UTF-8",
+        ),
+        pytest.param(a_file("café \u2028\n%20.csv"), {}, None, id="unusual but readable"),
+        pytest.param(a_file("a.csv", modified_ms=0), {}, "no modification time", id="no time"),
+        pytest.param(a_file("a.csv", modified_ms=-5), {}, "no modification time", id="before 1970"),
+        pytest.param(a_file("a.csv", modified_ms=1), {}, None, id="the smallest time"),
+        pytest.param(a_file("a.csv", size_bytes=0), {}, "zero length", id="empty"),
+        pytest.param(a_file("a.csv", size_bytes=1), {}, None, id="one byte"),
+        pytest.param(a_file("a.csv", 5_001), {"young_after_ms": 5_000}, "too young", id="too young"),
+        pytest.param(a_file("a.csv", 5_000), {"young_after_ms": 5_000}, None, id="just old enough"),
+        pytest.param(
+            a_file("a.csv", 4_999),
+            {"starting_at_ms": 5_000},
+            "before starting_timestamp",
+            id="before the start",
+        ),
+        pytest.param(a_file("a.csv", 5_000), {"starting_at_ms": 5_000}, None, id="at the start"),
+    ],
+)
+def test_a_matching_file_is_a_candidate_or_left_out_with_its_reason(
+    file: FileEntry, settings: dict[str, Any], reason: str | None
+) -> None:
+    found = candidates([file], rules(**settings))
+
+    assert found.files == ((file,) if reason is None else ())
+    assert found.left_out.counts == ({} if reason is None else {reason: 1})
+    assert (found.listed, found.matched, found.newest) == (1, 1, file)
+
+
+def test_a_name_that_is_not_utf8_is_reported_as_text_that_can_be_written() -> None:
+    found = candidates([FileEntry(1_000, os.fsdecode(b"file:///in/caf\xe9.csv"), 10)], rules())
+
+    assert found.left_out.names == {"unreadable name": ["file:///in/caf\\udce9.csv"]}
+
+
+def test_only_the_first_reason_of_a_file_is_counted() -> None:
+    found = candidates([a_file("_a.csv", modified_ms=0, size_bytes=0)], rules())
+
+    assert found.left_out.counts == {"hidden name": 1}
+
+
+# ---- patterns ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("patterns", "expected"),
+    [
+        ((r".*\.csv$",), ["a.csv", "csv/b.csv"]),
+        (("csv",), ["a.csv", "c.csv.gz", "csv/b.csv"]),
+        ((r"^a",), ["a.csv", "a.json"]),
+        ((r"^a", r"\.gz$"), ["a.csv", "a.json", "c.csv.gz"]),
+        ((r"\.csv$", r"^a\.csv"), ["a.csv", "csv/b.csv"]),
+        (("csv/",), []),
+        (("in",), []),
+        ((r"(?i)\.JSON$",), ["a.json", "csv/d.json"]),
+    ],
+)
+def test_patterns_are_searched_in_the_name_and_one_match_is_enough(
+    patterns: tuple[str, ...], expected: list[str]
+) -> None:
+    listing = [a_file(path) for path in ("a.csv", "a.json", "c.csv.gz", "csv/b.csv", "csv/d.json")]
+
+    found = candidates(listing, rules(*patterns))
+
+    assert below_in(found.files) == expected
+    assert (found.listed, found.matched) == (5, len(expected))
+    assert found.left_out == Tally()
+
+
+# ---- the whole listing ------------------------------------------------------------------------------
+
+
+def test_no_files_at_all() -> None:
+    found = candidates([], rules())
+
+    assert (found.files, found.listed, found.matched, found.newest) == ((), 0, 0, None)
+
+
+def test_candidates_come_oldest_first_and_by_path_within_a_millisecond() -> None:
+    listing = [a_file("b", 2_000), a_file("c", 1_000), a_file("a", 2_000), a_file("d", 1_500)]
+
+    assert below_in(candidates(listing, rules()).files) == ["c", "d", "a", "b"]
+
+
+def test_a_file_below_two_roots_counts_once() -> None:
+    listing = [a_file("a"), a_file("x/b", 2_000), a_file("x/b", 2_000), a_file("x/_c"), a_file("x/_c")]
+
+    found = candidates(iter(listing), rules())
+
+    assert below_in(found.files) == ["a", "x/b"]
+    assert (found.listed, found.matched) == (3, 3)
+    assert found.left_out.counts == {"hidden name": 1}
+
+
+def test_the_newest_file_is_named_even_if_it_is_left_out() -> None:
+    young = a_file("young", 9_000)
+
+    found = candidates([a_file("a"), young, a_file("b")], rules(young_after_ms=5_000))
+
+    assert found.newest == young
+
+
+def test_a_report_counts_all_and_names_twenty_of_each_reason() -> None:
+    listing = [a_file(f"_{n:03}") for n in range(25)] + [a_file(f"{n:03}", size_bytes=0) for n in range(3)]
+
+    left_out = candidates(listing, rules()).left_out
+
+    assert left_out.counts == {"hidden name": 25, "zero length": 3}
+    assert left_out.names == {
+        "hidden name": [f"file:///in/_{n:03}" for n in range(20)],
+        "zero length": ["file:///in/000", "file:///in/001", "file:///in/002"],
+    }
+
+
+# ---- structured streams -----------------------------------------------------------------------------
+
+STREAMS = rules(r".*\.ss$")
+
+
+def test_a_stream_counts_all_files_below_the_folder_beside_it() -> None:
+    listing = [
+        a_file("day.ss", size_bytes=5),
+        a_file("day/0.du", size_bytes=100),
+        a_file("day/deep/er/1.du", size_bytes=1_000),
+        a_file("day2/0.du", size_bytes=7),
+        a_file("day.txt", size_bytes=7),
+        a_file("daz", size_bytes=7),
+    ]
+
+    found = candidates(listing, STREAMS)
+
+    assert found.files == (a_file("day.ss", size_bytes=1_105),)
+    assert (found.listed, found.matched) == (6, 1)
+
+
+def test_streams_inside_a_streams_folder_are_its_parts() -> None:
+    listing = [
+        a_file("day.ss", size_bytes=1),
+        a_file("day/part.ss", size_bytes=10),
+        a_file("day/part/0.du", size_bytes=100),
+        a_file("other/part.ss", size_bytes=1_000),
+    ]
+
+    found = candidates(listing, STREAMS)
+
+    assert found.files == (a_file("day.ss", size_bytes=111), a_file("other/part.ss", size_bytes=1_000))
+    assert found.matched == 2
+
+
+def test_parts_belong_to_the_stream_whatever_the_pattern() -> None:
+    listing = [a_file("day.ss"), a_file("day/0.du"), a_file("night/0.du")]
+
+    assert below_in(candidates(listing, rules()).files) == ["day.ss", "night/0.du"]
+
+
+def test_a_folder_without_a_stream_beside_it_is_an_ordinary_one() -> None:
+    listing = [a_file("day/part.ss", size_bytes=3), a_file("day.ssx", size_bytes=3)]
+
+    assert candidates(listing, STREAMS).files == (a_file("day/part.ss", size_bytes=3),)
+
+
+def test_a_stream_without_bytes_of_its_own_is_as_long_as_its_folder() -> None:
+    listing = [
+        a_file("day.ss", size_bytes=0),
+        a_file("day/0.du", size_bytes=4),
+        a_file("no.ss", size_bytes=0),
+    ]
+
+    found = candidates(listing, STREAMS)
+
+    assert found.files == (a_file("day.ss", size_bytes=4),)
+    assert found.left_out.names == {"zero length": ["file:///in/no.ss"]}
+
+
+def test_the_folder_of_a_stream_that_is_left_out_is_left_out_with_it() -> None:
+    listing = [a_file("_day.ss"), a_file("_day/part.ss"), a_file("day.ss", 9_000), a_file("day/part.ss")]
+
+    found = candidates(listing, rules(r".*\.ss$", young_after_ms=5_000))
+
+    assert found.files == ()
+    assert found.left_out.counts == {"hidden name": 1, "too young": 1}
+
+
+def test_a_stream_whose_folder_has_an_unusual_name_counts_its_files_alone() -> None:
+    listing = [
+        a_file("d\U0010fffe.ss", size_bytes=1),
+        a_file("d\U0010fffe/\U0010fffe.du", size_bytes=10),
+        a_file("d\U0010fffe.du", size_bytes=100),
+        a_file("d\U0010fffe0", size_bytes=1_000),
+    ]
+
+    assert [file.size_bytes for file in candidates(listing, STREAMS).files] == [11]
+
+
+# ---- what the log holds -----------------------------------------------------------------------------
+
+LOADED = {"file:///in/a": (1_000, 10), "file:///in/gone": (500, 10)}
+
+
+def test_files_are_new_by_path_and_not_by_time() -> None:
+    files = [a_file("late", 1), a_file("a", 1_000), a_file("same time", 1_000), a_file("b", 2_000)]
+    left_out = Tally()
+
+    new = unseen(files, LOADED, rules(), Position(1_000, "file:///in/a"), left_out)
+
+    assert below_in(new) == ["late", "same time", "b"]
+    assert left_out == Tally()
+
+
+def test_a_renamed_file_is_new() -> None:
+    assert below_in(unseen([a_file("a2", 1_000, 10)], LOADED, rules(), None, Tally())) == ["a2"]
+
+
+def test_nothing_is_seen_at_the_first_run() -> None:
+    files = [a_file("a"), a_file("b")]
+
+    assert unseen(files, {}, rules(), None, Tally()) == files
+
+
+@pytest.mark.parametrize(
+    ("file", "on_changed_file", "taken"),
+    [
+        pytest.param(a_file("a", 1_000, 10), "ignore", None, id="unchanged, ignore"),
+        pytest.param(a_file("a", 1_000, 10), "fail", None, id="unchanged, fail"),
+        pytest.param(a_file("a", 1_000, 10), "reload", None, id="unchanged, reload"),
+        pytest.param(a_file("a", 1_000, 10, 777), "fail", None, id="another creation time is no change"),
+        pytest.param(a_file("a", 2_000, 10), "ignore", False, id="newer, ignore"),
+        pytest.param(a_file("a", 1_000, 11), "ignore", False, id="longer, ignore"),
+        pytest.param(a_file("a", 2_000, 10), "reload", True, id="newer, reload"),
+        pytest.param(a_file("a", 1_000, 11), "reload", True, id="longer at the same time, reload"),
+        pytest.param(a_file("a", 999, 11), "reload", False, id="older than what was loaded, reload"),
+    ],
+)
+def test_a_loaded_file_that_changed_is_reported_or_loaded_again(
+    file: FileEntry, on_changed_file: str, taken: bool | None
+) -> None:
+    left_out = Tally()
+
+    new = unseen([file], LOADED, rules(on_changed_file=on_changed_file), None, left_out)
+
+    assert new == ([file] if taken else [])
+    assert left_out.names == ({"changed after it was loaded": ["file:///in/a"]} if taken is False else {})
+
+
+@pytest.mark.parametrize("file", [a_file("a", 2_000, 10), a_file("a", 999, 10), a_file("a", 1_000, 11)])
+def test_a_loaded_file_that_changed_stops_the_run_if_that_is_asked_for(file: FileEntry) -> None:
+    with pytest.raises(SourceFileChangedError, match="file:///in/a was loaded with 10 bytes") as caught:
+        unseen([file], LOADED, rules(on_changed_file="fail"), None, Tally())
+
+    assert 'on_changed_file="ignore"' in caught.value.do
+    assert not caught.value.is_retryable
+
+
+@pytest.mark.parametrize(
+    ("highest", "taken", "counts"),
+    [
+        pytest.param(None, ["a", "b", "c"], {}, id="first run"),
+        pytest.param(Position(1, "file:///in/zzz"), ["a", "b", "c"], {}, id="older than all"),
+        pytest.param(
+            Position(1_000, "file:///in/a"),
+            ["b", "c"],
+            {"loaded before, or late": 1},
+            id="ties go on by path",
+        ),
+        pytest.param(
+            Position(1_000, "file:///in/aa"), ["b", "c"], {"loaded before, or late": 1}, id="between two"
+        ),
+        pytest.param(Position(1_000, "file:///in/b"), ["c"], {"loaded before, or late": 2}, id="the second"),
+        pytest.param(Position(2_000, "file:///in/c"), [], {"loaded before, or late": 3}, id="the newest"),
+        pytest.param(Position(9_000, ""), [], {"loaded before, or late": 3}, id="newer than all"),
+    ],
+)
+def test_skipping_late_files_takes_only_what_is_above_the_highest_position(
+    highest: Position | None, taken: list[str], counts: dict[str, int]
+) -> None:
+    files = [a_file("a", 1_000), a_file("b", 1_000), a_file("c", 2_000)]
+    left_out = Tally()
+
+    new = unseen(files, {}, rules(late_files="skip"), highest, left_out)
+
+    assert below_in(new) == taken
+    assert (left_out.counts, left_out.names) == (counts, {})
+
+
+def test_skipping_late_files_does_not_look_at_the_history() -> None:
+    files = [a_file("a", 1_000)]
+
+    assert unseen(files, LOADED, rules(late_files="skip"), Position(999, ""), Tally()) == files
+
+
+def test_a_tally_adds_up() -> None:
+    tally = Tally()
+    tally.add("too young", "x")
+    tally.add("too young", "y")
+    tally.add_unnamed("too young", 3)
+    tally.add_unnamed("zero length", 0)
+
+    assert tally == Tally({"too young": 5}, {"too young": ["x", "y"]})

@@ -1,0 +1,76 @@
+"""Paths, and the order in which files are ingested."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from airflow_provider_scope.core.files import (
+    FileEntry,
+    Position,
+    base_name,
+    is_below,
+    is_text,
+    position,
+    printable,
+)
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("file:///in/2013/a.parquet", "a.parquet"),
+        ("file:///in/a b%20c#.csv", "a b%20c#.csv"),
+        ("file:///in/line\nbreak.csv", "line\nbreak.csv"),
+        ("a.csv", "a.csv"),
+        ("file:///in/", ""),
+    ],
+)
+def test_the_base_name_is_what_follows_the_last_slash(path: str, name: str) -> None:
+    assert base_name(path) == name
+
+
+@pytest.mark.parametrize(
+    ("path", "roots", "expected"),
+    [
+        ("file:///in/a", ("file:///in",), True),
+        ("file:///in/x/y/a", ("file:///in",), True),
+        ("file:///in", ("file:///in",), True),
+        ("file:///in/a", ("file:///in/",), True),
+        ("file:///in/a", ("file:///other", "file:///in"), True),
+        ("file:///a", ("file:///",), True),
+        ("file:///inn/a", ("file:///in",), False),
+        ("file:///in/../etc/passwd", ("file:///in",), False),
+        ("file:///in/./a", ("file:///in",), False),
+        ("file:///in/..", ("file:///in",), False),
+        ("/in/a", ("file:///in",), False),
+        ("abfss://in/a", ("file:///in",), False),
+        ("", ("file:///in",), False),
+        ("file:///in/a", (), False),
+        ("file:///in/a..b", ("file:///in",), True),
+    ],
+)
+def test_a_path_is_below_a_root_only_by_whole_parts_and_without_dots(
+    path: str, roots: tuple[str, ...], expected: bool
+) -> None:
+    assert is_below(path, roots) is expected
+
+
+def test_files_are_ingested_by_time_and_then_by_path() -> None:
+    newer = FileEntry(2_000, "file:///in/a", 1)
+    second = FileEntry(1_000, "file:///in/b", 1)
+    first = FileEntry(1_000, "file:///in/a", 99)
+
+    assert sorted([newer, second, first], key=position) == [first, second, newer]
+    assert sorted([newer, second, first]) == [first, second, newer]
+    assert position(second) == Position(1_000, "file:///in/b")
+
+
+def test_a_name_of_bytes_that_are_not_utf8_is_not_text_and_can_be_printed() -> None:
+    path = os.fsdecode(b"file:///in/caf\xe9.csv")
+
+    assert not is_text(path)
+    assert printable(path) == "file:///in/caf\\udce9.csv"
+    assert is_text("file:///in/café\u2028.csv")
+    assert printable("file:///in/café\u2028.csv") == "file:///in/café\u2028.csv"

@@ -1,0 +1,151 @@
+"""The operator's arguments, checked alone and together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider_scope.exceptions import InputError, SqlError
+from airflow_provider_scope.specs import Checkpoint, FileSource, SparkEngine, TableSpec
+from airflow_provider_scope.specs.ingest import Ingest, ingest_from
+from tests.support.values import XComArgLike
+
+XCOM = XComArgLike()
+TEMPLATE = "{{ params.x }}"
+TEXT = "text that is not empty"
+WHOLE = "a whole number, at least 1, or None"
+MAPPING = "a mapping with text keys"
+SWITCH = "True or False, or a template that renders to one of them"
+
+
+def arguments(**kwargs: Any) -> dict[str, Any]:
+    return {
+        "delta_location": "/delta/t",
+        "source": {"roots": ["/in"], "format": "csv"},
+        "sql": "SELECT * FROM @data",
+        "sql_params": {},
+        "table": {},
+        "write": "append",
+        "engine": {},
+        "full_refresh": False,
+        "max_batches_per_run": None,
+        "checkpoint": {},
+        **kwargs,
+    }
+
+
+def test_plain_dicts_make_a_whole_pipeline() -> None:
+    assert ingest_from(
+        arguments(
+            sql_params={"day": "2026-01-01"},
+            table={"partition_by": "day"},
+            engine={"spark_conn_id": "spark"},
+            full_refresh="True",
+            max_batches_per_run="3",
+            checkpoint={"location": "/c"},
+        )
+    ) == Ingest(
+        delta_location="/delta/t",
+        source=FileSource(roots=("/in",), format="csv"),
+        sql="SELECT * FROM @data",
+        sql_params={"day": "2026-01-01"},
+        table=TableSpec(partition_by=("day",)),
+        write="append",
+        engine=SparkEngine(spark_conn_id="spark"),
+        full_refresh=True,
+        max_batches_per_run=3,
+        checkpoint=Checkpoint(location="/c"),
+    )
+
+
+def test_none_for_a_spec_is_its_default() -> None:
+    made = ingest_from(arguments(table=None, engine=None, checkpoint=None, sql_params=None))
+
+    assert made == ingest_from(arguments())
+
+
+@pytest.mark.parametrize("name", ["source", "table", "engine", "checkpoint", "write"])
+@pytest.mark.parametrize("value", [XCOM, TEMPLATE], ids=["XComArg", "template"])
+def test_a_pipeline_with_a_spec_that_only_the_task_knows_cannot_be_made_yet(name: str, value: Any) -> None:
+    assert ingest_from(arguments(**{name: value})) is None
+
+
+def test_what_is_known_is_checked_beside_a_spec_that_is_not() -> None:
+    with pytest.raises(InputError, match="has unknown keys: tabel"):
+        ingest_from(arguments(source=XCOM, table={"tabel": 1}))
+    with pytest.raises(SqlError, match="does not read @data"):
+        ingest_from(arguments(source=XCOM, sql="SELECT 1"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"delta_location": ""}, f"delta_location='' is not valid: expected {TEXT}."),
+        ({"delta_location": None}, f"delta_location=None is not valid: expected {TEXT}."),
+        (
+            {"delta_location": Path("/delta/t")},
+            f"delta_location=PosixPath('/delta/t') is not valid: expected {TEXT}.",
+        ),
+        ({"sql": ""}, f"sql='' is not valid: expected {TEXT}."),
+        ({"sql": None}, f"sql=None is not valid: expected {TEXT}."),
+        ({"sql": "SELECT 1"}, "The SQL does not read @data: 'SELECT 1'."),
+        ({"sql_params": [1]}, f"sql_params=[1] is not valid: expected {MAPPING}."),
+        ({"source": None}, "source needs roots."),
+        ({"max_batches_per_run": 0}, f"max_batches_per_run=0 is not valid: expected {WHOLE}."),
+        (
+            {"source": {"roots": ["/in"]}},
+            "source.format='sstream' is not valid: expected a format that Spark reads.",
+        ),
+        (
+            {"write": "replace", "max_batches_per_run": 2},
+            "max_batches_per_run=2 is not valid: expected None with write='replace' or Replace(where=...).",
+        ),
+        (
+            {"full_refresh": "maybe"},
+            f"full_refresh='maybe' is not valid: expected {SWITCH}.",
+        ),
+        (
+            {"full_refresh": 1},
+            f"full_refresh=1 is not valid: expected {SWITCH}.",
+        ),
+    ],
+)
+def test_arguments_are_checked_alone_and_together(changes: dict[str, Any], what: str) -> None:
+    with pytest.raises(InputError) as caught:
+        ingest_from(arguments(**changes))
+
+    assert caught.value.what == what
+    assert caught.value.do
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (True, True),
+        (False, False),
+        ("True", True),
+        ("true", True),
+        (" TRUE ", True),
+        ("1", True),
+        ("yes", True),
+        ("False", False),
+        ("false", False),
+        ("0", False),
+        ("no", False),
+        ("", False),
+        ("None", False),
+        (None, False),
+    ],
+)
+def test_a_full_refresh_is_what_a_template_renders_to(value: Any, expected: bool) -> None:
+    made = ingest_from(arguments(full_refresh=value))
+
+    assert made is not None
+    assert made.full_refresh is expected
+
+
+def test_a_file_of_sql_and_a_template_are_read_when_the_task_runs() -> None:
+    assert ingest_from(arguments(sql="model.sql")) is not None
+    assert ingest_from(arguments(sql=TEMPLATE, full_refresh=TEMPLATE)) is not None

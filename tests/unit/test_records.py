@@ -1,0 +1,303 @@
+"""The records of the checkpoint, byte by byte."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from airflow_provider_scope.core import records
+from airflow_provider_scope.core.files import FileEntry, Position
+from airflow_provider_scope.core.records import (
+    Acceptance,
+    CommitRecord,
+    OffsetEntry,
+    Pipeline,
+    TableStamp,
+    decode_acceptance,
+    decode_commit,
+    decode_offset,
+    decode_pipeline,
+)
+from airflow_provider_scope.exceptions import CheckpointCorruptError, CheckpointVersionError
+from tests.support.values import a_file, a_refresh, an_entry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PIPELINE = Pipeline(pipeline="0b5f", table=TableStamp("7c1d", 4), table_version=6)
+PIPELINE_BYTES = (
+    b'{"format":1,"pipeline":"0b5f","table":{"restore_version":4,"table_id":"7c1d"},"table_version":6}\n'
+)
+NEW_PIPELINE = Pipeline(pipeline="0b5f", table=None)
+NEW_PIPELINE_BYTES = b'{"format":1,"pipeline":"0b5f","table":null,"table_version":null}\n'
+COMMIT = CommitRecord(
+    seq=12,
+    table=TableStamp("7c1d"),
+    table_version=20,
+    files=3,
+    size_bytes=4096,
+    committed_at_ms=1_767_225_600_123,
+    rows=1_000,
+    written_bytes=2_048,
+)
+COMMIT_BYTES = (
+    b'{"abandoned":false,"committed_at_ms":1767225600123,"files":3,"format":1,"rows":1000,"seq":12,'
+    b'"size_bytes":4096,"table":{"restore_version":null,"table_id":"7c1d"},"table_version":20,'
+    b'"written_bytes":2048}\n'
+)
+ABANDONED = CommitRecord(
+    seq=0,
+    table=TableStamp("7c1d", 2),
+    table_version=3,
+    files=1,
+    size_bytes=0,
+    committed_at_ms=5,
+    abandoned=True,
+)
+ABANDONED_BYTES = (
+    b'{"abandoned":true,"committed_at_ms":5,"files":1,"format":1,"rows":null,"seq":0,"size_bytes":0,'
+    b'"table":{"restore_version":2,"table_id":"7c1d"},"table_version":3,"written_bytes":null}\n'
+)
+ACCEPTANCE = Acceptance(number=1, after_commit=-1, table=TableStamp("7c1d", 9), table_version=9, gone=(3, 5))
+ACCEPTANCE_BYTES = (
+    b'{"after_commit":-1,"format":1,"gone":[3,5],"number":1,'
+    b'"table":{"restore_version":9,"table_id":"7c1d"},"table_version":9}\n'
+)
+OFFSET = OffsetEntry(
+    seq=7,
+    mode="overwrite",
+    where="day = '1'",
+    files=(
+        FileEntry(1_000, "file:///in/a.csv", 10, 900),
+        FileEntry(2_000, 'file:///in/b \u2028\r\x85\n\t"\\é.csv', 0),
+    ),
+    refresh_start=7,
+    overwrite_start=None,
+    highest=Position(2_000, 'file:///in/b \u2028\r\x85\n\t"\\é.csv'),
+)
+OFFSET_BYTES = (
+    '{"files":2,"format":1,"highest":[2000,"file:///in/b \u2028\\r\x85\\n\\t\\"\\\\é.csv"],'
+    '"mode":"overwrite","overwrite_start":null,"refresh_start":7,"seq":7,"where":"day = \'1\'"}\n'
+    '{"created":900,"modified":1000,"path":"file:///in/a.csv","size":10}\n'
+    '{"created":null,"modified":2000,"path":"file:///in/b \u2028\\r\x85\\n\\t\\"\\\\é.csv","size":0}\n'
+).encode()
+EMPTY = an_entry(0)
+EMPTY_BYTES = (
+    b'{"files":0,"format":1,"highest":null,"mode":"append","overwrite_start":null,'
+    b'"refresh_start":null,"seq":0,"where":null}\n'
+)
+
+READERS: dict[str, tuple[Any, bytes, Callable[[str, bytes], Any]]] = {
+    "pipeline": (PIPELINE, PIPELINE_BYTES, decode_pipeline),
+    "new pipeline": (NEW_PIPELINE, NEW_PIPELINE_BYTES, decode_pipeline),
+    "commit": (COMMIT, COMMIT_BYTES, lambda name, data: decode_commit(name, data, 12)),
+    "abandoned": (ABANDONED, ABANDONED_BYTES, lambda name, data: decode_commit(name, data, 0)),
+    "acceptance": (ACCEPTANCE, ACCEPTANCE_BYTES, lambda name, data: decode_acceptance(name, data, 1)),
+    "offset": (OFFSET, OFFSET_BYTES, lambda name, data: decode_offset(name, data, 7)),
+    "empty offset": (EMPTY, EMPTY_BYTES, lambda name, data: decode_offset(name, data, 0)),
+}
+each_record = pytest.mark.parametrize(("record", "data", "decode"), list(READERS.values()), ids=list(READERS))
+
+
+def to_bytes(record: Any) -> bytes:
+    return records.encode_offset(record) if isinstance(record, OffsetEntry) else records.encode(record)
+
+
+@each_record
+def test_a_record_is_these_bytes(record: Any, data: bytes, decode: Callable[[str, bytes], Any]) -> None:
+    assert to_bytes(record) == data
+
+
+@each_record
+def test_these_bytes_are_the_record(record: Any, data: bytes, decode: Callable[[str, bytes], Any]) -> None:
+    assert decode("r", data) == record
+
+
+@each_record
+def test_a_record_that_is_cut_anywhere_is_refused(
+    record: Any, data: bytes, decode: Callable[[str, bytes], Any]
+) -> None:
+    for length in range(len(data)):
+        with pytest.raises(CheckpointCorruptError, match="The checkpoint record r "):
+            decode("r", data[:length])
+
+
+@each_record
+def test_a_record_with_something_behind_it_is_refused(
+    record: Any, data: bytes, decode: Callable[[str, bytes], Any]
+) -> None:
+    for more in (b"x", b"x\n", b"{}\n", data, b"\x00\n"):
+        with pytest.raises(CheckpointCorruptError):
+            decode("r", data + more)
+
+
+@each_record
+def test_a_record_of_a_newer_format_is_refused_with_advice(
+    record: Any, data: bytes, decode: Callable[[str, bytes], Any]
+) -> None:
+    with pytest.raises(CheckpointVersionError) as caught:
+        decode("r", data.replace(b'"format":1', b'"format":2', 1))
+
+    assert caught.value.what == (
+        "The checkpoint record r has format 2; this version of airflow-provider-scope reads formats up to 1."
+    )
+    assert caught.value.do.startswith("install the version of airflow-provider-scope that wrote it")
+
+
+@each_record
+def test_bytes_that_are_no_record_are_refused(
+    record: Any, data: bytes, decode: Callable[[str, bytes], Any]
+) -> None:
+    for other in (
+        b"",
+        b"\n",
+        b"null\n",
+        b"[]\n",
+        b"7\n",
+        b'"text"\n',
+        b"{}\n",
+        b"{\n",
+        b"NaN\n",
+        b"\xff\xfe\n",
+        b"<html>503</html>\n",
+        b"[" * 100_000 + b"\n",
+        data.decode().encode("utf-16"),
+    ):
+        with pytest.raises(CheckpointCorruptError):
+            decode("r", other)
+
+
+def changed(data: bytes, key: str, value: Any) -> bytes:
+    """Give a record of which one field of the first line has another value."""
+    first, *rest = data.decode().split("\n")
+    return "\n".join([json.dumps({**json.loads(first), key: value}), *rest]).encode()
+
+
+WRONG: dict[str, dict[str, list[Any]]] = {
+    "pipeline": {
+        "format": [None, "1", 1.0, True],
+        "pipeline": [None, 7, ["0b5f"]],
+        "table": ["7c1d", 7, [], {}, {"table_id": 7}, {"table_id": "x", "restore_version": "4"}],
+        "table_version": ["6", 6.0, True],
+    },
+    "commit": {
+        "format": [None, "1", 1.5, False],
+        "seq": [None, "12", 11, 12.0],
+        "table": [None, "7c1d", {}, {"table_id": None}, {"table_id": "x", "restore_version": 4.0}],
+        "table_version": [None, "20", 20.5, True],
+        "files": [None, "3", [3]],
+        "size_bytes": [None, "4096", 1e3],
+        "committed_at_ms": [None, "now"],
+        "rows": ["1000", 1.0, True],
+        "written_bytes": ["2048", {}],
+        "abandoned": [None, "true", 1, 0, []],
+    },
+    "acceptance": {
+        "format": [None, "1"],
+        "number": [None, 2, "1"],
+        "after_commit": [None, "-1"],
+        "table": [None, {}],
+        "table_version": [None, "9"],
+        "gone": [None, 3, "35", ["3"], [True], [3.0], {"3": 5}],
+    },
+    "offset": {
+        "format": [None, "1"],
+        "seq": [None, "7", 6],
+        "mode": [None, "merge", "OVERWRITE", 1],
+        "files": [None, "2", 1, 3],
+        "refresh_start": ["7", 7.0, True],
+        "overwrite_start": ["7", False],
+        "highest": [5, "x", [], [2000], ["2000", "x"], [2000, None], [2000, "x", 1], [True, "x"], {}],
+        "where": [1, ["day"], False],
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "value"),
+    [
+        (kind, key, value)
+        for kind, fields in WRONG.items()
+        for key, values in fields.items()
+        for value in values
+    ],
+)
+def test_a_field_of_the_wrong_kind_is_refused(kind: str, key: str, value: Any) -> None:
+    record, data, decode = READERS[kind]
+    assert decode("r", changed(data, key, json.loads(data.split(b"\n")[0])[key])) == record
+
+    with pytest.raises(CheckpointCorruptError, match="The checkpoint record r "):
+        decode("r", changed(data, key, value))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[]",
+        "{}",
+        "",
+        " ",
+        '{"modified":1,"path":"p"}',
+        '{"modified":1,"size":1}',
+        '{"path":"p","size":1}',
+        '{"modified":"1","path":"p","size":1}',
+        '{"modified":1,"path":7,"size":1}',
+        '{"modified":1,"path":"p","size":null}',
+        '{"modified":1,"path":"p","size":1.5}',
+        '{"created":"x","modified":1,"path":"p","size":1}',
+    ],
+)
+def test_a_file_line_of_the_wrong_kind_is_refused(line: str) -> None:
+    data = records.encode_offset(an_entry(0, a_file("a"))).decode().split("\n")[0] + f"\n{line}\n"
+
+    with pytest.raises(CheckpointCorruptError):
+        decode_offset("r", data.encode(), 0)
+
+
+@pytest.mark.parametrize(
+    "character", ["\u2028", "\u2029", "\x85", "\r", "\x0b", "\x0c", "\x1c", "\x1e", "\n"]
+)
+def test_no_character_of_a_name_ends_a_line(character: str) -> None:
+    entry = an_entry(0, a_file(f"a{character}b"), a_file(f"{character}"), a_file(f"c{character}"))
+
+    data = records.encode_offset(entry)
+
+    assert data.count(b"\n") == 4
+    assert decode_offset("r", data, 0) == entry
+
+
+def test_unknown_fields_of_the_same_format_are_ignored() -> None:
+    assert decode_commit("r", changed(COMMIT_BYTES, "spark_version", "4.2.0"), 12) == COMMIT
+    assert decode_offset("r", changed(OFFSET_BYTES, "comment", None), 7) == OFFSET
+
+
+@pytest.mark.parametrize(
+    ("data", "what"),
+    [
+        (COMMIT_BYTES[:-1], "The checkpoint record c/12 is cut short (202 bytes, no newline at the end)."),
+        (b"{\xff}\n", "The checkpoint record c/12 is not UTF-8 ("),
+        (b"[1]\n", "The checkpoint record c/12 holds list, not an object."),
+        (changed(COMMIT_BYTES, "seq", 13), "The checkpoint record c/12 says seq=13."),
+        (changed(COMMIT_BYTES, "table", None), "The checkpoint record c/12 names no table."),
+        (
+            changed(COMMIT_BYTES, "files", "3"),
+            "The checkpoint record c/12 has files='3', expected a whole number.",
+        ),
+    ],
+)
+def test_a_refusal_names_the_record_and_warns_of_deleting_it(data: bytes, what: str) -> None:
+    with pytest.raises(CheckpointCorruptError) as caught:
+        decode_commit("c/12", data, 12)
+
+    assert caught.value.what.startswith(what)
+    assert caught.value.kept == "the table and all records; nothing was written"
+    assert "restore the record from a copy of the checkpoint" in caught.value.do
+
+
+def test_an_entry_knows_its_size_and_whether_it_replaces_the_table() -> None:
+    assert an_entry(0, a_file("a", size_bytes=3), a_file("b", size_bytes=4)).size_bytes == 7
+    assert not an_entry(0).overwrites_table
+    assert a_refresh(0).overwrites_table
+    assert not a_refresh(0, where="day = 1").overwrites_table

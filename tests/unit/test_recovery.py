@@ -1,0 +1,358 @@
+"""What a run finds at its start, and what has to be done about it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from airflow_provider_scope.core.records import Acceptance, OffsetEntry, Pipeline, TableStamp
+from airflow_provider_scope.core.recovery import (
+    MISSING_TABLE,
+    Landed,
+    Outcomes,
+    Restored,
+    TableState,
+    baseline,
+    check_stamp,
+    check_transaction,
+    may_run,
+    open_entries,
+    outcomes,
+    predecessor,
+    rows_gone,
+)
+from airflow_provider_scope.exceptions import TableDivergedError
+from tests.support.values import a_commit, a_file, a_refresh, an_entry
+
+if TYPE_CHECKING:
+    from airflow_provider_scope.core.records import CommitRecord
+
+AT = "file:///delta/t"
+T = TableStamp("t")
+U = TableStamp("u")
+T_RESTORED = TableStamp("t", 7)
+
+# ---- the table that is expected ---------------------------------------------------------------------
+
+
+def accepted(after_commit: int, table: TableStamp = U, version: int = 40) -> Acceptance:
+    return Acceptance(number=0, after_commit=after_commit, table=table, table_version=version)
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "commit", "acceptance", "expected"),
+    [
+        pytest.param(Pipeline(pipeline="p", table=None), None, None, (None, -1), id="new pipeline, no table"),
+        pytest.param(
+            Pipeline(pipeline="p", table=T, table_version=5), None, None, (T, 5), id="new pipeline, old table"
+        ),
+        pytest.param(
+            Pipeline(pipeline="p", table=T, table_version=0), None, None, (T, 0), id="a table at version 0"
+        ),
+        pytest.param(
+            Pipeline(pipeline="p", table=None),
+            a_commit(3, table=T_RESTORED, table_version=9),
+            None,
+            (T_RESTORED, 9),
+            id="the newest commit wins over the pipeline",
+        ),
+        pytest.param(
+            Pipeline(pipeline="p", table=T, table_version=5),
+            None,
+            accepted(-1),
+            (U, 40),
+            id="before any commit",
+        ),
+        pytest.param(
+            Pipeline(pipeline="p", table=T, table_version=5),
+            a_commit(3, table=T, table_version=9),
+            accepted(3),
+            (U, 40),
+            id="accepted after the newest commit",
+        ),
+        pytest.param(
+            Pipeline(pipeline="p", table=T, table_version=5),
+            a_commit(4, table=U, table_version=41),
+            accepted(3),
+            (U, 41),
+            id="committed after it was accepted",
+        ),
+        pytest.param(
+            Pipeline(pipeline="p", table=T, table_version=5),
+            a_commit(0, table=T, table_version=6),
+            accepted(-1),
+            (T, 6),
+            id="the first commit came after it was accepted",
+        ),
+    ],
+)
+def test_the_newest_record_says_which_table_is_expected(
+    pipeline: Pipeline,
+    commit: CommitRecord | None,
+    acceptance: Acceptance | None,
+    expected: tuple[TableStamp | None, int],
+) -> None:
+    assert baseline(pipeline, commit, acceptance) == expected
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        pytest.param(MISSING_TABLE, None, id="no table is expected and there is none"),
+        pytest.param(TableState(T, 0, None, {}), None, id="created since, by anybody"),
+        pytest.param(TableState(T, 9, 3, {}), T, id="the same"),
+        pytest.param(TableState(T_RESTORED, 9, 3, {}), T_RESTORED, id="restored before, and that is known"),
+    ],
+)
+def test_a_table_that_is_the_recorded_one_goes_on(found: TableState, expected: TableStamp | None) -> None:
+    check_stamp(found, expected, AT)
+
+
+@pytest.mark.parametrize(
+    ("found", "expected", "what"),
+    [
+        pytest.param(
+            MISSING_TABLE,
+            T,
+            "The table file:///delta/t does not exist, but it did when the newest record was written.",
+            id="dropped",
+        ),
+        pytest.param(
+            TableState(U, 0, None, {}),
+            T,
+            "The table file:///delta/t was dropped and created again: its id is u, the newest record says t.",
+            id="recreated",
+        ),
+        pytest.param(
+            TableState(T_RESTORED, 9, 3, {}),
+            T,
+            "The table file:///delta/t was restored (RESTORE at version 7; the newest record knows none).",
+            id="restored",
+        ),
+        pytest.param(
+            TableState(TableStamp("t", 12), 12, 3, {}),
+            T_RESTORED,
+            "The table file:///delta/t was restored (RESTORE at version 12; the newest record knows 7).",
+            id="restored again",
+        ),
+    ],
+)
+def test_another_table_is_refused_with_the_command_that_accepts_it(
+    found: TableState, expected: TableStamp, what: str
+) -> None:
+    with pytest.raises(TableDivergedError) as caught:
+        check_stamp(found, expected, AT)
+
+    assert caught.value.what == what
+    assert "`airflow scope accept-table file:///delta/t`" in caught.value.do
+    assert not caught.value.is_retryable
+
+
+@pytest.mark.parametrize(
+    ("txn", "newest_commit", "newest_entry"),
+    [(None, -1, -1), (None, -1, 0), (0, -1, 0), (0, 0, 0), (3, 2, 3), (3, 0, 9), (2, 2, 5)],
+)
+def test_a_transaction_between_the_commits_and_the_log_goes_on(
+    txn: int | None, newest_commit: int, newest_entry: int
+) -> None:
+    check_transaction(TableState(T, 9, txn, {}), newest_commit, newest_entry, AT)
+
+
+@pytest.mark.parametrize(
+    ("txn", "newest_commit", "newest_entry", "what"),
+    [
+        pytest.param(
+            None, 0, 0, "holds batch none as its newest, but batch 0 was committed to it.", id="none at all"
+        ),
+        pytest.param(
+            2, 3, 5, "holds batch 2 as its newest, but batch 3 was committed to it.", id="behind the commits"
+        ),
+        pytest.param(
+            4,
+            3,
+            3,
+            "holds batch 4, but the log ends at batch 3: records of the checkpoint are missing.",
+            id="ahead of the log",
+        ),
+        pytest.param(
+            0,
+            -1,
+            -1,
+            "holds batch 0, but the log ends at batch -1: records of the checkpoint are missing.",
+            id="ahead of an empty log",
+        ),
+    ],
+)
+def test_a_transaction_that_the_log_does_not_explain_is_refused(
+    txn: int | None, newest_commit: int, newest_entry: int, what: str
+) -> None:
+    with pytest.raises(TableDivergedError) as caught:
+        check_transaction(TableState(T, 9, txn, {}), newest_commit, newest_entry, AT)
+
+    assert caught.value.what == f"The table {AT} {what}"
+
+
+# ---- what has to run --------------------------------------------------------------------------------
+
+APPEND_3 = an_entry(3, a_file("3"))
+APPEND_4 = an_entry(4, a_file("4"))
+REFRESH_5 = a_refresh(5, a_file("5"))
+AFTER_6 = an_entry(6, a_file("6"), refresh_start=5, overwrite_start=5)
+RANGE_7 = a_refresh(7, a_file("7"), where="day = 7")
+
+
+@pytest.mark.parametrize(
+    ("uncommitted", "newest", "expected"),
+    [
+        pytest.param([], None, (), id="an empty log"),
+        pytest.param([], APPEND_4, (), id="all committed"),
+        pytest.param([APPEND_3, APPEND_4], APPEND_4, (APPEND_3, APPEND_4), id="appends"),
+        pytest.param(
+            [APPEND_3, APPEND_4, REFRESH_5], REFRESH_5, (REFRESH_5,), id="a refresh kills what is below"
+        ),
+        pytest.param(
+            [APPEND_4, REFRESH_5, AFTER_6], AFTER_6, (REFRESH_5, AFTER_6), id="and the batches after it stay"
+        ),
+        pytest.param([APPEND_4, AFTER_6], AFTER_6, (AFTER_6,), id="also once the refresh is committed"),
+        pytest.param(
+            [APPEND_4, RANGE_7], RANGE_7, (APPEND_4, RANGE_7), id="the replacement of a range kills none"
+        ),
+    ],
+)
+def test_open_batches_below_an_overwrite_of_the_whole_table_are_dead(
+    uncommitted: list[OffsetEntry], newest: OffsetEntry | None, expected: tuple[OffsetEntry, ...]
+) -> None:
+    assert open_entries(uncommitted, newest) == expected
+
+
+@pytest.mark.parametrize(
+    ("entry", "needed"),
+    [(an_entry(0), -1), (APPEND_3, 2), (RANGE_7, 6), (REFRESH_5, None), (a_refresh(0), None)],
+)
+def test_only_an_overwrite_of_the_whole_table_needs_no_predecessor(
+    entry: OffsetEntry, needed: int | None
+) -> None:
+    assert predecessor(entry) == needed
+
+
+@pytest.mark.parametrize(
+    ("entry", "txn", "expected"),
+    [
+        pytest.param(an_entry(0), None, True, id="the first batch"),
+        pytest.param(an_entry(0), 0, False, id="the first batch is done"),
+        pytest.param(APPEND_3, 2, True, id="the next one"),
+        pytest.param(APPEND_3, None, False, id="overtakes three"),
+        pytest.param(APPEND_3, 1, False, id="overtakes one"),
+        pytest.param(APPEND_3, 3, False, id="done"),
+        pytest.param(APPEND_3, 4, False, id="superseded"),
+        pytest.param(RANGE_7, 6, True, id="a range after its predecessor"),
+        pytest.param(RANGE_7, 5, False, id="a range overtakes one"),
+        pytest.param(REFRESH_5, None, True, id="a refresh of an empty table"),
+        pytest.param(REFRESH_5, 1, True, id="a refresh jumps over the dead"),
+        pytest.param(REFRESH_5, 4, True, id="a refresh after its predecessor"),
+        pytest.param(REFRESH_5, 5, False, id="a refresh that is done"),
+        pytest.param(REFRESH_5, 6, False, id="a refresh that is superseded"),
+    ],
+)
+def test_a_batch_runs_only_on_top_of_its_predecessor(
+    entry: OffsetEntry, txn: int | None, expected: bool
+) -> None:
+    assert may_run(entry, txn) is expected
+
+
+# ---- what became of the open batches ----------------------------------------------------------------
+
+L3 = Landed(11, 30, 300)
+L4 = Landed(12, 40, 400)
+
+
+@pytest.mark.parametrize(
+    ("found", "gone", "expected"),
+    [
+        pytest.param(MISSING_TABLE, (), Outcomes((), (APPEND_3, APPEND_4), ()), id="no table"),
+        pytest.param(TableState(T, 9, 2, {}), (), Outcomes((), (APPEND_3, APPEND_4), ()), id="none ran"),
+        pytest.param(
+            TableState(T, 11, 3, {3: L3}), (), Outcomes(((APPEND_3, L3),), (APPEND_4,), ()), id="one ran"
+        ),
+        pytest.param(
+            TableState(T, 12, 4, {3: L3, 4: L4}),
+            (),
+            Outcomes(((APPEND_3, L3), (APPEND_4, L4)), (), ()),
+            id="both ran",
+        ),
+        pytest.param(
+            TableState(T, 12, 4, {4: L4}),
+            (),
+            Outcomes(((APPEND_4, L4),), (), (APPEND_3,)),
+            id="one is not shown",
+        ),
+        pytest.param(
+            TableState(T, 30, 9, {}), (), Outcomes((), (), (APPEND_3, APPEND_4)), id="none is shown"
+        ),
+        pytest.param(
+            TableState(T, 12, 3, {3: L3, 4: L4}),
+            (),
+            Outcomes(((APPEND_3, L3),), (APPEND_4,), ()),
+            id="the transaction decides, not what the history shows",
+        ),
+        pytest.param(
+            TableState(T_RESTORED, 13, 4, {3: L3, 4: L4}),
+            (4,),
+            Outcomes(((APPEND_3, L3), (APPEND_4, Landed(13, 0, 0, abandoned=True))), (), ()),
+            id="one was taken out by a RESTORE",
+        ),
+        pytest.param(
+            TableState(T_RESTORED, 13, 4, {4: L4}),
+            [3],
+            Outcomes(((APPEND_3, Landed(13, 0, 0, abandoned=True)), (APPEND_4, L4)), (), ()),
+            id="one that was taken out needs no commit to be shown",
+        ),
+        pytest.param(
+            TableState(T, 11, 3, {3: L3}),
+            (4,),
+            Outcomes(((APPEND_3, L3),), (APPEND_4,), ()),
+            id="one that never ran was not taken out",
+        ),
+    ],
+)
+def test_open_batches_are_sorted_by_what_the_table_shows(
+    found: TableState, gone: tuple[int, ...], expected: Outcomes
+) -> None:
+    assert outcomes([APPEND_3, APPEND_4], found, gone) == expected
+
+
+@pytest.mark.parametrize(
+    ("committed_at", "restores", "expected"),
+    [
+        pytest.param(5, [], False, id="never restored"),
+        pytest.param(5, [(10, 4)], True, id="to just before"),
+        pytest.param(5, [(10, 5)], False, id="to the very commit"),
+        pytest.param(5, [(10, 7)], False, id="to one after"),
+        pytest.param(11, [(10, 4)], False, id="committed after the RESTORE"),
+        pytest.param(0, [(10, 0)], False, id="to the first version"),
+        pytest.param(1, [(10, 0)], True, id="committed after the first version"),
+        pytest.param(5, [(6, 4), (7, 5)], False, id="the second brings it back"),
+        pytest.param(5, [(6, 4), (7, 6)], True, id="the second goes to the first"),
+        pytest.param(5, [(6, 4), (9, 8)], True, id="the second goes to one after the first"),
+        pytest.param(7, [(6, 4), (9, 8)], False, id="committed between them and kept"),
+        pytest.param(8, [(6, 4), (9, 7)], True, id="committed between them and lost"),
+        pytest.param(
+            3, [(6, 2), (9, 4), (12, 7)], True, id="lost by the first, which the third comes back to"
+        ),
+        pytest.param(3, [(6, 2), (9, 4), (12, 10)], False, id="lost, brought back, kept"),
+        pytest.param(3, [(6, 2), (9, 4), (12, 11), (15, 8)], True, id="lost, back, kept, lost again"),
+        pytest.param(3, [(9, 4), (6, 2), (12, 10)], False, id="in any order"),
+        pytest.param(5, [(10, None)], None, id="to a time"),
+        pytest.param(11, [(10, None)], False, id="committed after one to a time"),
+        pytest.param(5, [(6, None), (9, 5)], False, id="one to a time was undone"),
+        pytest.param(5, [(6, None), (9, 7)], None, id="one to a time is below what is visible"),
+        pytest.param(8, [(6, None), (9, 7)], True, id="lost above one to a time"),
+        pytest.param(8, [(6, None), (9, 8)], False, id="kept above one to a time"),
+        pytest.param(5, [(6, 4), (9, None)], None, id="whatever came before one to a time"),
+    ],
+)
+def test_a_batch_is_gone_if_the_versions_that_restores_lead_to_lack_it(
+    committed_at: int, restores: list[tuple[int, int | None]], expected: bool | None
+) -> None:
+    assert rows_gone(Landed(committed_at, 1, 1), [Restored(*restore) for restore in restores]) is expected

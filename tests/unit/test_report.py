@@ -1,0 +1,249 @@
+"""What a run says of itself."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any, get_args
+
+import pytest
+
+from airflow_provider_scope.core.discovery import Reason, Tally
+from airflow_provider_scope.core.files import FileEntry
+from airflow_provider_scope.core.report import BatchReport, RunReport
+from tests.support.values import a_file
+
+# 2026-04-01 12:34:56.789 UTC
+TIME_MS = 1_775_046_896_789
+
+
+def a_report(**kwargs: Any) -> RunReport:
+    return RunReport(**{"roots": ("file:///in",), "listed": 3, "matched": 2, **kwargs})
+
+
+def a_batch(seq: int, **kwargs: Any) -> BatchReport:
+    defaults = {"mode": "append", "files": 2, "size_bytes": 1_500, "rows": 1_000, "table_version": seq + 1}
+    return BatchReport(seq=seq, **{**defaults, **kwargs})
+
+
+# ---- sums -------------------------------------------------------------------------------------------
+
+
+def test_sums_leave_out_abandoned_batches() -> None:
+    report = a_report(
+        batches=[a_batch(3), a_batch(4, rows=None, abandoned=True), a_batch(5, files=1, size_bytes=1, rows=0)]
+    )
+
+    assert (report.files, report.size_bytes, report.rows) == (3, 1_501, 1_000)
+
+
+def test_rows_are_unknown_if_those_of_one_batch_are() -> None:
+    assert a_report(batches=[a_batch(3), a_batch(4, rows=None)]).rows is None
+
+
+def test_a_run_without_batches_has_no_rows() -> None:
+    assert (a_report().files, a_report().size_bytes, a_report().rows) == (0, 0, 0)
+
+
+# ---- nothing loaded ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("report", "expected"),
+    [
+        pytest.param(
+            a_report(roots=("file:///in", "file:///more"), listed=0, matched=0),
+            "0 files: file:///in, file:///more holds no file",
+            id="no file",
+        ),
+        pytest.param(
+            a_report(listed=1_200, matched=0),
+            "0 files: none of the 1,200 files in file:///in matches the patterns",
+            id="no match",
+        ),
+        pytest.param(
+            a_report(newest=a_file("x/a.csv", TIME_MS), already_loaded=2),
+            "0 new files: the newest of 2 files in file:///in is a.csv (2026-04-01T12:34:56Z); "
+            "2 were loaded before",
+            id="all loaded",
+        ),
+        pytest.param(
+            a_report(
+                newest=a_file("a.csv", TIME_MS),
+                matched=1_006,
+                already_loaded=1_000,
+                left_out=Tally({"too young": 3, "zero length": 1, "hidden name": 2}),
+                safety_buffer_seconds=30.0,
+            ),
+            "0 new files: the newest of 1,006 files in file:///in is a.csv (2026-04-01T12:34:56Z); "
+            "1,000 were loaded before, "
+            "3 held back by safety_buffer_seconds=30 (the next run takes them), "
+            "1 left out: zero length, 2 left out: hidden name",
+            id="every reason",
+        ),
+        pytest.param(
+            a_report(
+                newest=FileEntry(TIME_MS, os.fsdecode(b"file:///in/\xff.csv"), 1),
+                matched=1,
+                left_out=Tally({"unreadable name": 1}),
+            ),
+            "0 new files: the newest of 1 files in file:///in is \\udcff.csv (2026-04-01T12:34:56Z); "
+            "1 left out: unreadable name",
+            id="a name that is not UTF-8",
+        ),
+    ],
+)
+def test_zero_files_says_why(report: RunReport, expected: str) -> None:
+    assert report.why_nothing() == expected
+    assert report.text().split("\n")[0] == expected
+    assert report.to_xcom()["why"] == expected
+
+
+# ---- the text ---------------------------------------------------------------------------------------
+
+
+def line(seq: int, mode: str, numbers: str, note: str) -> str:
+    return f"      {seq}  {mode:9} {numbers}  {note}"
+
+
+def test_the_report_is_a_readable_table() -> None:
+    report = a_report(
+        batches=[
+            a_batch(3, files=50, size_bytes=1_234_567, rows=1_000_000, already_there=True),
+            a_batch(4, mode="overwrite", rows=None),
+            a_batch(5, rows=None, abandoned=True),
+        ],
+        left_out=Tally(
+            {"too young": 25, "loaded before, or late": 7},
+            {"too young": ["file:///in/a", "file:///in/b"]},
+        ),
+        superseded=(1, 2),
+        pending_files=1_500,
+        table_version=6,
+        watermark_ms=TIME_MS,
+        safety_buffer_seconds=1.5,
+    )
+
+    assert report.text().split("\n") == [
+        "  batch  mode        files           bytes          rows  version",
+        line(
+            3,
+            "append",
+            "     50       1,234,567     1,000,000        4",
+            "was in the table already; recorded now",
+        ),
+        "      4  overwrite       2           1,500             ?        5",
+        line(
+            5, "append", "      2           1,500             ?        6", "abandoned: its files count as new"
+        ),
+        "  total                 52       1,236,067             ?        6",
+        "superseded by a full refresh: batches 1, 2",
+        "left for the next run (max_batches_per_run): 1,500 files",
+        "not loaded, 25 held back by safety_buffer_seconds=1.5 (the next run takes them)",
+        "    file:///in/a",
+        "    file:///in/b",
+        "not loaded, 7 left out: loaded before, or late",
+        "watermark: 2026-04-01T12:34:56.789000+00:00",
+    ]
+
+
+def test_the_total_of_a_table_at_version_zero_shows_it() -> None:
+    lines = a_report(batches=[a_batch(0, table_version=0)], table_version=0).text().split("\n")
+
+    assert lines[2] == "  total                  2           1,500         1,000        0"
+
+
+# ---- XCom -------------------------------------------------------------------------------------------
+
+
+def test_xcom_holds_these_keys() -> None:
+    report = a_report(
+        batches=[a_batch(3, already_there=True), a_batch(4)],
+        left_out=Tally({"zero length": 1}, {"zero length": ["file:///in/empty.csv"]}),
+        superseded=(1, 2),
+        pending_files=9,
+        table_version=5,
+        watermark_ms=TIME_MS,
+    )
+
+    assert report.to_xcom() == {
+        "batches": 2,
+        "files": 4,
+        "rows": 2_000,
+        "bytes": 3_000,
+        "first_batch": 3,
+        "last_batch": 4,
+        "already_in_table": [3],
+        "superseded": [1, 2],
+        "pending_files": 9,
+        "left_out": {"zero length": 1},
+        "left_out_names": {"zero length": ["file:///in/empty.csv"]},
+        "table_version": 5,
+        "watermark": "2026-04-01T12:34:56.789000+00:00",
+    }
+
+
+def test_xcom_of_a_run_that_found_no_table() -> None:
+    assert a_report(listed=0, matched=0).to_xcom() == {
+        "batches": 0,
+        "files": 0,
+        "rows": 0,
+        "bytes": 0,
+        "first_batch": None,
+        "last_batch": None,
+        "already_in_table": [],
+        "superseded": [],
+        "pending_files": 0,
+        "left_out": {},
+        "left_out_names": {},
+        "table_version": None,
+        "watermark": None,
+        "why": "0 files: file:///in holds no file",
+    }
+
+
+def long_names(length: int, letter: str) -> Tally:
+    return Tally(
+        dict.fromkeys(get_args(Reason), 10**6),
+        {reason: [f"{letter * length}{n:02}" for n in range(20)] for reason in get_args(Reason)},
+    )
+
+
+@pytest.mark.parametrize("letter", ["x", "é", "\U0001f600", '"', "\n"])
+def test_xcom_stays_below_its_limit_with_long_names_of_every_reason(letter: str) -> None:
+    report = a_report(
+        batches=[a_batch(10**15 + n, already_there=True) for n in range(1_000)],
+        superseded=tuple(range(10**15, 10**15 + 1_000)),
+        left_out=long_names(1_000, letter),
+        watermark_ms=TIME_MS,
+    )
+
+    value = report.to_xcom()
+
+    assert len(json.dumps(value)) <= 4_096
+    assert value["left_out"] == dict.fromkeys(get_args(Reason), 10**6)
+    assert value["batches"] == 1_000
+
+
+def test_xcom_keeps_as_many_names_as_fit() -> None:
+    value = a_report(left_out=long_names(20, "x"), newest=a_file("a")).to_xcom()
+
+    assert 4_000 < len(json.dumps(value)) <= 4_096
+    assert all(len(names) > 10 for names in value["left_out_names"].values())
+
+
+def test_shortening_for_xcom_leaves_the_report_as_it_is() -> None:
+    report = a_report(left_out=long_names(1_000, "x"), newest=a_file("a"))
+    report.to_xcom()
+
+    assert {len(names) for names in report.left_out.names.values()} == {20}
+
+
+@pytest.mark.parametrize("letter", ["x", "й", "\U0001f600"])
+def test_xcom_stays_below_its_limit_with_long_folders_and_nothing_loaded(letter: str) -> None:
+    roots = tuple(f"file:///{letter * 60}{n:02}" for n in range(20))
+
+    value = a_report(roots=roots, listed=0, matched=0).to_xcom()
+
+    assert len(json.dumps(value)) <= 4_096
+    assert value["why"].startswith(f"0 files: {roots[0]}, ")

@@ -1,0 +1,91 @@
+"""The user's SELECT: ``@data`` and the virtual columns in it."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_provider_scope.core.sql import over_view, words
+from airflow_provider_scope.exceptions import InputError, SqlError
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        ("SELECT * FROM @data", "SELECT * FROM v"),
+        ("select * from @DATA", "select * from v"),
+        ("SELECT * FROM(@data)", "SELECT * FROM(v)"),
+        (
+            "SELECT a.x FROM @data a JOIN @data AS b ON a.x = b.x",
+            "SELECT a.x FROM v a JOIN v AS b ON a.x = b.x",
+        ),
+        ("SELECT '@data' FROM @data", "SELECT '@data' FROM v"),
+        ('SELECT "@data" FROM @data', 'SELECT "@data" FROM v'),
+        ("SELECT `@data` FROM @data", "SELECT `@data` FROM v"),
+        ("SELECT `a``@data` FROM @data", "SELECT `a``@data` FROM v"),
+        (r"SELECT 'it\'s @data' FROM @data", r"SELECT 'it\'s @data' FROM v"),
+        (r'SELECT "a\"@data" FROM @data', r'SELECT "a\"@data" FROM v'),
+        (r"SELECT '\\' FROM @data", r"SELECT '\\' FROM v"),
+        ("SELECT 'it''s @data' FROM @data", "SELECT 'it''s @data' FROM v"),
+        ("SELECT 1 -- from @data\nFROM @data", "SELECT 1 -- from @data\nFROM v"),
+        ("SELECT 1 -- it's\nFROM @data -- it's", "SELECT 1 -- it's\nFROM v -- it's"),
+        ("SELECT /* @data\n' */ 1 FROM @data", "SELECT /* @data\n' */ 1 FROM v"),
+        ("SELECT '--' AS x FROM @data", "SELECT '--' AS x FROM v"),
+        ("SELECT 1 - -1 FROM @data", "SELECT 1 - -1 FROM v"),
+        ("SELECT @data_2, @database FROM @data", "SELECT @data_2, @database FROM v"),
+        ("  SELECT 1 FROM @data ;\n", "SELECT 1 FROM v"),
+        ("SELECT ';' FROM @data;;", "SELECT ';' FROM v"),
+        ("SELECT x FROM @data WHERE y = ';'", "SELECT x FROM v WHERE y = ';'"),
+        ("SELECT :day, 'a:b' FROM @data", "SELECT :day, 'a:b' FROM v"),
+    ],
+)
+def test_the_view_stands_where_data_does_outside_of_quotes_and_comments(sql: str, expected: str) -> None:
+    assert over_view(sql, "v") == expected
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "",
+        "   ;",
+        "SELECT 1",
+        "SELECT * FROM data",
+        "SELECT '@data'",
+        'SELECT "@data"',
+        "SELECT * FROM `@data`",
+        "SELECT 1 -- @data",
+        "SELECT /* FROM @data */ 1",
+        "SELECT * FROM @database",
+        "SELECT * FROM @data_2",
+    ],
+)
+def test_a_select_that_does_not_read_data_is_refused(sql: str) -> None:
+    with pytest.raises(SqlError) as caught:
+        over_view(sql, "v")
+
+    assert caught.value.what == f"The SQL does not read @data: {sql.strip()!r}."
+    assert caught.value.do == "select from @data, the files of one batch: SELECT … FROM @data"
+    assert isinstance(caught.value, InputError)
+
+
+def test_a_long_text_is_shown_by_its_beginning() -> None:
+    with pytest.raises(SqlError) as caught:
+        over_view("SELECT " + "x" * 10_000, "v")
+
+    assert caught.value.what == f"The SQL does not read @data: 'SELECT {'x' * 193}'."
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        ("SELECT Source_File_URI FROM @data", {"select", "source_file_uri", "from"}),
+        ("SELECT `Source_File_URI` FROM @data", {"select", "source_file_uri", "from"}),
+        ("SELECT d.source_file_uri FROM @data d", {"select", "d", "source_file_uri", "from"}),
+        ("SELECT 'source_file_uri' x FROM @data", {"select", "x", "from"}),
+        ('SELECT "source_file_uri" x FROM @data', {"select", "x", "from"}),
+        ("SELECT x -- source_file_uri\nFROM @data", {"select", "x", "from"}),
+        ("SELECT x /* source_file_uri */ FROM @data", {"select", "x", "from"}),
+        ("SELECT my_source_file_uri FROM @data", {"select", "my_source_file_uri", "from"}),
+    ],
+)
+def test_the_names_in_a_select_are_those_outside_of_text_and_comments(sql: str, expected: set[str]) -> None:
+    assert words(sql) == expected
