@@ -1,0 +1,77 @@
+"""Short ways to the values that most tests are about."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_scope.core.discovery import Rules
+from airflow_provider_scope.core.files import FileEntry, Position
+from airflow_provider_scope.core.records import CommitRecord, OffsetEntry, TableStamp
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class XComArgLike:
+    """What Airflow's XComArgs have in common."""
+
+    def iter_references(self) -> list[Any]:
+        return []
+
+    def resolve(self, context: Any) -> Any:
+        return None
+
+
+TABLE = TableStamp("11111111-1111-1111-1111-111111111111")
+
+
+def a_file(
+    path: str, modified_ms: int = 1_000, size_bytes: int = 10, created_ms: int | None = None
+) -> FileEntry:
+    """Give a file below ``file:///in``."""
+    return FileEntry(modified_ms, f"file:///in/{path}", size_bytes, created_ms)
+
+
+def below_in(files: Iterable[FileEntry]) -> list[str]:
+    """Give the paths of files below ``file:///in``, as ``a_file`` takes them."""
+    return [file.path.removeprefix("file:///in/") for file in files]
+
+
+def rules(*patterns: str, **kwargs: Any) -> Rules:
+    """Give the rules of a source; without patterns every name matches, and no file is too young."""
+    return Rules(patterns=patterns or ("",), **{"young_after_ms": 10**12, **kwargs})
+
+
+def an_entry(seq: int, *files: FileEntry, **kwargs: Any) -> OffsetEntry:
+    """Give an append, before any refresh."""
+    defaults: dict[str, Any] = {
+        "mode": "append",
+        "refresh_start": None,
+        "overwrite_start": None,
+        "highest": Position(files[-1].modified_ms, files[-1].path) if files else None,
+    }
+    return OffsetEntry(seq=seq, files=files, **{**defaults, **kwargs})
+
+
+def a_refresh(seq: int, *files: FileEntry, where: str | None = None) -> OffsetEntry:
+    """Give the first entry of a full refresh."""
+    return an_entry(
+        seq,
+        *files,
+        mode="overwrite",
+        where=where,
+        refresh_start=seq,
+        overwrite_start=None if where else seq,
+    )
+
+
+def a_commit(seq: int, **kwargs: Any) -> CommitRecord:
+    """Give the record of a batch that became version ``seq + 1`` of the table."""
+    defaults: dict[str, Any] = {
+        "table": TABLE,
+        "table_version": seq + 1,
+        "files": 1,
+        "size_bytes": 10,
+        "committed_at_ms": 1_767_225_600_000,
+    }
+    return CommitRecord(seq=seq, **{**defaults, **kwargs})
