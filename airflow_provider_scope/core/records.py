@@ -56,7 +56,10 @@ class OffsetEntry:
     highest: Position | None
     """The largest (modified, path) of all entries since ``refresh_start``, this one included."""
     where: str | None = None
-    """Predicate of the rows that an overwrite replaces; None is the whole table."""
+    """Predicate of the rows that an overwrite replaces; None is the whole table.
+
+    The batches that follow it in the same run have it too: their rows must lie inside.
+    """
     format: int = FORMAT
 
     @property

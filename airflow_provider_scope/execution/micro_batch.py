@@ -225,6 +225,7 @@ class MicroBatchExecution:
         return OffsetEntry(
             seq=seq,
             mode="append",
+            where=request.where,
             files=files,
             refresh_start=view.refresh_start,
             overwrite_start=view.overwrite_start,

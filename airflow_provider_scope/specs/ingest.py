@@ -84,7 +84,7 @@ def ingest_from(raw: Mapping[str, Any]) -> Ingest | None:
         source = specs["source"]
         if isinstance(source, FileSource) and isinstance(source.columns, Mapping):
             check_columns(sql, source.columns)
-    if any(spec is None for spec in specs.values()) or write is None:
+    if None in specs.values() or write is None or validation.is_deferred(raw["sql_params"]):
         return None
     return Ingest(
         delta_location=raw["delta_location"],
