@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from airflow_provider_scope.checkpoint.snapshot import Snapshot, decode_snapshot, encode_snapshot
+from airflow_provider_scope.checkpoint import snapshot as snapshots
 from airflow_provider_scope.core import audit
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from airflow_provider_scope.checkpoint.log import CheckpointLog
+    from airflow_provider_scope.checkpoint.snapshot import SeenFiles, Snapshot
     from airflow_provider_scope.core.records import OffsetEntry
+
+_T = TypeVar("_T", "SeenFiles", "Snapshot")
 
 
 class AuditFiles:
@@ -28,12 +33,19 @@ class AuditFiles:
         self.compaction_interval = compaction_interval
         self.retention_files = retention_files
 
+    def newest_seen(self, refresh_start: int | None) -> SeenFiles | None:
+        """Read which files the newest snapshot of the refresh says are loaded."""
+        return self._newest(refresh_start, snapshots.decode_seen)
+
     def newest_snapshot(self, refresh_start: int | None) -> Snapshot | None:
         """Read the newest snapshot of the refresh; one of another refresh does not count."""
+        return self._newest(refresh_start, snapshots.decode_snapshot)
+
+    def _newest(self, refresh_start: int | None, decode: Callable[[str, bytes], _T | None]) -> _T | None:
         names = [name for name in self.storage.names(self.folder) if audit.is_snapshot(name)]
         for name in sorted(names, key=audit.snapshot_number, reverse=True):
             data = self.storage.read(f"{self.folder}/{name}")
-            found = None if data is None else decode_snapshot(name, data)
+            found = None if data is None else decode(name, data)
             if found and found.refresh_start == refresh_start:
                 return found
         return None
@@ -45,7 +57,7 @@ class AuditFiles:
     def bring_up_to_date(self, last: OffsetEntry, *, everything: bool = False) -> bool:
         """Write what is missing for the batches up to ``last``, the newest that is committed.
 
-        Diffs first, the watermark after them: a watermark that is right says that the diffs are there.
+        The watermark comes last: one that is right says that everything else is.
 
         :param everything: Write all diffs of the refresh again, whatever is there.
         :return: False if nothing had to be written.
@@ -54,29 +66,34 @@ class AuditFiles:
         there = self.watermark_bytes()
         if there == wanted and not everything:
             return False
-        first = last.refresh_start or 0
-        known = _seq_in(there, last.refresh_start)
-        if known is not None and known <= last.seq and not everything:
-            first = known + 1
+        known = None if everything else _seq_in(there, last.refresh_start)
+        if known is not None and known > last.seq:
+            known = None
+        first = last.refresh_start or 0 if known is None else known + 1
         for seq in range(first, last.seq + 1):
             self._write_diff(seq)
-        self._delete_stale(audit.batch_id(last.seq, last.refresh_start))
-        self.storage.replace(f"{self.log.location}/watermark.json", wanted)
+        self._delete_stale(audit.batch_id(last.seq, last.refresh_start), snapshots=known is None)
         self._compact(last)
+        self.storage.replace(f"{self.log.location}/watermark.json", wanted)
         return True
 
     def _write_diff(self, seq: int) -> None:
         entry = self.log.offset(seq)
         rows = list(audit.audit_rows(entry, self.log.commit(seq)))
+        path = f"{self.folder}/{audit.batch_id(seq, entry.refresh_start)}"
         if rows:
-            number = audit.batch_id(seq, entry.refresh_start)
-            self.storage.replace(f"{self.folder}/{number}", audit.audit_lines(rows))
+            self.storage.replace(path, audit.audit_lines(rows))
+        else:
+            self.storage.delete(path)  # an earlier refresh may have had a batch of this number
 
-    def _delete_stale(self, newest: int) -> None:
-        """Delete what an earlier refresh left above the newest batch id: its numbers are used again."""
+    def _delete_stale(self, newest: int, *, snapshots: bool) -> None:
+        """Delete what an earlier refresh left: its numbers are used again.
+
+        :param snapshots: Delete all of them; nothing else tells an earlier refresh's from this one's name.
+        """
         for name in self.storage.names(self.folder):
             number = name.removesuffix(".parquet")
-            if number.isdigit() and int(number) > newest:
+            if number.isdigit() and (int(number) > newest or (snapshots and audit.is_snapshot(name))):
                 self.storage.delete(f"{self.folder}/{name}")
 
     def _compact(self, last: OffsetEntry) -> None:
@@ -89,7 +106,7 @@ class AuditFiles:
                 for row in audit.audit_rows(self.log.offset(seq), self.log.commit(seq))
             ]
             number = audit.batch_id(last.seq, last.refresh_start)
-            data = encode_snapshot(older, rows, last.seq, last.refresh_start)
+            data = snapshots.encode_snapshot(older, rows, last.seq, last.refresh_start)
             self.storage.replace(f"{self.folder}/{number}.parquet", data)
         names = self.storage.names(self.folder)
         for name in audit.expired(names, self.retention_files):

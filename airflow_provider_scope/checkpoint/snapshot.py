@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from airflow_provider_scope.core.audit import AuditRow
+    from airflow_provider_scope.core.discovery import Seen
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +32,9 @@ _SCHEMA = pa.schema(
     ]
 )
 
+_AT_ONCE = 65_536
+"""Rows that are turned into Python values together."""
+
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
@@ -41,13 +45,15 @@ class Snapshot:
     refresh_start: int | None
     table: pa.Table
 
-    def seen(self) -> dict[str, tuple[int, int]]:
-        """Give path -> (modified_ms, size_bytes); of a file that was loaded again, the newest."""
-        seen: dict[str, tuple[int, int]] = {}
-        for batch in self.table.select(["uri", "modificationTime", "size"]).to_batches(65_536):
-            columns = [column.to_pylist() for column in batch.columns]
-            seen.update(zip(columns[0], zip(columns[1], columns[2], strict=True), strict=True))
-        return seen
+
+@dataclass(frozen=True, slots=True)
+class SeenFiles:
+    """What a snapshot covers, and the files that it says are loaded."""
+
+    seq: int
+    """The newest entry in it."""
+    refresh_start: int | None
+    files: Seen
 
 
 def encode_snapshot(
@@ -75,19 +81,50 @@ def encode_snapshot(
 
 
 def decode_snapshot(name: str, data: bytes) -> Snapshot | None:
-    """Read a snapshot; None for one that is damaged or was not written by this package.
+    """Read a whole snapshot; None for one that is damaged or was not written by this package.
 
     A snapshot is a cache of the log, so a damaged one costs time and nothing else.
     """
     try:
-        table = pq.read_table(pa.BufferReader(data))
-        metadata = table.schema.metadata or {}
-        seq = int(metadata[_SEQ])
-        start = metadata[_REFRESH_START]
-        plain = table.replace_schema_metadata(None)
-        if not plain.schema.equals(_SCHEMA):
-            raise ValueError(f"columns {plain.schema.names}")  # noqa: TRY301 - same answer as the others
-        return Snapshot(seq, int(start) if start else None, plain)
-    except (pa.ArrowException, KeyError, ValueError, OSError) as err:
-        logger.warning("The snapshot %s is not used, the log is read instead: %s", name, err)
+        file = pq.ParquetFile(pa.BufferReader(data))
+        seq, start = _covered(file)
+        return Snapshot(seq, start, file.read().replace_schema_metadata(None))
+    except _DAMAGED as err:
+        _report(name, err)
         return None
+
+
+def decode_seen(name: str, data: bytes) -> SeenFiles | None:
+    """Read of a snapshot what tells which files are loaded; None as for ``decode_snapshot``.
+
+    Of a file that was loaded again, the newest counts. A part at a time: a million files take half of
+    the memory that they take as a table and a dict.
+    """
+    seen: Seen = {}
+    try:
+        file = pq.ParquetFile(pa.BufferReader(data))
+        seq, start = _covered(file)
+        for part in file.iter_batches(_AT_ONCE, columns=["uri", "modificationTime", "size"]):
+            uris, times, sizes = (part[name].to_pylist() for name in ("uri", "modificationTime", "size"))
+            seen.update(zip(uris, zip(times, sizes, strict=True), strict=True))
+    except _DAMAGED as err:
+        _report(name, err)
+        return None
+    return SeenFiles(seq, start, seen)
+
+
+_DAMAGED = (pa.ArrowException, KeyError, ValueError, OSError)
+
+
+def _covered(file: pq.ParquetFile) -> tuple[int, int | None]:
+    """Give the newest entry in a snapshot, and the refresh it belongs to."""
+    schema = file.schema_arrow
+    metadata = schema.metadata or {}
+    seq, start = int(metadata[_SEQ]), metadata[_REFRESH_START]
+    if not schema.remove_metadata().equals(_SCHEMA):
+        raise ValueError(f"columns {schema.names}")
+    return seq, int(start) if start else None
+
+
+def _report(name: str, err: Exception) -> None:
+    logger.warning("The snapshot %s is not used, the log is read instead: %s", name, err)

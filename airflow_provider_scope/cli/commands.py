@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import functools
 import sys
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_scope.core.audit import iso_time
+from airflow.providers.common.compat.sdk import AirflowException, conf
+
+from airflow_provider_scope.core import audit as audits
+from airflow_provider_scope.core import recovery
+from airflow_provider_scope.core.files import printable
 from airflow_provider_scope.engines import assembly
-from airflow_provider_scope.exceptions import InputError, ScopeProviderError
+from airflow_provider_scope.exceptions import InputError, ScopeProviderError, TableError
 from airflow_provider_scope.execution import repair
 from airflow_provider_scope.execution.view import read_log
 from airflow_provider_scope.specs import Checkpoint
@@ -19,14 +22,18 @@ from airflow_provider_scope.storage.opening import canonical_uri
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from airflow_provider_scope.checkpoint.audit import AuditFiles
     from airflow_provider_scope.checkpoint.log import CheckpointLog
     from airflow_provider_scope.core.records import OffsetEntry
     from airflow_provider_scope.engines.spark import SparkRunner
+    from airflow_provider_scope.execution.repair import Consequences
+    from airflow_provider_scope.execution.view import LogView
+    from airflow_provider_scope.specs.ingest import Ingest
 
 SHOWN_AT_MOST = 10
+ADD_YES = "nothing was written; add --yes to do it"
 
 
 def _say(text: str = "") -> None:
@@ -40,7 +47,7 @@ def _command(function: Callable[[Namespace], None]) -> Callable[[Namespace], Non
     def run(args: Namespace) -> None:
         try:
             function(args)
-        except ScopeProviderError as err:
+        except (ScopeProviderError, AirflowException) as err:
             if args.verbose:
                 raise
             sys.stderr.write(f"{type(err).__name__}: {err}\n")
@@ -66,10 +73,14 @@ def _open(args: Namespace) -> tuple[str, CheckpointLog, AuditFiles, SparkRunner]
         msg = "the arguments of a command hold no templates"
         raise AssertionError(msg)
     log = assembly.open_log(args.delta_location, checkpoint)
-    log_file = Path(tempfile.gettempdir(), "airflow-provider-scope", "spark.log")
-    runner = assembly.spark_runner(ingest, log, log_file)
+    runner = assembly.spark_runner(ingest, log, _log_file())
     runner.report = _say
     return canonical_uri(args.delta_location), log, assembly.audit_files(log, checkpoint), runner
+
+
+def _log_file() -> Path:
+    """Give the file for Spark's output, beside Airflow's own logs."""
+    return Path(conf.get("logging", "base_log_folder"), "airflow_provider_scope", "commands", "spark.log")
 
 
 @_command
@@ -78,37 +89,46 @@ def status(args: Namespace) -> None:
     table, log, audit, engine = _open(args)
     pipeline = repair.existing_pipeline(log)
     view = read_log(log, audit, engine, table, history=False)
-    committed = log.committed()
+    found, done, last = view.table, view.last_commit, view.last_committed_entry
     _say(f"table       {table}")
-    found = view.table
     if found.stamp:
-        _say(f"            version {found.version}, id {found.stamp.table_id}, batch {_or_none(found.txn)}")
-    else:
-        _say("            does not exist")
+        _say(f"            version {found.version}, id {found.stamp.table_id}")
+    _say(f"            newest batch {_or_none(found.txn)}" if found.stamp else "            does not exist")
     _say(f"checkpoint  {log.location}")
     _say(f"pipeline    {pipeline.pipeline}")
-    newest = _or_none(view.newest.seq if view.newest else None)
-    done = _or_none(committed[-1] if committed else None)
-    _say(f"log         newest entry {newest}, newest commit {done}")
+    _say(f"logged      {_range(range(view.next_seq))}")
+    if done is None:
+        _say("committed   nothing")
+    else:
+        what = "given up" if done.abandoned else f"{_count(done.files, 'file')}, version {done.table_version}"
+        _say(f"committed   batch {done.seq}: {what}; {_when(done.committed_at_ms)}")
     if view.refresh_start is not None:
-        _say(f"refresh     files count since batch {view.refresh_start}")
-    last = view.last_committed_entry
-    if last and last.highest:
-        lag = (assembly.now_ms() - last.highest.modified_ms) / 1000
-        _say(f"watermark   {iso_time(last.highest.modified_ms)} ({lag:,.0f} s ago)")
-    _say(f"open        {len(view.open)} batches")
-    for entry in view.open[:SHOWN_AT_MOST]:
-        _say(f"            {_entry_line(entry)}")
-    if len(view.open) > SHOWN_AT_MOST:
-        _say(f"            and {len(view.open) - SHOWN_AT_MOST} more")
+        _say(f"refresh     files count as new since batch {view.refresh_start}")
+    _say(f"watermark   {_when(last.highest.modified_ms) if last and last.highest else 'none'}")
+    if (
+        last
+        and last.refresh_start == view.refresh_start
+        and audit.watermark_bytes() != audits.watermark(last)
+    ):
+        _say(
+            "            watermark.json is not up to date; the next run or `airflow scope rebuild` writes it"
+        )
+    _say(f"open        {_count(len(view.open), 'batch', 'batches') if view.open else 'nothing'}")
+    _show(view.open, "            ", view)
     repair.check(view, table)
-    _say("the table and the log fit together")
+    if _undecided(view):
+        _say(f"what next   run `airflow scope accept-table {table}`: what became of a batch is not known")
+    elif view.open:
+        _say("what next   the table and the log fit together; the next run begins with the open batches")
+    else:
+        _say("what next   the table and the log fit together; the next run looks for new files")
 
 
 @_command
 def plan(args: Namespace) -> None:
     """Show what a run of a task would do now; nothing is written, no JVM is started."""
-    from airflow.utils.cli import get_bagged_dag  # noqa: PLC0415 - loads all of Airflow's Dag machinery
+    # Airflow's Dag machinery is slow to load, and the other commands do without it.
+    from airflow.utils.cli import get_bagged_dag  # noqa: PLC0415
 
     from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator  # noqa: PLC0415
 
@@ -118,33 +138,52 @@ def plan(args: Namespace) -> None:
         raise InputError(
             f"The task {args.dag_id}.{args.task_id} is a {type(task).__name__}.",
             kept="everything; nothing was read or written",
-            do="name a task of a DeltaIncrementalIngestOperator",
+            do="name a task of a DeltaIncrementalIngestOperator that is not mapped",
         )
-    task.render_template_fields({"params": dag.params.dump(), "dag": dag, "task": task})
-    ingest = ingest_from({name: getattr(task, name) for name in ARGUMENTS})
-    if ingest is None:
-        raise InputError(
-            "An argument of the task comes from another task (XComArg), so it is known only in a run.",
-            kept="everything; nothing was read or written",
-            do="look at the run's log instead",
-        )
-    execution, request, _ = assembly.assemble(ingest, Path(tempfile.gettempdir(), "unused"), _say)
-    report, already_open, planned = execution.plan(request)
-    for title, entries in (("open, to be run first", already_open), ("new", planned)):
-        files = sum(len(entry.files) for entry in entries)
-        _say(f"{title}: {len(entries)} batches, {files:,} files")
-        for entry in entries[:SHOWN_AT_MOST]:
-            _say(f"  {_entry_line(entry)}")
-        if len(entries) > SHOWN_AT_MOST:
-            _say(f"  and {len(entries) - SHOWN_AT_MOST} more")
-    if not planned and not already_open:
+    execution, request, _ = assembly.assemble(_rendered(dag, task), _log_file(), _say)
+    report, was_open, planned = execution.plan(request)
+    still_open = recovery.open_entries(was_open, planned[-1] if planned else None)
+    dead = [entry for entry in was_open if entry not in still_open]
+    for title, entries in (
+        ("superseded by the full refresh, never run", dead),
+        ("open, run first", still_open),
+        ("new", planned),
+    ):
+        if entries:
+            files = sum(len(entry.files) for entry in entries)
+            _say(f"{title}: {_count(len(entries), 'batch', 'batches')}, {_count(files, 'file')}")
+            _show(entries, "  ")
+    if not planned and not was_open:
         _say(report.why_nothing())
-    for reason, count in report.left_out.counts.items():
-        _say(f"not loaded: {count:,} {reason}")
+    for reason, count in sorted(report.left_out.counts.items()):
+        _say(f"not loaded: {_count(count, 'file')} {reason}")
         for path in report.left_out.names.get(reason, [])[:SHOWN_AT_MOST]:
             _say(f"  {path}")
     if report.pending_files:
-        _say(f"left for the run after it (max_batches_per_run): {report.pending_files:,} files")
+        _say(f"left for the run after it (max_batches_per_run): {_count(report.pending_files, 'file')}")
+    _say("nothing was written")
+
+
+def _rendered(dag: Any, task: Any) -> Ingest:
+    """Give the task's arguments with their templates rendered, as far as that is possible without a run."""
+    from airflow.sdk import XComArg  # noqa: PLC0415
+    from jinja2 import TemplateError  # noqa: PLC0415
+
+    ingest = None
+    missing = "a result of another task (XComArg)"
+    if not any(XComArg.iter_xcom_references([getattr(task, name) for name in ARGUMENTS])):
+        try:
+            task.render_template_fields({"params": dag.params.dump(), "dag": dag, "task": task})
+            ingest = ingest_from({name: getattr(task, name) for name in ARGUMENTS})
+        except TemplateError as err:
+            missing = f"a value that `plan` does not know ({err})"
+    if ingest is None:
+        raise InputError(
+            f"An argument of the task {dag.dag_id}.{task.task_id} needs {missing}.",
+            kept="everything; nothing was read or written",
+            do="`plan` knows `params` and `dag` alone; look at a run's log, or at `airflow scope status`",
+        )
+    return ingest
 
 
 @_command
@@ -153,62 +192,146 @@ def rebuild(args: Namespace) -> None:
     _, log, audit, _ = _open(args)
     repair.existing_pipeline(log)
     if not args.yes:
-        _say(f"would write watermark.json and sources/ in {log.location} again from the log; add --yes")
+        _say(f"watermark.json and sources/ in {log.location} would be written again from the log")
+        _say(ADD_YES)
         return
     last = repair.rebuild(log, audit)
-    _say("nothing is committed yet" if last is None else f"rebuilt up to batch {last.seq}")
+    if last is None:
+        _say("nothing is committed yet, so there is nothing to write")
+    else:
+        _say(f"watermark.json and sources/ in {log.location} are written again, up to batch {last.seq}")
 
 
 @_command
 def abandon(args: Namespace) -> None:
     """Give an open batch up."""
     table, log, audit, engine = _open(args)
+    repair.existing_pipeline(log)
+    view = read_log(log, audit, engine, table, history=False)
+    repair.check(view, table)
+    entry = repair.open_entry(view, args.seq, log.location)
+    if view.table.stamp is None:
+        raise InputError(
+            f"The table {table} does not exist: no batch has been loaded, and none can be given up.",
+            kept="everything; nothing was written",
+            do=f"when no run is going on, delete {log.location}; the next run begins anew, with "
+            "the files that are there",
+        )
     if not args.yes:
-        entry = log.offset(args.seq) if args.seq in log.logged() else None
-        if entry is None:
-            raise InputError(
-                f"There is no batch {args.seq} in {log.location}.", do="see `airflow scope status`"
-            )
-        _say(f"would give up batch {_entry_line(entry)}")
-        _say("an empty transaction takes its place in the table; its files count as new; add --yes")
+        _show([entry], "batch ", view)
+        if repair.settled(view, entry):
+            _say("it would be recorded, not given up")
+        else:
+            _say("it would be given up for good: an empty transaction takes its place in the table")
+            _say("its files count as new again; the next run loads those that are there then")
+        _say(ADD_YES)
         return
     record = repair.abandon(log, audit, engine, table, args.seq, now_ms=assembly.now_ms)
     if record.abandoned:
-        _say(f"batch {args.seq} is abandoned; the next run takes those of its files that are there")
+        _say(f"batch {args.seq} is given up; the next run loads those of its files that are there")
     else:
-        _say(f"batch {args.seq} turned out to be in the table (version {record.table_version}); recorded")
+        _say(f"batch {args.seq} was in the table already, as version {record.table_version}; now recorded")
 
 
 @_command
 def accept_table(args: Namespace) -> None:
     """Accept a table that diverged."""
-    table, log, _, engine = _open(args)
+    table, log, audit, engine = _open(args)
+    repair.existing_pipeline(log)
+    why = _divergence(log, audit, engine, table)
+    if why is None:
+        _say(f"{table} and its log fit together: there is nothing to accept")
+        return
     seen = repair.look_at_table(log, engine, table, reload_undecidable=args.reload_undecidable)
-    stamp = seen.table.stamp
-    restored = stamp and stamp.restore_version is not None
-    restore = f", newest RESTORE at version {stamp.restore_version}" if stamp and restored else ""
-    _say(f"{table}: version {seen.table.version}{restore}, newest batch {_or_none(seen.table.txn)}")
-    if seen.rows_gone:
-        files = sum(record.files for record in seen.rows_gone)
-        first, last = seen.rows_gone[0].seq, seen.rows_gone[-1].seq
-        _say(f"{len(seen.rows_gone)} committed batches ({first} to {last}, {files:,} files) lost their rows.")
-        _say("they count as loaded and do not come again; full_refresh=True loads everything again")
-    for seq in seen.gone:
-        _say(f"open batch {seq} had been in the table and is gone: its files are loaded again")
-    if seen.needs_transaction:
-        _say(f"an empty transaction tells the table that batch {seen.newest_commit} is its newest")
+    _say(why)
+    _say(f"The table is at version {seen.table.version}. To accept it as it is means:")
+    for line in _consequences(seen):
+        _say(f"- {line}")
     if not args.yes:
-        _say("nothing was written; add --yes to accept the table as it is")
+        _say(ADD_YES)
         return
     record = repair.accept_table(log, engine, table, reload_undecidable=args.reload_undecidable)
-    _say(f"accepted, as {log.location}/accepted/{record.number:020}; the next run goes on")
+    _say(f"accepted, as {log.location}/accepted/{record.number:020}; the next run goes on from here")
 
 
-def _entry_line(entry: OffsetEntry) -> str:
-    mode = entry.mode if entry.where is None else f"{entry.mode} where {entry.where}"
-    first = entry.files[0].path if entry.files else "no files"
-    more = f" … {entry.files[-1].path}" if len(entry.files) > 1 else ""
-    return f"{entry.seq}: {mode}, {len(entry.files):,} files, {entry.size_bytes:,} bytes: {first}{more}"
+def _divergence(log: CheckpointLog, audit: AuditFiles, engine: SparkRunner, table: str) -> str | None:
+    """Say what is wrong with the table; None if a run would go on with it."""
+    try:
+        view = read_log(log, audit, engine, table, history=False)
+        repair.check(view, table)
+    except TableError as err:
+        return err.what
+    undecided = _undecided(view)
+    return f"The log of {table} does not show what became of batch {undecided[0].seq}." if undecided else None
+
+
+def _consequences(seen: Consequences) -> list[str]:
+    lines = []
+    if seen.rows_gone:
+        batches = _range([record.seq for record in seen.rows_gone])
+        files = sum(record.files for record in seen.rows_gone)
+        lines += [
+            f"the rows of {batches} ({_count(files, 'file')}) are gone for good: the files count as loaded",
+            "to have them again, run the task once with full_refresh=True: it loads all files again",
+        ]
+    restores = seen.table.restores
+    if restores and max(restores, key=lambda restore: restore.version).to_version is None:
+        lines.append("the RESTORE was to a time: which committed batches lost their rows cannot be told")
+    for seq in seen.gone:
+        lines.append(f"the files of the open batch {seq} count as new: the next run loads them")
+    if seen.needs_transaction:
+        lines.append(f"an empty transaction tells the table that batch {seen.newest_commit} is its newest")
+    return lines or ["no batch lost its rows, and no file is loaded again"]
+
+
+def _undecided(view: LogView) -> tuple[OffsetEntry, ...]:
+    """Give the open batches that the table calls done, without a commit that shows it."""
+    gone = view.accepted.gone if view.accepted else ()
+    return recovery.outcomes(view.open, view.table, gone).unclear
+
+
+def _show(entries: Sequence[OffsetEntry], indent: str, view: LogView | None = None) -> None:
+    for entry in entries[:SHOWN_AT_MOST]:
+        mode = entry.mode if entry.where is None else f"{entry.mode} where {entry.where}"
+        size = f"{_count(len(entry.files), 'file')}, {_count(entry.size_bytes, 'byte')}"
+        _say(f"{indent}{entry.seq}: {mode}, {size}: {_names(entry)}")
+        landed = repair.settled(view, entry) if view else None
+        if landed:
+            where = "its rows are gone" if landed.abandoned else f"in the table as version {landed.version}"
+            _say(f"{' ' * len(indent)}   {where}; the next run records that")
+    if len(entries) > SHOWN_AT_MOST:
+        _say(f"{indent}and {len(entries) - SHOWN_AT_MOST:,} more")
+
+
+def _names(entry: OffsetEntry) -> str:
+    names = [printable(file.path) for file in entry.files]
+    return " … ".join(dict.fromkeys([*names[:1], *names[-1:]])) or "no files"
+
+
+def _range(batches: Sequence[int]) -> str:
+    if not batches:
+        return "nothing"
+    if len(batches) == 1:
+        return f"batch {batches[0]}"
+    part = "" if batches[-1] - batches[0] < len(batches) else f"{len(batches):,} of "
+    return f"{part}batches {batches[0]} to {batches[-1]}"
+
+
+def _count(number: int, one: str, many: str = "") -> str:
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def _when(milliseconds: int) -> str:
+    """Give a time and how long ago it was, in its two largest units."""
+    seconds = max(0, assembly.now_ms() - milliseconds) // 1000
+    units = [(86_400, "d"), (3_600, "h"), (60, "min"), (1, "s")]
+    parts = [
+        (seconds // size % limit, unit)
+        for (size, unit), limit in zip(units, (10**9, 24, 60, 60), strict=True)
+    ]
+    first = next((i for i, (value, _) in enumerate(parts) if value), len(parts) - 1)
+    ago = " ".join(f"{value:,} {unit}" for value, unit in parts[first : first + 2] if value) or "0 s"
+    return f"{audits.iso_time(milliseconds)[:19]}Z ({ago} ago)"
 
 
 def _or_none(value: int | None) -> str:

@@ -21,6 +21,7 @@ Reason = Literal[
     "too young",
     "zero length",
     "hidden name",
+    "hidden folder",
     "unreadable name",
     "no modification time",
     "loaded before, or late",
@@ -85,12 +86,14 @@ def is_hidden(name: str) -> bool:
     return name.startswith("_") and "=" not in name
 
 
-def candidates(listing: Iterable[FileEntry], rules: Rules) -> Candidates:
+def candidates(listing: Iterable[FileEntry], rules: Rules, roots: Sequence[str] = ()) -> Candidates:
     """Pick the results out of one listing and sort them into the order of ingestion.
 
     Patterns are searched in the file's name. A structured stream ``X.ss`` with a folder ``X`` beside
     it counts that folder's files into its size, and files in the folder are never results.
     A file that appears twice (roots that overlap) counts once.
+
+    :param roots: The folders that were listed; a hidden folder below them holds no results.
     """
     everything = {file.path: file for file in listing}
     streams = _Streams(everything)
@@ -107,12 +110,25 @@ def candidates(listing: Iterable[FileEntry], rules: Rules) -> Candidates:
         if newest is None or file > newest:
             newest = file
         reason = _unfit(name, file, streams, rules)
+        if _in_hidden_folder(path, roots):
+            reason = "hidden folder"
         if reason:
             left_out.add(reason, path)
         else:
             kept.append(file._replace(size_bytes=streams.size(file)) if streams else file)
     kept.sort()  # files compare by their position; a key would take a million tuples more
     return Candidates(tuple(kept), left_out, len(everything), matched, newest)
+
+
+def _in_hidden_folder(path: str, roots: Sequence[str]) -> bool:
+    """Tell whether a writer's own folder, such as ``_temporary``, lies between a file and its root.
+
+    Its files move out of it when they are complete, and would be loaded twice, once under each path.
+    """
+    if "/_" not in path and "/." not in path:
+        return False
+    inner = [path[len(root) :] for root in roots if path.startswith(root.rstrip("/") + "/")]
+    return bool(inner) and all(any(map(is_hidden, rest.split("/")[:-1])) for rest in inner)
 
 
 def _unfit(name: str, file: FileEntry, streams: _Streams, rules: Rules) -> Reason | None:

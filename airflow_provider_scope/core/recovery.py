@@ -71,10 +71,17 @@ def check_stamp(found: TableState, expected: TableStamp | None, location: str) -
 
     :raises TableDivergedError: The id or the newest RESTORE is not the recorded one.
     """
-    if expected is None or found.stamp == expected:
+    restored = found.stamp is not None and found.stamp.restore_version is not None
+    # Without a record the table is one that our batches made: whose id it is cannot be told.
+    if found.stamp == expected or (expected is None and not restored):
         return
     if found.stamp is None:
         what = f"The table {location} does not exist, but it did when the newest record was written."
+    elif expected is None:
+        what = (
+            f"The table {location} was restored (RESTORE at version {found.stamp.restore_version}) before "
+            "the first record was written."
+        )
     elif found.stamp.table_id != expected.table_id:
         what = (
             f"The table {location} was dropped and created again: its id is {found.stamp.table_id}, "
@@ -174,12 +181,20 @@ def outcomes(entries: Sequence[OffsetEntry], found: TableState, gone: Collection
         if entry.seq > txn:
             waiting.append(entry)
         elif entry.seq in gone:
-            landed.append((entry, Landed(found.version, 0, 0, abandoned=True)))
+            # The record keeps the acceptance's version: newer ones may hold batches still to be recorded.
+            landed.append((entry, Landed(-1, 0, 0, abandoned=True)))
         elif entry.seq in found.landed:
             landed.append((entry, found.landed[entry.seq]))
         else:
             unclear.append(entry)
     return Outcomes(tuple(landed), tuple(waiting), tuple(unclear))
+
+
+def is_given_up(seq: int, found: TableState, gone: Collection[int] = ()) -> bool:
+    """Tell whether a batch is in the table without its rows, so that its files count as not loaded."""
+    if found.txn is None or seq > found.txn:
+        return False
+    return seq in gone or (seq in found.landed and found.landed[seq].abandoned)
 
 
 def rows_gone(landed: Landed, restores: Sequence[Restored]) -> bool | None:

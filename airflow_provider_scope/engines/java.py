@@ -24,10 +24,15 @@ def check_java() -> None:
     if command is None or not Path(command).exists():
         where = f"JAVA_HOME={home} has no bin/java" if home else "there is no `java` on PATH"
         raise _missing(f"Spark needs Java {NEEDED}, but {where}.")
-    done = subprocess.run([command, "-version"], capture_output=True, text=True, check=False)  # noqa: S603
-    found = re.search(r'version "(?:1\.)?(\d+)', done.stderr)
+    try:
+        done = subprocess.run([command, "-version"], capture_output=True, text=True, check=False)  # noqa: S603
+    except OSError as err:
+        raise _missing(f"{command} could not be run: {err.strerror}.") from err
+    # "Picked up JAVA_TOOL_OPTIONS: ..." shows whatever somebody put there, passwords included.
+    answer = "\n".join(line for line in done.stderr.splitlines() if not line.startswith("Picked up "))
+    found = re.search(r'version "(?:1\.)?(\d+)', answer)
     if done.returncode or not found:
-        raise _missing(f"`{command} -version` did not answer: {done.stderr.strip()[:200]!r}.")
+        raise _missing(f"`{command} -version` did not answer: {answer.strip()[:200]!r}.")
     if int(found[1]) < NEEDED:
         raise _missing(f"Spark needs Java {NEEDED}, but {command} is Java {found[1]}.")
 

@@ -49,6 +49,7 @@ class SparkRunner:
     report: Callable[[str], None] = logger.info
     _hook: SubmitHook | None = field(default=None, repr=False)
     _failure: dict[str, str] | None = field(default=None, repr=False)
+    _cancelled: bool = field(default=False, repr=False)
 
     def probe(
         self, location: str, pipeline: str | None, baseline: tuple[TableStamp | None, int]
@@ -65,7 +66,8 @@ class SparkRunner:
         self._submit(work, [entry], fence=True)
 
     def cancel(self) -> None:
-        """End the application."""
+        """End the application; one that has not started yet never does."""
+        self._cancelled = True
         if self._hook:
             self._hook.end()
 
@@ -100,6 +102,8 @@ class SparkRunner:
     def _run(self, archive: Path, plan_path: str, batches: int) -> None:
         self._failure = None
         self._hook = self._make_hook(archive)
+        if self._cancelled:
+            self._hook.end()
         self.report(
             f"starting Spark for {batches} batch{'' if batches == 1 else 'es'} (about 7 s; the first run "
             f"downloads Delta's jars). Spark's log: {self.log_file}"
@@ -107,7 +111,7 @@ class SparkRunner:
         try:
             self._hook.run(application.SCRIPT, [plan_path])
         except ScopeProviderError:
-            if self._failure is None:
+            if self._failure is None or self._cancelled:
                 raise
         finally:
             self._hook = None

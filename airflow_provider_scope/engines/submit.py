@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import signal
 import sys
+import tempfile
+import time
 from collections import deque
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -19,17 +23,27 @@ from airflow_provider_scope.core.plan import EVENT
 from airflow_provider_scope.exceptions import DeltaJarsError, SparkJobFailedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
 LOCAL_MASTER = "local[*]"
+END_SECONDS = 10.0
+"""How long an application may take to end when it is asked to; then it is killed."""
+
+_SECRET_NAME = re.compile(r"secret|password|passphrase|token|credential|key|sas", re.IGNORECASE)
+_IVY_NAME = re.compile(r"^\s*:: (\S+#.*\S)\s*$", re.MULTILINE)
+"""A line of Ivy's list of what it could not get: ``:: io.delta#delta-storage;4.4.0!delta-storage.jar``."""
+_SHORTEST_SECRET = 6
+"""A shorter value, such as "true", would blank out half of the log."""
 
 
 class SubmitHook(SparkSubmitHook):
     """Airflow's hook for ``spark-submit``, for an application that reports by events.
 
     The application's output goes to a file instead of the task's log, and the process leads a group
-    of its own, so that nothing of Spark outlives a task that is killed.
+    of its own, so that nothing of Spark outlives a task that is killed. Settings go through a file that
+    only this user can read: everybody on the machine can read a command line.
 
+    :param conf: Settings of the application. They win over ``spark-defaults.conf``.
     :param conn_id: A Spark connection; None is Spark in local mode. (The parent class takes a connection
         that does not exist for YARN.)
     """
@@ -38,6 +52,7 @@ class SubmitHook(SparkSubmitHook):
         self,
         *,
         conn_id: str | None,
+        conf: Mapping[str, str],
         log_file: Path,
         on_event: Callable[[dict[str, Any]], None],
         **kwargs: Any,
@@ -49,6 +64,10 @@ class SubmitHook(SparkSubmitHook):
         self.log_file = log_file
         self.on_event = on_event
         self.tail: deque[str] = deque(maxlen=400)
+        self._ended = False
+        self.settings = conf
+        values = [str(value) for name, value in conf.items() if _SECRET_NAME.search(name)]
+        self._secrets = [value for value in values if len(value) >= _SHORTEST_SECRET]
 
     def get_connection(self, conn_id: str) -> Any:  # type: ignore[override]
         """Give the connection, or the one for local mode."""
@@ -62,6 +81,8 @@ class SubmitHook(SparkSubmitHook):
         :raises SparkJobFailedError: It failed in a way that it could not report itself.
         :raises DeltaJarsError: Spark could not resolve Delta's jars.
         """
+        if self._ended:
+            raise self._ended_error()
         self._application_args = arguments
         # The parent logs a command line of a thousand characters; ours is not worth a reader's minute.
         quiet = logging.getLogger(f"{__name__}.command")
@@ -70,21 +91,38 @@ class SubmitHook(SparkSubmitHook):
         environment = dict(os.environ)
         environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", "")])
         environment["PYSPARK_PYTHON"] = environment.get("PYSPARK_PYTHON", sys.executable)
+        with tempfile.NamedTemporaryFile("w", suffix=".conf", encoding="utf-8") as settings:
+            settings.write(properties(self.settings))
+            settings.flush()
+            self._properties_file = settings.name
+            self._submit_and_wait(script, environment)
+
+    def _submit_and_wait(self, script: str, environment: dict[str, str]) -> None:
         try:
             self.submit(script, start_new_session=True, env=environment)
         except (AirflowException, OSError) as err:
             raise self._failure(err) from None
         finally:
+            self.end()  # after a timeout or an interrupt the application still runs
             if self._submit_sp is not None:
                 self._submit_sp.stdout.close()
+                self._submit_sp.wait()
+
+    def _build_spark_submit_command(self, application: str) -> list[str]:
+        binary, *arguments = super()._build_spark_submit_command(application)
+        return [binary, "--load-spark-defaults", *arguments]
 
     def _process_spark_submit_log(self, itr: Iterator[Any]) -> None:
+        if self._ended:  # between the look at the start of `run` and the process
+            self.end()
         self.log_file.parent.mkdir(parents=True, exist_ok=True)
         with self.log_file.open("a", encoding="utf-8", buffering=1) as file:
             for line in itr:
                 self._take(str(line), file)
 
     def _take(self, line: str, file: TextIO) -> None:
+        for secret in self._secrets:
+            line = line.replace(secret, "***")
         if line.startswith(EVENT):
             self.on_event(json.loads(line[len(EVENT) :]))
             return
@@ -92,6 +130,17 @@ class SubmitHook(SparkSubmitHook):
         self.tail.append(line.rstrip())
 
     def _failure(self, err: Exception) -> SparkJobFailedError | DeltaJarsError:
+        if self._ended:
+            return self._ended_error()
+        if isinstance(err, OSError):
+            started = self._submit_sp is not None
+            return SparkJobFailedError(
+                f"{'The log of Spark' if started else 'spark-submit'} cannot be "
+                f"{'written' if started else 'started'}: {err.strerror}: {err.filename}.",
+                kept="the batches that are in the table; the others stay logged",
+                do=("give the worker write access to it" if started else "install pyspark on the worker")
+                + "; the next try runs what is open again",
+            )
         text = "\n".join(self.tail)
         if "unresolved dependency" in text or "FAILED DOWNLOADS" in text:
             return DeltaJarsError(
@@ -102,22 +151,61 @@ class SubmitHook(SparkSubmitHook):
                 f"jars: SparkEngine(jars=[...]). Full log: {self.log_file}",
             )
         return SparkJobFailedError(
-            f"spark-submit failed: {_last_error(self.tail) or err}",
+            f"spark-submit failed: {_last_error(self.tail) or self._exit(err)}",
+            kept="the batches that are in the table; the others stay logged",
+            do=f"the next try runs what is open again. Full log: {self.log_file}",
+        )
+
+    def _exit(self, err: Exception) -> str:
+        """Say how a process ended that wrote nothing; the parent's own text holds its whole command line."""
+        if self._submit_sp is None:
+            return str(err)
+        return f"it wrote nothing and ended with exit code {self._submit_sp.returncode}"
+
+    def _ended_error(self) -> SparkJobFailedError:
+        return SparkJobFailedError(
+            "The Spark application was ended, because the task was killed or ran out of time.",
             kept="the batches that are in the table; the others stay logged",
             do=f"the next try runs what is open again. Full log: {self.log_file}",
         )
 
     def end(self) -> None:
-        """End the process group of a running application."""
+        """End the process group of an application, and let none start any more.
+
+        May be called by a signal handler, at any point of ``run``.
+        """
+        self._ended = True
         process = self._submit_sp
-        if process is not None and process.poll() is None:
+        if process is None or process.poll() is not None:
+            return
+        with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGTERM)
+            _wait(process.pid, END_SECONDS)
+            os.killpg(process.pid, signal.SIGKILL)  # whoever did not listen
+
+
+def properties(settings: Mapping[str, str]) -> str:
+    """Give settings as ``java.util.Properties`` reads them, each on a line of its own."""
+    return "".join(f"{_escaped(name)}={_escaped(value)}\n" for name, value in settings.items())
+
+
+def _escaped(text: str) -> str:
+    text = re.sub(r"([\\=:#!])", r"\\\1", str(text)).replace("\n", "\\n").replace("\r", "\\r")
+    return re.sub(r"^(?=\s)", r"\\", text)
+
+
+def _wait(pid: int, seconds: float) -> None:
+    """Wait for a child's end, and leave it to be reaped: its number stays its own until then."""
+    deadline = time.monotonic() + seconds
+    with suppress(ChildProcessError):
+        while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+            if time.monotonic() > deadline:
+                return
+            time.sleep(0.02)
 
 
 def _unresolved(text: str) -> str:
-    names = [line.strip(" :\t") for line in text.splitlines() if "unresolved dependency" in line]
-    names += [line.strip(" :\t") for line in text.splitlines() if ".jar" in line and "::" in line]
-    return "; ".join(dict.fromkeys(names))[:300] or "see the log"
+    return "; ".join(dict.fromkeys(_IVY_NAME.findall(text)))[:300] or "see the log"
 
 
 def _last_error(tail: deque[str]) -> str:

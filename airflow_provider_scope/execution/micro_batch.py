@@ -130,15 +130,16 @@ class MicroBatchExecution:
         already_open = list(view.open)
         planned: list[OffsetEntry] = []
         pending = self._pending(request, view, found, report)
+        start = 0
         refresh = request.refresh
-        while entry := self._next_entry(request, view, pending, refresh=refresh):
+        while entry := self._next_entry(request, view, pending, start, refresh=refresh):
             if request.max_batches is not None and len(planned) == request.max_batches:
                 break
             planned.append(entry)
             view.append(entry)
-            pending = pending[len(entry.files) :]
+            start += len(entry.files)
             refresh = False
-        report.pending_files = len(pending)
+        report.pending_files = len(pending) - start
         return report, already_open, planned
 
     # ---- 0, 1 ----------------------------------------------------------------------------------
@@ -168,7 +169,7 @@ class MicroBatchExecution:
                 do="restore pipeline.json from a copy: without it the table cannot tell which batches "
                 "it holds",
             )
-        if self.audit.watermark_bytes() is not None:
+        if self.audit.watermark_bytes() is not None and self.log.pipeline() is None:
             raise CheckpointVersionError(
                 f"The checkpoint {self.log.location} holds a watermark.json, but no pipeline.json: "
                 "another program, such as dbt-scope, wrote it.",
@@ -181,7 +182,7 @@ class MicroBatchExecution:
 
     def _discover(self, request: Request, report: RunReport) -> Candidates:
         listing = (file for root in request.roots for file in self.source.walk(root))
-        found = discovery.candidates(listing, request.rules)
+        found = discovery.candidates(listing, request.rules, request.roots)
         report.listed, report.matched, report.newest = found.listed, found.matched, found.newest
         report.left_out = found.left_out
         if request.refresh and not found.files:
@@ -204,12 +205,12 @@ class MicroBatchExecution:
         return pending
 
     def _next_entry(
-        self, request: Request, view: LogView, pending: list[FileEntry], *, refresh: bool
+        self, request: Request, view: LogView, pending: list[FileEntry], start: int, *, refresh: bool
     ) -> OffsetEntry | None:
-        stop = planning.next_batch(pending, 0, max_files=request.max_files, max_bytes=request.max_bytes)
-        if stop == 0:
+        stop = planning.next_batch(pending, start, max_files=request.max_files, max_bytes=request.max_bytes)
+        if stop == start:
             return None
-        files = tuple(pending[:stop])
+        files = tuple(pending[start:stop])
         seq = view.next_seq
         last = position(files[-1])
         if refresh:
@@ -236,10 +237,11 @@ class MicroBatchExecution:
 
     def _log_batches(self, request: Request, view: LogView, found: Candidates, report: RunReport) -> None:
         pending = self._pending(request, view, found, report)
+        start = 0
         refresh = request.refresh
         logged = 0
         while request.max_batches is None or logged < request.max_batches:
-            entry = self._next_entry(request, view, pending, refresh=refresh)
+            entry = self._next_entry(request, view, pending, start, refresh=refresh)
             if entry is None:
                 break
             if view.pipeline is None:
@@ -249,14 +251,15 @@ class MicroBatchExecution:
             if there == entry:
                 logged += 1
                 refresh = False
-                pending = pending[len(entry.files) :]
+                start += len(entry.files)
                 view.append(entry)
                 logger.debug("logged batch %d: %d files", entry.seq, len(entry.files))
             else:
                 logger.info("batch %d was logged by another run; planning the rest", entry.seq)
                 view.append(there)
                 pending = self._after_losing(request, view, found, report, refresh=refresh)
-        report.pending_files = len(pending)
+                start = 0
+        report.pending_files = len(pending) - start
 
     def _after_losing(
         self,

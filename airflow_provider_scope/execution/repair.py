@@ -13,7 +13,7 @@ from airflow_provider_scope.execution.engine import Work
 from airflow_provider_scope.execution.view import LogView, read_log, record_commit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection, Sequence
 
     from airflow_provider_scope.checkpoint.audit import AuditFiles
     from airflow_provider_scope.checkpoint.log import CheckpointLog
@@ -67,17 +67,17 @@ def abandon(  # the steps of one command, in order
     Its files count as not seen, so the next run takes those that are there then.
 
     :return: The record: ``abandoned`` is False if the batch turned out to be in the table after all.
-    :raises InputError: The batch is not open, or an older one is.
+    :raises InputError: The batch is not open, or an older one is, or it is the first of a full refresh.
     """
     pipeline = existing_pipeline(log)
     view = read_log(log, audit, engine, table, history=False)
     check(view, table)
-    entry = _open_entry(view, seq, log.location)
-    found = _settled(view, entry)
+    entry = open_entry(view, seq, log.location)
+    found = settled(view, entry)
     if found is None:
         engine.fence(Work(pipeline.pipeline, table, log.location), entry)
         view.table = engine.probe(table, pipeline.pipeline, view.baseline)
-        found = _settled(view, entry)
+        found = settled(view, entry)
     if found is None:
         raise BatchOutcomeUnknownError(
             f"The empty transaction for batch {seq} does not show in the log of {table}.",
@@ -100,7 +100,11 @@ def check(view: LogView, table: str) -> None:
     )
 
 
-def _open_entry(view: LogView, seq: int, checkpoint: str) -> OffsetEntry:
+def open_entry(view: LogView, seq: int, checkpoint: str) -> OffsetEntry:
+    """Give the batch that may be given up: the oldest open one.
+
+    :raises InputError: ``seq`` is another one.
+    """
     numbers = [entry.seq for entry in view.open]
     if not numbers or seq != numbers[0]:
         raise InputError(
@@ -109,11 +113,21 @@ def _open_entry(view: LogView, seq: int, checkpoint: str) -> OffsetEntry:
             kept="everything; nothing was written",
             do="batches are settled in order: look at `airflow scope status`, and name the oldest open one",
         )
+    if view.open[0].overwrites_table:
+        # The files of before count as not loaded since this entry, and their rows would stay.
+        raise InputError(
+            f"Batch {seq} of {checkpoint} cannot be given up: it is the one that replaces the table's rows.",
+            kept="everything; nothing was written",
+            do="run the task with full_refresh=True: a new refresh, of the files that are there then, takes "
+            "its place",
+        )
     return view.open[0]
 
 
-def _settled(view: LogView, entry: OffsetEntry) -> Landed | None:
-    result = recovery.outcomes([entry], view.table)
+def settled(view: LogView, entry: OffsetEntry) -> Landed | None:
+    """Give the commit of an open batch that is in the table after all."""
+    gone = view.accepted.gone if view.accepted else ()
+    result = recovery.outcomes([entry], view.table, gone)
     return result.landed[0][1] if result.landed else None
 
 
@@ -171,6 +185,10 @@ def look_at_table(
         )
     start = newest.refresh_start or 0 if newest else 0
     records = [log.commit(seq) for seq in committed if seq >= start]
+    if newest and newest.refresh_start is not None and not reload_undecidable:
+        doubled = _doubled_by_going_on(log, logged, records, found, gone=gone, start=start)
+        if doubled:
+            raise _refresh_undone(table, start, doubled)
     return Consequences(
         table=found,
         newest_commit=committed[-1] if committed else -1,
@@ -178,6 +196,42 @@ def look_at_table(
         gone=tuple(sorted([*gone, *unknown])),
         seen_version=min([found.version, *(v.version - 1 for e, v in result.landed if e.seq not in gone)]),
         needs_transaction=bool(committed) and (found.txn is None or found.txn < committed[-1]),
+    )
+
+
+def _doubled_by_going_on(
+    log: CheckpointLog,
+    logged: Sequence[int],
+    records: Sequence[CommitRecord],
+    found: TableState,
+    *,
+    gone: Collection[int],
+    start: int,
+) -> set[str]:
+    """Give the files that would be loaded on top of their rows, because a RESTORE undid a refresh.
+
+    The rows of before the refresh are back, but its log has not seen their files: those that no
+    committed batch of the refresh names come again.
+    """
+    undone = start in gone or any(
+        r.seq == start and found.stamp and r.table.table_id == found.stamp.table_id and _is_gone(r, found)
+        for r in records
+    )
+    if not undone:
+        return set()
+    loaded = {file.path for r in records if not r.abandoned for file in log.offset(r.seq).files}
+    before = {file.path for seq in logged if seq < start for file in log.offset(seq).files}
+    return before - loaded
+
+
+def _refresh_undone(table: str, start: int, doubled: Collection[str]) -> BatchOutcomeUnknownError:
+    return BatchOutcomeUnknownError(
+        f"A RESTORE of {table} undid the full refresh that began with batch {start}, before the refresh had "
+        f"loaded all files. {len(doubled):,} of them would be loaded on top of their old rows, such as "
+        f"{min(doubled)}.",
+        kept="the table, the log and all files; nothing was written",
+        do="RESTORE the table to a version of the refresh. Or delete the rows that the RESTORE brought back, "
+        "then add --reload-undecidable",
     )
 
 

@@ -105,15 +105,19 @@ def read_log(
     view.table = engine.probe(location, pipeline.pipeline if pipeline else None, view.baseline)
 
     logged = log.logged()
+    if pipeline is None and (logged or committed) and log.pipeline():
+        # Another run created the pipeline in between: the table was not asked for its transaction.
+        return read_log(log, audit, engine, location, history=history)
     if not logged:
         return view
     view.newest = log.offset(logged[-1])
     start = view.refresh_start
-    snapshot = audit.newest_snapshot(start) if history else None
+    snapshot = audit.newest_seen(start) if history else None
     if snapshot:
-        view.seen = snapshot.seen()
+        view.seen = snapshot.files
     behind = snapshot.seq + 1 if snapshot else (start or 0)
     done = set(committed)
+    gone = accepted.gone if accepted else ()
     for seq in logged:
         is_open = seq not in done and seq >= (view.overwrite_start or 0)
         is_news = history and seq >= behind
@@ -122,7 +126,10 @@ def read_log(
         entry = view.newest if seq == view.newest.seq else log.offset(seq)
         if is_open:
             view.uncommitted.append(entry)
-        if is_news and not (seq in done and log.commit(seq).abandoned):
+        if not is_news:
+            continue
+        given_up = log.commit(seq).abandoned if seq in done else recovery.is_given_up(seq, view.table, gone)
+        if not given_up:
             view.seen.update((f.path, (f.modified_ms, f.size_bytes)) for f in entry.files)
     newest_done = [seq for seq in committed if seq >= (start or 0)]
     if newest_done:

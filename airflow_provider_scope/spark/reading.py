@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 from pyspark.sql import types as T  # noqa: N812
@@ -75,23 +76,28 @@ def _with_virtual_columns(
     Spark's own ``_metadata`` is percent-encoded and shows the state at planning.
     """
     path = spark._jvm.org.apache.hadoop.fs.Path  # type: ignore[union-attr]  # noqa: SLF001 - as Spark encodes it
-    rows: list[tuple[Any, ...]] = [
-        (
-            _slashes(path(file.path).toUri().toString()),
-            file.path,
-            file.size_bytes,
-            file.created_ms,
-            file.modified_ms,
-        )
+    rows = [
+        {
+            "scope_key": _slashes(path(file.path).toUri().toString()),
+            "uri": file.path,
+            "length": file.size_bytes,
+            "created": file.created_ms,
+            "modified": file.modified_ms,
+        }
         for file in entry.files
     ]
-    schema = "scope_key string, uri string, length bigint, created bigint, modified bigint"
-    known = spark.createDataFrame(rows, schema).select(
-        "scope_key",
-        F.col("uri").alias("source_file_uri"),
-        F.col("length").alias("source_file_length"),
-        F.timestamp_millis("created").alias("source_file_created"),
-        F.timestamp_millis("modified").alias("source_file_modified"),
+    # As a literal: a list of Python rows would start a Python worker, half a second for each batch.
+    schema = "array<struct<scope_key string, uri string, length bigint, created bigint, modified bigint>>"
+    known = (
+        spark.range(1)
+        .select(F.inline(F.from_json(F.lit(json.dumps(rows)), schema)))
+        .select(
+            "scope_key",
+            F.col("uri").alias("source_file_uri"),
+            F.col("length").alias("source_file_length"),
+            F.timestamp_millis("created").alias("source_file_created"),
+            F.timestamp_millis("modified").alias("source_file_modified"),
+        )
     )
     key = F.regexp_replace(F.col("_metadata.file_path"), "^file:/+", "file:///")
     names = data.columns

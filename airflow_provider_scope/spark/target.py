@@ -141,7 +141,11 @@ class Target:
         return shaped
 
     def fence(self, entry: OffsetEntry) -> int | None:
-        """Commit an empty transaction with a batch's number."""
+        """Commit the batch without its rows.
+
+        An overwrite still empties what it replaces: all files since it count as not loaded, and rows of
+        before it that stayed would be doubled by them.
+        """
         with _conflicts():
             metadata = self._metadata()
             if metadata:
@@ -179,7 +183,7 @@ class Target:
             .option("txnVersion", str(entry.seq))
             .option("userMetadata", json.dumps(ours))
         )
-        if entry.mode == "append" or abandoned:
+        if entry.mode == "append":
             writer = writer.mode("append")
         else:
             # Said in words: a session's dynamic mode would leave partitions without new rows alone.

@@ -78,6 +78,14 @@ def ingest_from(raw: Mapping[str, Any]) -> Ingest | None:
             "None with write='replace' or Replace(where=...)",
             "leave it out: every run replaces the rows by those of all files",
         )
+    if isinstance(write, Replace) and write.where is not None and refresh:
+        raise validation.bad(
+            "full_refresh",
+            raw["full_refresh"],
+            "False with Replace(where=...)",
+            "leave it out: every run loads all files into the range. To replace the whole table, use "
+            "write='replace' for that run",
+        )
     sql = raw["sql"]
     if not validation.is_deferred(sql) and not sql.endswith(".sql"):
         over_view(sql, "data")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-import tempfile
+import secrets
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,21 +31,20 @@ def local_path(uri: str) -> str:
 
 
 class LocalStorage:
-    """The local disk. It follows links to files and folders, and refuses a link that leads nowhere."""
+    """The local disk.
+
+    It follows links to files and folders, and refuses a link that leads nowhere. What is deleted while
+    a listing goes on is not there, as long as the root is.
+    """
 
     def walk(self, root: str) -> Iterator[FileEntry]:
         """List every file below ``root``."""
         top = local_path(root)
-        try:
-            os.lstat(top)  # not `exists`: it takes every error for absence
-        except FileNotFoundError as err:
-            raise _no_root(root) from err
-        except OSError as err:
-            raise _unreadable(top, err) from err
+        identity = _identity(root)
         pending = [(top, frozenset({os.path.realpath(top)}))]
         while pending:
             folder, above = pending.pop()
-            for entry in _scan(folder):
+            for entry in _scan(folder, root, identity):
                 path = os.path.join(folder, entry.name)  # noqa: PTH118 - half the time of Path, a million times
                 try:
                     if entry.is_dir():
@@ -55,6 +55,8 @@ class LocalStorage:
                         continue
                     status = entry.stat()
                 except OSError as err:
+                    if _is_gone(path, root, identity, err):
+                        continue
                     raise _unreadable(path, err) from err
                 # Birth time is not portable: unknown rather than guessed.
                 yield FileEntry(status.st_mtime_ns // 1_000_000, SCHEME + path, status.st_size)
@@ -90,13 +92,11 @@ class LocalStorage:
         """
         final = Path(local_path(path))
         try:
-            temporary = _write_temporary(final, data)
-            try:
-                os.link(temporary, final)
-            except FileExistsError:
-                return False
-            finally:
-                temporary.unlink()
+            with _temporary(final, data) as written:
+                try:
+                    os.link(written, final)
+                except FileExistsError:
+                    return False
             _sync_folder(final.parent)
         except OSError as err:
             raise _failed("create", path, err) from err
@@ -106,7 +106,8 @@ class LocalStorage:
         """Replace a file at once, by a rename."""
         final = Path(local_path(path))
         try:
-            _write_temporary(final, data).replace(final)
+            with _temporary(final, data) as written:
+                written.replace(final)
             _sync_folder(final.parent)
         except OSError as err:
             raise _failed("replace", path, err) from err
@@ -119,23 +120,72 @@ class LocalStorage:
             raise _failed("delete", path, err) from err
 
 
-def _scan(folder: str) -> list[os.DirEntry[str]]:
+def _scan(folder: str, root: str, identity: tuple[int, int]) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(folder) as entries:
             return list(entries)
     except OSError as err:
+        if _is_gone(folder, root, identity, err):
+            return []
         raise _unreadable(folder, err) from err
 
 
-def _write_temporary(final: Path, data: bytes) -> Path:
+def _is_gone(path: str, root: str, identity: tuple[int, int], err: OSError) -> bool:
+    """Tell whether what the listing named a moment ago has been deleted since.
+
+    :raises SourceError: The root is gone too, or another one: a disk that is unmounted looks like this.
+    """
+    if not isinstance(err, FileNotFoundError) or _exists(path):
+        return False  # a link that leads nowhere is there
+    if _identity(root) != identity:
+        raise _unreadable(local_path(root), "another folder took its place during the listing") from err
+    return True
+
+
+def _identity(root: str) -> tuple[int, int]:
+    """Give the device and the number of a root.
+
+    :raises SourceError: It does not exist, or could not be looked at.
+    """
+    top = local_path(root)
+    if not _exists(top):
+        raise _no_root(root)
+    try:
+        status = os.stat(top)  # noqa: PTH116 - as above
+    except OSError as err:
+        raise _unreadable(top, err) from err
+    return status.st_dev, status.st_ino
+
+
+def _exists(path: str) -> bool:
+    """Tell whether there is something; ``os.path.exists`` takes every error for absence."""
+    try:
+        os.lstat(path)
+    except FileNotFoundError:
+        return False
+    except OSError as err:
+        raise _unreadable(path, err) from err
+    return True
+
+
+@contextmanager
+def _temporary(final: Path, data: bytes) -> Iterator[Path]:
+    """Write ``data`` beside ``final``; whatever happens, no temporary file stays.
+
+    Its name is hidden, so that no listing takes it for a record when a crash leaves it behind.
+    """
     final.parent.mkdir(parents=True, exist_ok=True)
-    # Hidden, so that no listing takes it for a record when a crash leaves it behind.
-    handle, name = tempfile.mkstemp(prefix=".", suffix=".tmp", dir=final.parent)
-    with os.fdopen(handle, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    return Path(name)
+    path = final.parent / f".{secrets.token_hex(16)}.tmp"
+    # Not `mkstemp`: its files are their owner's alone, and several users may share a checkpoint.
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        yield path
+    finally:
+        path.unlink(missing_ok=True)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -40,6 +40,24 @@ def test_a_name_is_hidden_if_spark_reads_no_rows_from_such_a_file(name: str, hid
 
 
 @pytest.mark.parametrize(
+    ("path", "roots", "reason"),
+    [
+        ("file:///in/_temporary/0/a.csv", ("file:///in",), "hidden folder"),
+        ("file:///in/day/.staging/a.csv", ("file:///in",), "hidden folder"),
+        ("file:///in/_day=1/a.csv", ("file:///in",), None),
+        ("file:///_in/a.csv", ("file:///_in",), None),
+        ("file:///in/_raw/a.csv", ("file:///in", "file:///in/_raw"), None),
+        ("file:///in/_raw/_b/a.csv", ("file:///in", "file:///in/_raw"), "hidden folder"),
+    ],
+)
+def test_files_in_a_hidden_folder_below_all_their_roots_are_not_complete_yet(path, roots, reason):
+    found = candidates([FileEntry(1_000, path, 10)], rules(), roots)
+
+    assert [file.path for file in found.files] == ([] if reason else [path])
+    assert found.left_out.names == ({reason: [path]} if reason else {})
+
+
+@pytest.mark.parametrize(
     ("file", "settings", "reason"),
     [
         pytest.param(a_file("a.csv"), {}, None, id="plain"),

@@ -299,13 +299,13 @@ L4 = Landed(12, 40, 400)
         pytest.param(
             TableState(T_RESTORED, 13, 4, {3: L3, 4: L4}),
             (4,),
-            Outcomes(((APPEND_3, L3), (APPEND_4, Landed(13, 0, 0, abandoned=True))), (), ()),
+            Outcomes(((APPEND_3, L3), (APPEND_4, Landed(-1, 0, 0, abandoned=True))), (), ()),
             id="one was taken out by a RESTORE",
         ),
         pytest.param(
             TableState(T_RESTORED, 13, 4, {4: L4}),
             [3],
-            Outcomes(((APPEND_3, Landed(13, 0, 0, abandoned=True)), (APPEND_4, L4)), (), ()),
+            Outcomes(((APPEND_3, Landed(-1, 0, 0, abandoned=True)), (APPEND_4, L4)), (), ()),
             id="one that was taken out needs no commit to be shown",
         ),
         pytest.param(

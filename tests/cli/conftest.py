@@ -1,0 +1,122 @@
+"""Pipelines on a disk, and the commands of ``airflow scope`` as Airflow's own parser calls them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from deltalake import DeltaTable
+
+from airflow_provider_scope.core.records import decode_pipeline
+from airflow_provider_scope.engines import assembly
+from airflow_provider_scope.exceptions import ScopeProviderError, StorageError
+from tests.crash.world import NOW_MS, DeltaWorld
+from tests.support.delta_engine import DeltaEngine, local
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+HOUR_MS = 3_600_000
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a command wrote, with names that differ from run to run replaced."""
+
+    code: int
+    out: str
+    err: str
+
+
+class Desk:
+    """Somebody on call, with a pipeline and a terminal."""
+
+    def __init__(self, world: DeltaWorld, capsys: pytest.CaptureFixture[str]) -> None:
+        self.world = world
+        self.capsys = capsys
+
+    def scope(self, *words: str) -> Said:
+        """Type ``airflow scope ...``."""
+        from airflow.cli.cli_parser import get_parser
+
+        self.capsys.readouterr()
+        args = get_parser().parse_args(["scope", *words])
+        code = 0
+        try:
+            args.func(args)
+        except SystemExit as end:
+            code = end.code
+        written = self.capsys.readouterr()
+        return Said(code, self.masked(written.out), self.masked(written.err))
+
+    def table_command(self, name: str, *words: str) -> Said:
+        return self.scope(name, self.world.table, *words)
+
+    def masked(self, text: str) -> str:
+        pipeline = self.world.storage.read(f"{self.world.checkpoint}/pipeline.json")
+        if pipeline:
+            text = text.replace(decode_pipeline("pipeline.json", pipeline).pipeline, "PIPELINE")
+        if DeltaTable.is_deltatable(local(self.world.table)):
+            text = text.replace(str(DeltaTable(local(self.world.table)).metadata().id), "TABLE-ID")
+        return text.replace(str(self.world.folder), "")
+
+    def tree(self) -> dict[str, bytes]:
+        """Give every file of the landing folder, the table and the checkpoint."""
+        files = (path for path in self.world.folder.rglob("*") if path.is_file())
+        return {str(path.relative_to(self.world.folder)): path.read_bytes() for path in files}
+
+    def size(self, *names: str) -> str:
+        folder = self.world.folder / "landing"
+        return f"{sum((folder / name).stat().st_size for name in names):,} bytes"
+
+    # ---- how pipelines get into trouble ----------------------------------------------------------
+
+    def loaded(self, *names: str) -> None:
+        """Land files of two rows each, an hour old and less, and load each as a batch of its own."""
+        self.world.max_files = 1
+        for position, name in enumerate(names):
+            self.world.drop(name, 3_600 - position)
+        self.world.run()
+
+    def fails(self, when: str, effect: Callable[[], None]) -> None:
+        """Run, and let something happen before a step such as ``files 1`` or ``put commits/...``."""
+
+        def gate(call: Any, do: Callable[[], Any], torn: Any = None) -> Any:
+            if call.name == when:
+                effect()
+            return do()
+
+        with pytest.raises(ScopeProviderError):
+            self.world.run(gate)
+
+    def vanished(self, name: str, seq: int) -> None:
+        """Land a file that vanishes between the log and the load of its batch."""
+        self.world.drop(name, 1_800)
+        self.fails(f"files {seq}", lambda: self.world.hide(name))
+
+    def unrecorded(self, name: str, seq: int) -> None:
+        """Load a file; the disk is full when the batch is to be recorded."""
+
+        def full() -> None:
+            raise StorageError("No space left on device")
+
+        self.world.drop(name, 1_800)
+        self.fails(f"put commits/{seq:020}", full)
+
+    def rows_are_those_of(self, *names: str) -> bool:
+        """Tell whether the table holds the two rows of each file, once."""
+        expected = [
+            (f"file://{self.world.folder}/landing/{name}", id_, 1) for name in names for id_ in (0, 1)
+        ]
+        return sorted(self.world.rows().elements()) == sorted(expected)
+
+
+@pytest.fixture
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Desk:
+    """One hour after the last run. Batches are run and fenced by deltalake instead of by Spark."""
+    monkeypatch.setattr(assembly, "now_ms", lambda: NOW_MS + HOUR_MS)
+    monkeypatch.setattr(assembly, "spark_runner", lambda *_: DeltaEngine())
+    return Desk(DeltaWorld(tmp_path), capsys)

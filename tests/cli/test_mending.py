@@ -1,0 +1,375 @@
+"""The commands that write: what they say first, what they change with ``--yes``, and that runs go on."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+ADD_YES = "nothing was written; add --yes to do it\n"
+
+
+def changed(before: dict[str, bytes], after: dict[str, bytes]) -> set[str]:
+    return {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
+
+
+@pytest.mark.parametrize("words", [("rebuild",), ("abandon", "0"), ("accept-table",)])
+@pytest.mark.parametrize("yes", [(), ("--yes",)])
+def test_a_place_without_a_pipeline_is_refused_and_nothing_is_written(desk, words, yes):
+    desk.world.drop("a.parquet", 60)
+    before = desk.tree()
+
+    said = desk.table_command(words[0], *words[1:], *yes)
+
+    assert (said.code, said.out) == (1, "")
+    assert said.err == (
+        "InputError: There is no pipeline in file:///table/_checkpoint: no batch has been logged there.\n"
+        "Kept: everything; nothing was written\n"
+        "What to do: check the location; with a checkpoint outside of the table add --checkpoint\n"
+    )
+    assert desk.tree() == before
+
+
+# ---- rebuild -----------------------------------------------------------------------------------------
+
+
+def damaged(desk) -> dict[str, bytes]:
+    """Load two batches, and damage and delete derived files; give what was there before."""
+    desk.loaded("a.parquet", "b.parquet")
+    sound = desk.tree()
+    checkpoint = desk.world.folder / "table" / "_checkpoint"
+    (checkpoint / "watermark.json").write_text('{"version": 7}')
+    (checkpoint / "sources" / "0").unlink()
+    (checkpoint / "sources" / "1").write_text("no JSON")
+    (checkpoint / "sources" / "9").write_text("of a refresh that is gone")
+    return sound
+
+
+def test_rebuild_says_what_it_would_write_and_writes_nothing(desk):
+    damaged(desk)
+    before = desk.tree()
+
+    said = desk.table_command("rebuild")
+
+    assert (said.code, said.err) == (0, "")
+    assert said.out == (
+        "watermark.json and sources/ in file:///table/_checkpoint would be written again from the log\n"
+        + ADD_YES
+    )
+    assert desk.tree() == before
+
+
+def test_rebuild_writes_the_derived_files_as_they_were_and_nothing_else(desk):
+    sound = damaged(desk)
+
+    said = desk.table_command("rebuild", "--yes")
+
+    assert (said.code, said.err) == (0, "")
+    assert said.out == (
+        "watermark.json and sources/ in file:///table/_checkpoint are written again, up to batch 1\n"
+    )
+    assert desk.tree() == sound
+
+
+def test_rebuild_before_the_first_commit_has_nothing_to_write(desk):
+    desk.vanished("a.parquet", 0)
+    before = desk.tree()
+
+    said = desk.table_command("rebuild", "-y")
+
+    assert (said.code, said.out) == (0, "nothing is committed yet, so there is nothing to write\n")
+    assert desk.tree() == before
+
+
+# ---- abandon -----------------------------------------------------------------------------------------
+
+
+def test_abandon_says_what_it_would_give_up_and_writes_nothing(desk):
+    desk.loaded("a.parquet")
+    desk.vanished("b.parquet", 1)
+    before = desk.tree()
+
+    said = desk.table_command("abandon", "1")
+
+    desk.world.show("b.parquet")
+    assert (said.code, said.err) == (0, "")
+    assert said.out == (
+        f"batch 1: append, 1 file, {desk.size('b.parquet')}: file:///landing/b.parquet\n"
+        "it would be given up for good: an empty transaction takes its place in the table\n"
+        "its files count as new again; the next run loads those that are there then\n" + ADD_YES
+    )
+    desk.world.hide("b.parquet")
+    assert desk.tree() == before
+
+
+def test_a_batch_whose_file_vanished_is_given_up_and_the_next_runs_load_what_is_there(desk):
+    desk.loaded("a.parquet")
+    desk.vanished("b.parquet", 1)
+    before = desk.tree()
+
+    said = desk.table_command("abandon", "1", "--yes")
+
+    assert (said.code, said.err) == (0, "")
+    assert said.out == "batch 1 is given up; the next run loads those of its files that are there\n"
+    assert {name for name in changed(before, desk.tree()) if not name.endswith(".parquet")} == {
+        f"table/_delta_log/{1:020}.json",
+        f"table/_checkpoint/commits/{1:020}",
+        "table/_checkpoint/watermark.json",
+    }
+    desk.world.drop("c.parquet", 60)
+    desk.world.run()
+    assert desk.rows_are_those_of("a.parquet", "c.parquet")
+    desk.world.show("b.parquet")
+    desk.world.run()
+    assert desk.rows_are_those_of("a.parquet", "b.parquet", "c.parquet")
+
+
+def test_a_batch_that_is_in_the_table_is_recorded_instead(desk):
+    desk.loaded("a.parquet")
+    desk.unrecorded("b.parquet", 1)
+    before = desk.tree()
+
+    first = desk.table_command("abandon", "1")
+    between = desk.tree()
+    second = desk.table_command("abandon", "1", "--yes")
+
+    assert first.out == (
+        f"batch 1: append, 1 file, {desk.size('b.parquet')}: file:///landing/b.parquet\n"
+        "         in the table as version 1; the next run records that\n"
+        "it would be recorded, not given up\n" + ADD_YES
+    )
+    assert between == before
+    assert second.out == "batch 1 was in the table already, as version 1; now recorded\n"
+    desk.world.run()
+    assert desk.rows_are_those_of("a.parquet", "b.parquet")
+
+
+@pytest.mark.parametrize("yes", [(), ("--yes",)])
+def test_only_the_oldest_open_batch_can_be_given_up(desk, yes):
+    desk.loaded("a.parquet")
+    desk.vanished("b.parquet", 1)
+    before = desk.tree()
+
+    said = desk.table_command("abandon", "2", *yes)
+
+    assert (said.code, said.out) == (1, "")
+    assert said.err == (
+        "InputError: Batch 2 of file:///table/_checkpoint cannot be given up: the oldest open batch is 1.\n"
+        "Kept: everything; nothing was written\n"
+        "What to do: batches are settled in order: look at `airflow scope status`, and name the oldest open "
+        "one\n"
+    )
+    assert desk.tree() == before
+
+
+@pytest.mark.parametrize("yes", [(), ("--yes",)])
+def test_a_committed_batch_cannot_be_given_up(desk, yes):
+    desk.loaded("a.parquet")
+
+    said = desk.table_command("abandon", "0", *yes)
+
+    assert said.code == 1
+    assert said.err.startswith(
+        "InputError: Batch 0 of file:///table/_checkpoint cannot be given up: no batch is open.\n"
+    )
+
+
+@pytest.mark.parametrize("yes", [(), ("--yes",)])
+def test_a_first_batch_without_a_table_is_refused_with_the_way_out_and_that_way_works(desk, yes):
+    desk.vanished("a.parquet", 0)
+    desk.world.drop("b.parquet", 60)
+    before = desk.tree()
+
+    said = desk.table_command("abandon", "0", *yes)
+
+    assert said.code == 1
+    assert said.err == (
+        "InputError: The table file:///table does not exist: no batch has been loaded, and none can be "
+        "given up.\n"
+        "Kept: everything; nothing was written\n"
+        "What to do: when no run is going on, delete file:///table/_checkpoint; the next run begins anew, "
+        "with the files that are there\n"
+    )
+    assert desk.tree() == before
+    (desk.world.folder / "table" / "_checkpoint").rename(desk.world.folder / "deleted")
+    desk.world.run()
+    assert desk.rows_are_those_of("b.parquet")
+
+
+@pytest.mark.parametrize("yes", [(), ("--yes",)])
+def test_no_batch_is_given_up_in_a_table_that_diverged(desk, yes):
+    desk.loaded("a.parquet", "b.parquet")
+    desk.vanished("c.parquet", 2)
+    desk.world.restore(0)
+    before = desk.tree()
+
+    said = desk.table_command("abandon", "2", *yes)
+
+    assert said.code == 1
+    assert said.err.startswith("TableDivergedError: The table file:///table was restored ")
+    assert "`airflow scope accept-table file:///table`" in said.err
+    assert desk.tree() == before
+
+
+# ---- accept-table ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("yes", [(), ("--yes",)])
+def test_a_table_that_fits_its_log_needs_no_acceptance(desk, yes):
+    desk.loaded("a.parquet")
+    desk.unrecorded("b.parquet", 1)
+    before = desk.tree()
+
+    said = desk.table_command("accept-table", *yes)
+
+    assert (said.code, said.err) == (0, "")
+    assert said.out == "file:///table and its log fit together: there is nothing to accept\n"
+    assert desk.tree() == before
+
+
+RESTORED = """\
+The table file:///table was restored (RESTORE at version 3; the newest record knows none).
+The table is at version 3. To accept it as it is means:
+- the rows of batches 1 to 2 (2 files) are gone for good: the files count as loaded
+- to have them again, run the task once with full_refresh=True: it loads all files again
+"""
+
+
+def test_accepting_a_restored_table_is_explained_before_anything_is_written(desk):
+    desk.loaded("a.parquet", "b.parquet", "c.parquet")
+    desk.world.restore(0)
+    before = desk.tree()
+
+    said = desk.table_command("accept-table")
+
+    assert (said.code, said.err) == (0, "")
+    assert said.out == RESTORED + ADD_YES
+    assert desk.tree() == before
+
+
+def test_a_restored_table_is_accepted_and_runs_go_on_and_a_refresh_brings_the_rows_back(desk):
+    desk.loaded("a.parquet", "b.parquet", "c.parquet")
+    desk.world.restore(0)
+    before = desk.tree()
+
+    said = desk.table_command("accept-table", "--yes")
+
+    assert (said.code, said.err) == (0, "")
+    assert said.out == RESTORED + (
+        f"accepted, as file:///table/_checkpoint/accepted/{0:020}; the next run goes on from here\n"
+    )
+    assert changed(before, desk.tree()) == {f"table/_checkpoint/accepted/{0:020}"}
+    desk.world.drop("d.parquet", 60)
+    desk.world.run()
+    assert desk.rows_are_those_of("a.parquet", "d.parquet")
+    desk.world.run(refresh=True)
+    assert desk.rows_are_those_of("a.parquet", "b.parquet", "c.parquet", "d.parquet")
+
+
+def test_a_restore_that_took_no_rows_away_is_told_so(desk):
+    desk.loaded("a.parquet", "b.parquet")
+    desk.world.add_foreign_rows()
+    desk.world.restore(1)
+
+    said = desk.table_command("accept-table", "--yes")
+
+    assert said.out == (
+        "The table file:///table was restored (RESTORE at version 3; the newest record knows none).\n"
+        "The table is at version 3. To accept it as it is means:\n"
+        "- no batch lost its rows, and no file is loaded again\n"
+        f"accepted, as file:///table/_checkpoint/accepted/{0:020}; the next run goes on from here\n"
+    )
+    desk.world.run()
+    assert desk.rows_are_those_of("a.parquet", "b.parquet")
+
+
+def test_the_files_of_an_unrecorded_batch_whose_rows_are_gone_are_loaded_again(desk):
+    desk.loaded("a.parquet")
+    desk.unrecorded("b.parquet", 1)
+    desk.world.restore(0)
+
+    said = desk.table_command("accept-table", "--yes")
+
+    assert said.out.splitlines()[2] == "- the files of the open batch 1 count as new: the next run loads them"
+    status = desk.table_command("status").out.splitlines()
+    assert status[-2] == "               its rows are gone; the next run records that"
+    desk.world.run()
+    assert desk.rows_are_those_of("a.parquet", "b.parquet")
+
+
+def test_such_a_batch_can_be_given_up_as_well(desk):
+    desk.loaded("a.parquet")
+    desk.unrecorded("b.parquet", 1)
+    desk.world.restore(0)
+    desk.table_command("accept-table", "--yes")
+
+    said = desk.table_command("abandon", "1", "--yes")
+
+    assert (said.code, said.err) == (0, "")
+    assert said.out == "batch 1 is given up; the next run loads those of its files that are there\n"
+    desk.world.run()
+    assert desk.rows_are_those_of("a.parquet", "b.parquet")
+
+
+def test_a_restore_to_a_time_leaves_open_which_rows_are_gone_and_that_is_told(desk):
+    """Spark's RESTORE ... TO TIMESTAMP writes no version into the table's log."""
+    desk.loaded("a.parquet", "b.parquet")
+    desk.world.restore(0)
+    entry = desk.world.folder / f"table/_delta_log/{2:020}.json"
+    lines = [json.loads(line) for line in entry.read_text().splitlines()]
+    for line in lines:
+        if "commitInfo" in line:
+            line["commitInfo"]["operationParameters"] = {"version": None, "timestamp": "2023-11-14"}
+    entry.write_text("\n".join(json.dumps(line) for line in lines))
+
+    said = desk.table_command("accept-table")
+
+    assert said.out == (
+        "The table file:///table was restored (RESTORE at version 2; the newest record knows none).\n"
+        "The table is at version 2. To accept it as it is means:\n"
+        "- the RESTORE was to a time: which committed batches lost their rows cannot be told\n" + ADD_YES
+    )
+
+
+def test_a_recreated_table_is_told_its_newest_batch_and_runs_go_on(desk):
+    desk.loaded("a.parquet", "b.parquet")
+    desk.world.recreate()
+    before = desk.tree()
+
+    first = desk.table_command("accept-table")
+    between = desk.tree()
+    second = desk.table_command("accept-table", "--yes")
+
+    assert first.out.splitlines()[1:] == [
+        "The table is at version 0. To accept it as it is means:",
+        "- the rows of batches 0 to 1 (2 files) are gone for good: the files count as loaded",
+        "- to have them again, run the task once with full_refresh=True: it loads all files again",
+        "- an empty transaction tells the table that batch 1 is its newest",
+        ADD_YES.rstrip(),
+    ]
+    assert between == before
+    assert second.out.splitlines()[-1] == (
+        f"accepted, as file:///table/_checkpoint/accepted/{0:020}; the next run goes on from here"
+    )
+    assert {name for name in changed(before, desk.tree()) if not name.endswith(".parquet")} == {
+        f"table/_delta_log/{1:020}.json",
+        f"table/_checkpoint/accepted/{0:020}",
+    }
+    desk.world.drop("c.parquet", 60)
+    desk.world.run()
+    assert desk.rows_are_those_of("c.parquet")
+
+
+@pytest.mark.parametrize("yes", [(), ("--yes",)])
+def test_a_table_that_is_gone_cannot_be_accepted(desk, yes):
+    desk.loaded("a.parquet")
+    (desk.world.folder / "table" / "_delta_log").rename(desk.world.folder / "gone")
+
+    said = desk.table_command("accept-table", *yes)
+
+    assert (said.code, said.out) == (1, "")
+    assert said.err == (
+        "TableUnreadableError: There is no table at file:///table to accept.\n"
+        "Kept: the log; nothing was written\n"
+        "What to do: bring the table back; or start anew by deleting the checkpoint folder\n"
+    )

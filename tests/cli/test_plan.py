@@ -1,0 +1,238 @@
+"""What ``airflow scope plan`` tells about the next run of a task in a Dag file."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.support.delta_engine import SOURCE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.cli.conftest import Desk
+
+HEAD = """\
+from airflow.sdk import DAG, task
+from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator
+from airflow_provider_scope.specs import FileSource
+
+with DAG("planned", schedule=None, params={{"part": "landing", "full": False}}) as dag:
+
+    @task
+    def folder():
+        return "{folder}"
+
+    folder()
+    DeltaIncrementalIngestOperator.partial(
+        task_id="mapped", source=FileSource(roots="{folder}/landing", format="parquet")
+    ).expand(delta_location=["{folder}/one", "{folder}/two"])
+    DeltaIncrementalIngestOperator(
+        task_id="ingest",
+        delta_location="{folder}/table",
+"""
+
+
+@pytest.fixture
+def dag_file(desk: Desk, airflow_db: None) -> Iterator[Callable[..., None]]:
+    """Write a Dag file with a task over the landing folder; arguments are Python text."""
+    path = Path(os.environ["AIRFLOW_HOME"], "dags", "planned.py")
+
+    def write(source: str = '"{{ params.part }}"', **arguments: str) -> None:
+        text = HEAD.format(folder=desk.world.folder)
+        text += f"        source=FileSource(roots='{desk.world.folder}/' + {source}, format='parquet', "
+        text += "patterns=r'\\.parquet$', max_files_per_trigger=1),\n"
+        text += "".join(f"        {name}={value},\n" for name, value in arguments.items())
+        path.write_text(text + "    )\n")
+
+    yield write
+    path.unlink(missing_ok=True)
+
+
+def planned(desk: Desk, task_id: str = "ingest", dag_id: str = "planned") -> Any:
+    """Run the command, and see that it wrote nothing to the source, the table and the checkpoint."""
+    before = desk.tree()
+    said = desk.scope("plan", dag_id, task_id)
+    assert desk.tree() == before
+    return said
+
+
+def test_a_first_run_would_load_everything(desk, dag_file):
+    dag_file()
+    desk.world.drop("a.parquet", 60)
+    desk.world.drop("b.parquet", 50)
+
+    said = planned(desk)
+
+    assert said.code == 0
+    assert said.out == (
+        "new: 2 batches, 2 files\n"
+        f"  0: append, 1 file, {desk.size('a.parquet')}: file:///landing/a.parquet\n"
+        f"  1: append, 1 file, {desk.size('b.parquet')}: file:///landing/b.parquet\n"
+        "nothing was written\n"
+    )
+
+
+def test_open_batches_come_before_new_ones_and_what_is_left_out_is_named_with_its_reason(desk, dag_file):
+    dag_file(max_batches_per_run="1")
+    desk.loaded("a.parquet")
+    desk.vanished("b.parquet", 1)
+    for number in range(3):
+        desk.world.drop(f"c{number}.parquet", 60)
+    desk.world.drop("young.parquet", -3_595)
+    desk.world.drop("_hidden.parquet", 60)
+
+    said = planned(desk)
+
+    desk.world.show("b.parquet")
+    assert said.out == (
+        "open, run first: 1 batch, 1 file\n"
+        f"  1: append, 1 file, {desk.size('b.parquet')}: file:///landing/b.parquet\n"
+        "new: 1 batch, 1 file\n"
+        f"  2: append, 1 file, {desk.size('c0.parquet')}: file:///landing/c0.parquet\n"
+        "not loaded: 1 file hidden name\n"
+        "  file:///landing/_hidden.parquet\n"
+        "not loaded: 1 file too young\n"
+        "  file:///landing/young.parquet\n"
+        "left for the run after it (max_batches_per_run): 2 files\n"
+        "nothing was written\n"
+    )
+
+
+def test_nothing_new_says_why(desk, dag_file):
+    dag_file()
+    desk.loaded("a.parquet")
+
+    said = planned(desk)
+
+    assert said.out == (
+        "0 new files: the newest of 1 files in file:///landing is a.parquet (2023-11-14T21:13:20Z); "
+        "1 were loaded before\n"
+        "nothing was written\n"
+    )
+
+
+def test_a_full_refresh_supersedes_the_open_batches(desk, dag_file):
+    dag_file(full_refresh="True")
+    desk.loaded("a.parquet")
+    desk.vanished("b.parquet", 1)
+
+    said = planned(desk)
+
+    desk.world.show("b.parquet")
+    assert said.out == (
+        "superseded by the full refresh, never run: 1 batch, 1 file\n"
+        f"  1: append, 1 file, {desk.size('b.parquet')}: file:///landing/b.parquet\n"
+        "new: 1 batch, 1 file\n"
+        f"  2: overwrite, 1 file, {desk.size('a.parquet')}: file:///landing/a.parquet\n"
+        "nothing was written\n"
+    )
+
+
+def test_what_a_plan_says_is_what_the_next_run_does(desk, dag_file):
+    dag_file()
+    desk.loaded("a.parquet")
+    desk.world.drop("b.parquet", 60)
+
+    said = planned(desk)
+    desk.world.run()
+
+    assert said.out.splitlines()[1] == (
+        f"  1: append, 1 file, {desk.size('b.parquet')}: file:///landing/b.parquet"
+    )
+    entry = desk.world.records()[f"offsets/{1:020}"]
+    assert (entry[0]["mode"], len(entry) - 1) == ("append", 1)
+    assert desk.rows_are_those_of("a.parquet", "b.parquet")
+
+
+def test_a_table_that_diverged_is_refused_as_in_a_run(desk, dag_file):
+    dag_file()
+    desk.loaded("a.parquet", "b.parquet")
+    desk.world.restore(0)
+
+    said = planned(desk)
+
+    assert (said.code, said.out) == (1, "")
+    assert said.err.splitlines()[-3] == (
+        "TableDivergedError: The table file:///table was restored (RESTORE at version 2; the newest record "
+        "knows none)."
+    )
+    assert "`airflow scope accept-table file:///table`" in said.err
+
+
+def test_a_source_that_does_not_exist_is_an_error(desk, dag_file):
+    dag_file(source='"nowhere"')
+
+    said = planned(desk)
+
+    assert said.code == 1
+    assert "SourceNotFoundError: The source folder file:///nowhere does not exist.\n" in said.err
+
+
+@pytest.mark.parametrize(
+    ("task_id", "kind"), [("folder", "_PythonDecoratedOperator"), ("mapped", "MappedOperator")]
+)
+def test_a_task_of_another_operator_or_a_mapped_one_is_refused(desk, dag_file, task_id, kind):
+    dag_file()
+
+    said = planned(desk, task_id)
+
+    assert said.code == 1
+    assert said.err.endswith(
+        f"InputError: The task planned.{task_id} is a {kind}.\n"
+        "Kept: everything; nothing was read or written\n"
+        "What to do: name a task of a DeltaIncrementalIngestOperator that is not mapped\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "needs"),
+    [
+        ({"sql_params": "{'a': folder()}"}, "a result of another task (XComArg)"),
+        ({"sql_params": "folder()"}, "a result of another task (XComArg)"),
+        (
+            {"sql": "\"SELECT id, '{{ ds }}' AS d FROM @data\""},
+            "a value that `plan` does not know ('ds' is undefined)",
+        ),
+    ],
+)
+def test_a_value_that_only_a_run_knows_is_named(desk, dag_file, arguments, needs):
+    dag_file(**arguments)
+    desk.world.drop("a.parquet", 60)
+
+    said = planned(desk)
+
+    assert (said.code, said.out) == (1, "")
+    assert said.err.endswith(
+        f"InputError: An argument of the task planned.ingest needs {needs}.\n"
+        "Kept: everything; nothing was read or written\n"
+        "What to do: `plan` knows `params` and `dag` alone; look at a run's log, or at `airflow scope "
+        "status`\n"
+    )
+
+
+@pytest.mark.parametrize(("dag_id", "task_id"), [("nobodys", "ingest"), ("planned", "nobodys")])
+def test_a_dag_or_task_that_does_not_exist_is_said_in_a_line(desk, dag_file, dag_id, task_id):
+    dag_file()
+
+    said = planned(desk, task_id, dag_id)
+
+    assert (said.code, said.out) == (1, "")
+    assert "nobodys" in said.err.splitlines()[-1]
+    assert "Traceback" not in said.err
+
+
+def test_a_sql_file_is_found_beside_the_dag(desk, dag_file):
+    dag_file(sql='"planned.sql"')
+    sql = Path(os.environ["AIRFLOW_HOME"], "dags", "planned.sql")
+    sql.write_text("SELECT " + ", ".join(SOURCE.names) + " FROM @data")
+    desk.world.drop("a.parquet", 60)
+
+    said = planned(desk)
+
+    sql.unlink()
+    assert said.code == 0
+    assert said.out.startswith("new: 1 batch, 1 file\n")

@@ -1,0 +1,248 @@
+"""What ``airflow scope status`` tells in each state, word by word."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_provider_scope.exceptions import InputError
+from tests.crash.world import NOW_MS
+
+TOP = """\
+table       file:///table
+            version {version}, id TABLE-ID
+            newest batch {txn}
+checkpoint  file:///table/_checkpoint
+pipeline    PIPELINE
+"""
+
+
+def top(version: int, txn: int | str) -> str:
+    return TOP.format(version=version, txn=txn)
+
+
+def test_a_place_without_a_pipeline_is_an_error_that_says_where_it_looked(desk):
+    said = desk.table_command("status")
+
+    assert (said.code, said.out) == (1, "")
+    assert said.err == (
+        "InputError: There is no pipeline in file:///table/_checkpoint: no batch has been logged there.\n"
+        "Kept: everything; nothing was written\n"
+        "What to do: check the location; with a checkpoint outside of the table add --checkpoint\n"
+    )
+
+
+def test_a_pipeline_whose_first_batch_has_not_been_loaded(desk):
+    desk.vanished("a.parquet", 0)
+    desk.world.show("a.parquet")
+
+    said = desk.table_command("status")
+
+    assert (said.code, said.err) == (0, "")
+    assert said.out == (
+        "table       file:///table\n"
+        "            does not exist\n"
+        "checkpoint  file:///table/_checkpoint\n"
+        "pipeline    PIPELINE\n"
+        "logged      batch 0\n"
+        "committed   nothing\n"
+        "watermark   none\n"
+        "open        1 batch\n"
+        f"            0: append, 1 file, {desk.size('a.parquet')}: file:///landing/a.parquet\n"
+        "what next   the table and the log fit together; the next run begins with the open batches\n"
+    )
+
+
+def test_a_healthy_pipeline_with_its_lag(desk):
+    desk.loaded("a.parquet", "b.parquet")
+
+    said = desk.table_command("status")
+
+    assert (said.code, said.err) == (0, "")
+    assert said.out == top(1, 1) + (
+        "logged      batches 0 to 1\n"
+        "committed   batch 1: 1 file, version 1; 2023-11-14T22:13:20Z (1 h ago)\n"
+        "watermark   2023-11-14T21:13:21Z (1 h 59 min ago)\n"
+        "open        nothing\n"
+        "what next   the table and the log fit together; the next run looks for new files\n"
+    )
+
+
+def test_a_table_is_named_by_its_path_as_well_and_by_its_checkpoint_elsewhere(desk):
+    desk.loaded("a.parquet")
+    (desk.world.folder / "table" / "_checkpoint").rename(desk.world.folder / "elsewhere")
+    desk.world.checkpoint = f"file://{desk.world.folder}/elsewhere"
+
+    said = desk.scope(
+        "status", f"{desk.world.folder}/table/", "--checkpoint", f"{desk.world.folder}/elsewhere"
+    )
+
+    assert said.code == 0
+    assert said.out.splitlines()[3] == "checkpoint  file:///elsewhere"
+
+
+def test_open_batches_are_listed_with_what_became_of_them(desk):
+    desk.loaded("a.parquet")
+    desk.unrecorded("b.parquet", 1)
+    desk.world.drop("c.parquet", 60)
+    desk.world.drop("d.parquet", 60)
+    desk.world.max_files = 2
+    # The batch that is in the table is not recorded either: the disk is still full.
+    desk.fails("put commits/00000000000000000001", _full)
+    desk.world.hide("d.parquet")
+
+    said = desk.table_command("status")
+
+    desk.world.show("d.parquet")
+    assert said.out == top(1, 1) + (
+        "logged      batches 0 to 2\n"
+        "committed   batch 0: 1 file, version 0; 2023-11-14T22:13:20Z (1 h ago)\n"
+        "watermark   2023-11-14T21:13:20Z (2 h ago)\n"
+        "open        2 batches\n"
+        f"            1: append, 1 file, {desk.size('b.parquet')}: file:///landing/b.parquet\n"
+        "               in the table as version 1; the next run records that\n"
+        f"            2: append, 2 files, {desk.size('c.parquet', 'd.parquet')}: "
+        "file:///landing/c.parquet … file:///landing/d.parquet\n"
+        "what next   the table and the log fit together; the next run begins with the open batches\n"
+    )
+
+
+def _full() -> None:
+    from airflow_provider_scope.exceptions import StorageError
+
+    raise StorageError("No space left on device")
+
+
+def test_ten_open_batches_are_listed_and_the_others_counted(desk):
+    desk.loaded("a.parquet")
+    for number in range(12):
+        desk.world.drop(f"b{number:02}.parquet", 60)
+    desk.fails("files 1", lambda: desk.world.hide("b00.parquet"))
+
+    lines = desk.table_command("status").out.splitlines()
+
+    assert lines[8] == "open        12 batches"
+    assert lines[-2] == "            and 2 more"
+    assert len(lines) == 21
+
+
+def test_a_full_refresh_is_told(desk):
+    desk.loaded("a.parquet", "b.parquet")
+    desk.world.run(refresh=True)
+
+    lines = desk.table_command("status").out.splitlines()
+
+    assert lines[5:9] == [
+        "logged      batches 0 to 3",
+        "committed   batch 3: 1 file, version 3; 2023-11-14T22:13:20Z (1 h ago)",
+        "refresh     files count as new since batch 2",
+        "watermark   2023-11-14T21:13:21Z (1 h 59 min ago)",
+    ]
+
+
+def test_a_watermark_that_is_behind_the_log_is_told_with_the_command_that_mends_it(desk):
+    desk.loaded("a.parquet")
+    (desk.world.folder / "table/_checkpoint/watermark.json").write_text("{}")
+
+    said = desk.table_command("status")
+
+    assert said.code == 0
+    assert "watermark.json is not up to date; the next run or `airflow scope rebuild` writes it" in said.out
+
+
+def test_a_restored_table_is_an_error_after_the_facts(desk):
+    desk.loaded("a.parquet", "b.parquet")
+    desk.world.restore(0)
+
+    said = desk.table_command("status")
+
+    assert said.code == 1
+    assert said.out == top(2, 1) + (
+        "logged      batches 0 to 1\n"
+        "committed   batch 1: 1 file, version 1; 2023-11-14T22:13:20Z (1 h ago)\n"
+        "watermark   2023-11-14T21:13:21Z (1 h 59 min ago)\n"
+        "open        nothing\n"
+    )
+    assert said.err == (
+        "TableDivergedError: The table file:///table was restored (RESTORE at version 2; the newest record "
+        "knows none).\n"
+        "Kept: the table, the log and all files; nothing was written\n"
+        "What to do: look at the table, then run `airflow scope accept-table file:///table`: it says what "
+        "accepting the table as it is would mean, and does it with --yes\n"
+    )
+
+
+def test_a_recreated_table_is_an_error_after_the_facts(desk):
+    desk.loaded("a.parquet")
+    old = desk.world.storage.read(f"{desk.world.checkpoint}/commits/{0:020}").decode()
+    desk.world.recreate()
+
+    said = desk.table_command("status")
+
+    assert said.code == 1
+    assert said.out.startswith(top(0, "none"))
+    first = said.err.splitlines()[0]
+    prefix = (
+        "TableDivergedError: The table file:///table was dropped and created again: its id is TABLE-ID, "
+        "the newest record says "
+    )
+    assert first.startswith(prefix)
+    assert first.removeprefix(prefix).rstrip(".") in old
+
+
+def test_a_record_that_is_cut_short_is_an_error_without_a_stack(desk):
+    desk.loaded("a.parquet")
+    (desk.world.folder / f"table/_checkpoint/offsets/{0:020}").write_bytes(b"{")
+
+    said = desk.table_command("status")
+
+    assert (said.code, said.out) == (1, "")
+    assert said.err.startswith("CheckpointCorruptError: ")
+    assert "Traceback" not in said.err
+
+
+def test_a_relative_location_is_an_error_that_shows_the_absolute_one(desk, monkeypatch):
+    monkeypatch.chdir(desk.world.folder)
+
+    said = desk.scope("status", "table")
+
+    assert said.code == 1
+    assert said.err == (
+        "InputError: The location 'table' is relative; the worker's folder is not yours.\n"
+        "Kept: everything; nothing was read or written\n"
+        "What to do: write an absolute path, such as '/table'\n"
+    )
+
+
+def test_verbose_gives_the_stack(desk):
+    with pytest.raises(InputError):
+        desk.table_command("status", "--verbose")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0, "0 s ago"),
+        (59, "59 s ago"),
+        (60, "1 min ago"),
+        (3_599, "59 min 59 s ago"),
+        (90_000, "1 d 1 h ago"),
+        (86_400 * 1_234 + 59, "1,234 d ago"),
+    ],
+)
+def test_how_long_ago_something_was_is_told_in_its_two_largest_units(desk, monkeypatch, seconds, words):
+    from airflow_provider_scope.engines import assembly
+
+    desk.loaded("a.parquet")
+    monkeypatch.setattr(assembly, "now_ms", lambda: NOW_MS + seconds * 1_000)
+
+    assert f"2023-11-14T22:13:20Z ({words})\n" in desk.table_command("status").out
+
+
+def test_looking_writes_nothing(desk):
+    desk.loaded("a.parquet")
+    desk.unrecorded("b.parquet", 1)
+    before = desk.tree()
+
+    desk.table_command("status")
+
+    assert desk.tree() == before

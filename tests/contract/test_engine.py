@@ -1,0 +1,486 @@
+"""What every engine does. The one on Spark is the application itself, called in this process."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from deltalake import CommitProperties, write_deltalake
+
+from airflow_provider_scope.core.recovery import MISSING_TABLE, Landed, Restored, TableState
+from airflow_provider_scope.exceptions import (
+    InputError,
+    ScopeProviderError,
+    SourceFileGoneError,
+    TableDivergedError,
+)
+from airflow_provider_scope.execution.engine import Engine, Work
+from airflow_provider_scope.table.probe import probe
+from tests.crash.world import DeltaWorld, MemoryWorld
+from tests.support.delta_engine import TABLE, local
+from tests.support.faulty_storage import open_gate
+from tests.support.memory_engine import Version
+from tests.support.values import a_refresh, an_entry
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from airflow_provider_scope.core.files import FileEntry
+    from airflow_provider_scope.core.records import OffsetEntry, TableStamp
+    from tests.support.memory_engine import Row
+
+PIPELINE = "11111111-1111-1111-1111-111111111111"
+OTHER = "22222222-2222-2222-2222-222222222222"
+
+
+class ApplicationInProcess:
+    """The Spark application without ``spark-submit`` around it."""
+
+    def __init__(self, spark: Any) -> None:
+        self.spark = spark
+
+    def probe(
+        self, location: str, pipeline: str | None, baseline: tuple[TableStamp | None, int]
+    ) -> TableState:
+        return probe(location, pipeline, baseline)
+
+    def run(self, work: Work, entries: Sequence[OffsetEntry]) -> None:
+        self._run(work, entries, fence=False)
+
+    def fence(self, work: Work, entry: OffsetEntry) -> None:
+        self._run(work, [entry], fence=True)
+
+    def cancel(self) -> None:
+        return
+
+    def _run(self, work: Work, entries: Sequence[OffsetEntry], *, fence: bool) -> None:
+        from py4j.protocol import Py4JJavaError
+        from pyspark.errors import PySparkException
+
+        from airflow_provider_scope.core.plan import Plan
+        from airflow_provider_scope.spark import app
+        from airflow_provider_scope.spark.target import Target
+
+        plan = Plan(
+            pipeline=work.pipeline,
+            table=work.table,
+            checkpoint=work.checkpoint,
+            batches=tuple(entry.seq for entry in entries),
+            source_format="parquet",
+            source_columns=None,
+            source_options={},
+            sql="SELECT id, day, source_file_uri AS file FROM @data",
+            sql_params={},
+            table_columns=None,
+            partition_by=(),
+            properties={},
+            fence=fence,
+        )
+        target = Target(self.spark, plan)
+        try:
+            for entry in entries:
+                app.run_batch(self.spark, plan, target, entry)
+        except (PySparkException, Py4JJavaError) as err:
+            raise app.as_error(err) from err
+
+
+@dataclass
+class Subject:
+    """An engine, with a source and a table of its own."""
+
+    world: DeltaWorld | MemoryWorld
+    engine: Engine
+
+    def file(self, name: str, *, ids: int = 1, day: int = 1, at: int = 100) -> FileEntry:
+        path = self.world.drop(name, at, ids=ids, day=day)
+        (file,) = (f for f in self.world.storage.walk(self.world.root) if f.path == path)
+        return file
+
+    def remove(self, file: FileEntry) -> None:
+        self.world.hide(file.path.removeprefix(f"{self.world.root}/"))
+
+    def work(self, pipeline: str = PIPELINE) -> Work:
+        return Work(pipeline, self.world.table, self.world.checkpoint)
+
+    def run(self, *entries: OffsetEntry, pipeline: str = PIPELINE) -> None:
+        self.engine.run(self.work(pipeline), entries)
+
+    def fence(self, entry: OffsetEntry) -> None:
+        self.engine.fence(self.work(), entry)
+
+    def probe(
+        self, pipeline: str | None = PIPELINE, baseline: tuple[TableStamp | None, int] = (None, -1)
+    ) -> TableState:
+        return self.engine.probe(self.world.table, pipeline, baseline)
+
+    def landed(self, pipeline: str = PIPELINE) -> dict[int, tuple[int, int | None, bool]]:
+        """Give version, rows and whether it was abandoned of every batch that the probe shows."""
+        return {seq: seen(landed) for seq, landed in self.probe(pipeline).landed.items()}
+
+    def rows(self) -> Counter[Row]:
+        return self.world.rows()
+
+    def recreate(self) -> None:
+        """Drop the table and create it again without rows."""
+        if isinstance(self.world, DeltaWorld):
+            shutil.rmtree(local(self.world.table))
+            write_deltalake(local(self.world.table), TABLE.empty_table(), mode="error")
+        else:
+            self.world.recreate()
+
+    def foreign_commit(self, user_metadata: str) -> None:
+        """Let another program add a row, with text of its own in the commit."""
+        if isinstance(self.world, DeltaWorld):
+            rows = pa.table({"id": [7], "day": [7], "file": ["elsewhere"]}, schema=TABLE)
+            properties = CommitProperties(custom_metadata={"userMetadata": user_metadata})
+            write_deltalake(local(self.world.table), rows, mode="append", commit_properties=properties)
+        else:
+            table = self.world.delta
+            rows_after = table.rows + Counter([("elsewhere", 7, 7)])
+            table.versions.append(Version(rows_after, table.versions[-1].txn))
+
+
+def seen(landed: Landed) -> tuple[int, int | None, bool]:
+    return landed.version, landed.rows, landed.abandoned
+
+
+def rows_of(*files: tuple[FileEntry, int, int]) -> Counter[Row]:
+    """Give the rows of files, each with its number of ids and its day."""
+    return Counter((file.path, number, day) for file, ids, day in files for number in range(ids))
+
+
+@pytest.fixture(params=["memory", "delta", pytest.param("spark", marks=pytest.mark.spark)])
+def subject(request: pytest.FixtureRequest, tmp_path: Path) -> Subject:
+    if request.param == "memory":
+        memory = MemoryWorld()
+        return Subject(memory, memory.engine(open_gate))
+    delta = DeltaWorld(tmp_path)
+    if request.param == "delta":
+        return Subject(delta, delta.engine(open_gate))
+    return Subject(delta, ApplicationInProcess(request.getfixturevalue("spark")))
+
+
+# ---- run --------------------------------------------------------------------------------------------
+
+
+def test_a_batch_is_committed_with_its_number(subject: Subject) -> None:
+    file = subject.file("a", ids=3)
+
+    subject.run(an_entry(0, file))
+
+    assert subject.rows() == rows_of((file, 3, 1))
+    assert subject.probe().txn == 0
+    assert subject.landed() == {0: (0, 3, False)}
+
+
+def test_a_batch_of_two_files_is_one_commit(subject: Subject) -> None:
+    a, b = subject.file("a", ids=2), subject.file("b", ids=3)
+
+    subject.run(an_entry(0, a, b))
+
+    assert subject.rows() == rows_of((a, 2, 1), (b, 3, 1))
+    assert subject.landed() == {0: (0, 5, False)}
+
+
+def test_a_batch_without_rows_is_committed_too(subject: Subject) -> None:
+    a, empty = subject.file("a"), subject.file("empty", ids=0)
+
+    subject.run(an_entry(0, a), an_entry(1, empty))
+
+    assert subject.rows() == rows_of((a, 1, 1))
+    assert subject.landed() == {0: (0, 1, False), 1: (1, 0, False)}
+
+
+def test_running_a_batch_twice_changes_nothing(subject: Subject) -> None:
+    entries = [an_entry(0, subject.file("a")), an_entry(1, subject.file("b"))]
+    subject.run(*entries)
+    before = subject.probe(), subject.rows()
+
+    subject.run(*entries)
+    subject.run(entries[0])
+
+    assert (subject.probe(), subject.rows()) == before
+
+
+def test_batches_run_in_order(subject: Subject) -> None:
+    a, b, c = (subject.file(name) for name in "abc")
+
+    subject.run(an_entry(0, a), an_entry(1, b), an_entry(2, c))
+
+    assert subject.rows() == rows_of((a, 1, 1), (b, 1, 1), (c, 1, 1))
+    assert {seq: version for seq, (version, _, _) in subject.landed().items()} == {0: 0, 1: 1, 2: 2}
+
+
+def test_a_run_goes_on_where_another_one_stopped(subject: Subject) -> None:
+    a, b = subject.file("a"), subject.file("b")
+    subject.run(an_entry(0, a))
+
+    subject.run(an_entry(0, a), an_entry(1, b))
+
+    assert subject.rows() == rows_of((a, 1, 1), (b, 1, 1))
+
+
+def test_a_run_stops_at_its_first_failed_batch(subject: Subject) -> None:
+    a, gone, c = (subject.file(name) for name in "abc")
+    subject.remove(gone)
+
+    with pytest.raises(SourceFileGoneError, match=gone.path):
+        subject.run(an_entry(0, a), an_entry(1, gone), an_entry(2, c))
+
+    assert subject.rows() == rows_of((a, 1, 1))
+    assert subject.probe().txn == 0
+
+
+def test_a_file_that_changed_since_it_was_logged_is_not_read(subject: Subject) -> None:
+    before = subject.file("a", at=100)
+    subject.file("a", at=50, ids=2)
+
+    with pytest.raises(SourceFileGoneError, match=before.path):
+        subject.run(an_entry(0, before))
+
+    assert subject.probe() == MISSING_TABLE
+
+
+def test_a_batch_whose_predecessor_is_missing_is_refused(subject: Subject) -> None:
+    a, c = subject.file("a"), subject.file("c")
+    subject.run(an_entry(0, a))
+
+    with pytest.raises(TableDivergedError):
+        subject.run(an_entry(2, c))
+
+    assert subject.rows() == rows_of((a, 1, 1))
+    assert subject.landed() == {0: (0, 1, False)}
+
+
+def test_a_later_batch_on_a_missing_table_is_refused(subject: Subject) -> None:
+    with pytest.raises(TableDivergedError):
+        subject.run(an_entry(1, subject.file("b")))
+
+    assert subject.probe() == MISSING_TABLE
+
+
+# ---- overwrite --------------------------------------------------------------------------------------
+
+
+def test_a_refresh_replaces_all_rows_and_may_overtake_open_batches(subject: Subject) -> None:
+    a, b, c = (subject.file(name) for name in "abc")
+    subject.run(an_entry(0, a))
+
+    subject.run(a_refresh(2, b), an_entry(3, c, refresh_start=2, overwrite_start=2))
+
+    assert subject.rows() == rows_of((b, 1, 1), (c, 1, 1))
+    assert subject.probe().txn == 3
+
+
+def test_a_batch_that_a_refresh_overtook_writes_nothing(subject: Subject) -> None:
+    a, b, late = (subject.file(name) for name in "abc")
+    subject.run(an_entry(0, a), a_refresh(2, b))
+    before = subject.probe()
+
+    subject.run(an_entry(1, late))
+
+    assert subject.rows() == rows_of((b, 1, 1))
+    assert subject.probe() == before
+
+
+def test_a_refresh_may_make_the_table(subject: Subject) -> None:
+    b = subject.file("b")
+
+    subject.run(a_refresh(1, b))
+
+    assert subject.rows() == rows_of((b, 1, 1))
+    assert subject.landed() == {1: (0, 1, False)}
+
+
+def test_a_range_is_replaced_and_its_further_batches_add_to_it(subject: Subject) -> None:
+    old_1, old_2 = subject.file("a", day=1), subject.file("b", day=2)
+    new, more = subject.file("c", day=1, ids=2), subject.file("d", day=1)
+    subject.run(an_entry(0, old_1, old_2))
+
+    subject.run(
+        a_refresh(1, new, where="day = 1"),
+        an_entry(2, more, where="day = 1", refresh_start=1),
+    )
+
+    assert subject.rows() == rows_of((old_2, 1, 2), (new, 2, 1), (more, 1, 1))
+    assert subject.landed() == {0: (0, 2, False), 1: (1, 2, False), 2: (2, 1, False)}
+
+
+def test_a_range_may_make_the_table(subject: Subject) -> None:
+    file = subject.file("a", day=1)
+
+    subject.run(a_refresh(0, file, where="day = 1"))
+
+    assert subject.rows() == rows_of((file, 1, 1))
+
+
+def test_a_range_may_not_overtake_an_open_batch(subject: Subject) -> None:
+    a, c = subject.file("a"), subject.file("c")
+    subject.run(an_entry(0, a))
+
+    with pytest.raises(TableDivergedError):
+        subject.run(a_refresh(2, c, where="day = 1"))
+
+    assert subject.rows() == rows_of((a, 1, 1))
+
+
+@pytest.mark.parametrize("mode", ["overwrite", "append"])
+def test_a_row_outside_of_the_range_is_refused(subject: Subject, mode: str) -> None:
+    a, outside = subject.file("a", day=1), subject.file("b", day=2)
+    subject.run(an_entry(0, a))
+
+    with pytest.raises(ScopeProviderError):
+        subject.run(an_entry(1, outside, mode=mode, where="day = 1", refresh_start=1))
+
+    assert subject.rows() == rows_of((a, 1, 1))
+    assert subject.landed() == {0: (0, 1, False)}
+
+
+# ---- fence ------------------------------------------------------------------------------------------
+
+
+def test_a_fenced_batch_writes_nothing_any_more(subject: Subject) -> None:
+    a, given_up, c = (subject.file(name) for name in "abc")
+    subject.run(an_entry(0, a))
+
+    subject.fence(an_entry(1, given_up))
+    subject.run(an_entry(1, given_up), an_entry(2, c))
+
+    assert subject.rows() == rows_of((a, 1, 1), (c, 1, 1))
+    assert subject.landed() == {0: (0, 1, False), 1: (1, 0, True), 2: (2, 1, False)}
+
+
+def test_a_fence_reads_no_file(subject: Subject) -> None:
+    a, gone = subject.file("a"), subject.file("b")
+    subject.remove(gone)
+    subject.run(an_entry(0, a))
+
+    subject.fence(an_entry(1, gone))
+
+    assert subject.probe().txn == 1
+
+
+@pytest.mark.parametrize("where", [None, "day = 1"])
+def test_a_fenced_overwrite_removes_nothing(subject: Subject, where: str | None) -> None:
+    a, b = subject.file("a"), subject.file("b")
+    subject.run(an_entry(0, a))
+
+    subject.fence(a_refresh(1, b, where=where))
+
+    assert subject.rows() == rows_of((a, 1, 1))
+    assert subject.landed()[1] == (1, 0, True)
+
+
+def test_a_batch_that_landed_is_not_fenced(subject: Subject) -> None:
+    entries = [an_entry(0, subject.file("a")), an_entry(1, subject.file("b"))]
+    subject.run(*entries)
+    before = subject.probe(), subject.rows()
+
+    subject.fence(entries[1])
+    subject.fence(entries[0])
+
+    assert (subject.probe(), subject.rows()) == before
+
+
+def test_a_fence_may_leave_numbers_out(subject: Subject) -> None:
+    subject.run(an_entry(0, subject.file("a")))
+
+    subject.fence(an_entry(2, subject.file("c")))
+
+    assert subject.probe().txn == 2
+
+
+def test_a_batch_of_a_missing_table_cannot_be_fenced(subject: Subject) -> None:
+    with pytest.raises(InputError):
+        subject.fence(an_entry(0, subject.file("a")))
+
+    assert subject.probe() == MISSING_TABLE
+
+
+# ---- probe ------------------------------------------------------------------------------------------
+
+
+def test_a_table_that_does_not_exist_has_nothing(subject: Subject) -> None:
+    assert subject.probe() == MISSING_TABLE
+    assert subject.probe(None) == MISSING_TABLE
+
+
+def test_a_pipeline_that_does_not_exist_has_no_batches_in_the_table(subject: Subject) -> None:
+    subject.run(an_entry(0, subject.file("a")))
+
+    found = subject.probe(None)
+
+    assert found.stamp == subject.probe().stamp
+    assert (found.version, found.txn, found.landed) == (0, None, {})
+
+
+def test_two_pipelines_share_a_table_and_see_each_their_own_batches(subject: Subject) -> None:
+    a, b, c = (subject.file(name) for name in "abc")
+
+    subject.run(an_entry(0, a))
+    subject.run(an_entry(0, b), pipeline=OTHER)
+    subject.run(an_entry(1, c))
+
+    assert subject.rows() == rows_of((a, 1, 1), (b, 1, 1), (c, 1, 1))
+    assert subject.landed() == {0: (0, 1, False), 1: (2, 1, False)}
+    assert subject.landed(OTHER) == {0: (1, 1, False)}
+    assert (subject.probe().txn, subject.probe(OTHER).txn) == (1, 0)
+
+
+@pytest.mark.parametrize("text", ["loaded by hand", "[1]", '{"pipeline": 1, "seq": "x"}', ""])
+def test_commits_of_others_are_no_batches(subject: Subject, text: str) -> None:
+    a, b = subject.file("a"), subject.file("b")
+    subject.run(an_entry(0, a))
+
+    subject.foreign_commit(text)
+    subject.run(an_entry(1, b))
+
+    assert subject.rows() == rows_of((a, 1, 1), (b, 1, 1)) + Counter([("elsewhere", 7, 7)])
+    assert subject.landed() == {0: (0, 1, False), 1: (2, 1, False)}
+
+
+def test_only_what_came_after_the_baseline_is_looked_at(subject: Subject) -> None:
+    subject.run(*(an_entry(seq, subject.file(name)) for seq, name in enumerate("abc")))
+    stamp = subject.probe().stamp
+
+    found = subject.probe(baseline=(stamp, 1))
+
+    assert (found.stamp, found.version, found.txn) == (stamp, 2, 2)
+    assert {seq: seen(landed) for seq, landed in found.landed.items()} == {2: (2, 1, False)}
+
+
+def test_a_restored_table_shows_it_and_keeps_its_transactions(subject: Subject) -> None:
+    a, b, c = (subject.file(name) for name in "abc")
+    subject.run(an_entry(0, a), an_entry(1, b))
+    before = subject.probe()
+    subject.world.restore(0)
+
+    found = subject.probe(baseline=(before.stamp, 1))
+    subject.run(an_entry(1, b), an_entry(2, c))
+
+    assert before.stamp
+    assert found.stamp
+    assert (before.stamp.restore_version, before.restores) == (None, ())
+    assert (found.stamp.table_id, found.stamp.restore_version) == (before.stamp.table_id, 2)
+    assert (found.version, found.txn, found.restores) == (2, 1, (Restored(2, 0),))
+    assert subject.rows() == rows_of((a, 1, 1), (c, 1, 1))
+    after = subject.probe(baseline=(found.stamp, 2))
+    assert (after.stamp, after.version, after.txn, after.restores) == (found.stamp, 3, 2, ())
+
+
+def test_a_table_that_was_created_again_has_another_id_and_no_batches(subject: Subject) -> None:
+    subject.run(an_entry(0, subject.file("a")), an_entry(1, subject.file("b")))
+    before = subject.probe()
+    subject.recreate()
+
+    found = subject.probe(baseline=(before.stamp, 1))
+
+    assert before.stamp
+    assert found.stamp
+    assert found.stamp.table_id != before.stamp.table_id
+    assert (found.version, found.txn, found.landed, found.restores) == (0, None, {}, ())

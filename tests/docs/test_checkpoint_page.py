@@ -1,0 +1,146 @@
+"""The examples of the checkpoint's files are their bytes, and every key has its row."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+
+from airflow_provider_scope.checkpoint import snapshot
+from airflow_provider_scope.core import audit, plan, records
+from airflow_provider_scope.storage.protocol import CONTROL_FILE_LIMIT_BYTES
+from tests.docs.pages import DOCS, blocks, code, rows, section
+
+PAGE = DOCS / "checkpoint_format.md"
+EXAMPLES = {block.name: block.text for block in blocks(PAGE.read_text(), "json")}
+
+
+def example(folder: str) -> tuple[str, bytes]:
+    """Give name and bytes of the example of a folder's file."""
+    ((name, text),) = [item for item in EXAMPLES.items() if item[0].startswith(folder)]
+    return name, text.encode()
+
+
+def number(name: str) -> int:
+    return int(name.rsplit("/", 1)[1])
+
+
+def offset() -> records.OffsetEntry:
+    name, data = example("offsets/")
+    return records.decode_offset(name, data, number(name))
+
+
+def commit() -> records.CommitRecord:
+    name, data = example("commits/")
+    return records.decode_commit(name, data, number(name))
+
+
+def acceptance() -> records.Acceptance:
+    name, data = example("accepted/")
+    return records.decode_acceptance(name, data, number(name))
+
+
+def pipeline() -> records.Pipeline:
+    return records.decode_pipeline(*example("pipeline.json"))
+
+
+@pytest.mark.parametrize(
+    ("folder", "decoded"), [("pipeline.json", pipeline), ("commits/", commit), ("accepted/", acceptance)]
+)
+def test_the_example_of_a_record_is_its_bytes(folder, decoded):
+    assert records.encode(decoded()) == example(folder)[1]
+
+
+def test_the_example_of_an_entry_is_its_bytes():
+    assert records.encode_offset(offset()) == example("offsets/")[1]
+
+
+def test_the_header_of_a_refresh_is_its_bytes():
+    (header,) = [block.text for block in blocks(PAGE.read_text(), "text") if block.text.startswith("{")]
+    file = '{"created":null,"modified":1,"path":"file:///data/landing/a","size":1}\n'
+
+    entry = records.decode_offset("offsets/9", (header + file).encode(), 9)
+
+    assert records.encode_offset(entry).decode() == header + file
+    assert entry.overwrites_table
+
+
+def test_the_example_of_a_plan_is_its_bytes():
+    data = example("plans/")[1].removesuffix(b"\n")
+
+    assert plan.encode(plan.decode(data)) == data
+
+
+def test_the_examples_of_the_derived_files_follow_from_those_of_the_records():
+    name, sources = example("sources/")
+
+    assert (commit().files, commit().size_bytes) == (len(offset().files), offset().size_bytes)
+    assert number(name) == audit.batch_id(offset().seq, offset().refresh_start)
+    assert audit.audit_lines([*audit.audit_rows(offset(), commit())]) == sources.removesuffix(b"\n")
+    assert audit.watermark(offset()) == example("watermark.json")[1].removesuffix(b"\n")
+
+
+def test_the_example_of_the_metadata_of_a_commit_names_the_batch_of_the_others():
+    assert json.loads(EXAMPLES["userMetadata"]) == {
+        "abandoned": False,
+        "pipeline": pipeline().pipeline,
+        "seq": commit().seq,
+    }
+
+
+@pytest.mark.parametrize(
+    ("heading", "record"),
+    [
+        ("## pipeline.json", records.Pipeline),
+        ("## commits/<20 digits>", records.CommitRecord),
+        ("## accepted/<20 digits>", records.Acceptance),
+        ("## plans/<uuid>", plan.Plan),
+    ],
+)
+def test_the_fields_of_a_record_are_documented(heading, record):
+    documented = {code(row[0])[0] for row in rows(section(PAGE, heading))}
+
+    assert {key for key in documented if "." not in key} == {
+        field.name for field in dataclasses.fields(record)
+    }
+
+
+def test_the_fields_of_a_table_stamp_are_documented():
+    documented = {code(row[0])[0] for row in rows(section(PAGE, "## pipeline.json"))}
+    fields = {f"table.{field.name}" for field in dataclasses.fields(records.TableStamp)}
+
+    assert {key for key in documented if "." in key} == fields
+
+
+def test_the_keys_of_an_entry_and_of_its_files_are_documented_in_their_order():
+    header, file, *_ = example("offsets/")[1].splitlines()
+    documented = [code(row[0])[0] for row in rows(section(PAGE, "## offsets/<20 digits>"))]
+
+    assert documented == [*json.loads(header), *json.loads(file)]
+
+
+@pytest.mark.parametrize(
+    ("heading", "line"),
+    [
+        ("## sources/<batchId>", example("sources/")[1].splitlines()[0]),
+        ("## watermark.json", example("watermark.json")[1]),
+    ],
+)
+def test_the_keys_of_a_derived_file_are_documented_in_their_order(heading, line):
+    documented = [code(row[0])[0] for row in rows(section(PAGE, heading))]
+
+    assert documented == list(json.loads(line))
+
+
+def test_the_columns_and_the_metadata_of_a_snapshot_are_documented():
+    table = rows(section(PAGE, "## sources/<batchId>.parquet"))
+    columns = [(code(row[0])[0], row[1]) for row in table if "." not in row[0]]
+    metadata = [code(row[0])[0] for row in table if "." in row[0]]
+
+    assert columns == [(field.name, str(field.type)) for field in snapshot._SCHEMA]
+    assert metadata == [snapshot._SEQ.decode(), snapshot._REFRESH_START.decode()]
+
+
+def test_the_limit_of_a_files_size_is_the_one_of_the_code():
+    assert f"{CONTROL_FILE_LIMIT_BYTES:,} bytes" in section(PAGE, "## Rules for all files")

@@ -1,0 +1,146 @@
+"""The reference names every argument, default, setting and reason as the code does."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+import re
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from airflow_provider_scope import specs
+from airflow_provider_scope.core import schema
+from airflow_provider_scope.core.discovery import Reason, Tally
+from airflow_provider_scope.core.files import FileEntry
+from airflow_provider_scope.core.report import BatchReport, RunReport
+from airflow_provider_scope.engines import application
+from airflow_provider_scope.engines.spark import SparkRunner
+from airflow_provider_scope.specs.source import MAX_FILES_ON_SPARK, VIRTUAL_COLUMNS
+from airflow_provider_scope.storage.local import LocalStorage
+from tests.docs.pages import DOCS, blocks, code, rows, section
+
+PAGE = DOCS / "operator.md"
+LANDING = "file:///data/landing"
+
+
+def default_of(cell: str) -> Any:
+    return inspect.Parameter.empty if cell == "required" else ast.literal_eval(cell.strip("`"))
+
+
+def test_the_arguments_are_documented_in_order_with_their_defaults():
+    from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator
+
+    parameters = inspect.signature(inspect.unwrap(DeltaIncrementalIngestOperator.__init__)).parameters
+    table = rows(section(PAGE, "## Arguments").split("\n### ")[0])
+    documented = {code(row[0])[0]: row[1] for row in table}
+
+    assert list(documented) == [name for name in parameters if name not in ("self", "kwargs")]
+    assert documented.pop("deferrable") == "`[operators] default_deferrable`"
+    assert {name: default_of(cell) for name, cell in documented.items()} == {
+        name: parameters[name].default for name in documented
+    }
+
+
+@pytest.mark.parametrize("name", specs.__all__)
+def test_the_fields_of_a_spec_are_documented_in_order_with_their_defaults(name):
+    fields = [
+        (field.name, inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default)
+        for field in dataclasses.fields(getattr(specs, name))
+    ]
+    table = [row for row in rows(section(PAGE, f"### {name}")) if "spark." not in row[0]]
+
+    assert [(code(row[0])[0], default_of(row[1])) for row in table] == fields
+
+
+def test_the_number_of_files_in_a_batch_is_the_one_of_the_code():
+    (row,) = [row for row in rows(section(PAGE, "### FileSource")) if row[0] == "`max_files_per_trigger`"]
+
+    assert f"`None` is {MAX_FILES_ON_SPARK:,}." in row[3]
+
+
+def test_the_arguments_that_are_templates_are_named():
+    from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator
+
+    first = re.split(r"\.\s", section(PAGE, "## Templates and XComArgs"), maxsplit=1)[0]
+
+    assert code(first) == list(DeltaIncrementalIngestOperator.template_fields)
+
+
+def test_the_virtual_columns_are_documented_with_their_types():
+    table = rows(section(PAGE, "### Virtual columns"))
+
+    assert {code(row[0])[0]: row[1] for row in table} == VIRTUAL_COLUMNS
+
+
+def test_the_conversions_are_documented():
+    table = rows(section(PAGE, "### Columns and types"))
+
+    assert {code(row[0])[0]: tuple(code(row[1])) for row in table} == schema._WIDER
+
+
+def test_the_settings_of_spark_are_documented():
+    cells = [cell for row in rows(section(PAGE, "### SparkEngine")) for cell in row if "spark." in cell]
+    named = [name for cell in cells for name in code(cell)]
+    settings = {**application.REQUIRED_CONF, **application.LOCAL_CONF}
+
+    assert {name.split("=")[0] for name in named} == set(settings)
+    assert {name for name in named if "=" in name} <= {f"{key}={value}" for key, value in settings.items()}
+
+
+def test_every_reason_for_leaving_a_file_out_is_documented():
+    table = rows(section(PAGE, "## Which files a run takes"))
+
+    assert sorted(code(row[0])[0] for row in table) == sorted(get_args(Reason))
+
+
+def test_every_key_of_the_returned_report_is_documented():
+    keys = [name for row in rows(section(PAGE, "## Report")) for name in code(row[0])]
+
+    assert sorted(keys) == sorted(RunReport(roots=(LANDING,)).to_xcom())
+
+
+def test_the_report_that_is_shown_is_the_one_that_is_logged():
+    odd = Tally()
+    odd.add("hidden name", f"{LANDING}/2014/01/04/_hidden.parquet")
+    odd.add("zero length", f"{LANDING}/2014/01/04/empty.parquet")
+    odd.add("too young", f"{LANDING}/2014/01/04/flights.parquet")
+    loaded = RunReport(roots=(LANDING,), left_out=odd, safety_buffer_seconds=30, table_version=9)
+    loaded.batches = [
+        BatchReport(8, "append", 5, 195_874, 4_276, 8, already_there=True),
+        BatchReport(9, "append", 2, 77_012, 1_635, 9),
+    ]
+    loaded.watermark_ms = 1_388_793_600_000
+    newest = FileEntry(1_388_534_400_000, f"{LANDING}/2013/12/31/flights.parquet", 34_000)
+    nothing = RunReport(roots=(LANDING,), listed=366, matched=366, newest=newest, already_loaded=365)
+    nothing.left_out.add("zero length", f"{LANDING}/2013/06/15/empty.parquet")
+    nothing.watermark_ms = 1_388_534_400_000
+
+    shown = [block.text for block in blocks(section(PAGE, "## Report"), "text")]
+
+    assert shown[:2] == [loaded.text() + "\n", nothing.text() + "\n"]
+
+
+def test_the_progress_that_is_shown_is_what_the_engine_reports():
+    progress = blocks(section(PAGE, "## Report"), "text")[2].text
+    log = re.search(r"Spark's log: (\S+)", progress)
+    assert log
+    lines: list[str] = []
+    runner = SparkRunner(
+        engine=specs.SparkEngine(),
+        source=specs.FileSource(roots="/data/landing", format="parquet"),
+        table=specs.TableSpec(),
+        sql="SELECT * FROM @data",
+        sql_params={},
+        storage=LocalStorage(),
+        log_file=Path(log[1]),
+        new_id=lambda: "id",
+        report=lines.append,
+    )
+
+    runner._on_event({"event": "batch", "seq": 8, "files": 5, "version": None, "seconds": 0.2})
+    runner._on_event({"event": "batch", "seq": 9, "files": 2, "version": 9, "seconds": 1.4})
+
+    assert progress.splitlines()[1:] == lines

@@ -1,0 +1,171 @@
+"""A storage and a table in memory, for schedules by the thousand.
+
+Both pass the suites that the real ones pass, so what a runner does on them it does on those.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_scope.core.records import TableStamp
+from airflow_provider_scope.core.recovery import MISSING_TABLE, Landed, Restored, TableState
+from airflow_provider_scope.exceptions import (
+    InputError,
+    SourceFileGoneError,
+    SourceNotFoundError,
+    SparkJobFailedError,
+)
+from tests.support.batch_loop import BatchLoop, ConflictError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from airflow_provider_scope.core.files import FileEntry
+    from airflow_provider_scope.core.records import OffsetEntry
+    from airflow_provider_scope.execution.engine import Work
+    from tests.support.faulty_storage import Gate
+
+Row = tuple[str, int, int]
+"""File, id, day."""
+
+
+@dataclass
+class MemoryStorage:
+    """Control files and a source, in memory."""
+
+    control: dict[str, bytes] = field(default_factory=dict)
+    source: dict[str, FileEntry] = field(default_factory=dict)
+    content: dict[str, list[Row]] = field(default_factory=dict)
+
+    def walk(self, root: str) -> Iterator[FileEntry]:
+        below = [file for path, file in self.source.items() if path.startswith(f"{root}/")]
+        if not below:
+            raise SourceNotFoundError(f"{root} does not exist")
+        yield from below
+
+    def names(self, folder: str) -> list[str]:
+        start = f"{folder}/"
+        rest = [path[len(start) :] for path in self.control if path.startswith(start)]
+        return sorted(name for name in rest if "/" not in name)
+
+    def read(self, path: str) -> bytes | None:
+        return self.control.get(path)
+
+    def put_if_absent(self, path: str, data: bytes) -> bool:
+        if path in self.control:
+            return False
+        self.control[path] = data
+        return True
+
+    def replace(self, path: str, data: bytes) -> None:
+        self.control[path] = data
+
+    def delete(self, path: str) -> None:
+        self.control.pop(path, None)
+
+
+@dataclass(frozen=True)
+class Version:
+    """One commit of a table: the rows after it, and what its log says of it."""
+
+    rows: Counter[Row]
+    txn: dict[str, int]
+    pipeline: str | None = None
+    seq: int | None = None
+    added: int = 0
+    abandoned: bool = False
+    restored: int | None = None
+
+
+@dataclass
+class MemoryTable:
+    """A Delta table as far as the protocol sees it."""
+
+    versions: list[Version] = field(default_factory=list)
+    created: int = 0
+    """How often the table was created: its id."""
+
+    @property
+    def rows(self) -> Counter[Row]:
+        return self.versions[-1].rows if self.versions else Counter()
+
+    def restore(self, version: int) -> None:
+        """Bring back the rows of a version; transactions stay, as with Delta."""
+        old, newest = self.versions[version], self.versions[-1]
+        self.versions.append(Version(old.rows, newest.txn, restored=version))
+
+    def recreate(self) -> None:
+        """Drop the table and create it again without rows."""
+        self.versions = [Version(Counter(), {})]
+        self.created += 1
+
+
+class MemoryEngine(BatchLoop):
+    """Runs batches on a table in memory."""
+
+    def __init__(self, table: MemoryTable, storage: MemoryStorage, gate: Gate | None = None) -> None:
+        if gate:
+            super().__init__(gate)
+        else:
+            super().__init__()
+        self.table = table
+        self.storage = storage
+
+    def look(self, location: str, pipeline: str | None, baseline: Any) -> TableState:
+        versions = self.table.versions
+        if not versions:
+            return MISSING_TABLE
+        expected, since = baseline
+        table_id = f"table-{self.table.created}"
+        same = expected is not None and expected.table_id == table_id
+        looked_at = list(enumerate(versions))[since + 1 if same else 0 :]
+        restores = tuple(Restored(n, v.restored) for n, v in looked_at if v.restored is not None)
+        newest = max((r.version for r in restores), default=expected.restore_version if same else None)
+        landed = {
+            v.seq: Landed(n, v.added, None, v.abandoned)
+            for n, v in looked_at
+            if v.seq is not None and v.pipeline == pipeline
+        }
+        txn = versions[-1].txn.get(pipeline) if pipeline else None
+        return TableState(TableStamp(table_id, newest), len(versions) - 1, txn, landed, restores)
+
+    def open(self, work: Work) -> tuple[Any, int | None]:
+        if not self.table.versions:
+            return None, None
+        newest = self.table.versions[-1]
+        return newest, newest.txn.get(work.pipeline)
+
+    def read(self, entry: OffsetEntry) -> Any:
+        for file in entry.files:
+            if self.storage.source.get(file.path) != file:
+                raise SourceFileGoneError(f"{file.path} of batch {entry.seq} is gone")
+        return [row for file in entry.files for row in self.storage.content[file.path]]
+
+    def no_rows(self) -> Any:
+        return []
+
+    def commit(self, work: Work, handle: Any, entry: OffsetEntry, rows: Any, *, abandoned: bool) -> None:
+        newest = self.table.versions[-1] if self.table.versions else None
+        if newest is None and abandoned:
+            raise InputError(f"there is no table to give batch {entry.seq} up in")
+        txn = dict(newest.txn) if newest else {}
+        if txn.get(work.pipeline) != (handle.txn.get(work.pipeline) if handle else None):
+            raise ConflictError(f"the transaction is {txn.get(work.pipeline)} now")
+        if (newest is None) != (handle is None):
+            raise ConflictError("another writer created the table, or dropped it")
+        if entry.where and not all(_inside(row, entry.where) for row in rows):
+            raise SparkJobFailedError(f"a row of batch {entry.seq} lies outside of {entry.where}")
+        before = newest.rows if newest else Counter()
+        if entry.mode == "overwrite" and not abandoned:
+            kept = {row: n for row, n in before.items() if entry.where and not _inside(row, entry.where)}
+            before = Counter(kept)
+        txn[work.pipeline] = self.txn_version(entry)
+        self.table.versions.append(
+            Version(before + Counter(rows), txn, work.pipeline, entry.seq, len(rows), abandoned)
+        )
+
+
+def _inside(row: Row, where: str) -> bool:
+    return where == f"day = {row[2]}"

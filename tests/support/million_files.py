@@ -1,0 +1,103 @@
+"""Plan a run over very many files, and print what came out and what it took, as JSON.
+
+A module of its own, because the memory that a process has used can only be measured from its start.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_scope.checkpoint.audit import AuditFiles
+from airflow_provider_scope.checkpoint.log import CheckpointLog
+from airflow_provider_scope.checkpoint.snapshot import encode_snapshot
+from airflow_provider_scope.core.audit import audit_rows
+from airflow_provider_scope.core.files import FileEntry
+from airflow_provider_scope.core.records import Pipeline, TableStamp
+from airflow_provider_scope.execution.micro_batch import MicroBatchExecution, Request
+from airflow_provider_scope.storage.local import LocalStorage
+from tests.support.memory_engine import MemoryEngine, MemoryStorage, MemoryTable, Version
+from tests.support.values import a_commit, an_entry, rules
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = "file:///data/landing/sales"
+PIPELINE = "11111111-1111-1111-1111-111111111111"
+NOW_MS = 1_800_000_000_000
+
+
+def a_file(number: int) -> FileEntry:
+    """Give a file with a path as long as they are in practice."""
+    path = f"{ROOT}/region=emea/year=2026/day={number % 365:03}/part-{number:08}.snappy.parquet"
+    return FileEntry(1_700_000_000_000 + number, path, 1_000)
+
+
+class Listing(LocalStorage):
+    """Real control files, and a source that is made up while it is listed."""
+
+    def __init__(self, files: int) -> None:
+        self.files = files
+
+    def walk(self, root: str) -> Iterator[FileEntry]:
+        # Newest first, so that the sort has something to do.
+        return (a_file(number) for number in range(self.files - 1, -1, -1))
+
+
+def load_before(files: int, checkpoint: str) -> None:
+    """Write the checkpoint of a pipeline that has loaded the files: one entry, and a snapshot of all."""
+    log = CheckpointLog(LocalStorage(), checkpoint)
+    entry = an_entry(0, a_file(files - 1))
+    commit = a_commit(0, table=TableStamp("table-0"), table_version=0)
+    rows = list(audit_rows(an_entry(0, *map(a_file, range(files))), commit))
+    log.storage.replace(f"{checkpoint}/sources/0.parquet", encode_snapshot(None, rows, 0, None))
+    log.put_pipeline(Pipeline(pipeline=PIPELINE, table=None))
+    log.put_offset(entry)
+    log.put_commit(commit)
+
+
+def plan(files: int, checkpoint: str) -> dict[str, Any]:
+    """Plan a run in batches of 50 files, as ``airflow scope plan`` does."""
+    storage = Listing(files)
+    log = CheckpointLog(storage, checkpoint)
+    table = MemoryTable([Version(Counter(), {PIPELINE: 0}, PIPELINE, 0)] if log.pipeline() else [])
+    execution = MicroBatchExecution(
+        log,
+        AuditFiles(log, compaction_interval=10, retention_files=100),
+        storage,
+        MemoryEngine(table, MemoryStorage()),
+        now_ms=lambda: NOW_MS,
+        new_id=lambda: PIPELINE,
+    )
+    request = Request(
+        table="file:///delta/sales",
+        roots=(ROOT,),
+        rules=rules(r".*\.parquet$", young_after_ms=NOW_MS),
+        max_files=50,
+        max_bytes=10**13,
+    )
+    started = time.perf_counter()
+    report, _, batches = execution.plan(request)
+    seconds = time.perf_counter() - started
+    numbers = [int(file.path[-23:-15]) for batch in batches for file in batch.files]
+    return {
+        "listed": report.listed,
+        "already_loaded": report.already_loaded,
+        "batches": len(batches),
+        "planned": len(numbers),
+        "in_order": numbers == list(range(len(numbers))),
+        "left": report.pending_files,
+        "seconds": round(seconds, 2),
+    }
+
+
+if __name__ == "__main__":
+    what, count, location = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+    answer = plan(count, location) if what == "plan" else load_before(count, location)
+    answer = answer or {}
+    answer["peak_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    print(json.dumps(answer))  # noqa: T201

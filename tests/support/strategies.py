@@ -1,0 +1,89 @@
+"""Values that hypothesis draws."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hypothesis import strategies as st
+
+from airflow_provider_scope.core.files import FileEntry, Position
+from airflow_provider_scope.core.records import (
+    Acceptance,
+    CommitRecord,
+    OffsetEntry,
+    Pipeline,
+    TableStamp,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+UTF8 = st.characters(codec="utf-8")
+TEXT = st.text(UTF8, max_size=20)
+PART = st.text(UTF8.filter(lambda c: c not in "/\x00"), min_size=1, max_size=8)
+COUNT = st.integers(0, 2**63 - 1)
+NUMBER = st.integers(-(2**63), 2**63 - 1)
+MAYBE_COUNT = st.none() | COUNT
+
+# Few different values, so that ties, clashes and streams beside their folders do happen.
+NAMES = st.sampled_from(
+    ["a", "b", "a.ss", "b.ss", "_a", ".a", "_x=1", "a:b", "a b", "a._COPYING_", "caf\udce9", "é\u2028"]
+)
+FOLDERS = st.lists(st.sampled_from(["a", "b", "_t", "a.ss", "x"]), max_size=3)
+SMALL_TIMES = st.integers(-1, 6)
+SMALL_SIZES = st.integers(0, 4)
+
+
+@st.composite
+def small_files(draw: Callable[..., object]) -> FileEntry:
+    """Draw a file of a small world."""
+    path = "/".join(["file:///in", *draw(FOLDERS), draw(NAMES)])  # type: ignore[misc, list-item]
+    return FileEntry(draw(SMALL_TIMES), path, draw(SMALL_SIZES))  # type: ignore[arg-type]
+
+
+LISTINGS = st.lists(small_files(), max_size=25, unique_by=lambda file: file.path)
+
+FILES = st.builds(
+    FileEntry,
+    modified_ms=NUMBER,
+    path=st.lists(PART, min_size=1, max_size=4).map(lambda parts: "file:///" + "/".join(parts)),
+    size_bytes=COUNT,
+    created_ms=st.none() | NUMBER,
+)
+STAMPS = st.builds(TableStamp, TEXT, MAYBE_COUNT)
+PIPELINES = st.builds(
+    Pipeline, pipeline=TEXT, table=st.none() | STAMPS, table_version=MAYBE_COUNT, format=st.just(1)
+)
+COMMITS = st.builds(
+    CommitRecord,
+    seq=COUNT,
+    table=STAMPS,
+    table_version=COUNT,
+    files=COUNT,
+    size_bytes=COUNT,
+    committed_at_ms=NUMBER,
+    rows=MAYBE_COUNT,
+    written_bytes=MAYBE_COUNT,
+    abandoned=st.booleans(),
+    format=st.just(1),
+)
+ACCEPTANCES = st.builds(
+    Acceptance,
+    number=COUNT,
+    after_commit=NUMBER,
+    table=STAMPS,
+    table_version=NUMBER,
+    gone=st.lists(COUNT, max_size=4).map(tuple),
+    format=st.just(1),
+)
+OFFSETS = st.builds(
+    OffsetEntry,
+    seq=COUNT,
+    mode=st.sampled_from(["append", "overwrite"]),
+    files=st.lists(FILES, max_size=6).map(tuple),
+    refresh_start=MAYBE_COUNT,
+    overwrite_start=MAYBE_COUNT,
+    highest=st.none() | st.builds(Position, NUMBER, TEXT),
+    where=st.none() | TEXT,
+    format=st.just(1),
+)

@@ -1,0 +1,290 @@
+"""What is special about a disk: links, rights, names that are bytes, times in nanoseconds."""
+
+from __future__ import annotations
+
+import os
+import resource
+from typing import TYPE_CHECKING
+
+import pytest
+
+from airflow_provider_scope.core.files import FileEntry
+from airflow_provider_scope.exceptions import SourceNotFoundError, SourceUnreadableError, StorageError
+from airflow_provider_scope.storage import local
+from airflow_provider_scope.storage.local import LocalStorage
+from tests.support.processes import as_nobody
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+STORAGE = LocalStorage()
+
+
+@pytest.fixture
+def open_folder(tmp_path: Path) -> Iterator[Path]:
+    """Give a folder that everybody can reach; pytest's own belong to the user who runs the tests."""
+    folders = [tmp_path, *list(tmp_path.parents)[:2]]
+    before = [(folder, folder.stat().st_mode) for folder in folders]
+    for folder, mode in before:
+        folder.chmod(mode | 0o055)
+    yield tmp_path
+    for folder, mode in before:
+        folder.chmod(mode)
+
+
+def paths(root: Path) -> list[str]:
+    return sorted(file.path.removeprefix(f"file://{root}/") for file in STORAGE.walk(f"file://{root}"))
+
+
+# ---- listing ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("modified_ns", "expected_ms"),
+    [
+        (1_775_046_896_789_999_999, 1_775_046_896_789),
+        (1_775_046_896_789_000_000, 1_775_046_896_789),
+        (999_999, 0),
+        (0, 0),
+        (-1, -1),
+    ],
+)
+def test_times_are_cut_to_milliseconds(tmp_path: Path, modified_ns: int, expected_ms: int) -> None:
+    (tmp_path / "a").write_bytes(b"123")
+    os.utime(tmp_path / "a", ns=(0, modified_ns))
+
+    assert list(STORAGE.walk(f"file://{tmp_path}")) == [FileEntry(expected_ms, f"file://{tmp_path}/a", 3)]
+
+
+def test_links_to_files_and_folders_are_followed(tmp_path: Path) -> None:
+    (tmp_path / "outside" / "x").mkdir(parents=True)
+    (tmp_path / "outside" / "x" / "b").write_bytes(b"22")
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "linked").symlink_to(tmp_path / "outside")
+    (tmp_path / "in" / "a").symlink_to(tmp_path / "outside" / "x" / "b")
+
+    files = sorted(STORAGE.walk(f"file://{tmp_path}/in"), key=lambda file: file.path)
+
+    assert [(file.path, file.size_bytes) for file in files] == [
+        (f"file://{tmp_path}/in/a", 2),
+        (f"file://{tmp_path}/in/linked/x/b", 2),
+    ]
+
+
+def test_a_root_may_be_a_link(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real" / "a").write_bytes(b"1")
+    (tmp_path / "root").symlink_to(tmp_path / "real")
+
+    assert paths(tmp_path / "root") == ["a"]
+
+
+def test_two_links_to_one_folder_are_two_folders(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real" / "a").write_bytes(b"1")
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "one").symlink_to(tmp_path / "real")
+    (tmp_path / "in" / "two").symlink_to(tmp_path / "real")
+
+    assert paths(tmp_path / "in") == ["one/a", "two/a"]
+
+
+def test_a_root_that_leads_nowhere_is_not_a_missing_one(tmp_path: Path) -> None:
+    (tmp_path / "root").symlink_to(tmp_path / "nowhere")
+
+    with pytest.raises(SourceUnreadableError):
+        paths(tmp_path / "root")
+
+
+def test_names_that_are_not_utf8_are_listed_as_they_are(tmp_path: Path) -> None:
+    (tmp_path / os.fsdecode(b"caf\xe9")).write_bytes(b"1")
+
+    assert paths(tmp_path) == ["caf\udce9"]
+
+
+def test_a_pipe_is_listed_and_not_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+
+    assert [file.size_bytes for file in STORAGE.walk(f"file://{tmp_path}")] == [0]
+
+
+def test_a_folder_that_this_user_may_not_list_stops_the_listing(open_folder: Path) -> None:
+    (open_folder / "in" / "open").mkdir(parents=True)
+    (open_folder / "in" / "open" / "a").write_bytes(b"1")
+    (open_folder / "in" / "closed").mkdir(mode=0o000)
+
+    answer = as_nobody(lambda: paths(open_folder / "in"))
+
+    assert isinstance(answer, SourceUnreadableError)
+    assert answer.what.startswith(f"{open_folder}/in/closed could not be listed: [Errno 13]")
+
+
+def test_a_root_below_a_folder_that_this_user_may_not_enter_is_not_a_missing_one(open_folder: Path) -> None:
+    (open_folder / "closed").mkdir(mode=0o000)
+
+    answer = as_nobody(lambda: paths(open_folder / "closed" / "in"))
+
+    assert isinstance(answer, SourceUnreadableError)
+
+
+def test_a_file_that_vanishes_while_its_folder_is_listed_is_not_there(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).write_bytes(b"1")
+    listing = STORAGE.walk(f"file://{tmp_path}")
+
+    first = next(listing)
+    other = "b" if first.path.endswith("a") else "a"
+    (tmp_path / other).unlink()
+
+    assert list(listing) == []
+
+
+def test_a_folder_that_vanishes_before_it_is_listed_is_not_there(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"1")
+    (tmp_path / "_temporary").mkdir()
+    listing = STORAGE.walk(f"file://{tmp_path}")
+
+    next(listing)
+    (tmp_path / "_temporary").rmdir()
+
+    assert list(listing) == []
+
+
+def test_a_root_that_vanishes_while_it_is_listed_is_missing(tmp_path: Path) -> None:
+    root = tmp_path / "in"
+    for name in ("a", "b"):
+        (root / name).mkdir(parents=True)
+        (root / name / "file").write_bytes(b"1")
+    listing = STORAGE.walk(f"file://{root}")
+
+    next(listing)
+    root.rename(tmp_path / "elsewhere")
+
+    with pytest.raises(SourceNotFoundError):
+        list(listing)
+
+
+def test_a_root_that_is_replaced_while_it_is_listed_stops_the_listing(tmp_path: Path) -> None:
+    """Unmounting a disk leaves the empty folder on which it was mounted."""
+    root = tmp_path / "in"
+    for name in ("a", "b"):
+        (root / name).mkdir(parents=True)
+        (root / name / "file").write_bytes(b"1")
+    listing = STORAGE.walk(f"file://{root}")
+
+    next(listing)
+    root.rename(tmp_path / "elsewhere")
+    root.mkdir()
+
+    with pytest.raises(SourceUnreadableError):
+        list(listing)
+
+
+def test_a_link_whose_target_vanishes_stops_the_listing(tmp_path: Path) -> None:
+    (tmp_path / "target").write_bytes(b"1")
+    (tmp_path / "in").mkdir()
+    for name in ("a", "b"):
+        (tmp_path / "in" / name).symlink_to(tmp_path / "target")
+    listing = STORAGE.walk(f"file://{tmp_path}/in")
+
+    next(listing)
+    (tmp_path / "target").unlink()
+
+    with pytest.raises(SourceUnreadableError):
+        list(listing)
+
+
+def test_a_folder_that_becomes_a_file_stops_the_listing(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"1")
+    (tmp_path / "folder").mkdir()
+    listing = STORAGE.walk(f"file://{tmp_path}")
+
+    next(listing)
+    (tmp_path / "folder").rmdir()
+    (tmp_path / "folder").write_bytes(b"1")
+
+    with pytest.raises(SourceUnreadableError):
+        list(listing)
+
+
+# ---- control files ----------------------------------------------------------------------------------
+
+
+def test_control_files_that_this_user_may_not_read_are_not_absent(open_folder: Path) -> None:
+    closed = open_folder / "closed"
+    closed.mkdir()
+    (closed / "0").write_bytes(b"1")
+    closed.chmod(0o000)
+
+    listed = as_nobody(lambda: STORAGE.names(f"file://{closed}"))
+    read = as_nobody(lambda: STORAGE.read(f"file://{closed}/0"))
+    put = as_nobody(lambda: STORAGE.put_if_absent(f"file://{closed}/1", b"1"))
+    closed.chmod(0o700)
+
+    assert [type(answer) for answer in (listed, read, put)] == [StorageError] * 3
+    assert [path.name for path in closed.iterdir()] == ["0"]
+
+
+def test_what_a_crash_leaves_behind_is_no_name(tmp_path: Path) -> None:
+    (tmp_path / ".abc123.tmp").write_bytes(b"half a rec")
+    (tmp_path / "0").write_bytes(b"1")
+
+    assert STORAGE.names(f"file://{tmp_path}") == ["0"]
+
+
+def test_a_file_larger_than_any_record_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "CONTROL_FILE_LIMIT_BYTES", 1_000)
+    (tmp_path / "just").write_bytes(b"x" * 1_000)
+    (tmp_path / "over").write_bytes(b"x" * 1_001)
+
+    assert STORAGE.read(f"file://{tmp_path}/just") == b"x" * 1_000
+    with pytest.raises(StorageError, match="larger than 1,000 bytes"):
+        STORAGE.read(f"file://{tmp_path}/over")
+
+
+def test_a_name_that_is_a_link_to_nowhere_is_taken(tmp_path: Path) -> None:
+    (tmp_path / "0").symlink_to(tmp_path / "nowhere")
+
+    assert STORAGE.put_if_absent(f"file://{tmp_path}/0", b"1") is False
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_control_files_have_the_rights_that_the_user_gives_to_new_files(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        STORAGE.put_if_absent(f"file://{tmp_path}/put", b"1")
+        STORAGE.replace(f"file://{tmp_path}/replaced", b"1")
+    finally:
+        os.umask(before)
+
+    assert [(tmp_path / name).stat().st_mode & 0o777 for name in ("put", "replaced")] == [0o644, 0o644]
+
+
+def test_a_write_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(StorageError):
+        STORAGE.put_if_absent(f"file://{tmp_path}/{'x' * 300}", b"1")
+    with pytest.raises(StorageError):
+        STORAGE.replace(f"file://{tmp_path}/folder", b"1")
+
+    assert [path.name for path in tmp_path.iterdir()] == ["folder"]
+
+
+def test_a_disk_that_is_full_leaves_nothing_behind(open_folder: Path) -> None:
+    """A limit on the size of files fails in the middle of a write, as a full disk does."""
+    (open_folder / "in").mkdir()
+    (open_folder / "in").chmod(0o777)
+
+    def write() -> list[type[Exception]]:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, 1_000))
+        answers = []
+        for call in (STORAGE.put_if_absent, STORAGE.replace):
+            try:
+                call(f"file://{open_folder}/in/0", b"x" * 2_000)
+            except StorageError as err:
+                answers.append(type(err))
+        return answers
+
+    assert as_nobody(write) == [StorageError, StorageError]
+    assert list((open_folder / "in").iterdir()) == []

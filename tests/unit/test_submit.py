@@ -1,0 +1,494 @@
+"""spark-submit as a process: real programs of that name, which do what Spark does when it goes wrong."""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import signal
+import sys
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowTaskTimeout
+
+from airflow_provider_scope.core.plan import EVENT
+from airflow_provider_scope.engines import submit
+from airflow_provider_scope.engines.spark import SparkRunner
+from airflow_provider_scope.engines.submit import SubmitHook
+from airflow_provider_scope.exceptions import (
+    DeltaJarsError,
+    ScopeProviderError,
+    SourceFileGoneError,
+    SparkJobFailedError,
+)
+from airflow_provider_scope.execution.engine import Work
+from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator
+from airflow_provider_scope.specs import FileSource, SparkEngine, TableSpec
+from airflow_provider_scope.storage.local import LocalStorage
+from tests.support.values import a_file, an_entry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+PATIENCE = 30
+"""Seconds until a test that waits for something gives up; nothing waits that long when all is well."""
+
+FAILED_DOWNLOADS = """\
+:: resolution report :: resolve 222ms :: artifacts dl 15ms
+:: problems summary ::
+:::: WARNINGS
+\t\t[NOT FOUND  ] io.delta#delta-storage;4.4.0!delta-storage.jar (5ms)
+
+\t==== local-m2-cache: tried
+
+\t  file:/home/me/.m2/repository/io/delta/delta-storage/4.4.0/delta-storage-4.4.0.jar
+
+\t\t::::::::::::::::::::::::::::::::::::::::::::::
+
+\t\t::              FAILED DOWNLOADS            ::
+
+\t\t:: ^ see resolution messages for details  ^ ::
+
+\t\t::::::::::::::::::::::::::::::::::::::::::::::
+
+\t\t:: io.delta#delta-storage;4.4.0!delta-storage.jar
+
+\t\t::::::::::::::::::::::::::::::::::::::::::::::
+
+
+
+:: USE VERBOSE OR DEBUG MESSAGE LEVEL FOR MORE DETAILS
+Exception in thread "main" java.lang.RuntimeException: [download failed: io.delta#delta-storage;4.4.0]
+\tat org.apache.spark.util.MavenUtils$.resolveMavenCoordinates(MavenUtils.scala:539)
+\tat org.apache.spark.deploy.SparkSubmit.main(SparkSubmit.scala)
+"""
+UNRESOLVED = """\
+:: problems summary ::
+:::: WARNINGS
+\tHost repo.example.org not found. url=https://repo.example.org/io/delta/delta-spark_4.2_2.13/4.4.1.pom
+
+\t\tmodule not found: io.delta#delta-spark_4.2_2.13;4.4.1
+
+\t\t::::::::::::::::::::::::::::::::::::::::::::::
+
+\t\t::          UNRESOLVED DEPENDENCIES         ::
+
+\t\t::::::::::::::::::::::::::::::::::::::::::::::
+
+\t\t:: io.delta#delta-spark_4.2_2.13;4.4.1: not found
+
+\t\t::::::::::::::::::::::::::::::::::::::::::::::
+
+
+Exception in thread "main" java.lang.RuntimeException: [unresolved dependency: io.delta#delta-spark_4.2_2.13;4.4.1: not found]
+\tat org.apache.spark.util.MavenUtils$.resolveMavenCoordinates(MavenUtils.scala:539)
+"""  # noqa: E501 - as Spark writes it
+OUT_OF_DISK = """\
+26/11/21 16:10:56 WARN Utils: Set SPARK_LOCAL_IP if you need to bind to another address
+26/11/21 16:10:57 ERROR SparkContext: Error initializing SparkContext.
+java.io.IOException: No space left on device
+\tat java.base/java.io.FileOutputStream.writeBytes(Native Method)
+\tat org.apache.spark.deploy.SparkSubmit.main(SparkSubmit.scala)
+"""
+
+
+class Fake:
+    """A ``spark-submit`` (and a ``java``) beside the interpreter, and what comes of running it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.log_file = folder / "logs" / "spark.1.log"
+        self.events: list[dict[str, Any]] = []
+        self.fifo = folder / "alive"
+        os.mkfifo(self.fifo)
+        self.alive = os.open(self.fifo, os.O_RDONLY | os.O_NONBLOCK)
+        self.program("java", "echo 'openjdk version \"17.0.19\" 2026-04-21' >&2")
+
+    def program(self, name: str, text: str, folder: str = "bin") -> None:
+        place = self.folder / folder / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(f"#!/bin/sh\n{text}\n")
+        place.chmod(0o755)
+
+    def prints(self, text: str, status: int) -> None:
+        """Let spark-submit write a text and end."""
+        (self.folder / "output").write_text(text)
+        self.program("spark-submit", f"cat {self.folder}/output\nexit {status}")
+
+    def works_on(self, before: str = "") -> None:
+        """Let spark-submit and a child of it run on, each holding the pipe open while it lives."""
+        self.program(
+            "spark-submit", f"{before}\nexec 9>{self.fifo}\nsleep 600 &\necho both >&9\nsleep 600\nwait"
+        )
+
+    def wait_until_both_run(self) -> None:
+        assert self._read() == b"both\n"
+
+    def wait_until_none_runs(self) -> None:
+        assert self._read() == b"", "somebody is still alive"
+
+    def _read(self) -> bytes:
+        ready, _, _ = select.select([self.alive], [], [], PATIENCE)
+        assert ready, "nothing happened on the pipe"
+        return os.read(self.alive, 100)
+
+    def hook(self, **conf: str) -> SubmitHook:
+        return SubmitHook(conn_id=None, log_file=self.log_file, on_event=self.events.append, conf=conf)
+
+    def failure(self, **conf: str) -> ScopeProviderError:
+        with pytest.raises(ScopeProviderError) as caught:
+            self.hook(**conf).run("main.py", ["the plan"])
+        return caught.value
+
+    def runner(self, **engine: Any) -> SparkRunner:
+        return SparkRunner(
+            engine=SparkEngine(**engine),
+            source=FileSource(roots="/in", format="parquet"),
+            table=TableSpec(),
+            sql="SELECT * FROM @data",
+            sql_params={},
+            storage=LocalStorage(),
+            log_file=self.log_file,
+            new_id=lambda: "11111111-1111-1111-1111-111111111111",
+            report=lambda line: None,
+        )
+
+    def work(self) -> Work:
+        return Work("pipeline", f"file://{self.folder}/table", f"file://{self.folder}/checkpoint")
+
+
+@pytest.fixture
+def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "bin" / "python"))
+    monkeypatch.setenv("PATH", os.pathsep.join([str(tmp_path / "bin"), os.environ["PATH"]]))
+    made = Fake(tmp_path)
+    yield made
+    os.close(made.alive)
+
+
+def in_a_thread(function: Callable[[], Any]) -> Callable[[], BaseException | None]:
+    """Start a function; the result waits for its end and gives its error."""
+    caught: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            function()
+        except BaseException as err:  # noqa: BLE001 - the test looks at it
+            caught.append(err)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+
+    def finish() -> BaseException | None:
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+        return caught[0] if caught else None
+
+    return finish
+
+
+# ---- how it is started -------------------------------------------------------------------------------
+
+
+def test_the_program_beside_the_interpreter_is_run_whatever_is_on_path(fake, tmp_path, monkeypatch):
+    fake.program("spark-submit", 'echo "the environment\'s own"')
+    fake.program("spark-submit", "echo another one", folder="elsewhere")
+    monkeypatch.setenv("PATH", os.pathsep.join([str(tmp_path / "elsewhere"), os.environ["PATH"]]))
+
+    fake.hook().run("main.py", ["the plan"])
+
+    assert fake.log_file.read_text() == "the environment's own\n"
+
+
+def test_without_a_connection_spark_is_local_and_the_plan_is_the_only_argument(fake):
+    fake.program("spark-submit", 'echo "$@"')
+
+    fake.hook(a="b").run("main.py", ["the plan"])
+
+    (line,) = fake.log_file.read_text().splitlines()
+    before, after = line.split(" --properties-file ")
+    assert before == "--load-spark-defaults --master local[*]"
+    settings, rest = after.split(" ", 1)
+    assert rest == "--name default-name main.py the plan"
+    assert not Path(settings).exists(), "the file of the settings outlives the application"
+
+
+def test_settings_go_through_a_file_of_this_user_and_not_through_the_command_line(fake):
+    fake.program(
+        "spark-submit", 'for last; do case "$last" in *.conf) stat -c %a "$last"; cat "$last";; esac; done'
+    )
+
+    fake.hook(**{"spark.app.note": "a=b:c \\ d", "spark.lines": "  one\ntwo"}).run("main.py", [])
+
+    assert fake.log_file.read_text().splitlines() == [
+        "600",
+        r"spark.app.note=a\=b\:c \\ d",
+        r"spark.lines=\  one\ntwo",
+    ]
+
+
+def test_output_is_added_to_the_file_and_events_are_handed_on_instead(fake):
+    fake.prints(f'first\n{EVENT}{{"event": "started"}}\nsecond\n', 0)
+
+    fake.hook().run("main.py", ["the plan"])
+    fake.hook().run("main.py", ["the plan"])
+
+    assert fake.log_file.read_text() == "first\nsecond\nfirst\nsecond\n"
+    assert fake.events == [{"event": "started"}, {"event": "started"}]
+
+
+# ---- how it fails ------------------------------------------------------------------------------------
+
+
+def test_a_jar_that_cannot_be_downloaded_is_named_with_the_ways_out(fake):
+    fake.prints(FAILED_DOWNLOADS, 1)
+
+    err = fake.failure()
+
+    assert type(err) is DeltaJarsError
+    assert str(err) == (
+        "Spark could not resolve its packages: io.delta#delta-storage;4.4.0!delta-storage.jar\n"
+        "Kept: everything; batches that were logged stay logged\n"
+        "What to do: check that the worker reaches a Maven repository; if it does, its local cache may hold "
+        "a .pom without the .jar (delete io/delta in ~/.m2/repository and ~/.ivy2*); or name the jars: "
+        f"SparkEngine(jars=[...]). Full log: {fake.log_file}"
+    )
+    assert fake.log_file.read_text() == FAILED_DOWNLOADS
+
+
+def test_a_package_that_no_repository_has_is_named(fake):
+    fake.prints(UNRESOLVED, 1)
+
+    err = fake.failure()
+
+    assert type(err) is DeltaJarsError
+    assert err.what == (
+        "Spark could not resolve its packages: io.delta#delta-spark_4.2_2.13;4.4.1: not found"
+    )
+
+
+def test_an_application_that_dies_without_a_word_of_its_own_gives_its_last_error_and_the_file(fake):
+    fake.prints(OUT_OF_DISK, 1)
+
+    err = fake.failure()
+
+    assert type(err) is SparkJobFailedError
+    assert str(err) == (
+        "spark-submit failed: java.io.IOException: No space left on device\n"
+        "Kept: the batches that are in the table; the others stay logged\n"
+        f"What to do: the next try runs what is open again. Full log: {fake.log_file}"
+    )
+    assert fake.log_file.read_text() == OUT_OF_DISK
+
+
+def test_an_application_that_writes_nothing_gives_its_exit_code_and_not_its_command_line(fake):
+    fake.prints("", 3)
+
+    err = fake.failure(**{"spark.hadoop.fs.azure.account.key.lake": "Zm9vYmFyYmF6"})
+
+    assert err.what == "spark-submit failed: it wrote nothing and ended with exit code 3"
+
+
+def test_a_secret_of_the_configuration_is_in_no_error_no_event_and_no_log(fake):
+    fake.prints(f'Zm9vYmFyYmF6 is short\n{EVENT}{{"event": "Zm9vYmFyYmF6"}}\nError: bad Zm9vYmFyYmF6\n', 1)
+
+    err = fake.failure(**{"spark.hadoop.fs.azure.account.key.lake": "Zm9vYmFyYmF6", "spark.token": "short"})
+
+    assert err.what == "spark-submit failed: Error: bad ***"
+    assert fake.events == [{"event": "***"}]
+    assert fake.log_file.read_text() == "*** is short\nError: bad ***\n"
+
+
+def test_a_worker_without_spark_submit_is_told_what_to_install(fake, monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+
+    err = fake.failure()
+
+    assert str(err) == (
+        "spark-submit cannot be started: No such file or directory: spark-submit.\n"
+        "Kept: the batches that are in the table; the others stay logged\n"
+        "What to do: install pyspark on the worker; the next try runs what is open again"
+    )
+
+
+def test_a_log_that_cannot_be_written_ends_the_application(fake):
+    fake.works_on()
+    fake.log_file = fake.folder / "output" / "spark.log"
+    (fake.folder / "output").write_text("a file, not a folder")
+    hook = fake.hook()
+
+    with pytest.raises(SparkJobFailedError) as caught:
+        hook.run("main.py", ["the plan"])
+
+    assert hook._submit_sp.returncode in (-signal.SIGTERM, -signal.SIGKILL)
+    assert caught.value.what == f"The log of Spark cannot be written: File exists: {fake.folder}/output."
+
+
+# ---- what the runner makes of it ---------------------------------------------------------------------
+
+
+def test_the_error_that_the_application_reports_keeps_its_class_and_its_words(fake):
+    event = (
+        '{"event": "failed", "error": "SourceFileGoneError", "what": "a.parquet is gone.", '
+        '"kept": "the rest", "do": "put it back"}'
+    )
+    fake.prints(f"a stack\n  of Java\n{EVENT}{event}\n", 1)
+
+    with pytest.raises(SourceFileGoneError) as caught:
+        fake.runner().run(fake.work(), [an_entry(0, a_file("a.parquet"))])
+
+    assert str(caught.value) == (
+        f"a.parquet is gone.\nKept: the rest\nWhat to do: put it back. Full log: {fake.log_file}"
+    )
+    assert fake.log_file.read_text() == "a stack\n  of Java\n"
+
+
+def test_a_class_that_this_version_does_not_know_is_a_failed_application(fake):
+    event = '{"event": "failed", "error": "OfTomorrowError", "what": "w", "kept": "k", "do": "d"}'
+    fake.prints(f"{EVENT}{event}\n", 1)
+
+    with pytest.raises(SparkJobFailedError, match="w"):
+        fake.runner().run(fake.work(), [an_entry(0, a_file("a.parquet"))])
+
+
+def test_the_plan_is_there_while_the_application_runs_and_gone_after_it_failed(fake):
+    fake.program("spark-submit", "for last; do :; done\ncat ${last#file://}\nexit 1")
+    runner = fake.runner()
+
+    with pytest.raises(SparkJobFailedError):
+        runner.run(fake.work(), [an_entry(4, a_file("a.parquet"))])
+
+    assert '"batches": [4]' in fake.log_file.read_text()
+    assert list((fake.folder / "checkpoint" / "plans").iterdir()) == []
+
+
+# ---- how it ends -------------------------------------------------------------------------------------
+
+
+ENDED = "The Spark application was ended, because the task was killed or ran out of time."
+
+
+def test_cancel_ends_the_application_with_its_children(fake):
+    fake.works_on()
+    runner = fake.runner()
+    finish = in_a_thread(lambda: runner.run(fake.work(), [an_entry(0, a_file("a.parquet"))]))
+    fake.wait_until_both_run()
+
+    runner.cancel()
+
+    fake.wait_until_none_runs()
+    err = finish()
+    assert isinstance(err, SparkJobFailedError)
+    assert str(err) == (
+        f"{ENDED}\n"
+        "Kept: the batches that are in the table; the others stay logged\n"
+        f"What to do: the next try runs what is open again. Full log: {fake.log_file}"
+    )
+
+
+def test_an_application_that_does_not_listen_is_killed(fake, monkeypatch):
+    monkeypatch.setattr(submit, "END_SECONDS", 0.0)
+    fake.works_on("trap '' TERM")
+    hook = fake.hook()
+    finish = in_a_thread(lambda: hook.run("main.py", ["the plan"]))
+    fake.wait_until_both_run()
+
+    hook.end()
+
+    fake.wait_until_none_runs()
+    assert finish().what == ENDED
+
+
+def test_a_child_that_does_not_listen_is_killed_when_its_parent_has_ended(fake):
+    fake.program(
+        "spark-submit", f"exec 9>{fake.fifo}\n(trap '' TERM; echo both >&9; sleep 600; sleep 600) &\nwait"
+    )
+    hook = fake.hook()
+    finish = in_a_thread(lambda: hook.run("main.py", ["the plan"]))
+    fake.wait_until_both_run()
+
+    hook.end()
+
+    fake.wait_until_none_runs()
+    assert finish().what == ENDED
+
+
+def test_an_application_ended_on_request_does_not_blame_what_it_said_while_it_ended(fake):
+    event = '{"event": "failed", "error": "SqlError", "what": "gateway gone", "kept": "k", "do": "d"}'
+    fake.program(
+        "spark-submit",
+        f"exec 9>{fake.fifo}\ntrap \"echo '{EVENT}{event}'; kill $!; exit 1\" TERM\n"
+        "sleep 600 &\necho both >&9\nwait",
+    )
+    runner = fake.runner()
+    finish = in_a_thread(lambda: runner.run(fake.work(), [an_entry(0, a_file("a.parquet"))]))
+    fake.wait_until_both_run()
+
+    runner.cancel()
+
+    assert finish().what == ENDED
+
+
+def test_an_application_that_was_cancelled_before_it_started_never_starts(fake):
+    fake.program("spark-submit", f"touch {fake.folder}/started")
+    runner = fake.runner()
+
+    runner.cancel()
+    with pytest.raises(SparkJobFailedError, match="was ended"):
+        runner.run(fake.work(), [an_entry(0, a_file("a.parquet"))])
+
+    assert not (fake.folder / "started").exists()
+
+
+def test_a_task_that_runs_out_of_time_takes_its_application_with_it(fake):
+    """Airflow calls on_kill only after the timeout has left execute: by then the operator holds no runner."""
+    fake.works_on(f'echo \'{EVENT}{{"event": "started"}}\'')
+
+    def out_of_time(event: Any) -> None:
+        fake.wait_until_both_run()
+        raise AirflowTaskTimeout
+
+    hook = SubmitHook(conn_id=None, conf={}, log_file=fake.log_file, on_event=out_of_time)
+    with pytest.raises(AirflowTaskTimeout):
+        hook.run("main.py", ["the plan"])
+
+    fake.wait_until_none_runs()
+
+
+def test_on_kill_ends_the_application_and_the_batch_stays_logged(fake, tmp_path):
+    fake.works_on()
+    (tmp_path / "landing").mkdir()
+    (tmp_path / "landing" / "a.txt").write_text("a row")
+    os.utime(tmp_path / "landing" / "a.txt", (1, 1))
+    operator = DeltaIncrementalIngestOperator(
+        task_id="ingest",
+        delta_location=str(tmp_path / "table"),
+        source=FileSource(roots=str(tmp_path / "landing"), patterns=r"\.txt$", format="text"),
+    )
+    ti = SimpleNamespace(dag_id="killed", run_id="one", task_id="ingest", map_index=-1, try_number=1)
+    finish = in_a_thread(lambda: operator.execute({"ti": ti}))
+    fake.wait_until_both_run()
+
+    operator.on_kill()
+
+    fake.wait_until_none_runs()
+    assert finish().what == ENDED
+    found = {str(p.relative_to(tmp_path / "table")) for p in (tmp_path / "table").rglob("*") if p.is_file()}
+    assert found == {"_checkpoint/pipeline.json", "_checkpoint/offsets/00000000000000000000"}
+
+
+def test_on_kill_without_an_application_does_nothing():
+    operator = DeltaIncrementalIngestOperator(
+        task_id="ingest", delta_location="/table", source={"roots": "/in", "format": "parquet"}
+    )
+
+    operator.on_kill()
+
+
+def test_the_real_program_is_where_the_hook_looks_for_it():
+    assert shutil.which("spark-submit", path=str(Path(sys.executable).parent))
