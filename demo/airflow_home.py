@@ -98,8 +98,7 @@ def run_example(home: Home, show: Callable[[str], None]) -> dict[str, Any]:
     task = dag.get_task(TASK_ID)
     failures: list[str] = []
     task.on_failure_callback = [lambda context: failures.append(str(context["exception"]))]
-    # On the class: a run works on a copy of the task, which leaves its logger behind.
-    type(task)._log = _logger(show)  # noqa: SLF001 - its own messages go to the screen, and no others
+    task._cached_logger = _logger(show)  # noqa: SLF001 - its own messages go to the screen, and no others
     run = dag.test(run_conf={"landing": str(home.landing), "table": str(home.table)})
     if run.state != "success":
         raise RunFailedError("\n".join(failures) or f"the run ended as {run.state}")

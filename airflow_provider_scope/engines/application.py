@@ -40,6 +40,9 @@ REQUIRED_CONF = {
     "spark.sql.session.timeZone": "UTC",
 }
 LOCAL_CONF = {
+    # Every run is a young JVM, whose optimizing compiler takes more than it gives back: 365 small files
+    # cost 48 s of CPU instead of 84 s, and 12 million rows still the same 57 s.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
     "spark.databricks.delta.snapshotPartitions": "2",
     "spark.sql.shuffle.partitions": "8",
     "spark.ui.enabled": "false",

@@ -86,7 +86,7 @@ def test_the_settings_of_spark_are_documented():
     named = [name for cell in cells for name in code(cell)]
     settings = {**application.REQUIRED_CONF, **application.LOCAL_CONF}
 
-    assert {name.split("=")[0] for name in named} == set(settings)
+    assert {name.split("=", 1)[0] for name in named} == set(settings)
     assert {name for name in named if "=" in name} <= {f"{key}={value}" for key, value in settings.items()}
 
 
