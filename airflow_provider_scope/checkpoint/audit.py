@@ -66,13 +66,14 @@ class AuditFiles:
         there = self.watermark_bytes()
         if there == wanted and not everything:
             return False
-        known = None if everything else _seq_in(there, last.refresh_start)
-        if known is not None and known > last.seq:
-            known = None
-        first = last.refresh_start or 0 if known is None else known + 1
+        known = None if everything else _covered(there)
+        if known and known[0] > last.seq:
+            return False  # another run is further on, and has written this already
+        is_next = known is not None and known[1] == last.refresh_start
+        first = known[0] + 1 if known and is_next else last.refresh_start or 0
         for seq in range(first, last.seq + 1):
             self._write_diff(seq)
-        self._delete_stale(audit.batch_id(last.seq, last.refresh_start), snapshots=known is None)
+        self._delete_stale(audit.batch_id(last.seq, last.refresh_start), snapshots=not is_next)
         self._compact(last)
         self.storage.replace(f"{self.log.location}/watermark.json", wanted)
         return True
@@ -113,13 +114,13 @@ class AuditFiles:
             self.storage.delete(f"{self.folder}/{name}")
 
 
-def _seq_in(watermark: bytes | None, refresh_start: int | None) -> int | None:
-    """Give the entry that a watermark of ours stands for; None for any other, which is rewritten."""
+def _covered(watermark: bytes | None) -> tuple[int, int | None] | None:
+    """Give the newest entry and the refresh that a watermark of ours stands for; None for any other."""
     try:
         value = json.loads(watermark or b"")
     except ValueError:
         return None
-    if not isinstance(value, dict) or value.get("refreshStart") != refresh_start:
+    if not isinstance(value, dict):
         return None
-    seq = value.get("seq")
-    return seq if type(seq) is int else None
+    seq, start = value.get("seq"), value.get("refreshStart")
+    return (seq, start) if type(seq) is int and type(start) in (int, type(None)) else None

@@ -223,6 +223,8 @@ def abandon(args: Namespace) -> None:
             _say("it would be recorded, not given up")
         else:
             _say("it would be given up for good: an empty transaction takes its place in the table")
+            if entry.mode == "overwrite":
+                _say(f"the rows that it replaces ({entry.where}) are removed")
             _say("its files count as new again; the next run loads those that are there then")
         _say(ADD_YES)
         return

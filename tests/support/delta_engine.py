@@ -71,11 +71,9 @@ class DeltaEngine(BatchLoop):
                 raise InputError(f"there is no table to give batch {entry.seq} up in")
             create(work, rows, properties)
             return
-        # Whatever an abandoned batch would have replaced stays.
-        mode = "append" if abandoned else entry.mode
+        replaced = entry.where if entry.mode == "overwrite" else None
         try:
-            replaced = entry.where if mode == "overwrite" else None
-            write_deltalake(handle, rows, mode=mode, predicate=replaced, commit_properties=properties)
+            write_deltalake(handle, rows, mode=entry.mode, predicate=replaced, commit_properties=properties)
         except CommitFailedError as err:
             raise ConflictError(str(err)) from err
         except DeltaError as err:

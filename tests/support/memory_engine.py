@@ -158,7 +158,7 @@ class MemoryEngine(BatchLoop):
         if entry.where and not all(_inside(row, entry.where) for row in rows):
             raise SparkJobFailedError(f"a row of batch {entry.seq} lies outside of {entry.where}")
         before = newest.rows if newest else Counter()
-        if entry.mode == "overwrite" and not abandoned:
+        if entry.mode == "overwrite":
             kept = {row: n for row, n in before.items() if entry.where and not _inside(row, entry.where)}
             before = Counter(kept)
         txn[work.pipeline] = self.txn_version(entry)

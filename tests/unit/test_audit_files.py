@@ -48,3 +48,18 @@ def test_retention_keeps_the_diffs_of_a_refresh_whatever_snapshots_an_earlier_on
     AuditFiles(log, compaction_interval=10, retention_files=2).bring_up_to_date(after[-1])
 
     assert sorted(path.name for path in (tmp_path / "sources").iterdir()) == ["0", "1", "2"]
+
+
+def test_a_run_that_was_overtaken_leaves_what_the_newer_one_wrote(tmp_path: Path):
+    log = CheckpointLog(LocalStorage(), f"file://{tmp_path}")
+    files = AuditFiles(log, compaction_interval=10, retention_files=100)
+    old, new = an_entry(0, a_file("a")), a_refresh(1, a_file("b"))
+    for entry in (old, new):
+        log.put_offset(entry)
+        log.put_commit(a_commit(entry.seq))
+    files.bring_up_to_date(new)
+    before = {path.name: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+
+    assert files.bring_up_to_date(old) is False
+
+    assert {path.name: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before

@@ -1,0 +1,66 @@
+"""``python -m tests.crash``: all parts, a line each; the last line says what was found in all."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+
+from tests.crash.parts import all_parts, do
+from tests.crash.tally import Tally
+
+SHOWN = 5
+"""Failures of one part that are printed; the others are counted."""
+
+
+def say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.crash", description=__doc__)
+    parser.add_argument(
+        "--spark",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="kill real runs of real Spark as well (about ten minutes; needs Java)",
+    )
+    total = without_jvm()
+    if parser.parse_args().spark:
+        total.add(with_spark())
+    say(f"kill points {total.kill_points}, lost {total.lost}, doubled {total.doubled}")
+    return int(bool(total.failures or total.lost or total.doubled))
+
+
+def without_jvm() -> Tally:
+    total = Tally()
+    with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
+        for finding in pool.map(do, all_parts()):
+            say(finding.line)
+            show(finding.tally)
+            total.add(finding.tally)
+    return total
+
+
+def with_spark() -> Tally:
+    from tests.crash.spark_kills import all_places, line
+
+    def report(name: str, tally: Tally, text: str, seconds: float) -> None:
+        say(line(name, tally, text, seconds))
+        show(tally)
+
+    return all_places(report)
+
+
+def show(tally: Tally) -> None:
+    for failure in tally.failures[:SHOWN]:
+        say(f"    FAILED {failure}")
+    if len(tally.failures) > SHOWN:
+        say(f"    FAILED {len(tally.failures) - SHOWN} more")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

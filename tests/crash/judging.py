@@ -1,0 +1,167 @@
+"""Whether a world is as it must be once nothing disturbs it any more.
+
+Nothing here asks how the world came to be: the files that landed are compared with the table's rows,
+and the records with each other.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_scope.core import audit
+from airflow_provider_scope.exceptions import BatchOutcomeUnknownError, ScopeProviderError, TableDivergedError
+from airflow_provider_scope.execution import repair
+from tests.support.faulty_storage import Counting, open_gate
+
+if TYPE_CHECKING:
+    from airflow_provider_scope.core.records import CommitRecord
+    from tests.crash.world import MemoryWorld
+
+
+@dataclass
+class Verdict:
+    """What is wrong."""
+
+    lost: int = 0
+    doubled: int = 0
+    problems: list[str] = field(default_factory=list)
+
+
+def rows_doubled(world: MemoryWorld) -> int:
+    """Count the rows that are in the table more often than once."""
+    return sum(count - 1 for count in world.rows().values())
+
+
+def landed_rows(world: MemoryWorld) -> Counter[Any]:
+    """Give the rows of all files that are in the source."""
+    return Counter(row for path in world.memory.source for row in world.memory.content[path])
+
+
+def judge(world: MemoryWorld, *, late_files: str = "ingest", diverged: bool = False) -> Verdict:
+    """Run once more, undisturbed, and look at everything."""
+    verdict = Verdict()
+    excused: set[str] = set()
+    try:
+        if diverged:
+            excused = _accept(world, verdict)
+        world.run(late_files=late_files)
+    except Exception as err:  # noqa: BLE001 - whatever it is, it is a finding
+        verdict.problems.append(f"the undisturbed run ended with {err!r}")
+    _compare_rows(world, excused, verdict)
+    if not verdict.problems:
+        _check_records(world, verdict, diverged=diverged)
+        _check_audit(world, verdict)
+        again = Counting()
+        world.run(again, late_files=late_files)
+        if again.writes:
+            verdict.problems.append(f"a run with nothing to do wrote {again.writes}")
+    return verdict
+
+
+def _accept(world: MemoryWorld, verdict: Verdict) -> set[str]:
+    """See that the table is refused, accept it, and give the files whose rows are gone for good.
+
+    If a refresh was undone in its midst, do what the error says: delete the rows of before it.
+    """
+    try:
+        world.run()
+    except TableDivergedError:
+        pass
+    else:
+        verdict.problems.append("a table that diverged was not refused")
+    log = world.log()
+    undone = False
+    try:
+        repair.look_at_table(log, world.engine(open_gate), world.table)
+    except BatchOutcomeUnknownError:
+        undone = True
+        _delete_restored_rows(world)
+    seen = repair.look_at_table(log, world.engine(open_gate), world.table, reload_undecidable=undone)
+    world.accept(reload_undecidable=undone)
+    return {file.path for record in seen.rows_gone for file in log.offset(record.seq).files}
+
+
+def _delete_restored_rows(world: MemoryWorld) -> None:
+    versions = world.delta.versions
+    restored = max(v.restored for v in versions if v.restored is not None)
+    left = versions[-1].rows - versions[restored].rows
+    versions.append(replace(versions[-1], rows=left, seq=None, pipeline=None, restored=None))
+
+
+def _compare_rows(world: MemoryWorld, excused: set[str], verdict: Verdict) -> None:
+    found, expected = world.rows(), landed_rows(world)
+    lost = Counter({row: n for row, n in (expected - found).items() if row[0] not in excused})
+    doubled = found - expected
+    verdict.lost, verdict.doubled = lost.total(), doubled.total()
+    if lost or doubled:
+        verdict.problems.append(f"lost {sorted(lost)}, doubled {sorted(doubled)}")
+
+
+def _check_records(world: MemoryWorld, verdict: Verdict, *, diverged: bool) -> None:
+    log = world.log()
+    entries = [log.offset(seq) for seq in log.logged()]
+    commits = {seq: log.commit(seq) for seq in log.committed()}
+    floor = max((e.overwrite_start or 0 for e in entries), default=0)
+    for entry in entries:
+        if entry.seq >= floor and entry.seq not in commits:
+            verdict.problems.append(f"batch {entry.seq} has no commit record")
+    start = entries[-1].refresh_start or 0 if entries else 0
+    given_up = {seq for seq, record in commits.items() if record.abandoned}
+    paths = Counter(
+        file.path for e in entries if e.seq >= start and e.seq not in given_up for file in e.files
+    )
+    if twice := [path for path, count in paths.items() if count > 1]:
+        verdict.problems.append(f"several entries name {twice}")
+    if not diverged:
+        verdict.problems += [
+            f"commits/{seq} names version {record.table_version}, which is not that batch's"
+            for seq, record in commits.items()
+            if _batch_of(world, record) != seq
+        ]
+
+
+def _batch_of(world: MemoryWorld, record: CommitRecord) -> int | None:
+    versions = world.delta.versions
+    return versions[record.table_version].seq if record.table_version < len(versions) else None
+
+
+def _check_audit(world: MemoryWorld, verdict: Verdict) -> None:
+    """Compare the audit with the log; then build it anew, and compare that."""
+    verdict.problems += _wrong_in_audit(world)
+    log = world.log()
+    try:
+        repair.rebuild(log, world.audit_files(log))
+    except ScopeProviderError as err:
+        verdict.problems.append(f"the audit cannot be rebuilt: {err!r}")
+    verdict.problems += [f"rebuilt: {text}" for text in _wrong_in_audit(world)]
+
+
+def _wrong_in_audit(world: MemoryWorld) -> list[str]:
+    log, found = world.log(), world.audit()
+    start = log.offset(log.logged()[-1]).refresh_start
+    done = [seq for seq in log.committed() if seq >= (start or 0)]
+    if not done:
+        return []
+    wrong = []
+    if found["watermark.json"]["seq"] != done[-1]:
+        wrong.append(f"watermark.json is of {found['watermark.json']['seq']}, not {done[-1]}")
+    rows = {seq: [*audit.audit_rows(log.offset(seq), log.commit(seq))] for seq in done}
+    snapshots = {n: v for n, v in found.items() if n.endswith(".parquet") and v[1] == start}
+    for name, (seq, _, table) in snapshots.items():
+        expected = [row.uri for n in done if n <= seq for row in rows[n]]
+        if [row["uri"] for row in table] != expected:
+            wrong.append(f"snapshot {name} names {[row['uri'] for row in table]}, not {expected}")
+    covered = max((v[0] for v in snapshots.values()), default=-1)
+    for seq in done:
+        name = str(audit.batch_id(seq, start))
+        if start is not None:
+            # Nothing locks the derived files: two runs of different refreshes that write them at the same
+            # time, one of which dies, may leave a list of the older one. `rebuild` mends it.
+            continue
+        if name not in found and rows[seq] and seq > covered:
+            wrong.append(f"sources/{name} is missing")
+        if name in found and [row["uri"] for row in found[name]] != [row.uri for row in rows[seq]]:
+            wrong.append(f"sources/{name} is {found[name]}")
+    return wrong

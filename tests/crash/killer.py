@@ -1,0 +1,85 @@
+"""A process that does nothing but fork runs that die.
+
+``deltalake`` refuses to work in a child of a process that has used it, and whoever compares tables has
+used it. So the children come from a process of their own: it takes one JSON object a line (folder,
+scenario, step, number, when), and answers with the exit status of the child.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+import pyarrow as pa
+
+from tests.crash.scenarios import BY_NAME
+from tests.support.faulty_storage import KillAt, When
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+ROOT = Path(__file__).parents[2]
+
+
+def main() -> None:
+    pa.array([1])  # imports pandas, which takes each child a second otherwise
+    logging.disable(logging.WARNING)  # a thousand full refreshes each say how to get the old rows back
+    for line in sys.stdin:
+        child = os.fork()
+        if child == 0:
+            _run_and_die(json.loads(line))
+        _, status = os.waitpid(child, 0)
+        sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
+        sys.stdout.flush()
+
+
+def _run_and_die(order: dict[str, str]) -> None:
+    scenario = BY_NAME[order["scenario"]]
+    world = scenario.world(Path(order["folder"]))
+    gate = KillAt(int(order["number"]), order["when"])  # type: ignore[arg-type]
+    try:
+        (scenario.act if order["step"] == "act" else scenario.again)(world, gate)
+    except BaseException:  # noqa: BLE001 - whatever it is, the parent wants the status
+        traceback.print_exc()
+        os._exit(1)
+    os._exit(0)
+
+
+class Killer:
+    """The process, as seen by who gives it orders."""
+
+    def __enter__(self) -> Self:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.crash.killer"],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, err: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self.process.stdin
+        self.process.stdin.close()
+        self.process.wait()
+
+    def kill(self, folder: Path, scenario: str, step: str, number: int, when: When) -> int:
+        """Run a step of a scenario in a child that dies there; give the child's exit status."""
+        assert self.process.stdin
+        assert self.process.stdout
+        order = {"folder": str(folder), "scenario": scenario, "step": step, "number": number, "when": when}
+        self.process.stdin.write(json.dumps(order) + "\n")
+        self.process.stdin.flush()
+        return int(self.process.stdout.readline())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""The parts of the check that need no JVM, by name, so that a pool of processes can share them."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tests.crash.damage import damage_everything
+from tests.crash.exhaustive import kill_once, kill_twice, lose_answers
+from tests.crash.scenarios import BY_NAME
+from tests.crash.schedules import KINDS, play_many
+from tests.crash.tally import Tally
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PAIRS = 24
+SCHEDULES = 1000
+
+
+@dataclass(frozen=True)
+class Part:
+    """What is done, and with which scenario or kind of schedule."""
+
+    what: str
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a part found."""
+
+    part: Part
+    tally: Tally
+    text: str
+    seconds: float
+
+    @property
+    def line(self) -> str:
+        title = f"{self.part.what}: {self.part.name}" if self.part.name else self.part.what
+        return (
+            f"{title:52} {self.tally.kill_points:5} kill points {self.seconds:6.1f} s  {self.text}".rstrip()
+        )
+
+
+def all_parts() -> Iterator[Part]:
+    for what in ("killed once", "killed twice", "no answer"):
+        for name in BY_NAME:
+            yield Part(what, name)
+    for kind in KINDS:
+        yield Part("random schedules", kind)
+    yield Part("damaged records")
+
+
+def do(part: Part) -> Finding:
+    """Do a part."""
+    logging.disable(logging.WARNING)  # a thousand full refreshes each say that the old rows can be restored
+    began = time.monotonic()
+    try:
+        tally, text = _do(part)
+    except Exception as err:  # noqa: BLE001 - the other parts still have something to say
+        tally, text = Tally(failures=[f"ended with {err!r}"]), "not done"
+    return Finding(part, tally, text, time.monotonic() - began)
+
+
+def _do(part: Part) -> tuple[Tally, str]:
+    if part.what == "killed once":
+        return kill_once(BY_NAME[part.name]), "every operation, before, torn, after"
+    if part.what == "killed twice":
+        tally, pairs = kill_twice(BY_NAME[part.name], PAIRS, seed=1)
+        return tally, f"a sample of about {pairs:,} pairs"
+    if part.what == "no answer":
+        tally = lose_answers(BY_NAME[part.name])
+        lost, tally.kill_points = tally.kill_points, 0
+        return tally, f"{lost} answers lost; nobody dies"
+    if part.what == "random schedules":
+        return play_many(part.name, range(SCHEDULES)), f"{SCHEDULES} schedules"
+    tally, damages = damage_everything()
+    return tally, f"{damages} damages"

@@ -1,0 +1,228 @@
+"""The rules of the protocol that look odd, each with a way to leave it out.
+
+One for each mutation of the protocol's model. Aside: three that are about purging the log (which no run
+does), two about SCOPE jobs.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_scope.checkpoint.audit import AuditFiles
+from airflow_provider_scope.checkpoint.log import CheckpointLog
+from airflow_provider_scope.checkpoint.snapshot import encode_snapshot
+from airflow_provider_scope.core import audit, discovery, recovery
+from airflow_provider_scope.core.files import Position, position
+from airflow_provider_scope.core.records import encode_offset
+from airflow_provider_scope.core.recovery import Landed
+from airflow_provider_scope.exceptions import SparkJobFailedError, StorageError
+from airflow_provider_scope.execution import micro_batch, view
+from airflow_provider_scope.execution.micro_batch import MicroBatchExecution
+from tests.crash.judging import judge
+from tests.crash.schedules import play_many
+from tests.crash.tally import Tally
+from tests.crash.world import MemoryWorld
+from tests.support.batch_loop import BatchLoop
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pytest
+
+    from airflow_provider_scope.core.records import OffsetEntry
+    from tests.support.faulty_storage import Call
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule, the check that needs it, and what the check finds without it."""
+
+    name: str
+    leave_out: Callable[[pytest.MonkeyPatch], None]
+    kind: str
+    """Kind of the schedules that are played."""
+    finds: str
+    """``lost``, ``doubled`` or ``failures``."""
+    schedules: int = 60
+
+    def check(self) -> Tally:
+        if self.kind == "takeover":
+            return refresh_after_takeover()
+        return play_many(self.kind, range(self.schedules))
+
+
+def no_predecessor_check(patch: pytest.MonkeyPatch) -> None:
+    """Let an application commit a batch although the one before it is not in the table."""
+    patch.setattr(recovery, "may_run", lambda entry, txn: (-1 if txn is None else txn) < entry.seq)
+
+
+def blind_put(patch: pytest.MonkeyPatch) -> None:
+    """Go on with the next number after a number was lost, without reading the winner's entry."""
+
+    def put(log: CheckpointLog, entry: OffsetEntry) -> OffsetEntry:
+        won = log.storage.put_if_absent(f"{log.location}/offsets/{entry.seq:020}", encode_offset(entry))
+        return entry if won else replace(entry, files=())
+
+    patch.setattr(CheckpointLog, "put_offset", put)
+
+
+def ignore_lost(patch: pytest.MonkeyPatch) -> None:
+    """Take a put without an answer for one that failed, and log the files under the next number."""
+
+    def put(log: CheckpointLog, entry: OffsetEntry) -> OffsetEntry:
+        try:
+            return original(log, entry)
+        except StorageError:
+            return replace(entry, files=())
+
+    original = CheckpointLog.put_offset
+    patch.setattr(CheckpointLog, "_put", _put_without_reading_back)
+    patch.setattr(CheckpointLog, "put_offset", put)
+
+
+def _put_without_reading_back(
+    log: CheckpointLog, name: str, data: bytes, record: Any, decode: Callable[[str, bytes], Any]
+) -> Any:
+    path = f"{log.location}/{name}"
+    if log.storage.put_if_absent(path, data):
+        return record
+    return decode(path, log.storage.read(path) or b"")
+
+
+def commit_before_probe(patch: pytest.MonkeyPatch) -> None:
+    """Put commit records when the application ended, whatever the table says."""
+    original = MicroBatchExecution._commit
+
+    def commit(
+        self: MicroBatchExecution, request: Any, found: Any, report: Any, *, already_there: bool
+    ) -> None:
+        if already_there:
+            original(self, request, found, report, already_there=True)
+            return
+        for entry in found.open:
+            landed = Landed(found.table.version, None, None)
+            self._record(request, found, report, entry, landed, already_there=False)
+
+    patch.setattr(MicroBatchExecution, "_commit", commit)
+
+
+def epoch_reuse(patch: pytest.MonkeyPatch) -> None:
+    """Let the transaction's version restart with every refresh."""
+    patch.setattr(BatchLoop, "txn_version", lambda _self, entry: entry.seq - (entry.refresh_start or 0))
+    patch.setattr(recovery, "check_transaction", lambda *_args: None)
+
+
+def probe_last(patch: pytest.MonkeyPatch) -> None:
+    """Read ``offsets/``, then ``commits/``, then the table."""
+
+    class OffsetsFirst:
+        def __init__(self, log: CheckpointLog) -> None:
+            self.log = log
+            self.numbers = log.logged()
+
+        def logged(self) -> list[int]:
+            return self.numbers
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.log, name)
+
+    original = micro_batch.read_log
+    patch.setattr(
+        micro_batch,
+        "read_log",
+        lambda log, *args, **kwargs: original(OffsetsFirst(log), *args, **kwargs),  # type: ignore[arg-type]
+    )
+
+
+def snapshot_of_any_refresh(patch: pytest.MonkeyPatch) -> None:
+    """Use the newest snapshot without comparing its refresh."""
+
+    def newest(self: AuditFiles, _refresh_start: int | None, decode: Callable[[str, bytes], Any]) -> Any:
+        names = [name for name in self.storage.names(self.folder) if audit.is_snapshot(name)]
+        if not names:
+            return None
+        name = max(names, key=audit.snapshot_number)
+        return decode(name, self.storage.read(f"{self.folder}/{name}") or b"")
+
+    patch.setattr(AuditFiles, "_newest", newest)
+
+
+def skip_by_watermark_file(patch: pytest.MonkeyPatch) -> None:
+    """Let ``late_files="skip"`` compare with ``watermark.json`` and the open batches."""
+    original = MicroBatchExecution._pending
+
+    def pending(self: MicroBatchExecution, request: Any, found: Any, listed: Any, report: Any) -> Any:
+        if request.refresh:
+            return original(self, request, found, listed, report)
+        marks = [position(file) for entry in found.open for file in entry.files]
+        value = json.loads(self.audit.watermark_bytes() or b"{}")
+        if value.get("path"):
+            modified = round(datetime.fromisoformat(value["modifiedTime"]).timestamp() * 1000)
+            marks.append(Position(modified, "file://" + value["path"]))
+        highest = max(marks, default=None)
+        return discovery.unseen(listed.files, {}, request.rules, highest, discovery.Tally())
+
+    patch.setattr(MicroBatchExecution, "_pending", pending)
+
+
+def restore_checked_only_at_open(patch: pytest.MonkeyPatch) -> None:
+    """Put commit records without comparing the table's id and newest RESTORE once more."""
+    original = view.record_commit
+
+    def record(*args: Any, **kwargs: Any) -> Any:
+        with patch.context() as inner:
+            inner.setattr(recovery, "check_stamp", lambda *_args: None)
+            return original(*args, **kwargs)
+
+    patch.setattr(micro_batch, "record_commit", record)
+
+
+def takeover_start_zero(patch: pytest.MonkeyPatch) -> None:
+    """Let ``refresh_start`` be 0 before the first refresh."""
+    patch.setattr(
+        view.LogView,
+        "refresh_start",
+        property(lambda self: self.newest.refresh_start or 0 if self.newest else 0),
+    )
+
+
+def _fail_to_start(call: Call, effect: Callable[[], Any], torn: Callable[[], None] | None = None) -> Any:
+    if call.by_application:
+        raise SparkJobFailedError("the application did not start")
+    return effect()
+
+
+def refresh_after_takeover() -> Tally:
+    """Refresh, in two runs, a table whose history so far is a snapshot from before entry 0."""
+    world = MemoryWorld(interval=100)
+    world.max_files = 1
+    for number in (1, 2, 3):
+        world.drop(f"f{number}", at=1000 - number)
+    before = view.LogView(None, recovery.MISSING_TABLE).refresh_start
+    uri = f"{world.root}/f3"
+    row = audit.AuditRow(audit.uri_path(uri), world.memory.source[uri].modified_ms, 0, "", 1, -1, uri)
+    world.memory.control[f"{world.checkpoint}/sources/0.parquet"] = encode_snapshot(None, [row], -1, before)
+    with suppress(SparkJobFailedError):
+        world.run(_fail_to_start, refresh=True, max_batches=1)
+    verdict = judge(world)
+    return Tally(0, verdict.lost, verdict.doubled, verdict.problems)
+
+
+RULES = (
+    Rule("a batch runs only after its predecessor", no_predecessor_check, "sloppy", "lost"),
+    Rule("the winner's entry is read before the rest is planned", blind_put, "append", "doubled"),
+    Rule("an answer that was lost is looked up", ignore_lost, "append", "doubled"),
+    Rule("a commit record needs the table's word", commit_before_probe, "append", "lost"),
+    Rule("numbers never restart", epoch_reuse, "refresh", "lost"),
+    Rule("commits, then the table, then offsets are read", probe_last, "append", "failures"),
+    Rule("a snapshot of another refresh does not count", snapshot_of_any_refresh, "refresh", "lost"),
+    Rule("late files are told by the log, not by watermark.json", skip_by_watermark_file, "skip", "doubled"),
+    Rule(
+        "the table's stamp is compared for every record", restore_checked_only_at_open, "diverge", "failures"
+    ),
+    Rule("refresh_start is null before the first refresh", takeover_start_zero, "takeover", "lost"),
+)

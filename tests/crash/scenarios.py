@@ -1,0 +1,230 @@
+"""What the runs that are killed are doing: each kind of run that writes something."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_scope.exceptions import SourceFileGoneError, TableDivergedError
+from tests.crash.world import DeltaWorld
+from tests.support.delta_engine import DeltaEngine
+from tests.support.faulty_storage import Gate, open_gate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from airflow_provider_scope.core.records import OffsetEntry
+    from airflow_provider_scope.execution.engine import Work
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A state, what is done in it and killed, and what is done afterwards."""
+
+    name: str
+    prepare: Callable[[DeltaWorld], None]
+    act: Callable[[DeltaWorld, Gate], None]
+    again: Callable[[DeltaWorld, Gate], None]
+    """What a retry does; it must lead to the state that ``act`` leads to."""
+    interval: int = 3
+    retention: int = 100
+    renumbered: bool = False
+    """The retry starts over under new numbers: rows and audit are the same, records are not."""
+
+    snapshots_vary: bool = False
+    """The retry brings the audit up to date less often: a snapshot is due at another batch."""
+
+    def world(self, folder: Path) -> DeltaWorld:
+        return DeltaWorld(folder, interval=self.interval, retention=self.retention)
+
+
+def land(world: DeltaWorld, *numbers: int) -> None:
+    """Put numbered files into the source; the numbers are their order in time."""
+    for number in numbers:
+        world.drop(f"f{number:02}.parquet", at=1000 - number)
+
+
+def run(world: DeltaWorld, gate: Gate = open_gate) -> None:
+    world.run(gate)
+
+
+# ---- the states ------------------------------------------------------------------------------------
+
+
+def nothing_loaded(world: DeltaWorld) -> None:
+    land(world, 1, 2, 3, 4, 5)
+
+
+def something_loaded(world: DeltaWorld) -> None:
+    land(world, 1, 3, 5)
+    world.run()
+    land(world, 2, 6, 7)  # the first of them is late
+
+
+def much_loaded(world: DeltaWorld) -> None:
+    for number in range(1, 6):
+        land(world, number)
+        world.run()
+    land(world, 6, 7, 8, 9)
+
+
+def to_be_refreshed(world: DeltaWorld) -> None:
+    land(world, 2, 3, 4, 5, 6)
+    world.run()
+    land(world, 1, 7)
+
+
+def range_replaced_before(world: DeltaWorld) -> None:
+    """Make a table of another writer, in which every run replaces the rows of day 1."""
+    (world.folder / "table").mkdir(parents=True)
+    world.add_foreign_rows(1, 2)
+    land(world, 1, 2, 3)
+    world.run(where="day = 1")
+    land(world, 4)
+
+
+def one_batch_open(world: DeltaWorld) -> None:
+    something_loaded(world)
+    leave_open(world, "f02.parquet")
+    world.show("f02.parquet")
+    land(world, 8)
+
+
+def one_batch_unreadable(world: DeltaWorld) -> None:
+    """Leave a batch open of which a file vanished for good; its other file is still there."""
+    something_loaded(world)
+    leave_open(world, "f02.parquet")
+    land(world, 8)
+
+
+def refresh_unreadable(world: DeltaWorld) -> None:
+    to_be_refreshed(world)
+    leave_open(world, "f02.parquet", refresh=True)
+
+
+def restored(world: DeltaWorld) -> None:
+    """RESTORE the table to before its last batch, with files waiting."""
+    something_loaded(world)
+    world.restore(world.version() - 1)
+
+
+def recreated(world: DeltaWorld) -> None:
+    something_loaded(world)
+    world.recreate()
+
+
+def restored_between_open_batches(world: DeltaWorld) -> None:
+    """Leave two batches in the table without records, with a RESTORE between them.
+
+    The runner died; its application went on after the RESTORE took the first batch's rows out.
+    """
+    something_loaded(world)
+    try:
+        world.run(engine=RestoringEngine(world))
+    except TableDivergedError:
+        return
+    raise AssertionError("the RESTORE was not noticed")
+
+
+class RestoringEngine(DeltaEngine):
+    """After its first batch somebody RESTOREs the table to the version before."""
+
+    def __init__(self, world: DeltaWorld) -> None:
+        super().__init__()
+        self.world = world
+        self.restored = False
+
+    def commit(self, work: Work, handle: Any, entry: OffsetEntry, rows: Any, *, abandoned: bool) -> None:
+        super().commit(work, handle, entry, rows, abandoned=abandoned)
+        if not self.restored:
+            self.world.restore(self.world.version() - 1)
+        self.restored = True
+
+
+class VanishingFile(DeltaEngine):
+    """A file vanishes just before it is read."""
+
+    def __init__(self, world: DeltaWorld, name: str) -> None:
+        super().__init__()
+        self.world = world
+        self.name = name
+
+    def read(self, entry: OffsetEntry) -> Any:
+        if any(file.path.endswith(self.name) for file in entry.files):
+            self.world.hide(self.name)
+        return super().read(entry)
+
+
+def leave_open(world: DeltaWorld, vanishing: str, *, refresh: bool = False) -> None:
+    """Let a run log its batches and fail at the one with a file that vanishes."""
+    try:
+        world.run(engine=VanishingFile(world, vanishing), refresh=refresh)
+    except SourceFileGoneError:
+        return
+    raise AssertionError("the run did not miss the file")
+
+
+# ---- what is done ----------------------------------------------------------------------------------
+
+
+def refresh(world: DeltaWorld, gate: Gate) -> None:
+    world.run(gate, refresh=True)
+
+
+def finish_refresh(world: DeltaWorld, gate: Gate) -> None:
+    """Run without asking for a refresh, unless it was not even logged."""
+    log = world.log()
+    world.run(gate, refresh=log.offset(log.logged()[-1]).refresh_start is None)
+
+
+def replace_range(world: DeltaWorld, gate: Gate) -> None:
+    world.run(gate, where="day = 1")
+
+
+def abandon_and_run(world: DeltaWorld, gate: Gate) -> None:
+    """Give up the batch with the file that is gone, unless that was done."""
+    log = world.log()
+    done = log.committed()
+    for seq in log.logged():
+        if seq not in done and any("f02" in file.path for file in log.offset(seq).files):
+            world.abandon(seq, gate)
+    world.run(gate)
+
+
+def accept_and_run(world: DeltaWorld, gate: Gate) -> None:
+    """Run, and accept the table if the run says so."""
+    try:
+        world.run(gate)
+    except TableDivergedError:
+        world.accept(gate)
+        world.run(gate)
+
+
+SCENARIOS = [
+    Scenario("first run", nothing_loaded, run, run),
+    Scenario("later run", something_loaded, run, run),
+    Scenario("compaction and retention", much_loaded, run, run, interval=2, retention=3),
+    Scenario("full refresh", to_be_refreshed, refresh, finish_refresh),
+    Scenario("full refresh, asked for again", to_be_refreshed, refresh, refresh, renumbered=True),
+    Scenario(
+        "replaced range, asked for again",
+        range_replaced_before,
+        replace_range,
+        replace_range,
+        renumbered=True,
+    ),
+    Scenario("open batch", one_batch_open, run, run),
+    Scenario("abandoned batch", one_batch_unreadable, abandon_and_run, abandon_and_run, snapshots_vary=True),
+    Scenario("refresh that cannot be read", refresh_unreadable, refresh, refresh, renumbered=True),
+    Scenario("accepted after RESTORE", restored, accept_and_run, accept_and_run),
+    Scenario("accepted after recreation", recreated, accept_and_run, accept_and_run),
+    Scenario(
+        "accepted with open batches",
+        restored_between_open_batches,
+        accept_and_run,
+        accept_and_run,
+        snapshots_vary=True,
+    ),
+]
+BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}

@@ -1,0 +1,336 @@
+"""Kill real runs of real Spark at named places, run again, compare with an undisturbed run.
+
+The runner and its ``spark-submit`` are killed with -9 from outside, when the file system shows that
+they are where they should die; nothing in the product knows of it. What is on the disk after the kill
+says where it really hit: a kill that missed its place is repeated, and not counted.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from airflow_provider_scope.exceptions import SourceFileGoneError, TableDivergedError
+from tests.crash.exhaustive import State, compare
+from tests.crash.scenarios import land
+from tests.crash.spark_world import MAX_FILES, Runner, SparkWorld, any_in
+from tests.crash.tally import Tally
+from tests.crash.world import DeltaWorld, fast_folder
+from tests.support.faulty_storage import Counting
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+ATTEMPTS = 6
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the disk shows of a run, relative to the state that it started from."""
+
+    logged: int
+    versions: int
+    stray: bool
+    """Data files that no commit names."""
+    recorded: int
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where to kill a run: watched for from outside, or met by the runner itself."""
+
+    name: str
+    step: str
+    hit: Callable[[Seen], bool]
+    """Whether the disk shows the place, after the kill."""
+    now: Callable[[Seen], bool] | None = None
+    """When to kill; None if the runner meets the place itself."""
+    die_at: tuple[str, ...] = ()
+    application: bool = True
+    """The application is killed too."""
+
+
+def _no_record(logged: int, versions: int, *, stray: bool) -> Callable[[Seen], bool]:
+    return lambda seen: seen == Seen(logged, versions, stray, 0)
+
+
+BATCHES = 3
+PLACES = (
+    Place("before submit", "run", _no_record(3, 0, stray=False), die_at=("replace plans/", "after")),
+    Place(
+        "data files, no commit",
+        "run",
+        _no_record(3, 0, stray=True),
+        now=lambda seen: seen.stray and seen.versions == 0,
+    ),
+    Place(
+        "between two batches",
+        "run",
+        lambda seen: (seen.logged, seen.versions, seen.recorded) == (3, 1, 0),
+        now=lambda seen: seen.versions == 1,
+    ),
+    Place(
+        "runner dead, its application alive",
+        "run",
+        lambda seen: seen.logged == BATCHES and seen.versions in (1, 2) and seen.recorded == 0,
+        now=lambda seen: seen.versions == 1,
+        application=False,
+    ),
+    Place(
+        "after the Delta commit",
+        "run",
+        lambda seen: (seen.logged, seen.versions, seen.recorded) == (3, 3, 0),
+        now=lambda seen: seen.versions == BATCHES,
+    ),
+    Place("before the commit record", "run", _no_record(3, 3, stray=False), die_at=("put commits/",)),
+    Place(
+        "full refresh, inside the first batch",
+        "refresh",
+        _no_record(3, 0, stray=True),
+        now=lambda seen: seen.stray and seen.versions == 0,
+    ),
+    Place(
+        "full refresh, inside the second batch",
+        "refresh",
+        _no_record(3, 1, stray=True),
+        now=lambda seen: seen.stray and seen.versions == 1,
+    ),
+)
+
+
+class SparkStage:
+    """The two states that runs start from, and the states that undisturbed runs lead to."""
+
+    def __init__(self, folder: Path) -> None:
+        self.place = folder / "world"
+        self.starts = {"run": folder / "nothing", "refresh": folder / "loaded"}
+        self.ends: dict[str, State] = {}
+        world = SparkWorld(self.place)
+        land(world, 2, 3, 4, 5, 6, 8, 9)
+        shutil.copytree(self.place, self.starts["run"])
+        self.ends["run"] = self._undisturbed("run")
+        land(world, 1, 7)
+        shutil.copytree(self.place, self.starts["refresh"])
+        self.ends["refresh"] = self._undisturbed("refresh")
+
+    def _undisturbed(self, step: str) -> State:
+        error = Runner(SparkWorld(self.place), step).wait()
+        if error:
+            raise AssertionError(f"the undisturbed run ended with: {error}")
+        return state(SparkWorld(self.place))
+
+    def reset(self, step: str) -> SparkWorld:
+        shutil.rmtree(self.place)
+        shutil.copytree(self.starts[step], self.place)
+        return SparkWorld(self.place)
+
+
+def state(world: DeltaWorld) -> State:
+    """Give rows, records and audit, without the sizes of files that Spark wrote and the time."""
+    records = world.records()
+    for lines in records.values():
+        for value in lines:
+            value.pop("written_bytes", None)
+    return State(world.rows(), records, world.audit())
+
+
+class Disk:
+    """Looks at the table's folder and the log without reading any file."""
+
+    def __init__(self, world: SparkWorld) -> None:
+        self.table = world.folder / "table"
+        self.before = self._counts()
+        self.named = self._data_files()
+        self.newest = self.before[1]
+
+    def _counts(self) -> tuple[int, int, int]:
+        checkpoint = self.table / "_checkpoint"
+        return (
+            _count(checkpoint / "offsets", ""),
+            _count(self.table / "_delta_log", ".json"),
+            _count(checkpoint / "commits", ""),
+        )
+
+    def _data_files(self) -> set[str]:
+        if not self.table.exists():
+            return set()
+        return {path.name for path in self.table.iterdir() if path.name.endswith(".parquet")}
+
+    def look(self) -> Seen:
+        logged, versions, recorded = (new - old for new, old in zip(self._counts(), self.before, strict=True))
+        files = self._data_files() - self.named
+        if versions + self.before[1] != self.newest:
+            # A commit came since: whatever is there now may be its, and what comes after is not.
+            self.newest = versions + self.before[1]
+            self.named |= {name for name in files if self._is_named(name)}
+            files -= self.named
+        return Seen(logged, versions, bool(files), recorded)
+
+    def _is_named(self, name: str) -> bool:
+        logs = sorted((self.table / "_delta_log").glob("*.json"))[self.before[1] :]
+        return any(name in log.read_text() for log in logs)
+
+
+def _count(folder: Path, suffix: str) -> int:
+    try:
+        return sum(
+            1 for path in folder.iterdir() if path.name.endswith(suffix) and not path.name.startswith(".")
+        )
+    except FileNotFoundError:
+        return 0
+
+
+def kill_at(stage: SparkStage, place: Place, tally: Tally) -> str:
+    """Kill a run at a place, run again, compare; say what was hit, after how many attempts."""
+    attempts, seen = 0, None
+    while seen is None or not place.hit(seen):
+        if attempts == ATTEMPTS:
+            tally.failures.append(f"{place.name}: not hit in {ATTEMPTS} attempts; the last one left {seen}")
+            return "never hit"
+        attempts += 1
+        world = stage.reset(place.step)
+        disk = Disk(world)
+        runner = Runner(world, place.step, *place.die_at)
+        living = _wait_and_kill(runner, place, disk)
+        seen = disk.look()
+        if not place.hit(seen):
+            _wait_for(living)
+    tally.kill_points += 1
+    # A refresh that is in the log is taken up by a run that does not ask for one.
+    error = Runner(world, "run").wait()
+    if error:
+        tally.failures.append(f"{place.name}: the rerun ended with: {error}")
+    _wait_for(living)
+    finish(world, stage.ends[place.step], place.name, tally)
+    stray = ", data files without commit" if seen.stray else ""
+    return (
+        f"hit with {seen.logged} batches logged, {seen.versions} in the table, "
+        f"{seen.recorded} recorded{stray} (attempt {attempts})"
+    )
+
+
+def _wait_for(groups: list[int]) -> None:
+    for group in groups:
+        while any_in(group):
+            time.sleep(0.05)
+
+
+def _wait_and_kill(runner: Runner, place: Place, disk: Disk) -> list[int]:
+    if place.now is None:
+        runner.wait()
+        return []
+    while runner.is_alive and not place.now(disk.look()):
+        time.sleep(0.002)  # looking all the time would take half of two cores from Spark
+    return runner.kill(application=place.application) if runner.is_alive else []
+
+
+def finish(world: DeltaWorld, expected: State, where: str, tally: Tally) -> None:
+    """Compare, and see that another run finds nothing to do (which takes no Spark)."""
+    compare(state(world), expected, where, tally)
+    gate = Counting()
+    world.run(gate)
+    if gate.writes:
+        tally.failures.append(f"{where}: a run with nothing to do wrote {gate.writes}")
+
+
+def diverge(stage: SparkStage, how: str, tally: Tally) -> str:
+    """RESTORE the table or drop and create it again between two runs.
+
+    The runs must refuse it, and go on once it was accepted; the same is done with the engine on
+    ``deltalake`` for comparison.
+    """
+    world: DeltaWorld = stage.reset("refresh")
+    _change(world, how)
+    before = state(world)
+    aside = stage.place.with_name("aside")
+    shutil.rmtree(aside, ignore_errors=True)
+    shutil.copytree(stage.place, aside)
+
+    twin = DeltaWorld(stage.place)
+    twin.max_files = MAX_FILES
+    _refused(twin)
+    twin.accept()
+    twin.run()
+    expected = state(twin)
+
+    shutil.rmtree(stage.place)
+    shutil.copytree(aside, stage.place)
+    error = Runner(world, "run").wait()
+    if not error.startswith(TableDivergedError.__name__):
+        tally.failures.append(f"{how}: the run ended with {error or 'no error'}")
+    compare(state(world), before, f"{how}, refused", tally)
+    for step in ("accept", "run"):
+        if error := Runner(world, step).wait():
+            tally.failures.append(f"{how}: {step} ended with: {error}")
+    finish(world, expected, how, tally)
+    tally.kill_points += 1
+    return "refused, accepted, loaded"
+
+
+def _change(world: DeltaWorld, how: str) -> None:
+    if how == "RESTORE between runs":
+        world.restore(1)
+    else:
+        world.recreate()
+
+
+def _refused(world: DeltaWorld) -> None:
+    try:
+        world.run()
+    except TableDivergedError:
+        return
+    raise AssertionError("a table that diverged was not refused")
+
+
+def unreadable_refresh(stage: SparkStage, tally: Tally) -> str:
+    """Kill a refresh before it is submitted, let a file of its first batch vanish, and refresh anew."""
+    world = stage.reset("refresh")
+    Runner(world, "refresh", "replace plans/", "after").wait()
+    tally.kill_points += 1
+    world.hide("f02.parquet")
+    error = Runner(world, "run").wait()
+    if not error.startswith(SourceFileGoneError.__name__):
+        tally.failures.append(f"unreadable refresh: the rerun ended with {error or 'no error'}")
+    if error := Runner(world, "refresh").wait():
+        tally.failures.append(f"unreadable refresh: the second refresh ended with: {error}")
+    rows = stage.ends["refresh"].rows
+    still_there = Counter({row: n for row, n in rows.items() if not row[0].endswith("/f02.parquet")})
+    found = state(world)
+    compare(found, replace(found, rows=still_there), "unreadable refresh", tally)
+    return "refused as long as a file was missing, loaded by a new refresh"
+
+
+def all_places(report: Callable[[str, Tally, str, float], None]) -> Tally:
+    """Do everything; ``report`` takes name, what was found, where it hit, and the seconds."""
+    total = Tally()
+
+    def part(name: str, work: Callable[[Tally], str]) -> None:
+        began, tally = time.monotonic(), Tally()
+        text = work(tally)
+        total.add(tally)
+        report(name, tally, text, time.monotonic() - began)
+
+    with fast_folder() as folder:
+        stages: list[SparkStage] = []
+
+        def set_up(_tally: Tally) -> str:
+            stages.append(SparkStage(folder))
+            return "two undisturbed runs to compare with"
+
+        part("undisturbed", set_up)
+        stage = stages[0]
+        for place in PLACES:
+            part(place.name, lambda tally, place=place: kill_at(stage, place, tally))  # type: ignore[misc]
+        for how in ("RESTORE between runs", "table recreated between runs"):
+            part(how, lambda tally, how=how: diverge(stage, how, tally))  # type: ignore[misc]
+        part("refresh whose file vanished", lambda tally: unreadable_refresh(stage, tally))
+    return total
+
+
+def line(name: str, tally: Tally, text: str, seconds: float) -> str:
+    """Give the line that is printed for a part."""
+    return f"spark: {name:36} {tally.kill_points:5} kill points {seconds:6.1f} s  {text}"

@@ -1,0 +1,161 @@
+"""A world whose batches Spark runs, and the process that runs in it and is killed.
+
+``python -m tests.crash.spark_world FOLDER STEP [DIE_AT [after]]`` does one step in a process group of
+its own, and dies at an operation on the checkpoint if it is told to.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+from airflow_provider_scope.engines.spark import SparkRunner
+from airflow_provider_scope.exceptions import ScopeProviderError
+from airflow_provider_scope.specs import FileSource, SparkEngine, TableSpec
+from tests.crash.world import DeltaWorld
+from tests.support.faulty_storage import FaultyStorage, open_gate
+from tests.support.processes import PROJECT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.support.faulty_storage import Call, Gate
+
+MAX_FILES = 3
+
+
+class SparkWorld(DeltaWorld):
+    """The same folders and files, with the product's own engine."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.max_files = MAX_FILES
+
+    def engine(self, gate: Gate) -> Any:
+        return SparkRunner(
+            engine=SparkEngine(conf={"spark.sql.shuffle.partitions": "2"}),
+            source=FileSource(roots=(self.root,), patterns=(".*",), format="parquet"),
+            table=TableSpec(),
+            sql="SELECT id, day, source_file_uri AS file FROM @data",
+            sql_params={},
+            storage=FaultyStorage(self.storage, gate),
+            log_file=self.folder / "spark.log",
+            new_id=lambda: str(uuid.uuid4()),
+            report=lambda _line: None,
+        )
+
+
+@dataclass
+class DieAt:
+    """Kills the process group at the first operation whose name starts like this."""
+
+    name: str
+    after: bool
+
+    def __call__(self, call: Call, effect: Callable[[], Any], torn: Callable[[], None] | None = None) -> Any:
+        here = call.name.startswith(self.name)
+        result = None if here and not self.after else effect()
+        if here:
+            os.killpg(os.getpgid(0), signal.SIGKILL)
+        return result
+
+
+def main(folder: str, step: str, die_at: str = "", after: str = "") -> int:
+    """Do a step; 1 and the error's name for an error of the package."""
+    world = SparkWorld(Path(folder))
+    gate: Gate = DieAt(die_at, bool(after)) if die_at else open_gate
+    try:
+        if step == "accept":
+            world.accept(gate)
+        elif step == "abandon":
+            log = world.log()
+            world.abandon(min(set(log.logged()) - set(log.committed())), gate)
+        else:
+            world.run(gate, refresh=step == "refresh")
+    except ScopeProviderError as err:
+        sys.stdout.write(f"{type(err).__name__}\n{err}\n")
+        return 1
+    return 0
+
+
+class Runner:
+    """The process."""
+
+    def __init__(self, world: DeltaWorld, step: str, *die_at: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.crash.spark_world", str(world.folder), step, *die_at],
+            cwd=PROJECT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            start_new_session=True,
+        )
+
+    @property
+    def is_alive(self) -> bool:
+        return self.process.poll() is None
+
+    def wait(self) -> str:
+        """Wait for its end, and give the error it ended with; empty for none."""
+        output, _ = self.process.communicate()
+        return output if self.process.returncode == 1 else "" if self.process.returncode == 0 else "killed"
+
+    def applications(self) -> list[int]:
+        """Give the process groups of what it started."""
+        try:
+            children = psutil.Process(self.process.pid).children(recursive=True)
+        except psutil.NoSuchProcess:
+            return []
+        groups = set()
+        for child in children:
+            try:
+                groups.add(os.getpgid(child.pid))
+            except ProcessLookupError:
+                continue
+        return sorted(groups - {self.process.pid})
+
+    def kill(self, *, application: bool = True) -> list[int]:
+        """Kill its process group with -9, then those of its applications.
+
+        :return: The groups of applications that live on.
+        """
+        groups = self.applications()
+        os.killpg(self.process.pid, signal.SIGKILL)
+        for group in groups if application else ():
+            kill_group(group)
+        self.process.communicate()
+        return [] if application else groups
+
+
+def kill_group(group: int) -> None:
+    try:
+        os.killpg(group, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+    while any_in(group):
+        time.sleep(0.01)
+
+
+def any_in(group: int) -> bool:
+    """Tell whether a process of a group is alive, zombies aside."""
+    for process in psutil.process_iter(["status"]):
+        try:
+            alive = process.info["status"] != psutil.STATUS_ZOMBIE and os.getpgid(process.pid) == group
+        except (ProcessLookupError, psutil.NoSuchProcess):
+            continue
+        if alive:
+            return True
+    return False
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,273 @@
+"""A source, a table and a checkpoint that runs are killed in."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import uuid
+from collections import Counter
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable, write_deltalake
+
+from airflow_provider_scope.checkpoint.audit import AuditFiles
+from airflow_provider_scope.checkpoint.log import CheckpointLog
+from airflow_provider_scope.checkpoint.snapshot import decode_snapshot
+from airflow_provider_scope.core.discovery import Rules
+from airflow_provider_scope.core.files import FileEntry
+from airflow_provider_scope.execution import repair
+from airflow_provider_scope.execution.micro_batch import MicroBatchExecution, Request
+from airflow_provider_scope.storage.local import LocalStorage
+from tests.support.delta_engine import SOURCE, TABLE, DeltaEngine, local
+from tests.support.faulty_storage import FaultyStorage, Gate, open_gate
+from tests.support.memory_engine import MemoryEngine, MemoryStorage, MemoryTable, Row
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from airflow_provider_scope.core.records import CommitRecord
+    from airflow_provider_scope.core.report import RunReport
+    from airflow_provider_scope.storage.protocol import Storage
+    from tests.support.batch_loop import BatchLoop
+
+NOW_MS = 1_700_000_000_000
+"""The time at which everything happens."""
+
+
+class World:
+    """What all worlds can do. Nothing here is cleverer than a DAG that calls the package.
+
+    :param root: URI of the source.
+    :param table: URI of the table; the checkpoint lies in it.
+    """
+
+    def __init__(self, storage: Storage, root: str, table: str, *, interval: int, retention: int) -> None:
+        self.storage = storage
+        self.root = root
+        self.table = table
+        self.checkpoint = f"{table}/_checkpoint"
+        self.interval = interval
+        self.retention = retention
+        self.max_files = 2
+
+    def engine(self, gate: Gate) -> BatchLoop:
+        raise NotImplementedError
+
+    def rows(self) -> Counter[Row]:
+        """Give all rows of the table, each with how often it is there."""
+        raise NotImplementedError
+
+    # ---- what users do ---------------------------------------------------------------------------
+
+    def log(self, gate: Gate = open_gate) -> CheckpointLog:
+        return CheckpointLog(FaultyStorage(self.storage, gate), self.checkpoint)
+
+    def audit_files(self, log: CheckpointLog) -> AuditFiles:
+        return AuditFiles(log, compaction_interval=self.interval, retention_files=self.retention)
+
+    def run(
+        self,
+        gate: Gate = open_gate,
+        *,
+        refresh: bool = False,
+        where: str | None = None,
+        max_batches: int | None = None,
+        late_files: str = "ingest",
+        engine: BatchLoop | None = None,
+    ) -> RunReport:
+        log = self.log(gate)
+        execution = MicroBatchExecution(
+            log,
+            self.audit_files(log),
+            log.storage,
+            engine or self.engine(gate),
+            now_ms=lambda: NOW_MS,
+            new_id=lambda: str(uuid.uuid4()),
+        )
+        rules = Rules(patterns=("",), young_after_ms=NOW_MS, late_files=late_files)  # type: ignore[arg-type]
+        return execution.run(
+            Request(
+                table=self.table,
+                roots=(self.root,),
+                rules=rules,
+                max_files=self.max_files,
+                max_bytes=None,
+                max_batches=max_batches,
+                refresh=refresh or where is not None,
+                where=where,
+            )
+        )
+
+    def abandon(self, seq: int, gate: Gate = open_gate) -> CommitRecord:
+        log = self.log(gate)
+        return repair.abandon(
+            log, self.audit_files(log), self.engine(gate), self.table, seq, now_ms=lambda: NOW_MS
+        )
+
+    def accept(self, gate: Gate = open_gate, *, reload_undecidable: bool = False) -> None:
+        repair.accept_table(
+            self.log(gate), self.engine(gate), self.table, reload_undecidable=reload_undecidable
+        )
+
+    # ---- what is there ---------------------------------------------------------------------------
+
+    def record_names(self) -> list[str]:
+        """Give the names of all records of the log, ``offsets/00000000000000000000`` and such."""
+        found = [
+            f"{folder}/{name}"
+            for folder in ("offsets", "commits", "accepted")
+            for name in self.storage.names(f"{self.checkpoint}/{folder}")
+        ]
+        return ["pipeline.json", *found] if self.storage.read(f"{self.checkpoint}/pipeline.json") else found
+
+    def read(self, name: str) -> bytes:
+        data = self.storage.read(f"{self.checkpoint}/{name}")
+        assert data is not None, name
+        return data
+
+    def records(self) -> dict[str, list[Any]]:
+        """Give all records as values, without what differs between two runs of the same thing."""
+        return {name: self._values(self.read(name).decode().splitlines()) for name in self.record_names()}
+
+    def audit(self) -> dict[str, Any]:
+        """Give ``watermark.json`` and ``sources/`` as values."""
+        found: dict[str, Any] = {}
+        watermark = self.storage.read(f"{self.checkpoint}/watermark.json")
+        if watermark is not None:
+            found["watermark.json"] = json.loads(watermark)
+        for name in self.storage.names(f"{self.checkpoint}/sources"):
+            data = self.read(f"sources/{name}")
+            if name.endswith(".parquet"):
+                snapshot = decode_snapshot(name, data)
+                assert snapshot, name
+                found[name] = (snapshot.seq, snapshot.refresh_start, snapshot.table.to_pylist())
+            else:
+                found[name] = [json.loads(line) for line in data.decode().split("\n")]
+        return found
+
+    def _values(self, lines: list[str]) -> list[Any]:
+        values = [json.loads(line) for line in lines]
+        for value in values:
+            value.pop("committed_at_ms", None)
+            if isinstance(value.get("table"), dict):
+                value["table"]["table_id"] = self._known_id(value["table"]["table_id"])
+            if "pipeline" in value:
+                value["pipeline"] = "the pipeline"
+        return values
+
+    def _known_id(self, table_id: str) -> str:
+        return table_id
+
+
+class DeltaWorld(World):
+    """Files on a disk and a Delta table, below one folder."""
+
+    def __init__(self, folder: Path, *, interval: int = 3, retention: int = 100) -> None:
+        self.folder = folder
+        super().__init__(
+            LocalStorage(),
+            f"file://{folder}/landing",
+            f"file://{folder}/table",
+            interval=interval,
+            retention=retention,
+        )
+
+    def engine(self, gate: Gate) -> BatchLoop:
+        return DeltaEngine(gate)
+
+    def drop(self, name: str, at: int, *, day: int = 1, ids: int = 2) -> str:
+        """Put a file into the source, modified ``at`` seconds before now."""
+        path = self.folder / "landing" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.table({"id": range(ids), "day": [day] * ids}, schema=SOURCE), path)
+        modified = NOW_MS // 1000 - at
+        os.utime(path, (modified, modified))
+        return f"file://{path}"
+
+    def hide(self, name: str) -> None:
+        """Take a file out of the source; ``show`` brings it back as it was."""
+        (self.folder / "landing" / name).rename(self.folder / name)
+
+    def show(self, name: str) -> None:
+        (self.folder / name).rename(self.folder / "landing" / name)
+
+    def rows(self) -> Counter[Row]:
+        path = local(self.table)
+        if not DeltaTable.is_deltatable(path):
+            return Counter()
+        table = DeltaTable(path).to_pyarrow_table()
+        return Counter(zip(*(table[name].to_pylist() for name in ("file", "id", "day")), strict=True))
+
+    def add_foreign_rows(self, *days: int) -> None:
+        """Let another writer append a row for each day, without a transaction."""
+        rows = pa.table(
+            {"id": [-1] * len(days), "day": list(days), "file": ["elsewhere"] * len(days)}, schema=TABLE
+        )
+        write_deltalake(local(self.table), rows, mode="append")
+
+    def version(self) -> int:
+        return DeltaTable(local(self.table)).version()
+
+    def restore(self, version: int) -> None:
+        DeltaTable(local(self.table)).restore(version)
+
+    def recreate(self) -> None:
+        """Drop the table and create it again without rows; the checkpoint stays."""
+        for path in [*(self.folder / "table" / "_delta_log").iterdir()]:
+            path.unlink()
+        for path in (self.folder / "table").glob("*.parquet"):
+            path.unlink()
+        write_deltalake(local(self.table), TABLE.empty_table(), mode="error")
+
+    def _known_id(self, table_id: str) -> str:
+        newest = DeltaTable(local(self.table)).metadata().id
+        return "the table" if table_id == newest else "another table"
+
+
+class MemoryWorld(World):
+    """The same without a disk."""
+
+    def __init__(self, *, interval: int = 3, retention: int = 100) -> None:
+        self.memory = MemoryStorage()
+        self.delta = MemoryTable()
+        super().__init__(
+            self.memory, "file:///landing", "file:///table", interval=interval, retention=retention
+        )
+
+    def engine(self, gate: Gate) -> BatchLoop:
+        return MemoryEngine(self.delta, self.memory, gate)
+
+    def drop(self, name: str, at: int, *, day: int = 1, ids: int = 1) -> str:
+        path = f"{self.root}/{name}"
+        self.memory.source[path] = FileEntry(NOW_MS - at * 1000, path, ids)
+        self.memory.content[path] = [(path, number, day) for number in range(ids)]
+        return path
+
+    def hide(self, name: str) -> None:
+        self.memory.source.pop(f"{self.root}/{name}")
+
+    def rows(self) -> Counter[Row]:
+        return self.delta.rows.copy()
+
+    def version(self) -> int:
+        return len(self.delta.versions) - 1
+
+    def restore(self, version: int) -> None:
+        self.delta.restore(version)
+
+    def recreate(self) -> None:
+        self.delta.recreate()
+
+
+@contextmanager
+def fast_folder() -> Iterator[Path]:
+    """Give a temporary folder, in memory where the machine has such a place."""
+    memory = Path("/dev/shm")
+    place = memory if memory.is_dir() and os.access(memory, os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="airflow-provider-scope-crash-", dir=place) as folder:
+        yield Path(folder)
