@@ -113,10 +113,16 @@ def _restore(info: dict[str, Any]) -> Restored:
 
 
 def _unreadable(location: str, err: object) -> TableUnreadableError:
+    do = "give the worker read access to the table's _delta_log; the next try looks again"
+    if "Unsupported" in str(err) or "catalog-managed" in str(err):
+        do = (
+            "drop the feature (ALTER TABLE ... DROP FEATURE), or install a deltalake that knows it; a table "
+            "that a catalog manages cannot be used by its path"
+        )
     return TableUnreadableError(
         f"The log of the table {location} could not be read: {err}.",
         kept="the table, the checkpoint and all files; nothing was written",
-        do="give the worker read access to the table's _delta_log; the next try looks again",
+        do=do,
     )
 
 

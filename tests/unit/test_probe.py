@@ -1,0 +1,62 @@
+"""The probe needs no JVM, so deltalake must open whatever Spark writes."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+from deltalake import CommitProperties, Transaction, write_deltalake
+
+from airflow_provider_scope.exceptions import TableUnreadableError
+from airflow_provider_scope.table.probe import probe
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FIRST_COMMIT = f"_delta_log/{0:020}.json"
+
+
+def a_table_that_needs(feature: str, folder: Path) -> str:
+    done = CommitProperties(app_transactions=[Transaction("pipeline", 7)])
+    write_deltalake(str(folder), pa.table({"a": [1]}), commit_properties=done)
+    actions = [json.loads(line) for line in (folder / FIRST_COMMIT).read_text().splitlines()]
+    for action in actions:
+        if "protocol" in action:
+            action["protocol"] = {
+                "minReaderVersion": 3,
+                "minWriterVersion": 7,
+                "readerFeatures": [feature],
+                "writerFeatures": [feature],
+            }
+    (folder / FIRST_COMMIT).write_text("\n".join(json.dumps(action) for action in actions) + "\n")
+    return f"file://{folder}"
+
+
+@pytest.mark.parametrize(
+    "feature",
+    [
+        "columnMapping",
+        "deletionVectors",
+        "timestampNtz",
+        "typeWidening",
+        "typeWidening-preview",
+        "v2Checkpoint",
+        "vacuumProtocolCheck",
+        "variantShredding-preview",
+        "variantType",
+        "variantType-preview",
+    ],
+)
+def test_a_table_with_a_feature_for_readers_is_probed(feature, tmp_path):
+    """These are the features of Delta 4.4 for readers of tables that are named by their path."""
+    state = probe(a_table_that_needs(feature, tmp_path), "pipeline", (None, -1))
+
+    assert (state.version, state.txn) == (0, 7)
+
+
+@pytest.mark.parametrize("feature", ["catalogManaged", "aFeatureOfTheFuture"])
+def test_a_table_that_cannot_be_opened_is_an_error_and_never_a_missing_table(feature, tmp_path):
+    with pytest.raises(TableUnreadableError, match="DROP FEATURE"):
+        probe(a_table_that_needs(feature, tmp_path), "pipeline", (None, -1))
