@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import tempfile
 import uuid
 from collections import Counter
@@ -218,8 +219,7 @@ class DeltaWorld(World):
 
     def recreate(self) -> None:
         """Drop the table and create it again without rows; the checkpoint stays."""
-        for path in [*(self.folder / "table" / "_delta_log").iterdir()]:
-            path.unlink()
+        shutil.rmtree(self.folder / "table" / "_delta_log")
         for path in (self.folder / "table").glob("*.parquet"):
             path.unlink()
         write_deltalake(local(self.table), TABLE.empty_table(), mode="error")
