@@ -69,6 +69,10 @@ class DieAt:
         return result
 
 
+ENDED_WITH = "ended with: "
+"""What comes before it on standard output is log."""
+
+
 def main(folder: str, step: str, die_at: str = "", after: str = "") -> int:
     """Do a step; 1 and the error's name for an error of the package."""
     world = SparkWorld(Path(folder))
@@ -82,7 +86,7 @@ def main(folder: str, step: str, die_at: str = "", after: str = "") -> int:
         else:
             world.run(gate, refresh=step == "refresh")
     except ScopeProviderError as err:
-        sys.stdout.write(f"{type(err).__name__}\n{err}\n")
+        sys.stdout.write(f"{ENDED_WITH}{type(err).__name__}\n{err}\n")
         return 1
     return 0
 
@@ -107,7 +111,11 @@ class Runner:
     def wait(self) -> str:
         """Wait for its end, and give the error it ended with; empty for none."""
         output, _ = self.process.communicate()
-        return output if self.process.returncode == 1 else "" if self.process.returncode == 0 else "killed"
+        if self.process.returncode not in (0, 1):
+            return "killed"
+        if self.process.returncode == 0:
+            return ""
+        return output.partition(ENDED_WITH)[2] or "an error that is none of ours"
 
     def applications(self) -> list[int]:
         """Give the process groups of what it started."""
