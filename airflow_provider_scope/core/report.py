@@ -75,7 +75,7 @@ class RunReport:
         parts = []
         if self.already_loaded:
             parts.append(f"{self.already_loaded:,} were loaded before")
-        parts += [self._because(reason) for reason in self.left_out.counts]
+        parts += [self._because(reason) for reason in sorted(self.left_out.counts)]
         return f"0 new files: {newest}; " + ", ".join(parts)
 
     def _because(self, reason: str) -> str:
@@ -102,7 +102,7 @@ class RunReport:
             lines.append(f"superseded by a full refresh: batches {', '.join(map(str, self.superseded))}")
         if self.pending_files:
             lines.append(f"left for the next run (max_batches_per_run): {self.pending_files:,} files")
-        for reason in self.left_out.counts:
+        for reason in sorted(self.left_out.counts):
             lines.append(f"not loaded, {self._because(reason)}")
             lines += [f"    {path}" for path in self.left_out.names.get(reason, [])]
         if self.watermark_ms is not None:
