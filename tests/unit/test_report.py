@@ -76,9 +76,9 @@ def test_a_run_without_batches_has_no_rows() -> None:
                 safety_buffer_seconds=30.0,
             ),
             "0 new files: the newest of 1,006 files in file:///in is a.csv (2026-04-01T12:34:56Z); "
-            "1,000 were loaded before, "
+            "1,000 were loaded before, 2 left out: hidden name, "
             "3 held back by safety_buffer_seconds=30 (the next run takes them), "
-            "1 left out: zero length, 2 left out: hidden name",
+            "1 left out: zero length",
             id="every reason",
         ),
         pytest.param(
@@ -139,10 +139,10 @@ def test_the_report_is_a_readable_table() -> None:
         "  total                 52       1,236,067             ?        6",
         "superseded by a full refresh: batches 1, 2",
         "left for the next run (max_batches_per_run): 1,500 files",
+        "not loaded, 7 left out: loaded before, or late",
         "not loaded, 25 held back by safety_buffer_seconds=1.5 (the next run takes them)",
         "    file:///in/a",
         "    file:///in/b",
-        "not loaded, 7 left out: loaded before, or late",
         "watermark: 2026-04-01T12:34:56.789000+00:00",
     ]
 
