@@ -164,3 +164,71 @@ class DeltaJarsError(EngineError):
     """Spark could not resolve Delta's jars."""
 
     is_retryable = True
+
+
+class ScopeJobFailedError(EngineError):
+    """A SCOPE job failed or was cancelled, and its rows are not in the table."""
+
+
+class ScopeScriptError(EngineError):
+    """The service blames the script: the SELECT, the columns or the files."""
+
+    is_retryable = False
+
+
+class JobRunningError(EngineError):
+    """A job is still running; not a failure, but the reason why a run ends before its batches do.
+
+    :param job_id: The job.
+    :param deadline: When it has to be cancelled, seconds since the epoch.
+    """
+
+    def __init__(
+        self, what: str, *, kept: str = "", do: str = "", job_id: str = "", deadline: float | None = None
+    ) -> None:
+        super().__init__(what, kept=kept, do=do)
+        self.job_id = job_id
+        self.deadline = deadline
+
+
+# ---- the Azure services -----------------------------------------------------------------------------
+
+
+class ServiceError(ScopeProviderError):
+    """Base of errors of Azure Data Lake Analytics and Azure Data Lake Storage Gen1."""
+
+
+class ServiceRefusedError(ServiceError):
+    """The service refused a request; the message holds the service's own text."""
+
+
+class ServiceAuthError(ServiceError):
+    """There is no token, or the service does not let its owner do what was asked for."""
+
+    is_retryable = True
+
+
+class ServiceUnavailableError(ServiceError):
+    """The service did not answer, or answered with 429 or 5xx, until the tries were used up."""
+
+    is_retryable = True
+
+
+class ServiceOutcomeUnknownError(ServiceError):
+    """A request that changes something was sent, and no answer says whether it took effect."""
+
+    is_retryable = True
+
+
+class ServiceProtocolError(ServiceError):
+    """An answer is not what the protocol says, or leads to another host."""
+
+
+class JobMismatchError(ServiceError):
+    """A job with this id exists, and it is another job."""
+
+
+class SourceRefusedError(SourceError):
+    """A folder may be there or not: the connection's identity is not allowed to look."""
+
+    is_retryable = True

@@ -30,7 +30,7 @@ from airflow_provider_scope.engines import application
 OURS = """
 import logging, sys
 from pathlib import Path
-from airflow_provider_scope.engines.assembly import assemble
+from airflow_provider_scope.engines.assembly import RunContext, assemble
 from airflow_provider_scope.specs import FileSource
 from airflow_provider_scope.specs.ingest import ARGUMENTS, SELECT_ALL, ingest_from
 
@@ -43,7 +43,8 @@ raw = dict.fromkeys(ARGUMENTS) | {
         max_files_per_trigger=int(per_batch),
     ),
 }
-execution, request, _ = assemble(ingest_from(raw), Path(log), lambda line: None)
+context = RunContext(task="benchmark", log_file=Path(log), report=lambda line: None)
+execution, request, _ = assemble(ingest_from(raw), context)
 execution.run(request)
 """
 

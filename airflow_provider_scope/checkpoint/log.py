@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_scope.core.records import (
         Acceptance,
+        Attempt,
         CommitRecord,
         OffsetEntry,
         Pipeline,
@@ -117,6 +118,40 @@ class CheckpointLog:
             records.encode_offset(entry),
             entry,
             lambda name, data: records.decode_offset(name, data, entry.seq),
+        )
+
+    # ---- attempts/ -----------------------------------------------------------------------------
+
+    def attempts(self, seq: int) -> list[Attempt]:
+        """Read all attempts of a batch, in order.
+
+        :raises CheckpointGapError: A number is missing: what became of that job is not known.
+        """
+        names = self.storage.names(self._path("attempts"))
+        found = [re.fullmatch(rf"{seq:020}\.(\d+)", name) for name in names]
+        numbers = sorted(int(match[1]) for match in found if match)
+        if numbers != list(range(len(numbers))):
+            raise CheckpointGapError(
+                f"The attempts {numbers} of batch {seq} in {self._path('attempts')} are not all there.",
+                kept="the table and all records; nothing was written and no job was submitted",
+                do="restore the missing records from a copy of the checkpoint: a job of theirs may run",
+            )
+        return [self._attempt(seq, number) for number in numbers]
+
+    def put_attempt(self, attempt: Attempt) -> Attempt:
+        """Create the record of an attempt; give the one that is there."""
+        seq, number = attempt.seq, attempt.number
+        return self._put(
+            f"attempts/{seq:020}.{number}",
+            records.encode(attempt),
+            attempt,
+            lambda name, data: records.decode_attempt(name, data, seq, number),
+        )
+
+    def _attempt(self, seq: int, number: int) -> Attempt:
+        return self._listed(
+            f"attempts/{seq:020}.{number}",
+            lambda name, data: records.decode_attempt(name, data, seq, number),
         )
 
     # ---- how ------------------------------------------------------------------------------------

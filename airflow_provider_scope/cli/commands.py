@@ -140,7 +140,15 @@ def plan(args: Namespace) -> None:
             kept="everything; nothing was read or written",
             do="name a task of a DeltaIncrementalIngestOperator that is not mapped",
         )
-    execution, request, _ = assembly.assemble(_rendered(dag, task), _log_file(), _say)
+    execution, request, _ = assembly.assemble(
+        _rendered(dag, task),
+        assembly.RunContext(
+            task=f"{args.dag_id}.{args.task_id}",
+            log_file=_log_file(),
+            report=_say,
+            storage_conn_id=task.storage_conn_id,
+        ),
+    )
     report, was_open, planned = execution.plan(request)
     still_open = recovery.open_entries(was_open, planned[-1] if planned else None)
     dead = [entry for entry in was_open if entry not in still_open]

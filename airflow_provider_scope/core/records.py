@@ -105,7 +105,23 @@ class Acceptance:
     format: int = FORMAT
 
 
-Record = Pipeline | CommitRecord | Acceptance
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """``attempts/<seq>.<k>``: a job of a batch, written before the job is submitted.
+
+    The job's id follows from pipeline, seq and number, so whoever reads this can look the job up.
+    """
+
+    seq: int
+    number: int
+    table_version: int
+    """The table's version before the job; -1 if there was none. What it changes is above it."""
+    void: bool = False
+    """There is no job, and there must be none: the batch was given up, or a refresh overtook it."""
+    format: int = FORMAT
+
+
+Record = Pipeline | CommitRecord | Acceptance | Attempt
 
 
 def _line(value: object) -> str:
@@ -271,6 +287,21 @@ def decode_acceptance(name: str, data: bytes, number: int) -> Acceptance:
         table=reader.needed_stamp(),
         table_version=reader.integer("table_version"),
         gone=tuple(gone),
+        format=reader.integer("format"),
+    )
+
+
+def decode_attempt(name: str, data: bytes, seq: int, number: int) -> Attempt:
+    """Read ``attempts/<seq>.<k>``; the numbers inside must be those of the name."""
+    reader = _single(name, data)
+    found = reader.integer("seq"), reader.integer("number")
+    if found != (seq, number):
+        raise reader.corrupt(f"says seq={found[0]}, number={found[1]}")
+    return Attempt(
+        seq=seq,
+        number=number,
+        table_version=reader.integer("table_version"),
+        void=reader.switch("void"),
         format=reader.integer("format"),
     )
 

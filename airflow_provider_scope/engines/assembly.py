@@ -2,25 +2,42 @@
 
 from __future__ import annotations
 
+import random
 import time
 import uuid
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from airflow_provider_scope.checkpoint.audit import AuditFiles
 from airflow_provider_scope.checkpoint.log import CheckpointLog
 from airflow_provider_scope.core.discovery import Rules
+from airflow_provider_scope.engines.scope import JobSettings, ScopeRunner
+from airflow_provider_scope.engines.scope_script import check_scope, check_unchanged, scripts
 from airflow_provider_scope.engines.spark import SparkRunner
-from airflow_provider_scope.execution.micro_batch import MicroBatchExecution, Request
-from airflow_provider_scope.specs import Replace
+from airflow_provider_scope.exceptions import InputError
+from airflow_provider_scope.execution.micro_batch import MicroBatchExecution
+from airflow_provider_scope.execution.request import Request
+from airflow_provider_scope.hooks.adls_gen1 import AdlsGen1Hook
+from airflow_provider_scope.hooks.scope import ScopeHook
+from airflow_provider_scope.script.generate import generate
+from airflow_provider_scope.specs import Replace, ScopeEngine, SparkEngine
 from airflow_provider_scope.specs.source import MAX_FILES_ON_SPARK, starting_at_ms
-from airflow_provider_scope.storage.opening import canonical_uri, open_storage
+from airflow_provider_scope.storage.opening import GEN1, canonical_root, canonical_uri, open_storage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from airflow_provider_scope.core.files import FileEntry
+    from airflow_provider_scope.core.records import OffsetEntry
+    from airflow_provider_scope.script.batch import BatchIdentity
     from airflow_provider_scope.specs import Checkpoint
     from airflow_provider_scope.specs.ingest import Ingest
+
+
+INLINE_WAIT_SECONDS = 15.0
+"""How long a deferrable task polls a job in the worker: a deferral costs some seconds, and one that ends
+within ten makes Airflow 3.3 fail the task."""
 
 
 def now_ms() -> int:
@@ -49,8 +66,26 @@ def audit_files(log: CheckpointLog, checkpoint: Checkpoint) -> AuditFiles:
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunContext:
+    """What a run needs to know of the task that it is."""
+
+    task: str
+    """``<dag>.<task>``."""
+    log_file: Path
+    """Where Spark's output goes."""
+    report: Callable[[str], None]
+    """Takes each line of progress."""
+    storage_conn_id: str | None = None
+    deferrable: bool = False
+    poll_interval: float | None = None
+
+
 def spark_runner(ingest: Ingest, log: CheckpointLog, log_file: Path) -> SparkRunner:
     """Give the running engine for a user's ``SparkEngine``."""
+    if not isinstance(ingest.engine, SparkEngine):
+        msg = "the engine is not Spark"
+        raise TypeError(msg)
     return SparkRunner(
         engine=ingest.engine,
         source=ingest.source,
@@ -63,23 +98,88 @@ def spark_runner(ingest: Ingest, log: CheckpointLog, log_file: Path) -> SparkRun
     )
 
 
+def scope_runner(
+    ingest: Ingest, engine: ScopeEngine, log: CheckpointLog, context: RunContext, source: AdlsGen1Hook | None
+) -> tuple[ScopeRunner, Callable[[tuple[FileEntry, ...]], int], int]:
+    """Give the running engine for a user's ``ScopeEngine``, and the limits of its batches.
+
+    :return: The engine, how many of some files fit into one script, and files in a batch.
+    """
+    check_scope(ingest)
+    hook = ScopeHook(engine.scope_conn_id)
+    defaults = hook.defaults
+    make, fits = scripts(ingest, engine, engine.feature_previews or (defaults.feature_previews,))
+
+    def script(identity: BatchIdentity, entry: OffsetEntry) -> str:
+        if source is not None:
+            check_unchanged(entry, source.get_status)
+        return generate(make(identity, entry))
+
+    settings = JobSettings(
+        name=engine.job_tag or context.task.rpartition(".")[2],
+        au=engine.au or defaults.au,
+        priority=engine.priority or defaults.priority,
+        timeout_seconds=engine.job_timeout_seconds or defaults.job_timeout_seconds,
+        poll_seconds=context.poll_interval or defaults.poll_interval,
+        inline_wait_seconds=INLINE_WAIT_SECONDS if context.deferrable else None,
+        run_id=new_id(),
+        task=context.task,
+    )
+    runner = ScopeRunner(
+        jobs=hook,
+        log=log,
+        settings=settings,
+        script=script,
+        clock=time.time,
+        sleep=time.sleep,
+        random=random.random,
+        report=context.report,
+    )
+    return runner, fits, defaults.max_files_per_trigger
+
+
 def assemble(
-    ingest: Ingest, log_file: Path, report: Callable[[str], None]
-) -> tuple[MicroBatchExecution, Request, SparkRunner]:
+    ingest: Ingest, context: RunContext
+) -> tuple[MicroBatchExecution, Request, SparkRunner | ScopeRunner]:
     """Put the parts of a run together; nothing is read or written yet."""
     log = open_log(ingest.delta_location, ingest.checkpoint)
-    runner = spark_runner(ingest, log, log_file)
-    runner.report = report
     request = make_request(ingest, now_ms())
+    gen1 = _gen1(request.roots, context)
+    runner: SparkRunner | ScopeRunner
+    if isinstance(ingest.engine, ScopeEngine):
+        runner, fits, files = scope_runner(ingest, ingest.engine, log, context, gen1)
+        request = replace(request, fits=fits, max_files=ingest.source.max_files_per_trigger or files)
+    else:
+        runner = spark_runner(ingest, log, context.log_file)
+        runner.report = context.report
+        if gen1:
+            raise InputError(
+                f"The folder {request.roots[0]} is on ADLS Gen1, which Spark cannot read.",
+                kept="everything; nothing was read or written",
+                do="use engine=ScopeEngine(), or folders on disks",
+            )
     execution = MicroBatchExecution(
         log,
         audit_files(log, ingest.checkpoint),
-        open_storage(request.roots[0]),
+        gen1 or open_storage(request.roots[0]),
         runner,
         now_ms=now_ms,
         new_id=new_id,
     )
     return execution, request, runner
+
+
+def _gen1(roots: tuple[str, ...], context: RunContext) -> AdlsGen1Hook | None:
+    on_gen1 = [root for root in roots if root.startswith(GEN1)]
+    if not on_gen1:
+        return None
+    if len(on_gen1) < len(roots):
+        raise InputError(
+            f"The roots {', '.join(roots)} are on different stores.",
+            kept="everything; nothing was read or written",
+            do="use one task for each store",
+        )
+    return AdlsGen1Hook(context.storage_conn_id or AdlsGen1Hook.default_conn_name)
 
 
 def make_request(ingest: Ingest, at_ms: int) -> Request:
@@ -88,7 +188,7 @@ def make_request(ingest: Ingest, at_ms: int) -> Request:
     replace = ingest.write if isinstance(ingest.write, Replace) else None
     return Request(
         table=canonical_uri(ingest.delta_location),
-        roots=tuple(dict.fromkeys(canonical_uri(root) for root in source.roots)),
+        roots=tuple(dict.fromkeys(canonical_root(root) for root in source.roots)),
         rules=Rules(
             patterns=tuple(source.patterns),
             young_after_ms=at_ms - int(source.safety_buffer_seconds * 1000),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airflow_provider_scope.core import discovery, planning, recovery
@@ -26,33 +26,16 @@ if TYPE_CHECKING:
 
     from airflow_provider_scope.checkpoint.audit import AuditFiles
     from airflow_provider_scope.checkpoint.log import CheckpointLog
-    from airflow_provider_scope.core.discovery import Candidates, Rules
+    from airflow_provider_scope.core.discovery import Candidates
     from airflow_provider_scope.core.files import FileEntry
     from airflow_provider_scope.core.recovery import Landed
     from airflow_provider_scope.execution.engine import Engine
-    from airflow_provider_scope.storage.protocol import Storage
+    from airflow_provider_scope.execution.request import Listing, Request
 
 logger = logging.getLogger(__name__)
 
 REOPENINGS = 3
 """How often a run starts again at step 0 because another run's refresh overtook it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """What one run is asked to do."""
-
-    table: str
-    """Canonical URI of the table."""
-    roots: tuple[str, ...]
-    rules: Rules
-    max_files: int | None
-    max_bytes: int | None
-    max_batches: int | None = None
-    refresh: bool = False
-    """Load everything again, replacing the table, or the rows that ``where`` names."""
-    where: str | None = None
-    safety_buffer_seconds: float = 0
 
 
 class MicroBatchExecution:
@@ -82,7 +65,7 @@ class MicroBatchExecution:
         self,
         log: CheckpointLog,
         audit: AuditFiles,
-        source: Storage,
+        source: Listing,
         engine: Engine,
         *,
         now_ms: Callable[[], int],
@@ -211,6 +194,8 @@ class MicroBatchExecution:
         if stop == start:
             return None
         files = tuple(pending[start:stop])
+        if request.fits:
+            files = files[: request.fits(files)]
         seq = view.next_seq
         last = position(files[-1])
         if refresh:

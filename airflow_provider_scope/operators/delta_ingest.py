@@ -11,21 +11,25 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.providers.common.compat.sdk import AirflowFailException, BaseOperator, conf
 
-from airflow_provider_scope.engines.assembly import assemble
-from airflow_provider_scope.exceptions import ScopeProviderError
+from airflow_provider_scope.engines.assembly import RunContext, assemble
+from airflow_provider_scope.engines.scope_script import check_scope
+from airflow_provider_scope.exceptions import JobRunningError, ScopeProviderError
 from airflow_provider_scope.specs import (
     Checkpoint,
     FileSource,
     Replace,
+    ScopeEngine,
     SparkEngine,
     TableSpec,
     validation,
 )
 from airflow_provider_scope.specs.ingest import ARGUMENTS, SELECT_ALL, Ingest, ingest_from
+from airflow_provider_scope.triggers.scope_job import ScopeJobTrigger
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from airflow_provider_scope.engines.scope import ScopeRunner
     from airflow_provider_scope.engines.spark import SparkRunner
 
 DEFAULT_DEFERRABLE = conf.getboolean("operators", "default_deferrable", fallback=False)
@@ -79,7 +83,7 @@ class DeltaIncrementalIngestOperator(BaseOperator):
         sql_params: Mapping[str, Any] | None = None,
         table: TableSpec | Mapping[str, Any] | None = None,
         write: str | Replace | Mapping[str, Any] = "append",
-        engine: SparkEngine | Mapping[str, Any] | None = None,
+        engine: SparkEngine | ScopeEngine | Mapping[str, Any] | None = None,
         mode: str = "watermark",
         full_refresh: bool | str = False,
         max_batches_per_run: int | None = None,
@@ -93,10 +97,6 @@ class DeltaIncrementalIngestOperator(BaseOperator):
         kwargs.setdefault("max_active_tis_per_dag", 1)
         super().__init__(**kwargs)
         validation.one_of("mode", mode, ("watermark",))
-        if sql_dialect is not None:
-            validation.one_of("sql_dialect", sql_dialect, ("spark",))
-        if storage_conn_id is not None:
-            raise validation.bad("storage_conn_id", storage_conn_id, "None: files on disks need none")
         self.delta_location = delta_location
         # Plain dicts, not specs: Airflow renders templates in dicts, finds XComArgs in them, and copies
         # them for each run; a frozen spec cannot be rendered and a mutable one would leak values.
@@ -114,8 +114,10 @@ class DeltaIncrementalIngestOperator(BaseOperator):
         self.storage_conn_id = storage_conn_id
         self.deferrable = deferrable
         self.poll_interval = poll_interval
-        self._runner: SparkRunner | None = None
-        self._ingest()
+        self._runner: SparkRunner | ScopeRunner | None = None
+        ingest = self._ingest()
+        if ingest and isinstance(ingest.engine, ScopeEngine):
+            check_scope(ingest)
 
     def _ingest(self) -> Ingest | None:
         return ingest_from({name: getattr(self, name) for name in ARGUMENTS})
@@ -126,8 +128,10 @@ class DeltaIncrementalIngestOperator(BaseOperator):
             ingest = self._ingest()
             if ingest is None:
                 raise validation.bad("source", self.source, "a value that is known when the task runs")
-            execution, request, self._runner = assemble(ingest, _log_file(context), self._tell(context))
+            execution, request, self._runner = assemble(ingest, self._run_context(context))
             report = execution.run(request)
+        except JobRunningError as err:
+            self._defer(ingest, err)
         except ScopeProviderError as err:
             if err.is_retryable:
                 raise
@@ -139,6 +143,40 @@ class DeltaIncrementalIngestOperator(BaseOperator):
         for outlet in self.outlets:
             context["outlet_events"][outlet].extra = dict(result)
         return result
+
+    def resume(self, context: Context, event: Any = None) -> dict[str, Any]:
+        """Go on after a wait: like ``execute``, from the start, with what the log and the jobs say now."""
+        self.log.info("resumed: %s", event)
+        return self.execute(context)
+
+    def _defer(self, ingest: Ingest | None, running: JobRunningError) -> None:
+        """Free the worker until the job has ended.
+
+        :raises TaskDeferred: Always.
+        """
+        engine = ingest.engine if ingest else None
+        if not isinstance(engine, ScopeEngine):
+            msg = "only SCOPE jobs are waited for"
+            raise TypeError(msg)
+        self.defer(
+            trigger=ScopeJobTrigger(
+                scope_conn_id=engine.scope_conn_id,
+                job_id=running.job_id,
+                poll_interval=self.poll_interval or 0,
+                deadline=running.deadline,
+            ),
+            method_name="resume",
+        )
+
+    def _run_context(self, context: Context) -> RunContext:
+        return RunContext(
+            task=f"{self.dag_id}.{self.task_id}",
+            log_file=_log_file(context),
+            report=self._tell(context),
+            storage_conn_id=self.storage_conn_id,
+            deferrable=self.deferrable,
+            poll_interval=self.poll_interval,
+        )
 
     def _tell(self, context: Context) -> Any:
         store = context.get("task_state_store")
@@ -158,6 +196,9 @@ class DeltaIncrementalIngestOperator(BaseOperator):
 
 def _plain(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
+        if isinstance(value, ScopeEngine):
+            # Its connection tells it from Spark's, so it is there even if it is the default.
+            return {"scope_conn_id": value.scope_conn_id, **validation.to_dict(value)}
         return validation.to_dict(value) if not isinstance(value, Replace) else _plain_write(value)
     return dict(value) if isinstance(value, Mapping) else value
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 from airflow_provider_scope.specs import validation
 
@@ -36,3 +37,57 @@ class SparkEngine:
                 validation.set_field(self, name, validation.texts(name, getattr(self, name)))
         if self.packages and self.jars:
             raise validation.bad("jars", self.jars, "None when packages are named", "name one of the two")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScopeEngine:
+    """SCOPE jobs on Azure Data Lake Analytics, one for each batch.
+
+    What is None falls back to the connection, then to the default in brackets.
+
+    :param scope_conn_id: A connection of type ``adla_scope``.
+    :param au: Analytics units of a job (100).
+    :param priority: Priority of a job, 1 or more; a lower number leaves the queue first (1).
+    :param job_tag: How the jobs' names begin; None is the task's id.
+    :param job_timeout_seconds: How long a job may take, from its submission (36,000).
+    :param feature_previews: Previews that the script turns on (``EnableDeltaTableDynamicInsert:on``).
+    :param settings: Further ``SET @@name = value`` of the script.
+    :raises InputError: A value is not valid.
+    """
+
+    scope_conn_id: str = "adla_scope_default"
+    au: int | None = None
+    priority: int | None = None
+    job_tag: str | None = None
+    job_timeout_seconds: float | None = None
+    feature_previews: Sequence[str] | None = None
+    settings: Mapping[str, str | int | float | bool] | None = None
+
+    def __post_init__(self) -> None:
+        """Validate; values that are templates are let through."""
+        validation.text("scope_conn_id", self.scope_conn_id)
+        for name in ("au", "priority"):
+            validation.set_field(self, name, validation.number(name, getattr(self, name), at_least=1))
+        seconds = validation.number("job_timeout_seconds", self.job_timeout_seconds, at_least=1, whole=False)
+        validation.set_field(self, "job_timeout_seconds", seconds)
+        if self.job_tag is not None:
+            validation.text("job_tag", self.job_tag)
+        if self.feature_previews is not None:
+            previews = validation.texts("feature_previews", self.feature_previews)
+            validation.set_field(self, "feature_previews", previews)
+        validation.mapping("settings", self.settings)
+
+
+_OF_SCOPE = {field.name for field in fields(ScopeEngine)}
+
+
+def engine_from(value: Any) -> SparkEngine | ScopeEngine:
+    """Make the engine out of what the user wrote: a spec, or a dict of one's fields.
+
+    :raises InputError: It is none of these, or a value in it is not valid.
+    """
+    if isinstance(value, (SparkEngine, ScopeEngine)):
+        return value
+    if isinstance(value, Mapping) and _OF_SCOPE & set(value):
+        return validation.from_dict(ScopeEngine, "engine", value)
+    return validation.from_dict(SparkEngine, "engine", value or {})

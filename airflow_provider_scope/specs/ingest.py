@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from airflow_provider_scope.core.sql import over_view
 from airflow_provider_scope.specs import validation
 from airflow_provider_scope.specs.checkpoint import Checkpoint
-from airflow_provider_scope.specs.engine import SparkEngine
+from airflow_provider_scope.specs.engine import ScopeEngine, SparkEngine, engine_from
 from airflow_provider_scope.specs.source import FileSource
 from airflow_provider_scope.specs.sql_check import check_columns
 from airflow_provider_scope.specs.table import TableSpec
@@ -20,6 +20,7 @@ ARGUMENTS = (
     "delta_location",
     "source",
     "sql",
+    "sql_dialect",
     "sql_params",
     "table",
     "write",
@@ -37,10 +38,11 @@ class Ingest:
     delta_location: str
     source: FileSource
     sql: str
+    sql_dialect: Literal["spark", "scope"]
     sql_params: dict[str, Any]
     table: TableSpec
     write: Write
-    engine: SparkEngine
+    engine: SparkEngine | ScopeEngine
     full_refresh: bool
     max_batches_per_run: int | None
     checkpoint: Checkpoint
@@ -62,14 +64,16 @@ def ingest_from(raw: Mapping[str, Any]) -> Ingest | None:
         for name, kind in (
             ("source", FileSource),
             ("table", TableSpec),
-            ("engine", SparkEngine),
             ("checkpoint", Checkpoint),
         )
     }
+    specs["engine"] = None if validation.is_deferred(raw["engine"]) else engine_from(raw["engine"])
+    dialect = _dialect(raw["sql_dialect"], specs["engine"])
     write = None if validation.is_deferred(raw["write"]) else write_from(raw["write"])
     batches = validation.number("max_batches_per_run", raw["max_batches_per_run"], at_least=1)
     refresh = _switch("full_refresh", raw["full_refresh"])
-    if isinstance(specs["source"], FileSource):
+    on_scope = isinstance(specs["engine"], ScopeEngine)
+    if isinstance(specs["source"], FileSource) and specs["engine"] and not on_scope:
         _check_format(specs["source"].format)
     if isinstance(write, Replace) and batches is not None:
         raise validation.bad(
@@ -87,7 +91,7 @@ def ingest_from(raw: Mapping[str, Any]) -> Ingest | None:
             "write='replace' for that run",
         )
     sql = raw["sql"]
-    if not validation.is_deferred(sql) and not sql.endswith(".sql"):
+    if not on_scope and not validation.is_deferred(sql) and not sql.endswith(".sql"):
         over_view(sql, "data")
         source = specs["source"]
         if isinstance(source, FileSource) and isinstance(source.columns, Mapping):
@@ -97,12 +101,21 @@ def ingest_from(raw: Mapping[str, Any]) -> Ingest | None:
     return Ingest(
         delta_location=raw["delta_location"],
         sql=sql,
+        sql_dialect=dialect,
         sql_params=dict(raw["sql_params"] or {}),
         write=write,
         full_refresh=bool(refresh),
         max_batches_per_run=batches,
         **specs,  # type: ignore[arg-type]
     )
+
+
+def _dialect(value: Any, engine: object) -> Literal["spark", "scope"]:
+    if value is not None and not validation.is_deferred(value):
+        validation.one_of("sql_dialect", value, ("spark", "scope"))
+    if isinstance(engine, SparkEngine) and value == "scope":
+        raise validation.bad("sql_dialect", value, "'spark' or None with SparkEngine")
+    return "scope" if value == "scope" else "spark"
 
 
 def _check_format(kind: str) -> None:

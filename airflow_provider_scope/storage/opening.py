@@ -12,6 +12,20 @@ if TYPE_CHECKING:
     from airflow_provider_scope.storage.protocol import Storage
 
 
+GEN1 = "adl://"
+
+
+def canonical_root(location: str) -> str:
+    """Give the canonical URI of a folder that is listed; ``adl://`` is possible here.
+
+    :raises InputError: As ``canonical_uri``.
+    """
+    if not location.startswith(GEN1):
+        return canonical_uri(location)
+    account, _, path = location.removeprefix(GEN1).partition("/")
+    return GEN1 + account.lower() + os.path.normpath("/" + path).rstrip("/")
+
+
 def canonical_uri(location: str) -> str:
     """Give the canonical, unencoded URI of a path or URI, without a slash at the end.
 

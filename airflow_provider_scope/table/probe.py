@@ -50,6 +50,15 @@ def probe(location: str, app_id: str | None, baseline: tuple[TableStamp | None, 
     return TableState(TableStamp(table_id, newest), version, txn, landed, restores)
 
 
+def newest_version(location: str) -> int:
+    """Give the table's newest version; -1 if there is no table.
+
+    :raises TableUnreadableError: The log could not be read.
+    """
+    table = _open(location)
+    return -1 if table is None else table.version()
+
+
 def _open(location: str) -> DeltaTable | None:
     try:
         return DeltaTable(location.removeprefix("file://"))

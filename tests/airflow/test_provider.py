@@ -41,7 +41,7 @@ def test_providers_get_shows_the_operator_and_the_commands(tmp_path):
     assert "airflow_provider_scope.cli.definition.get_scope_cli_commands" in str(found["cli"])
 
 
-def test_providers_hooks_shows_spark_connections_as_those_of_the_spark_provider_and_no_type_of_ours(tmp_path):
+def test_providers_hooks_shows_our_connection_types_and_leaves_spark_to_its_provider(tmp_path):
     """The engine takes connections of type ``spark``; a second hook for that type would hide the first."""
     rows = {row["connection_type"]: row for row in airflow(tmp_path, "providers", "hooks")}
 
@@ -52,4 +52,8 @@ def test_providers_hooks_shows_spark_connections_as_those_of_the_spark_provider_
         "package_name": "apache-airflow-providers-apache-spark",
         "hook_name": "Spark",
     }
-    assert [row for row in rows.values() if row["package_name"] == "airflow-provider-scope"] == []
+    ours = [row for row in rows.values() if row["package_name"] == "airflow-provider-scope"]
+    assert sorted((row["connection_type"], row["class"]) for row in ours) == [
+        ("adla_scope", "airflow_provider_scope.hooks.scope.ScopeHook"),
+        ("adls_gen1", "airflow_provider_scope.hooks.adls_gen1.AdlsGen1Hook"),
+    ]

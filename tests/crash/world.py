@@ -22,7 +22,8 @@ from airflow_provider_scope.checkpoint.snapshot import decode_snapshot
 from airflow_provider_scope.core.discovery import Rules
 from airflow_provider_scope.core.files import FileEntry
 from airflow_provider_scope.execution import repair
-from airflow_provider_scope.execution.micro_batch import MicroBatchExecution, Request
+from airflow_provider_scope.execution.micro_batch import MicroBatchExecution
+from airflow_provider_scope.execution.request import Request
 from airflow_provider_scope.storage.local import LocalStorage
 from tests.support.delta_engine import SOURCE, TABLE, DeltaEngine, local
 from tests.support.faulty_storage import FaultyStorage, Gate, open_gate

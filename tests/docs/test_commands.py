@@ -113,7 +113,10 @@ class Flights:
     def run(self, engine: DeltaEngine) -> None:
         ingest = ingest_from(self.raw)
         assert ingest
-        execution, request, _ = assembly.assemble(ingest, self.data / "spark.log", lambda line: None)
+        execution, request, _ = assembly.assemble(
+            ingest,
+            assembly.RunContext(task="d.t", log_file=self.data / "spark.log", report=lambda line: None),
+        )
         execution.engine = engine
         execution.run(request)
 

@@ -18,7 +18,8 @@ from airflow_provider_scope.checkpoint.snapshot import encode_snapshot
 from airflow_provider_scope.core.audit import audit_rows
 from airflow_provider_scope.core.files import FileEntry
 from airflow_provider_scope.core.records import Pipeline, TableStamp
-from airflow_provider_scope.execution.micro_batch import MicroBatchExecution, Request
+from airflow_provider_scope.execution.micro_batch import MicroBatchExecution
+from airflow_provider_scope.execution.request import Request
 from airflow_provider_scope.storage.local import LocalStorage
 from tests.support.memory_engine import MemoryEngine, MemoryStorage, MemoryTable, Version
 from tests.support.values import a_commit, an_entry, rules

@@ -25,6 +25,12 @@ RETRYABLE = {
     "EngineError",
     "SparkJobFailedError",
     "DeltaJarsError",
+    "JobRunningError",
+    "ScopeJobFailedError",
+    "ServiceAuthError",
+    "ServiceOutcomeUnknownError",
+    "ServiceUnavailableError",
+    "SourceRefusedError",
 }
 
 

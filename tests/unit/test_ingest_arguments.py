@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_scope.exceptions import InputError, SqlError
-from airflow_provider_scope.specs import Checkpoint, FileSource, SparkEngine, TableSpec
+from airflow_provider_scope.specs import Checkpoint, FileSource, ScopeEngine, SparkEngine, TableSpec
 from airflow_provider_scope.specs.ingest import Ingest, ingest_from
 from tests.support.values import XComArgLike
 
@@ -25,6 +25,7 @@ def arguments(**kwargs: Any) -> dict[str, Any]:
         "delta_location": "/delta/t",
         "source": {"roots": ["/in"], "format": "csv"},
         "sql": "SELECT * FROM @data",
+        "sql_dialect": None,
         "sql_params": {},
         "table": {},
         "write": "append",
@@ -50,6 +51,7 @@ def test_plain_dicts_make_a_whole_pipeline() -> None:
         delta_location="/delta/t",
         source=FileSource(roots=("/in",), format="csv"),
         sql="SELECT * FROM @data",
+        sql_dialect="spark",
         sql_params={"day": "2026-01-01"},
         table=TableSpec(partition_by=("day",)),
         write="append",
@@ -153,3 +155,26 @@ def test_a_full_refresh_is_what_a_template_renders_to(value: Any, expected: bool
 def test_a_file_of_sql_and_a_template_are_read_when_the_task_runs() -> None:
     assert ingest_from(arguments(sql="model.sql")) is not None
     assert ingest_from(arguments(sql=TEMPLATE, full_refresh=TEMPLATE)) is not None
+
+
+@pytest.mark.parametrize(
+    ("engine", "kind"),
+    [
+        (None, SparkEngine),
+        ({}, SparkEngine),
+        ({"conf": {"a": "b"}}, SparkEngine),
+        ({"scope_conn_id": "adla"}, ScopeEngine),
+        ({"au": 5}, ScopeEngine),
+        (ScopeEngine(), ScopeEngine),
+    ],
+)
+def test_the_fields_of_an_engine_say_which_one_it_is(engine: Any, kind: type) -> None:
+    made = ingest_from(arguments(engine=engine))
+
+    assert made is not None
+    assert type(made.engine) is kind
+
+
+def test_a_select_of_scope_is_refused_for_spark() -> None:
+    with pytest.raises(InputError, match="sql_dialect='scope' is not valid"):
+        ingest_from(arguments(sql_dialect="scope"))

@@ -1,0 +1,1 @@
+"""REST clients of Azure Data Lake Analytics and Azure Data Lake Storage Gen1; no Airflow."""

@@ -1,0 +1,162 @@
+"""What comes over the wire, as values: answers, the text of errors without secrets, waiting times."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from airflow_provider_scope.exceptions import (
+    ServiceAuthError,
+    ServiceError,
+    ServiceProtocolError,
+    ServiceRefusedError,
+)
+
+TEXT_LIMIT = 2000
+"""Characters of an error's text that are kept."""
+
+HIDDEN = "***"
+
+_SECRETS = (
+    re.compile(r"(?i)(\bbearer\s+)[^\s\"',;]+"),
+    re.compile(r"()\beyJ[\w-]+\.[\w-]+(?:\.[\w-]*)?"),  # a JSON web token, wherever it stands
+    re.compile(r"(?i)([?&;]sig=)[^&\s\"']+"),
+    re.compile(
+        r"(?i)(\b(?:access_token|refresh_token|client_secret|client_assertion|account_?key|"
+        r"shared_?access_?(?:key|signature)|password)[\"']?\s*[=:]\s*[\"']?)[^\s\"'&;,}]+"
+    ),
+)
+
+# Refusals with status 403 that are not about rights.
+_NOT_ABOUT_RIGHTS = ("FileAlreadyExistsException", "IOException")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One HTTP answer, with the error that its body describes."""
+
+    status: int
+    body: bytes = field(default=b"", repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Names in lower case."""
+    code: str = ""
+    """The error's code: ``JobNotFound``, ``FileNotFoundException``; empty where there is none."""
+    message: str = ""
+    """The error's text, masked; empty where the body is."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether the request was carried out."""
+        return 200 <= self.status < 300  # noqa: PLR2004 - the class of successes
+
+    def json(self, doing: str) -> Any:
+        """Give the body's JSON value.
+
+        :raises ServiceProtocolError: It is not JSON.
+        """
+        try:
+            return json.loads(self.body)
+        except (ValueError, RecursionError) as err:
+            raise not_understood(doing, f"the body is not JSON ({type(err).__name__})") from err
+
+    def described(self) -> str:
+        """Give status, code, text and request id, for people."""
+        parts = [str(self.status), self.code]
+        text = " ".join(part for part in parts if part)
+        text = f"{text}: {self.message}" if self.message else text
+        request_id = self.headers.get("x-ms-request-id")
+        return f"{text} (request id {request_id})" if request_id else text
+
+    def error(self, doing: str) -> ServiceError:
+        """Give the error for an answer that refuses what was asked for.
+
+        :param doing: What was asked for, as it follows "Could not".
+        """
+        about_rights = self.status == 401 or (  # noqa: PLR2004
+            self.status == 403 and self.code not in _NOT_ABOUT_RIGHTS  # noqa: PLR2004
+        )
+        if about_rights:
+            return ServiceAuthError(
+                f"Could not {doing}: {self.described()}.",
+                kept="nothing was changed by this request",
+                do="give the connection's identity the rights on the account, or correct its credentials",
+            )
+        return ServiceRefusedError(
+            f"Could not {doing}: {self.described()}.",
+            kept="nothing was changed by this request",
+            do="correct what the service's text names",
+        )
+
+
+def answer_of(status: int, headers: Mapping[str, str], body: bytes, token: str = "") -> Answer:
+    """Make an answer; the text of an error is masked, ``token`` included."""
+    lower = {name.lower(): value for name, value in headers.items()}
+    if 200 <= status < 300:  # noqa: PLR2004
+        return Answer(status, body, lower)
+    code, message = _error_text(body)
+    return Answer(status, body, lower, mask(code, token)[:200], mask(message, token)[:TEXT_LIMIT])
+
+
+def not_understood(doing: str, what: str) -> ServiceProtocolError:
+    """Give the error for an answer that is not what the protocol says."""
+    return ServiceProtocolError(
+        f"Could not {doing}: {what}.",
+        kept="everything that was there before",
+        do="check that the connection's host is the service itself, and that no proxy answers for it",
+    )
+
+
+def mask(text: str, *secrets: str) -> str:
+    """Hide tokens, keys and signatures, and the ``secrets`` themselves."""
+    for secret in secrets:
+        if secret:
+            text = text.replace(secret, HIDDEN)
+    for pattern in _SECRETS:
+        text = pattern.sub(rf"\g<1>{HIDDEN}", text)
+    return text
+
+
+def retry_after_seconds(value: str | None, now: float) -> float | None:
+    """Read ``Retry-After``: seconds or a date; None if there is none that can be read.
+
+    :param now: Wall clock, seconds since the epoch.
+    """
+    if not value:
+        return None
+    if value.strip().isdecimal():
+        return float(value)
+    try:
+        date = parsedate_to_datetime(value)
+    except ValueError:
+        return None
+    if date.tzinfo is None:
+        date = date.replace(tzinfo=UTC)
+    return max(0.0, (date - datetime.fromtimestamp(now, UTC)).total_seconds())
+
+
+def _error_text(body: bytes) -> tuple[str, str]:
+    """Find code and text in the error bodies that were recorded.
+
+    They are ``{"error": {"code", "message"}}``, ``{"Message"}`` with a capital (a full queue),
+    ``{"RemoteException": {"exception", "message"}}``, plain text and nothing at all.
+    """
+    text = body.decode(errors="replace").strip()
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return "", text
+    if not isinstance(value, Mapping):
+        return "", text
+    inner = value.get("error") or value.get("RemoteException") or value
+    if isinstance(inner, str):  # OAuth's shape: {"error": code, "error_description": text}
+        return inner, str(value.get("error_description") or text)
+    if not isinstance(inner, Mapping):
+        return "", text
+    code = inner.get("code") or inner.get("exception") or ""
+    message = inner.get("message") or inner.get("Message")
+    return str(code), str(message) if message else text

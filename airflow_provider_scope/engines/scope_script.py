@@ -1,0 +1,142 @@
+"""From what the user wrote to the script of a batch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow_provider_scope.core.sql import words
+from airflow_provider_scope.exceptions import InputError, SourceFileGoneError, SourceUnreadableError
+from airflow_provider_scope.script.batch import BatchIdentity, ScriptBatch
+from airflow_provider_scope.script.generate import files_that_fit
+from airflow_provider_scope.script.model import check_model
+from airflow_provider_scope.script.statements import VIRTUAL_FUNCTIONS
+from airflow_provider_scope.script.types import scope_type
+from airflow_provider_scope.specs import Replace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from airflow_provider_scope.client.statuses import Status
+    from airflow_provider_scope.core.files import FileEntry
+    from airflow_provider_scope.core.records import OffsetEntry
+    from airflow_provider_scope.specs import ScopeEngine
+    from airflow_provider_scope.specs.ingest import Ingest
+
+_SAMPLE = BatchIdentity("00000000-0000-0000-0000-000000000000", 10**19, 10**6)
+"""As long as an identity gets, for the size of a script that is not made yet."""
+
+
+def check_scope(ingest: Ingest) -> None:
+    """Refuse what SCOPE jobs cannot do, before anything is read.
+
+    :raises InputError: With the argument and what to write instead.
+    """
+    if not ingest.sql.endswith(".sql"):
+        check_model(ingest.sql)
+    problems = (
+        (
+            not ingest.table.columns,
+            "table.columns is missing: SCOPE needs the name and type of each column of the table",
+            "declare them: table=TableSpec(columns={'name': 'type', …})",
+        ),
+        (
+            isinstance(ingest.write, Replace) and ingest.write.where is not None,
+            "write=Replace(where=…) is not possible with SCOPE jobs",
+            'use write="replace" or "append"; or engine=SparkEngine()',
+        ),
+        (
+            bool(ingest.sql_params),
+            "sql_params is not possible with SCOPE jobs",
+            "write the values into `sql`, with templates if they change",
+        ),
+        (
+            ingest.source.format not in ("sstream", "parquet", "csv"),
+            f"source.format={ingest.source.format!r} is not possible with SCOPE jobs",
+            "use 'sstream'",
+        ),
+    )
+    for is_wrong, what, do in problems:
+        if is_wrong:
+            raise InputError(f"{what}.", kept="everything; nothing was read or written", do=do)
+
+
+def script_batch(
+    ingest: Ingest,
+    engine: ScopeEngine,
+    previews: Sequence[str],
+    identity: BatchIdentity,
+    entry: tuple[bool, tuple[FileEntry, ...]],
+) -> ScriptBatch:
+    """Give the values of a batch's script.
+
+    :param entry: Whether the batch replaces the table, and its files.
+    """
+    overwrite, files = entry
+    columns = ingest.table.columns or {}
+    named = words(ingest.sql) | {name.lower() for name in columns}
+    return ScriptBatch(
+        identity=identity,
+        location=ingest.delta_location,
+        sql=ingest.sql,
+        files=files,
+        table_columns=_types(columns, ingest.sql_dialect),
+        extract_columns=_types(ingest.source.columns, ingest.sql_dialect) if ingest.source.columns else None,
+        virtual_columns=tuple(name for name in VIRTUAL_FUNCTIONS if name in named),
+        partition_by=tuple(ingest.table.partition_by),
+        properties=dict(ingest.table.properties or {}),
+        overwrite=overwrite,
+        mark_table=True,
+        feature_previews=tuple(previews),
+        settings=dict(engine.settings or {}),
+    )
+
+
+def scripts(
+    ingest: Ingest, engine: ScopeEngine, previews: Sequence[str]
+) -> tuple[Callable[[BatchIdentity, OffsetEntry], ScriptBatch], Callable[[tuple[FileEntry, ...]], int]]:
+    """Give how an entry becomes a script, and how many of some files one script can name."""
+
+    def make(identity: BatchIdentity, entry: OffsetEntry) -> ScriptBatch:
+        return script_batch(ingest, engine, previews, identity, (entry.overwrites_table, entry.files))
+
+    def fits(files: tuple[FileEntry, ...]) -> int:
+        count = files_that_fit(script_batch(ingest, engine, previews, _SAMPLE, (True, files)))
+        if not count:
+            raise InputError(
+                f"The script of a batch is longer than 3 MB with the one file {files[0].path}.",
+                kept="the table and the log; no job was submitted",
+                do="shorten `sql`",
+            )
+        return count
+
+    return make, fits
+
+
+def check_unchanged(entry: OffsetEntry, status_of: Callable[[str], Status | None]) -> None:
+    """Look at every file of a batch again, just before its job is submitted.
+
+    :raises SourceFileGoneError: One vanished, or has another time or length than its entry says.
+    """
+    for file in entry.files:
+        status = status_of(file.path)
+        if status is None:
+            raise _gone(entry, file, "is gone")
+        if status.is_folder:
+            raise SourceUnreadableError(f"{file.path} of batch {entry.seq} is a folder now.")
+        # The size of a structured stream is that of its folder too; its own time tells enough.
+        same_size = status.size_bytes == file.size_bytes or file.path.endswith(".ss")
+        if status.modified_ms != file.modified_ms or not same_size:
+            raise _gone(entry, file, "has changed since it was logged")
+
+
+def _gone(entry: OffsetEntry, file: FileEntry, what: str) -> SourceFileGoneError:
+    return SourceFileGoneError(
+        f"The file {file.path} of batch {entry.seq} {what}.",
+        kept="the batches before it; no job was submitted for this one, and it stays logged",
+        do="put the file back as it was; or give the batch up with `airflow scope abandon`: its other "
+        "files, and this one as it is then, are loaded by the next run",
+    )
+
+
+def _types(columns: Mapping[str, str], dialect: str | None) -> dict[str, str]:
+    return {name: kind if dialect == "scope" else scope_type(kind) for name, kind in columns.items()}

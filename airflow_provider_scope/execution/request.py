@@ -1,0 +1,38 @@
+"""What one run is asked to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from airflow_provider_scope.core.discovery import Rules
+    from airflow_provider_scope.core.files import FileEntry
+
+
+class Listing(Protocol):
+    """Where files are listed: a storage, or a hook."""
+
+    def walk(self, root: str) -> Iterator[FileEntry]:
+        """List every file below a folder, or raise; see ``storage.protocol.Storage``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What one run is asked to do."""
+
+    table: str
+    """Canonical URI of the table."""
+    roots: tuple[str, ...]
+    rules: Rules
+    max_files: int | None
+    max_bytes: int | None
+    max_batches: int | None = None
+    refresh: bool = False
+    """Load everything again, replacing the table, or the rows that ``where`` names."""
+    where: str | None = None
+    safety_buffer_seconds: float = 0
+    fits: Callable[[tuple[FileEntry, ...]], int] | None = None
+    """How many of some files one batch can take, from the first; None is all."""

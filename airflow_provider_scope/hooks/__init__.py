@@ -1,0 +1,1 @@
+"""Airflow hooks: a connection becomes a client."""

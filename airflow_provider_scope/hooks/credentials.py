@@ -1,0 +1,234 @@
+"""As whom a connection talks to the services, through azure-identity."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.common.compat.sdk import conf
+
+from airflow_provider_scope.client.tokens import Token, Tokens
+from airflow_provider_scope.client.wire import mask
+from airflow_provider_scope.exceptions import InputError, ServiceAuthError
+
+if TYPE_CHECKING:
+    from airflow_provider_scope.hooks.settings import Fields, Service
+
+SCOPE = "https://datalake.azure.net/.default"
+"""The audience of both services; a token of Azure's management API is not accepted."""
+
+KINDS = (
+    "auto",
+    "client_secret",
+    "certificate",
+    "managed_identity",
+    "workload_identity",
+    "azure_cli",
+    "default",
+    "class",
+    "emulator",
+)
+
+# Azure's libraries log requests at INFO.
+logging.getLogger("azure.core.pipeline.policies.http_logging_policy").setLevel(logging.WARNING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """What the connection says about credentials; equal ones share their token."""
+
+    kind: str
+    tenant: str | None = None
+    client_id: str | None = None
+    secret: str | None = field(default=None, repr=False)
+    certificate_path: str | None = None
+    certificate_password: str | None = field(default=None, repr=False)
+    managed_identity_client_id: str | None = None
+    workload_identity_tenant_id: str | None = None
+    credential_class: str | None = None
+    credential_kwargs: str = field(default="{}", repr=False)
+    """JSON."""
+
+
+def identity_of(fields: Fields, service: Service) -> Identity:
+    """Read the credentials; a kind that is not named follows from what is there.
+
+    :raises InputError: The kind is unknown, lacks a field, or is not allowed.
+    """
+    kind = fields.text("credential") or "auto"
+    identity = Identity(
+        kind=_kind(fields, service) if kind == "auto" else kind,
+        tenant=fields.text("tenant"),
+        client_id=fields.login,
+        secret=fields.password,
+        certificate_path=fields.text("certificate_path"),
+        certificate_password=_secret_text(fields, "certificate_password"),
+        managed_identity_client_id=fields.text("managed_identity_client_id"),
+        workload_identity_tenant_id=fields.text("workload_identity_tenant_id"),
+        credential_class=fields.text("credential_class"),
+        credential_kwargs=_kwargs(fields),
+    )
+    _check(fields, identity, service)
+    return identity
+
+
+def credential_of(identity: Identity) -> Any:
+    """Make the credential: an object with azure-identity's ``get_token``."""
+    # Not with the module: it takes 0.4 s, and Dag files import the hooks.
+    from azure.identity import (  # noqa: PLC0415
+        AzureCliCredential,
+        CertificateCredential,
+        ClientSecretCredential,
+        DefaultAzureCredential,
+        ManagedIdentityCredential,
+        WorkloadIdentityCredential,
+    )
+
+    match identity.kind:
+        case "client_secret":
+            return ClientSecretCredential(
+                identity.tenant or "", identity.client_id or "", identity.secret or ""
+            )
+        case "certificate":
+            return CertificateCredential(
+                identity.tenant or "",
+                identity.client_id or "",
+                identity.certificate_path,
+                password=identity.certificate_password,
+            )
+        case "managed_identity":
+            return ManagedIdentityCredential(client_id=identity.managed_identity_client_id)
+        case "workload_identity":
+            # What is None comes from the environment that the cluster sets.
+            given = {
+                "tenant_id": identity.workload_identity_tenant_id or identity.tenant,
+                "client_id": identity.client_id,
+            }
+            return WorkloadIdentityCredential(**{name: value for name, value in given.items() if value})
+        case "azure_cli":
+            return AzureCliCredential(tenant_id=identity.tenant or "")
+        case "class":
+            module, _, name = (identity.credential_class or "").rpartition(".")
+            return getattr(import_module(module), name)(**json.loads(identity.credential_kwargs))
+        case _:
+            given = {
+                "managed_identity_client_id": identity.managed_identity_client_id,
+                "workload_identity_tenant_id": identity.workload_identity_tenant_id,
+            }
+            return DefaultAzureCredential(**{name: value for name, value in given.items() if value})
+
+
+def acquire(identity: Identity) -> Token:
+    """Get a new token.
+
+    :raises ServiceAuthError: There is none to be had; the message holds why, without secrets.
+    """
+    if identity.kind == "emulator":
+        return Token("emulator", float("inf"))
+    try:
+        # A credential keeps its token, also one that the service refused: so each one is used once.
+        found = credential_of(identity).get_token(SCOPE)
+        return Token(found.token, float(found.expires_on))
+    except Exception as err:  # noqa: BLE001 - a class of the user's own may raise anything
+        text = mask(f"{type(err).__name__}: {err}", *_secrets(identity))
+    # Outside of the handler: the original error is not chained, for its text may hold a secret.
+    raise ServiceAuthError(
+        f"Could not get a token for {SCOPE} with the credential {identity.kind!r}: {text}",
+        kept="everything; nothing was sent to the service",
+        do="correct the connection's credentials; test_connection tries them",
+    )
+
+
+_tokens: dict[Identity, Tokens] = {}
+_tokens_lock = threading.Lock()
+
+
+def tokens_of(identity: Identity) -> Tokens:
+    """Give the tokens of an identity, the same ones for all hooks of this process."""
+    with _tokens_lock:
+        if identity not in _tokens:
+            _tokens[identity] = Tokens(lambda: acquire(identity), clock=time.time)
+        return _tokens[identity]
+
+
+def allowed_classes() -> list[str]:
+    """Give the import paths that ``[adla_scope] allowed_credential_classes`` lists."""
+    listed = conf.get("adla_scope", "allowed_credential_classes", fallback="") or ""
+    return listed.replace(",", " ").split()
+
+
+def _kind(fields: Fields, service: Service) -> str:
+    if fields.get("certificate_path"):
+        return "certificate"
+    if fields.password:
+        return "client_secret"
+    if fields.get("credential_class"):
+        return "class"
+    return "emulator" if service.is_local else "default"
+
+
+def _check(fields: Fields, identity: Identity, service: Service) -> None:
+    if identity.kind not in KINDS:
+        raise fields.bad("credential", identity.kind, "one of " + ", ".join(KINDS))
+    needed = {
+        "client_secret": ("tenant", "client_id", "secret"),
+        "certificate": ("tenant", "client_id", "certificate_path"),
+        "class": ("credential_class",),
+    }.get(identity.kind, ())
+    shown = {"client_id": "login (client ID)", "secret": "password (client secret)"}
+    missing = [shown.get(name, name) for name in needed if not getattr(identity, name)]
+    if missing:
+        raise InputError(
+            f"The connection {fields.conn_id} uses the credential {identity.kind!r} and lacks "
+            f"{', '.join(missing)}.",
+            kept="everything; nothing was sent",
+            do="complete the connection, or name another credential: " + ", ".join(KINDS),
+        )
+    if identity.kind == "emulator" and not service.is_local:
+        raise fields.bad("credential", "emulator", "another one: the service is not on this machine")
+    if identity.kind == "class" and identity.credential_class not in allowed_classes():
+        raise InputError(
+            f"The connection {fields.conn_id} names the credential class {identity.credential_class}, which "
+            "is not allowed.",
+            kept="everything; the class was not imported",
+            do="add it to [adla_scope] allowed_credential_classes in Airflow's configuration, on workers and "
+            "triggerers: whoever edits connections could run any class otherwise",
+        )
+
+
+def _kwargs(fields: Fields) -> str:
+    """Give ``credential_kwargs`` as canonical JSON text."""
+    value = fields.get("credential_kwargs")
+    try:
+        value = json.loads(value) if isinstance(value, str) else value or {}
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        raise fields.bad("credential_kwargs", "…", "a JSON object")
+    return json.dumps(value, sort_keys=True)
+
+
+def _secret_text(fields: Fields, name: str) -> str | None:
+    value = fields.get(name)
+    if value is not None and not isinstance(value, str):
+        raise fields.bad(name, "…", "text")
+    return value
+
+
+def _secrets(identity: Identity) -> list[str]:
+    """Give every text that must not be shown, the longest first: one may hold another."""
+    given = [identity.secret, identity.certificate_password, *_leaves(json.loads(identity.credential_kwargs))]
+    return sorted((text for text in given if text), key=len, reverse=True)
+
+
+def _leaves(value: object) -> list[str]:
+    if isinstance(value, dict):
+        return [text for item in value.values() for text in _leaves(item)]
+    if isinstance(value, list):
+        return [text for item in value for text in _leaves(item)]
+    return [value] if isinstance(value, str) else []

@@ -1,0 +1,237 @@
+"""What a connection says, read and checked: where the service is, as whom, and the defaults of jobs."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from airflow_provider_scope.client.http import is_loopback
+from airflow_provider_scope.exceptions import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow.providers.common.compat.sdk import Connection
+
+ADLA_SUFFIX = "azuredatalakeanalytics.net"
+GEN1_SUFFIX = "azuredatalakestore.net"
+
+QUEUE_FULL = (
+    "re:Cannot exceed .*queued SCOPE jobs",
+    "The maximum number of queued jobs for your account",
+)
+"""What the service says with status 400 when its queue is full: it passes."""
+
+SHORTEST_DEFERRED_POLL_SECONDS = 10.0
+"""A trigger that fires sooner makes Airflow 3.3 fail the task (the event of the earlier part is late)."""
+
+_ACCOUNT = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    """Where a service is and how it is talked to."""
+
+    url: str
+    authority: str
+    """The account's host, also when the service is an emulator somewhere else."""
+    timeout_seconds: float
+    retries: int
+    retry_on_error_messages: tuple[str, ...]
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is on this machine."""
+        return is_loopback(urlsplit(self.url).hostname or "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScopeDefaults:
+    """What holds for jobs where the operator's argument is None: the connection's value, or the seed's."""
+
+    au: int = 100
+    priority: int = 1
+    """A lower number leaves the queue first."""
+    job_timeout_seconds: float = 36_000.0
+    feature_previews: str = "EnableDeltaTableDynamicInsert:on"
+    poll_interval: float = 5.0
+    """Seconds between two looks at a job from the worker."""
+    max_files_per_trigger: int = 50
+    max_bytes_per_trigger: int = 10_737_418_240_000
+    delta_root: str | None = None
+    """``abfss://<container>@<storage account>.dfs.core.windows.net/<base path>``, or None."""
+
+    @property
+    def deferred_poll_interval(self) -> float:
+        """Seconds between two looks at a job from the triggerer."""
+        return max(SHORTEST_DEFERRED_POLL_SECONDS, self.poll_interval)
+
+    def delta_location(self, table: str) -> str:
+        """Give the place of a table whose ``delta_location`` was not given.
+
+        :raises InputError: The connection does not say where tables are, or ``table`` is not a name.
+        """
+        if not self.delta_root:
+            raise InputError(
+                "delta_location is missing, and the connection has no storage_account and container.",
+                kept="everything; nothing was read or written",
+                do="give delta_location, or storage_account, container and delta_base_path on the connection",
+            )
+        if not re.fullmatch(r"[\w-][\w.-]*", table):
+            raise InputError(
+                f"The table name {table!r} cannot be a folder's name.",
+                kept="everything; nothing was read or written",
+                do="give delta_location",
+            )
+        return f"{self.delta_root}/{table}"
+
+
+class Fields:
+    """The fields of a connection: an empty one is one that is not there."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.conn_id = connection.conn_id
+        self.host = connection.host or ""
+        self.port = connection.port
+        self.scheme = connection.schema or "https"
+        self.login = connection.login or None
+        self.password = connection.password or None
+        self._prefix = f"extra__{connection.conn_type}__"
+        self._extra: Mapping[str, Any] = connection.extra_dejson
+
+    def get(self, name: str) -> Any:
+        """Give an extra field; forms of before Airflow 2.3 stored it under a longer name."""
+        value = self._extra.get(name)
+        if value in (None, ""):
+            value = self._extra.get(self._prefix + name)
+        return None if value == "" else value
+
+    def text(self, name: str) -> str | None:
+        """Give a text field."""
+        value = self.get(name)
+        if value is not None and not isinstance(value, str):
+            raise self.bad(name, value, "text")
+        return value.strip() or None if value else None
+
+    def number(self, name: str, default: float, *, at_least: float) -> float:
+        """Give a number; forms may store it as text."""
+        value = self.get(name)
+        if value is None:
+            return default
+        try:
+            number = float(value) if not isinstance(value, bool) else -1.0
+        except (TypeError, ValueError):
+            number = -1.0
+        if not at_least <= number < float("inf"):
+            raise self.bad(name, value, f"a number, at least {at_least:g}")
+        return number
+
+    def integer(self, name: str, default: int, *, at_least: int) -> int:
+        """Give a whole number."""
+        number = self.number(name, default, at_least=at_least)
+        if number != int(number):
+            raise self.bad(name, self.get(name), f"a whole number, at least {at_least}")
+        return int(number)
+
+    def texts(self, name: str, default: tuple[str, ...]) -> tuple[str, ...]:
+        """Give several texts: a list, the JSON text of one, or one text a line."""
+        value = self.get(name)
+        if value is None:
+            return default
+        if isinstance(value, str) and value.lstrip().startswith("["):
+            try:
+                value = json.loads(value)
+            except ValueError:
+                raise self.bad(name, value, "a JSON list of texts") from None
+        items = value.splitlines() if isinstance(value, str) else value
+        if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
+            raise self.bad(name, value, "a list of texts")
+        return tuple(item.strip() for item in items if item.strip())
+
+    def bad(self, name: str, value: object, expected: str) -> InputError:
+        """Give the error for a field that is wrong; never called with a secret."""
+        return InputError(
+            f"The connection {self.conn_id} has {name}={value!r}: expected {expected}.",
+            kept="everything; nothing was sent",
+            do="correct the connection",
+        )
+
+
+def service_of(fields: Fields, suffix: str) -> Service:
+    """Read where the service is.
+
+    :raises InputError: There is no account, or the host is not the account's and not this machine.
+    """
+    account = fields.text("account_name")
+    url, host = _url(fields)
+    if host and not account and not is_loopback(host):
+        account = host.partition(".")[0]
+    if not account:
+        raise fields.bad("account_name", account, "the name of the account")
+    if not _ACCOUNT.fullmatch(account):
+        raise fields.bad("account_name", account, "letters, digits and hyphens")
+    authority = f"{account.lower()}.{suffix}"
+    if host and not is_loopback(host):
+        if host.partition(".")[0] != account.lower():
+            # A token is for the account alone: a host of another name does not get it.
+            raise fields.bad("host", fields.host, f"{authority}, or a URL of this machine")
+        authority = host
+    return Service(
+        url=url or f"https://{authority}",
+        authority=authority,
+        timeout_seconds=fields.number("http_timeout_seconds", 30.0, at_least=0.1),
+        retries=fields.integer("http_retries", 3, at_least=0),
+        retry_on_error_messages=fields.texts("retry_on_error_messages", QUEUE_FULL),
+    )
+
+
+def defaults_of(fields: Fields) -> ScopeDefaults:
+    """Read the defaults of jobs.
+
+    :raises InputError: A value is not valid.
+    """
+    seed = ScopeDefaults()
+    return ScopeDefaults(
+        au=fields.integer("au", seed.au, at_least=1),
+        priority=fields.integer("priority", seed.priority, at_least=1),
+        job_timeout_seconds=fields.number("job_timeout_seconds", seed.job_timeout_seconds, at_least=1),
+        feature_previews=fields.text("feature_previews") or seed.feature_previews,
+        poll_interval=fields.number("poll_interval", seed.poll_interval, at_least=0.1),
+        max_files_per_trigger=fields.integer("max_files_per_trigger", seed.max_files_per_trigger, at_least=1),
+        max_bytes_per_trigger=fields.integer("max_bytes_per_trigger", seed.max_bytes_per_trigger, at_least=1),
+        delta_root=_delta_root(fields),
+    )
+
+
+def _delta_root(fields: Fields) -> str | None:
+    account, container = fields.text("storage_account"), fields.text("container")
+    if not account and not container:
+        return None
+    for name, value in (("storage_account", account), ("container", container)):
+        if not value or not _ACCOUNT.fullmatch(value):
+            raise fields.bad(name, value, "letters, digits and hyphens; both or none")
+    base = (fields.text("delta_base_path") or "").strip("/")
+    root = f"abfss://{container}@{account}.dfs.core.windows.net"
+    return f"{root}/{base}" if base else root
+
+
+def _url(fields: Fields) -> tuple[str, str]:
+    """Give the URL that the host field means, and its host; empty texts if there is none."""
+    text = fields.host.strip().rstrip("/")
+    if not text:
+        return "", ""
+    if "://" not in text:
+        text = f"{fields.scheme}://{text}"
+    try:
+        parts = urlsplit(text)
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        raise fields.bad("host", "…", "a host or a URL") from None
+    if "@" in parts.netloc:
+        raise fields.bad("host", "…", "a host or a URL without a user")
+    if fields.port and port is None:
+        text = text.replace(parts.netloc, f"{parts.netloc}:{fields.port}", 1)
+    return text, host

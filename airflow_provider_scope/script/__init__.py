@@ -1,0 +1,1 @@
+"""SCOPE scripts: lexer, statements, generator, check of the user's SELECT, and its way to Spark SQL."""

@@ -1,0 +1,61 @@
+"""What the versions of a table changed, read from the commits in its log."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from airflow_provider_scope.core.attempts import Change
+from airflow_provider_scope.exceptions import BatchOutcomeUnknownError, TableUnreadableError
+from airflow_provider_scope.storage.opening import open_storage
+
+
+def changes(location: str, since: int, upto: int, marker_property: str) -> list[Change]:
+    """Give what the versions after ``since`` changed, oldest first.
+
+    :param location: Canonical URI of the table.
+    :param upto: The newest version to read.
+    :param marker_property: The table property that holds the mark of an attempt.
+    :raises BatchOutcomeUnknownError: A commit has been cleaned out of the log.
+    :raises TableUnreadableError: A commit could not be understood.
+    """
+    storage = open_storage(location)
+    found: list[Change] = []
+    mark: str | None = None
+    for version in range(since + 1, upto + 1):
+        name = f"{location}/_delta_log/{version:020}.json"
+        data = storage.read(name)
+        if data is None:
+            raise BatchOutcomeUnknownError(
+                f"The log of the table {location} no longer holds version {version} "
+                "(delta.logRetentionDuration): whether a job's rows are in the table cannot be seen.",
+                kept="the table, the checkpoint and all files; no job was submitted",
+                do="look at the table, then say what is so: `airflow scope settle`",
+            )
+        change = _change(name, version, data, marker_property)
+        # Metadata is written as a whole: only a mark that differs from the one before is new.
+        is_new = change.marker is not None and change.marker != mark
+        mark = change.marker or mark
+        found.append(change if is_new else Change(version, None, change.adds, change.rows, change.size_bytes))
+    return found
+
+
+def _change(name: str, version: int, data: bytes, marker_property: str) -> Change:
+    marker: str | None = None
+    adds: list[dict[str, Any]] = []
+    try:
+        for line in data.splitlines():
+            action = json.loads(line) if line.strip() else {}
+            if "metaData" in action:
+                marker = action["metaData"].get("configuration", {}).get(marker_property)
+            if action.get("add", {}).get("dataChange"):
+                adds.append(action["add"])
+        counts = [int(json.loads(add["stats"])["numRecords"]) for add in adds if add.get("stats")]
+        size = sum(int(add["size"]) for add in adds)
+    except (ValueError, KeyError, TypeError, AttributeError) as err:
+        raise TableUnreadableError(
+            f"The commit {name} could not be understood: {err!r}.",
+            kept="the table, the checkpoint and all files; no job was submitted",
+            do="check the file; the next try reads it again",
+        ) from err
+    return Change(version, marker, bool(adds), sum(counts) if len(counts) == len(adds) else None, size)

@@ -1,0 +1,1 @@
+"""Triggers: wait in the triggerer, and fire once with a small event."""

@@ -1,0 +1,108 @@
+"""Wait for a SCOPE job in the triggerer."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.common.compat.connection import get_async_connection
+from airflow.triggers.base import BaseTrigger, TriggerEvent
+
+from airflow_provider_scope.core.jobs import next_step
+from airflow_provider_scope.exceptions import ScopeProviderError
+from airflow_provider_scope.hooks.scope import ScopeHook
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+SHORTEST_HOLD_SECONDS = 10.0
+"""A trigger that fires sooner makes Airflow 3.3 fail the task: the executor's event of the part that
+deferred is processed after the task was queued again."""
+
+
+class ScopeJobTrigger(BaseTrigger):
+    """Fire once: when the job has ended, at the deadline, or when the service cannot be reached for long.
+
+    It never raises, and it decides nothing: the task looks for itself what became of the job.
+
+    :param scope_conn_id: A connection of type ``adla_scope``.
+    :param job_id: The job.
+    :param poll_interval: Seconds between two looks, at least 10.
+    :param deadline: When to fire although the job runs, seconds since the epoch; None is never.
+    :param unreachable_seconds: How long no look may succeed before it fires.
+    """
+
+    def __init__(
+        self,
+        *,
+        scope_conn_id: str,
+        job_id: str,
+        poll_interval: float = SHORTEST_HOLD_SECONDS,
+        deadline: float | None = None,
+        unreachable_seconds: float = 900.0,
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call] # Airflow has no annotations here
+        self.scope_conn_id = scope_conn_id
+        self.job_id = job_id
+        self.poll_interval = max(poll_interval, SHORTEST_HOLD_SECONDS)
+        self.deadline = deadline
+        self.unreachable_seconds = unreachable_seconds
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Give the arguments: ids and numbers; they are stored as plain text."""
+        return (
+            f"{type(self).__module__}.{type(self).__qualname__}",
+            {
+                "scope_conn_id": self.scope_conn_id,
+                "job_id": self.job_id,
+                "poll_interval": self.poll_interval,
+                "deadline": self.deadline,
+                "unreachable_seconds": self.unreachable_seconds,
+            },
+        )
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Look until there is something to tell."""
+        began = time.time()
+        try:
+            status = await self._watch(began)
+        except Exception as err:  # a trigger that raises fails a task whose job is fine
+            self.log.exception("the job %s cannot be watched", self.job_id)
+            status = f"cannot be watched: {type(err).__name__}"
+        await asyncio.sleep(max(0.0, began + SHORTEST_HOLD_SECONDS - time.time()))
+        yield TriggerEvent({"job_id": self.job_id, "status": status})  # type: ignore[no-untyped-call]
+
+    async def _watch(self, began: float) -> str:
+        connection = await get_async_connection(self.scope_conn_id)
+        hook = ScopeHook(self.scope_conn_id, connection=connection)
+        failures, answered = 0, began
+        try:
+            while True:
+                job = None
+                try:
+                    job = await asyncio.to_thread(hook.get_job, self.job_id)
+                    failures, answered = 0, time.time()
+                    if job is None:
+                        return "unknown to the service"
+                except ScopeProviderError as err:
+                    failures += 1
+                    self.log.warning("the job %s could not be looked at: %s", self.job_id, err)
+                    if time.time() - answered > self.unreachable_seconds:
+                        return "service unreachable"
+                step = next_step(
+                    job,
+                    now=time.time(),
+                    deadline=self.deadline,
+                    interval_seconds=self.poll_interval,
+                    failures=failures,
+                    jitter=random.random(),  # noqa: S311 - spreads looks, guards nothing
+                )
+                if step.timed_out:
+                    return "deadline"
+                if step.outcome != "waiting":
+                    return step.outcome
+                await asyncio.sleep(step.seconds)
+        finally:
+            hook.close()

@@ -1,0 +1,1 @@
+"""The REST clients against a small HTTP server on loopback."""

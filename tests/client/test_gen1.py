@@ -1,0 +1,461 @@
+"""Files are listed in full or not at all, and created once."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_provider_scope.client.gen1 import Gen1Client
+from airflow_provider_scope.client.statuses import Page, Status
+from airflow_provider_scope.core.files import FileEntry
+from airflow_provider_scope.exceptions import (
+    InputError,
+    ServiceAuthError,
+    ServiceError,
+    ServiceOutcomeUnknownError,
+    ServiceProtocolError,
+    ServiceRefusedError,
+    SourceNotFoundError,
+    SourceRefusedError,
+    SourceUnreadableError,
+)
+from tests.client.server import DROP, Asked, Reply, client_of
+
+AUTHORITY = "acme.azuredatalakestore.net"
+ROOT = f"adl://{AUTHORITY}"
+
+
+def remote(exception: str) -> dict[str, object]:
+    return {"RemoteException": {"exception": exception, "message": "text [id][time]", "javaClassName": "j"}}
+
+
+MISSING = Reply(404, remote("FileNotFoundException"))
+DENIED = Reply(403, remote("AccessControlException"))
+EXISTS = Reply(403, remote("FileAlreadyExistsException"))
+TRUE, FALSE = Reply(200, {"boolean": True}), Reply(200, {"boolean": False})
+
+
+def status(name: str, size: int = 0, *, folder: bool = False, modified: int = 7) -> dict[str, object]:
+    kind = "DIRECTORY" if folder else "FILE"
+    return {"length": size, "pathSuffix": name, "type": kind, "modificationTime": modified, "aclBit": False}
+
+
+def page(*entries: dict[str, object], token: object = "") -> Reply:
+    return Reply(200, {"FileStatuses": {"continuationToken": token, "FileStatus": list(entries)}})
+
+
+def about(name: str = "", size: int = 0, *, folder: bool = False) -> Reply:
+    return Reply(200, {"FileStatus": status(name, size, folder=folder)})
+
+
+class Tree:
+    """A small account: folder -> entries, listed in pages; ``special`` answers come first."""
+
+    def __init__(self, folders: dict[str, list[dict[str, object]]], page_size: int = 4000) -> None:
+        self.folders = folders
+        self.page_size = page_size
+        self.special: dict[tuple[str, str, str], Reply] = {}
+
+    def __call__(self, asked: Asked) -> Reply:
+        folder = "/" + asked.path.removeprefix("/webhdfs/v1").strip("/")
+        operation, after = asked.query["op"], asked.query.get("listAfter", "")
+        if (operation, folder, after) in self.special:
+            return self.special[operation, folder, after]
+        if folder not in self.folders:
+            return MISSING
+        if operation == "GETFILESTATUS":
+            return about(folder=True)
+        left = [entry for entry in self.folders[folder] if str(entry["pathSuffix"]) > after]
+        given = left[: self.page_size]
+        # As recorded: a page that is full has a token, also when nothing follows.
+        full = len(given) == self.page_size
+        return page(*given, token=given[-1]["pathSuffix"] if full else "")
+
+
+def gen1(server, waits=None, **options) -> Gen1Client:
+    return Gen1Client(client_of(server.url, waits, **options), AUTHORITY, threads=3)
+
+
+def test_a_page_has_its_entries_and_where_the_next_one_begins(server):
+    server.answers = [page(status("B", 5), status("a", folder=True), token="a")]
+
+    found = gen1(server).list_page("/landing", after="A", size=2)
+
+    assert found == Page(
+        (
+            Status(name="B", is_folder=False, size_bytes=5, modified_ms=7),
+            Status(name="a", is_folder=True, size_bytes=0, modified_ms=7),
+        ),
+        "a",
+    )
+    assert server.asked[0].query == {
+        "op": "LISTSTATUS",
+        "api-version": "2018-09-01",
+        "listSize": "2",
+        "listAfter": "A",
+    }
+
+
+def test_every_file_below_a_folder_is_listed_over_pages_and_levels(server):
+    server.answers = Tree(
+        {
+            "/landing": [
+                status("a", folder=True),
+                status("b.ss", 1),
+                status("c.ss", 2),
+                status("z", folder=True),
+            ],
+            "/landing/a": [status(f"{n:02}.ss", n) for n in range(6)],
+            "/landing/z": [status("deep", folder=True)],
+            "/landing/z/deep": [status("x.ss", 9, modified=1517358206081)],
+        },
+        page_size=2,
+    )
+
+    found = sorted(gen1(server).walk(f"{ROOT}/landing/"), key=lambda file: file.path)
+
+    assert found == [
+        *(FileEntry(7, f"{ROOT}/landing/a/{n:02}.ss", n) for n in range(6)),
+        FileEntry(7, f"{ROOT}/landing/b.ss", 1),
+        FileEntry(7, f"{ROOT}/landing/c.ss", 2),
+        FileEntry(1517358206081, f"{ROOT}/landing/z/deep/x.ss", 9),
+    ]
+
+
+def test_the_root_of_the_account_is_listed(server):
+    server.answers = Tree({"/": [status("a.ss"), status("b", folder=True)], "/b": [status("c.ss")]})
+
+    assert sorted(file.path for file in gen1(server).walk(ROOT)) == [f"{ROOT}/a.ss", f"{ROOT}/b/c.ss"]
+
+
+def test_an_empty_folder_has_no_files(server):
+    server.answers = Tree({"/landing": []})
+
+    assert list(gen1(server).walk("/landing")) == []
+
+
+def test_a_file_without_a_modification_time_is_listed_without_one(server):
+    entry = status("a.ss", 3)
+    del entry["modificationTime"]
+    server.answers = Tree({"/landing": [entry]})
+
+    assert list(gen1(server).walk("/landing")) == [FileEntry(0, f"{ROOT}/landing/a.ss", 3)]
+
+
+def tree_of_two() -> Tree:
+    return Tree(
+        {
+            "/landing": [status("a.ss"), status("b", folder=True)],
+            "/landing/b": [status("c.ss"), status("d.ss"), status("e.ss")],
+        },
+        page_size=2,
+    )
+
+
+@pytest.mark.parametrize(
+    "where", [("/landing", ""), ("/landing", "b"), ("/landing/b", ""), ("/landing/b", "d.ss")]
+)
+@pytest.mark.parametrize(
+    ("reply", "error"),
+    [
+        (DENIED, SourceRefusedError),
+        (Reply(500), SourceUnreadableError),
+        (Reply(400, remote("IllegalArgumentException")), SourceUnreadableError),
+        (Reply(404, b"a proxy's page"), SourceUnreadableError),
+        (DROP, SourceUnreadableError),
+        (Reply(200, b"<html>"), SourceUnreadableError),
+        (Reply(200, {"FileStatuses": {"FileStatus": []}}), SourceUnreadableError),
+    ],
+)
+def test_a_page_that_cannot_be_read_stops_the_listing_wherever_it_is(server, where, reply, error):
+    tree = tree_of_two()
+    tree.special["LISTSTATUS", *where] = reply
+    server.answers = tree
+
+    with pytest.raises(error) as caught:
+        list(gen1(server).walk("/landing"))
+
+    assert type(caught.value) is error
+    assert caught.value.what.startswith(f"Could not list the folder {ROOT}{where[0]}")
+
+
+def test_a_root_that_does_not_exist_is_an_error_of_its_own(server):
+    server.answers = Tree({})
+
+    with pytest.raises(SourceNotFoundError, match=f"{ROOT}/landing does not exist"):
+        list(gen1(server).walk("/landing"))
+
+
+def test_a_root_that_may_not_be_seen_is_not_taken_for_absent(server):
+    server.answers = lambda _: DENIED
+
+    with pytest.raises(SourceRefusedError):
+        list(gen1(server).walk("/landing"))
+
+
+def test_a_folder_that_is_deleted_during_the_listing_is_not_there(server):
+    tree = tree_of_two()
+    del tree.folders["/landing/b"]
+    server.answers = tree
+
+    assert [file.path for file in gen1(server).walk("/landing")] == [f"{ROOT}/landing/a.ss"]
+
+
+@pytest.mark.parametrize(
+    ("root", "error"),
+    [
+        (MISSING, SourceUnreadableError),
+        (about("x.ss"), SourceUnreadableError),
+        (DENIED, SourceRefusedError),
+        (Reply(500), SourceUnreadableError),
+    ],
+)
+def test_a_folder_that_is_gone_with_its_root_is_not_an_empty_one(server, root, error):
+    tree = tree_of_two()
+    del tree.folders["/landing/b"]
+    tree.special["GETFILESTATUS", "/landing", ""] = root
+    server.answers = tree
+
+    with pytest.raises(error):
+        list(gen1(server).walk("/landing"))
+
+
+def test_a_root_that_is_a_file_is_an_error(server):
+    server.answers = lambda _: page(status("", 5))
+
+    with pytest.raises(SourceUnreadableError, match="it is a file, not a folder"):
+        list(gen1(server).walk("/landing/a.ss"))
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        status("../up"),
+        status(".."),
+        status("a/b"),
+        {**status("a"), "type": "SYMLINK"},
+        {**status("a"), "length": -1},
+        {**status("a"), "length": "5"},
+        {**status("a"), "pathSuffix": None},
+        "a",
+    ],
+)
+def test_an_entry_that_cannot_be_understood_stops_the_listing(server, entry):
+    server.answers = lambda _: page(entry)
+
+    with pytest.raises(SourceUnreadableError):
+        list(gen1(server).walk("/landing"))
+
+
+def test_pages_that_do_not_lead_on_are_an_error(server):
+    server.answers = lambda _: page(status("a.ss"), token="a.ss")
+
+    with pytest.raises(SourceUnreadableError, match="the next page is the page that was read"):
+        list(gen1(server).walk("/landing"))
+
+
+def test_names_of_any_kind_arrive_as_they_are(server):
+    server.answers = [about()]
+    name = "/ü/12,+3#456?.txt%41&a=b c"
+
+    gen1(server).get_status(ROOT + "//" + name + "/")
+
+    assert server.asked[0].path == "/webhdfs/v1" + name
+    assert "12%2C%2B3%23456%3F.txt%2541%26a%3Db%20c" in server.asked[0].raw
+
+
+@pytest.mark.parametrize(
+    "path", ["adl://other.azuredatalakestore.net/a", "a/b", "abfss://c@a/b", "/a/../b", "/./a", f"{ROOT}x/a"]
+)
+def test_a_path_that_is_relative_or_of_another_account_is_not_sent(server, path):
+    with pytest.raises(InputError):
+        gen1(server).get_status(path)
+
+    assert server.asked == []
+
+
+def test_a_status_is_none_only_if_there_is_nothing(server):
+    server.answers = [about(size=5), MISSING]
+    client = gen1(server)
+
+    assert client.get_status("/a") == Status(name="", is_folder=False, size_bytes=5, modified_ms=7)
+    assert client.get_status("/a") is None
+
+
+@pytest.mark.parametrize(
+    ("reply", "error"),
+    [
+        (DENIED, ServiceAuthError),
+        (Reply(404, b""), ServiceRefusedError),
+        (Reply(404, remote("RuntimeException")), ServiceRefusedError),
+        (Reply(503), ServiceError),
+        (Reply(200, {}), ServiceProtocolError),
+    ],
+)
+def test_a_status_that_cannot_be_read_is_an_error_and_never_none(server, reply, error):
+    server.answers = lambda _: reply
+
+    with pytest.raises(error):
+        gen1(server).get_status("/a")
+    with pytest.raises(error):
+        gen1(server).read("/a")
+
+
+def test_a_file_is_read_to_its_end_also_in_short_parts(server):
+    server.answers = [about(size=5), Reply(200, b"abc"), Reply(200, b"de")]
+
+    assert gen1(server).read("/a") == b"abcde"
+    assert [(a.query["op"], a.query.get("offset"), a.query.get("length")) for a in server.asked] == [
+        ("GETFILESTATUS", None, None),
+        ("OPEN", "0", "5"),
+        ("OPEN", "3", "2"),
+    ]
+
+
+def test_a_range_of_a_file_is_read(server):
+    server.answers = [about(size=10), Reply(200, b"cde"), about(size=10), about(size=10), Reply(200, b"ij")]
+    client = gen1(server)
+
+    assert client.read("/a", offset=2, length=3) == b"cde"
+    assert client.read("/a", offset=10) == b""
+    assert client.read("/a", offset=8, length=100) == b"ij"
+
+
+@pytest.mark.parametrize("reply", [Reply(200, b""), Reply(200, b"abcdef"), Reply(416), Reply(403)])
+def test_a_file_that_does_not_give_all_its_bytes_is_an_error(server, reply):
+    server.answers = [about(size=5), reply]
+
+    with pytest.raises(ServiceError):
+        gen1(server).read("/a")
+
+
+def test_a_file_that_does_not_exist_is_none(server):
+    server.answers = [MISSING, about(size=5), MISSING]
+
+    assert gen1(server).read("/a") is None
+    assert gen1(server).read("/a") is None
+
+
+def test_a_file_is_created_in_one_request_that_refuses_one_that_exists(server):
+    server.answers = [Reply(201), EXISTS]
+    client = gen1(server)
+
+    assert client.write("/a", b"data") is True
+    assert client.write("/a", b"data") is False
+    assert [a.method for a in server.asked] == ["PUT", "PUT"]
+    assert server.asked[0].body == b"data"
+    assert server.asked[0].query == {
+        "op": "CREATE",
+        "api-version": "2018-09-01",
+        "overwrite": "false",
+        "write": "true",
+        "syncFlag": "CLOSE",
+    }
+
+
+@pytest.mark.parametrize(("content", "created"), [(b"data", True), (b"dat2", False), (b"", False)])
+def test_a_creation_without_an_answer_is_decided_by_what_is_there(server, content, created):
+    server.answers = [DROP, about(size=len(content)), *([Reply(200, content)] if content else [])]
+
+    assert gen1(server).write("/a", b"data") is created
+
+
+def test_a_creation_that_did_not_arrive_is_sent_again(server, waits):
+    server.answers = [Reply(500), MISSING, Reply(201)]
+
+    assert gen1(server, waits).write("/a", b"data") is True
+    assert waits == [1.0]
+
+
+def test_a_creation_that_cannot_be_looked_at_stays_undecided(server):
+    server.answers = [DROP, DENIED]
+
+    with pytest.raises(ServiceOutcomeUnknownError, match="AccessControlException"):
+        gen1(server).write("/a", b"data")
+
+
+def test_a_creation_that_never_arrives_stays_undecided(server):
+    server.answers = lambda asked: DROP if asked.method == "PUT" else MISSING
+
+    with pytest.raises(ServiceOutcomeUnknownError):
+        gen1(server, retries=1).write("/a", b"data")
+
+    assert [a.query["op"] for a in server.asked] == ["CREATE", "GETFILESTATUS"] * 2
+
+
+def test_a_creation_without_the_right_to_is_an_error_and_not_taken_for_one_that_exists(server):
+    server.answers = [DENIED]
+
+    with pytest.raises(ServiceAuthError):
+        gen1(server).write("/a", b"data")
+
+
+def test_a_file_is_replaced_and_a_lost_answer_is_tried_again(server):
+    server.answers = [DROP, Reply(201)]
+
+    assert gen1(server).write("/a", b"data", create=False) is True
+    assert [a.query["overwrite"] for a in server.asked] == ["true", "true"]
+
+
+def test_a_file_that_does_not_fit_into_one_request_is_refused(server):
+    with pytest.raises(InputError, match="it has 4,194,305 bytes"):
+        gen1(server).write("/a", b"x" * (4 * 1024 * 1024 + 1))
+
+    assert server.asked == []
+
+
+def test_folders_are_made_and_files_renamed_and_deleted(server):
+    server.answers = [TRUE, TRUE, FALSE, TRUE, FALSE, MISSING]
+    client = gen1(server)
+
+    client.mkdirs("/a/b")
+    assert client.rename("/a/x", "/a/y") is True
+    assert client.rename("/a/x", "/a/y") is False
+    client.delete("/a", recursive=True)
+    client.delete("/a")
+    client.delete("/a")
+
+    assert [(a.method, a.query["op"]) for a in server.asked] == [
+        ("PUT", "MKDIRS"),
+        ("PUT", "RENAME"),
+        ("PUT", "RENAME"),
+        ("DELETE", "DELETE"),
+        ("DELETE", "DELETE"),
+        ("DELETE", "DELETE"),
+    ]
+    assert server.asked[1].query["destination"] == "/a/y"
+    assert [a.query.get("recursive") for a in server.asked[3:]] == ["true", "false", "false"]
+    assert all(a.headers["content-length"] == "0" for a in server.asked)
+
+
+def test_a_rename_without_an_answer_is_not_repeated(server):
+    server.answers = [DROP]
+
+    with pytest.raises(ServiceOutcomeUnknownError):
+        gen1(server).rename("/a", "/b")
+
+    assert len(server.asked) == 1
+
+
+def test_refusals_of_changes_are_errors(server):
+    server.answers = lambda _: Reply(403, remote("IOException"))
+    client = gen1(server)
+
+    for call in (lambda: client.delete("/a"), lambda: client.mkdirs("/a"), lambda: client.rename("/a", "/b")):
+        with pytest.raises(ServiceRefusedError):
+            call()
+
+
+def test_a_folder_that_the_service_did_not_make_is_an_error(server):
+    server.answers = [FALSE, Reply(200, {"boolean": "true"})]
+
+    for _ in range(2):
+        with pytest.raises(ServiceProtocolError):
+            gen1(server).mkdirs("/a")
+
+
+@pytest.mark.parametrize("path", ["/", "", ROOT, ROOT + "//"])
+def test_the_root_of_an_account_is_never_deleted(server, path):
+    with pytest.raises(InputError, match="not the root of the account"):
+        gen1(server).delete(path, recursive=True)
+
+    assert server.asked == []

@@ -1,0 +1,117 @@
+"""The clients against the emulator: whatever gets lost on the way, everything happens once."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_provider_scope.client.adla import AdlaClient
+from airflow_provider_scope.client.gen1 import Gen1Client
+from airflow_provider_scope.core.jobs import NewJob, Related, outcome
+from airflow_provider_scope.emulator import Emulator, Fault
+from airflow_provider_scope.exceptions import JobMismatchError, ServiceOutcomeUnknownError
+from tests.client.server import client_of
+
+ID = "d2a5c7d4-0d0f-4d4b-8a6c-2a0d5f1f3f10"
+RUN = "5d0e1f2a-0000-4000-8000-000000000001"
+NEW = NewJob(
+    name="flights",
+    script="not a script",
+    degree_of_parallelism=1,
+    priority=1,
+    related=Related(recurrence_id=RUN, run_id=RUN),
+)
+QUEUED = {"state_seconds": {"Queued": 3600.0}}
+
+
+def jobs(emulator: Emulator, **options) -> AdlaClient:
+    return AdlaClient(client_of(emulator.url, **options))
+
+
+def files(emulator: Emulator, **options) -> Gen1Client:
+    return Gen1Client(client_of(emulator.url, **options), "acme.azuredatalakestore.net")
+
+
+@pytest.mark.parametrize("duplicate_put", ["idempotent", "conflict"])
+@pytest.mark.parametrize("kind", ["drop_before", "drop_after", "status"])
+@pytest.mark.parametrize("times", [1, 2, 3])
+def test_a_submission_that_gets_lost_makes_one_job(tmp_path, duplicate_put, kind, times):
+    faults = (Fault(kind=kind, op="submit", times=times),)
+
+    with Emulator(tmp_path, duplicate_put=duplicate_put, faults=faults, **QUEUED) as emulator:
+        client = jobs(emulator)
+        job = client.submit(ID, NEW)
+        again = client.submit(ID, NEW)
+        listed = [found.job_id for found in client.list()]
+
+    assert job.job_id == again.job_id == ID
+    assert listed == [ID]
+
+
+def test_a_submission_whose_answers_all_get_lost_before_the_effect_stays_undecided(tmp_path):
+    with Emulator(tmp_path, faults=(Fault(kind="drop_before", op="submit"),)) as emulator:
+        client = jobs(emulator)
+        with pytest.raises(ServiceOutcomeUnknownError):
+            client.submit(ID, NEW)
+
+        assert client.get(ID) is None
+
+
+def test_another_script_under_the_same_id_is_refused_and_the_job_stays(tmp_path):
+    other = NewJob(name="flights", script="another", degree_of_parallelism=1, priority=1)
+
+    with Emulator(tmp_path, **QUEUED) as emulator:
+        client = jobs(emulator)
+        client.submit(ID, NEW)
+        with pytest.raises(JobMismatchError, match="another script"):
+            client.submit(ID, other)
+
+        assert client.get(ID).script == "not a script"
+
+
+def test_a_cancelled_job_ends_and_says_who_did_it(tmp_path):
+    with Emulator(tmp_path, **QUEUED) as emulator:
+        client = jobs(emulator)
+        client.submit(ID, NEW)
+        client.cancel(ID)
+        job = client.get(ID)
+
+    assert outcome(job) == "cancelled"
+    assert [error.error_id for error in job.errors] == ["I_USER_CJS_CANCELEDBYUSER"]
+    assert job.started_at_ms is None
+    assert job.run_id == RUN
+
+
+def test_a_list_of_many_pages_has_every_job_once(tmp_path):
+    with Emulator(tmp_path, page_size=3, **QUEUED) as emulator:
+        client = jobs(emulator)
+        for n in range(10):
+            client.submit(f"00000000-0000-4000-8000-00000000000{n}", NEW)
+        listed = list(client.list("startswith(name,'fl') and state ne 'Ended'", "submitTime desc"))
+        first = list(client.list(top=4))
+
+    assert sorted(job.job_id[-1] for job in listed) == list("0123456789")
+    assert len(first) == 4
+
+
+@pytest.mark.parametrize("kind", ["drop_before", "drop_after", "status"])
+def test_a_creation_that_gets_lost_makes_one_file_with_the_first_content(tmp_path, kind):
+    with Emulator(tmp_path, faults=(Fault(kind=kind, op="create", times=2),)) as emulator:
+        client = files(emulator)
+
+        assert client.write("/log/0", b"first") is True
+        assert client.write("/log/0", b"second") is False
+        assert client.read("/log/0") == b"first"
+
+
+def test_a_walk_over_pages_and_lost_answers_has_every_file_once(tmp_path):
+    names = {f"/landing/{a} {b}/{n}+#?.ss" for a in "aB" for b in "é%" for n in range(7)}
+    storm = Fault(kind="drop_after", op="liststatus", probability=0.3)
+
+    with Emulator(tmp_path) as emulator:
+        client = files(emulator, retries=50)
+        for name in names:
+            client.write(name, b"12345")
+        emulator.set(faults=(storm,), seed=7)
+        found = [(file.path, file.size_bytes) for file in client.walk("/landing")]
+
+    assert sorted(found) == sorted((f"adl://acme.azuredatalakestore.net{name}", 5) for name in names)

@@ -1,0 +1,364 @@
+"""The protocol cases of the file service."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from urllib.parse import quote
+
+import pytest
+import requests
+
+FILE_KEYS = [
+    *("length", "pathSuffix", "type", "blockSize", "accessTime", "modificationTime", "replication"),
+    *("permission", "owner", "group", "msExpirationTime", "aclBit"),
+]
+
+
+def error_of(answer):
+    return answer.status_code, answer.json()["RemoteException"]["exception"]
+
+
+@pytest.fixture
+def root(emulator):
+    return emulator.account.root
+
+
+def test_case_29_an_empty_folder_has_an_empty_token_in_newer_versions_alone(files, root):
+    (root / "d").mkdir()
+    assert files.list("d") == {"continuationToken": "", "FileStatus": []}
+    assert files.list("d", **{"api-version": "2016-11-01"}) == {"FileStatus": []}
+
+
+def test_case_30_a_page_that_is_full_has_a_token(files, root):
+    names = [f"f{n}" for n in range(10)]
+    for name in names:
+        (root / name).write_bytes(b"x")
+    page = files.list(listSize=10)
+    assert page["continuationToken"] == "f9"
+    assert files.list(listSize=10, listAfter="f9") == {"continuationToken": "", "FileStatus": []}
+    assert files.list(listSize=11)["continuationToken"] == ""
+    pages, after = [], None
+    while after != "":
+        page = files.list(listSize=2, listAfter=after)
+        pages.append([entry["pathSuffix"] for entry in page["FileStatus"]])
+        after = page["continuationToken"]
+    assert pages == [names[0:2], names[2:4], names[4:6], names[6:8], names[8:10], []]
+
+
+def test_case_31_the_service_caps_a_page_and_sorts_upper_case_first(emulator, files, root):
+    for name in ("a", "B", "c"):
+        (root / name).write_bytes(b"")
+    emulator.set(list_cap=2)
+    assert files.names() == ["B", "a"]
+    assert files.names(listSize=4000) == ["B", "a"]
+    assert files.names(listAfter="a") == ["c"]
+    assert files.names(listBefore="a") == ["B"]
+
+
+def test_case_32_a_token_of_a_deleted_name_leads_on_after_it(files, root):
+    for name in "abcd":
+        (root / name).write_bytes(b"")
+    assert files.list(listSize=2)["continuationToken"] == "b"
+    (root / "b").unlink()
+    assert files.names(listSize=2, listAfter="b") == ["c", "d"]
+
+
+def test_case_33_listing_a_file_a_missing_path_and_a_forbidden_one(emulator, files, root):
+    (root / "f").write_bytes(b"12")
+    entries = files.list("f")["FileStatus"]
+    assert [(entry["pathSuffix"], entry["length"]) for entry in entries] == [("", 2)]
+    missing = files.call("GET", "LISTSTATUS", "none")
+    assert error_of(missing) == (404, "FileNotFoundException")
+    assert missing.json()["RemoteException"]["javaClassName"] == "java.io.FileNotFoundException"
+    emulator.set(denied_paths=["/secret"])
+    assert error_of(files.call("GET", "LISTSTATUS", "secret/x")) == (403, "AccessControlException")
+
+
+def test_case_34_a_status_has_the_recorded_keys_in_their_order(files, root):
+    (root / "f").write_bytes(b"123")
+    (root / "d").mkdir()
+    file, folder = files.status("f"), files.status("d")
+    assert list(file) == FILE_KEYS
+    assert list(folder) == [key for key in FILE_KEYS if key != "msExpirationTime"]
+    assert (file["length"], file["type"], file["blockSize"], file["replication"]) == (3, "FILE", 268435456, 1)
+    assert (folder["length"], folder["type"], folder["blockSize"]) == (0, "DIRECTORY", 0)
+    assert (file["permission"], file["pathSuffix"]) == ("770", "")
+    assert file["modificationTime"] == (root / "f").stat().st_mtime_ns // 1_000_000
+    named = files.call("GET", "GETFILESTATUS", "f", tooid="False").json()["FileStatus"]
+    assert named["owner"] == "emulator@example.com"
+
+
+def test_case_35_create_answers_201_or_leads_on(files, root):
+    answer = files.create("a/b/f", b"data")
+    assert (answer.status_code, answer.headers["Content-Length"]) == (201, "0")
+    assert (root / "a/b/f").read_bytes() == b"data"
+    first = files.call("PUT", "CREATE", "g", overwrite="true")
+    assert first.status_code == 307
+    assert not (root / "g").exists()
+    second = requests.put(first.headers["Location"], data=b"more", timeout=30)
+    assert second.status_code == 201
+    assert (root / "g").read_bytes() == b"more"
+
+
+def test_case_36_create_replaces_only_when_told_to(files, root):
+    files.create("f", b"old")
+    refused = files.call("PUT", "CREATE", "f", data=b"new", write="true", overwrite="false")
+    assert error_of(refused) == (403, "FileAlreadyExistsException")
+    assert (root / "f").read_bytes() == b"old"
+    files.create("f", b"new")
+    assert (root / "f").read_bytes() == b"new"
+
+
+def test_case_37_what_is_not_flushed_does_not_show(files, root):
+    files.create("f", b"ab", syncFlag="DATA", leaseid="w")
+    os.utime(root / "f", ns=(0, 0))
+    append = {"append": "true", "leaseid": "w"}
+    files.call("POST", "APPEND", "f", data=b"cd", offset="2", syncFlag="DATA", **append)
+    assert (files.status("f")["length"], files.status("f")["modificationTime"]) == (0, 0)
+    files.call("POST", "APPEND", "f", data=b"ef", offset="4", syncFlag="CLOSE", **append)
+    assert files.status("f")["length"] == 6
+    assert files.status("f")["modificationTime"] > 0
+    assert files.read("f").content == b"abcdef"
+
+
+def test_case_38_appending_at_a_wrong_place_or_against_a_lease_is_refused(files):
+    files.create("f", b"ab", syncFlag="METADATA", leaseid="w")
+    wrong = files.call("POST", "APPEND", "f", data=b"x", append="true", offset="1", leaseid="w")
+    assert error_of(wrong) == (400, "BadOffsetException")
+    other = files.call("POST", "APPEND", "f", data=b"x", append="true", offset="2", leaseid="other")
+    assert other.status_code == 403
+    assert files.status("f")["length"] == 2
+
+
+def test_case_38_a_lease_runs_out(start_emulator, clock):
+    from tests.emulator.conftest import Files
+
+    files = Files(start_emulator(clock=clock).url)
+    files.create("f", b"ab", syncFlag="METADATA", leaseid="w")
+    clock.advance(600)
+    assert files.call("POST", "APPEND", "f", data=b"x", append="true", leaseid="other").status_code == 200
+
+
+@pytest.mark.parametrize(("answer", "status"), [("empty", 200), ("400", 400), ("403", 403), ("416", 416)])
+def test_case_39_reading_gives_at_most_what_was_asked_for(emulator, files, answer, status):
+    files.create("f", b"0123456789")
+    part = files.read("f", offset=3, length=4)
+    assert part.content == b"3456"
+    assert part.headers["Transfer-Encoding"] == "chunked"
+    assert part.headers["Content-Type"] == "application/octet-stream"
+    assert files.read("f", offset=8, length=100).content == b"89"
+    emulator.set(open_past_end=answer)
+    assert files.read("f", offset=10).status_code == status
+    assert files.call("GET", "OPEN", "f").status_code == 307
+
+
+def test_case_40_folders_are_made_with_those_above_and_may_exist(files, root):
+    for _ in range(2):
+        assert files.call("PUT", "MKDIRS", "a/b/c").json() == {"boolean": True}
+    assert (root / "a/b/c").is_dir()
+
+
+def test_case_41_rename_follows_the_rules_of_hdfs(files, root):
+    missing = files.call("PUT", "RENAME", "none", destination="/x")
+    assert missing.json() == {"boolean": False}
+    assert missing.headers["Status"] == "0x8309000A"
+    files.create("f", b"1")
+    os.utime(root / "f", ns=(0, 5_000_000_000))
+    (root / "d").mkdir()
+    assert files.call("PUT", "RENAME", "f", destination="d").json() == {"boolean": True}
+    assert files.status("d/f")["modificationTime"] == 5000
+    files.create("g", b"2")
+    assert files.call("PUT", "RENAME", "g", destination="d/f").json() == {"boolean": False}
+    replaced = files.call("PUT", "RENAME", "g", destination="d/f", renameoptions="OVERWRITE")
+    assert replaced.json() == {"boolean": True}
+    assert (root / "d/f").read_bytes() == b"2"
+    assert files.call("PUT", "RENAME", "d/f", destination="/d/f").json() == {"boolean": True}
+    assert files.call("PUT", "RENAME", "d", destination="/d").json() == {"boolean": False}
+    assert files.call("PUT", "RENAME", "d", destination="/d/inner").json() == {"boolean": False}
+
+
+def test_case_42_delete_tells_what_was_there(files, root):
+    assert files.call("DELETE", "DELETE", "none").json() == {"boolean": False}
+    files.create("d/f", b"1")
+    assert files.call("DELETE", "DELETE", "d", recursive="false").status_code == 403
+    assert files.call("DELETE", "DELETE", "d", recursive="true").json() == {"boolean": True}
+    assert not (root / "d").exists()
+    assert files.call("DELETE", "DELETE", "", recursive="true").status_code == 403
+
+
+def test_case_43_the_time_of_a_folder_moves_with_its_direct_children_alone(files, root):
+    files.create("d/c/f", b"1")
+
+    def moved(act):
+        for folder in ("d", "d/c"):
+            os.utime(root / folder, ns=(0, 0))
+        act()
+        return [files.status(folder)["modificationTime"] > 0 for folder in ("d", "d/c")]
+
+    assert moved(lambda: files.create("d/new", b"")) == [True, False]
+    assert moved(lambda: files.create("d/c/new", b"")) == [False, True]
+    assert moved(lambda: files.call("POST", "APPEND", "d/c/f", data=b"2", append="true")) == [False, False]
+    assert moved(lambda: files.call("DELETE", "DELETE", "d/new")) == [True, False]
+
+
+@pytest.mark.parametrize(
+    "name", ["a b", "a+b", "a#b", "a?b", "a%b", "a%20b", "a&b", "a,b", "ä€😀", "12,+3#456?.txt"]
+)
+def test_case_44_names_come_back_as_they_were(files, name):
+    assert files.create(f"/d//{quote(name)}", b"x").status_code == 201
+    assert files.names("d") == [name]
+    assert files.read(f"d/{quote(name)}").content == b"x"
+    assert files.call("PUT", "RENAME", f"d/{quote(name)}", destination=f"e{name}").json() == {"boolean": True}
+    assert f"e{name}" in files.names()
+
+
+@pytest.mark.parametrize("ext", ["webhdfsext", "WebHdfsExt"])
+def test_case_45_a_file_that_expired_is_gone(files, ext):
+    files.create("f", b"1")
+    future = int(time.time() * 1000) + 60_000
+    answer = files.call("PUT", "SETEXPIRY", "f", ext=ext, expiryOption="Absolute", expireTime=future)
+    assert answer.status_code == 200
+    assert "x-ms-webhdfs-version" not in answer.headers
+    assert files.status("f")["msExpirationTime"] == future
+    files.call("PUT", "RENAME", "f", destination="g")
+    assert files.status("g")["msExpirationTime"] == future
+    files.call("PUT", "SETEXPIRY", "g", ext=ext, expiryOption="Absolute", expireTime=1)
+    assert files.names() == []
+    files.call("PUT", "MKDIRS", "d")
+    assert files.call("PUT", "SETEXPIRY", "d", ext=ext, expiryOption="NeverExpire").status_code == 400
+
+
+def test_case_46_an_error_has_a_length_a_status_and_its_request(files):
+    answer = files.call("GET", "GETFILESTATUS", "none")
+    assert int(answer.headers["Content-Length"]) == len(answer.content) > 0
+    assert answer.headers["Status"] == "0x8309000A"
+    assert answer.headers["x-ms-webhdfs-version"] == "17.04.24.00"
+    message = answer.json()["RemoteException"]["message"]
+    start = "File/Folder does not exist: /none"
+    assert message.startswith(f"{start} [{answer.headers['x-ms-request-id']}][20")
+
+
+def test_case_47_an_unknown_operation_and_a_throttled_one(emulator, files):
+    unknown = files.call("GET", "LISTSTATUS_BATCH")
+    assert error_of(unknown) == (400, "UnsupportedOperationException")
+    fault = {"kind": "status", "service": "files", "status": 429, "retry_after": 3, "times": 1}
+    emulator.set(faults=[fault])
+    throttled = files.call("GET", "LISTSTATUS")
+    assert error_of(throttled) == (429, "ThrottledException")
+    assert throttled.headers["Retry-After"] == "3"
+    assert files.call("GET", "LISTSTATUS").status_code == 200
+
+
+def test_case_48_a_summary_counts_the_folder_itself(files):
+    for name in "ab":
+        files.create(f"d/{name}", b"0123456789")
+    summary = files.call("GET", "GETCONTENTSUMMARY", "d").json()["ContentSummary"]
+    assert {key: summary[key] for key in ("directoryCount", "fileCount", "length", "quota")} == {
+        "directoryCount": 1,
+        "fileCount": 2,
+        "length": 20,
+        "quota": -1,
+    }
+
+
+def test_case_49_a_listing_loses_and_doubles_nothing_while_files_come_in(files, emulator, root):
+    from tests.emulator.conftest import Files
+
+    before = [f"old{n:03}" for n in range(60)]
+    for name in before:
+        (root / name).write_bytes(b"")
+
+    def write(worker):
+        mine = Files(emulator.url)
+        for n in range(4):
+            assert mine.create(f"new-{worker}-{n}").status_code == 201
+
+    writers = [threading.Thread(target=write, args=(n,)) for n in range(32)]
+    for writer in writers:
+        writer.start()
+    for _ in range(5):
+        seen, after = [], None
+        while after != "":
+            page = files.list(listSize=7, listAfter=after)
+            seen += [entry["pathSuffix"] for entry in page["FileStatus"]]
+            after = page["continuationToken"]
+        assert len(seen) == len(set(seen))
+        assert [name for name in seen if name.startswith("old")] == before
+    for writer in writers:
+        writer.join()
+    assert len(files.names()) == 60 + 32 * 4
+
+
+@pytest.mark.parametrize("op", ["CONCAT", "MSCONCAT"])
+def test_joining_files_removes_the_sources(files, root, op):
+    for name in "ab":
+        files.create(f"parts/{name}", name.encode())
+    if op == "CONCAT":
+        answer = files.call("POST", op, "whole", sources="parts/a,/parts/b")
+    else:
+        answer = files.call(
+            "POST", op, "whole", data=b'{"sources":["/parts/a","parts/b"]}', deleteSourceDirectory="true"
+        )
+    assert answer.status_code == 200
+    assert (root / "whole").read_bytes() == b"ab"
+    assert (root / "parts").exists() == (op == "CONCAT")
+    assert files.names("parts" if op == "CONCAT" else "") == ([] if op == "CONCAT" else ["whole"])
+
+
+def test_owners_and_access_lists_have_their_recorded_shape(files):
+    files.create("f")
+    acl = files.call("GET", "MSGETACLSTATUS", "f").json()["AclStatus"]
+    assert list(acl) == ["entries", "owner", "group", "permission", "stickyBit"]
+    assert files.call("PUT", "SETACL", "f", aclspec="user::rwx").status_code == 200
+    assert files.call("GET", "CHECKACCESS", "f", fsaction="r--").status_code == 200
+    assert files.call("PUT", "SETPERMISSION", "none", permission="700").status_code == 404
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "%2e%2e/secret",
+        "a/%2E%2E/%2E%2E/secret",
+        "..%2fsecret",
+        "out/secret",
+        "out",
+        ".emulator/jobs",
+        "a%00b",
+    ],
+)
+def test_no_path_leads_out_of_the_account(files, root, path):
+    outside = root.parent / "secret"
+    outside.write_bytes(b"secret")
+    (root / "out").symlink_to(root.parent)
+    prepared = requests.Request("GET", "http://x").prepare()
+    prepared.url = f"{files.url}/webhdfs/v1/{path}?op=OPEN&read=true"
+    answer = files.session.send(prepared, timeout=30, allow_redirects=False)
+    assert answer.status_code == 403
+    prepared.url = f"{files.url}/webhdfs/v1/{path}?op=CREATE&write=true&overwrite=true"
+    prepared.method = "PUT"
+    assert files.session.send(prepared, timeout=30).status_code == 403
+    assert outside.read_bytes() == b"secret"
+    assert files.names() == []
+
+
+def test_a_link_inside_the_account_is_followed(files, root):
+    files.create("d/f", b"1")
+    (root / "link").symlink_to(root / "d")
+    assert files.names("link") == ["f"]
+
+
+def test_the_destination_of_a_rename_stays_inside_too(files, root):
+    files.create("f", b"1")
+    assert files.call("PUT", "RENAME", "f", destination="../f").status_code == 403
+    assert (root / "f").exists()
+
+
+def test_case_31_a_page_has_four_thousand_entries_at_most(files, root):
+    for number in range(4001):
+        (root / f"{number:04}").touch()
+    page = files.list()
+    assert len(page["FileStatus"]) == 4000
+    assert page["continuationToken"] == "3999"
+    assert files.names(listAfter="3999") == ["4000"]

@@ -1,0 +1,205 @@
+"""Scripts on real Delta tables, without a JVM."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import uuid
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+
+from airflow_provider_scope.emulator.execution import Task
+from airflow_provider_scope.emulator.instant import InstantExecutor
+from tests.emulator.conftest import Jobs
+
+LOCATION = "abfss://lake@acct.dfs.core.windows.net/tables/orders"
+VIRTUAL = "    source_file_uri = FILE.URI(), source_file_length = FILE.LENGTH(),"
+
+
+def script(*files, refresh=False, select="SELECT id, name, uri FROM @data", location=LOCATION):
+    names = ", ".join(f'"{file}"' for file in files)
+    delete = ""
+    if refresh:
+        delete = (
+            "DECLARE TABLE @target_rw LOCATION @deltaPath OPTIONS (LAYOUT = DELTA);\n"
+            "DELETE FROM @target_rw WHERE true;\n"
+        )
+    return (
+        'SET @@FeaturePreviews = "EnableDeltaTableDynamicInsert:on";\n'
+        f'#DECLARE @deltaPath string = "{location}";\n'
+        "CREATE TABLE IF NOT EXISTS @target (id long, name string, uri string)\n"
+        "LOCATION @deltaPath OPTIONS (LAYOUT = DELTA);\n"
+        'ALTER TABLE @target SET TBLPROPERTIES ("owner" = "us");\n'
+        f"{delete}"
+        f"@data = EXTRACT id : long, name : string, uri = FILE.URI(), size = FILE.LENGTH(),\n"
+        f"created = FILE.CREATED(), modified = FILE.MODIFIED() FROM {names} USING Extractors.SStream();\n"
+        f"@batch_data = {select};\n"
+        "INSERT INTO @target SELECT id, name, uri FROM @batch_data;\n"
+    )
+
+
+def write(path, *ids, name="n"):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table({"id": list(ids), "name": [name] * len(ids), "unused": list(ids)}), path)
+
+
+def rows(root):
+    table = DeltaTable(root / "lake/tables/orders").to_pyarrow_table()
+    return sorted(zip(*(table[name].to_pylist() for name in ("id", "uri")), strict=True))
+
+
+@pytest.fixture
+def root(emulator):
+    return emulator.account.root
+
+
+@pytest.fixture
+def run(emulator):
+    jobs = Jobs(emulator.url)
+
+    def run(text, name="m"):
+        return jobs.until(jobs.put(name=name, script=text).json()["jobId"])
+
+    return run
+
+
+def test_a_script_appends_the_rows_of_its_files(root, run):
+    write(root / "in/a.ss", 1, 2)
+    assert run(script("/in/a.ss"))["result"] == "Succeeded"
+    assert rows(root) == [(1, "/in/a.ss"), (2, "/in/a.ss")]
+    (root / "in/b.ss").write_text("name,id\nx,3\n")
+    assert run(script("/in/b.ss"))["result"] == "Succeeded"
+    assert rows(root) == [(1, "/in/a.ss"), (2, "/in/a.ss"), (3, "/in/b.ss")]
+    assert DeltaTable(root / "lake/tables/orders").metadata().configuration["owner"] == "us"
+
+
+def test_a_refresh_replaces_all_rows(root, run):
+    write(root / "in/a.ss", 1)
+    write(root / "in/b.ss", 2)
+    run(script("/in/a.ss"))
+    assert run(script("/in/b.ss", refresh=True))["result"] == "Succeeded"
+    assert rows(root) == [(2, "/in/b.ss")]
+
+
+def test_a_manifest_stands_for_the_units_in_the_folder_beside_it(root, run):
+    (root / "in").mkdir()
+    (root / "in/a.ss").write_bytes(b"manifest")
+    write(root / "in/a/1.du", 1)
+    write(root / "in/a/2.du", 2)
+    (root / "in/empty.ss").write_bytes(b"")
+    assert run(script("/in/a.ss", "adl://acct.azuredatalakestore.net/in/empty.ss"))["result"] == "Succeeded"
+    assert rows(root) == [(1, "/in/a.ss"), (2, "/in/a.ss")]
+
+
+def test_virtual_columns_tell_about_the_file(root, run):
+    write(root / "in/a.ss", 1)
+    os.utime(root / "in/a.ss", ns=(0, 1_700_000_000_123_456_789))
+    text = (
+        f'CREATE TABLE @t (id long, size long?, made DateTime?, changed DateTime?) LOCATION "{LOCATION}" '
+        "OPTIONS (LAYOUT = DELTA);\n"
+        "@d = EXTRACT id : long, size = FILE.LENGTH(), made = FILE.CREATED(), changed = FILE.MODIFIED()\n"
+        'FROM "/in/a.ss" USING Extractors.SStream();\n'
+        "INSERT INTO @t SELECT id, size, made, changed FROM @d;"
+    )
+    assert run(text)["result"] == "Succeeded"
+    row = DeltaTable(root / "lake/tables/orders").to_pyarrow_table().to_pylist()[0]
+    assert row["size"] == (root / "in/a.ss").stat().st_size
+    assert row["made"] is None
+    assert row["changed"].isoformat() == "2023-11-14T22:13:20.123000+00:00"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (script("/in/none.ss"), "Input stream /in/none.ss does not exist."),
+        (script("/in/a.ss", select="SELECT id + 1L AS id, name, uri FROM @data"), "only picks columns"),
+        (script("/in/a.ss", select="SELECT id, name, uri FROM @data WHERE id == 1"), "only picks columns"),
+        (script("/in/a.ss", select="SELECT id, nothing AS name, uri FROM @data"), "no column nothing"),
+        (script("/in/a.ss", select="SELECT id FROM @other"), "no rowset @other"),
+        (script("/in/null.ss"), "cannot hold null|holds null"),
+        (script("/in/a.ss", location="abfss://lake@acct.dfs.core.windows.net/../../x"), "not a path"),
+        (script("/in/a.ss", location="file:///etc/x"), "outside of the account"),
+        (script("/in/a.ss", location="https://x/y"), "not known to the emulator"),
+        ("NONSENSE;", "E_CSC_USER_SYNTAXERROR"),
+    ],
+    ids=["file", "expression", "where", "column", "rowset", "null", "up", "out", "scheme", "syntax"],
+)
+def test_a_script_that_cannot_run_fails_and_commits_nothing(root, run, text, message):
+    write(root / "in/a.ss", 1)
+    pq.write_table(pa.table({"id": pa.array([None], pa.int64()), "name": ["n"]}), root / "in/null.ss")
+    job = run(text)
+    assert job["result"] == "Failed"
+    assert any(part in job["errorMessage"][0]["message"] for part in message.split("|"))
+    assert job["errorMessage"][0]["source"] == "USER"
+    assert not (root / "lake").exists() or rows(root) == []
+
+
+def test_a_script_that_is_run_again_commits_nothing_twice(emulator, root):
+    executor = InstantExecutor(emulator.account)
+    write(root / "in/a.ss", 1)
+    write(root / "in/b.ss", 2)
+    job_id = str(uuid.uuid4())
+
+    def task(text):
+        return Task(job_id, text, names_job=True, is_cancelled=lambda: False)
+
+    refresh = task(script("/in/a.ss", refresh=True))
+    assert executor.execute(refresh).failure == ""
+    other = Task(str(uuid.uuid4()), script("/in/b.ss"), names_job=False, is_cancelled=lambda: False)
+    assert executor.execute(other).failure == ""
+    version = DeltaTable(root / "lake/tables/orders").version()
+    assert executor.execute(refresh).failure == ""
+    assert rows(root) == [(1, "/in/a.ss"), (2, "/in/b.ss")]
+    table = DeltaTable(root / "lake/tables/orders")
+    assert table.version() == version
+    assert table.transaction_version(f"scope-job-{job_id}") == 9
+    named = [entry.get("userMetadata") for entry in table.history() if entry["operation"] == "WRITE"]
+    assert named == [None, json.dumps({"scopeJobId": job_id})]
+
+
+def test_a_job_that_is_cancelled_while_it_runs_commits_nothing_more(emulator, root):
+    write(root / "in/a.ss", 1)
+    answers = iter([False, True])
+    task = Task("x", script("/in/a.ss"), names_job=True, is_cancelled=lambda: next(answers, True))
+    assert InstantExecutor(emulator.account).execute(task).failure == "The job was cancelled."
+    assert not (root / "lake").exists()
+
+
+def test_paths_below_the_root_are_taken_as_they_are(emulator, root, run):
+    write(root / "in/a.ss", 1)
+    text = script(root / "in/a.ss", location=f"file://{root}/lake/tables/orders")
+    assert run(text)["result"] == "Succeeded"
+    assert rows(root) == [(1, f"{root}/in/a.ss")]
+
+
+def test_jobs_on_one_table_do_not_disturb_each_other(emulator, root):
+    jobs = Jobs(emulator.url)
+    ids = []
+    for number in range(8):
+        write(root / f"in/{number}.ss", number)
+        ids.append(jobs.put(script=script(f"/in/{number}.ss")).json()["jobId"])
+    assert {jobs.until(one)["result"] for one in ids} == {"Succeeded"}
+    assert [number for number, _ in rows(root)] == list(range(8))
+    assert emulator.counts()["jobs.executed"] == 8
+
+
+def test_a_table_that_was_deleted_is_made_again(root, run):
+    write(root / "in/a.ss", 1)
+    write(root / "in/b.ss", 2)
+    assert run(script("/in/a.ss"))["result"] == "Succeeded"
+    shutil.rmtree(root / "lake")
+    assert run(script("/in/b.ss"))["result"] == "Succeeded"
+    assert rows(root) == [(2, "/in/b.ss")]
+
+
+def test_commits_of_others_between_two_jobs_are_seen(root, run):
+    write(root / "in/a.ss", 1)
+    run(script("/in/a.ss"))
+    DeltaTable(root / "lake/tables/orders").delete()
+    write(root / "in/b.ss", 2)
+    assert run(script("/in/b.ss"))["result"] == "Succeeded"
+    assert rows(root) == [(2, "/in/b.ss")]

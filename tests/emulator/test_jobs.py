@@ -1,0 +1,215 @@
+"""The protocol cases of the job service: submission, life cycle, cancel."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import datetime
+
+import pytest
+import requests
+
+from airflow_provider_scope.emulator.execution import Outcome
+from tests.emulator.conftest import body
+
+ORDER = ["New", "Compiling", "Queued", "Scheduling", "Starting", "Running", "Finalizing", "Ended"]
+
+
+def test_case_01_a_new_job_is_accepted_and_has_neither_begun_nor_ended(jobs):
+    answer = jobs.put()
+    assert answer.status_code == 200
+    job = answer.json()
+    assert job["state"] == "Compiling"
+    assert job["result"] == "None"
+    assert [entry["newState"] for entry in job["stateAuditRecords"]] == ["New"]
+    assert datetime.fromisoformat(job["submitTime"]).utcoffset() is not None
+    assert job["submitTime"] == "2027-01-15T00:00:00.0000000-08:00"
+    assert not {"startTime", "endTime"} & set(job)
+    assert "script" not in job["properties"]
+
+
+def test_case_02_states_only_move_forward_with_one_audit_record_each(recorded, clock, jobs):
+    recorded.set(state_seconds={state: 1.0 for state in ORDER if state != "Ended"})
+    job_id = jobs.put().json()["jobId"]
+    seen = []
+    for _ in range(40):
+        job = jobs.get(job_id).json()
+        seen.append(job["state"])
+        audited = [entry["newState"] for entry in job["stateAuditRecords"]]
+        assert audited == ORDER[: len(audited)]
+        assert ("startTime" in job) == ("Running" in audited)
+        assert ("endTime" in job) == (job["state"] == "Ended")
+        times = [entry["timeStamp"] for entry in job["stateAuditRecords"]]
+        assert times == sorted(times)
+        if job["state"] == "Ended":
+            break
+        assert job["result"] == "None"
+        if job["state"] == "Running":
+            clock.advance(0.1)
+        else:
+            clock.advance(1)
+    assert job["result"] == "Succeeded"
+    assert sorted(set(seen), key=ORDER.index) == ORDER
+    assert seen == sorted(seen, key=ORDER.index)
+
+
+def test_case_03_an_unknown_job_is_not_found(jobs):
+    answer = jobs.get(str(uuid.uuid4()))
+    assert answer.status_code == 404
+    assert answer.json() == {"error": {"code": "JobNotFound", "message": "Job is not found."}}
+    assert answer.headers["Content-Type"] == "application/json; charset=utf-8"
+    assert uuid.UUID(answer.headers["x-ms-request-id"])
+
+
+def test_case_04_the_same_submission_twice_runs_once(jobs, clock, executor):
+    job_id = str(uuid.uuid4())
+    first = jobs.put(job_id).json()
+    jobs.until(job_id)
+    clock.advance(5)
+    second = jobs.put(job_id)
+    assert second.status_code == 200
+    assert second.json()["submitTime"] == first["submitTime"]
+    assert second.json()["state"] == "Ended"
+    assert executor.ran == [job_id]
+
+
+def test_case_04_the_same_submission_twice_can_be_made_a_conflict(recorded, jobs):
+    recorded.set(duplicate_put="conflict")
+    job_id = str(uuid.uuid4())
+    assert jobs.put(job_id).status_code == 200
+    assert jobs.put(job_id).status_code == 409
+
+
+def test_case_05_another_script_under_the_same_id_is_a_conflict(jobs):
+    job_id = str(uuid.uuid4())
+    jobs.put(job_id, script='#DECLARE @x string = "first";')
+    answer = jobs.put(job_id, script='#DECLARE @x string = "second";')
+    assert answer.status_code == 409
+    assert answer.json()["error"]["code"] == "JobAlreadyExists"
+    assert jobs.get(job_id).json()["properties"]["script"] == '#DECLARE @x string = "first";'
+
+
+def test_case_06_a_job_whose_answer_was_lost_is_there(recorded, jobs, executor):
+    recorded.set(faults=[{"kind": "drop_after", "op": "submit", "times": 1}])
+    job_id = str(uuid.uuid4())
+    with pytest.raises(requests.ConnectionError):
+        jobs.put(job_id)
+    assert jobs.until(job_id)["result"] == "Succeeded"
+    assert len(jobs.list().json()["value"]) == 1
+    assert executor.ran == [job_id]
+
+
+def test_case_06_a_job_whose_request_was_lost_is_not_there(recorded, jobs):
+    recorded.set(faults=[{"kind": "drop_before", "op": "submit", "times": 1}])
+    job_id = str(uuid.uuid4())
+    with pytest.raises(requests.ConnectionError):
+        jobs.put(job_id)
+    assert jobs.get(job_id).status_code == 404
+    assert recorded.counts()["fault.drop_before"] == 1
+
+
+def test_case_07_scope_jobs_need_the_preview_version(jobs):
+    path = f"/Jobs/{uuid.uuid4()}"
+    assert jobs.call("PUT", path, "2016-11-01", json=body()).status_code == 400
+    assert jobs.call("PUT", path, "2017-09-01-preview", json=body()).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "version", "payload"),
+    [
+        (f"/Jobs/{uuid.UUID(int=1)}", None, body()),
+        (f"/Jobs/{uuid.UUID(int=1)}", "2017-09-01-preview", body(name="")),
+        (f"/Jobs/{uuid.UUID(int=1)}", "2017-09-01-preview", body(script="")),
+        ("/Jobs/not-a-guid", "2017-09-01-preview", body()),
+        (f"/Jobs/{uuid.UUID(int=1)}", "2017-09-01-preview", [1]),
+        (f"/Jobs/{uuid.UUID(int=1)}", "2017-09-01-preview", body(kind="Other")),
+    ],
+    ids=["version", "name", "script", "id", "body", "type"],
+)
+def test_case_08_a_malformed_submission_is_refused(jobs, path, version, payload):
+    answer = jobs.call("PUT", path, version, json=payload)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["code"]
+    assert answer.json()["error"]["message"]
+
+
+def test_case_09_a_script_has_three_megabytes_at_most(jobs):
+    assert jobs.put(script="/" * 3 * 1024 * 1024).status_code == 200
+    assert jobs.put(script="/" * (3 * 1024 * 1024 + 1)).status_code == 400
+
+
+def test_case_10_related_needs_a_recurrence_and_short_names(jobs):
+    guid = str(uuid.uuid4())
+    assert jobs.put(related={"pipelineId": guid}).status_code == 400
+    assert jobs.put(related={"recurrenceId": guid, "pipelineName": "x" * 261}).status_code == 400
+    answer = jobs.put(related={"recurrenceId": guid, "pipelineName": "x" * 260})
+    assert answer.json()["related"]["recurrenceId"] == guid
+
+
+def test_case_11_aus_and_priority_have_defaults(jobs):
+    job = jobs.put().json()
+    assert (job["degreeOfParallelism"], job["priority"]) == (1, 1000)
+    assert jobs.put(degreeOfParallelism=-3).json()["degreeOfParallelism"] == 1
+    assert jobs.put(priority=0).status_code == 400
+    assert jobs.put(degreeOfParallelism=2, degreeOfParallelismPercent=10.0).status_code == 400
+
+
+def test_case_12_a_job_that_is_cancelled_while_compiling_never_starts(recorded, jobs, executor):
+    recorded.set(state_seconds={"Compiling": 60})
+    job_id = jobs.put().json()["jobId"]
+    assert jobs.get(job_id).json()["state"] == "Compiling"
+    answer = jobs.cancel(job_id)
+    assert (answer.status_code, answer.content) == (200, b"")
+    assert "Content-Type" not in answer.headers
+    job = jobs.get(job_id).json()
+    assert (job["state"], job["result"]) == ("Ended", "Cancelled")
+    assert job["errorMessage"][0]["errorId"] == "I_USER_CJS_CANCELEDBYUSER"
+    assert job["stateAuditRecords"][-1]["details"] == "result:CanceledByUser"
+    assert "startTime" not in job
+    assert executor.ran == []
+
+
+def test_case_13_a_job_that_is_cancelled_while_running_may_finalize_first(recorded, jobs, clock, executor):
+    recorded.set(state_seconds={"Running": 60, "Finalizing": 60})
+    job_id = jobs.put().json()["jobId"]
+    assert jobs.get(job_id).json()["state"] == "Running"
+    jobs.cancel(job_id)
+    job = jobs.get(job_id).json()
+    assert (job["state"], job["result"]) == ("Finalizing", "None")
+    clock.advance(60)
+    job = jobs.get(job_id).json()
+    assert (job["state"], job["result"]) == ("Ended", "Cancelled")
+    assert executor.ran == []
+
+
+def test_case_14_cancelling_again_changes_nothing(jobs, recorded):
+    recorded.set(state_seconds={"Running": 60})
+    job_id = jobs.put().json()["jobId"]
+    assert [jobs.cancel(job_id).status_code for _ in range(2)] == [200, 200]
+    assert jobs.get(job_id).json()["result"] == "Cancelled"
+    recorded.set(state_seconds={})
+    ended = jobs.put().json()["jobId"]
+    before = jobs.until(ended)
+    assert jobs.cancel(ended).status_code == 200
+    assert jobs.get(ended).json() == before
+    assert jobs.cancel(str(uuid.uuid4())).status_code == 404
+
+
+def test_case_15_a_script_that_fails_says_why(jobs, executor):
+    executor.outcome = Outcome("Input stream /a.ss does not exist.")
+    job = jobs.until(jobs.put().json()["jobId"])
+    assert job["result"] == "Failed"
+    error = job["errorMessage"][0]
+    assert error["message"] == "Input stream /a.ss does not exist."
+    assert error["errorId"]
+    assert (error["severity"], error["source"]) == ("Error", "USER")
+    assert job["properties"]["errorSource"] == "UserError"
+
+
+def test_case_16_a_full_queue_refuses_until_a_job_leaves(recorded, jobs):
+    recorded.set(state_seconds={"Compiling": 60}, max_queued_jobs=3)
+    first, *_ = [jobs.put().json()["jobId"] for _ in range(3)]
+    answer = jobs.put()
+    assert answer.status_code == 400
+    assert answer.json() == {"Message": "Cannot exceed 3 queued SCOPE jobs in an ADLA workspace."}
+    jobs.cancel(first)
+    assert jobs.put().status_code == 200

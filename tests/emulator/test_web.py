@@ -1,0 +1,174 @@
+"""The server itself: bodies, connections, addresses, accounts."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+
+import pytest
+import requests
+
+from airflow_provider_scope.emulator import Emulator
+from airflow_provider_scope.emulator.account import Account, PathError
+from airflow_provider_scope.exceptions import InputError
+from tests.emulator.conftest import Files, Jobs
+
+
+def exchange(emulator, request: bytes) -> bytes:
+    """Send bytes and read until the server closes."""
+    with socket.create_connection(("127.0.0.1", emulator.port), timeout=30) as connection:
+        connection.sendall(request)
+        connection.shutdown(socket.SHUT_WR)
+        answer = b""
+        while piece := connection.recv(65536):
+            answer += piece
+        return answer
+
+
+PUT = b"PUT /webhdfs/v1/f?op=CREATE&write=true&overwrite=true HTTP/1.1\r\nHost: x\r\n"
+
+
+def test_a_chunked_body_is_joined_and_the_connection_stays_usable(emulator, files):
+    request = PUT + b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2;x=y\r\nde\r\n0\r\nTrailer: z\r\n\r\n"
+    answer = exchange(emulator, request + request)
+    assert answer.count(b"HTTP/1.1 201") == 2
+    assert files.read("f").content == b"abcde"
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        (b"Content-Length: 17\r\n\r\n" + b"x" * 17, b"413"),
+        (b"Transfer-Encoding: chunked\r\n\r\nA\r\n0123456789\r\nA\r\n0123456789\r\n0\r\n\r\n", b"413"),
+        (b"Content-Length: 3\r\n\r\nab", b"400"),
+        (b"Content-Length: -1\r\n\r\n", b"400"),
+        (b"Content-Length: 1\r\nContent-Length: 2\r\n\r\nab", b"400"),
+        (b"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", b"400"),
+        (b"Transfer-Encoding: gzip\r\n\r\n", b"400"),
+        (b"Transfer-Encoding: chunked\r\n\r\nzz\r\n", b"400"),
+        (b"Transfer-Encoding: chunked\r\n\r\n3\r\nabcd\r\n0\r\n\r\n", b"400"),
+        (b"Transfer-Encoding: chunked\r\n\r\n3\r\na", b"400"),
+    ],
+)
+def test_a_body_that_is_too_long_or_malformed_has_no_effect(emulator, headers, status):
+    emulator.set(max_body_bytes=16)
+    answer = exchange(emulator, PUT + headers)
+    assert answer.split(b" ", 2)[1] == status
+    assert b"Connection: close" in answer
+    assert not (emulator.account.root / "f").exists()
+
+
+def test_a_call_that_writes_too_much_is_refused(emulator, files):
+    emulator.set(max_append_bytes=4)
+    assert files.create("f", b"1234").status_code == 201
+    assert files.create("g", b"12345").status_code == 400
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.1", "example.com", ""])
+def test_an_address_that_others_can_reach_is_refused(tmp_path, host):
+    with pytest.raises(InputError, match="does not listen"):
+        Emulator(tmp_path / "new", host=host)
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_port_that_is_taken_leaves_the_directory_free(emulator, tmp_path):
+    with pytest.raises(OSError, match="in use"):
+        Emulator(tmp_path / "other", port=emulator.port).start()
+    with Emulator(tmp_path / "other") as other:
+        assert other.port != emulator.port
+
+
+@pytest.mark.parametrize(
+    ("prefix", "host"),
+    [
+        ("", None),
+        ("/acct", None),
+        ("", "acct.azuredatalakeanalytics.net"),
+        ("", "acct.azuredatalakestore.net:80"),
+    ],
+)
+def test_every_way_to_name_the_account_leads_to_the_same_state(emulator, prefix, host):
+    (emulator.account.root / "f").write_bytes(b"1")
+    job_id = Jobs(emulator.url).put().json()["jobId"]
+    jobs, files = Jobs(emulator.url + prefix), Files(emulator.url + prefix)
+    for session in (jobs.session, files.session):
+        session.headers.update({"Host": host} if host else {})
+    assert jobs.get(job_id).status_code == 200
+    assert files.names() == ["f"]
+
+
+def test_a_link_to_the_next_page_keeps_the_account(emulator):
+    emulator.set(page_size=1)
+    jobs = Jobs(f"{emulator.url}/acct")
+    jobs.put()
+    jobs.put()
+    assert jobs.list().json()["nextLink"].startswith(f"{emulator.url}/acct/Jobs?")
+
+
+def test_an_account_that_is_not_this_one_is_not_found(emulator):
+    emulator.set(account="acct")
+    assert Jobs(f"{emulator.url}/ACCT").list().status_code == 200
+    assert Jobs(f"{emulator.url}/other").list().status_code == 404
+    assert requests.get(f"{emulator.url}/nothing", timeout=30).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("uri", "expected"),
+    [
+        ("/a/b.ss", "a/b.ss"),
+        ("a//./b.ss", "a/b.ss"),
+        ("adl://acct.azuredatalakestore.net/a/b.ss", "a/b.ss"),
+        ("abfss://lake@acct.dfs.core.windows.net/a/b", "lake/a/b"),
+        ("/a b+%20", "a b+%20"),
+    ],
+)
+def test_a_location_in_a_script_is_a_path_of_the_account(tmp_path, uri, expected):
+    account = Account(tmp_path)
+    assert account.local(uri) == tmp_path / expected
+
+
+@pytest.mark.parametrize(
+    "uri",
+    ["../x", "file:///etc/passwd", "s3://b/k", "abfss://nothing/a", "/.emulator/jobs", "/out/x", "/a\0b"],
+)
+def test_a_location_outside_of_the_account_is_refused(tmp_path, uri):
+    account = Account(tmp_path / "account")
+    (account.root / "out").symlink_to(tmp_path)
+    with pytest.raises(PathError):
+        account.local(uri)
+
+
+def test_the_emulator_needs_neither_airflow_nor_spark():
+    code = (
+        "import sys, airflow_provider_scope.emulator.__main__ as m;"
+        "print([n for n in ('airflow', 'pyspark', 'py4j') if n in sys.modules])"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert shown == "[]\n"
+
+
+def test_a_connection_that_is_kept_open_does_not_reach_a_stopped_emulator(emulator, start_emulator):
+    jobs = Jobs(emulator.url)
+    assert jobs.put().status_code == 200
+    port = emulator.port
+    emulator.stop()
+    with pytest.raises(requests.ConnectionError):
+        jobs.put()
+    start_emulator(port=port)
+    assert jobs.list().status_code == 200
+
+
+def test_a_fault_of_the_emulator_itself_is_told(emulator, monkeypatch):
+    def broken(*_):
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr(emulator._jobs, "items", broken)
+    answer = Jobs(emulator.url).list()
+    assert (answer.status_code, answer.text) == (500, "RuntimeError: broken")
+
+
+def test_the_address_of_ipv6_loopback_will_do(tmp_path):
+    with Emulator(tmp_path, host="::1") as emulator:
+        assert emulator.url == f"http://[::1]:{emulator.port}"
+        assert Jobs(emulator.url).list().status_code == 200

@@ -1,0 +1,1 @@
+"""The SCOPE engine against the emulator."""

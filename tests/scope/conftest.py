@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from pyarrow import parquet
+
+from airflow_provider_scope.emulator.pytest_plugin import start_emulator
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from airflow_provider_scope.core.jobs import Job
+    from airflow_provider_scope.core.report import RunReport
+    from airflow_provider_scope.emulator import Emulator
+    from airflow_provider_scope.engines.scope import ScopeRunner
+    from airflow_provider_scope.execution.micro_batch import MicroBatchExecution
+
+__all__ = ["start_emulator"]
+
+ROOT = "adl://acme.azuredatalakestore.net/landing"
+
+
+@dataclass
+class World:
+    """An account with files, jobs and a table, and runs over it."""
+
+    account: Path
+    start: Callable[..., Emulator]
+    monkeypatch: pytest.MonkeyPatch
+    emulator: Emulator = field(init=False)
+
+    def open(self, **switches: Any) -> None:
+        """Start the emulator and point the connections at it."""
+        self.emulator = self.start(self.account, **switches)
+        for name, kind in (("ADLA_SCOPE_DEFAULT", "adla_scope"), ("ADLS_GEN1_DEFAULT", "adls_gen1")):
+            extra = {"account_name": "acme", "poll_interval": "0.1", "http_retries": 2}
+            value = {"conn_type": kind, "host": self.emulator.url, "extra": extra}
+            self.monkeypatch.setenv(f"AIRFLOW_CONN_{name}", json.dumps(value))
+
+    @property
+    def table(self) -> Path:
+        return self.account / "delta" / "flights"
+
+    def land(self, *numbers: int) -> None:
+        """Put numbered files of two rows; the numbers are their order in time."""
+        for number in numbers:
+            path = self.account / "landing" / f"f{number}.ss"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            parquet.write_table(pa.table({"id": [number, number + 100]}), path)
+            os.utime(path, (1_000_000_000 + number, 1_000_000_000 + number))
+
+    def arguments(self, **changes: Any) -> dict[str, Any]:
+        from airflow_provider_scope.specs.ingest import ARGUMENTS
+
+        return {
+            **dict.fromkeys(ARGUMENTS),
+            "delta_location": str(self.table),
+            "sql": "SELECT id, source_file_uri FROM @data",
+            "write": "append",
+            "full_refresh": False,
+            "source": {"roots": ROOT, "columns": {"id": "bigint"}, "max_files_per_trigger": 2},
+            "table": {"columns": {"id": "bigint", "source_file_uri": "string"}},
+            "engine": {"scope_conn_id": "adla_scope_default"},
+            **changes,
+        }
+
+    def assemble(
+        self, *, deferrable: bool = False, **changes: Any
+    ) -> tuple[MicroBatchExecution, Any, ScopeRunner]:
+        from airflow_provider_scope.engines.assembly import RunContext, assemble
+        from airflow_provider_scope.specs.ingest import ingest_from
+
+        context = RunContext(task="dag.load", log_file=Path("unused"), report=print, deferrable=deferrable)
+        ingest = ingest_from(self.arguments(**changes))
+        assert ingest
+        return assemble(ingest, context)  # type: ignore[return-value]
+
+    def run(self, **changes: Any) -> RunReport:
+        execution, request, _ = self.assemble(**changes)
+        return execution.run(request)
+
+    def rows(self) -> Counter[int]:
+        return Counter(DeltaTable(self.table).to_pyarrow_table()["id"].to_pylist())
+
+    def rows_are_those_of(self, *numbers: int) -> bool:
+        """Tell whether the table holds the rows of these files, each once."""
+        return self.rows() == Counter([*numbers, *(number + 100 for number in numbers)])
+
+    def jobs(self) -> list[Job]:
+        from airflow_provider_scope.hooks.scope import ScopeHook
+
+        return list(ScopeHook().list_jobs(orderby="submitTime asc"))
+
+
+@pytest.fixture
+def world(tmp_path, start_emulator, monkeypatch) -> World:
+    return World(tmp_path / "account", start_emulator, monkeypatch)

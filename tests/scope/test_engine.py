@@ -1,0 +1,257 @@
+"""One job for each batch, whatever becomes of jobs, answers and runs."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from airflow_provider_scope.core.jobs import outcome
+from airflow_provider_scope.emulator import Fault
+from airflow_provider_scope.engines import assembly
+from airflow_provider_scope.engines.scope import job_id
+from airflow_provider_scope.exceptions import (
+    BatchOutcomeUnknownError,
+    JobRunningError,
+    ScopeJobFailedError,
+    ScopeScriptError,
+    ServiceOutcomeUnknownError,
+    SourceFileGoneError,
+    TableDivergedError,
+)
+from airflow_provider_scope.execution import repair
+
+SLOW = {"state_seconds": {"Running": 3600.0}}
+
+
+def test_each_batch_is_one_job_and_each_file_is_loaded_once(world):
+    world.open()
+    world.land(1, 2, 3)
+
+    report = world.run()
+
+    assert [(b.seq, b.files, b.rows) for b in report.batches] == [(0, 2, 4), (1, 1, 2)]
+    assert [job.name for job in world.jobs()] == ["load_append_batch0_2files", "load_append_batch1_1files"]
+    assert world.rows_are_those_of(1, 2, 3)
+
+
+def test_a_run_with_nothing_new_submits_no_job(world):
+    world.open()
+    world.land(1)
+    world.run()
+
+    report = world.run()
+
+    assert report.batches == []
+    assert len(world.jobs()) == 1
+
+
+def test_a_job_is_submitted_as_the_task_says(world):
+    world.open()
+    world.land(1)
+
+    world.run(engine={"scope_conn_id": "adla_scope_default", "au": 7, "priority": 3, "job_tag": "mine"})
+
+    (job,) = world.jobs()
+    assert (job.name, job.degree_of_parallelism, job.priority) == ("mine_append_batch0_1files", 7, 3)
+
+
+def test_a_failed_job_leaves_its_batch_open_and_the_next_run_submits_another(world):
+    world.open(faults=(Fault(kind="fail_job", op="batch0", times=1),))
+    world.land(1)
+    with pytest.raises(ScopeJobFailedError, match="of batch 0 did not succeed"):
+        world.run()
+
+    report = world.run()
+
+    assert [b.seq for b in report.batches] == [0]
+    assert [outcome(job) for job in world.jobs()] == ["failed", "succeeded"]
+    assert world.rows_are_those_of(1)
+
+
+def test_a_job_that_failed_after_its_commit_is_in_the_table_and_is_not_run_again(world):
+    world.open(faults=(Fault(kind="fail_after_commit", op="batch0", times=1),))
+    world.land(1)
+
+    report = world.run()
+
+    assert [(b.seq, b.rows) for b in report.batches] == [(0, 2)]
+    assert [outcome(job) for job in world.jobs()] == ["failed"]
+    assert world.rows_are_those_of(1)
+
+
+def test_rows_of_others_after_a_failed_job_are_not_guessed_about(world):
+    world.open(faults=(Fault(kind="fail_after_commit", op="batch0", times=1),))
+    world.land(1)
+    execution, request, runner = world.assemble()
+    submit = runner.jobs.submit_job
+
+    def submit_and_interfere(*args):
+        job = submit(*args)
+        runner._await_end(job.job_id)
+        write_deltalake(world.table, pa.table({"id": [7], "source_file_uri": ["other"]}), mode="append")
+        return job
+
+    runner.jobs.submit_job = submit_and_interfere
+    with pytest.raises(BatchOutcomeUnknownError, match="cannot be told"):
+        execution.run(request)
+
+    assert world.rows()[1] == 1
+
+
+@pytest.mark.parametrize("kind", ["drop_before", "drop_after"])
+def test_a_lost_answer_to_a_submission_makes_no_second_job(world, kind):
+    world.open(faults=(Fault(kind=kind, op="submit", times=1),))
+    world.land(1)
+
+    world.run()
+
+    assert len(world.jobs()) == 1
+    assert world.rows_are_those_of(1)
+
+
+def test_a_submission_of_which_nothing_is_known_is_looked_up_by_the_next_run(world):
+    world.open(faults=(Fault(kind="drop_before", op="submit", times=3),))
+    world.land(1)
+    with pytest.raises(ServiceOutcomeUnknownError):
+        world.run()
+
+    world.run()
+
+    assert len(world.jobs()) == 1
+    assert world.rows_are_those_of(1)
+
+
+def test_a_long_job_is_left_running_and_whoever_comes_next_adopts_it(world, monkeypatch):
+    monkeypatch.setattr(assembly, "INLINE_WAIT_SECONDS", 0.0)
+    world.open(**SLOW)
+    world.land(1)
+    with pytest.raises(JobRunningError) as running:
+        world.run(deferrable=True)
+    with pytest.raises(JobRunningError) as again:
+        world.run(deferrable=True)
+    world.emulator.set(state_seconds={})
+
+    world.run()
+
+    assert running.value.job_id == again.value.job_id
+    assert [job.job_id for job in world.jobs()] == [running.value.job_id]
+    assert world.rows_are_those_of(1)
+
+
+def test_a_job_over_its_time_is_cancelled(world):
+    world.open(**SLOW)
+    world.land(1)
+
+    with pytest.raises(ScopeJobFailedError, match="did not succeed"):
+        world.run(engine={"scope_conn_id": "adla_scope_default", "job_timeout_seconds": 1})
+
+    assert [outcome(job) for job in world.jobs()] == ["cancelled"]
+
+
+def test_a_refresh_ends_the_job_of_an_older_batch_before_it_begins(world, monkeypatch):
+    monkeypatch.setattr(assembly, "INLINE_WAIT_SECONDS", 0.0)
+    world.open(**SLOW)
+    world.land(1)
+    with pytest.raises(JobRunningError):
+        world.run(deferrable=True)
+    world.emulator.set(state_seconds={"Running": 0.0})
+    world.land(2)
+
+    world.run(full_refresh=True)
+
+    first, refresh = world.jobs()
+    assert (outcome(first), outcome(refresh)) == ("cancelled", "succeeded")
+    assert world.rows_are_those_of(1, 2)
+
+
+def test_a_refresh_takes_the_id_of_a_job_that_never_arrived(world):
+    """A late PUT of that job then meets the no-op, and adds no rows."""
+    world.open(faults=(Fault(kind="drop_before", op="submit", times=3),))
+    world.land(1)
+    with pytest.raises(ServiceOutcomeUnknownError):
+        world.run()
+
+    world.run(full_refresh=True)
+
+    assert [job.name for job in world.jobs()] == [
+        "airflow_provider_scope_void_batch0",
+        "load_overwrite_batch1_1files",
+    ]
+    assert world.rows_are_those_of(1)
+
+
+def test_a_full_refresh_replaces_the_rows(world):
+    world.open()
+    world.land(1, 2, 3)
+    world.run()
+    (world.account / "landing" / "f1.ss").unlink()
+
+    world.run(full_refresh=True)
+
+    assert world.rows_are_those_of(2, 3)
+
+
+def test_a_batch_that_is_given_up_ends_its_job_and_its_files_come_again(world, monkeypatch):
+    monkeypatch.setattr(assembly, "INLINE_WAIT_SECONDS", 0.0)
+    world.open()
+    world.land(1)
+    world.run()
+    world.emulator.set(**SLOW)
+    world.land(2)
+    execution, request, runner = world.assemble(deferrable=True)
+    with pytest.raises(JobRunningError):
+        execution.run(request)
+
+    record = repair.abandon(execution.log, execution.audit, runner, request.table, 1, now_ms=execution.now_ms)
+    world.emulator.set(state_seconds={})
+    world.run()
+
+    assert record.abandoned
+    assert [outcome(job) for job in world.jobs()] == ["succeeded", "cancelled", "succeeded"]
+    assert world.rows_are_those_of(1, 2)
+
+
+def test_a_file_that_changed_since_it_was_logged_stops_its_batch_before_a_job_is_submitted(world):
+    world.open(faults=(Fault(kind="fail_job", op="batch0", times=1),))
+    world.land(1)
+    with pytest.raises(ScopeJobFailedError):
+        world.run()
+    (world.account / "landing" / "f1.ss").touch()
+
+    with pytest.raises(SourceFileGoneError, match=r"f1\.ss of batch 0 has changed"):
+        world.run()
+
+    assert len(world.jobs()) == 1
+
+
+def test_a_script_that_the_service_refuses_is_the_users_to_mend(world):
+    world.open()
+    world.land(1)
+    with pytest.raises(ScopeScriptError) as refused:
+        world.run(sql="SELECT nothing AS id, source_file_uri FROM @data")
+    assert not refused.value.is_retryable
+
+    world.run()
+
+    assert world.rows_are_those_of(1)
+
+
+def test_a_restored_table_is_refused(world):
+    world.open()
+    world.land(1)
+    world.run()
+    DeltaTable(world.table).restore(0)
+    world.land(2)
+
+    with pytest.raises(TableDivergedError, match="was restored"):
+        world.run()
+
+    assert len(world.jobs()) == 1
+
+
+def test_the_id_of_a_job_follows_from_pipeline_batch_and_attempt():
+    pipeline = "4f0e4a50-93a4-4a3f-9ab4-0d9f1f0c6a11"
+
+    assert job_id(pipeline, 3, 1) == job_id(pipeline, 3, 1)
+    assert len({job_id(pipeline, seq, attempt) for seq in range(3) for attempt in range(3)}) == 9
