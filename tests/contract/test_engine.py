@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import shutil
 from collections import Counter
 from dataclasses import dataclass
@@ -64,6 +65,7 @@ class ApplicationInProcess:
 
         from airflow_provider_scope.core.plan import Plan
         from airflow_provider_scope.spark import app
+        from airflow_provider_scope.spark.reading import select
         from airflow_provider_scope.spark.target import Target
 
         plan = Plan(
@@ -84,7 +86,7 @@ class ApplicationInProcess:
         target = Target(self.spark, plan)
         try:
             for entry in entries:
-                app.run_batch(self.spark, plan, target, entry)
+                app.run_batch(plan, target, entry, functools.partial(select, self.spark, plan, entry))
         except (PySparkException, Py4JJavaError) as err:
             raise app.as_error(err) from err
 

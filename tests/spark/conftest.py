@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from airflow_provider_scope.core.files import FileEntry
 from airflow_provider_scope.core.plan import Plan
 from airflow_provider_scope.core.records import OffsetEntry
 from airflow_provider_scope.spark import app
+from airflow_provider_scope.spark.reading import select
 from airflow_provider_scope.spark.target import Target
 
 if TYPE_CHECKING:
@@ -73,7 +75,8 @@ class Bench:
 
     def run(self, entry: OffsetEntry, **changes: Any) -> int | None:
         plan = replace(self.plan, **changes)
-        return app.run_batch(self.spark, plan, Target(self.spark, plan), entry)
+        rows = functools.partial(select, self.spark, plan, entry)
+        return app.run_batch(plan, Target(self.spark, plan), entry, rows)
 
     def failure(self, entry: OffsetEntry, **changes: Any) -> ScopeProviderError:
         """Run a batch that Spark refuses, and give the error as the application reports it."""
