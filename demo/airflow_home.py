@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from demo.engines import Engine
+
 EXAMPLES = Path(__file__).parent.parent / "dags_examples"
-DAG_ID = "example_files_to_delta"
 TASK_ID = "load_flights"
 
 
@@ -26,9 +27,10 @@ class RunFailedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """The folders of one demo."""
+    """The folders of one demo, and what loads them."""
 
     folder: Path
+    engine: Engine
 
     @property
     def landing(self) -> Path:
@@ -91,33 +93,36 @@ def run_example(home: Home, show: Callable[[str], None]) -> dict[str, Any]:
     from airflow.models.xcom import XComModel  # noqa: PLC0415
     from airflow.utils.session import create_session  # noqa: PLC0415
 
-    bag = DagBag(dag_folder=str(EXAMPLES / f"{DAG_ID}.py"))
+    dag_id = home.engine.dag_id
+    bag = DagBag(dag_folder=str(EXAMPLES / f"{dag_id}.py"))
     if bag.import_errors:
         raise RunFailedError("\n".join(bag.import_errors.values()))
-    dag = bag.dags[DAG_ID]
-    task = dag.get_task(TASK_ID)
+    dag = bag.dags[dag_id]
     failures: list[str] = []
-    task.on_failure_callback = [lambda context: failures.append(str(context["exception"]))]
-    task._cached_logger = _logger(show)  # noqa: SLF001 - its own messages go to the screen, and no others
-    run = dag.test(run_conf={"landing": str(home.landing), "table": str(home.table)})
+    for task in dag.tasks:
+        task.on_failure_callback = [lambda context: failures.append(str(context["exception"]))]
+        # Its own messages go to the screen, and no others.
+        task._cached_logger = _logger(task.task_id, show)  # noqa: SLF001
+    run = dag.test(run_conf={"landing": home.engine.root(home), "table": str(home.table)})
     if run.state != "success":
         raise RunFailedError("\n".join(failures) or f"the run ended as {run.state}")
     with create_session() as session:
-        found = XComModel.get_many(run_id=run.run_id, key="return_value", dag_ids=DAG_ID, task_ids=TASK_ID)
+        found = XComModel.get_many(run_id=run.run_id, key="return_value", dag_ids=dag_id, task_ids=TASK_ID)
         return dict(XComModel.deserialize_value(session.scalars(found).one()))
 
 
-def _logger(show: Callable[[str], None]) -> logging.Logger:
-    logger = logging.getLogger("demo.task")
+def _logger(task_id: str, show: Callable[[str], None]) -> logging.Logger:
+    logger = logging.getLogger(f"demo.task.{task_id}")
     logger.setLevel(logging.INFO)
-    logger.handlers = [_Show(show)]
+    logger.handlers = [_Show("" if task_id == TASK_ID else f"{task_id}: ", show)]
     return logger
 
 
 class _Show(logging.Handler):
-    def __init__(self, show: Callable[[str], None]) -> None:
+    def __init__(self, prefix: str, show: Callable[[str], None]) -> None:
         super().__init__(logging.INFO)
+        self.prefix = prefix
         self.show = show
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.show(record.getMessage())
+        self.show(self.prefix + record.getMessage())

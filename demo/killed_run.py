@@ -1,6 +1,6 @@
 """A run of the example that dies by kill -9: its batch is in the table, the record of that is not.
 
-``python -m demo.killed_run <folder of the demo>``, in a process group of its own.
+``python -m demo.killed_run <folder of the demo> <engine> [<emulator>]``, in a process group of its own.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 from airflow_provider_scope.storage import opening
 from airflow_provider_scope.storage.local import LocalStorage
 from demo import airflow_home
+from demo.engines import ENGINES
 from demo.screen import indented, take_screen
 
 
@@ -28,9 +29,11 @@ class DyingStorage(LocalStorage):
 
 def main() -> None:
     """Run until killed."""
-    home = airflow_home.Home(Path(sys.argv[1]))
+    folder, engine, *address = sys.argv[1:]
+    home = airflow_home.Home(Path(folder), ENGINES[engine]())
     screen = take_screen(home.logs / "airflow.log")
     airflow_home.enter(home)
+    home.engine.join(*address)
     opening.LocalStorage = DyingStorage  # type: ignore[misc]
     airflow_home.run_example(home, lambda text: print(indented(text), file=screen))
 

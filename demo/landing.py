@@ -72,7 +72,7 @@ def set_modified(path: Path, modified: datetime) -> None:
     os.utime(path, (modified.timestamp(), modified.timestamp()))
 
 
-def land_year(landing: Path, flights: pa.Table) -> list[Path]:
+def land_year(landing: Path, flights: pa.Table, name: str) -> list[Path]:
     """Write the files of the year."""
     year = days(datetime(YEAR, 1, 1, tzinfo=UTC), 365)
-    return [land(landing, day, "flights.parquet", flights_of(flights, day)) for day in year]
+    return [land(landing, day, name, flights_of(flights, day)) for day in year]

@@ -23,23 +23,29 @@ class Proof:
     landed: int
     in_table: int
     version: int
+    same_columns: bool
+    """The table has the columns of the files, with their types, and ``source_file_uri``."""
     lost: int
     """Copies of rows that were landed and are not in the table."""
     doubled: int
     """Copies of rows in the table beyond those that were landed."""
 
 
-def results(landing: Path) -> list[Path]:
+def results(landing: Path, suffix: str) -> list[Path]:
     """Give the landed files that a table of them must hold."""
-    files = sorted(landing.rglob("*.parquet"))
+    files = sorted(landing.rglob(f"*{suffix}"))
     return [file for file in files if not file.name.startswith("_") and file.stat().st_size]
 
 
-def compare(files: Sequence[Path], table: Path) -> Proof:
-    """Compare all columns of all rows of the files with the table, by readers that are not Spark."""
+def compare(files: Sequence[Path], landing: Path, root: str, table: Path) -> Proof:
+    """Compare all columns of all rows of the files with the table, by readers that are not Spark.
+
+    :param root: The landing folder, as the virtual columns name it.
+    """
     delta = DeltaTable(table)
     in_table = delta.to_pyarrow_table()
-    landed = pa.concat_tables(_rows(file) for file in files)
+    landed = pa.concat_tables(_rows(file, f"{root}/{file.relative_to(landing)}") for file in files)
+    columns = {field.name: _delta_type(field.type) for field in landed.schema}
     landed = landed.select(in_table.column_names).cast(in_table.schema)
     lost, doubled = differences(landed, in_table)
     return Proof(
@@ -47,6 +53,7 @@ def compare(files: Sequence[Path], table: Path) -> Proof:
         landed=landed.num_rows,
         in_table=in_table.num_rows,
         version=delta.version(),
+        same_columns=columns == {field.name: field.type for field in in_table.schema},
         lost=lost,
         doubled=doubled,
     )
@@ -69,6 +76,11 @@ def differences(landed: pa.Table, in_table: pa.Table) -> tuple[int, int]:
     return lost, -doubled
 
 
-def _rows(file: Path) -> pa.Table:
+def _rows(file: Path, uri: str) -> pa.Table:
     rows = parquet.read_table(file, partitioning=None)
-    return rows.append_column("source_file_uri", pa.repeat(f"file://{file}", rows.num_rows))
+    return rows.append_column("source_file_uri", pa.repeat(uri, rows.num_rows))
+
+
+def _delta_type(kind: pa.DataType) -> pa.DataType:
+    """Give the type of a column in a Delta table, where every time is in microseconds."""
+    return pa.timestamp("us", kind.tz) if pa.types.is_timestamp(kind) else kind

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         CommitRecord,
         OffsetEntry,
         Pipeline,
+        Settlement,
     )
     from airflow_provider_scope.storage.protocol import Storage
 
@@ -146,6 +147,26 @@ class CheckpointLog:
             records.encode(attempt),
             attempt,
             lambda name, data: records.decode_attempt(name, data, seq, number),
+        )
+
+    def has_attempts(self) -> bool:
+        """Tell whether any batch was ever run as a job."""
+        return bool(self.storage.names(self._path("attempts")))
+
+    def settlement(self, seq: int, number: int) -> Settlement | None:
+        """Read what somebody decided about an attempt; None if nobody did."""
+        name = self._path(f"attempts/{seq:020}.{number}.settled")
+        data = self.storage.read(name)
+        return None if data is None else records.decode_settlement(name, data, seq, number)
+
+    def put_settlement(self, settled: Settlement) -> Settlement:
+        """Create the record of a decision; give the one that is there."""
+        seq, number = settled.seq, settled.number
+        return self._put(
+            f"attempts/{seq:020}.{number}.settled",
+            records.encode(settled),
+            settled,
+            lambda name, data: records.decode_settlement(name, data, seq, number),
         )
 
     def _attempt(self, seq: int, number: int) -> Attempt:

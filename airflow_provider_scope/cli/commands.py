@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import functools
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow.providers.common.compat.sdk import AirflowException, conf
+from airflow.providers.common.compat.sdk import conf
 
+from airflow_provider_scope.cli import scope_jobs
+from airflow_provider_scope.cli.output import ADD_YES, SHOWN_AT_MOST, command, counted, say
 from airflow_provider_scope.core import audit as audits
 from airflow_provider_scope.core import recovery
 from airflow_provider_scope.core.files import printable
 from airflow_provider_scope.engines import assembly
-from airflow_provider_scope.exceptions import InputError, ScopeProviderError, TableError
+from airflow_provider_scope.exceptions import BatchOutcomeUnknownError, InputError, TableError
 from airflow_provider_scope.execution import repair
 from airflow_provider_scope.execution.view import read_log
 from airflow_provider_scope.specs import Checkpoint
@@ -27,38 +27,24 @@ if TYPE_CHECKING:
     from airflow_provider_scope.checkpoint.audit import AuditFiles
     from airflow_provider_scope.checkpoint.log import CheckpointLog
     from airflow_provider_scope.core.records import OffsetEntry
+    from airflow_provider_scope.engines.scope import ScopeRunner
     from airflow_provider_scope.engines.spark import SparkRunner
     from airflow_provider_scope.execution.repair import Consequences
     from airflow_provider_scope.execution.view import LogView
     from airflow_provider_scope.specs.ingest import Ingest
 
-SHOWN_AT_MOST = 10
-ADD_YES = "nothing was written; add --yes to do it"
 
-
-def _say(text: str = "") -> None:
-    sys.stdout.write(text + "\n")
-
-
-def _command(function: Callable[[Namespace], None]) -> Callable[[Namespace], None]:
-    """End with the error's own words and exit code 1 instead of a stack trace."""
-
-    @functools.wraps(function)
-    def run(args: Namespace) -> None:
-        try:
-            function(args)
-        except (ScopeProviderError, AirflowException) as err:
-            if args.verbose:
-                raise
-            sys.stderr.write(f"{type(err).__name__}: {err}\n")
-            raise SystemExit(1) from None
-
-    return run
-
-
-def _open(args: Namespace) -> tuple[str, CheckpointLog, AuditFiles, SparkRunner]:
-    """Give the table, the log, the audit files and an engine for a command that names a table."""
+def _open(args: Namespace) -> tuple[str, CheckpointLog, AuditFiles]:
+    """Give the table, the log and the audit files for a command that names a table."""
     checkpoint = Checkpoint(location=args.checkpoint)
+    log = assembly.open_log(args.delta_location, checkpoint)
+    return canonical_uri(args.delta_location), log, assembly.audit_files(log, checkpoint)
+
+
+def _engine(args: Namespace, log: CheckpointLog) -> SparkRunner | ScopeRunner:
+    """Give the engine that is named; without a name, SCOPE if a batch of the pipeline ever was a job."""
+    if args.engine == "scope" or (args.engine is None and log.has_attempts()):
+        return scope_jobs.runner(args.scope_conn_id, log)
     raw: dict[str, Any] = dict.fromkeys(ARGUMENTS)
     raw.update(
         delta_location=args.delta_location,
@@ -72,10 +58,9 @@ def _open(args: Namespace) -> tuple[str, CheckpointLog, AuditFiles, SparkRunner]
     if ingest is None:
         msg = "the arguments of a command hold no templates"
         raise AssertionError(msg)
-    log = assembly.open_log(args.delta_location, checkpoint)
     runner = assembly.spark_runner(ingest, log, _log_file())
-    runner.report = _say
-    return canonical_uri(args.delta_location), log, assembly.audit_files(log, checkpoint), runner
+    runner.report = say
+    return runner
 
 
 def _log_file() -> Path:
@@ -83,48 +68,57 @@ def _log_file() -> Path:
     return Path(conf.get("logging", "base_log_folder"), "airflow_provider_scope", "commands", "spark.log")
 
 
-@_command
+@command
 def status(args: Namespace) -> None:
     """Show where a pipeline is; nothing is written, no JVM is started."""
-    table, log, audit, engine = _open(args)
+    table, log, audit = _open(args)
     pipeline = repair.existing_pipeline(log)
-    view = read_log(log, audit, engine, table, history=False)
+    engine = _engine(args, log)
+    jobs = scope_jobs.describer(engine, log, pipeline.pipeline)
+    try:
+        view = read_log(log, audit, engine, table, history=False)
+    except BatchOutcomeUnknownError:
+        say(f"table       {table}")
+        say(f"checkpoint  {log.location}")
+        say("open")
+        _show(repair.open_entries(log), "            ", more=jobs)
+        raise
     found, done, last = view.table, view.last_commit, view.last_committed_entry
-    _say(f"table       {table}")
+    say(f"table       {table}")
     if found.stamp:
-        _say(f"            version {found.version}, id {found.stamp.table_id}")
-    _say(f"            newest batch {_or_none(found.txn)}" if found.stamp else "            does not exist")
-    _say(f"checkpoint  {log.location}")
-    _say(f"pipeline    {pipeline.pipeline}")
-    _say(f"logged      {_range(range(view.next_seq))}")
+        say(f"            version {found.version}, id {found.stamp.table_id}")
+    say(f"            newest batch {_or_none(found.txn)}" if found.stamp else "            does not exist")
+    say(f"checkpoint  {log.location}")
+    say(f"pipeline    {pipeline.pipeline}")
+    say(f"logged      {_range(range(view.next_seq))}")
     if done is None:
-        _say("committed   nothing")
+        say("committed   nothing")
     else:
-        what = "given up" if done.abandoned else f"{_count(done.files, 'file')}, version {done.table_version}"
-        _say(f"committed   batch {done.seq}: {what}; {_when(done.committed_at_ms)}")
+        what = (
+            "given up" if done.abandoned else f"{counted(done.files, 'file')}, version {done.table_version}"
+        )
+        say(f"committed   batch {done.seq}: {what}; {_when(done.committed_at_ms)}")
     if view.refresh_start is not None:
-        _say(f"refresh     files count as new since batch {view.refresh_start}")
-    _say(f"watermark   {_when(last.highest.modified_ms) if last and last.highest else 'none'}")
+        say(f"refresh     files count as new since batch {view.refresh_start}")
+    say(f"watermark   {_when(last.highest.modified_ms) if last and last.highest else 'none'}")
     if (
         last
         and last.refresh_start == view.refresh_start
         and audit.watermark_bytes() != audits.watermark(last)
     ):
-        _say(
-            "            watermark.json is not up to date; the next run or `airflow scope rebuild` writes it"
-        )
-    _say(f"open        {_count(len(view.open), 'batch', 'batches') if view.open else 'nothing'}")
-    _show(view.open, "            ", view)
+        say("            watermark.json is not up to date; the next run or `airflow scope rebuild` writes it")
+    say(f"open        {counted(len(view.open), 'batch', 'batches') if view.open else 'nothing'}")
+    _show(view.open, "            ", view, jobs)
     repair.check(view, table)
     if _undecided(view):
-        _say(f"what next   run `airflow scope accept-table {table}`: what became of a batch is not known")
+        say(f"what next   run `airflow scope accept-table {table}`: what became of a batch is not known")
     elif view.open:
-        _say("what next   the table and the log fit together; the next run begins with the open batches")
+        say("what next   the table and the log fit together; the next run begins with the open batches")
     else:
-        _say("what next   the table and the log fit together; the next run looks for new files")
+        say("what next   the table and the log fit together; the next run looks for new files")
 
 
-@_command
+@command
 def plan(args: Namespace) -> None:
     """Show what a run of a task would do now; nothing is written, no JVM is started."""
     # Airflow's Dag machinery is slow to load, and the other commands do without it.
@@ -145,7 +139,7 @@ def plan(args: Namespace) -> None:
         assembly.RunContext(
             task=f"{args.dag_id}.{args.task_id}",
             log_file=_log_file(),
-            report=_say,
+            report=say,
             storage_conn_id=task.storage_conn_id,
         ),
     )
@@ -159,17 +153,17 @@ def plan(args: Namespace) -> None:
     ):
         if entries:
             files = sum(len(entry.files) for entry in entries)
-            _say(f"{title}: {_count(len(entries), 'batch', 'batches')}, {_count(files, 'file')}")
+            say(f"{title}: {counted(len(entries), 'batch', 'batches')}, {counted(files, 'file')}")
             _show(entries, "  ")
     if not planned and not was_open:
-        _say(report.why_nothing())
+        say(report.why_nothing())
     for reason, count in sorted(report.left_out.counts.items()):
-        _say(f"not loaded: {_count(count, 'file')} {reason}")
+        say(f"not loaded: {counted(count, 'file')} {reason}")
         for path in report.left_out.names.get(reason, [])[:SHOWN_AT_MOST]:
-            _say(f"  {path}")
+            say(f"  {path}")
     if report.pending_files:
-        _say(f"left for the run after it (max_batches_per_run): {_count(report.pending_files, 'file')}")
-    _say("nothing was written")
+        say(f"left for the run after it (max_batches_per_run): {counted(report.pending_files, 'file')}")
+    say("nothing was written")
 
 
 def _rendered(dag: Any, task: Any) -> Ingest:
@@ -194,27 +188,28 @@ def _rendered(dag: Any, task: Any) -> Ingest:
     return ingest
 
 
-@_command
+@command
 def rebuild(args: Namespace) -> None:
     """Write the derived files again."""
-    _, log, audit, _ = _open(args)
+    _, log, audit = _open(args)
     repair.existing_pipeline(log)
     if not args.yes:
-        _say(f"watermark.json and sources/ in {log.location} would be written again from the log")
-        _say(ADD_YES)
+        say(f"watermark.json and sources/ in {log.location} would be written again from the log")
+        say(ADD_YES)
         return
     last = repair.rebuild(log, audit)
     if last is None:
-        _say("nothing is committed yet, so there is nothing to write")
+        say("nothing is committed yet, so there is nothing to write")
     else:
-        _say(f"watermark.json and sources/ in {log.location} are written again, up to batch {last.seq}")
+        say(f"watermark.json and sources/ in {log.location} are written again, up to batch {last.seq}")
 
 
-@_command
+@command
 def abandon(args: Namespace) -> None:
     """Give an open batch up."""
-    table, log, audit, engine = _open(args)
+    table, log, audit = _open(args)
     repair.existing_pipeline(log)
+    engine = _engine(args, log)
     view = read_log(log, audit, engine, table, history=False)
     repair.check(view, table)
     entry = repair.open_entry(view, args.seq, log.location)
@@ -222,49 +217,58 @@ def abandon(args: Namespace) -> None:
         raise InputError(
             f"The table {table} does not exist: no batch has been loaded, and none can be given up.",
             kept="everything; nothing was written",
-            do=f"when no run is going on, delete {log.location}; the next run begins anew, with "
-            "the files that are there",
+            do=f"when no run{' and no job' if log.has_attempts() else ''} is going on, delete "
+            f"{log.location}; the next run begins anew, with the files that are there",
         )
     if not args.yes:
         _show([entry], "batch ", view)
         if repair.settled(view, entry):
-            _say("it would be recorded, not given up")
+            say("it would be recorded, not given up")
         else:
-            _say("it would be given up for good: an empty transaction takes its place in the table")
+            say(f"it would be given up for good: {_how_it_is_closed(engine)}")
             if entry.mode == "overwrite":
-                _say(f"the rows that it replaces ({entry.where}) are removed")
-            _say("its files count as new again; the next run loads those that are there then")
-        _say(ADD_YES)
+                say(f"the rows that it replaces ({entry.where}) are removed")
+            say("its files count as new again; the next run loads those that are there then")
+        say(ADD_YES)
         return
     record = repair.abandon(log, audit, engine, table, args.seq, now_ms=assembly.now_ms)
     if record.abandoned:
-        _say(f"batch {args.seq} is given up; the next run loads those of its files that are there")
+        say(f"batch {args.seq} is given up; the next run loads those of its files that are there")
     else:
-        _say(f"batch {args.seq} was in the table already, as version {record.table_version}; now recorded")
+        say(f"batch {args.seq} was in the table already, as version {record.table_version}; now recorded")
 
 
-@_command
+def _how_it_is_closed(engine: SparkRunner | ScopeRunner) -> str:
+    if scope_jobs.is_scope(engine):
+        return "a job of its own is cancelled, and none is submitted any more"
+    return "an empty transaction takes its place in the table"
+
+
+@command
 def accept_table(args: Namespace) -> None:
     """Accept a table that diverged."""
-    table, log, audit, engine = _open(args)
+    table, log, audit = _open(args)
     repair.existing_pipeline(log)
+    engine = _engine(args, log)
     why = _divergence(log, audit, engine, table)
     if why is None:
-        _say(f"{table} and its log fit together: there is nothing to accept")
+        say(f"{table} and its log fit together: there is nothing to accept")
         return
     seen = repair.look_at_table(log, engine, table, reload_undecidable=args.reload_undecidable)
-    _say(why)
-    _say(f"The table is at version {seen.table.version}. To accept it as it is means:")
+    say(why)
+    say(f"The table is at version {seen.table.version}. To accept it as it is means:")
     for line in _consequences(seen):
-        _say(f"- {line}")
+        say(f"- {line}")
     if not args.yes:
-        _say(ADD_YES)
+        say(ADD_YES)
         return
     record = repair.accept_table(log, engine, table, reload_undecidable=args.reload_undecidable)
-    _say(f"accepted, as {log.location}/accepted/{record.number:020}; the next run goes on from here")
+    say(f"accepted, as {log.location}/accepted/{record.number:020}; the next run goes on from here")
 
 
-def _divergence(log: CheckpointLog, audit: AuditFiles, engine: SparkRunner, table: str) -> str | None:
+def _divergence(
+    log: CheckpointLog, audit: AuditFiles, engine: SparkRunner | ScopeRunner, table: str
+) -> str | None:
     """Say what is wrong with the table; None if a run would go on with it."""
     try:
         view = read_log(log, audit, engine, table, history=False)
@@ -281,7 +285,7 @@ def _consequences(seen: Consequences) -> list[str]:
         batches = _range([record.seq for record in seen.rows_gone])
         files = sum(record.files for record in seen.rows_gone)
         lines += [
-            f"the rows of {batches} ({_count(files, 'file')}) are gone for good: the files count as loaded",
+            f"the rows of {batches} ({counted(files, 'file')}) are gone for good: the files count as loaded",
             "to have them again, run the task once with full_refresh=True: it loads all files again",
         ]
     restores = seen.table.restores
@@ -300,17 +304,24 @@ def _undecided(view: LogView) -> tuple[OffsetEntry, ...]:
     return recovery.outcomes(view.open, view.table, gone).unclear
 
 
-def _show(entries: Sequence[OffsetEntry], indent: str, view: LogView | None = None) -> None:
+def _show(
+    entries: Sequence[OffsetEntry],
+    indent: str,
+    view: LogView | None = None,
+    more: Callable[[OffsetEntry], list[str]] = lambda _: [],
+) -> None:
     for entry in entries[:SHOWN_AT_MOST]:
         mode = entry.mode if entry.where is None else f"{entry.mode} where {entry.where}"
-        size = f"{_count(len(entry.files), 'file')}, {_count(entry.size_bytes, 'byte')}"
-        _say(f"{indent}{entry.seq}: {mode}, {size}: {_names(entry)}")
+        size = f"{counted(len(entry.files), 'file')}, {counted(entry.size_bytes, 'byte')}"
+        say(f"{indent}{entry.seq}: {mode}, {size}: {_names(entry)}")
         landed = repair.settled(view, entry) if view else None
         if landed:
             where = "its rows are gone" if landed.abandoned else f"in the table as version {landed.version}"
-            _say(f"{' ' * len(indent)}   {where}; the next run records that")
+            say(f"{' ' * len(indent)}   {where}; the next run records that")
+        for line in more(entry):
+            say(f"{' ' * len(indent)}   {line}")
     if len(entries) > SHOWN_AT_MOST:
-        _say(f"{indent}and {len(entries) - SHOWN_AT_MOST:,} more")
+        say(f"{indent}and {len(entries) - SHOWN_AT_MOST:,} more")
 
 
 def _names(entry: OffsetEntry) -> str:
@@ -325,10 +336,6 @@ def _range(batches: Sequence[int]) -> str:
         return f"batch {batches[0]}"
     part = "" if batches[-1] - batches[0] < len(batches) else f"{len(batches):,} of "
     return f"{part}batches {batches[0]} to {batches[-1]}"
-
-
-def _count(number: int, one: str, many: str = "") -> str:
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
 def _when(milliseconds: int) -> str:

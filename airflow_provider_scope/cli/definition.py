@@ -20,11 +20,21 @@ _RELOAD = Arg(
     help="Load open batches again of which the table's log no longer tells whether their rows are in it",
     action="store_true",
 )
+_SCOPE = Arg(
+    ("--scope-conn-id",), help="Connection of Azure Data Lake Analytics", default="adla_scope_default"
+)
+_ENGINE = Arg(
+    ("--engine",),
+    help="What runs the pipeline; SCOPE without it, if any of its batches ever was a job",
+    choices=("spark", "scope"),
+    default=None,
+)
+_SEQ = Arg(("seq",), help="The batch's number", type=int)
 _VERBOSE = Arg(("-v", "--verbose"), help="Show details of errors", action="store_true")
 
 
-def _command(name: str, summary: str, *args: Arg) -> ActionCommand:
-    function = lazy_load_command(f"airflow_provider_scope.cli.commands.{name.replace('-', '_')}")
+def _command(name: str, summary: str, *args: Arg, module: str = "commands") -> ActionCommand:
+    function = lazy_load_command(f"airflow_provider_scope.cli.{module}.{name.replace('-', '_')}")
     return ActionCommand(name=name, help=summary, func=function, args=(*args, _VERBOSE))
 
 
@@ -36,7 +46,12 @@ def get_scope_cli_commands() -> list[CLICommand]:
             help="Look at and mend incremental pipelines into Delta tables",
             subcommands=(
                 _command(
-                    "status", "Show the log's tail, open batches, watermark and table", _TABLE, _CHECKPOINT
+                    "status",
+                    "Show the log's tail, open batches and their jobs, watermark and table",
+                    _TABLE,
+                    _CHECKPOINT,
+                    _ENGINE,
+                    _SCOPE,
                 ),
                 _command(
                     "plan",
@@ -56,9 +71,11 @@ def get_scope_cli_commands() -> list[CLICommand]:
                     "abandon",
                     "Give up the oldest open batch: its files count as new again",
                     _TABLE,
-                    Arg(("seq",), help="The batch's number", type=int),
+                    _SEQ,
                     _CHECKPOINT,
+                    _ENGINE,
                     _SPARK,
+                    _SCOPE,
                     _YES,
                 ),
                 _command(
@@ -66,9 +83,31 @@ def get_scope_cli_commands() -> list[CLICommand]:
                     "Go on with a table that was restored or created again",
                     _TABLE,
                     _CHECKPOINT,
+                    _ENGINE,
                     _SPARK,
+                    _SCOPE,
                     _RELOAD,
                     _YES,
+                ),
+                _command(
+                    "settle",
+                    "Decide what became of a SCOPE job of which nothing tells whether its rows are there",
+                    _TABLE,
+                    _SEQ,
+                    Arg(("--landed",), help="Its rows are in the table", action="store_true"),
+                    Arg(("--not-landed",), help="Its rows are not in the table", action="store_true"),
+                    _CHECKPOINT,
+                    _SCOPE,
+                    _YES,
+                    module="scope_jobs",
+                ),
+                _command(
+                    "cancel-jobs",
+                    "Cancel SCOPE jobs of this package that have not ended",
+                    Arg(("--tag",), help="How the jobs' names begin, up to a _", required=True),
+                    _SCOPE,
+                    _YES,
+                    module="scope_jobs",
                 ),
             ),
         )

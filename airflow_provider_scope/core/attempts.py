@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from airflow_provider_scope.core.jobs import Outcome
-    from airflow_provider_scope.core.records import Attempt
+    from airflow_provider_scope.core.records import Attempt, Settlement
 
 Fate = Literal["landed", "running", "unknown to the service", "not landed", "undecidable", "void"]
 
@@ -39,7 +39,9 @@ class Evidence:
     marked: bool
     """The attempt's script began to change the table."""
     landed: tuple[Change, ...]
-    """Versions that add rows after the mark, and before the next attempt's mark."""
+    """Versions that add rows after the mark, and before the next mark of the same pipeline."""
+    shared: bool = False
+    """Another pipeline's jobs marked the table as well: the rows may be theirs."""
 
 
 NOTHING = Evidence(marked=False, landed=())
@@ -47,33 +49,41 @@ NOTHING = Evidence(marked=False, landed=())
 
 def evidence(attempt: Attempt, marker: str, changes: Iterable[Change]) -> Evidence:
     """Find an attempt in the versions of a table, oldest first."""
-    marked = False
+    pipeline = marker.rsplit(":", 2)[0]
+    marked = shared = False
     landed: list[Change] = []
     for change in changes:
         if change.version <= attempt.table_version:
             continue
-        if change.marker is not None:
+        if change.marker is not None and change.marker.rsplit(":", 2)[0] != pipeline:
+            shared = True
+        elif change.marker is not None:
             marked = change.marker == marker
             if landed:
                 break
         if marked and change.adds:
             landed.append(change)
-    return Evidence(marked or bool(landed), tuple(landed))
+    return Evidence(marked or bool(landed), tuple(landed), shared)
 
 
-def fate(attempt: Attempt, outcome: Outcome | None, found: Evidence) -> Fate:
+def fate(
+    attempt: Attempt, outcome: Outcome | None, found: Evidence, settled: Settlement | None = None
+) -> Fate:
     """Tell what became of an attempt.
 
     :param outcome: What the service says of its job; None if the service does not know the job: it
         never arrived, may still arrive, or is older than the service's memory.
+    :param settled: What somebody decided. Whoever did had seen the job's end, so it goes first.
     """
     if attempt.void:
         return "void"
+    if settled is not None:
+        return "landed" if settled.landed else "not landed"
     if outcome == "waiting":
         return "running"
-    if outcome == "succeeded" or len(found.landed) == 1:
+    if outcome == "succeeded" or (len(found.landed) == 1 and not found.shared):
         return "landed"
-    if len(found.landed) > 1:
+    if found.landed:
         return "undecidable"  # one of them may be another writer's, and nothing says which
     if outcome is None and not found.marked:
         return "unknown to the service"

@@ -121,7 +121,23 @@ class Attempt:
     format: int = FORMAT
 
 
-Record = Pipeline | CommitRecord | Acceptance | Attempt
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settlement:
+    """``attempts/<seq>.<k>.settled``: somebody looked at the table and decided what became of a job.
+
+    It counts for that attempt alone, and before anything that the service or the table's log says.
+    """
+
+    seq: int
+    number: int
+    landed: bool
+    """Whether the job's rows are in the table."""
+    table_version: int
+    """The table's version when it was decided: rows of the job are in it, or in an older one."""
+    format: int = FORMAT
+
+
+Record = Pipeline | CommitRecord | Acceptance | Attempt | Settlement
 
 
 def _line(value: object) -> str:
@@ -302,6 +318,23 @@ def decode_attempt(name: str, data: bytes, seq: int, number: int) -> Attempt:
         number=number,
         table_version=reader.integer("table_version"),
         void=reader.switch("void"),
+        format=reader.integer("format"),
+    )
+
+
+def decode_settlement(name: str, data: bytes, seq: int, number: int) -> Settlement:
+    """Read ``attempts/<seq>.<k>.settled``; the numbers inside must be those of the name."""
+    reader = _single(name, data)
+    found = reader.integer("seq"), reader.integer("number")
+    if found != (seq, number):
+        raise reader.corrupt(f"says seq={found[0]}, number={found[1]}")
+    if "landed" not in reader.value:
+        raise reader.corrupt("does not say whether the job's rows are in the table")
+    return Settlement(
+        seq=seq,
+        number=number,
+        landed=reader.switch("landed"),
+        table_version=reader.integer("table_version"),
         format=reader.integer("format"),
     )
 

@@ -75,8 +75,12 @@ class SparkExecutor:
         self._session = session
         self._is_ours = session is None
 
+    def start(self) -> None:
+        """Start Spark now, so that the first script does not wait for it."""
+        self._started()
+
     def execute(self, task: Task) -> Outcome:
-        """Run a script; the first one waits for Spark to start."""
+        """Run a script; the first one waits for Spark to start, unless it was started."""
         try:
             session = self._started().newSession()
             session.conf.set("spark.sql.ansi.enabled", "true")

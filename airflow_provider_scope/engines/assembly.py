@@ -15,6 +15,7 @@ from airflow_provider_scope.engines.scope import JobSettings, ScopeRunner
 from airflow_provider_scope.engines.scope_script import check_scope, check_unchanged, scripts
 from airflow_provider_scope.engines.spark import SparkRunner
 from airflow_provider_scope.exceptions import InputError
+from airflow_provider_scope.execution import repair
 from airflow_provider_scope.execution.micro_batch import MicroBatchExecution
 from airflow_provider_scope.execution.request import Request
 from airflow_provider_scope.hooks.adls_gen1 import AdlsGen1Hook
@@ -82,10 +83,21 @@ class RunContext:
 
 
 def spark_runner(ingest: Ingest, log: CheckpointLog, log_file: Path) -> SparkRunner:
-    """Give the running engine for a user's ``SparkEngine``."""
+    """Give the running engine for a user's ``SparkEngine``.
+
+    :raises InputError: An open batch was submitted as a SCOPE job.
+    """
     if not isinstance(ingest.engine, SparkEngine):
         msg = "the engine is not Spark"
         raise TypeError(msg)
+    with_jobs = [entry.seq for entry in repair.open_entries(log) if log.attempts(entry.seq)]
+    if with_jobs:
+        raise InputError(
+            f"Batch {with_jobs[0]} of {log.location} is open and has SCOPE jobs, which Spark cannot look at.",
+            kept="everything; nothing was written",
+            do="settle it before the pipeline changes its engine: run the task once with SCOPE, or give the "
+            "batch up with --engine scope",
+        )
     return SparkRunner(
         engine=ingest.engine,
         source=ingest.source,
@@ -141,7 +153,7 @@ def scope_runner(
 def assemble(
     ingest: Ingest, context: RunContext
 ) -> tuple[MicroBatchExecution, Request, SparkRunner | ScopeRunner]:
-    """Put the parts of a run together; nothing is read or written yet."""
+    """Put the parts of a run together; nothing is written yet."""
     log = open_log(ingest.delta_location, ingest.checkpoint)
     request = make_request(ingest, now_ms())
     gen1 = _gen1(request.roots, context)

@@ -5,19 +5,19 @@ from __future__ import annotations
 import logging
 import uuid
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from airflow_provider_scope.core import attempts as decisions
-from airflow_provider_scope.core.jobs import NewJob, Related, next_step, outcome
+from airflow_provider_scope.core.jobs import NewJob, outcome
 from airflow_provider_scope.core.records import Attempt
 from airflow_provider_scope.core.recovery import Landed
+from airflow_provider_scope.engines.job_identity import related_to
+from airflow_provider_scope.engines.job_wait import JobWait, job_error
 from airflow_provider_scope.exceptions import (
     BatchNotInTableError,
     BatchOutcomeUnknownError,
+    InputError,
     JobMismatchError,
-    JobRunningError,
-    ScopeJobFailedError,
-    ScopeScriptError,
 )
 from airflow_provider_scope.script.batch import MARKER_PROPERTY, BatchIdentity
 from airflow_provider_scope.script.generate import generate_void
@@ -25,32 +25,21 @@ from airflow_provider_scope.table.changes import changes
 from airflow_provider_scope.table.probe import newest_version, probe
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from airflow_provider_scope.checkpoint.log import CheckpointLog
     from airflow_provider_scope.core.attempts import Evidence, Fate
     from airflow_provider_scope.core.jobs import Job
     from airflow_provider_scope.core.records import OffsetEntry, TableStamp
     from airflow_provider_scope.core.recovery import TableState
+    from airflow_provider_scope.engines.job_wait import Jobs
+    from airflow_provider_scope.exceptions import ScopeJobFailedError, ScopeScriptError
     from airflow_provider_scope.execution.engine import Work
 
 VOID_NAME = "airflow_provider_scope_void"
 """How the names of no-op jobs begin."""
 
 logger = logging.getLogger(__name__)
-
-
-class Jobs(Protocol):
-    """What is needed of the service; ``ScopeHook`` has it."""
-
-    def submit_job(self, job_id: str, new: NewJob) -> Job:
-        """Submit a job, or adopt the same one."""
-
-    def get_job(self, job_id: str) -> Job | None:
-        """Describe a job; None only if the service does not know it."""
-
-    def cancel_job(self, job_id: str) -> None:
-        """Ask for a job's end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,8 +89,9 @@ class ScopeRunner:
     sleep: Callable[[float], None]
     random: Callable[[], float]
     report: Callable[[str], None] = logger.info
-    running: str | None = field(default=None, repr=False)
-    """The job that is waited for."""
+    newest_job: str | None = field(default=None, repr=False)
+    """The job that was waited for last."""
+    _waiting: JobWait | None = field(default=None, repr=False)
 
     # ---- looking -------------------------------------------------------------------------------
 
@@ -109,33 +99,40 @@ class ScopeRunner:
         self, location: str, pipeline: str | None, baseline: tuple[TableStamp | None, int]
     ) -> TableState:
         """Look at the table, at the attempts of open batches, and at their jobs."""
-        state = probe(location, None, baseline)
+        state = probe(location, pipeline, baseline)
         if pipeline is None:
             return state
         committed = self.log.committed()
-        txn = committed[-1] if committed else None
+        newest = committed[-1] if committed else -1
+        # A pipeline that Spark ran before has batches whose transaction is in the table.
+        txn = max(newest, -1 if state.txn is None else state.txn)
         landed: dict[int, Landed] = {}
         logged = self.log.logged()
         # What is open below the newest refresh is dead, and what is below a commit is settled.
         overwrite = self.log.offset(logged[-1]).overwrite_start if logged else None
-        floor = max(overwrite or 0, 0 if txn is None else txn + 1)
+        floor = max(overwrite or 0, newest + 1)
         for seq in logged[floor:]:
-            found = self._landed(location, pipeline, seq, state.version)
+            found = state.landed.get(seq) or self._landed(location, pipeline, seq, state.version)
             if found is None:
                 break
             landed[seq] = found
-            txn = seq
-        return type(state)(state.stamp, state.version, txn, landed, state.restores)
+            txn = max(txn, seq)
+        if landed:
+            # The jobs were looked at after the table: a RESTORE may have come between the two.
+            state = probe(location, pipeline, baseline)
+        return type(state)(state.stamp, state.version, None if txn < 0 else txn, landed, state.restores)
 
     def _landed(self, location: str, pipeline: str, seq: int, version: int) -> Landed | None:
-        given_up = False
-        for attempt in self.log.attempts(seq):
-            if attempt.void:
-                given_up = True
-                continue
-            fate, found, _ = self._look(location, pipeline, attempt, version)
+        attempts = self.log.attempts(seq)
+        newest = _newest_job(attempts)
+        given_up = bool(attempts) and attempts[-1].void
+        if newest:
+            settled = self.log.settlement(seq, newest.number)
+            if settled and settled.landed:
+                return Landed(settled.table_version, None, None)
+            fate, found, _ = self._look(location, pipeline, newest, version)
             if fate == "undecidable":
-                raise _undecidable(location, attempt, job_id(pipeline, seq, attempt.number), found)
+                raise _undecidable(location, newest, job_id(pipeline, seq, newest.number), found)
             if fate == "landed":
                 change = found.landed[0] if found.landed else None
                 return Landed(
@@ -143,13 +140,19 @@ class ScopeRunner:
                     rows=change.rows if change else None,
                     written_bytes=change.size_bytes if change else None,
                 )
+            # Whoever closed the batch may have died before the job ended: it can land yet.
+            given_up = given_up and fate == "not landed"
         return Landed(-1, 0, 0, abandoned=True) if given_up else None
 
     def _look(
         self, location: str, pipeline: str, attempt: Attempt, version: int
     ) -> tuple[Fate, Evidence, Job | None]:
+        settled = self.log.settlement(attempt.seq, attempt.number)
+        if settled:
+            return decisions.fate(attempt, None, decisions.NOTHING, settled), decisions.NOTHING, None
         # The job first: what it added before it ended is in the log that is read afterwards.
-        job = self.jobs.get_job(job_id(pipeline, attempt.seq, attempt.number))
+        number = job_id(pipeline, attempt.seq, attempt.number)
+        job = self.jobs.get_job(number)
         ended = outcome(job) if job else None
         found = decisions.NOTHING
         if ended == "succeeded" and job and job.name.startswith(VOID_NAME):
@@ -163,6 +166,9 @@ class ScopeRunner:
             except BatchOutcomeUnknownError:
                 if ended != "succeeded":
                     raise
+        if job is None and found.marked and self.jobs.get_job(number):
+            # Another runner submitted it between our two looks: ask it how it is.
+            return self._look(location, pipeline, attempt, version)
         return decisions.fate(attempt, ended, found), found, job
 
     # ---- running -------------------------------------------------------------------------------
@@ -183,6 +189,7 @@ class ScopeRunner:
             attempts = self.log.attempts(entry.seq)
             version = newest_version(work.table)
             if attempts and attempts[-1].void:
+                self._close(work, entry.seq)  # whoever began it may have died
                 raise BatchNotInTableError(
                     f"Batch {entry.seq} was closed by another run: it was given up, or a full refresh "
                     "overtook it.",
@@ -203,9 +210,11 @@ class ScopeRunner:
                     self._submit(work, entry, newest)
                     self._wait(work, entry, newest)
                 case "not landed":
+                    # Even if it is left to the next try: rows that another writer adds before then
+                    # would be taken for this job's.
+                    self._start(entry, newest.number + 1, version)
                     if failed_here:
                         raise _failed(entry, job)
-                    self._start(entry, newest.number + 1, version)
                 case _:
                     raise _undecidable(work.table, newest, self._id(work, newest), found)
             failed_here = True  # what is found not to have landed now ended under our eyes
@@ -224,61 +233,61 @@ class ScopeRunner:
             # The id is this attempt's alone: the job has an older SQL, or is the no-op that closed it.
             logger.info("the job %s exists already: %s", number, err.what)
             return
-        self.report(f"batch {entry.seq}: {len(entry.files):,} files, job {number} is {job.state}")
+        self.report(
+            f"batch {entry.seq}: {len(entry.files):,} file{'' if len(entry.files) == 1 else 's'}, "
+            f"job {number} is {job.state}"
+        )
 
     def _new_job(self, work: Work, name: str, script: str) -> NewJob:
-        pipeline = uuid.UUID(work.pipeline)
         return NewJob(
             name=name,
             script=script,
             degree_of_parallelism=self.settings.au,
             priority=self.settings.priority,
-            related=Related(
-                recurrence_id=str(uuid.uuid5(pipeline, "recurrence")),
-                recurrence_name=self.settings.name,
-                pipeline_id=work.pipeline,
-                pipeline_name=self.settings.task[:260] or None,
+            related=related_to(
+                work.pipeline,
+                name=self.settings.name,
+                task=self.settings.task,
                 run_id=self.settings.run_id,
             ),
         )
 
     def _wait(self, work: Work, entry: OffsetEntry, attempt: Attempt) -> None:
         """Wait for a job's end, as long as a worker waits."""
-        number = self._id(work, attempt)
-        began = self.clock()
-        while True:
-            job = self.jobs.get_job(number)
-            submitted = (job.submitted_at_ms or 0) / 1000 if job and job.submitted_at_ms else began
-            step = next_step(
-                job,
-                now=self.clock(),
-                deadline=submitted + self.settings.timeout_seconds,
-                interval_seconds=self.settings.poll_seconds,
-                jitter=self.random(),
-            )
-            if step.timed_out:
-                self.jobs.cancel_job(number)
-                self._await_end(number)
-                return
-            if step.outcome != "waiting":
-                return
-            waited = self.clock() - began
-            longest = self.settings.inline_wait_seconds
-            if longest is not None and waited + step.seconds > longest:
-                raise JobRunningError(
-                    f"The job {number} of batch {entry.seq} is still running.",
-                    kept="the batches before it are recorded; this one stays logged, and its job goes on",
-                    do="whoever looks next goes on with the same job",
-                    job_id=number,
-                    deadline=submitted + self.settings.timeout_seconds,
-                )
-            self.running = number
-            self.sleep(step.seconds)
-            self.running = None
+        self.newest_job = self._id(work, attempt)
+        self._waiter().wait(self.newest_job, f"of batch {entry.seq}")
 
     def _await_end(self, number: str) -> None:
-        while (job := self.jobs.get_job(number)) is not None and outcome(job) == "waiting":
-            self.sleep(self.settings.poll_seconds)
+        self._waiter().await_end(number)
+
+    def _waiter(self) -> JobWait:
+        self._waiting = JobWait(
+            jobs=self.jobs,
+            timeout_seconds=self.settings.timeout_seconds,
+            poll_seconds=self.settings.poll_seconds,
+            inline_wait_seconds=self.settings.inline_wait_seconds,
+            clock=self.clock,
+            sleep=self.sleep,
+            random=self.random,
+        )
+        return self._waiting
+
+    # ---- deciding ------------------------------------------------------------------------------
+
+    def undecidable(self, work: Work, seq: int) -> Attempt | None:
+        """Give the attempt of a batch of which nothing tells whether its rows are in the table, if any."""
+        newest = _newest_job(self.log.attempts(seq))
+        if newest is None:
+            return None
+        try:
+            fate, _, _ = self._look(work.table, work.pipeline, newest, -1)
+        except BatchOutcomeUnknownError:
+            return newest
+        return newest if fate == "undecidable" else None
+
+    def end(self, work: Work, attempt: Attempt) -> None:
+        """See that the job of an attempt can change the table no more."""
+        self._end_job(work, attempt)
 
     # ---- closing -------------------------------------------------------------------------------
 
@@ -287,12 +296,38 @@ class ScopeRunner:
         if any(not attempt.void for attempt in self.log.attempts(refresh.seq)):
             return  # closed before the refresh's first attempt was made
         done = set(self.log.committed())
-        for seq in self.log.logged():
-            if seq < refresh.seq and seq not in done:
+        closed = self._closed_before(refresh, done)
+        for seq in range(closed, refresh.seq):
+            if seq not in done:
                 self._close(work, seq)
 
+    def _closed_before(self, refresh: OffsetEntry, done: Collection[int]) -> int:
+        """Give the newest older refresh that ran: it closed what is below it.
+
+        The service forgets jobs, and to close one that it forgot means to submit a job.
+        """
+        older = refresh.seq
+        while older > 0:
+            start = self.log.offset(older - 1).overwrite_start
+            if start is None:
+                break
+            if start in done or any(not attempt.void for attempt in self.log.attempts(start)):
+                return start
+            older = start
+        return 0
+
     def fence(self, work: Work, entry: OffsetEntry) -> None:
-        """Close a batch, so that no job of it can change the table any more."""
+        """Close a batch, so that no job of it can change the table any more.
+
+        :raises InputError: There is no table, so there is no version of it to record.
+        """
+        if newest_version(work.table) < 0:
+            raise InputError(
+                f"Batch {entry.seq} cannot be given up: there is no table at {work.table} yet.",
+                kept="everything; nothing was written",
+                do="run the task with full_refresh=True: a new refresh, of the files that are there then, "
+                "takes its place",
+            )
         self._close(work, entry.seq)
 
     def _close(self, work: Work, seq: int) -> None:
@@ -323,12 +358,20 @@ class ScopeRunner:
 
     def cancel(self) -> None:
         """Cancel the job that is waited for."""
-        if self.running:
-            self.jobs.cancel_job(self.running)
+        if self._waiting:
+            self._waiting.cancel()
 
     @staticmethod
     def _id(work: Work, attempt: Attempt) -> str:
         return job_id(work.pipeline, attempt.seq, attempt.number)
+
+
+def _newest_job(attempts: Sequence[Attempt]) -> Attempt | None:
+    """Give the attempt whose job may have landed: one was made only when those before it had not.
+
+    They are not looked at again, because rows that another writer added since would be taken for theirs.
+    """
+    return next((attempt for attempt in reversed(attempts) if not attempt.void), None)
 
 
 def _undecidable(table: str, attempt: Attempt, number: str, found: Evidence) -> BatchOutcomeUnknownError:
@@ -343,18 +386,10 @@ def _undecidable(table: str, attempt: Attempt, number: str, found: Evidence) -> 
 
 
 def _failed(entry: OffsetEntry, job: Job | None) -> ScopeJobFailedError | ScopeScriptError:
-    errors = job.errors if job else ()
-    texts = [f"{e.error_id}: {e.message}" if e.error_id else e.message for e in errors]
-    what = f"The job {job.job_id if job else ''} of batch {entry.seq} did not succeed"
-    cause = "; ".join(text[:400] for text in texts[:2])
-    is_users = any(error.source.upper() == "USER" for error in errors) and not (
-        job and outcome(job) == "cancelled"
-    )
-    kind = ScopeScriptError if is_users else ScopeJobFailedError
-    return kind(
-        f"{what}: {cause}." if cause else f"{what}.",
+    return job_error(
+        job,
+        f"The job {job.job_id if job else ''} of batch {entry.seq} did not succeed",
         kept="the batches before it; this one is not in the table and stays logged",
-        do="mend `sql` or the columns; the next run takes the batch with the mended SQL"
-        if is_users
-        else "the next try submits it again",
+        mend="mend `sql` or the columns; the next run takes the batch with the mended SQL",
+        again="the next try submits it again",
     )

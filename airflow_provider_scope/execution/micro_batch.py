@@ -19,7 +19,7 @@ from airflow_provider_scope.exceptions import (
     ScopeProviderError,
 )
 from airflow_provider_scope.execution.engine import Work
-from airflow_provider_scope.execution.view import LogView, read_log, record_commit
+from airflow_provider_scope.execution.view import LogView, read_log, record_commit, recorded
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,6 +77,8 @@ class MicroBatchExecution:
         self.engine = engine
         self.now_ms = now_ms
         self.new_id = new_id
+        self.first_batch: int | None = None
+        """The first batch of this run, once it has read the log."""
 
     def run(self, request: Request) -> RunReport:
         """Do steps 0 to 7 and give the report.
@@ -89,6 +91,11 @@ class MicroBatchExecution:
             now_ms=self.now_ms(),
         )
         view = self._open(request)
+        self.first_batch = request.first_batch
+        if self.first_batch is None:
+            self.first_batch = view.open[0].seq if view.open else view.next_seq
+        else:
+            report.batches += recorded(self.log, self.first_batch)
         found = self._discover(request, report)
         was_open = view.open
         self._log_batches(request, view, found, report)

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from airflow_provider_scope.core import recovery
-from airflow_provider_scope.core.records import Acceptance, OffsetEntry
+from airflow_provider_scope.core.records import Acceptance, OffsetEntry, Settlement
 from airflow_provider_scope.core.recovery import Landed
 from airflow_provider_scope.exceptions import BatchOutcomeUnknownError, InputError, TableUnreadableError
 from airflow_provider_scope.execution.engine import Work
 from airflow_provider_scope.execution.view import LogView, read_log, record_commit
+from airflow_provider_scope.table.probe import newest_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
     from airflow_provider_scope.checkpoint.audit import AuditFiles
     from airflow_provider_scope.checkpoint.log import CheckpointLog
-    from airflow_provider_scope.core.records import CommitRecord, Pipeline
+    from airflow_provider_scope.core.records import Attempt, CommitRecord, Pipeline, TableStamp
     from airflow_provider_scope.core.recovery import TableState
     from airflow_provider_scope.execution.engine import Engine
 
@@ -35,6 +36,14 @@ def existing_pipeline(log: CheckpointLog) -> Pipeline:
             do="check the location; with a checkpoint outside of the table add --checkpoint",
         )
     return pipeline
+
+
+def open_entries(log: CheckpointLog) -> tuple[OffsetEntry, ...]:
+    """Read the batches that have no commit record and that no refresh made needless."""
+    done = set(log.committed())
+    logged = log.logged()
+    newest = log.offset(logged[-1]) if logged else None
+    return recovery.open_entries([log.offset(seq) for seq in logged if seq not in done], newest)
 
 
 def rebuild(log: CheckpointLog, audit: AuditFiles) -> OffsetEntry | None:
@@ -169,12 +178,16 @@ def look_at_table(
     logged = log.logged()
     newest = log.offset(logged[-1]) if logged else None
     recovery.check_transaction(found, -1, newest.seq if newest else -1, table)
-    done = set(committed)
-    open_entries = recovery.open_entries([log.offset(seq) for seq in logged if seq not in done], newest)
-    result = recovery.outcomes(open_entries, found)
+    still_open = open_entries(log)
+    result = recovery.outcomes(still_open, found)
     gone = [e.seq for e, landed in result.landed if recovery.rows_gone(landed, found.restores)]
     unknown = [e.seq for e, landed in result.landed if recovery.rows_gone(landed, found.restores) is None]
     unknown += [entry.seq for entry in result.unclear]
+    last_commit = log.commit(committed[-1]) if committed else None
+    expected, _ = recovery.baseline(pipeline, last_commit, log.newest_acceptance())
+    in_doubt = {e.seq for e in still_open if _is_about_another_table(log, e.seq, expected, found)}
+    gone = [seq for seq in gone if seq not in in_doubt]
+    unknown = [*{*unknown, *in_doubt}]
     if unknown and not reload_undecidable:
         raise BatchOutcomeUnknownError(
             f"The log of {table} does not tell whether the rows of the open batches "
@@ -197,6 +210,20 @@ def look_at_table(
         seen_version=min([found.version, *(v.version - 1 for e, v in result.landed if e.seq not in gone)]),
         needs_transaction=bool(committed) and (found.txn is None or found.txn < committed[-1]),
     )
+
+
+def _is_about_another_table(
+    log: CheckpointLog, seq: int, expected: TableStamp | None, found: TableState
+) -> bool:
+    """Tell whether what is known of a batch's jobs says nothing about the table that is there now.
+
+    A job leaves no transaction in the table. What the service says of it, and the versions that its
+    attempt and a decision name, are about the table and the rows of that time.
+    """
+    attempts = [attempt for attempt in log.attempts(seq) if not attempt.void]
+    if expected and found.stamp and expected.table_id != found.stamp.table_id:
+        return bool(attempts)
+    return bool(found.restores) and any(log.settlement(seq, attempt.number) for attempt in attempts)
 
 
 def _doubled_by_going_on(
@@ -251,6 +278,10 @@ def accept_table(
     pipeline = existing_pipeline(log)
     seen = look_at_table(log, engine, table, reload_undecidable=reload_undecidable)
     found = seen.table
+    for seq in seen.gone:
+        if log.attempts(seq):
+            # Its files come again, so no job of it may change the table from now on.
+            engine.fence(Work(pipeline.pipeline, table, log.location), log.offset(seq))
     if seen.needs_transaction:
         newest = log.offset(seen.newest_commit)
         empty = OffsetEntry(
@@ -275,4 +306,52 @@ def accept_table(
             table_version=found.version if seen.needs_transaction else seen.seen_version,
             gone=seen.gone,
         )
+    )
+
+
+class JobEngine(Protocol):
+    """What ``settle`` needs of an engine that runs batches as jobs."""
+
+    def undecidable(self, work: Work, seq: int) -> Attempt | None:
+        """Give the attempt of a batch of which nothing tells whether its rows are in the table."""
+
+    def end(self, work: Work, attempt: Attempt) -> None:
+        """See that the job of an attempt can change the table no more."""
+
+
+def in_doubt(log: CheckpointLog, engine: JobEngine, table: str, seq: int) -> Attempt:
+    """Give the attempt that somebody has to decide about.
+
+    :raises InputError: The batch is not open, or what became of its job is known.
+    """
+    pipeline = existing_pipeline(log)
+    numbers = [entry.seq for entry in open_entries(log)]
+    if seq not in numbers:
+        raise InputError(
+            f"Batch {seq} of {log.location} is not open.",
+            kept="everything; nothing was written",
+            do="look at `airflow scope status`: only an open batch can be settled",
+        )
+    attempt = engine.undecidable(Work(pipeline.pipeline, table, log.location), seq)
+    if attempt is None:
+        raise InputError(
+            f"There is nothing to decide about batch {seq} of {log.location}: what became of its newest job "
+            "is known, or it is still running.",
+            kept="everything; nothing was written",
+            do="run the task. To load the files of the batch again, see `airflow scope abandon`",
+        )
+    return attempt
+
+
+def settle(log: CheckpointLog, engine: JobEngine, table: str, seq: int, *, landed: bool) -> Settlement:
+    """Record what somebody decided about the newest job of an open batch.
+
+    :return: The decision that holds: another one if somebody else was faster.
+    :raises InputError: There is nothing to decide.
+    """
+    attempt = in_doubt(log, engine, table, seq)
+    # The service may have forgotten the job, or a submission of it may still be on its way.
+    engine.end(Work(existing_pipeline(log).pipeline, table, log.location), attempt)
+    return log.put_settlement(
+        Settlement(seq=seq, number=attempt.number, landed=landed, table_version=newest_version(table))
     )

@@ -34,5 +34,7 @@ class Request:
     """Load everything again, replacing the table, or the rows that ``where`` names."""
     where: str | None = None
     safety_buffer_seconds: float = 0
+    first_batch: int | None = None
+    """Where a run began that waited in between: its report holds the batches of the earlier part, too."""
     fits: Callable[[tuple[FileEntry, ...]], int] | None = None
     """How many of some files one batch can take, from the first; None is all."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_scope.core import recovery
 from airflow_provider_scope.core.records import CommitRecord
+from airflow_provider_scope.core.report import BatchReport
 
 if TYPE_CHECKING:
     from airflow_provider_scope.checkpoint.audit import AuditFiles
@@ -172,3 +173,20 @@ def record_commit(
     )
     view.record(record, entry)
     return record
+
+
+def recorded(log: CheckpointLog, first: int) -> list[BatchReport]:
+    """Give the batches that have a commit record, from ``first`` on, as a report shows them."""
+    found = [log.commit(seq) for seq in log.committed() if seq >= first]
+    return [
+        BatchReport(
+            seq=record.seq,
+            mode=log.offset(record.seq).mode,
+            files=record.files,
+            size_bytes=record.size_bytes,
+            rows=record.rows,
+            table_version=record.table_version,
+            abandoned=record.abandoned,
+        )
+        for record in found
+    ]

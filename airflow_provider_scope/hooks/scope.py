@@ -108,6 +108,10 @@ class ScopeHook(BaseHook):
         """Ask for a job's end; it ends some time later."""
         self._client.cancel(job_id)
 
+    def url_of(self, job_id: str) -> str:
+        """Give the address of a job."""
+        return f"{self.service.url}/Jobs/{job_id}"
+
     def close(self) -> None:
         """Close the connections of this hook."""
         if "_client" in self.__dict__:

@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import re
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import is_dataclass
+from dataclasses import is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow.providers.common.compat.sdk import AirflowFailException, BaseOperator, conf
+from airflow.providers.common.compat.sdk import (
+    AirflowException,
+    AirflowFailException,
+    AirflowTaskTimeout,
+    BaseOperator,
+    conf,
+)
+from airflow.sdk.exceptions import TaskDeferralError, TaskDeferralTimeout
 
 from airflow_provider_scope.engines.assembly import RunContext, assemble
+from airflow_provider_scope.engines.scope import ScopeRunner
 from airflow_provider_scope.engines.scope_script import check_scope
 from airflow_provider_scope.exceptions import JobRunningError, ScopeProviderError
+from airflow_provider_scope.hooks.scope import ScopeHook
+from airflow_provider_scope.links.scope_job import ScopeJobLink
 from airflow_provider_scope.specs import (
     Checkpoint,
     FileSource,
@@ -24,12 +35,11 @@ from airflow_provider_scope.specs import (
     validation,
 )
 from airflow_provider_scope.specs.ingest import ARGUMENTS, SELECT_ALL, Ingest, ingest_from
-from airflow_provider_scope.triggers.scope_job import ScopeJobTrigger
+from airflow_provider_scope.triggers.scope_job import ScopeJobTrigger, is_over
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_provider_scope.engines.scope import ScopeRunner
     from airflow_provider_scope.engines.spark import SparkRunner
 
 DEFAULT_DEFERRABLE = conf.getboolean("operators", "default_deferrable", fallback=False)
@@ -69,6 +79,7 @@ class DeltaIncrementalIngestOperator(BaseOperator):
     """
 
     template_fields: Sequence[str] = (*ARGUMENTS,)
+    operator_extra_links = (ScopeJobLink(),)
     template_ext: Sequence[str] = (".sql",)
     template_fields_renderers: ClassVar[dict[str, str]] = {"sql": "sql"}
     ui_color = "#dcecf5"
@@ -115,6 +126,8 @@ class DeltaIncrementalIngestOperator(BaseOperator):
         self.deferrable = deferrable
         self.poll_interval = poll_interval
         self._runner: SparkRunner | ScopeRunner | None = None
+        self._ti: Any = None
+        self.job_url = ""
         ingest = self._ingest()
         if ingest and isinstance(ingest.engine, ScopeEngine):
             check_scope(ingest)
@@ -124,19 +137,25 @@ class DeltaIncrementalIngestOperator(BaseOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Run once; the values are rendered now, and validated again."""
+        return self._run(context, None)
+
+    def _run(self, context: Context, first_batch: int | None) -> dict[str, Any]:
+        self._ti = context["ti"]
+        ingest: Ingest | None = None
         try:
             ingest = self._ingest()
             if ingest is None:
                 raise validation.bad("source", self.source, "a value that is known when the task runs")
             execution, request, self._runner = assemble(ingest, self._run_context(context))
-            report = execution.run(request)
+            report = execution.run(replace(request, first_batch=first_batch))
         except JobRunningError as err:
-            self._defer(ingest, err)
+            self._defer(context, ingest, err, execution.first_batch)
         except ScopeProviderError as err:
             if err.is_retryable:
                 raise
             raise AirflowFailException(f"{type(err).__name__}: {err}") from err
         finally:
+            self._note_job(ingest)
             self._runner = None
         self.log.info("%s\n%s", self.delta_location, report.text())
         result = report.to_xcom()
@@ -147,9 +166,38 @@ class DeltaIncrementalIngestOperator(BaseOperator):
     def resume(self, context: Context, event: Any = None) -> dict[str, Any]:
         """Go on after a wait: like ``execute``, from the start, with what the log and the jobs say now."""
         self.log.info("resumed: %s", event)
-        return self.execute(context)
+        deadline = self._deadline(context)
+        if deadline is not None and time.time() >= deadline:
+            self._cancel(str((event or {}).get("job_id", "")))
+            raise AirflowTaskTimeout(
+                f"execution_timeout={self.execution_timeout} is over; the SCOPE job was cancelled. The "
+                "batches before it are recorded; the next try goes on with this one."
+            )
+        return self._run(context, (event or {}).get("first_batch"))
 
-    def _defer(self, ingest: Ingest | None, running: JobRunningError) -> None:
+    def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
+        """Go on after a trigger that was lost, too: it decided nothing, and its job may be fine."""
+        try:
+            return super().resume_execution(next_method, next_kwargs, context)
+        except (TaskDeferralError, TaskDeferralTimeout) as err:
+            self.log.warning("the trigger ended with %r; the job is looked at again", err)
+            return self.resume(context)
+
+    def _deadline(self, context: Context) -> float | None:
+        """Give when ``execution_timeout`` is over; Airflow itself does not count while a task is deferred."""
+        start = context["ti"].start_date
+        if self.execution_timeout is None or start is None:
+            return None
+        return (start + self.execution_timeout).timestamp()
+
+    def _cancel(self, job_id: str) -> None:
+        ingest = self._ingest()
+        if job_id and ingest and isinstance(ingest.engine, ScopeEngine):
+            ScopeHook(ingest.engine.scope_conn_id).cancel_job(job_id)
+
+    def _defer(
+        self, context: Context, ingest: Ingest | None, running: JobRunningError, first: int | None
+    ) -> None:
         """Free the worker until the job has ended.
 
         :raises TaskDeferred: Always.
@@ -158,12 +206,15 @@ class DeltaIncrementalIngestOperator(BaseOperator):
         if not isinstance(engine, ScopeEngine):
             msg = "only SCOPE jobs are waited for"
             raise TypeError(msg)
+        deadlines = [when for when in (running.deadline, self._deadline(context)) if when is not None]
+        self.log.info("%s The worker is free until it has ended.", running.what)
         self.defer(
             trigger=ScopeJobTrigger(
                 scope_conn_id=engine.scope_conn_id,
                 job_id=running.job_id,
                 poll_interval=self.poll_interval or 0,
-                deadline=running.deadline,
+                deadline=min(deadlines, default=None),
+                first_batch=first,
             ),
             method_name="resume",
         )
@@ -189,9 +240,35 @@ class DeltaIncrementalIngestOperator(BaseOperator):
         return tell
 
     def on_kill(self) -> None:
-        """End the Spark application; what it committed is recorded by the next try."""
+        """End the Spark application, or the SCOPE job if the task is over for good.
+
+        What was committed is recorded by the next try. A task that is cleared or retried goes on with the
+        same SCOPE job, so it is left alone then.
+        """
+        if isinstance(self._runner, ScopeRunner) and not self._is_over():
+            self.log.info("the task is not over: its job goes on")
+            return
         if self._runner:
             self._runner.cancel()
+
+    def _is_over(self) -> bool:
+        ti = self._ti
+        if ti is None:
+            return False
+        try:
+            states = ti.get_task_states(
+                dag_id=ti.dag_id, task_ids=[ti.task_id], run_ids=[ti.run_id], map_index=ti.map_index
+            )
+        except (AirflowException, RuntimeError, OSError) as err:
+            self.log.warning("Airflow does not say whether the task is over: %r", err)
+            return False
+        return is_over(states, ti.run_id, ti.task_id)
+
+    def _note_job(self, ingest: Ingest | None) -> None:
+        """Keep the address of the newest job, for its button."""
+        if isinstance(self._runner, ScopeRunner) and self._runner.newest_job and ingest:
+            hook = ScopeHook(ingest.engine.scope_conn_id)  # type: ignore[union-attr] # SCOPE's, as its runner
+            self.job_url = hook.url_of(self._runner.newest_job)
 
 
 def _plain(value: Any) -> Any:

@@ -32,17 +32,20 @@ def changes(location: str, since: int, upto: int, marker_property: str) -> list[
                 kept="the table, the checkpoint and all files; no job was submitted",
                 do="look at the table, then say what is so: `airflow scope settle`",
             )
-        change = _change(name, version, data, marker_property)
-        # Metadata is written as a whole: only a mark that differs from the one before is new.
-        is_new = change.marker is not None and change.marker != mark
+        change, is_restore = _change(name, version, data, marker_property)
+        # Metadata is written as a whole: only a mark that differs from the one before is new. A RESTORE
+        # brings an old mark back, while the job that made the newest one may still add its rows.
+        is_new = change.marker is not None and change.marker != mark and not is_restore
         mark = change.marker or mark
         found.append(change if is_new else Change(version, None, change.adds, change.rows, change.size_bytes))
     return found
 
 
-def _change(name: str, version: int, data: bytes, marker_property: str) -> Change:
+def _change(name: str, version: int, data: bytes, marker_property: str) -> tuple[Change, bool]:
+    """Read a commit, and whether it is a RESTORE: what that adds is no job's."""
     marker: str | None = None
     adds: list[dict[str, Any]] = []
+    is_restore = False
     try:
         for line in data.splitlines():
             action = json.loads(line) if line.strip() else {}
@@ -50,6 +53,7 @@ def _change(name: str, version: int, data: bytes, marker_property: str) -> Chang
                 marker = action["metaData"].get("configuration", {}).get(marker_property)
             if action.get("add", {}).get("dataChange"):
                 adds.append(action["add"])
+            is_restore = is_restore or action.get("commitInfo", {}).get("operation") == "RESTORE"
         counts = [int(json.loads(add["stats"])["numRecords"]) for add in adds if add.get("stats")]
         size = sum(int(add["size"]) for add in adds)
     except (ValueError, KeyError, TypeError, AttributeError) as err:
@@ -58,4 +62,5 @@ def _change(name: str, version: int, data: bytes, marker_property: str) -> Chang
             kept="the table, the checkpoint and all files; no job was submitted",
             do="check the file; the next try reads it again",
         ) from err
-    return Change(version, marker, bool(adds), sum(counts) if len(counts) == len(adds) else None, size)
+    rows = sum(counts) if len(counts) == len(adds) else None
+    return Change(version, marker, bool(adds) and not is_restore, rows, size), is_restore

@@ -8,15 +8,19 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.connection import get_async_connection
+from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 from airflow.triggers.base import BaseTrigger, TriggerEvent
+from asgiref.sync import sync_to_async
 
 from airflow_provider_scope.core.jobs import next_step
 from airflow_provider_scope.exceptions import ScopeProviderError
 from airflow_provider_scope.hooks.scope import ScopeHook
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Mapping
 
+OVER = ("failed", "success", "skipped", "upstream_failed", "removed")
+"""States after which nobody comes back for a job."""
 SHORTEST_HOLD_SECONDS = 10.0
 """A trigger that fires sooner makes Airflow 3.3 fail the task: the executor's event of the part that
 deferred is processed after the task was queued again."""
@@ -32,6 +36,7 @@ class ScopeJobTrigger(BaseTrigger):
     :param poll_interval: Seconds between two looks, at least 10.
     :param deadline: When to fire although the job runs, seconds since the epoch; None is never.
     :param unreachable_seconds: How long no look may succeed before it fires.
+    :param first_batch: Given back with the event: where the run began that waits.
     """
 
     def __init__(
@@ -42,6 +47,7 @@ class ScopeJobTrigger(BaseTrigger):
         poll_interval: float = SHORTEST_HOLD_SECONDS,
         deadline: float | None = None,
         unreachable_seconds: float = 900.0,
+        first_batch: int | None = None,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call] # Airflow has no annotations here
         self.scope_conn_id = scope_conn_id
@@ -49,6 +55,7 @@ class ScopeJobTrigger(BaseTrigger):
         self.poll_interval = max(poll_interval, SHORTEST_HOLD_SECONDS)
         self.deadline = deadline
         self.unreachable_seconds = unreachable_seconds
+        self.first_batch = first_batch
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Give the arguments: ids and numbers; they are stored as plain text."""
@@ -60,6 +67,7 @@ class ScopeJobTrigger(BaseTrigger):
                 "poll_interval": self.poll_interval,
                 "deadline": self.deadline,
                 "unreachable_seconds": self.unreachable_seconds,
+                "first_batch": self.first_batch,
             },
         )
 
@@ -72,7 +80,32 @@ class ScopeJobTrigger(BaseTrigger):
             self.log.exception("the job %s cannot be watched", self.job_id)
             status = f"cannot be watched: {type(err).__name__}"
         await asyncio.sleep(max(0.0, began + SHORTEST_HOLD_SECONDS - time.time()))
-        yield TriggerEvent({"job_id": self.job_id, "status": status})  # type: ignore[no-untyped-call]
+        payload = {"job_id": self.job_id, "status": status, "first_batch": self.first_batch}
+        yield TriggerEvent(payload)  # type: ignore[no-untyped-call]
+
+    async def on_kill(self) -> None:
+        """Cancel the job if the task is over for good; called when somebody clears or marks it.
+
+        Airflow calls this for a clear as well, where the new try adopts the job, and when a triggerer that
+        was frozen lost its triggers to another one. So the task's state decides, and what cannot be read
+        cancels nothing.
+        """
+        ti = self.task_instance
+        if ti is None:
+            return
+        states = await sync_to_async(RuntimeTaskInstance.get_task_states)(
+            dag_id=ti.dag_id, task_ids=[ti.task_id], run_ids=[ti.run_id], map_index=ti.map_index
+        )
+        if not is_over(states, ti.run_id, ti.task_id):
+            self.log.info("the task is not over: the job %s goes on", self.job_id)
+            return
+        connection = await get_async_connection(self.scope_conn_id)
+        hook = ScopeHook(self.scope_conn_id, connection=connection)
+        try:
+            await asyncio.to_thread(hook.cancel_job, self.job_id)
+        finally:
+            hook.close()
+        self.log.info("the task is over: the job %s is cancelled", self.job_id)
 
     async def _watch(self, began: float) -> str:
         connection = await get_async_connection(self.scope_conn_id)
@@ -106,3 +139,15 @@ class ScopeJobTrigger(BaseTrigger):
                 await asyncio.sleep(step.seconds)
         finally:
             hook.close()
+
+
+def is_over(states: Mapping[str, Any], run_id: str, task_id: str) -> bool:
+    """Tell whether a task ended for good.
+
+    :param states: What Airflow says: run -> task (with the map index of a mapped one) -> state.
+    """
+    found = states.get(run_id) or {}
+    of_task = [
+        str(state) for name, state in found.items() if name == task_id or name.startswith(f"{task_id}_")
+    ]
+    return bool(of_task) and all(state in OVER for state in of_task)

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+
 import pytest
 from airflow.sdk import DAG
+from airflow.sdk.exceptions import (
+    AirflowTaskTimeout,
+    TaskDeferralError,
+    TaskDeferralTimeout,
+    TaskDeferred,
+)
+from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
+from airflow_provider_scope.core.jobs import outcome
 from airflow_provider_scope.engines import assembly
-from airflow_provider_scope.exceptions import InputError
+from airflow_provider_scope.exceptions import InputError, JobRunningError
 from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator
 from airflow_provider_scope.specs import FileSource, ScopeEngine, TableSpec
 from airflow_provider_scope.triggers import scope_job
@@ -67,6 +79,26 @@ def test_a_long_job_frees_the_worker_and_is_waited_for_by_the_trigger(run_dag, w
     assert world.rows_are_those_of(1)
 
 
+def test_the_report_of_a_task_that_waited_holds_the_batches_of_before(run_dag, world, monkeypatch):
+    monkeypatch.setattr(assembly, "INLINE_WAIT_SECONDS", 1.0)
+    monkeypatch.setattr(scope_job, "SHORTEST_HOLD_SECONDS", 0.2)
+    world.open(state_seconds={"Running": 0.7, "Queued": 0.0})
+    world.land(1, 2, 3)
+    with DAG("scope_report", schedule=None) as dag:
+        load(
+            world,
+            deferrable=True,
+            poll_interval=0.6,
+            source=FileSource(roots=ROOT, columns={"id": "bigint"}, max_files_per_trigger=1),
+        )
+
+    run = run_dag(dag)
+
+    (ti,) = run.get_task_instances()
+    report = ti.xcom_pull(task_ids="load")
+    assert (report["batches"], report["files"], report["rows"]) == (3, 3, 6)
+
+
 def test_a_trigger_is_stored_as_ids_and_numbers():
     trigger = scope_job.ScopeJobTrigger(scope_conn_id="c", job_id="j", poll_interval=3, deadline=7.5)
 
@@ -78,6 +110,7 @@ def test_a_trigger_is_stored_as_ids_and_numbers():
             "poll_interval": 10.0,
             "deadline": 7.5,
             "unreachable_seconds": 900.0,
+            "first_batch": None,
         },
     )
 
@@ -95,3 +128,85 @@ def test_a_trigger_is_stored_as_ids_and_numbers():
 def test_what_scope_jobs_cannot_do_fails_when_the_dag_is_parsed(world, changes, what):
     with pytest.raises(InputError, match=what):
         load(world, **changes)
+
+
+def test_the_button_of_the_task_leads_to_its_job(run_dag, world):
+    world.open()
+    world.land(1)
+    with DAG("scope_link", schedule=None) as dag:
+        load(world)
+
+    run = run_dag(dag)
+
+    (job,) = world.jobs()
+    (ti,) = run.get_task_instances()
+    link = ti.xcom_pull(task_ids="load", key="_link_ScopeJobLink")
+    assert link == f"{world.emulator.url}/Jobs/{job.job_id}"
+
+
+@pytest.mark.parametrize("error", [TaskDeferralError, TaskDeferralTimeout])
+def test_a_lost_trigger_fails_no_task_whose_job_is_fine(world, error):
+    world.open()
+    world.land(1)
+    with DAG("scope_lost", schedule=None):
+        operator = load(world)
+    reason = "Trigger timeout" if error is TaskDeferralTimeout else "it broke"
+
+    result = operator.resume_execution("__fail__", {"error": reason}, a_context())
+
+    assert result["files"] == 1
+    assert world.rows_are_those_of(1)
+
+
+def test_a_task_over_its_time_cancels_the_job_that_it_waits_for(world, monkeypatch):
+    monkeypatch.setattr(assembly, "INLINE_WAIT_SECONDS", 0.0)
+    world.open(state_seconds={"Running": 3600.0})
+    world.land(1)
+    with DAG("scope_over_time", schedule=None):
+        operator = load(world, deferrable=True, execution_timeout=timedelta(seconds=60))
+    with pytest.raises(TaskDeferred) as deferred:
+        operator.execute(a_context())
+    late = a_context(started=datetime.now(tz=UTC) - timedelta(seconds=61))
+
+    with pytest.raises(AirflowTaskTimeout):
+        operator.resume(late, {"job_id": deferred.value.trigger.job_id, "status": "deadline"})
+
+    in_a_minute = datetime.now(tz=UTC).timestamp() + 60
+    assert deferred.value.trigger.deadline == pytest.approx(in_a_minute, abs=30)
+    assert [outcome(job) for job in world.jobs()] == ["cancelled"]
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [("failed", "cancelled"), ("success", "cancelled"), ("deferred", "waiting"), ("None", "waiting")],
+)
+def test_a_trigger_that_is_killed_cancels_the_job_only_if_the_task_is_over(
+    world, monkeypatch, state, expected
+):
+    monkeypatch.setattr(assembly, "INLINE_WAIT_SECONDS", 0.0)
+    world.open(state_seconds={"Running": 3600.0})
+    world.land(1)
+    with pytest.raises(JobRunningError) as running:
+        world.run(deferrable=True)
+    trigger = scope_job.ScopeJobTrigger(scope_conn_id="adla_scope_default", job_id=running.value.job_id)
+    trigger.task_instance = SimpleNamespace(dag_id="d", run_id="r", task_id="load", map_index=-1)
+    monkeypatch.setattr(
+        RuntimeTaskInstance, "get_task_states", staticmethod(lambda **asked: {"r": {"load": state}})
+    )
+
+    asyncio.run(trigger.on_kill())
+
+    (job,) = world.jobs()
+    assert outcome(job) == expected
+
+
+def a_context(started: datetime | None = None) -> dict:
+    ti = SimpleNamespace(
+        dag_id="d",
+        run_id="r",
+        task_id="load",
+        map_index=-1,
+        try_number=1,
+        start_date=started or datetime.now(tz=UTC),
+    )
+    return {"ti": ti}

@@ -33,7 +33,7 @@ def test_help_lists_the_commands(tmp_path):
     assert [name for name in listed if name in COMMANDS] == COMMANDS
 
 
-COMMANDS = ["abandon", "accept-table", "plan", "rebuild", "status"]
+COMMANDS = ["abandon", "accept-table", "cancel-jobs", "plan", "rebuild", "settle", "status"]
 
 
 def test_status_works_on_a_pipeline_and_leaves_it_as_it_is(tmp_path):

@@ -11,6 +11,7 @@ from tests.crash.damage import damage_everything
 from tests.crash.exhaustive import kill_once, kill_twice, lose_answers
 from tests.crash.scenarios import BY_NAME
 from tests.crash.schedules import KINDS, play_many
+from tests.crash.scope_parts import SCOPE, do_scope, scope_parts
 from tests.crash.tally import Tally
 
 if TYPE_CHECKING:
@@ -52,6 +53,8 @@ def all_parts() -> Iterator[Part]:
     for kind in KINDS:
         yield Part("random schedules", kind)
     yield Part("damaged records")
+    for what, name in scope_parts():
+        yield Part(what, name)
 
 
 def do(part: Part) -> Finding:
@@ -66,6 +69,8 @@ def do(part: Part) -> Finding:
 
 
 def _do(part: Part) -> tuple[Tally, str]:
+    if part.what.startswith(SCOPE):
+        return do_scope(part.what, part.name)
     if part.what == "killed once":
         return kill_once(BY_NAME[part.name]), "every operation, before, torn, after"
     if part.what == "killed twice":

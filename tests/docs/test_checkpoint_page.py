@@ -9,6 +9,7 @@ import pytest
 
 from airflow_provider_scope.checkpoint import snapshot
 from airflow_provider_scope.core import audit, plan, records
+from airflow_provider_scope.script.batch import MARKER_PROPERTY
 from airflow_provider_scope.storage.protocol import CONTROL_FILE_LIMIT_BYTES
 from tests.docs.pages import DOCS, blocks, code, rows, section
 
@@ -18,7 +19,9 @@ EXAMPLES = {block.name: block.text for block in blocks(PAGE.read_text(), "json")
 
 def example(folder: str) -> tuple[str, bytes]:
     """Give name and bytes of the example of a folder's file."""
-    ((name, text),) = [item for item in EXAMPLES.items() if item[0].startswith(folder)]
+    ((name, text),) = [
+        item for item in EXAMPLES.items() if item[0].startswith(folder) and not item[0].endswith(".settled")
+    ]
     return name, text.encode()
 
 
@@ -41,15 +44,45 @@ def acceptance() -> records.Acceptance:
     return records.decode_acceptance(name, data, number(name))
 
 
+def attempt() -> records.Attempt:
+    name, data = example("attempts/")
+    return records.decode_attempt(name, data, *map(int, name.removeprefix("attempts/").split(".")))
+
+
+def settlement() -> records.Settlement:
+    name, data = settled_example()
+    return records.decode_settlement(name, data, attempt().seq, attempt().number)
+
+
+def settled_example() -> tuple[str, bytes]:
+    name = f"{example('attempts/')[0]}.settled"
+    return name, EXAMPLES[name].encode()
+
+
 def pipeline() -> records.Pipeline:
     return records.decode_pipeline(*example("pipeline.json"))
 
 
 @pytest.mark.parametrize(
-    ("folder", "decoded"), [("pipeline.json", pipeline), ("commits/", commit), ("accepted/", acceptance)]
+    ("folder", "decoded"),
+    [
+        ("pipeline.json", pipeline),
+        ("commits/", commit),
+        ("accepted/", acceptance),
+        ("attempts/", attempt),
+    ],
 )
 def test_the_example_of_a_record_is_its_bytes(folder, decoded):
     assert records.encode(decoded()) == example(folder)[1]
+
+
+def test_the_example_of_a_decision_is_its_bytes_and_about_the_attempt():
+    assert records.encode(settlement()) == settled_example()[1]
+    assert attempt().seq == commit().seq
+
+
+def test_the_property_that_marks_a_table_is_the_one_of_the_code():
+    assert f"`{MARKER_PROPERTY}`" in section(PAGE, "## In the table")
 
 
 def test_the_example_of_an_entry_is_its_bytes():
@@ -95,6 +128,8 @@ def test_the_example_of_the_metadata_of_a_commit_names_the_batch_of_the_others()
         ("## pipeline.json", records.Pipeline),
         ("## commits/<20 digits>", records.CommitRecord),
         ("## accepted/<20 digits>", records.Acceptance),
+        ("## attempts/<20 digits>.<k>", records.Attempt),
+        ("## attempts/<20 digits>.<k>.settled", records.Settlement),
         ("## plans/<uuid>", plan.Plan),
     ],
 )

@@ -53,7 +53,7 @@ def test_the_table_of_commands_has_their_arguments_and_options():
         flags = [arg.flags[-1] for arg in command.args]
         wanted = " ".join(f"<{flag}>" for flag in flags if not flag.startswith("-"))
         options = {flag for flag in flags if flag.startswith("-")} - {"--verbose"}
-        commands[f"airflow scope {command.name} {wanted}"] = options
+        commands[f"airflow scope {command.name} {wanted}".rstrip()] = options
     table = rows(section(OPERATOR_PAGE, "## Commands").split("\n### ")[0])
 
     assert {code(row[0])[0]: set(code(row[1])) for row in table} == commands

@@ -44,6 +44,23 @@ def test_the_arguments_are_documented_in_order_with_their_defaults():
     }
 
 
+def test_the_arguments_of_the_operator_for_scripts_are_documented_in_order_with_their_defaults():
+    from airflow_provider_scope.operators.scope_submit import ScopeSubmitJobOperator
+
+    parameters = inspect.signature(inspect.unwrap(ScopeSubmitJobOperator.__init__)).parameters
+    table = rows(section(PAGE, "## ScopeSubmitJobOperator"))
+    documented = {code(row[0])[0]: row[1] for row in table if row[0].startswith("`")}
+
+    assert list(documented) == [name for name in parameters if name not in ("self", "kwargs")]
+    assert documented.pop("deferrable") == "`[operators] default_deferrable`"
+    assert {name: default_of(cell) for name, cell in documented.items()} == {
+        name: parameters[name].default for name in documented
+    }
+    rest = re.search(r"All but (.*) may hold templates", section(PAGE, "## ScopeSubmitJobOperator"))
+    assert rest
+    assert {*parameters} - {*code(rest[1]), "self", "kwargs"} == {*ScopeSubmitJobOperator.template_fields}
+
+
 @pytest.mark.parametrize("name", specs.__all__)
 def test_the_fields_of_a_spec_are_documented_in_order_with_their_defaults(name):
     fields = [

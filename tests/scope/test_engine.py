@@ -12,6 +12,7 @@ from airflow_provider_scope.engines import assembly
 from airflow_provider_scope.engines.scope import job_id
 from airflow_provider_scope.exceptions import (
     BatchOutcomeUnknownError,
+    InputError,
     JobRunningError,
     ScopeJobFailedError,
     ScopeScriptError,
@@ -155,10 +156,12 @@ def test_a_refresh_ends_the_job_of_an_older_batch_before_it_begins(world, monkey
     world.land(1)
     with pytest.raises(JobRunningError):
         world.run(deferrable=True)
-    world.emulator.set(state_seconds={"Running": 0.0})
     world.land(2)
+    with pytest.raises(JobRunningError):
+        world.run(deferrable=True, full_refresh=True)
+    world.emulator.set(state_seconds={})
 
-    world.run(full_refresh=True)
+    world.run()
 
     first, refresh = world.jobs()
     assert (outcome(first), outcome(refresh)) == ("cancelled", "succeeded")
@@ -255,3 +258,14 @@ def test_the_id_of_a_job_follows_from_pipeline_batch_and_attempt():
 
     assert job_id(pipeline, 3, 1) == job_id(pipeline, 3, 1)
     assert len({job_id(pipeline, seq, attempt) for seq in range(3) for attempt in range(3)}) == 9
+
+
+def test_spark_does_not_take_over_a_batch_that_was_submitted_as_a_job(world, monkeypatch):
+    monkeypatch.setattr(assembly, "INLINE_WAIT_SECONDS", 0.0)
+    world.open(**SLOW)
+    world.land(1)
+    with pytest.raises(JobRunningError):
+        world.run(deferrable=True)
+
+    with pytest.raises(InputError, match=r"Batch 0 of .* is open and has SCOPE jobs"):
+        world.run(engine=None, source={"roots": str(world.account / "landing"), "format": "parquet"})

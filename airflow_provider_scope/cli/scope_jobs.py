@@ -1,0 +1,157 @@
+"""The commands that are about SCOPE jobs, and what the others say of them."""
+
+from __future__ import annotations
+
+import random
+import time
+from typing import TYPE_CHECKING
+
+from airflow_provider_scope.cli.output import ADD_YES, command, counted, say
+from airflow_provider_scope.engines import assembly
+from airflow_provider_scope.engines.job_identity import is_ours
+from airflow_provider_scope.engines.scope import JobSettings, ScopeRunner, job_id
+from airflow_provider_scope.exceptions import InputError
+from airflow_provider_scope.execution import repair
+from airflow_provider_scope.hooks.scope import ScopeHook
+from airflow_provider_scope.specs import Checkpoint
+from airflow_provider_scope.storage.opening import canonical_uri
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from collections.abc import Callable
+    from typing import TypeGuard
+
+    from airflow_provider_scope.checkpoint.log import CheckpointLog
+    from airflow_provider_scope.core.jobs import Job
+    from airflow_provider_scope.core.records import Attempt, OffsetEntry
+    from airflow_provider_scope.execution.engine import Engine
+    from airflow_provider_scope.script.batch import BatchIdentity
+
+
+def runner(scope_conn_id: str, log: CheckpointLog) -> ScopeRunner:
+    """Give an engine that looks at batches and closes them; it runs none."""
+    hook = ScopeHook(scope_conn_id)
+    defaults = hook.defaults
+    settings = JobSettings(
+        name="airflow_scope",
+        au=defaults.au,
+        priority=defaults.priority,
+        timeout_seconds=defaults.job_timeout_seconds,
+        poll_seconds=defaults.poll_interval,
+        inline_wait_seconds=None,
+        run_id=assembly.new_id(),
+    )
+    return ScopeRunner(
+        jobs=hook,
+        log=log,
+        settings=settings,
+        script=_no_script,
+        clock=time.time,
+        sleep=time.sleep,
+        random=random.random,
+        report=say,
+    )
+
+
+def _no_script(identity: BatchIdentity, entry: OffsetEntry) -> str:
+    msg = f"a command runs no batch ({identity.seq} of {len(entry.files)} files)"
+    raise AssertionError(msg)
+
+
+def is_scope(engine: Engine) -> TypeGuard[ScopeRunner]:
+    """Tell whether an engine runs batches as jobs."""
+    return isinstance(engine, ScopeRunner)
+
+
+def describer(engine: Engine, log: CheckpointLog, pipeline: str) -> Callable[[OffsetEntry], list[str]]:
+    """Give what tells the jobs of a batch, one a line."""
+
+    def of_scope(entry: OffsetEntry) -> list[str]:
+        return [_attempt(engine, log, pipeline, attempt) for attempt in log.attempts(entry.seq)]
+
+    return of_scope if is_scope(engine) else lambda _: []
+
+
+def _attempt(engine: Engine, log: CheckpointLog, pipeline: str, attempt: Attempt) -> str:
+    if attempt.void:
+        return f"attempt {attempt.number}: no job; the batch is closed"
+    number = job_id(pipeline, attempt.seq, attempt.number)
+    job = engine.jobs.get_job(number) if is_scope(engine) else None
+    settled = log.settlement(attempt.seq, attempt.number)
+    decided = "" if settled is None else f"; settled: {_decision(landed=settled.landed)}"
+    return f"attempt {attempt.number}: job {number}, {_state(job)}{decided}"
+
+
+def _state(job: Job | None) -> str:
+    if job is None:
+        return "unknown to the service"
+    return f"{job.state}, {job.result}" if job.state.casefold() == "ended" else job.state
+
+
+def _decision(*, landed: bool) -> str:
+    return "its rows are in the table" if landed else "its rows are not in the table"
+
+
+@command
+def settle(args: Namespace) -> None:
+    """Write down what somebody decided about a job."""
+    if args.landed == args.not_landed:
+        raise InputError(
+            "Exactly one of --landed and --not-landed has to be given.",
+            kept="everything; nothing was read or written",
+            do="look at the table first: --landed if the rows of the batch are in it",
+        )
+    table = canonical_uri(args.delta_location)
+    log = assembly.open_log(args.delta_location, Checkpoint(location=args.checkpoint))
+    pipeline = repair.existing_pipeline(log)
+    engine = runner(args.scope_conn_id, log)
+    attempt = repair.in_doubt(log, engine, table, args.seq)
+    say(f"batch {args.seq}, {_attempt(engine, log, pipeline.pipeline, attempt)}")
+    next_run = "records the batch" if args.landed else "submits the batch again"
+    say(f"{_decision(landed=args.landed)}: the next run {next_run}")
+    if not args.yes:
+        say("A wrong decision loses the rows of the batch, or doubles them; it cannot be taken back.")
+        say(ADD_YES)
+        return
+    found = repair.settle(log, engine, table, args.seq, landed=args.landed)
+    if found.landed != args.landed:
+        raise InputError(
+            f"Somebody else settled batch {args.seq} just now: {_decision(landed=found.landed)}.",
+            kept="that decision",
+            do="look at the table again before the next run",
+        )
+    say(f"settled, as {log.location}/attempts/{found.seq:020}.{found.number}.settled")
+
+
+@command
+def cancel_jobs(args: Namespace) -> None:
+    """Cancel jobs of this package that have not ended."""
+    hook = ScopeHook(args.scope_conn_id)
+    jobs = _own_jobs(hook, args.tag)
+    if not jobs:
+        say(f"no job of this package whose name begins with {args.tag}_ is queued or running")
+        return
+    for job in jobs:
+        say(f"{job.job_id}  {job.state:<11}  {job.name}  {job.submitter or ''}".rstrip())
+    if not args.yes:
+        say(f"{counted(len(jobs), 'job')} would be cancelled")
+        say(ADD_YES)
+        return
+    for job in jobs:
+        hook.cancel_job(job.job_id)
+    say(f"{counted(len(jobs), 'job')} asked to end; runs that wait for them fail and submit them again")
+
+
+def _own_jobs(hook: ScopeHook, tag: str) -> list[Job]:
+    if not tag.strip("_ "):
+        raise InputError(
+            f"--tag={tag!r} is not valid: expected text that is not empty.",
+            kept="everything; no job was cancelled",
+            do="give the job_tag of the task, or its task_id if it has none",
+        )
+    quoted = tag.replace("'", "''")
+    found = hook.list_jobs(f"startswith(name,'{quoted}') and state ne 'Ended'", orderby="submitTime asc")
+    named = [job for job in found if job.name == tag or job.name.startswith(f"{tag}_")]
+    # A service that leaves the pipeline out of lists still tells it of each job.
+    whole = [job if job.pipeline_id else hook.get_job(job.job_id) for job in named]
+    return [job for job in whole if job and is_ours(job)]

@@ -1,0 +1,1 @@
+"""Buttons of a task in the UI."""

@@ -1,0 +1,49 @@
+"""When to try again, by what went wrong; for ``retry_policy=`` of a task, from Airflow 3.3 on."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from airflow.sdk import ExceptionRetryPolicy, RetryAction, RetryRule
+
+from airflow_provider_scope.exceptions import (
+    EngineError,
+    ServiceAuthError,
+    ServiceOutcomeUnknownError,
+    ServiceUnavailableError,
+    SourceError,
+    StorageError,
+    TableError,
+)
+
+SCOPE_RETRY_POLICY = ExceptionRetryPolicy(
+    rules=[
+        RetryRule(
+            exception=ServiceAuthError,
+            action=RetryAction.RETRY,
+            retry_delay=timedelta(minutes=5),
+            reason="rights and tokens take minutes to change",
+        ),
+        RetryRule(
+            exception=[ServiceUnavailableError, ServiceOutcomeUnknownError],
+            action=RetryAction.RETRY,
+            retry_delay=timedelta(minutes=1),
+            reason="the service did not answer",
+        ),
+        RetryRule(
+            exception=[SourceError, StorageError, TableError],
+            action=RetryAction.RETRY,
+            retry_delay=timedelta(seconds=30),
+            reason="something could not be read or written",
+        ),
+        RetryRule(
+            exception=EngineError,
+            action=RetryAction.RETRY,
+            reason="what runs the batches failed; what is committed is not run again",
+        ),
+    ]
+)
+"""Waits as long as each kind of failure usually takes to pass. It cannot exceed the task's ``retries``.
+
+Errors that no retry mends never come here: the operators raise ``AirflowFailException`` for them.
+"""

@@ -1,0 +1,320 @@
+"""A SCOPE script of the user's own, submitted exactly once."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, BaseOperator, conf
+from airflow.sdk.exceptions import TaskDeferralError, TaskDeferralTimeout
+
+from airflow_provider_scope.core.jobs import SCRIPT_LIMIT_BYTES, NewJob, outcome
+from airflow_provider_scope.engines import assembly
+from airflow_provider_scope.engines.job_identity import related_to
+from airflow_provider_scope.engines.job_wait import JobWait, job_error
+from airflow_provider_scope.exceptions import JobRunningError, ScopeProviderError, StorageError
+from airflow_provider_scope.hooks.scope import ScopeHook
+from airflow_provider_scope.links.scope_job import ScopeJobLink
+from airflow_provider_scope.specs import validation
+from airflow_provider_scope.triggers.scope_job import ScopeJobTrigger, is_over
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from airflow_provider_scope.core.jobs import Job
+
+DEFAULT_DEFERRABLE = conf.getboolean("operators", "default_deferrable", fallback=False)
+SUBMISSION_KEY = "scope_job"
+"""The key in Airflow's task state store."""
+_NAMESPACE = uuid.UUID("7b1a5c1e-2f53-4d0c-9f0e-6a3f6d1f8a52")
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """One attempt at a task's job, written down before the job is submitted."""
+
+    epoch: int
+    """The task instance's ``max_tries``: a clear raises it, a retry does not."""
+    attempt: int
+    job_id: str
+
+
+def submission_id(*parts: str | int) -> str:
+    """Give the id that follows from who submits: the same for whoever asks."""
+    return str(uuid.uuid5(_NAMESPACE, json.dumps(parts)))
+
+
+class ScopeSubmitJobOperator(BaseOperator):
+    """Run a SCOPE script, as one job of Azure Data Lake Analytics.
+
+    The job's id follows from the task instance, and is written into Airflow's task state before the job is
+    submitted. So a retry, whatever became of the try before it, goes on with the job that is there: it
+    waits for one that runs, takes the result of one that succeeded, and submits another one only if the
+    job is known to have failed. A task that is cleared begins anew: a job of before that still runs is
+    cancelled first.
+
+    :param script: The script: text, or a ``.script`` or ``.scope`` file. May be a template.
+    :param job_name: The job's name; None is the task's id.
+    :param scope_conn_id: A connection of type ``adla_scope``.
+    :param au: Analytics units; None is the connection's, else 100.
+    :param priority: 1 or more, a lower number leaves the queue first; None is the connection's, else 1.
+    :param job_tag: Put before the job's name, with a ``_``; ``airflow scope cancel-jobs`` finds it by that.
+    :param job_timeout_seconds: How long the job may take, from its submission; then it is cancelled. None
+        is the connection's, else 36,000.
+    :param wait_for_completion: False: the task succeeds when the service has taken the job.
+    :param deferrable: Free the worker while the job runs.
+    :param poll_interval: Seconds between two looks at the job; None is the connection's, else 5. At least
+        10 while the task is deferred.
+    :return: ``job_id``, ``name``, ``state``, ``result`` and ``attempt`` of the job, as XCom.
+    :raises InputError: An argument is not valid; when the Dag is parsed, as far as it is known then.
+    :raises ScopeScriptError: The service blames the script; the task fails without a retry.
+    :raises ScopeJobFailedError: The job failed for another reason, was cancelled, or took too long.
+    """
+
+    template_fields: Sequence[str] = (
+        "script",
+        "job_name",
+        "scope_conn_id",
+        "au",
+        "priority",
+        "job_tag",
+        "job_timeout_seconds",
+    )
+    template_ext: Sequence[str] = (".script", ".scope")
+    template_fields_renderers: ClassVar[dict[str, str]] = {"script": "sql"}
+    operator_extra_links = (ScopeJobLink(),)
+    ui_color = "#dcecf5"
+
+    def __init__(
+        self,
+        *,
+        script: str,
+        job_name: str | None = None,
+        scope_conn_id: str = ScopeHook.default_conn_name,
+        au: int | None = None,
+        priority: int | None = None,
+        job_tag: str | None = None,
+        job_timeout_seconds: float | None = None,
+        wait_for_completion: bool = True,
+        deferrable: bool = DEFAULT_DEFERRABLE,
+        poll_interval: float | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.script = script
+        self.job_name = job_name
+        self.scope_conn_id = scope_conn_id
+        self.au = au
+        self.priority = priority
+        self.job_tag = job_tag
+        self.job_timeout_seconds = job_timeout_seconds
+        self.wait_for_completion = wait_for_completion
+        self.deferrable = deferrable
+        self.poll_interval = poll_interval
+        self.job_url = ""
+        self._ti: Any = None
+        self._waiting: JobWait | None = None
+        self._check()
+
+    def _check(self) -> None:
+        for name in ("script", "scope_conn_id"):
+            validation.text(name, getattr(self, name))
+        for name in ("job_name", "job_tag"):
+            if getattr(self, name) is not None:
+                validation.text(name, getattr(self, name))
+        for name in ("au", "priority"):
+            validation.number(name, getattr(self, name), at_least=1)
+        validation.number("job_timeout_seconds", self.job_timeout_seconds, at_least=1, whole=False)
+        validation.number("poll_interval", self.poll_interval, at_least=0.1, whole=False)
+        if isinstance(self.script, str) and len(self.script.encode()) > SCRIPT_LIMIT_BYTES:
+            raise validation.bad("script", f"{self.script[:40]}…", f"at most {SCRIPT_LIMIT_BYTES:,} bytes")
+
+    # ---- the parts of a task ------------------------------------------------------------------------
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Begin a try."""
+        return self._go_on(context, resumed=False)
+
+    def resume(self, context: Context, event: Any = None) -> dict[str, Any]:
+        """Go on after a wait. The event decides nothing: the job is looked at."""
+        self.log.info("resumed: %s", event)
+        return self._go_on(context, resumed=True)
+
+    def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
+        """Go on after a trigger that was lost, too: its job may be fine."""
+        try:
+            return super().resume_execution(next_method, next_kwargs, context)
+        except (TaskDeferralError, TaskDeferralTimeout) as err:
+            self.log.warning("the trigger ended with %r; the job is looked at again", err)
+            return self.resume(context)
+
+    def on_kill(self) -> None:
+        """Cancel the job if the task is over for good; the next try goes on with it otherwise."""
+        if self._waiting and self._is_over():
+            self._waiting.cancel()
+
+    # ---- how ----------------------------------------------------------------------------------------
+
+    def _go_on(self, context: Context, *, resumed: bool) -> dict[str, Any]:
+        self._ti = context["ti"]
+        hook = ScopeHook(self.scope_conn_id)
+        try:
+            self._check()
+            return self._run(context, hook, resumed=resumed)
+        except JobRunningError as err:
+            self.log.info("%s The worker is free until it has ended.", err.what)
+            self.defer(
+                trigger=ScopeJobTrigger(
+                    scope_conn_id=self.scope_conn_id,
+                    job_id=err.job_id,
+                    poll_interval=_number(self.poll_interval) or 0,
+                    deadline=err.deadline,
+                ),
+                method_name="resume",
+            )
+        except ScopeProviderError as err:
+            if err.is_retryable:
+                raise
+            raise AirflowFailException(f"{type(err).__name__}: {err}") from err
+        finally:
+            self._waiting = None
+            hook.close()
+
+    def _run(self, context: Context, hook: ScopeHook, *, resumed: bool) -> dict[str, Any]:
+        defaults = hook.defaults
+        self._waiting = wait = JobWait(
+            jobs=hook,
+            timeout_seconds=_number(self.job_timeout_seconds) or defaults.job_timeout_seconds,
+            poll_seconds=_number(self.poll_interval) or defaults.poll_interval,
+            inline_wait_seconds=assembly.INLINE_WAIT_SECONDS if self.deferrable else None,
+            clock=time.time,
+            sleep=time.sleep,
+            random=random.random,
+            deadline=self._deadline(),
+        )
+        submission = self._submission(context, hook, wait, resumed=resumed)
+        number = submission.job_id
+        self.job_url = hook.url_of(number)
+        job = hook.get_job(number)
+        if job is None:
+            # Written down before it is sent. It also refuses a process that Airflow gave up on: its task
+            # instance is not there any more.
+            _store(context, submission)
+            job = hook.submit_job(number, self._new_job(hook))
+            self.log.info("submitted the job %s, %s", number, job.name)
+        else:
+            self.log.info("going on with the job %s, which is %s", number, job.state)
+        if self.wait_for_completion:
+            job = wait.wait(number, f"of {self._ti.dag_id}.{self._ti.task_id}")
+            if job is None or outcome(job) != "succeeded":
+                raise job_error(
+                    job,
+                    f"The job {number} did not succeed",
+                    kept="what the script had committed before it ended",
+                    mend="mend the script, then clear the task",
+                    again="the next try submits it again, as another job",
+                )
+        return {
+            "job_id": number,
+            "name": job.name,
+            "state": job.state,
+            "result": job.result,
+            "attempt": submission.attempt,
+        }
+
+    def _submission(self, context: Context, hook: ScopeHook, wait: JobWait, *, resumed: bool) -> Submission:
+        """Give the attempt to go on with."""
+        known = _stored(context)
+        if resumed and known is None and context.get("task_state_store") is not None:
+            raise StorageError(
+                "The task's state is gone: Airflow started another try of it, or somebody deleted it.",
+                kept="the job, which goes on",
+                do="nothing if another try runs; a retry looks for the job first",
+            )
+        epoch = self._ti.max_tries
+        if known and known.epoch != epoch:
+            self.log.info("the task was cleared: it begins anew")
+            hook.cancel_job(known.job_id)
+            wait.await_end(known.job_id)
+            known = None
+        found = known or self._attempt(epoch, 0)
+        while _failed(hook.get_job(found.job_id)):
+            following = self._attempt(epoch, found.attempt + 1)
+            if resumed and hook.get_job(following.job_id) is None:
+                break  # it failed in this try: that is for the next one
+            found = following
+        return found
+
+    def _attempt(self, epoch: int, attempt: int) -> Submission:
+        ti = self._ti
+        map_index = -1 if ti.map_index is None else ti.map_index
+        number = submission_id(*self._task(), ti.run_id, map_index, epoch, attempt)
+        return Submission(epoch, attempt, number)
+
+    def _task(self) -> tuple[str, str, str]:
+        # Two Airflows may have the same Dag and run, and use the same account.
+        return conf.get("api", "base_url", fallback=""), self._ti.dag_id, self._ti.task_id
+
+    def _new_job(self, hook: ScopeHook) -> NewJob:
+        name = self.job_name or self._ti.task_id
+        return NewJob(
+            name=f"{self.job_tag}_{name}" if self.job_tag else name,
+            script=self.script,
+            degree_of_parallelism=_whole(self.au) or hook.defaults.au,
+            priority=_whole(self.priority) or hook.defaults.priority,
+            related=related_to(
+                submission_id(*self._task()),
+                name=self.job_tag or name,
+                task=f"{self._ti.dag_id}.{self._ti.task_id}",
+                run_id=submission_id(*self._task(), self._ti.run_id),
+            ),
+        )
+
+    def _deadline(self) -> float | None:
+        """Give when ``execution_timeout`` is over; Airflow itself does not count while a task is deferred."""
+        start = self._ti.start_date
+        if self.execution_timeout is None or start is None:
+            return None
+        return float((start + self.execution_timeout).timestamp())
+
+    def _is_over(self) -> bool:
+        ti = self._ti
+        try:
+            states = ti.get_task_states(
+                dag_id=ti.dag_id, task_ids=[ti.task_id], run_ids=[ti.run_id], map_index=ti.map_index
+            )
+        except (AirflowException, RuntimeError, OSError) as err:
+            self.log.warning("Airflow does not say whether the task is over: %r", err)
+            return False
+        return is_over(states, ti.run_id, ti.task_id)
+
+
+def _failed(job: Job | None) -> bool:
+    return job is not None and outcome(job) in ("failed", "cancelled")
+
+
+def _stored(context: Context) -> Submission | None:
+    store = context.get("task_state_store")  # Airflow before 3.3 has none: the ids alone tell then
+    value = store.get(SUBMISSION_KEY) if store is not None else None
+    if not isinstance(value, Mapping):
+        return None
+    return Submission(_whole(value["epoch"]) or 0, _whole(value["attempt"]) or 0, str(value["job_id"]))
+
+
+def _store(context: Context, submission: Submission) -> None:
+    store = context.get("task_state_store")
+    if store is not None:
+        store.set(SUBMISSION_KEY, asdict(submission))
+
+
+def _number(value: Any) -> float | None:
+    return None if value is None else float(value)
+
+
+def _whole(value: Any) -> int | None:
+    return None if value is None else int(value)

@@ -1,0 +1,209 @@
+"""Look for files once: where, for what, and what is there."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from airflow_provider_scope.core.arrival import Wanted, absent, arrived
+from airflow_provider_scope.core.recovery import MISSING_TABLE
+from airflow_provider_scope.engines.assembly import audit_files, now_ms, open_log
+from airflow_provider_scope.exceptions import (
+    CheckpointVersionError,
+    InputError,
+    SourceNotFoundError,
+    SourceUnreadableError,
+)
+from airflow_provider_scope.execution.view import read_log
+from airflow_provider_scope.hooks.adls_gen1 import AdlsGen1Hook
+from airflow_provider_scope.specs import Checkpoint, validation
+from airflow_provider_scope.specs.source import starting_at_ms
+from airflow_provider_scope.storage.opening import GEN1, canonical_root, canonical_uri, open_storage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from airflow.providers.common.compat.sdk import Connection
+
+    from airflow_provider_scope.core.arrival import Arrival
+    from airflow_provider_scope.core.discovery import Seen
+    from airflow_provider_scope.core.files import FileEntry
+    from airflow_provider_scope.core.recovery import TableState
+    from airflow_provider_scope.execution.engine import Engine
+    from airflow_provider_scope.execution.request import Listing
+
+PATTERNS = (r".*\.ss$",)
+STABLE_FOR_SECONDS = 30.0
+
+ARGUMENTS = (
+    "source_roots",
+    "source_patterns",
+    "min_files",
+    "min_bytes",
+    "modified_after",
+    "newer_than_checkpoint",
+    "stable_for_seconds",
+    "missing_root",
+    "adls_gen1_conn_id",
+)
+"""What the sensor and the trigger have in common."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """Where to look and for what: the arguments, checked."""
+
+    roots: tuple[str, ...]
+    """Canonical URIs, all of one kind of store."""
+    wanted: Wanted
+    checkpoint: str | None
+    """Canonical URI of a table or a checkpoint."""
+    missing_root: Literal["wait", "fail"]
+    conn_id: str
+
+    @property
+    def is_on_gen1(self) -> bool:
+        """Whether a connection is needed."""
+        return self.roots[0].startswith(GEN1)
+
+
+def check(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Check the arguments as far as they are known, and give them with texts of numbers made numbers.
+
+    :param raw: The names in ``ARGUMENTS``.
+    :raises InputError: A value is not valid.
+    """
+    checked = dict(raw)
+    for name in ("source_roots", "source_patterns"):
+        checked[name] = validation.texts(name, raw[name], needed=True)
+    if not validation.is_deferred(checked["source_patterns"]):
+        for pattern in checked["source_patterns"]:
+            _check_pattern(pattern)
+    checked["min_files"] = validation.number("min_files", raw["min_files"], at_least=1)
+    checked["min_bytes"] = validation.number("min_bytes", raw["min_bytes"], at_least=0)
+    stable = validation.number("stable_for_seconds", raw["stable_for_seconds"], at_least=0, whole=False)
+    checked["stable_for_seconds"] = stable
+    _modified_after_ms(raw["modified_after"])
+    if raw["newer_than_checkpoint"] is not None:
+        validation.text("newer_than_checkpoint", raw["newer_than_checkpoint"])
+    validation.one_of("missing_root", raw["missing_root"], ("wait", "fail"))
+    validation.text("adls_gen1_conn_id", raw["adls_gen1_conn_id"])
+    return checked
+
+
+def search_from(raw: Mapping[str, Any]) -> Search:
+    """Make a search out of arguments that are all known.
+
+    :raises InputError: A value is not valid.
+    """
+    values = check(raw)
+    roots = tuple(dict.fromkeys(canonical_root(root) for root in values["source_roots"]))
+    if len({root.startswith(GEN1) for root in roots}) > 1:
+        raise InputError(
+            f"The source_roots {', '.join(roots)} are on different stores.",
+            kept="everything; nothing was listed",
+            do="use one sensor for each store",
+        )
+    stable, checkpoint = values["stable_for_seconds"], values["newer_than_checkpoint"]
+    return Search(
+        roots=roots,
+        wanted=Wanted(
+            patterns=tuple(values["source_patterns"]),
+            min_files=values["min_files"] or 1,
+            min_bytes=values["min_bytes"] or 0,
+            modified_after_ms=_modified_after_ms(values["modified_after"]),
+            stable_for_ms=int((STABLE_FOR_SECONDS if stable is None else stable) * 1000),
+        ),
+        checkpoint=canonical_uri(checkpoint) if checkpoint else None,
+        missing_root=values["missing_root"],
+        conn_id=values["adls_gen1_conn_id"],
+    )
+
+
+def look(
+    search: Search, *, connection: Connection | None = None, stopped: Callable[[], bool] = lambda: False
+) -> Arrival:
+    """List once and tell what has arrived.
+
+    :param connection: The one that ``search`` names, where it was read before.
+    :param stopped: Asked after each file; True ends the listing with an error.
+    :raises ScopeProviderError: What has arrived is not known.
+    """
+    began_ms = now_ms()
+    loaded = loaded_files(search.checkpoint) if search.checkpoint else None
+    hook = AdlsGen1Hook(search.conn_id, connection=connection) if search.is_on_gen1 else None
+    store: Listing = hook or open_storage(search.roots[0])
+
+    def listing() -> Iterator[FileEntry]:
+        for root in search.roots:
+            for file in store.walk(root):
+                if stopped():
+                    raise SourceUnreadableError(f"The listing of {root} was stopped.")
+                yield file
+
+    try:
+        return arrived(listing(), search.wanted, search.roots, now_ms=began_ms, loaded=loaded)
+    except SourceNotFoundError as err:
+        if search.missing_root == "fail":
+            raise
+        return absent(err.what)
+    finally:
+        if hook:
+            hook.close()
+
+
+class _NoTable:
+    """In place of an engine: the log alone is read, and no table."""
+
+    def probe(self, *_: object) -> TableState:
+        return MISSING_TABLE
+
+
+def loaded_files(location: str) -> Seen:
+    """Read the log of a pipeline and give the files of its batches that are recorded as committed.
+
+    The files of an open batch are not among them: they still have to be loaded, and a wait that comes
+    before the load would hold it up. No log yet means that nothing is loaded.
+
+    :param location: Canonical URI of the checkpoint, or of the table with a checkpoint below it.
+    :raises ScopeProviderError: The log could not be read, or it is another program's.
+    """
+    log = open_log(location, Checkpoint(location=location))
+    if log.pipeline() is None:
+        log = open_log(location, Checkpoint())
+    audit = audit_files(log, Checkpoint())
+    view = read_log(log, audit, cast("Engine", _NoTable()), location)
+    if view.pipeline is None and view.newest is None and audit.watermark_bytes() is not None:
+        raise CheckpointVersionError(
+            f"The checkpoint {log.location} holds a watermark.json, but no pipeline.json: another program, "
+            "such as dbt-scope, wrote it.",
+            kept="everything; nothing was written",
+            do="leave newer_than_checkpoint out, and use modified_after",
+        )
+    for entry in view.open:
+        for file in entry.files:
+            view.seen.pop(file.path, None)
+    return view.seen
+
+
+def _check_pattern(pattern: str) -> None:
+    if validation.is_deferred(pattern):
+        return
+    try:
+        re.compile(pattern)
+    except re.error as err:
+        expected = f"a regular expression ({err})"
+        do = r"regular expressions are searched in the file's name; for *.ss write r'.*\.ss$'"
+        raise validation.bad("source_patterns", pattern, expected, do) from err
+
+
+def _modified_after_ms(value: Any) -> int | None:
+    """Give milliseconds since the epoch; a template of a date that there is not renders to ``None``."""
+    if isinstance(value, str) and value.strip() in ("", "None"):
+        return None
+    try:
+        return starting_at_ms(value)
+    except InputError:
+        expected = "a time with its zone, such as '2026-01-01T00:00:00+00:00'"
+        raise validation.bad("modified_after", value, expected) from None

@@ -1,0 +1,483 @@
+"""The commands on pipelines whose batches are SCOPE jobs, against the emulator over HTTP."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from airflow_provider_scope.core.jobs import NewJob, outcome
+from airflow_provider_scope.core.records import Settlement
+from airflow_provider_scope.emulator import Fault
+from airflow_provider_scope.engines import assembly
+from airflow_provider_scope.engines.scope import job_id
+from airflow_provider_scope.exceptions import (
+    BatchOutcomeUnknownError,
+    JobRunningError,
+    ScopeJobFailedError,
+)
+from tests.docs.pages import DOCS, blocks, section
+from tests.scope.conftest import start_emulator, world
+from tests.support.delta_engine import DeltaEngine
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["start_emulator", "world"]
+
+ADD_YES = "nothing was written; add --yes to do it\n"
+SLOW = {"state_seconds": {"Running": 3600.0}}
+
+
+@pytest.fixture
+def scope(capsys) -> Callable[..., tuple[int, str, str]]:
+    """Type ``airflow scope ...``; give the exit code and what was written."""
+    from airflow.cli.cli_parser import get_parser
+
+    def run(*words: object) -> tuple[int, str, str]:
+        capsys.readouterr()
+        args = get_parser().parse_args(["scope", *map(str, words)])
+        code = 0
+        try:
+            args.func(args)
+        except SystemExit as end:
+            code = int(end.code or 0)
+        written = capsys.readouterr()
+        return code, written.out, written.err
+
+    return run
+
+
+def job_of(world, seq: int, attempt: int = 0) -> str:
+    pipeline = log_of(world).pipeline()
+    assert pipeline
+    return job_id(pipeline.pipeline, seq, attempt)
+
+
+def log_of(world):
+    from airflow_provider_scope.specs import Checkpoint
+
+    return assembly.open_log(str(world.table), Checkpoint())
+
+
+def tree(world) -> dict[str, bytes]:
+    return {str(p): p.read_bytes() for p in world.account.rglob("*") if p.is_file() and "delta" in p.parts}
+
+
+def left_running(world, monkeypatch, *numbers: int) -> None:
+    """Leave the job of a batch of these files running."""
+    world.emulator.set(**SLOW)
+    world.land(*numbers)
+    monkeypatch.setattr(assembly, "INLINE_WAIT_SECONDS", 0.0)
+    with pytest.raises(JobRunningError):
+        world.run(deferrable=True)
+
+
+def undecidable(world, *, job_landed: bool) -> None:
+    """Let a job fail, and other writers add rows after its mark: nothing tells whose they are."""
+    kind = "fail_after_commit" if job_landed else "fail_job"
+    world.open(faults=(Fault(kind=kind, op="batch0", times=1),))
+    world.land(1)
+    execution, request, runner = world.assemble()
+    submit = runner.jobs.submit_job
+
+    def submit_and_interfere(*args):
+        job = submit(*args)
+        runner._await_end(job.job_id)
+        if not job_landed:
+            marker = {"adlaScope.batch": f"{log_of(world).pipeline().pipeline}:0:0"}
+            rows = pa.table({"id": [8], "source_file_uri": ["other"]})
+            table = DeltaTable.create(world.table, rows.schema)
+            table.alter.set_table_properties(marker, raise_if_not_exists=False)
+            write_deltalake(world.table, rows, mode="append")
+        rows = pa.table({"id": [7], "source_file_uri": ["other"]})
+        write_deltalake(world.table, rows, mode="append")
+        return job
+
+    runner.jobs.submit_job = submit_and_interfere
+    with pytest.raises(BatchOutcomeUnknownError, match="cannot be told"):
+        execution.run(request)
+
+
+# ---- status, plan, rebuild ------------------------------------------------------------------------------
+
+
+def test_status_shows_the_jobs_of_the_open_batches(world, scope, monkeypatch):
+    world.open()
+    world.land(1)
+    world.run()
+    left_running(world, monkeypatch, 2)
+
+    code, out, err = scope("status", world.table)
+
+    assert (code, err) == (0, "")
+    assert f"               attempt 0: job {job_of(world, 1)}, Running\n" in out
+    assert out.endswith("the next run begins with the open batches\n")
+
+
+def test_status_shows_a_failed_job_and_nothing_is_submitted(world, scope):
+    world.open(faults=(Fault(kind="fail_job", op="batch0", times=1),))
+    world.land(1)
+    with pytest.raises(ScopeJobFailedError):
+        world.run()
+
+    code, out, _ = scope("status", world.table)
+
+    assert code == 0
+    assert f"attempt 0: job {job_of(world, 0)}, Ended, Failed\n" in out
+    assert len(world.jobs()) == 1
+
+
+def test_status_of_an_undecidable_batch_shows_its_job_and_names_the_way_out(world, scope):
+    undecidable(world, job_landed=True)
+
+    code, out, err = scope("status", world.table)
+
+    assert code == 1
+    assert f"attempt 0: job {job_of(world, 0)}, Ended, Failed\n" in out
+    assert f"`airflow scope settle file://{world.table} 0` with --landed or --not-landed" in err
+
+
+def test_rebuild_writes_the_derived_files_of_a_pipeline_of_jobs(world, scope):
+    world.open()
+    world.land(1)
+    world.run()
+    watermark = world.table / "_checkpoint" / "watermark.json"
+    sound = watermark.read_bytes()
+    watermark.unlink()
+
+    code, out, _ = scope("rebuild", world.table, "--yes")
+
+    assert (code, out.endswith("are written again, up to batch 0\n")) == (0, True)
+    assert watermark.read_bytes() == sound
+
+
+def test_plan_shows_what_a_task_of_jobs_would_load_and_submits_nothing(world, scope, monkeypatch):
+    from airflow.sdk import DAG
+
+    from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator
+
+    world.open()
+    world.land(1, 2, 3)
+    with DAG("flights", schedule=None) as dag:
+        given = {name: value for name, value in world.arguments().items() if value is not None}
+        DeltaIncrementalIngestOperator(task_id="load", **given)
+    monkeypatch.setattr("airflow.utils.cli.get_bagged_dag", lambda bundles, dag_id: {"flights": dag}[dag_id])
+
+    code, out, _ = scope("plan", "flights", "load")
+
+    assert code == 0
+    assert out.startswith("new: 2 batches, 3 files\n  0: append, 2 files, ")
+    assert world.jobs() == []
+
+
+# ---- settle ---------------------------------------------------------------------------------------------
+
+
+def test_settle_says_what_it_would_decide_and_writes_nothing(world, scope):
+    undecidable(world, job_landed=True)
+    before = tree(world)
+
+    code, out, err = scope("settle", world.table, 0, "--landed")
+
+    assert (code, err) == (0, "")
+    assert out == (
+        f"batch 0, attempt 0: job {job_of(world, 0)}, Ended, Failed\n"
+        "its rows are in the table: the next run records the batch\n"
+        "A wrong decision loses the rows of the batch, or doubles them; it cannot be taken back.\n" + ADD_YES
+    )
+    assert tree(world) == before
+
+
+def test_a_job_that_is_said_to_have_landed_is_recorded_and_not_run_again(world, scope):
+    undecidable(world, job_landed=True)
+    version = DeltaTable(world.table).version()
+
+    code, out, _ = scope("settle", world.table, 0, "--landed", "--yes")
+    report = world.run()
+
+    record = world.table / "_checkpoint" / "attempts" / f"{0:020}.0.settled"
+    assert code == 0
+    assert out.endswith(f"settled, as file://{record}\n")
+    assert log_of(world).settlement(0, 0) == Settlement(seq=0, number=0, landed=True, table_version=version)
+    assert [(b.seq, b.rows, b.already_there) for b in report.batches] == [(0, None, True)]
+    assert len(world.jobs()) == 1
+    assert world.rows() == {1: 1, 101: 1, 7: 1}
+
+
+def test_a_job_that_is_said_not_to_have_landed_is_submitted_again(world, scope):
+    undecidable(world, job_landed=False)
+
+    code, _, _ = scope("settle", world.table, 0, "--not-landed", "--yes")
+    report = world.run()
+
+    assert code == 0
+    assert [(b.seq, b.rows) for b in report.batches] == [(0, 2)]
+    assert [outcome(job) for job in world.jobs()] == ["failed", "succeeded"]
+    assert world.rows() == {1: 1, 101: 1, 7: 1, 8: 1}
+
+
+def test_a_decision_stands_whoever_decides_otherwise(world, scope):
+    undecidable(world, job_landed=True)
+    scope("settle", world.table, 0, "--landed", "--yes")
+
+    code, _, err = scope("settle", world.table, 0, "--not-landed", "--yes")
+
+    assert code == 1
+    assert err.startswith("InputError: There is nothing to decide about batch 0 of ")
+    assert log_of(world).settlement(0, 0).landed
+
+
+def test_the_id_of_a_job_that_the_service_forgot_is_taken_before_it_is_settled(world, scope):
+    """A submission of it that is still on its way then meets the no-op."""
+    undecidable(world, job_landed=True)
+    world.emulator.set(clock_skew_seconds=31 * 86_400.0)
+
+    code, out, _ = scope("settle", world.table, 0, "--landed", "--yes")
+
+    assert code == 0
+    assert f"job {job_of(world, 0)}, unknown to the service\n" in out
+    assert [job.name for job in world.jobs()] == ["airflow_provider_scope_void_batch0"]
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        ((0,), "Exactly one of --landed and --not-landed has to be given."),
+        ((0, "--landed", "--not-landed"), "Exactly one of --landed and --not-landed has to be given."),
+        ((0, "--landed"), "Batch 0 of "),
+        ((1, "--landed"), "There is nothing to decide about batch 1 of "),
+        ((2, "--landed"), "Batch 2 of "),
+    ],
+)
+def test_only_what_is_in_doubt_can_be_settled(world, scope, monkeypatch, words, what):
+    world.open()
+    world.land(1)
+    world.run()
+    left_running(world, monkeypatch, 2)
+    before = tree(world)
+
+    code, out, err = scope("settle", world.table, *words, "--yes")
+
+    assert (code, out) == (1, "")
+    assert err.startswith(f"InputError: {what}")
+    assert tree(world) == before
+
+
+# ---- abandon, accept-table ------------------------------------------------------------------------------
+
+
+def test_a_batch_is_given_up_with_its_job(world, scope, monkeypatch):
+    world.open()
+    world.land(1)
+    world.run()
+    left_running(world, monkeypatch, 2)
+
+    _, said, _ = scope("abandon", world.table, 1)
+    running = [outcome(job) for job in world.jobs()]
+    code, out, _ = scope("abandon", world.table, 1, "--yes")
+    world.emulator.set(state_seconds={})
+    world.run()
+
+    assert "a job of its own is cancelled, and none is submitted any more\n" in said
+    assert running == ["succeeded", "waiting"]
+    assert (code, out) == (
+        0,
+        "batch 1 is given up; the next run loads those of its files that are there\n",
+    )
+    assert [outcome(job) for job in world.jobs()] == ["succeeded", "cancelled", "succeeded"]
+    assert world.rows_are_those_of(1, 2)
+
+
+def test_a_table_that_fits_its_jobs_needs_no_acceptance(world, scope):
+    world.open()
+    world.land(1)
+    world.run()
+
+    code, out, _ = scope("accept-table", world.table, "--yes")
+
+    assert code == 0
+    assert out == f"file://{world.table} and its log fit together: there is nothing to accept\n"
+
+
+def test_a_restored_table_of_jobs_is_accepted_and_runs_go_on(world, scope):
+    world.open()
+    world.land(1, 2, 3)
+    world.run()
+    DeltaTable(world.table).restore(DeltaTable(world.table).version() - 1)
+    world.land(4)
+
+    code, out, _ = scope("accept-table", world.table, "--yes")
+    world.run()
+
+    assert code == 0
+    assert "- the rows of batch 1 (1 file) are gone for good: the files count as loaded\n" in out
+    assert world.rows_are_those_of(1, 2, 4)
+
+
+def test_a_table_that_was_created_again_is_accepted_without_a_transaction(world, scope):
+    world.open()
+    world.land(1)
+    world.run()
+    created_again(world)
+    world.land(2)
+
+    code, out, _ = scope("accept-table", world.table, "--yes")
+    world.run()
+
+    assert code == 0
+    assert "empty transaction" not in out
+    assert world.rows_are_those_of(2)
+
+
+def created_again(world) -> None:
+    """Drop the table, keep the checkpoint, and create it again."""
+    schema = DeltaTable(world.table).schema()
+    (world.table / "_delta_log").rename(world.account / "dropped")
+    DeltaTable.create(world.table, schema)
+
+
+def unrecorded(world, monkeypatch, number: int) -> None:
+    """Let the job of a batch succeed after its run has gone."""
+    left_running(world, monkeypatch, number)
+    world.emulator.set(state_seconds={})
+    hook = assembly.ScopeHook()
+    while any(outcome(job) == "waiting" for job in hook.list_jobs()):
+        pass
+
+
+def test_what_a_job_says_is_not_about_a_table_that_was_created_again(world, scope, monkeypatch):
+    world.open()
+    world.land(1)
+    world.run()
+    unrecorded(world, monkeypatch, 2)
+    created_again(world)
+
+    refused = scope("accept-table", world.table, "--yes")
+    code, out, _ = scope("accept-table", world.table, "--yes", "--reload-undecidable")
+    world.run()
+
+    assert refused[0] == 1
+    assert "does not tell whether the rows of the open batches 1 are in the table" in refused[2]
+    assert code == 0
+    assert "- the files of the open batch 1 count as new: the next run loads them\n" in out
+    assert world.rows_are_those_of(2)
+
+
+def test_spark_does_not_take_over_a_pipeline_with_an_open_job(world, scope, monkeypatch):
+    world.open()
+    world.land(1)
+    world.run()
+    left_running(world, monkeypatch, 2)
+
+    code, _, err = scope("accept-table", world.table, "--engine", "spark", "--yes")
+
+    assert code == 1
+    assert "is open and has SCOPE jobs, which Spark cannot look at" in err
+
+
+class SparkOfFlights(DeltaEngine):
+    """Stands in for Spark, on a table with other columns than that of the other tests."""
+
+    def no_rows(self) -> pa.Table:
+        return pa.schema({"id": pa.int64(), "source_file_uri": pa.string()}).empty_table()
+
+
+def test_a_pipeline_without_open_jobs_goes_on_with_spark_after_an_empty_transaction(
+    world, scope, monkeypatch
+):
+    world.open()
+    world.land(1, 2, 3)
+    world.run()
+    monkeypatch.setattr(assembly, "spark_runner", lambda *_: SparkOfFlights())
+
+    code, out, _ = scope("accept-table", world.table, "--engine", "spark", "--yes")
+    again = scope("accept-table", world.table, "--engine", "spark", "--yes")
+
+    pipeline = log_of(world).pipeline()
+    assert pipeline
+    assert code == 0
+    assert "- an empty transaction tells the table that batch 1 is its newest\n" in out
+    assert DeltaTable(world.table).transaction_version(pipeline.pipeline) == 1
+    assert again[1].endswith("there is nothing to accept\n")
+    assert world.rows_are_those_of(1, 2, 3)
+
+
+# ---- the page -------------------------------------------------------------------------------------------
+
+
+def as_on_the_page(text: str, world) -> list[str]:
+    text = text.replace(str(world.table), "/data/delta/flights").replace("emulator@", "etl@")
+    return re.sub(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", "UUID", text).splitlines()
+
+
+def the_page_shows(heading: str, world, scope) -> None:
+    """Run the commands of a section of the page, and compare what they print."""
+    (block,) = blocks(section(DOCS / "operator.md", heading), "console")
+    for part in re.split(r"^\$ airflow scope ", block.text, flags=re.MULTILINE)[1:]:
+        line, _, shown = part.partition("\n")
+
+        code, out, _ = scope(*line.replace("/data/delta/flights", str(world.table)).split())
+
+        assert code == 0
+        assert as_on_the_page(out, world) == as_on_the_page(shown, world)
+
+
+def test_settle_prints_what_the_page_shows(world, scope):
+    undecidable(world, job_landed=True)
+
+    the_page_shows("### settle", world, scope)
+
+
+def test_cancel_jobs_prints_what_the_page_shows(world, scope, monkeypatch):
+    world.open()
+    left_running(world, monkeypatch, 1)
+
+    the_page_shows("### cancel-jobs", world, scope)
+
+
+# ---- cancel-jobs ----------------------------------------------------------------------------------------
+
+
+def test_own_jobs_are_shown_first_and_cancelled_with_yes_and_nobody_elses(world, scope, monkeypatch):
+    world.open()
+    left_running(world, monkeypatch, 1)
+    hook = assembly.ScopeHook()
+    others = NewJob(name="load_append_batch9_1files", script="x = 1;", degree_of_parallelism=1, priority=1)
+    hook.submit_job("00000000-0000-4000-8000-000000000001", others)
+    ours = job_of(world, 0)
+
+    first = scope("cancel-jobs", "--tag", "load")
+    before = {job.job_id: job.state for job in world.jobs()}
+    second = scope("cancel-jobs", "--tag", "load", "--yes")
+
+    assert first[0] == 0
+    assert first[1].startswith(f"{ours}  Running      load_append_batch0_1files")
+    assert first[1].endswith("1 job would be cancelled\n" + ADD_YES)
+    assert before[ours] == "Running"
+    assert second[1].endswith("1 job asked to end; runs that wait for them fail and submit them again\n")
+    states = {job.job_id: outcome(job) for job in hook.list_jobs()}
+    assert states == {ours: "cancelled", "00000000-0000-4000-8000-000000000001": "waiting"}
+
+
+@pytest.mark.parametrize("tag", ["loa", "load_append_batch0_1file", "it's"])
+def test_a_tag_is_a_whole_word_of_a_jobs_name(world, scope, monkeypatch, tag):
+    world.open()
+    left_running(world, monkeypatch, 1)
+
+    code, out, err = scope("cancel-jobs", "--tag", tag, "--yes")
+
+    assert (code, err) == (0, "")
+    assert out == f"no job of this package whose name begins with {tag}_ is queued or running\n"
+
+
+@pytest.mark.parametrize("tag", ["", " ", "_"])
+def test_an_empty_tag_is_refused(world, scope, tag):
+    world.open()
+
+    code, _, err = scope("cancel-jobs", "--tag", tag, "--yes")
+
+    assert (code, err.startswith("InputError: --tag=")) == (1, True)

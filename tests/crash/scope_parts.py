@@ -1,0 +1,56 @@
+"""The parts of the check that are about jobs."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+from tests.crash import scope_exhaustive as exhaustive
+from tests.crash.scope_emulator import emulator_points, kill_emulator
+from tests.crash.scope_schedules import KINDS, play_many
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.crash.tally import Tally
+
+SCOPE = "SCOPE, "
+PAIRS = 16
+SCHEDULES = 2000
+EMULATOR_KILLS = 12
+
+
+def scope_parts() -> Iterator[tuple[str, str]]:
+    """Give what is done, and with which scenario, kind of schedule, or switch."""
+    for what in ("killed once", "killed twice", "no answer"):
+        for name in exhaustive.BY_NAME:
+            yield SCOPE + what, name
+    for kind in KINDS:
+        yield SCOPE + "schedules", kind
+    for restart in ("rerun", "fail"):
+        for mode in ("append", "refresh"):
+            yield SCOPE + "emulator killed", f"{restart}, {mode}"
+
+
+def do_scope(what: str, name: str) -> tuple[Tally, str]:
+    """Do a part, and say in words what it was."""
+    match what.removeprefix(SCOPE):
+        case "killed once":
+            with exhaustive.ScopeKiller() as killer:
+                tally = exhaustive.kill_once(name, killer)
+            return tally, "every change, before, torn, after; jobs stand still or go on"
+        case "killed twice":
+            with exhaustive.ScopeKiller() as killer:
+                tally = exhaustive.kill_twice(name, killer, PAIRS, seed=1)
+            return tally, "a sample of pairs"
+        case "no answer":
+            tally, lost = exhaustive.lose_answers(name)
+            return tally, f"{lost} answers lost; nobody dies"
+        case "schedules":
+            return play_many(name, range(SCHEDULES)), f"{SCHEDULES} schedules"
+    restart, _, mode = name.partition(", ")
+    refresh = mode == "refresh"
+    points = emulator_points(restart, refresh=refresh)
+    some = sorted(random.Random(1).sample(points, min(EMULATOR_KILLS, len(points))))
+    tally, ended = kill_emulator(restart, some, refresh=refresh)
+    return tally, f"the process, with -9; jobs: {dict(sorted(ended.items()))}"

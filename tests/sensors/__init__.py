@@ -1,0 +1,1 @@
+"""Tests of sensors and of what they wait with."""

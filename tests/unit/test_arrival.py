@@ -1,0 +1,203 @@
+"""Whether enough files have arrived, and what a wait for them does next."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from airflow_provider_scope.core.arrival import Wanted, absent, arrived, next_look
+from tests.support.values import a_file, below_in
+
+NOW = 100_000
+ROOTS = ("file:///in",)
+
+
+def look(*files, loaded=None, **wanted):
+    return arrived(files, Wanted(**{"patterns": (r"\.ss$",), **wanted}), ROOTS, now_ms=NOW, loaded=loaded)
+
+
+# ---- what counts ------------------------------------------------------------------------------------
+
+
+def test_files_that_match_count_oldest_first():
+    found = look(a_file("b.ss", 2_000), a_file("a.ss", 3_000), a_file("c.txt", 1_000))
+
+    assert below_in(found.files) == ["b.ss", "a.ss"]
+    assert found.is_complete
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        a_file("a.txt"),
+        a_file("_a.ss"),
+        a_file("_temporary/0/a.ss"),
+        a_file("a.ss", size_bytes=0),
+        a_file("a.ss", modified_ms=0),
+        a_file("a:b.ss"),
+    ],
+)
+def test_what_the_ingest_operator_would_not_load_does_not_count(file):
+    found = look(file)
+
+    assert (found.files, found.is_complete) == ((), False)
+
+
+def test_a_structured_stream_counts_once_with_the_bytes_of_its_folder():
+    found = look(a_file("a.ss", size_bytes=1), a_file("a/part-0.ss", size_bytes=50), min_bytes=51)
+
+    assert [(file.path, file.size_bytes) for file in found.files] == [("file:///in/a.ss", 51)]
+    assert found.is_complete
+
+
+@pytest.mark.parametrize(("count", "complete"), [(1, False), (2, True), (3, True)])
+def test_there_must_be_min_files(count, complete):
+    assert look(*(a_file(f"{n}.ss") for n in range(count)), min_files=2).is_complete is complete
+
+
+@pytest.mark.parametrize(("size", "complete"), [(19, False), (20, True)])
+def test_there_must_be_min_bytes_together(size, complete):
+    files = (a_file("a.ss", size_bytes=9), a_file("b.ss", size_bytes=size - 9))
+
+    assert look(*files, min_bytes=20).is_complete is complete
+
+
+def test_only_files_modified_after_the_time_count():
+    found = look(
+        a_file("before.ss", 4_999), a_file("at.ss", 5_000), a_file("after.ss", 5_001), modified_after_ms=5_000
+    )
+
+    assert below_in(found.files) == ["after.ss"]
+
+
+@pytest.mark.parametrize(("modified", "complete"), [(70_000, True), (70_001, False), (150_000, False)])
+def test_the_newest_file_must_be_old_enough(modified, complete):
+    found = look(a_file("old.ss", 1_000), a_file("new.ss", modified), stable_for_ms=30_000)
+
+    assert len(found.files) == 2
+    assert found.is_complete is complete
+
+
+def test_a_young_file_that_does_not_count_holds_nothing_up():
+    assert look(a_file("a.ss"), a_file("b.txt", NOW), a_file("_c.ss", NOW)).is_complete
+
+
+def test_files_that_the_pipeline_has_loaded_do_not_count_changed_or_not():
+    loaded = {"file:///in/a.ss": (1_000, 10), "file:///in/b.ss": (1_000, 10)}
+
+    found = look(a_file("a.ss"), a_file("b.ss", 2_000), a_file("c.ss"), loaded=loaded)
+
+    assert below_in(found.files) == ["c.ss"]
+
+
+def test_no_file_is_not_complete_even_for_no_bytes():
+    assert not look().is_complete
+
+
+# ---- what is told -----------------------------------------------------------------------------------
+
+
+def test_the_result_has_names_count_bytes_and_the_newest_time():
+    found = look(a_file("a.ss", 1_000, 7), a_file("b.ss", 61_500, 8))
+
+    assert found.to_xcom() == {
+        "names": ["file:///in/a.ss", "file:///in/b.ss"],
+        "count": 2,
+        "bytes": 15,
+        "newest": "1970-01-01T00:01:01.500000+00:00",
+    }
+
+
+def test_the_result_of_nothing_has_no_newest_time():
+    assert absent("x").to_xcom() == {"names": [], "count": 0, "bytes": 0, "newest": None}
+
+
+@pytest.mark.parametrize(("name", "named"), [("{:03}.ss", 20), ("é" * 120 + "{:03}.ss", 4), ("x" * 4000, 0)])
+def test_the_result_stays_under_4_kib_however_many_and_long_the_names_are(name, named):
+    result = look(*(a_file(f"{n}/" + name.format(n) + ".ss") for n in range(500))).to_xcom()
+
+    assert len(json.dumps(result)) < 4096
+    assert (len(result["names"]), result["count"]) == (named, 500)
+
+
+def test_the_text_says_what_is_there_what_was_left_out_and_what_is_missing():
+    found = look(
+        a_file("a.ss", 98_000),
+        a_file("b.ss"),
+        a_file("_c.ss"),
+        loaded={"file:///in/b.ss": (1_000, 10)},
+        min_files=3,
+        min_bytes=2_000,
+    )
+
+    assert found.text == (
+        "1 files of 10 bytes in file:///in (1 loaded before, 1 left out: hidden name); waiting for 3 files, "
+        "2,000 bytes, 30 s without a change, the last was 2 s ago"
+    )
+
+
+def test_a_folder_that_is_not_there_yet_is_not_complete():
+    found = absent("The source folder file:///in does not exist.")
+
+    assert not found.is_complete
+    assert found.text == "The source folder file:///in does not exist. Waiting for it"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        [a_file("a.ss"), a_file("b.ss")],
+        [a_file("b.ss")],
+        [a_file("a.ss", 1_001)],
+        [a_file("a.ss", size_bytes=11)],
+        [],
+    ],
+)
+def test_the_fingerprint_differs_with_a_file_its_time_or_its_size(other):
+    one = look(a_file("a.ss")).fingerprint()
+
+    assert one == look(a_file("a.ss")).fingerprint()
+    assert one != look(*other).fingerprint()
+
+
+# ---- what comes next --------------------------------------------------------------------------------
+
+
+def test_a_complete_arrival_ends_the_wait_also_after_the_deadline():
+    assert next_look(is_complete=True, now=9.0, deadline=5.0) == ("arrived", 0.0)
+
+
+def test_an_incomplete_arrival_is_looked_at_again_after_the_interval():
+    assert next_look(interval_seconds=60, now=0, deadline=1_000) == ("waiting", 60)
+    assert next_look(interval_seconds=60, jitter=1.0) == ("waiting", 72)
+
+
+def test_the_last_look_is_at_the_deadline():
+    assert next_look(interval_seconds=60, now=970, deadline=1_000) == ("waiting", 30)
+    assert next_look(interval_seconds=60, now=1_000, deadline=1_000) == ("timed out", 0.0)
+
+
+@pytest.mark.parametrize(("failures", "seconds"), [(1, 10), (2, 20), (3, 40), (4, 80)])
+def test_each_failure_doubles_the_time_to_the_next_look(failures, seconds):
+    assert next_look(failures=failures, interval_seconds=60) == ("waiting", seconds)
+
+
+def test_the_fifth_failure_in_a_row_ends_the_wait():
+    assert next_look(failures=5).status == "failed"
+
+
+def test_a_failure_that_stays_ends_the_wait_at_once():
+    assert next_look(failures=1, can_retry=False).status == "failed"
+
+
+def test_at_the_deadline_a_look_without_an_answer_is_a_failure_and_not_a_timeout():
+    assert next_look(failures=1, now=5.0, deadline=5.0).status == "failed"
+
+
+@pytest.mark.parametrize("failures", [5, 6, 7, 1_000_000])
+def test_without_a_limit_failures_are_waited_out_for_up_to_10_minutes_each(failures):
+    assert next_look(failures=failures, can_retry=False, tries=None) == (
+        "waiting",
+        {5: 160, 6: 320}.get(failures, 600),
+    )

@@ -1,0 +1,85 @@
+"""What somebody decided about a job: its bytes, and that it goes before everything else."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from airflow_provider_scope.checkpoint.log import CheckpointLog
+from airflow_provider_scope.core.attempts import NOTHING, Change, Evidence, fate
+from airflow_provider_scope.core.records import Attempt, Settlement, decode_settlement, encode
+from airflow_provider_scope.exceptions import (
+    CheckpointCorruptError,
+    CheckpointVersionError,
+    ScopeProviderError,
+)
+from airflow_provider_scope.storage.local import LocalStorage
+
+SETTLED = Settlement(seq=7, number=1, landed=False, table_version=20)
+BYTES = b'{"format":1,"landed":false,"number":1,"seq":7,"table_version":20}\n'
+
+
+def test_the_bytes_are_fixed_and_read_back():
+    assert encode(SETTLED) == BYTES
+    assert decode_settlement("attempts/7.1.settled", BYTES, 7, 1) == SETTLED
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "what"),
+    [
+        ({"seq": 8}, CheckpointCorruptError, "says seq=8, number=1"),
+        ({"number": 0}, CheckpointCorruptError, "says seq=7, number=0"),
+        ({"landed": 1}, CheckpointCorruptError, "has landed=1"),
+        ({"landed": None}, CheckpointCorruptError, "has landed=None"),
+        ({"landed": ...}, CheckpointCorruptError, "does not say whether"),
+        ({"table_version": "20"}, CheckpointCorruptError, "has table_version='20'"),
+        ({"table_version": ...}, CheckpointCorruptError, "has table_version=None"),
+        ({"format": 2}, CheckpointVersionError, "has format 2"),
+    ],
+)
+def test_a_record_that_does_not_say_it_clearly_is_refused(changes, error, what):
+    value = {key: item for key, item in {**json.loads(BYTES), **changes}.items() if item is not ...}
+    data = (json.dumps(value) + "\n").encode()
+
+    with pytest.raises(error, match=what):
+        decode_settlement("attempts/7.1.settled", data, 7, 1)
+
+
+@pytest.mark.parametrize("length", range(len(BYTES)))
+def test_a_record_that_is_cut_short_is_refused(length):
+    with pytest.raises(ScopeProviderError, match="cut short"):
+        decode_settlement("attempts/7.1.settled", BYTES[:length], 7, 1)
+
+
+def test_the_first_decision_stays(tmp_path):
+    log = CheckpointLog(LocalStorage(), f"file://{tmp_path}")
+    landed = Settlement(seq=7, number=1, landed=True, table_version=21)
+
+    found = [log.settlement(7, 1), log.put_settlement(SETTLED), log.put_settlement(landed)]
+
+    assert found == [None, SETTLED, SETTLED]
+    assert log.settlement(7, 1) == SETTLED
+    assert log.settlement(7, 0) is None
+
+
+def test_a_decision_is_not_an_attempt(tmp_path):
+    log = CheckpointLog(LocalStorage(), f"file://{tmp_path}")
+    attempts = [Attempt(seq=7, number=number, table_version=3) for number in (0, 1)]
+    for attempt in attempts:
+        log.put_attempt(attempt)
+    log.put_settlement(SETTLED)
+
+    assert log.attempts(7) == attempts
+
+
+@pytest.mark.parametrize("outcome", [None, "waiting", "succeeded", "failed", "cancelled"])
+@pytest.mark.parametrize("changes", [0, 1, 2])
+@pytest.mark.parametrize(("landed", "expected"), [(True, "landed"), (False, "not landed")])
+def test_a_decision_goes_before_what_service_and_table_say(outcome, changes, landed, expected):
+    attempt = Attempt(seq=7, number=1, table_version=3)
+    rows = tuple(Change(version, None, adds=True, rows=1, size_bytes=1) for version in range(4, 4 + changes))
+    found = Evidence(marked=True, landed=rows) if rows else NOTHING
+    settled = Settlement(seq=7, number=1, landed=landed, table_version=9)
+
+    assert fate(attempt, outcome, found, settled) == expected
