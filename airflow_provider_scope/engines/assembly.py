@@ -80,6 +80,8 @@ class RunContext:
     storage_conn_id: str | None = None
     deferrable: bool = False
     poll_interval: float | None = None
+    deadline: float | None = None
+    """When the task's time is over, seconds since the epoch."""
 
 
 def spark_runner(ingest: Ingest, log: CheckpointLog, log_file: Path) -> SparkRunner:
@@ -136,6 +138,7 @@ def scope_runner(
         inline_wait_seconds=INLINE_WAIT_SECONDS if context.deferrable else None,
         run_id=new_id(),
         task=context.task,
+        deadline=context.deadline,
     )
     runner = ScopeRunner(
         jobs=hook,

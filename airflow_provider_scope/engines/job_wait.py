@@ -91,6 +91,18 @@ class JobWait:
             self.sleep(step.seconds)
             self.running = None
 
+    def check_time(self, what: str) -> None:
+        """Refuse to submit a job that would be cancelled at once.
+
+        :raises ScopeJobFailedError: The deadline is over.
+        """
+        if self.deadline is not None and self.clock() >= self.deadline:
+            raise ScopeJobFailedError(
+                f"The task's execution_timeout is over; the job {what} was not submitted.",
+                kept="what was recorded before; the rest stays logged",
+                do="the next try goes on with it; give the task more time, or fewer batches in a run",
+            )
+
     def await_end(self, number: str) -> Job | None:
         """Wait until a job has ended, however long that takes; None if the service does not know it."""
         while (job := self.jobs.get_job(number)) is not None and outcome(job) == "waiting":

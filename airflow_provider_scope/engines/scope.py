@@ -58,6 +58,8 @@ class JobSettings:
     run_id: str
     """A GUID of this run, for the service's own views."""
     task: str = ""
+    deadline: float | None = None
+    """When no job may run any more, seconds since the epoch: ``execution_timeout`` is over."""
 
 
 def job_id(pipeline: str, seq: int, attempt: int) -> str:
@@ -225,6 +227,7 @@ class ScopeRunner:
 
     def _submit(self, work: Work, entry: OffsetEntry, attempt: Attempt) -> None:
         identity = BatchIdentity(work.pipeline, entry.seq, attempt.number)
+        self._waiter().check_time(f"of batch {entry.seq}")
         number = self._id(work, attempt)
         name = f"{self.settings.name}_{entry.mode}_batch{entry.seq}_{len(entry.files)}files"
         try:
@@ -269,6 +272,7 @@ class ScopeRunner:
             clock=self.clock,
             sleep=self.sleep,
             random=self.random,
+            deadline=self.settings.deadline,
         )
         return self._waiting
 

@@ -4,27 +4,19 @@ from __future__ import annotations
 
 import re
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import is_dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
-from airflow.providers.common.compat.sdk import (
-    AirflowException,
-    AirflowFailException,
-    AirflowTaskTimeout,
-    BaseOperator,
-    conf,
-)
-from airflow.sdk.exceptions import TaskDeferralError, TaskDeferralTimeout
+from airflow.providers.common.compat.sdk import AirflowFailException, conf
 
 from airflow_provider_scope.engines.assembly import RunContext, assemble
 from airflow_provider_scope.engines.scope import ScopeRunner
 from airflow_provider_scope.engines.scope_script import check_scope
 from airflow_provider_scope.exceptions import JobRunningError, ScopeProviderError
 from airflow_provider_scope.hooks.scope import ScopeHook
-from airflow_provider_scope.links.scope_job import ScopeJobLink
+from airflow_provider_scope.operators.waiting import JobWaitingOperator
 from airflow_provider_scope.specs import (
     Checkpoint,
     FileSource,
@@ -35,7 +27,6 @@ from airflow_provider_scope.specs import (
     validation,
 )
 from airflow_provider_scope.specs.ingest import ARGUMENTS, SELECT_ALL, Ingest, ingest_from
-from airflow_provider_scope.triggers.scope_job import ScopeJobTrigger, is_over
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -45,7 +36,7 @@ if TYPE_CHECKING:
 DEFAULT_DEFERRABLE = conf.getboolean("operators", "default_deferrable", fallback=False)
 
 
-class DeltaIncrementalIngestOperator(BaseOperator):
+class DeltaIncrementalIngestOperator(JobWaitingOperator):
     """Load the new files below some folders into a Delta table, exactly once, in batches.
 
     Every run lists the source once, leaves out what the checkpoint's log holds, cuts the rest into
@@ -79,7 +70,6 @@ class DeltaIncrementalIngestOperator(BaseOperator):
     """
 
     template_fields: Sequence[str] = (*ARGUMENTS,)
-    operator_extra_links = (ScopeJobLink(),)
     template_ext: Sequence[str] = (".sql",)
     template_fields_renderers: ClassVar[dict[str, str]] = {"sql": "sql"}
     ui_color = "#dcecf5"
@@ -127,7 +117,6 @@ class DeltaIncrementalIngestOperator(BaseOperator):
         self.poll_interval = poll_interval
         self._runner: SparkRunner | ScopeRunner | None = None
         self._ti: Any = None
-        self.job_url = ""
         ingest = self._ingest()
         if ingest and isinstance(ingest.engine, ScopeEngine):
             check_scope(ingest)
@@ -149,7 +138,7 @@ class DeltaIncrementalIngestOperator(BaseOperator):
             execution, request, self._runner = assemble(ingest, self._run_context(context))
             report = execution.run(replace(request, first_batch=first_batch))
         except JobRunningError as err:
-            self._defer(context, ingest, err, execution.first_batch)
+            self._defer(ingest, err, execution.first_batch)
         except ScopeProviderError as err:
             if err.is_retryable:
                 raise
@@ -166,58 +155,14 @@ class DeltaIncrementalIngestOperator(BaseOperator):
     def resume(self, context: Context, event: Any = None) -> dict[str, Any]:
         """Go on after a wait: like ``execute``, from the start, with what the log and the jobs say now."""
         self.log.info("resumed: %s", event)
-        deadline = self._deadline(context)
-        if deadline is not None and time.time() >= deadline:
-            self._cancel(str((event or {}).get("job_id", "")))
-            raise AirflowTaskTimeout(
-                f"execution_timeout={self.execution_timeout} is over; the SCOPE job was cancelled. The "
-                "batches before it are recorded; the next try goes on with this one."
-            )
         return self._run(context, (event or {}).get("first_batch"))
 
-    def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
-        """Go on after a trigger that was lost, too: it decided nothing, and its job may be fine."""
-        try:
-            return super().resume_execution(next_method, next_kwargs, context)
-        except (TaskDeferralError, TaskDeferralTimeout) as err:
-            self.log.warning("the trigger ended with %r; the job is looked at again", err)
-            return self.resume(context)
-
-    def _deadline(self, context: Context) -> float | None:
-        """Give when ``execution_timeout`` is over; Airflow itself does not count while a task is deferred."""
-        start = context["ti"].start_date
-        if self.execution_timeout is None or start is None:
-            return None
-        return (start + self.execution_timeout).timestamp()
-
-    def _cancel(self, job_id: str) -> None:
-        ingest = self._ingest()
-        if job_id and ingest and isinstance(ingest.engine, ScopeEngine):
-            ScopeHook(ingest.engine.scope_conn_id).cancel_job(job_id)
-
-    def _defer(
-        self, context: Context, ingest: Ingest | None, running: JobRunningError, first: int | None
-    ) -> None:
-        """Free the worker until the job has ended.
-
-        :raises TaskDeferred: Always.
-        """
+    def _defer(self, ingest: Ingest | None, running: JobRunningError, first: int | None) -> NoReturn:
         engine = ingest.engine if ingest else None
         if not isinstance(engine, ScopeEngine):
             msg = "only SCOPE jobs are waited for"
             raise TypeError(msg)
-        deadlines = [when for when in (running.deadline, self._deadline(context)) if when is not None]
-        self.log.info("%s The worker is free until it has ended.", running.what)
-        self.defer(
-            trigger=ScopeJobTrigger(
-                scope_conn_id=engine.scope_conn_id,
-                job_id=running.job_id,
-                poll_interval=self.poll_interval or 0,
-                deadline=min(deadlines, default=None),
-                first_batch=first,
-            ),
-            method_name="resume",
-        )
+        self.wait_in_triggerer(running, engine.scope_conn_id, self.poll_interval or 0, first)
 
     def _run_context(self, context: Context) -> RunContext:
         return RunContext(
@@ -227,6 +172,7 @@ class DeltaIncrementalIngestOperator(BaseOperator):
             storage_conn_id=self.storage_conn_id,
             deferrable=self.deferrable,
             poll_interval=self.poll_interval,
+            deadline=self.deadline(context["ti"]),
         )
 
     def _tell(self, context: Context) -> Any:
@@ -245,24 +191,11 @@ class DeltaIncrementalIngestOperator(BaseOperator):
         What was committed is recorded by the next try. A task that is cleared or retried goes on with the
         same SCOPE job, so it is left alone then.
         """
-        if isinstance(self._runner, ScopeRunner) and not self._is_over():
+        if isinstance(self._runner, ScopeRunner) and not self.is_over(self._ti):
             self.log.info("the task is not over: its job goes on")
             return
         if self._runner:
             self._runner.cancel()
-
-    def _is_over(self) -> bool:
-        ti = self._ti
-        if ti is None:
-            return False
-        try:
-            states = ti.get_task_states(
-                dag_id=ti.dag_id, task_ids=[ti.task_id], run_ids=[ti.run_id], map_index=ti.map_index
-            )
-        except (AirflowException, RuntimeError, OSError) as err:
-            self.log.warning("Airflow does not say whether the task is over: %r", err)
-            return False
-        return is_over(states, ti.run_id, ti.task_id)
 
     def _note_job(self, ingest: Ingest | None) -> None:
         """Keep the address of the newest job, for its button."""

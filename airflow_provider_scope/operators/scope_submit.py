@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, BaseOperator, conf
-from airflow.sdk.exceptions import TaskDeferralError, TaskDeferralTimeout
+from airflow.providers.common.compat.sdk import AirflowFailException, conf
 
 from airflow_provider_scope.core.jobs import SCRIPT_LIMIT_BYTES, NewJob, outcome
 from airflow_provider_scope.engines import assembly
@@ -19,9 +18,8 @@ from airflow_provider_scope.engines.job_identity import related_to
 from airflow_provider_scope.engines.job_wait import JobWait, job_error
 from airflow_provider_scope.exceptions import JobRunningError, ScopeProviderError, StorageError
 from airflow_provider_scope.hooks.scope import ScopeHook
-from airflow_provider_scope.links.scope_job import ScopeJobLink
+from airflow_provider_scope.operators.waiting import JobWaitingOperator
 from airflow_provider_scope.specs import validation
-from airflow_provider_scope.triggers.scope_job import ScopeJobTrigger, is_over
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -49,7 +47,7 @@ def submission_id(*parts: str | int) -> str:
     return str(uuid.uuid5(_NAMESPACE, json.dumps(parts)))
 
 
-class ScopeSubmitJobOperator(BaseOperator):
+class ScopeSubmitJobOperator(JobWaitingOperator):
     """Run a SCOPE script, as one job of Azure Data Lake Analytics.
 
     The job's id follows from the task instance, and is written into Airflow's task state before the job is
@@ -87,7 +85,6 @@ class ScopeSubmitJobOperator(BaseOperator):
     )
     template_ext: Sequence[str] = (".script", ".scope")
     template_fields_renderers: ClassVar[dict[str, str]] = {"script": "sql"}
-    operator_extra_links = (ScopeJobLink(),)
     ui_color = "#dcecf5"
 
     def __init__(
@@ -116,7 +113,6 @@ class ScopeSubmitJobOperator(BaseOperator):
         self.wait_for_completion = wait_for_completion
         self.deferrable = deferrable
         self.poll_interval = poll_interval
-        self.job_url = ""
         self._ti: Any = None
         self._waiting: JobWait | None = None
         self._check()
@@ -145,17 +141,9 @@ class ScopeSubmitJobOperator(BaseOperator):
         self.log.info("resumed: %s", event)
         return self._go_on(context, resumed=True)
 
-    def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
-        """Go on after a trigger that was lost, too: its job may be fine."""
-        try:
-            return super().resume_execution(next_method, next_kwargs, context)
-        except (TaskDeferralError, TaskDeferralTimeout) as err:
-            self.log.warning("the trigger ended with %r; the job is looked at again", err)
-            return self.resume(context)
-
     def on_kill(self) -> None:
         """Cancel the job if the task is over for good; the next try goes on with it otherwise."""
-        if self._waiting and self._is_over():
+        if self._waiting and self.is_over(self._ti):
             self._waiting.cancel()
 
     # ---- how ----------------------------------------------------------------------------------------
@@ -167,16 +155,7 @@ class ScopeSubmitJobOperator(BaseOperator):
             self._check()
             return self._run(context, hook, resumed=resumed)
         except JobRunningError as err:
-            self.log.info("%s The worker is free until it has ended.", err.what)
-            self.defer(
-                trigger=ScopeJobTrigger(
-                    scope_conn_id=self.scope_conn_id,
-                    job_id=err.job_id,
-                    poll_interval=_number(self.poll_interval) or 0,
-                    deadline=err.deadline,
-                ),
-                method_name="resume",
-            )
+            self.wait_in_triggerer(err, self.scope_conn_id, _number(self.poll_interval) or 0)
         except ScopeProviderError as err:
             if err.is_retryable:
                 raise
@@ -195,7 +174,7 @@ class ScopeSubmitJobOperator(BaseOperator):
             clock=time.time,
             sleep=time.sleep,
             random=random.random,
-            deadline=self._deadline(),
+            deadline=self.deadline(self._ti),
         )
         submission = self._submission(context, hook, wait, resumed=resumed)
         number = submission.job_id
@@ -274,24 +253,6 @@ class ScopeSubmitJobOperator(BaseOperator):
                 run_id=submission_id(*self._task(), self._ti.run_id),
             ),
         )
-
-    def _deadline(self) -> float | None:
-        """Give when ``execution_timeout`` is over; Airflow itself does not count while a task is deferred."""
-        start = self._ti.start_date
-        if self.execution_timeout is None or start is None:
-            return None
-        return float((start + self.execution_timeout).timestamp())
-
-    def _is_over(self) -> bool:
-        ti = self._ti
-        try:
-            states = ti.get_task_states(
-                dag_id=ti.dag_id, task_ids=[ti.task_id], run_ids=[ti.run_id], map_index=ti.map_index
-            )
-        except (AirflowException, RuntimeError, OSError) as err:
-            self.log.warning("Airflow does not say whether the task is over: %r", err)
-            return False
-        return is_over(states, ti.run_id, ti.task_id)
 
 
 def _failed(job: Job | None) -> bool:

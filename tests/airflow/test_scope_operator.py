@@ -9,7 +9,6 @@ from types import SimpleNamespace
 import pytest
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import (
-    AirflowTaskTimeout,
     TaskDeferralError,
     TaskDeferralTimeout,
     TaskDeferred,
@@ -18,7 +17,7 @@ from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
 from airflow_provider_scope.core.jobs import outcome
 from airflow_provider_scope.engines import assembly
-from airflow_provider_scope.exceptions import InputError, JobRunningError
+from airflow_provider_scope.exceptions import InputError, JobRunningError, ScopeJobFailedError
 from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator
 from airflow_provider_scope.specs import FileSource, ScopeEngine, TableSpec
 from airflow_provider_scope.triggers import scope_job
@@ -168,12 +167,24 @@ def test_a_task_over_its_time_cancels_the_job_that_it_waits_for(world, monkeypat
         operator.execute(a_context())
     late = a_context(started=datetime.now(tz=UTC) - timedelta(seconds=61))
 
-    with pytest.raises(AirflowTaskTimeout):
+    with pytest.raises(ScopeJobFailedError):
         operator.resume(late, {"job_id": deferred.value.trigger.job_id, "status": "deadline"})
 
     in_a_minute = datetime.now(tz=UTC).timestamp() + 60
     assert deferred.value.trigger.deadline == pytest.approx(in_a_minute, abs=30)
     assert [outcome(job) for job in world.jobs()] == ["cancelled"]
+
+
+def test_a_task_over_its_time_submits_no_further_job(world):
+    world.open()
+    world.land(1)
+    with DAG("scope_no_time", schedule=None):
+        operator = load(world, execution_timeout=timedelta(seconds=60))
+
+    with pytest.raises(ScopeJobFailedError, match="the job of batch 0 was not submitted"):
+        operator.execute(a_context(started=datetime.now(tz=UTC) - timedelta(seconds=61)))
+
+    assert world.jobs() == []
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException, TaskDeferred
-from airflow.sdk import DAG
+from airflow.sdk import DAG, BaseOperator
 from airflow.sdk.exceptions import TaskDeferralError
 from deltalake import DeltaTable
 
@@ -375,7 +375,7 @@ def test_a_trigger_that_was_lost_does_not_end_a_job_that_is_fine(world, monkeypa
 
     assert result["job_id"] == trigger.job_id
     with pytest.raises(TaskDeferralError):
-        super(ScopeSubmitJobOperator, tries.task()).resume_execution("__fail__", lost, tries.context())
+        BaseOperator.resume_execution(tries.task(), "__fail__", lost, tries.context())
 
 
 def test_a_script_that_the_service_blames_fails_the_task_without_a_retry(world):

@@ -7,13 +7,11 @@ import uuid
 from types import SimpleNamespace
 
 import pytest
-
-adla = pytest.importorskip("azure.mgmt.datalake.analytics.job")
-adls = pytest.importorskip("azure.datalake.store")
-
-from azure.mgmt.datalake.analytics.job import models  # noqa: E402
-from fsspec.implementations.webhdfs import WebHDFS  # noqa: E402
-from msrest.authentication import BasicTokenAuthentication  # noqa: E402
+from azure.datalake import store as adls
+from azure.mgmt.datalake.analytics import job as adla
+from azure.mgmt.datalake.analytics.job import models
+from fsspec.implementations.webhdfs import WebHDFS
+from msrest.authentication import BasicTokenAuthentication
 
 SCRIPT = '#DECLARE @x string = "1";'
 

@@ -45,7 +45,7 @@ FAILED_DOWNLOADS = """\
 
 \t==== local-m2-cache: tried
 
-\t  file:/home/me/.m2/repository/io/delta/delta-storage/4.4.0/delta-storage-4.4.0.jar
+\t  file:/cache/.m2/repository/io/delta/delta-storage/4.4.0/delta-storage-4.4.0.jar
 
 \t\t::::::::::::::::::::::::::::::::::::::::::::::
 
