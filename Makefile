@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: venv demo test test-all test-spark crash crash-spark lint bench java
+.PHONY: venv demo test test-all crash chaos lint bench java
 
 venv: $(STAMP)
 
@@ -34,10 +34,13 @@ lint: venv
 test: venv java lint
 	@$(BIN)/pytest
 
-test-all: test crash
+test-all: test crash chaos
 
 crash: venv java
 	@$(BIN)/python -m tests.crash
+
+chaos: venv
+	@$(BIN)/python -m tests.chaos
 
 bench: venv java
 	@$(BIN)/python benchmarks/ingest_vs_structured_streaming.py

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from airflow_provider_scope.core import recovery
 from airflow_provider_scope.core.records import CommitRecord
 from airflow_provider_scope.core.report import BatchReport
+from airflow_provider_scope.exceptions import TableDivergedError
 
 if TYPE_CHECKING:
     from airflow_provider_scope.checkpoint.audit import AuditFiles
@@ -156,8 +157,12 @@ def record_commit(
     """
     recovery.check_stamp(view.table, view.baseline[0], location)
     if view.table.stamp is None:
-        msg = f"batch {entry.seq} landed in a table that does not exist"
-        raise AssertionError(msg)
+        raise TableDivergedError(
+            f"The engine says that batch {entry.seq} is in the table, and there is no table at {location}.",
+            kept="the log; the batch stays open",
+            do="if the table was removed, restore it; if the engine writes elsewhere, correct "
+            "delta_location: it must mean the same table to Airflow's workers and to the engine",
+        )
     record = log.put_commit(
         CommitRecord(
             seq=entry.seq,
