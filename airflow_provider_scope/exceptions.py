@@ -62,6 +62,10 @@ class EmptyRefreshError(InputError):
     """A full refresh found no file, so it would empty the table."""
 
 
+class ModelValidationError(InputError):
+    """A validation found that the SELECT does not fit the table, or does not run on the files."""
+
+
 # ---- the files ------------------------------------------------------------------------------------
 
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from airflow_provider_scope.checkpoint.audit import AuditFiles
     from airflow_provider_scope.checkpoint.log import CheckpointLog
     from airflow_provider_scope.core.records import OffsetEntry
+    from airflow_provider_scope.engines.assembly import RunContext
     from airflow_provider_scope.engines.scope import ScopeRunner
     from airflow_provider_scope.engines.spark import SparkRunner
     from airflow_provider_scope.execution.repair import Consequences
@@ -121,28 +122,7 @@ def status(args: Namespace) -> None:
 @command
 def plan(args: Namespace) -> None:
     """Show what a run of a task would do now; nothing is written, no JVM is started."""
-    # Airflow's Dag machinery is slow to load, and the other commands do without it.
-    from airflow.utils.cli import get_bagged_dag  # noqa: PLC0415
-
-    from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator  # noqa: PLC0415
-
-    dag = get_bagged_dag(args.bundle_name, args.dag_id)
-    task = dag.get_task(args.task_id)
-    if not isinstance(task, DeltaIncrementalIngestOperator):
-        raise InputError(
-            f"The task {args.dag_id}.{args.task_id} is a {type(task).__name__}.",
-            kept="everything; nothing was read or written",
-            do="name a task of a DeltaIncrementalIngestOperator that is not mapped",
-        )
-    execution, request, _ = assembly.assemble(
-        _rendered(dag, task),
-        assembly.RunContext(
-            task=f"{args.dag_id}.{args.task_id}",
-            log_file=_log_file(),
-            report=say,
-            storage_conn_id=task.storage_conn_id,
-        ),
-    )
+    execution, request, _ = assembly.assemble(*of_task(args))
     report, was_open, planned = execution.plan(request)
     still_open = recovery.open_entries(was_open, planned[-1] if planned else None)
     dead = [entry for entry in was_open if entry not in still_open]
@@ -166,6 +146,34 @@ def plan(args: Namespace) -> None:
     say("nothing was written")
 
 
+def of_task(args: Namespace) -> tuple[Ingest, RunContext]:
+    """Give the arguments of a task and what a run of it has to know.
+
+    :raises InputError: The task is of another kind, or has values that only a run knows.
+    """
+    # Airflow's Dag machinery is slow to load, and the other commands do without it.
+    from airflow.utils.cli import get_bagged_dag  # noqa: PLC0415
+
+    from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator  # noqa: PLC0415
+
+    dag = get_bagged_dag(args.bundle_name, args.dag_id)
+    task = dag.get_task(args.task_id)
+    if not isinstance(task, DeltaIncrementalIngestOperator):
+        raise InputError(
+            f"The task {args.dag_id}.{args.task_id} is a {type(task).__name__}.",
+            kept="everything; nothing was read or written",
+            do="name a task of a DeltaIncrementalIngestOperator that is not mapped",
+        )
+    context = assembly.RunContext(
+        task=f"{args.dag_id}.{args.task_id}",
+        table_name=task.task_id,
+        log_file=_log_file(),
+        report=say,
+        storage_conn_id=task.storage_conn_id,
+    )
+    return _rendered(dag, task), context
+
+
 def _rendered(dag: Any, task: Any) -> Ingest:
     """Give the task's arguments with their templates rendered, as far as that is possible without a run."""
     from airflow.sdk import XComArg  # noqa: PLC0415
@@ -178,12 +186,12 @@ def _rendered(dag: Any, task: Any) -> Ingest:
             task.render_template_fields({"params": dag.params.dump(), "dag": dag, "task": task})
             ingest = ingest_from({name: getattr(task, name) for name in ARGUMENTS})
         except TemplateError as err:
-            missing = f"a value that `plan` does not know ({err})"
+            missing = f"a value that only a run knows ({err})"
     if ingest is None:
         raise InputError(
             f"An argument of the task {dag.dag_id}.{task.task_id} needs {missing}.",
             kept="everything; nothing was read or written",
-            do="`plan` knows `params` and `dag` alone; look at a run's log, or at `airflow scope status`",
+            do="a command knows `params` and `dag` alone; look at a run's log, or at `airflow scope status`",
         )
     return ingest
 

@@ -29,6 +29,11 @@ _ENGINE = Arg(
     choices=("spark", "scope"),
     default=None,
 )
+_TASK = (
+    Arg(("dag_id",), help="The id of the Dag"),
+    Arg(("task_id",), help="The id of the task"),
+    Arg(("--bundle-name",), help="The Dag bundle to look in", action="append"),
+)
 _SEQ = Arg(("seq",), help="The batch's number", type=int)
 _VERBOSE = Arg(("-v", "--verbose"), help="Show details of errors", action="store_true")
 
@@ -56,9 +61,19 @@ def get_scope_cli_commands() -> list[CLICommand]:
                 _command(
                     "plan",
                     "Show what a run of a task would load; nothing is written",
-                    Arg(("dag_id",), help="The id of the Dag"),
-                    Arg(("task_id",), help="The id of the task"),
-                    Arg(("--bundle-name",), help="The Dag bundle to look in", action="append"),
+                    *_TASK,
+                ),
+                _command(
+                    "validate",
+                    "Try the SELECT of a task of SCOPE jobs with local Spark; nothing is written",
+                    *_TASK,
+                    Arg(
+                        ("--files",),
+                        help="Files to try it on; the task's validate_on_spark without it, or 1",
+                        type=int,
+                        default=None,
+                    ),
+                    module="validation",
                 ),
                 _command(
                     "rebuild",

@@ -20,50 +20,53 @@ class Change:
 
     version: int
     marker: str | None
-    """The attempt that the version's metadata names; None if it changes no metadata."""
+    """The mark that the version's metadata brings; None if it brings no new one."""
     adds: bool
     """It adds rows: compactions, which only rewrite them, do not count."""
     rows: int | None
     """Rows that it adds; None if its statistics do not say."""
     size_bytes: int
+    made_by: str = ""
+    """Operation and writer, as the version's ``commitInfo`` names them; for people."""
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """What the table's log shows of one attempt.
 
-    A script marks the table with its attempt first, in a version of its own, and adds the rows after
-    it: so rows without the mark before them are not the attempt's.
+    A script marks the table with its attempt first, adds the rows after that, and then marks the table
+    as closed, each in a version of its own. So rows that are not between the two are not the attempt's,
+    and with the closing mark its own are there.
     """
 
     marked: bool
     """The attempt's script began to change the table."""
-    landed: tuple[Change, ...]
-    """Versions that add rows after the mark, and before the next mark of the same pipeline."""
-    shared: bool = False
-    """Another pipeline's jobs marked the table as well: the rows may be theirs."""
+    added: tuple[Change, ...]
+    """Versions that add rows after the mark, up to the closing mark or the pipeline's next mark."""
+    closed: bool = False
+    """The attempt's script came to its end."""
 
 
-NOTHING = Evidence(marked=False, landed=())
+NOTHING = Evidence(marked=False, added=())
 
 
-def evidence(attempt: Attempt, marker: str, changes: Iterable[Change]) -> Evidence:
+def evidence(attempt: Attempt, marker: str, closing_marker: str, changes: Iterable[Change]) -> Evidence:
     """Find an attempt in the versions of a table, oldest first."""
-    pipeline = marker.rsplit(":", 2)[0]
-    marked = shared = False
-    landed: list[Change] = []
+    own = marker.rsplit(":", 2)[0] + ":"
+    marked = False
+    added: list[Change] = []
     for change in changes:
         if change.version <= attempt.table_version:
             continue
-        if change.marker is not None and change.marker.rsplit(":", 2)[0] != pipeline:
-            shared = True
-        elif change.marker is not None:
-            marked = change.marker == marker
-            if landed:
-                break
+        if change.marker == closing_marker:
+            return Evidence(marked=True, added=tuple(added), closed=True)
+        if change.marker == marker:
+            marked = True
+        elif marked and change.marker is not None and change.marker.startswith(own):
+            break  # the pipeline's next attempt; another pipeline's jobs may come in between
         if marked and change.adds:
-            landed.append(change)
-    return Evidence(marked or bool(landed), tuple(landed), shared)
+            added.append(change)
+    return Evidence(marked, tuple(added))
 
 
 def fate(
@@ -81,10 +84,10 @@ def fate(
         return "landed" if settled.landed else "not landed"
     if outcome == "waiting":
         return "running"
-    if outcome == "succeeded" or (len(found.landed) == 1 and not found.shared):
+    if outcome == "succeeded" or found.closed:
         return "landed"
-    if found.landed:
-        return "undecidable"  # one of them may be another writer's, and nothing says which
+    if found.added:
+        return "undecidable"  # each may be the job's or another writer's, and nothing says which
     if outcome is None and not found.marked:
         return "unknown to the service"
     return "not landed"

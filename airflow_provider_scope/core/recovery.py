@@ -28,6 +28,8 @@ class Landed:
     written_bytes: int | None
     abandoned: bool = False
     """The commit is the empty transaction of ``abandon``, not the batch."""
+    candidates: tuple[int, ...] = ()
+    """Versions of which one is the batch's, if that is all that the log tells; ``version`` is the newest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,8 @@ class TableState:
     landed: Mapping[int, Landed]
     """Batches found in the part of the table's log that was looked at."""
     restores: tuple[Restored, ...] = ()
+    running: int | None = None
+    """The open batch whose job still runs, if any: what becomes of its rows does not show yet."""
 
 
 MISSING_TABLE = TableState(None, -1, None, {})
@@ -204,15 +208,20 @@ def rows_gone(landed: Landed, restores: Sequence[Restored]) -> bool | None:
     newest one, the table's rows are those of some version of the log; the batch is in them if it
     was committed at or before that version.
     """
+    answers = {_is_gone(version, restores) for version in landed.candidates or (landed.version,)}
+    return answers.pop() if len(answers) == 1 else None
+
+
+def _is_gone(version: int, restores: Sequence[Restored]) -> bool | None:
     visible = None
     for restore in sorted(restores, key=lambda r: r.version, reverse=True):
         if visible is not None and restore.version > visible:
             continue  # undone by the newer RESTORE that we come from
-        if landed.version > restore.version:
+        if version >= restore.version:  # a decision about a job may name the RESTORE's own version
             return False
         if restore.to_version is None:
             return None
         visible = restore.to_version
-        if landed.version > visible:
+        if version > visible:
             return True
     return False

@@ -42,12 +42,24 @@ def main(arguments: list[str] | None = None) -> int:
         default="instant",
         help="instant: SELECTs that only pick columns, no JVM; spark: one local Spark session for all jobs",
     )
+    parser.add_argument(
+        "--tls",
+        action="store_true",
+        help="speak https by a certificate made for loopback; its file is printed after the address",
+    )
+    parser.add_argument("--tls-cert", help="speak https by this certificate (PEM), with --tls-key")
+    parser.add_argument("--tls-key", help="the key of --tls-cert (PEM, without a password)")
     options = parser.parse_args(arguments)
     try:
         switches = dict(map(_switch, options.switch))
         executor = _executor(options.executor)
         emulator = Emulator(
-            options.root, port=options.port, host=options.host, executor=executor, **switches
+            options.root,
+            port=options.port,
+            host=options.host,
+            executor=executor,
+            tls=_tls(options),
+            **switches,
         ).start()
     except (ScopeProviderError, OSError, ValueError) as err:
         sys.stderr.write(f"{err}\n")
@@ -56,6 +68,8 @@ def main(arguments: list[str] | None = None) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: over.set())
     sys.stdout.write(f"{emulator.url}\n")
+    if options.tls:
+        sys.stdout.write(f"{emulator.certificate}\n")
     sys.stdout.flush()
     over.wait()
     emulator.stop()
@@ -69,6 +83,13 @@ def _executor(name: str) -> Callable[[Account], Executor]:
     from airflow_provider_scope.emulator.spark_executor import SparkExecutor  # noqa: PLC0415
 
     return SparkExecutor
+
+
+def _tls(options: argparse.Namespace) -> bool | tuple[str, str]:
+    given = (options.tls_cert, options.tls_key)
+    if any(given) and (not all(given) or options.tls):
+        raise ValueError("--tls-cert and --tls-key go together, and without --tls")
+    return given if all(given) else options.tls
 
 
 def _switch(text: str) -> tuple[str, Any]:

@@ -18,6 +18,7 @@ from airflow_provider_scope.emulator.switches import Controls, Switches, changed
 from airflow_provider_scope.emulator.web import Server, loopback
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Callable
     from types import TracebackType
 
@@ -32,9 +33,14 @@ class Emulator:
     :param host: Loopback alone.
     :param executor: What runs the scripts; given the account. The default is the instant one.
     :param clock: Seconds since the epoch.
+    :param tls: Speak https: True makes a certificate for loopback (``certificate`` names its file), a
+        pair names one's own PEM files of certificate and key.
     :param switches: Fields of :class:`Switches`.
-    :raises InputError: The host is not loopback, or a switch is not known.
+    :raises InputError: The host is not loopback, a switch is not known, or the certificate is not usable.
     """
+
+    certificate: Path | None = None
+    """What clients trust, if the emulator speaks https."""
 
     def __init__(
         self,
@@ -44,6 +50,7 @@ class Emulator:
         host: str = "127.0.0.1",
         executor: Callable[[Account], Executor] = InstantExecutor,
         clock: Callable[[], float] = time.time,
+        tls: bool | tuple[str | Path, str | Path] = False,
         **switches: Any,
     ) -> None:
         address = loopback(host)
@@ -52,6 +59,7 @@ class Emulator:
         self._clock = clock
         self._executor = executor
         self._address = (address, port)
+        self._tls = self._context(tls) if tls else None
         self._server: Server | None = None
         self._jobs: JobStore | None = None
         self._running: Executor | None = None
@@ -61,7 +69,9 @@ class Emulator:
         """Open the port, and let jobs that were left go on."""
         claim = self.account.claim()
         try:
-            server = Server(*self._address, lambda: self.controls.now.max_body_bytes, self._service_time)
+            server = Server(
+                *self._address, lambda: self.controls.now.max_body_bytes, self._service_time, self._tls
+            )
         except OSError:
             claim.close()
             raise
@@ -117,7 +127,8 @@ class Emulator:
     def url(self) -> str:
         """Address of the default account, without a slash at the end."""
         host = self._address[0]
-        return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
+        scheme = "https" if self._tls else "http"
+        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.port}"
 
     def set(self, **switches: Any) -> None:
         """Change switches while it runs.
@@ -129,6 +140,16 @@ class Emulator:
     def counts(self) -> dict[str, int]:
         """Give what was counted: requests, answers, faults, jobs."""
         return self.controls.counts()
+
+    def _context(self, tls: bool | tuple[str | Path, str | Path]) -> ssl.SSLContext:
+        # Only here: most runs need no certificates, and the library takes a while to load.
+        from airflow_provider_scope.emulator.tls import own_certificate, server_context  # noqa: PLC0415
+
+        if isinstance(tls, bool):
+            self.certificate, key = own_certificate(self.account.private / "tls")
+        else:
+            self.certificate, key = Path(tls[0]), Path(tls[1])
+        return server_context(self.certificate, key)
 
     def _service_time(self) -> float:
         return self._clock() + self.controls.now.clock_skew_seconds

@@ -185,6 +185,14 @@ class FileStore:
                 with path.open("ab") as file:
                     file.write(pending + data)
 
+    def append_at_end(self, parts: Parts, data: bytes, *, create: bool) -> None:
+        """Append wherever the file ends, as writers do that do not know of each other."""
+        with self._lock:
+            if create and not self._account.path(parts).exists():
+                self.create(parts, data, overwrite=False, sync="CLOSE", lease=None)
+            else:
+                self.append(parts, data, offset=None, sync="CLOSE", lease=None)
+
     def concat(self, parts: Parts, sources: list[Parts], *, new: bool, delete_folder: bool) -> None:
         """Join files into one, in order; the sources are removed."""
         with self._lock:

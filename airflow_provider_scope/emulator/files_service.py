@@ -27,12 +27,12 @@ _METHODS = {
         *("CREATE", "MKDIRS", "RENAME", "SETEXPIRY", "SETPERMISSION", "SETOWNER", "SETTIMES"),
         *("SETACL", "MODIFYACLENTRIES", "REMOVEACLENTRIES", "REMOVEACL", "REMOVEDEFAULTACL"),
     ),
-    "POST": ("APPEND", "CONCAT", "MSCONCAT"),
+    "POST": ("APPEND", "CONCAT", "MSCONCAT", "CONCURRENTAPPEND"),
     "DELETE": ("DELETE",),
 }
 _BOOLEAN = frozenset({"RENAME", "MKDIRS", "DELETE"})
 _STREAMING = {"CREATE": "write", "APPEND": "append", "OPEN": "read"}
-_EXTENSION_ONLY = frozenset({"SETEXPIRY"})
+_EXTENSION_ONLY = frozenset({"SETEXPIRY", "CONCURRENTAPPEND"})
 _LARGEST = 2**63 - 1
 
 
@@ -75,6 +75,8 @@ class FilesService:
             return self._create(request, parts)
         if op == "APPEND":
             self._append(request, parts)
+        elif op == "CONCURRENTAPPEND":
+            self._concurrent_append(request, parts)
         elif op in ("CONCAT", "MSCONCAT"):
             self._concat(op, request, parts)
         elif op == "SETEXPIRY":
@@ -147,6 +149,13 @@ class FilesService:
             lease=request.param("leaseid"),
         )
 
+    def _concurrent_append(self, request: Request, parts: Parts) -> None:
+        if self._controls.now.concurrent_append == "refuse":
+            raise _unsupported("CONCURRENTAPPEND", "POST")
+        self._check_size(request)
+        create = (request.param("appendMode") or "").lower() == "autocreate"
+        self._store.append_at_end(parts, request.body, create=create)
+
     def _concat(self, op: str, request: Request, parts: Parts) -> None:
         sources = _sources(request) if op == "MSCONCAT" else _names(request.param("sources") or "")
         for source in sources:
@@ -183,10 +192,12 @@ class FilesService:
 
 def _check_operation(op: str, method: str, *, extension: bool) -> None:
     if op not in _METHODS.get(method, ()) or (op in _EXTENSION_ONLY) != extension:
-        text = f"Operation {op or '(none)'} is not supported for {method}."
-        raise RemoteError(
-            400, "UnsupportedOperationException", text, "java.lang.UnsupportedOperationException"
-        )
+        raise _unsupported(op, method)
+
+
+def _unsupported(op: str, method: str) -> RemoteError:
+    text = f"Operation {op or '(none)'} is not supported for {method}."
+    return RemoteError(400, "UnsupportedOperationException", text)
 
 
 def _error(err: RemoteError, *, extension: bool) -> Response:

@@ -48,6 +48,8 @@ class Job:
     failure: str = ""
     """Why the script failed; empty if it did not."""
     user_error: bool = True
+    diagnostics: list[dict[str, Any]] = field(default_factory=list)
+    """What is wrong with the script, so that it cannot be compiled; empty if it can."""
     cancelled: bool = False
 
     def to_record(self) -> dict[str, Any]:
@@ -128,6 +130,39 @@ def submitted(job: Job, offset_minutes: int) -> dict[str, Any]:
     return shown
 
 
+def statistics(job: Job, offset_minutes: int) -> dict[str, Any]:  # noqa: ARG001 - one of the forms of a job
+    """Give the statistics: the script is one stage, and what it read and wrote is not known."""
+    shown: dict[str, Any] = {"lastUpdateTimeUtc": timestamp(job.entered, 0)}
+    if job.state in ("Finalizing", "Ended"):
+        final = next(entry for entry in job.audit if entry["newState"] in ("Finalizing", "Ended"))
+        shown["finalizingTimeUtc"] = timestamp(final["time"], 0)
+    spent = (job.ended or job.entered) - (job.started or job.entered)
+    succeeded, failed = job.result == "Succeeded", job.result in ("Failed", "Cancelled")
+    shown["stages"] = (
+        []
+        if job.started is None
+        else [
+            {
+                "stageName": "Script",
+                "totalCount": 1,
+                "succeededCount": int(succeeded),
+                "failedCount": int(failed),
+                "runningCount": int(job.state in ("Running", "Finalizing")),
+                "scheduledCount": int(job.state in ("Queued", "Scheduling", "Starting", "Yielded")),
+                "totalProgress": 100 if succeeded else 0,
+                "totalSucceededTime": duration(spent if succeeded else 0),
+                "totalFailedTime": duration(spent if failed else 0),
+            }
+        ]
+    )
+    return shown
+
+
+def debug_data(job: Job, offset_minutes: int) -> dict[str, Any]:  # noqa: ARG001 - one of the forms of a job
+    """Give where a job would have left what helps to debug it; nothing is written there."""
+    return {"jobId": job.job_id, "command": "", "paths": [_log_folder(job)]}
+
+
 def cancelled_error() -> dict[str, Any]:
     """Give the error message of a job that was cancelled, as it was recorded."""
     return _error(
@@ -138,6 +173,24 @@ def cancelled_error() -> dict[str, Any]:
         message="Job was cancelled.",
         description=f"Job was cancelled by {SUBMITTER}.",
     )
+
+
+def compile_error(diagnostic: dict[str, Any]) -> dict[str, Any]:
+    """Give the error message of a job that could not be compiled."""
+    code, _, message = diagnostic["message"].partition(": ")
+    return _error(
+        error_id=code,
+        name=code,
+        severity="Error",
+        source="USER",
+        message=diagnostic["message"],
+        description=message,
+    ) | {
+        "component": "CSC",
+        "lineNumber": diagnostic["lineNumber"],
+        "startOffset": diagnostic["start"],
+        "endOffset": diagnostic["end"],
+    }
 
 
 def failed_error(message: str, *, user_error: bool) -> dict[str, Any]:

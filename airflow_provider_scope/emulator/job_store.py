@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow_provider_scope.emulator.execution import Outcome, Task
 from airflow_provider_scope.emulator.job import (
@@ -16,8 +16,8 @@ from airflow_provider_scope.emulator.job import (
     CHAIN,
     HOLDS_AUS,
     Job,
-    basic,
     cancelled_error,
+    compile_error,
     failed_error,
     full,
     submitted,
@@ -32,6 +32,10 @@ if TYPE_CHECKING:
 
     from airflow_provider_scope.emulator.execution import Executor
     from airflow_provider_scope.emulator.switches import Controls
+
+    T = TypeVar("T")
+    Form = Callable[[Job, int], T]
+    """What is shown of a job; given the offset of its times in minutes."""
 
 _TICK_SECONDS = 0.01
 _DETAILS = {
@@ -94,7 +98,7 @@ class JobStore:
             waiting = sum(job.state in BEFORE_RUNNING for job in self._active.values())
             if waiting >= self._controls.now.max_queued_jobs:
                 raise QueueFullError
-            now = self._now()
+            now = self.now()
             job = Job(
                 job_id=job_id, digest=digest, order=self._next_order(), submitted=now, entered=now, **fields
             )
@@ -106,18 +110,18 @@ class JobStore:
             self._changed.notify_all()
             return answer
 
-    def show(self, job_id: str) -> dict[str, Any] | None:
+    def show(self, job_id: str, form: Form[dict[str, Any]] = full) -> dict[str, Any] | None:
         """Give a job; None when it is not known."""
         with self._changed:
             self._advance()
             job = self._jobs.get(job_id)
-            return full(job, self._offset) if job else None
+            return form(job, self._offset) if job else None
 
-    def items(self) -> list[dict[str, Any]]:
-        """Give what lists show of all jobs, oldest submission first."""
+    def items(self, form: Form[T]) -> list[T]:
+        """Give all jobs, oldest submission first."""
         with self._changed:
             self._advance()
-            return [basic(job, self._offset) for job in self._jobs.values()]
+            return [form(job, self._offset) for job in self._jobs.values()]
 
     def cancel(self, job_id: str) -> bool:
         """Ask for the end of a job; False when it is not known. Nothing happens to one that ended."""
@@ -145,7 +149,7 @@ class JobStore:
                 raise RejectedError("InvalidJobType", "Only Scope jobs can yield.")
             if job is not None and job.state == "Running" and job.run == "no":
                 job.order = self._next_order()
-                self._enter(job, "Yielded", self._now())
+                self._enter(job, "Yielded", self.now())
                 self._advance()
             return job is not None
 
@@ -189,7 +193,7 @@ class JobStore:
         """Move every job as far as it can go."""
         if self._closing:
             return
-        now = self._now()
+        now = self.now()
         moved = True
         while moved:
             steps = [self._step(job, now) for job in list(self._active.values())]
@@ -207,7 +211,9 @@ class JobStore:
             return self._step_running(job, now, due=due)
         if job.state == "Queued" or not due:
             return False
-        if job.state == "Finalizing":
+        if job.state == "Compiling" and job.diagnostics:
+            self._end(job, "Failed", now)
+        elif job.state == "Finalizing":
             self._end(job, "Failed" if job.failure else "Succeeded", now)
         elif job.state == "Yielded":
             self._enter(job, "Queued", now)
@@ -313,6 +319,8 @@ class JobStore:
         job.ended = job.entered
         if result == "Cancelled":
             job.errors = [cancelled_error()]
+        elif job.diagnostics:
+            job.errors = [compile_error(one) for one in job.diagnostics]
         elif result == "Failed":
             job.errors = [failed_error(job.failure, user_error=job.user_error)]
         del self._active[job.job_id]
@@ -342,7 +350,7 @@ class JobStore:
                 job.failure = "The service was restarted while the job was running."
             else:
                 job.run = "no"
-                job.enter("Running", self._now(), f"runAttempt:{job.attempts + 1}")
+                job.enter("Running", self.now(), f"runAttempt:{job.attempts + 1}")
 
     def _save(self) -> None:
         for job in self._unsaved.values():
@@ -367,7 +375,8 @@ class JobStore:
         self._order += 1
         return self._order
 
-    def _now(self) -> float:
+    def now(self) -> float:
+        """Give the time by the clock of the service, in seconds since the epoch."""
         return self._clock() + self._controls.now.clock_skew_seconds
 
     @property

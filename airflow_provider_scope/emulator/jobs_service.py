@@ -5,7 +5,9 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_scope.emulator.job import Job, full
+from airflow_provider_scope.emulator.compiling import diagnostics
+from airflow_provider_scope.emulator.job import Job, basic, debug_data, full, statistics
+from airflow_provider_scope.emulator.job_groups import member, pipelines, recurrences, window_of
 from airflow_provider_scope.emulator.job_list import page_of
 from airflow_provider_scope.emulator.job_store import QueueFullError
 from airflow_provider_scope.emulator.submission import (
@@ -17,8 +19,6 @@ from airflow_provider_scope.emulator.submission import (
     read_json,
 )
 from airflow_provider_scope.emulator.wire import jobs_error, jobs_response
-from airflow_provider_scope.script.errors import ScriptError
-from airflow_provider_scope.script.parse import parse
 
 if TYPE_CHECKING:
     from airflow_provider_scope.emulator.job_store import JobStore
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 _NEVER_SUBMITTED = "0001-01-01T00:00:00-08:00"
 _ACTIONS = {"canceljob": "cancel", "yieldjob": "yield", "yield": "yield"}
+_FORMS = {"get": full, "statistics": statistics, "debug_data": debug_data}
+_PARTS = {"getstatistics": "statistics", "getdebugdatapath": "debug_data"}
 
 
 def operation(method: str, segments: list[str]) -> str:
@@ -40,6 +42,12 @@ def operation(method: str, segments: list[str]) -> str:
             return {"PUT": "submit", "GET": "get", "PATCH": "update"}[verb]
         case ["POST", "jobs", _, action]:
             return _ACTIONS.get(action, "")
+        case ["GET", "jobs", _, part]:
+            return _PARTS.get(part, "")
+        case ["GET", ("pipelines" | "recurrences") as groups]:
+            return groups
+        case ["GET", ("pipelines" | "recurrences") as groups, _]:
+            return groups.removesuffix("s")
     return ""
 
 
@@ -64,11 +72,16 @@ class JobsService:
             return jobs_error(400, "MissingApiVersion", f"api-version must be one of {', '.join(VERSIONS)}.")
         try:
             if op == "list":
-                return jobs_response(
-                    200, page_of(self._store.items(), request, self._controls.now.page_size, base)
-                )
+                items = self._store.items(basic)
+                return jobs_response(200, page_of(items, request, self._controls.now.page_size, base))
             if op == "build":
                 return jobs_response(200, self._build(read_json(request.body), version))
+            if op in ("pipelines", "recurrences"):
+                found = self._groups(op, request)
+                # The recording has the undocumented count.
+                return jobs_response(200, {"value": found, "count": len(found)})
+            if op in ("pipeline", "recurrence"):
+                return self._group(op, request, read_guid(segments[1]))
             return self._one(op, request, read_guid(segments[1]), version)
         except RejectedError as err:
             return jobs_error(err.status, err.code, err.message)
@@ -83,42 +96,44 @@ class JobsService:
         if op == "submit":
             payload = read_json(request.body)
             fields = check_job(payload, version, job_id)
+            # Here, and not when the job compiles: a long script takes a while, and no other job waits.
+            if fields["kind"] == "Scope":
+                fields["diagnostics"] = diagnostics(fields["properties"]["script"])
             return jobs_response(200, self._store.submit(job_id, digest(payload), fields))
         if op in ("cancel", "yield"):
             act = self._store.cancel if op == "cancel" else self._store.give_way
             return jobs_response(200) if act(job_id) else _unknown()
         shown = (
-            self._store.show(job_id) if op == "get" else self._store.update(job_id, read_json(request.body))
+            self._store.update(job_id, read_json(request.body))
+            if op == "update"
+            else self._store.show(job_id, _FORMS[op])
         )
         return _unknown() if shown is None else jobs_response(200, shown)
+
+    def _groups(self, op: str, request: Request) -> list[dict[str, Any]]:
+        switches = self._controls.now
+        start, end = window_of(request, self._store.now())
+        members = [one for one in self._store.items(member) if start <= one.submitted <= end]
+        if op.startswith("pipeline"):
+            return pipelines(members, switches.utc_offset_minutes, switches.pipeline_runs)
+        return recurrences(members, switches.utc_offset_minutes)
+
+    def _group(self, op: str, request: Request, guid: str) -> Response:
+        found = [one for one in self._groups(op, request) if one[f"{op}Id"] == guid]
+        if not found:
+            return jobs_error(404, f"{op.capitalize()}NotFound", f"The {op} is not found.")
+        return jobs_response(200, found[0])
 
     def _build(self, payload: dict[str, Any], version: str) -> dict[str, Any]:
         """Compile a script without running it; an error in it is not an error of the request."""
         fields = check_job(payload, version, None)
         job = Job(job_id=str(uuid.uuid4()), digest="", order=0, submitted=0.0, **fields)
-        diagnostics = [] if job.kind != "Scope" else _diagnostics(job.properties["script"])
-        job.state, job.result = "Ended", "Failed" if diagnostics else "Succeeded"
+        found = [] if job.kind != "Scope" else diagnostics(job.properties["script"])
+        job.state, job.result = "Ended", "Failed" if found else "Succeeded"
         shown = full(job, self._controls.now.utc_offset_minutes)
         shown.update(degreeOfParallelism=0, priority=0, submitTime=_NEVER_SUBMITTED)
-        shown["properties"]["diagnostics"] = diagnostics
+        shown["properties"]["diagnostics"] = found
         return shown
-
-
-def _diagnostics(script: str) -> list[dict[str, Any]]:
-    try:
-        parse(script)
-    except ScriptError as err:
-        return [
-            {
-                "severity": "Error",
-                "lineNumber": err.line,
-                "columnNumber": err.column,
-                "start": 0,
-                "end": 0,
-                "message": f"E_CSC_USER_SYNTAXERROR: {err.what}",
-            }
-        ]
-    return []
 
 
 def _unknown() -> Response:

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_provider_scope.emulator.account import PathError
+from airflow_provider_scope.engines.streams import is_parquet
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from airflow_provider_scope.emulator.account import Account
 
-_PARQUET = b"PAR1"
+__all__ = ["ScriptFailedError", "StreamFile", "is_parquet", "open_stream"]
 
 
 class ScriptFailedError(Exception):
@@ -55,9 +56,3 @@ def open_stream(account: Account, uri: str) -> StreamFile:
         status.st_size + sum(unit.stat().st_size for unit in units),
         status.st_mtime_ns // 1_000_000,
     )
-
-
-def is_parquet(path: Path) -> bool:
-    """Tell parquet from CSV by its first bytes."""
-    with path.open("rb") as file:
-        return file.read(len(_PARQUET)) == _PARQUET

@@ -21,7 +21,11 @@ if TYPE_CHECKING:
     from airflow_provider_scope.emulator.switches import Controls, Fault
     from airflow_provider_scope.emulator.web import Request
 
-_ROOTS = {"jobs": "jobs", "buildjob": "jobs", "webhdfs": "files", "webhdfsext": "files", "_emulator": "admin"}
+_ROOTS = {
+    **dict.fromkeys(("jobs", "buildjob", "pipelines", "recurrences"), "jobs"),
+    **dict.fromkeys(("webhdfs", "webhdfsext"), "files"),
+    "_emulator": "admin",
+}
 
 
 class Router:

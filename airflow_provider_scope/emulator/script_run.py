@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
@@ -14,7 +15,9 @@ from deltalake.exceptions import TableNotFoundError
 
 from airflow_provider_scope.emulator.account import Account, PathError
 from airflow_provider_scope.emulator.execution import Outcome, Task
+from airflow_provider_scope.emulator.predicates import delete_predicate
 from airflow_provider_scope.emulator.reading import ScriptFailedError
+from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.script.errors import ScriptError
 from airflow_provider_scope.script.parse import parse
 from airflow_provider_scope.script.statements import (
@@ -26,7 +29,7 @@ from airflow_provider_scope.script.statements import (
     Extract,
     Insert,
 )
-from airflow_provider_scope.script.types import spark_type
+from airflow_provider_scope.script.types import scope_type, spark_type
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -173,11 +176,10 @@ class ScriptRun(ABC):
             )
 
     def _delete(self, number: int, statement: Delete) -> None:
-        if statement.where.strip() != "true":
-            raise ScriptFailedError("The emulator deletes WHERE true alone.")
         handle = self._handle(statement.table)
         if not self._is_done(handle, number):
-            handle.delete(commit_properties=self.commit(number))
+            predicate = delete_predicate(statement.where, _comparable(handle.schema()))
+            handle.delete(None if predicate == "true" else predicate, commit_properties=self.commit(number))
 
     def _handle(self, name: str) -> DeltaTable:
         path = self._paths.get(name)
@@ -216,17 +218,42 @@ def run_script(run: ScriptRun) -> Outcome:
 def delta_schema(columns: tuple[Column, ...]) -> Schema:
     """Give columns as Delta writes them."""
     fields = [
-        {"name": column.name, "type": _delta_type(column), "nullable": True, "metadata": {}}
+        {
+            "name": column.name,
+            "type": _delta_type(spark_type(column.type)),
+            "nullable": True,
+            "metadata": {},
+        }
         for column in columns
     ]
     return Schema.from_json(json.dumps({"type": "struct", "fields": fields}))
 
 
-def _delta_type(column: Column) -> str:
-    name = spark_type(column.type)
-    if "<" in name:
-        raise ScriptFailedError(f"The emulator has no columns of type {column.type}.")
-    return _DELTA_NAMES.get(name, name)
+def _delta_type(spark: str) -> str | dict[str, Any]:
+    kind, _, inner = spark.removesuffix(">").partition("<")
+    if kind == "array":
+        return {"type": "array", "elementType": _delta_type(inner), "containsNull": True}
+    if kind == "map":
+        # A key has no comma, unless it is a decimal.
+        key, value = re.split(r",(?![^(]*\))", inner, maxsplit=1)
+        return {
+            "type": "map",
+            "keyType": _delta_type(key),
+            "valueType": _delta_type(value),
+            "valueContainsNull": True,
+        }
+    return _DELTA_NAMES.get(spark, spark)
+
+
+def _comparable(schema: Schema) -> dict[str, str]:
+    """Give the columns of a table that a predicate can name -> SCOPE type."""
+    spark = {delta: name for name, delta in _DELTA_NAMES.items()}
+    found = {}
+    for field in json.loads(schema.to_json())["fields"]:
+        # Arrays, maps and types that SCOPE has not cannot be compared.
+        with suppress(InputError):
+            found[field["name"]] = scope_type(spark.get(str(field["type"]), str(field["type"])))
+    return found
 
 
 def _text(value: Any) -> str:

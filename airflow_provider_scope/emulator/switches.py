@@ -92,6 +92,9 @@ class Switches:
     """Whether the script runs at the beginning or at the end of the state Running."""
     restart: Literal["rerun", "fail"] = "rerun"
     """What becomes of a job whose script was running when the emulator was killed (own choice)."""
+    pipeline_runs: Literal["recorded", "specified"] = "recorded"
+    """How a pipeline shows its runs: ``item1`` and ``item2`` as recorded, or ``runId`` and
+    ``lastSubmitTime`` as specified."""
     commit_metadata: bool = True
     """Whether a commit's ``commitInfo`` names its job (own choice; nothing documents it)."""
 
@@ -105,6 +108,8 @@ class Switches:
     """OPEN at or after the end of a file that is not empty (specification: 400; a client: 403 or 416)."""
     nonrecursive_delete_status: int = 403
     """Status for deleting a folder with entries without ``recursive`` (own choice)."""
+    concurrent_append: Literal["append", "refuse"] = "append"
+    """CONCURRENTAPPEND at the end of a file (own choice; no more than its name is documented)."""
     denied_paths: tuple[str, ...] = ()
     """Paths that, with all that is below them, answer 403."""
 
@@ -114,6 +119,8 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "duplicate_put": ("idempotent", "conflict"),
     "commit_at": ("start", "end"),
     "restart": ("rerun", "fail"),
+    "pipeline_runs": ("recorded", "specified"),
+    "concurrent_append": ("append", "refuse"),
     "open_past_end": ("empty", "400", "403", "416"),
 }
 _AT_LEAST_ONE = ("page_size", "max_running_jobs", "max_aus", "list_cap", "max_append_bytes", "max_body_bytes")

@@ -7,6 +7,7 @@ connection can be used again. A response is never given for a body that is cut s
 from __future__ import annotations
 
 import ipaddress
+import re
 import socket
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from urllib.parse import parse_qsl
 from airflow_provider_scope.exceptions import InputError
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Callable, Iterable
 
 _LONGEST_CHUNK_LINE = 1024
@@ -51,6 +53,7 @@ class Request:
     body: bytes
     client: str
     """Address of the client."""
+    scheme: str = "http"
 
     def param(self, name: str) -> str | None:
         """Give the first parameter of that name, whatever its case."""
@@ -60,7 +63,7 @@ class Request:
     @property
     def origin(self) -> str:
         """Scheme and host by which the client reached the emulator."""
-        return f"http://{self.headers.get('host', '127.0.0.1')}"
+        return f"{self.scheme}://{self.headers.get('host', '127.0.0.1')}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +110,10 @@ class Server(ThreadingHTTPServer):
         port: int,
         body_limit: Callable[[], int],
         clock: Callable[[], float],
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         address = loopback(host)
+        self.tls = tls
         self.address_family = socket.AF_INET6 if ":" in address else socket.AF_INET
         self.body_limit = body_limit
         self.clock = clock
@@ -118,6 +123,9 @@ class Server(ThreadingHTTPServer):
     def get_request(self) -> tuple[socket.socket, Any]:
         """Accept a connection, and remember it."""
         connection, address = super().get_request()
+        if self.tls is not None:
+            # The handshake waits for the connection's own thread: a slow client must not hold up others.
+            connection = self.tls.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
         self._connections.add(connection)
         return connection, address
 
@@ -170,7 +178,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             self._send(Response(err.status, err.message.encode(), {"Content-Type": "text/plain"}))
             return
-        path, _, raw_query = self.path.partition("?")
+        # Hadoop's client sends the bytes of other letters as they are; they were read as Latin-1.
+        target = re.sub("[^\0-\x7f]", lambda letter: f"%{ord(letter[0]):02X}", self.path)
+        path, _, raw_query = target.partition("?")
         request = Request(
             method=self.command,
             path=path.partition("#")[0],
@@ -179,6 +189,7 @@ class _Handler(BaseHTTPRequestHandler):
             headers={name.lower(): value for name, value in self.headers.items()},
             body=body,
             client=self.client_address[0],
+            scheme="http" if self.server.tls is None else "https",
         )
         try:
             response = self.server.answer(request)

@@ -22,7 +22,8 @@ from airflow_provider_scope.hooks.adls_gen1 import AdlsGen1Hook
 from airflow_provider_scope.hooks.scope import ScopeHook
 from airflow_provider_scope.script.generate import generate
 from airflow_provider_scope.specs import Replace, ScopeEngine, SparkEngine
-from airflow_provider_scope.specs.source import MAX_FILES_ON_SPARK, starting_at_ms
+from airflow_provider_scope.specs.engine import check_tag
+from airflow_provider_scope.specs.source import MAX_BYTES_PER_TRIGGER, MAX_FILES_ON_SPARK, starting_at_ms
 from airflow_provider_scope.storage.opening import GEN1, canonical_root, canonical_uri, open_storage
 
 if TYPE_CHECKING:
@@ -73,6 +74,8 @@ class RunContext:
 
     task: str
     """``<dag>.<task>``."""
+    table_name: str = ""
+    """The table's folder, where only the connection says where tables are; empty if there can be no such."""
     log_file: Path
     """Where Spark's output goes."""
     report: Callable[[str], None]
@@ -114,12 +117,14 @@ def spark_runner(ingest: Ingest, log: CheckpointLog, log_file: Path) -> SparkRun
 
 def scope_runner(
     ingest: Ingest, engine: ScopeEngine, log: CheckpointLog, context: RunContext, source: AdlsGen1Hook | None
-) -> tuple[ScopeRunner, Callable[[tuple[FileEntry, ...]], int], int]:
-    """Give the running engine for a user's ``ScopeEngine``, and the limits of its batches.
+) -> tuple[ScopeRunner, Callable[[tuple[FileEntry, ...]], int]]:
+    """Give the running engine for a user's ``ScopeEngine``, and how many of some files fit into one script.
 
-    :return: The engine, how many of some files fit into one script, and files in a batch.
+    :raises InputError: SCOPE jobs cannot do what the task asks for.
     """
     check_scope(ingest)
+    name = engine.job_tag or context.task.rpartition(".")[2]
+    check_tag("job_tag" if engine.job_tag else "task_id", name)
     hook = ScopeHook(engine.scope_conn_id)
     defaults = hook.defaults
     make, fits = scripts(ingest, engine, engine.feature_previews or (defaults.feature_previews,))
@@ -130,7 +135,7 @@ def scope_runner(
         return generate(make(identity, entry))
 
     settings = JobSettings(
-        name=engine.job_tag or context.task.rpartition(".")[2],
+        name=name,
         au=engine.au or defaults.au,
         priority=engine.priority or defaults.priority,
         timeout_seconds=engine.job_timeout_seconds or defaults.job_timeout_seconds,
@@ -150,20 +155,27 @@ def scope_runner(
         random=random.random,
         report=context.report,
     )
-    return runner, fits, defaults.max_files_per_trigger
+    return runner, fits
 
 
 def assemble(
     ingest: Ingest, context: RunContext
 ) -> tuple[MicroBatchExecution, Request, SparkRunner | ScopeRunner]:
     """Put the parts of a run together; nothing is written yet."""
+    ingest = located(ingest, context)
     log = open_log(ingest.delta_location, ingest.checkpoint)
     request = make_request(ingest, now_ms())
     gen1 = _gen1(request.roots, context)
     runner: SparkRunner | ScopeRunner
     if isinstance(ingest.engine, ScopeEngine):
-        runner, fits, files = scope_runner(ingest, ingest.engine, log, context, gen1)
-        request = replace(request, fits=fits, max_files=ingest.source.max_files_per_trigger or files)
+        runner, fits = scope_runner(ingest, ingest.engine, log, context, gen1)
+        defaults = ScopeHook(ingest.engine.scope_conn_id).defaults
+        request = replace(
+            request,
+            fits=fits,
+            max_files=ingest.source.max_files_per_trigger or defaults.max_files_per_trigger,
+            max_bytes=ingest.source.max_bytes_per_trigger or defaults.max_bytes_per_trigger,
+        )
     else:
         runner = spark_runner(ingest, log, context.log_file)
         runner.report = context.report
@@ -182,6 +194,17 @@ def assemble(
         new_id=new_id,
     )
     return execution, request, runner
+
+
+def located(ingest: Ingest, context: RunContext) -> Ingest:
+    """Give the arguments with the table's location: the one that was given, or the connection's.
+
+    :raises InputError: Neither says where the table is.
+    """
+    if ingest.delta_location or not isinstance(ingest.engine, ScopeEngine):
+        return ingest
+    found = ScopeHook(ingest.engine.scope_conn_id).defaults.delta_location(context.table_name)
+    return replace(ingest, delta_location=found)
 
 
 def _gen1(roots: tuple[str, ...], context: RunContext) -> AdlsGen1Hook | None:
@@ -212,7 +235,7 @@ def make_request(ingest: Ingest, at_ms: int) -> Request:
             on_changed_file=source.on_changed_file,
         ),
         max_files=source.max_files_per_trigger or MAX_FILES_ON_SPARK,
-        max_bytes=source.max_bytes_per_trigger,
+        max_bytes=source.max_bytes_per_trigger or MAX_BYTES_PER_TRIGGER,
         max_batches=ingest.max_batches_per_run,
         refresh=ingest.full_refresh or replace is not None,
         where=replace.where if replace else None,

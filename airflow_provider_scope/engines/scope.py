@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-import uuid
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from airflow_provider_scope.core import attempts as decisions
-from airflow_provider_scope.core.jobs import NewJob, outcome
+from airflow_provider_scope.core.jobs import NewJob
 from airflow_provider_scope.core.records import Attempt
 from airflow_provider_scope.core.recovery import Landed
+from airflow_provider_scope.engines.job_fate import JobFates, job_id, newest_job
 from airflow_provider_scope.engines.job_identity import related_to
 from airflow_provider_scope.engines.job_wait import JobWait, job_error
 from airflow_provider_scope.exceptions import (
@@ -18,17 +17,17 @@ from airflow_provider_scope.exceptions import (
     BatchOutcomeUnknownError,
     InputError,
     JobMismatchError,
+    TableDivergedError,
 )
-from airflow_provider_scope.script.batch import MARKER_PROPERTY, BatchIdentity
+from airflow_provider_scope.script.batch import BatchIdentity
 from airflow_provider_scope.script.generate import generate_void
-from airflow_provider_scope.table.changes import changes
+from airflow_provider_scope.specs.engine import VOID_NAME
 from airflow_provider_scope.table.probe import newest_version, probe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
     from airflow_provider_scope.checkpoint.log import CheckpointLog
-    from airflow_provider_scope.core.attempts import Evidence, Fate
     from airflow_provider_scope.core.jobs import Job
     from airflow_provider_scope.core.records import OffsetEntry, TableStamp
     from airflow_provider_scope.core.recovery import TableState
@@ -36,8 +35,7 @@ if TYPE_CHECKING:
     from airflow_provider_scope.exceptions import ScopeJobFailedError, ScopeScriptError
     from airflow_provider_scope.execution.engine import Work
 
-VOID_NAME = "airflow_provider_scope_void"
-"""How the names of no-op jobs begin."""
+__all__ = ["JobSettings", "ScopeRunner", "job_id"]
 
 logger = logging.getLogger(__name__)
 
@@ -62,11 +60,6 @@ class JobSettings:
     """When no job may run any more, seconds since the epoch: ``execution_timeout`` is over."""
 
 
-def job_id(pipeline: str, seq: int, attempt: int) -> str:
-    """Give the id of an attempt's job: the same for whoever asks."""
-    return str(uuid.uuid5(uuid.UUID(pipeline), f"{seq}.{attempt}"))
-
-
 @dataclass
 class ScopeRunner:
     """Runs batches as SCOPE jobs.
@@ -74,8 +67,9 @@ class ScopeRunner:
     A job cannot write a transaction into the table. So what became of a batch follows from three things:
     ``attempts/<seq>.<k>``, written before job k is submitted; what the service says of the job, whose id
     follows from pipeline, batch and attempt; and the table's log, in which each script marks the table with
-    its attempt before it adds rows. There is at most one job that may still change the table: attempt k+1
-    is made only when attempt k is known to have ended, and not to be in the table.
+    its attempt before it adds rows, and again when it has added them. There is at most one job that may
+    still change the table: attempt k+1 is made only when attempt k is known to have ended, and not to be
+    in the table.
 
     :param script: Gives the script of an attempt of a batch.
     :param clock: Seconds since the epoch.
@@ -109,69 +103,26 @@ class ScopeRunner:
         # A pipeline that Spark ran before has batches whose transaction is in the table.
         txn = max(newest, -1 if state.txn is None else state.txn)
         landed: dict[int, Landed] = {}
+        running: int | None = None
+        fates = JobFates(self.jobs, self.log, location, pipeline)
         logged = self.log.logged()
         # What is open below the newest refresh is dead, and what is below a commit is settled.
         overwrite = self.log.offset(logged[-1]).overwrite_start if logged else None
         floor = max(overwrite or 0, newest + 1)
         for seq in logged[floor:]:
-            found = state.landed.get(seq) or self._landed(location, pipeline, seq, state.version)
-            if found is None:
+            found = state.landed.get(seq) or fates.landed(seq, state.version)
+            if not isinstance(found, Landed):
+                running = seq if found == "running" else None
                 break
             landed[seq] = found
             txn = max(txn, seq)
         if landed:
             # The jobs were looked at after the table: a RESTORE may have come between the two.
             state = probe(location, pipeline, baseline)
-        return type(state)(state.stamp, state.version, None if txn < 0 else txn, landed, state.restores)
+        return replace(state, txn=None if txn < 0 else txn, landed=landed, running=running)
 
-    def _landed(self, location: str, pipeline: str, seq: int, version: int) -> Landed | None:
-        attempts = self.log.attempts(seq)
-        newest = _newest_job(attempts)
-        given_up = bool(attempts) and attempts[-1].void
-        if newest:
-            settled = self.log.settlement(seq, newest.number)
-            if settled and settled.landed:
-                return Landed(settled.table_version, None, None)
-            fate, found, _ = self._look(location, pipeline, newest, version)
-            if fate == "undecidable":
-                raise _undecidable(location, newest, job_id(pipeline, seq, newest.number), found)
-            if fate == "landed":
-                change = found.landed[0] if found.landed else None
-                return Landed(
-                    version=change.version if change else version,
-                    rows=change.rows if change else None,
-                    written_bytes=change.size_bytes if change else None,
-                )
-            # Whoever closed the batch may have died before the job ended: it can land yet.
-            given_up = given_up and fate == "not landed"
-        return Landed(-1, 0, 0, abandoned=True) if given_up else None
-
-    def _look(
-        self, location: str, pipeline: str, attempt: Attempt, version: int
-    ) -> tuple[Fate, Evidence, Job | None]:
-        settled = self.log.settlement(attempt.seq, attempt.number)
-        if settled:
-            return decisions.fate(attempt, None, decisions.NOTHING, settled), decisions.NOTHING, None
-        # The job first: what it added before it ended is in the log that is read afterwards.
-        number = job_id(pipeline, attempt.seq, attempt.number)
-        job = self.jobs.get_job(number)
-        ended = outcome(job) if job else None
-        found = decisions.NOTHING
-        if ended == "succeeded" and job and job.name.startswith(VOID_NAME):
-            ended = "cancelled"  # a no-op took the place of the job
-        if ended != "waiting":
-            marker = BatchIdentity(pipeline, attempt.seq, attempt.number).marker
-            newest = max(version, newest_version(location))
-            try:
-                log = changes(location, attempt.table_version, newest, MARKER_PROPERTY)
-                found = decisions.evidence(attempt, marker, log)
-            except BatchOutcomeUnknownError:
-                if ended != "succeeded":
-                    raise
-        if job is None and found.marked and self.jobs.get_job(number):
-            # Another runner submitted it between our two looks: ask it how it is.
-            return self._look(location, pipeline, attempt, version)
-        return decisions.fate(attempt, ended, found), found, job
+    def _fates(self, work: Work) -> JobFates:
+        return JobFates(self.jobs, self.log, work.table, work.pipeline)
 
     # ---- running -------------------------------------------------------------------------------
 
@@ -202,8 +153,8 @@ class ScopeRunner:
                 self._start(entry, 0, version)
                 continue
             newest = attempts[-1]
-            fate, found, job = self._look(work.table, work.pipeline, newest, version)
-            match fate:
+            finding = self._fates(work).look(newest)
+            match finding.fate:
                 case "landed":
                     return
                 case "running":
@@ -212,13 +163,14 @@ class ScopeRunner:
                     self._submit(work, entry, newest)
                     self._wait(work, entry, newest)
                 case "not landed":
+                    _check_same_table(work, newest)
                     # Even if it is left to the next try: rows that another writer adds before then
                     # would be taken for this job's.
                     self._start(entry, newest.number + 1, version)
                     if failed_here:
-                        raise _failed(entry, job)
+                        raise _failed(entry, finding.job)
                 case _:
-                    raise _undecidable(work.table, newest, self._id(work, newest), found)
+                    raise self._fates(work).undecidable(newest, finding.seen)
             failed_here = True  # what is found not to have landed now ended under our eyes
 
     def _start(self, entry: OffsetEntry, number: int, version: int) -> None:
@@ -280,14 +232,14 @@ class ScopeRunner:
 
     def undecidable(self, work: Work, seq: int) -> Attempt | None:
         """Give the attempt of a batch of which nothing tells whether its rows are in the table, if any."""
-        newest = _newest_job(self.log.attempts(seq))
+        newest = newest_job(self.log.attempts(seq))
         if newest is None:
             return None
         try:
-            fate, _, _ = self._look(work.table, work.pipeline, newest, -1)
+            finding = self._fates(work).look(newest)
         except BatchOutcomeUnknownError:
             return newest
-        return newest if fate == "undecidable" else None
+        return newest if finding.fate == "undecidable" else None
 
     def end(self, work: Work, attempt: Attempt) -> None:
         """See that the job of an attempt can change the table no more."""
@@ -370,23 +322,16 @@ class ScopeRunner:
         return job_id(work.pipeline, attempt.seq, attempt.number)
 
 
-def _newest_job(attempts: Sequence[Attempt]) -> Attempt | None:
-    """Give the attempt whose job may have landed: one was made only when those before it had not.
-
-    They are not looked at again, because rows that another writer added since would be taken for theirs.
-    """
-    return next((attempt for attempt in reversed(attempts) if not attempt.void), None)
-
-
-def _undecidable(table: str, attempt: Attempt, number: str, found: Evidence) -> BatchOutcomeUnknownError:
-    versions = ", ".join(str(change.version) for change in found.landed)
-    return BatchOutcomeUnknownError(
-        f"The job {number} of batch {attempt.seq} did not succeed, and the versions {versions} of {table} "
-        "added rows after it began: whether one of them is the job's cannot be told.",
-        kept="the table, the log and all files; no further job was submitted",
-        do=f"look at the table, then run `airflow scope settle {table} {attempt.seq}` with --landed or "
-        "--not-landed",
-    )
+def _check_same_table(work: Work, attempt: Attempt) -> None:
+    """Refuse to go on from a log that is another table's than the one that the attempt was made for."""
+    version = newest_version(work.table)
+    if version < attempt.table_version:
+        raise TableDivergedError(
+            f"The table {work.table} was dropped and created again while batch {attempt.seq} ran: it is at "
+            f"version {version}, and was at {attempt.table_version} before.",
+            kept="the table, the log and all files; no further job was submitted",
+            do=f"look at the table, then run `airflow scope accept-table {work.table}`",
+        )
 
 
 def _failed(entry: OffsetEntry, job: Job | None) -> ScopeJobFailedError | ScopeScriptError:

@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Protocol
 
 from airflow_provider_scope.core import recovery
 from airflow_provider_scope.core.records import Acceptance, OffsetEntry, Settlement
-from airflow_provider_scope.core.recovery import Landed
 from airflow_provider_scope.exceptions import BatchOutcomeUnknownError, InputError, TableUnreadableError
+from airflow_provider_scope.execution import restores
 from airflow_provider_scope.execution.engine import Work
 from airflow_provider_scope.execution.view import LogView, read_log, record_commit
 from airflow_provider_scope.table.probe import newest_version
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable
 
     from airflow_provider_scope.checkpoint.audit import AuditFiles
     from airflow_provider_scope.checkpoint.log import CheckpointLog
-    from airflow_provider_scope.core.records import Attempt, CommitRecord, Pipeline, TableStamp
-    from airflow_provider_scope.core.recovery import TableState
+    from airflow_provider_scope.core.records import Attempt, CommitRecord, Pipeline
+    from airflow_provider_scope.core.recovery import Landed, TableState
     from airflow_provider_scope.execution.engine import Engine
 
 
@@ -87,6 +87,8 @@ def abandon(  # the steps of one command, in order
         engine.fence(Work(pipeline.pipeline, table, log.location), entry)
         view.table = engine.probe(table, pipeline.pipeline, view.baseline)
         found = settled(view, entry)
+    if found is None and seq in log.committed():
+        return log.commit(seq)  # another run recorded it in the meantime
     if found is None:
         raise BatchOutcomeUnknownError(
             f"The empty transaction for batch {seq} does not show in the log of {table}.",
@@ -175,6 +177,13 @@ def look_at_table(
             kept="the log; nothing was written",
             do="bring the table back; or start anew by deleting the checkpoint folder",
         )
+    if found.running is not None:
+        raise BatchOutcomeUnknownError(
+            f"A job of batch {found.running} still runs: what becomes of its rows in {table} is not known.",
+            kept="the table, the log and all files; nothing was written",
+            do="wait until the job has ended, or end it with `airflow scope cancel-jobs`; then run the "
+            "command again",
+        )
     logged = log.logged()
     newest = log.offset(logged[-1]) if logged else None
     recovery.check_transaction(found, -1, newest.seq if newest else -1, table)
@@ -185,87 +194,40 @@ def look_at_table(
     unknown += [entry.seq for entry in result.unclear]
     last_commit = log.commit(committed[-1]) if committed else None
     expected, _ = recovery.baseline(pipeline, last_commit, log.newest_acceptance())
-    in_doubt = {e.seq for e in still_open if _is_about_another_table(log, e.seq, expected, found)}
+    in_doubt = {e.seq for e in still_open if restores.is_about_another_table(log, e.seq, expected, found)}
     gone = [seq for seq in gone if seq not in in_doubt]
-    unknown = [*{*unknown, *in_doubt}]
+    mixed = {
+        e.seq: restore
+        for e, landed in result.landed
+        if e.seq not in gone and (restore := restores.restore_under_refresh(log, e, landed, found))
+    }
+    if mixed and not reload_undecidable:
+        raise restores.old_rows_beside_new_ones(table, *next(iter(mixed.items())))
+    unknown = [*{*unknown, *in_doubt, *mixed}]
     if unknown and not reload_undecidable:
         raise BatchOutcomeUnknownError(
             f"The log of {table} does not tell whether the rows of the open batches "
             f"{', '.join(map(str, sorted(unknown)))} are in the table.",
             kept="the table, the log and all files; nothing was written",
-            do="look at the table. If their rows are not there, add --reload-undecidable: their files are "
+            do=restores.REFRESH_NEXT
+            if any(entry.overwrites_table for entry in still_open if entry.seq in unknown)
+            else "look at the table. If their rows are not there, add --reload-undecidable: their files are "
             "loaded again. If they are, delete them first, then do the same",
         )
     start = newest.refresh_start or 0 if newest else 0
     records = [log.commit(seq) for seq in committed if seq >= start]
     if newest and newest.refresh_start is not None and not reload_undecidable:
-        doubled = _doubled_by_going_on(log, logged, records, found, gone=gone, start=start)
+        doubled = restores.doubled_by_going_on(log, logged, records, found, gone=gone, start=start)
         if doubled:
-            raise _refresh_undone(table, start, doubled)
+            raise restores.refresh_undone(table, start, doubled)
     return Consequences(
         table=found,
         newest_commit=committed[-1] if committed else -1,
-        rows_gone=tuple(r for r in records if not r.abandoned and _is_gone(r, found)),
+        rows_gone=tuple(r for r in records if not r.abandoned and restores.is_gone(r, found)),
         gone=tuple(sorted([*gone, *unknown])),
         seen_version=min([found.version, *(v.version - 1 for e, v in result.landed if e.seq not in gone)]),
         needs_transaction=bool(committed) and (found.txn is None or found.txn < committed[-1]),
     )
-
-
-def _is_about_another_table(
-    log: CheckpointLog, seq: int, expected: TableStamp | None, found: TableState
-) -> bool:
-    """Tell whether what is known of a batch's jobs says nothing about the table that is there now.
-
-    A job leaves no transaction in the table. What the service says of it, and the versions that its
-    attempt and a decision name, are about the table and the rows of that time.
-    """
-    attempts = [attempt for attempt in log.attempts(seq) if not attempt.void]
-    if expected and found.stamp and expected.table_id != found.stamp.table_id:
-        return bool(attempts)
-    return bool(found.restores) and any(log.settlement(seq, attempt.number) for attempt in attempts)
-
-
-def _doubled_by_going_on(
-    log: CheckpointLog,
-    logged: Sequence[int],
-    records: Sequence[CommitRecord],
-    found: TableState,
-    *,
-    gone: Collection[int],
-    start: int,
-) -> set[str]:
-    """Give the files that would be loaded on top of their rows, because a RESTORE undid a refresh.
-
-    The rows of before the refresh are back, but its log has not seen their files: those that no
-    committed batch of the refresh names come again.
-    """
-    undone = start in gone or any(
-        r.seq == start and found.stamp and r.table.table_id == found.stamp.table_id and _is_gone(r, found)
-        for r in records
-    )
-    if not undone:
-        return set()
-    loaded = {file.path for r in records if not r.abandoned for file in log.offset(r.seq).files}
-    before = {file.path for seq in logged if seq < start for file in log.offset(seq).files}
-    return before - loaded
-
-
-def _refresh_undone(table: str, start: int, doubled: Collection[str]) -> BatchOutcomeUnknownError:
-    return BatchOutcomeUnknownError(
-        f"A RESTORE of {table} undid the full refresh that began with batch {start}, before the refresh had "
-        f"loaded all files. {len(doubled):,} of them would be loaded on top of their old rows, such as "
-        f"{min(doubled)}.",
-        kept="the table, the log and all files; nothing was written",
-        do="RESTORE the table to a version of the refresh. Or delete the rows that the RESTORE brought back, "
-        "then add --reload-undecidable",
-    )
-
-
-def _is_gone(record: CommitRecord, found: TableState) -> bool:
-    if found.stamp is None or record.table.table_id != found.stamp.table_id:
-        return True
-    return recovery.rows_gone(Landed(record.table_version, None, None), found.restores) is True
 
 
 def accept_table(
@@ -347,11 +309,26 @@ def settle(log: CheckpointLog, engine: JobEngine, table: str, seq: int, *, lande
     """Record what somebody decided about the newest job of an open batch.
 
     :return: The decision that holds: another one if somebody else was faster.
-    :raises InputError: There is nothing to decide.
+    :raises InputError: There is nothing to decide, or the decision would lose rows.
     """
     attempt = in_doubt(log, engine, table, seq)
+    if not landed and log.offset(seq).overwrites_table:
+        _check_nothing_came_after(log, table, seq)
     # The service may have forgotten the job, or a submission of it may still be on its way.
     engine.end(Work(existing_pipeline(log).pipeline, table, log.location), attempt)
     return log.put_settlement(
         Settlement(seq=seq, number=attempt.number, landed=landed, table_version=newest_version(table))
     )
+
+
+def _check_nothing_came_after(log: CheckpointLog, table: str, refresh: int) -> None:
+    """Refuse to do a refresh's first batch again when later ones had jobs: it would delete their rows."""
+    for seq in log.logged():
+        if seq > refresh and any(not attempt.void for attempt in log.attempts(seq)):
+            raise InputError(
+                f"Batch {refresh} of {table} replaces all rows, and batch {seq} was loaded after it: to do "
+                f"batch {refresh} again would delete the rows of batch {seq}.",
+                kept="everything; nothing was written",
+                do="settle it with --landed, and run the task with full_refresh=True next: it replaces all "
+                "rows. If that run is refused, `airflow scope accept-table` with --reload-undecidable first",
+            )

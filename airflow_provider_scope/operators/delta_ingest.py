@@ -14,6 +14,7 @@ from airflow.providers.common.compat.sdk import AirflowFailException, conf
 from airflow_provider_scope.engines.assembly import RunContext, assemble
 from airflow_provider_scope.engines.scope import ScopeRunner
 from airflow_provider_scope.engines.scope_script import check_scope
+from airflow_provider_scope.engines.validation import Validator
 from airflow_provider_scope.exceptions import JobRunningError, ScopeProviderError
 from airflow_provider_scope.hooks.scope import ScopeHook
 from airflow_provider_scope.operators.waiting import JobWaitingOperator
@@ -46,7 +47,9 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
     Every argument takes a spec of ``airflow_provider_scope.specs`` or a dict of the same fields, and
     may hold templates or XComArgs.
 
-    :param delta_location: Path or URI of the table. It is created by the first batch.
+    :param delta_location: Path or URI of the table. It is created by the first batch. With ``ScopeEngine``
+        it may be left out if the connection has storage account and container: the table's folder is the
+        task's id then, below the connection's base path.
     :param source: The files.
     :param sql: A SELECT over ``@data``, the files of one batch: text or a ``.sql`` file. It may name
         the virtual columns ``source_file_uri``, ``source_file_length``, ``source_file_created`` and
@@ -65,6 +68,9 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
     :param deferrable: Free the worker while a remote job runs. Spark in local and in client mode runs in
         the worker itself, so there is nothing to wait for and this has no effect.
     :param poll_interval: Seconds between two looks at a remote job; no effect with Spark, as above.
+    :param validate_on_spark: With ``ScopeEngine``: before the first job of a run, try the SELECT on so many
+        files with Spark on the worker. If it does not run on them, or does not fit the table, the task fails;
+        nothing is submitted and nothing is written. 0 is not at all.
     :return: The run's report, as XCom: batches, files, rows, bytes, what was left out and why.
     :raises InputError: An argument is not valid; when the DAG is parsed, as far as it is known then.
     """
@@ -77,7 +83,7 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
     def __init__(
         self,
         *,
-        delta_location: str,
+        delta_location: str | None = None,
         source: FileSource | Mapping[str, Any],
         sql: str = SELECT_ALL,
         sql_dialect: str | None = None,
@@ -92,6 +98,7 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
         storage_conn_id: str | None = None,
         deferrable: bool = DEFAULT_DEFERRABLE,
         poll_interval: float | None = None,
+        validate_on_spark: int = 0,
         **kwargs: Any,
     ) -> None:
         # Two runs at once are safe, but they would do the same work twice.
@@ -115,7 +122,9 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
         self.storage_conn_id = storage_conn_id
         self.deferrable = deferrable
         self.poll_interval = poll_interval
+        self.validate_on_spark = validate_on_spark
         self._runner: SparkRunner | ScopeRunner | None = None
+        self._validator: Validator | None = None
         self._ti: Any = None
         ingest = self._ingest()
         if ingest and isinstance(ingest.engine, ScopeEngine):
@@ -128,14 +137,20 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
         """Run once; the values are rendered now, and validated again."""
         return self._run(context, None)
 
-    def _run(self, context: Context, first_batch: int | None) -> dict[str, Any]:
+    def _run(self, context: Context, first_batch: int | None, *, resumed: bool = False) -> dict[str, Any]:
         self._ti = context["ti"]
         ingest: Ingest | None = None
         try:
             ingest = self._ingest()
             if ingest is None:
                 raise validation.bad("source", self.source, "a value that is known when the task runs")
-            execution, request, self._runner = assemble(ingest, self._run_context(context))
+            run = self._run_context(context)
+            execution, request, self._runner = assemble(ingest, run)
+            if ingest.validate_on_spark and not resumed:
+                self._validator = Validator(
+                    ingest, execution, request, self._runner, run.log_file, run.report
+                )
+                self._validator.before_run(ingest.validate_on_spark)
             report = execution.run(replace(request, first_batch=first_batch))
         except JobRunningError as err:
             self._defer(ingest, err, execution.first_batch)
@@ -145,8 +160,8 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
             raise AirflowFailException(f"{type(err).__name__}: {err}") from err
         finally:
             self._note_job(ingest)
-            self._runner = None
-        self.log.info("%s\n%s", self.delta_location, report.text())
+            self._runner = self._validator = None
+        self.log.info("%s\n%s", request.table, report.text())
         result = report.to_xcom()
         for outlet in self.outlets:
             context["outlet_events"][outlet].extra = dict(result)
@@ -155,7 +170,7 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
     def resume(self, context: Context, event: Any = None) -> dict[str, Any]:
         """Go on after a wait: like ``execute``, from the start, with what the log and the jobs say now."""
         self.log.info("resumed: %s", event)
-        return self._run(context, (event or {}).get("first_batch"))
+        return self._run(context, (event or {}).get("first_batch"), resumed=True)
 
     def _defer(self, ingest: Ingest | None, running: JobRunningError, first: int | None) -> NoReturn:
         engine = ingest.engine if ingest else None
@@ -167,6 +182,8 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
     def _run_context(self, context: Context) -> RunContext:
         return RunContext(
             task=f"{self.dag_id}.{self.task_id}",
+            # The instances of a mapped task have one id, and must not share a table by accident.
+            table_name="" if _is_mapped(context["ti"]) else self.task_id,
             log_file=_log_file(context),
             report=self._tell(context),
             storage_conn_id=self.storage_conn_id,
@@ -191,6 +208,8 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
         What was committed is recorded by the next try. A task that is cleared or retried goes on with the
         same SCOPE job, so it is left alone then.
         """
+        if self._validator:
+            self._validator.cancel()
         if isinstance(self._runner, ScopeRunner) and not self.is_over(self._ti):
             self.log.info("the task is not over: its job goes on")
             return
@@ -217,6 +236,10 @@ def _plain_write(value: Replace) -> Any:
     return "replace" if value.where is None else {"where": value.where}
 
 
+def _is_mapped(ti: Any) -> bool:
+    return ti.map_index not in (None, -1)
+
+
 def _log_file(context: Context) -> Path:
     """Give the file for Spark's output, beside Airflow's own logs."""
     ti = context["ti"]
@@ -224,7 +247,7 @@ def _log_file(context: Context) -> Path:
     parts = [
         ti.dag_id,
         ti.run_id,
-        ti.task_id if ti.map_index in (None, -1) else f"{ti.task_id}.{ti.map_index}",
+        f"{ti.task_id}.{ti.map_index}" if _is_mapped(ti) else ti.task_id,
     ]
     safe = [re.sub(r"[^\w.+-]", "_", part) for part in parts]
     return Path(base, "airflow_provider_scope", *safe, f"spark.{ti.try_number}.log")

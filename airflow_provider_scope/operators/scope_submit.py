@@ -20,6 +20,7 @@ from airflow_provider_scope.exceptions import JobRunningError, ScopeProviderErro
 from airflow_provider_scope.hooks.scope import ScopeHook
 from airflow_provider_scope.operators.waiting import JobWaitingOperator
 from airflow_provider_scope.specs import validation
+from airflow_provider_scope.specs.engine import check_tag
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -120,9 +121,10 @@ class ScopeSubmitJobOperator(JobWaitingOperator):
     def _check(self) -> None:
         for name in ("script", "scope_conn_id"):
             validation.text(name, getattr(self, name))
-        for name in ("job_name", "job_tag"):
-            if getattr(self, name) is not None:
-                validation.text(name, getattr(self, name))
+        if self.job_name is not None:
+            validation.text("job_name", self.job_name)
+        if self.job_tag is not None:
+            check_tag("job_tag", self.job_tag)
         for name in ("au", "priority"):
             validation.number(name, getattr(self, name), at_least=1)
         validation.number("job_timeout_seconds", self.job_timeout_seconds, at_least=1, whole=False)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from airflow_provider_scope.core.files import FileEntry
 
 MARKER_PROPERTY = "adlaScope.batch"
-"""The table property that tells which attempt of which batch changed the table last."""
+"""The table property that tells which attempt of which batch changed the table last, and if it is done."""
 _TITLE = "// airflow-provider-scope batch"
 _PIPELINE = r"[A-Za-z0-9._:/+ -]+"
 _NUMBER = r"0|[1-9][0-9]*"
@@ -37,6 +37,11 @@ class BatchIdentity:
     def marker(self) -> str:
         """The value of the table property ``MARKER_PROPERTY``."""
         return f"{self.pipeline}:{self.seq}:{self.attempt}"
+
+    @property
+    def closing_marker(self) -> str:
+        """The value of ``MARKER_PROPERTY`` once the attempt's rows are in the table."""
+        return f"{self.marker}:done"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +66,7 @@ class ScriptBatch:
     overwrite: bool = False
     """Whether everything in the table is deleted first: the first batch of a full refresh."""
     mark_table: bool = False
-    """Whether the attempt is written into the table's properties, as ``MARKER_PROPERTY``."""
+    """Whether the attempt is written into the table's properties, before its rows and after them."""
     feature_previews: tuple[str, ...] = ("EnableDeltaTableDynamicInsert:on",)
     settings: Mapping[str, Value] = field(default_factory=dict)
     """Further ``SET @@name = value;``."""
@@ -94,6 +99,6 @@ def identity_of(script: str) -> BatchIdentity | None:
 
 
 def identity_of_marker(marker: str) -> BatchIdentity | None:
-    """Read the attempt out of the value of ``MARKER_PROPERTY``; None if it is not ours."""
-    match = re.fullmatch(rf"({_PIPELINE}):({_NUMBER}):({_NUMBER})", marker)
+    """Read the attempt out of either value of ``MARKER_PROPERTY``; None if it is not ours."""
+    match = re.fullmatch(rf"({_PIPELINE}):({_NUMBER}):({_NUMBER})(:done)?", marker)
     return BatchIdentity(match[1], int(match[2]), int(match[3])) if match else None

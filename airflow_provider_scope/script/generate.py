@@ -1,6 +1,6 @@
 """The script of one batch: the same values give the same bytes.
 
-The statements and their order are dbt-scope's.
+The statements and their order are dbt-scope's; a batch that marks the table closes its mark at the end.
 """
 
 from __future__ import annotations
@@ -65,6 +65,8 @@ def generate(batch: ScriptBatch) -> str:
         f"@batch_data =\n{model};\n",
         f"INSERT INTO @target\nSELECT\n{names}\nFROM @batch_data;\n",
     ]
+    if batch.mark_table:
+        parts.append(_set_properties({MARKER_PROPERTY: batch.identity.closing_marker}))
     return "\n".join(part for part in parts if part)
 
 
@@ -178,8 +180,10 @@ def _properties(batch: ScriptBatch) -> str:
     }
     if batch.mark_table:
         properties[MARKER_PROPERTY] = batch.identity.marker
-    if not properties:
-        return ""
+    return _set_properties(properties) if properties else ""
+
+
+def _set_properties(properties: Mapping[str, Value]) -> str:
     lines = [
         f"    {quote_string('properties', key)} = {value_text(f'properties[{key!r}]', value)}"
         for key, value in properties.items()

@@ -8,6 +8,9 @@ from typing import Any
 
 from airflow_provider_scope.specs import validation
 
+VOID_NAME = "airflow_provider_scope_void"
+"""How the names of no-op jobs begin: a job so named adds no rows."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkEngine:
@@ -71,11 +74,26 @@ class ScopeEngine:
         seconds = validation.number("job_timeout_seconds", self.job_timeout_seconds, at_least=1, whole=False)
         validation.set_field(self, "job_timeout_seconds", seconds)
         if self.job_tag is not None:
-            validation.text("job_tag", self.job_tag)
+            check_tag("job_tag", self.job_tag)
         if self.feature_previews is not None:
             previews = validation.texts("feature_previews", self.feature_previews)
             validation.set_field(self, "feature_previews", previews)
         validation.mapping("settings", self.settings)
+
+
+def check_tag(argument: str, value: Any) -> None:
+    """Check how jobs' names are to begin.
+
+    :raises InputError: It is not text, or a job so named would be taken for a no-op.
+    """
+    validation.text(argument, value)
+    if not validation.is_deferred(value) and value.startswith(VOID_NAME):
+        raise validation.bad(
+            argument,
+            value,
+            f"text that does not begin with {VOID_NAME}",
+            "name it otherwise: jobs of that name add no rows, and count as such",
+        )
 
 
 _OF_SCOPE = {field.name for field in fields(ScopeEngine)}

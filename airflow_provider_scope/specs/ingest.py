@@ -28,6 +28,7 @@ ARGUMENTS = (
     "full_refresh",
     "max_batches_per_run",
     "checkpoint",
+    "validate_on_spark",
 )
 
 
@@ -36,6 +37,7 @@ class Ingest:
     """The arguments of ``DeltaIncrementalIngestOperator`` as values."""
 
     delta_location: str
+    """Empty: the engine's connection says where tables are."""
     source: FileSource
     sql: str
     sql_dialect: Literal["spark", "scope"]
@@ -46,6 +48,8 @@ class Ingest:
     full_refresh: bool
     max_batches_per_run: int | None
     checkpoint: Checkpoint
+    validate_on_spark: int = 0
+    """On how many files the model is tried before a job is submitted; 0 is not at all."""
 
 
 def ingest_from(raw: Mapping[str, Any]) -> Ingest | None:
@@ -56,7 +60,6 @@ def ingest_from(raw: Mapping[str, Any]) -> Ingest | None:
         known has been checked.
     :raises InputError: A value is not valid.
     """
-    validation.text("delta_location", raw["delta_location"])
     validation.text("sql", raw["sql"])
     validation.mapping("sql_params", raw["sql_params"])
     specs = {
@@ -73,6 +76,8 @@ def ingest_from(raw: Mapping[str, Any]) -> Ingest | None:
     batches = validation.number("max_batches_per_run", raw["max_batches_per_run"], at_least=1)
     refresh = _switch("full_refresh", raw["full_refresh"])
     on_scope = isinstance(specs["engine"], ScopeEngine)
+    _check_location(raw["delta_location"], specs["engine"])
+    tried = _tried(raw.get("validate_on_spark"), specs["engine"])
     if isinstance(specs["source"], FileSource) and specs["engine"] and not on_scope:
         _check_format(specs["source"].format)
     if isinstance(write, Replace) and batches is not None:
@@ -99,15 +104,40 @@ def ingest_from(raw: Mapping[str, Any]) -> Ingest | None:
     if None in specs.values() or write is None or validation.is_deferred(raw["sql_params"]):
         return None
     return Ingest(
-        delta_location=raw["delta_location"],
+        delta_location=raw["delta_location"] or "",
         sql=sql,
         sql_dialect=dialect,
         sql_params=dict(raw["sql_params"] or {}),
         write=write,
         full_refresh=bool(refresh),
         max_batches_per_run=batches,
+        validate_on_spark=tried or 0,
         **specs,  # type: ignore[arg-type]
     )
+
+
+def _check_location(value: Any, engine: object) -> None:
+    if value is not None:
+        validation.text("delta_location", value)
+    elif isinstance(engine, SparkEngine):
+        raise validation.bad(
+            "delta_location",
+            value,
+            "the table's folder: an absolute path or a file:///… URI",
+            "give it; only the connection of a ScopeEngine can say where tables are",
+        )
+
+
+def _tried(value: Any, engine: object) -> Any:
+    files = validation.number("validate_on_spark", value, at_least=0)
+    if isinstance(engine, SparkEngine) and files and not validation.is_deferred(files):
+        raise validation.bad(
+            "validate_on_spark",
+            value,
+            "0 with SparkEngine",
+            "leave it out: the batches run on Spark, which needs no validation",
+        )
+    return files
 
 
 def _dialect(value: Any, engine: object) -> Literal["spark", "scope"]:

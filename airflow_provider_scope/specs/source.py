@@ -41,8 +41,10 @@ class FileSource:
         of all files of a batch.
     :param options: Options of Spark's reader for the format. CSV and JSON are read strictly
         (``mode=FAILFAST``, and ``enforceSchema=false`` for CSV) unless this says otherwise.
-    :param max_files_per_trigger: Files in one batch at the most; 1,000 on Spark.
-    :param max_bytes_per_trigger: Bytes in one batch at the most; a larger file is a batch of its own.
+    :param max_files_per_trigger: Files in one batch at the most. None is 1,000 on Spark, and the
+        connection's (50) on SCOPE.
+    :param max_bytes_per_trigger: Bytes in one batch at the most; a larger file is a batch of its own. None
+        is 10,737,418,240,000 on Spark, and the connection's (the same) on SCOPE.
     :param safety_buffer_seconds: Files younger than this are held back: they may still be written.
     :param starting_timestamp: Files modified before it are left out: a datetime with time zone, or
         ISO-8601 text. Fixed for the life of a pipeline in practice; earlier loads are not undone.
@@ -60,7 +62,7 @@ class FileSource:
     columns: Mapping[str, str] | None = None
     options: Mapping[str, str] | None = None
     max_files_per_trigger: int | None = None
-    max_bytes_per_trigger: int | None = MAX_BYTES_PER_TRIGGER
+    max_bytes_per_trigger: int | None = None
     safety_buffer_seconds: float = SAFETY_BUFFER_SECONDS
     starting_timestamp: datetime | str | None = None
     late_files: LateFiles = "ingest"

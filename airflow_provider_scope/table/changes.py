@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from airflow_provider_scope.core.attempts import Change
@@ -37,7 +38,7 @@ def changes(location: str, since: int, upto: int, marker_property: str) -> list[
         # brings an old mark back, while the job that made the newest one may still add its rows.
         is_new = change.marker is not None and change.marker != mark and not is_restore
         mark = change.marker or mark
-        found.append(change if is_new else Change(version, None, change.adds, change.rows, change.size_bytes))
+        found.append(change if is_new else replace(change, marker=None))
     return found
 
 
@@ -45,7 +46,7 @@ def _change(name: str, version: int, data: bytes, marker_property: str) -> tuple
     """Read a commit, and whether it is a RESTORE: what that adds is no job's."""
     marker: str | None = None
     adds: list[dict[str, Any]] = []
-    is_restore = False
+    info: dict[str, Any] = {}
     try:
         for line in data.splitlines():
             action = json.loads(line) if line.strip() else {}
@@ -53,9 +54,10 @@ def _change(name: str, version: int, data: bytes, marker_property: str) -> tuple
                 marker = action["metaData"].get("configuration", {}).get(marker_property)
             if action.get("add", {}).get("dataChange"):
                 adds.append(action["add"])
-            is_restore = is_restore or action.get("commitInfo", {}).get("operation") == "RESTORE"
+            info = action.get("commitInfo", info)
         counts = [int(json.loads(add["stats"])["numRecords"]) for add in adds if add.get("stats")]
         size = sum(int(add["size"]) for add in adds)
+        is_restore = info.get("operation") == "RESTORE"
     except (ValueError, KeyError, TypeError, AttributeError) as err:
         raise TableUnreadableError(
             f"The commit {name} could not be understood: {err!r}.",
@@ -63,4 +65,11 @@ def _change(name: str, version: int, data: bytes, marker_property: str) -> tuple
             do="check the file; the next try reads it again",
         ) from err
     rows = sum(counts) if len(counts) == len(adds) else None
-    return Change(version, marker, bool(adds) and not is_restore, rows, size), is_restore
+    return Change(version, marker, bool(adds) and not is_restore, rows, size, _made_by(info)), is_restore
+
+
+def _made_by(info: dict[str, Any]) -> str:
+    """Name a commit's operation and writer; what is written there is up to the writer."""
+    writer = next((info[key] for key in ("userName", "engineInfo", "clientVersion") if info.get(key)), "")
+    named = f"{info.get('operation') or 'unnamed operation'} by {writer or 'an unnamed writer'}"
+    return "".join(sign for sign in named if sign.isprintable())[:120]

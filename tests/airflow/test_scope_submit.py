@@ -425,6 +425,7 @@ def test_the_button_leads_to_the_job(world):
         ("script", "x" * (3 * 1024 * 1024 + 1)),
         ("job_name", ""),
         ("job_tag", " "),
+        ("job_tag", "airflow_provider_scope_void_nightly"),
         ("au", 0),
         ("priority", "high"),
         ("job_timeout_seconds", 0),

@@ -195,7 +195,7 @@ def test_a_task_of_another_operator_or_a_mapped_one_is_refused(desk, dag_file, t
         ({"sql_params": "folder()"}, "a result of another task (XComArg)"),
         (
             {"sql": "\"SELECT id, '{{ ds }}' AS d FROM @data\""},
-            "a value that `plan` does not know ('ds' is undefined)",
+            "a value that only a run knows ('ds' is undefined)",
         ),
     ],
 )
@@ -209,7 +209,7 @@ def test_a_value_that_only_a_run_knows_is_named(desk, dag_file, arguments, needs
     assert said.err.endswith(
         f"InputError: An argument of the task planned.ingest needs {needs}.\n"
         "Kept: everything; nothing was read or written\n"
-        "What to do: `plan` knows `params` and `dag` alone; look at a run's log, or at `airflow scope "
+        "What to do: a command knows `params` and `dag` alone; look at a run's log, or at `airflow scope "
         "status`\n"
     )
 

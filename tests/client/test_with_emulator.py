@@ -15,7 +15,7 @@ ID = "d2a5c7d4-0d0f-4d4b-8a6c-2a0d5f1f3f10"
 RUN = "5d0e1f2a-0000-4000-8000-000000000001"
 NEW = NewJob(
     name="flights",
-    script="not a script",
+    script='#DECLARE @x string = "1";',
     degree_of_parallelism=1,
     priority=1,
     related=Related(recurrence_id=RUN, run_id=RUN),
@@ -65,7 +65,7 @@ def test_another_script_under_the_same_id_is_refused_and_the_job_stays(tmp_path)
         with pytest.raises(JobMismatchError, match="another script"):
             client.submit(ID, other)
 
-        assert client.get(ID).script == "not a script"
+        assert client.get(ID).script == NEW.script
 
 
 def test_a_cancelled_job_ends_and_says_who_did_it(tmp_path):
@@ -115,3 +115,27 @@ def test_a_walk_over_pages_and_lost_answers_has_every_file_once(tmp_path):
         found = [(file.path, file.size_bytes) for file in client.walk("/landing")]
 
     assert sorted(found) == sorted((f"adl://acme.azuredatalakestore.net{name}", 5) for name in names)
+
+
+def test_clients_speak_https_to_an_emulator_that_is_trusted(tmp_path, monkeypatch):
+    with Emulator(tmp_path, tls=True, **QUEUED) as emulator:
+        monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(emulator.certificate))
+        job = jobs(emulator).submit(ID, NEW)
+        files(emulator).write("/landing/a.ss", b"12345")
+        found = [(file.path, file.size_bytes) for file in files(emulator).walk("/landing")]
+
+    assert job.job_id == ID
+    assert found == [("adl://acme.azuredatalakestore.net/landing/a.ss", 5)]
+
+
+def test_a_script_that_cannot_be_read_is_blamed_for_it(tmp_path):
+    wrong = NewJob(name="flights", script="NONSENSE;", degree_of_parallelism=1, priority=1)
+
+    with Emulator(tmp_path) as emulator:
+        client = jobs(emulator)
+        client.submit(ID, wrong)
+        job = client.get(ID)
+
+    assert outcome(job) == "failed"
+    assert [(error.error_id, error.source) for error in job.errors] == [("E_CSC_USER_SYNTAXERROR", "USER")]
+    assert job.started_at_ms is None

@@ -80,7 +80,7 @@ def kill_once(scenario: Scenario, points: Callable[[list[Any]], list[Any]] = lis
         for number, when in points(list(kill_points(stage.calls))):
             where = f"{scenario.name}: killed {when} '{stage.calls[number].name}' ({number})"
             stage.reset()
-            _kill(stage, killer, "act", (number, when), where, tally)
+            kill(stage, killer, "act", (number, when), where, tally)
             _finish(stage, where, tally)
     return tally
 
@@ -97,7 +97,7 @@ def kill_twice(scenario: Scenario, pairs: int, seed: int) -> tuple[Tally, int]:
         for first in chance.choices(firsts, k=pairs // 2):
             where = f"{scenario.name}: killed {first[1]} '{stage.calls[first[0]].name}' ({first[0]})"
             stage.reset()
-            _kill(stage, killer, "act", first, where, tally, counts=False)
+            kill(stage, killer, "act", first, where, tally, counts=False)
             between = folder / "between"
             shutil.copytree(stage.place, between)
             calls = stage.count(scenario.again)
@@ -106,7 +106,7 @@ def kill_twice(scenario: Scenario, pairs: int, seed: int) -> tuple[Tally, int]:
             for second in chance.sample(seconds, min(2, len(seconds))):
                 there = f"{where}, then {second[1]} '{calls[second[0]].name}' ({second[0]})"
                 stage.reset(between)
-                _kill(stage, killer, "again", second, there, tally)
+                kill(stage, killer, "again", second, there, tally)
                 _finish(stage, there, tally)
             shutil.rmtree(between)
     return tally, existing * len(firsts) // max(1, pairs // 2)
@@ -131,7 +131,7 @@ def lose_answers(scenario: Scenario) -> Tally:
     return tally
 
 
-def _kill(  # noqa: PLR0917 - what, where, and how it is counted
+def kill(  # noqa: PLR0917 - what, where, and how it is counted
     stage: Stage,
     killer: Killer,
     step: str,
@@ -141,6 +141,7 @@ def _kill(  # noqa: PLR0917 - what, where, and how it is counted
     *,
     counts: bool = True,
 ) -> None:
+    """Run a step in a child that dies at a point."""
     tally.kill_points += counts
     status = killer.kill(stage.place, stage.scenario.name, step, *point)
     if status != KILLED:

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
@@ -22,29 +22,31 @@ from tests.crash.scenarios import BY_NAME
 from tests.support.faulty_storage import KillAt, When
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from types import TracebackType
 
 ROOT = Path(__file__).parents[2]
 
 
-def main() -> None:
+def serve(scenarios: Mapping[str, Any]) -> None:
+    """Fork a run that dies for each order that comes in."""
     pa.array([1])  # imports pandas, which takes each child a second otherwise
     logging.disable(logging.WARNING)  # a thousand full refreshes each say how to get the old rows back
     for line in sys.stdin:
         child = os.fork()
         if child == 0:
-            _run_and_die(json.loads(line))
+            order = json.loads(line)
+            _run_and_die(scenarios[order["scenario"]], order)
         _, status = os.waitpid(child, 0)
         sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
         sys.stdout.flush()
 
 
-def _run_and_die(order: dict[str, str]) -> None:
-    scenario = BY_NAME[order["scenario"]]
-    world = scenario.world(Path(order["folder"]))
+def _run_and_die(scenario: Any, order: dict[str, str]) -> None:
     gate = KillAt(int(order["number"]), order["when"])  # type: ignore[arg-type]
     try:
-        (scenario.act if order["step"] == "act" else scenario.again)(world, gate)
+        step = scenario.act if order["step"] == "act" else scenario.again
+        step(scenario.world(Path(order["folder"])), gate)
     except BaseException:  # noqa: BLE001 - whatever it is, the parent wants the status
         traceback.print_exc()
         os._exit(1)
@@ -54,9 +56,12 @@ def _run_and_die(order: dict[str, str]) -> None:
 class Killer:
     """The process, as seen by who gives it orders."""
 
+    module = "tests.crash.killer"
+    """What it runs: it has the scenarios."""
+
     def __enter__(self) -> Self:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.crash.killer"],
+            [sys.executable, "-m", self.module],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -68,8 +73,10 @@ class Killer:
         self, kind: type[BaseException] | None, err: BaseException | None, trace: TracebackType | None
     ) -> None:
         assert self.process.stdin
+        assert self.process.stdout
         self.process.stdin.close()
         self.process.wait()
+        self.process.stdout.close()
 
     def kill(self, folder: Path, scenario: str, step: str, number: int, when: When) -> int:
         """Run a step of a scenario in a child that dies there; give the child's exit status."""
@@ -82,4 +89,4 @@ class Killer:
 
 
 if __name__ == "__main__":
-    main()
+    serve(BY_NAME)

@@ -1,35 +1,27 @@
 """Runs that take turns in a random order, die, lose answers, and are overtaken by each other.
 
-Each run is a greenlet that stops at every operation on something shared; a seeded scheduler says who
-goes on, and what becomes of the operation. One seed is one schedule: ``python -m tests.crash.schedules
-KIND SEED`` prints its steps.
+``python -m tests.crash.schedules KIND SEED`` prints the steps of a schedule.
 """
 
 from __future__ import annotations
 
 import random
-import sys
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from greenlet import GreenletExit, getcurrent, greenlet
-
-from airflow_provider_scope.exceptions import ScopeProviderError, SparkJobFailedError, TableDivergedError
+from airflow_provider_scope.exceptions import ScopeProviderError, TableDivergedError
 from tests.crash.judging import judge, rows_doubled
-from tests.crash.tally import Tally
+from tests.crash.turns import STEPS, Actor, Turns, TurnTaking, add_up, play_to_its_end, show
 from tests.crash.world import MemoryWorld
-from tests.support.faulty_storage import Call, LostAnswer
 from tests.support.memory_engine import MemoryEngine
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from airflow_provider_scope.core.records import OffsetEntry
     from airflow_provider_scope.execution.engine import Work
-
-
-STEPS = 5000
-"""More than any schedule takes."""
+    from tests.crash.judging import Verdict
+    from tests.crash.tally import Tally
 
 
 @dataclass(frozen=True)
@@ -76,29 +68,10 @@ KINDS = {
 }
 
 
-@dataclass(eq=False)
-class Actor:
-    """A run, or what is left of one."""
-
-    name: str
-    thread: greenlet
-    call: Call
-    """What it is about to do."""
-    orphaned: bool = False
-    """The runner is dead; its application lives on until it is done."""
-
-
-@dataclass
-class Schedule:
+class Schedule(TurnTaking):
     """One world, and everything that happens in it."""
 
     story: Story
-    chance: random.Random
-    trace: list[str] = field(default_factory=list)
-    kills: int = 0
-    diverged: bool = False
-    problems: list[str] = field(default_factory=list)
-    doubled: int = 0
 
     def __post_init__(self) -> None:
         chance = self.chance
@@ -121,7 +94,6 @@ class Schedule:
             "diverge": self.story.divergences,
         }
         self.sticky = chance.choice(self.story.sticky)
-        self.actors: list[Actor] = []
         if self.story.divergences and chance.random() < 0.7:
             self.world.run()
 
@@ -154,15 +126,8 @@ class Schedule:
         if self.arriving:
             self.arrive()
         elif self.world.version() > 0 and self.spend("diverge"):
-            self.diverged = True
             # Before the first commit record a table that was created again cannot be told.
-            if self.chance.random() < 0.5 or not self.world.log().committed():
-                to = self.chance.randrange(self.world.version())
-                self.trace.append(f"somebody RESTOREs version {to}")
-                self.world.restore(to)
-            else:
-                self.trace.append("somebody drops the table and creates it again")
-                self.world.recreate()
+            self.restore_or_recreate(may_recreate=bool(self.world.log().committed()))
 
     def start(self) -> None:
         self.spend("run")
@@ -173,14 +138,11 @@ class Schedule:
             kwargs["where"] = "day = 1"
         if self.chance.random() < 0.3:
             kwargs["max_batches"] = self.chance.randint(1, 2)
-        name = "ABCDEFGH"[self.story.runs - self.budget["run"] - 1]
+        name = self.next_name()
         gate = Turns()
         engine = self.story.engine(self.world.delta, self.world.memory, gate)
-        thread = greenlet(lambda _order: self.world.run(gate, engine=engine, **kwargs))
-        actor = Actor(name, thread, Call("start"))
         self.trace.append(f"{name} starts {kwargs}")
-        self.actors.append(actor)
-        self.resume(actor, "go")
+        self.enter(name, lambda: self.world.run(gate, engine=engine, **kwargs))
 
     def step(self, actor: Actor) -> None:
         call, orders = actor.call, ["go"] * 12
@@ -200,86 +162,31 @@ class Schedule:
         else:
             self.resume(actor, order)
 
-    def kill(self, actor: Actor) -> None:
-        self.kills += 1
-        self.trace.append(f"{actor.name} dies before '{actor.call.name}'")
-        self.actors.remove(actor)
-        actor.thread.throw(GreenletExit)
-
     def resume(self, actor: Actor, order: str) -> None:
         call = actor.call
-        self.trace.append(f"{actor.name} {call.name}{'' if order == 'go' else ': ' + order}")
-        try:
-            reached = actor.thread.switch(order)
-        except ScopeProviderError as err:
-            self.ended_with(actor, err)
-        except Exception as err:  # noqa: BLE001 - whatever it is, it is a finding
-            self.actors.remove(actor)
-            self.problems.append(f"{actor.name} ended with {err!r}")
-        else:
-            if actor.thread.dead:
-                self.trace.append(f"{actor.name} ends")
-                self.actors.remove(actor)
-            elif actor.orphaned and not reached.by_application:
-                actor.call = reached
-                self.actors.remove(actor)
-                actor.thread.throw(GreenletExit)
-            else:
-                actor.call = reached
+        super().resume(actor, order)
         if call.by_application and call.writes and not self.diverged:
-            found = rows_doubled(self.world)
-            self.doubled = max(self.doubled, found)
+            self.doubled = max(self.doubled, rows_doubled(self.world))
 
-    def ended_with(self, actor: Actor, err: ScopeProviderError) -> None:
-        self.trace.append(f"{actor.name} ends with {err!r}")
-        self.actors.remove(actor)
-        expected = self.diverged and isinstance(err, TableDivergedError)
-        if not err.is_retryable and not expected and not actor.orphaned:
-            self.problems.append(f"{actor.name} ended with {err!r}, which a retry does not mend")
+    def is_expected(self, actor: Actor, err: ScopeProviderError) -> bool:
+        return actor.orphaned or (self.diverged and isinstance(err, TableDivergedError))
 
-    def spend(self, what: str) -> bool:
-        left = self.budget[what]
-        self.budget[what] = max(0, left - 1)
-        return left > 0
-
-
-class Turns:
-    """A gate at which a run waits until it is its turn."""
-
-    def __call__(self, call: Call, effect: Callable[[], Any], torn: Callable[[], None] | None = None) -> Any:
-        order = getcurrent().parent.switch(call)  # type: ignore[union-attr]
-        if order == "fail":
-            raise SparkJobFailedError(f"failed in '{call.name}'")
-        if order == "lost after":
-            effect()
-        if order != "go":
-            raise LostAnswer(call.name)
-        return effect()
+    def judge(self) -> Verdict:
+        return judge(self.world, late_files=self.story.late_files, diverged=self.diverged)
 
 
 def play(kind: str, seed: int) -> tuple[Tally, list[str]]:
-    """Play one schedule to its end, then run undisturbed, and judge what is there.
+    """Play one schedule to its end.
 
     :return: What was found, and the steps.
     """
-    schedule = Schedule(KINDS[kind], random.Random(f"{kind} {seed}"))
-    schedule.play()
-    verdict = judge(schedule.world, late_files=schedule.story.late_files, diverged=schedule.diverged)
-    problems = [f"{kind} {seed}: {text}" for text in [*schedule.problems, *verdict.problems]]
-    doubled = max(schedule.doubled, verdict.doubled)
-    if schedule.doubled and not verdict.doubled:
-        problems.append(f"{kind} {seed}: {schedule.doubled} rows were doubled for a while")
-    return Tally(schedule.kills, verdict.lost, doubled, problems), schedule.trace
+    return play_to_its_end(Schedule(KINDS[kind], random.Random(f"{kind} {seed}")), f"{kind} {seed}")
 
 
 def play_many(kind: str, seeds: range) -> Tally:
     """Play many schedules of a kind."""
-    tally = Tally()
-    for seed in seeds:
-        tally.add(play(kind, seed)[0])
-    return tally
+    return add_up(play, kind, seeds)
 
 
 if __name__ == "__main__":
-    found, steps = play(sys.argv[1], int(sys.argv[2]))
-    print(*steps, replace(found, kill_points=0), sep="\n")  # noqa: T201
+    show(play)

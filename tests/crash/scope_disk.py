@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import uuid
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -11,11 +10,11 @@ from airflow_provider_scope.core.jobs import NewJob, Related
 from airflow_provider_scope.emulator.account import Account
 from airflow_provider_scope.emulator.execution import Task
 from airflow_provider_scope.emulator.instant import InstantExecutor
-from airflow_provider_scope.engines.scope import JobSettings, ScopeRunner
 from airflow_provider_scope.exceptions import JobRunningError
+from airflow_provider_scope.execution import repair
 from airflow_provider_scope.script.batch import ScriptBatch
 from airflow_provider_scope.script.generate import generate
-from tests.crash.scope_service import Flaw, GatedJobs, Served, Service
+from tests.crash.scope_service import Flaw, GatedJobs, Served, Service, scope_runner
 from tests.crash.world import DeltaWorld
 from tests.support.delta_engine import check_unchanged
 from tests.support.faulty_storage import Call, Gate, open_gate
@@ -31,16 +30,20 @@ MODEL = "SELECT id, day, source_file_uri AS file FROM @data"
 
 
 class Statements:
-    """Runs scripts with the emulator's executor, first up to the rows, then the rest."""
+    """Runs scripts with the emulator's executor: up to the rows, with the rows, and to the end."""
 
     def __init__(self, folder: Path) -> None:
         self.executor = InstantExecutor(Account(folder))
 
     def steps(self, script: str) -> list[str]:
-        return ["mark", "insert"] if "@data" in script else []
+        return ["mark", "insert", "close"] if "@data" in script else []
 
     def take(self, job: Served, step: str) -> None:
-        script = job.script.partition("@data =")[0] if step == "mark" else job.script
+        script = {
+            "mark": job.script.partition("@data =")[0],
+            "insert": job.script.rpartition("ALTER TABLE")[0],
+            "close": job.script,
+        }[step]
         outcome = self.executor.execute(Task(job.job_id, script, names_job=False, is_cancelled=lambda: False))
         assert not outcome.failure, outcome.failure
 
@@ -111,25 +114,7 @@ class ScopeDiskWorld(DeltaWorld):
         self.now = 0.0
 
     def engine(self, gate: Gate) -> Any:
-        settings = JobSettings(
-            name="load",
-            au=1,
-            priority=1,
-            timeout_seconds=36_000.0,
-            poll_seconds=10.0,
-            inline_wait_seconds=self.inline_wait,
-            run_id=str(uuid.uuid4()),
-        )
-        return ScopeRunner(
-            jobs=GatedJobs(self.service, gate),
-            log=self.log(gate),
-            settings=settings,
-            script=self.script,
-            clock=lambda: self.now,
-            sleep=lambda seconds: self.sleep(gate, seconds),
-            random=lambda: 0.0,
-            report=lambda _line: None,
-        )
+        return scope_runner(self, gate)
 
     def sleep(self, gate: Gate, seconds: float) -> None:
         """Let time pass: each job takes a step, and a submission that was on its way arrives."""
@@ -172,6 +157,12 @@ class ScopeDiskWorld(DeltaWorld):
                 return
             finally:
                 self.inline_wait = None
+
+    def settle(self, gate: Gate) -> None:
+        """Say that the rows of the oldest open batch are in the table."""
+        log = self.log(gate)
+        seq = repair.open_entries(log)[0].seq
+        repair.settle(log, self.engine(gate), self.table, seq, landed=True)
 
     def _values(self, lines: list[str]) -> list[Any]:
         values = super()._values(lines)

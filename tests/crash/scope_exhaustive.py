@@ -5,39 +5,37 @@ What is not shared, and what only reads, leaves the same state behind: there a r
 
 from __future__ import annotations
 
-import json
-import logging
-import os
 import random
 import shutil
-import subprocess
-import sys
-import traceback
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_provider_scope.exceptions import (
     BatchNotInTableError,
+    BatchOutcomeUnknownError,
     JobRunningError,
     ScopeJobFailedError,
     ScopeProviderError,
     ServiceOutcomeUnknownError,
 )
-from tests.crash.exhaustive import Stage, compare, kill_points
-from tests.crash.killer import ROOT, Killer
-from tests.crash.scenarios import Scenario, land, something_loaded, to_be_refreshed
+from tests.crash.exhaustive import Stage, compare, kill, kill_points
+from tests.crash.killer import Killer, serve
+from tests.crash.scenarios import (
+    Scenario,
+    finish_refresh,
+    land,
+    nothing_loaded,
+    refresh,
+    something_loaded,
+    to_be_refreshed,
+)
 from tests.crash.scope_disk import ScopeDiskWorld, leave_running
 from tests.crash.tally import Tally
 from tests.crash.world import fast_folder
 from tests.support.faulty_storage import (
-    KILLED,
     Call,
     Counting,
     Gate,
-    KillAt,
     LoseAt,
     LostAnswer,
     When,
@@ -46,7 +44,7 @@ from tests.support.faulty_storage import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
+    from pathlib import Path
 
     from tests.crash.scope_service import Flaw
 
@@ -108,10 +106,6 @@ def to_be_refreshed_with(state: Callable[[Any], None]) -> Callable[[Any], None]:
     return prepare
 
 
-def nothing_loaded(world: Any) -> None:
-    land(world, 1, 2, 3, 4, 5)
-
-
 # ---- what is done ----------------------------------------------------------------------------------
 
 
@@ -127,14 +121,16 @@ def run(world: Any, gate: Gate = open_gate) -> None:
     raise AssertionError("the run does not get through")
 
 
-def refresh(world: Any, gate: Gate) -> None:
-    world.run(gate, refresh=True)
-
-
-def finish_refresh(world: Any, gate: Gate) -> None:
-    """Run without asking for a refresh, unless it was not even logged."""
-    log = world.log()
-    world.run(gate, refresh=log.offset(log.logged()[-1]).refresh_start is None)
+def settle_and_run(world: Any, gate: Gate) -> None:
+    """Run, and whenever nothing tells what became of a job, say that its rows are in the table."""
+    for _ in range(8):
+        try:
+            run(world, gate)
+        except BatchOutcomeUnknownError:
+            world.settle(gate)
+        else:
+            return
+    raise AssertionError("the run does not get through")
 
 
 def give_up_and_run(world: Any, gate: Gate) -> None:
@@ -165,6 +161,9 @@ SCENARIOS = [
     ScopeScenario("lost job given up", job_on_its_way, give_up_and_run, give_up_and_run, rows_only=True),
     ScopeScenario("jobs fail at once", nothing_loaded, run, run, flaw="before"),
     ScopeScenario("jobs fail half-way", nothing_loaded, run, run, flaw="between"),
+    ScopeScenario(
+        "jobs fail before they close", nothing_loaded, settle_and_run, settle_and_run, flaw="unclosed"
+    ),
     ScopeScenario("jobs fail after their commit", nothing_loaded, run, run, flaw="after"),
 ]
 BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}
@@ -176,46 +175,7 @@ BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}
 class ScopeKiller(Killer):
     """The process that forks the runs that die."""
 
-    def __enter__(self) -> Self:
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.crash.scope_exhaustive"],
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, err: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        super().__exit__(kind, err, trace)
-        assert self.process.stdout
-        self.process.stdout.close()
-
-
-def main() -> None:
-    pa.array([1])  # imports pandas, which takes each child a second otherwise
-    logging.disable(logging.WARNING)
-    for line in sys.stdin:
-        child = os.fork()
-        if child == 0:
-            _run_and_die(json.loads(line))
-        _, status = os.waitpid(child, 0)
-        sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
-        sys.stdout.flush()
-
-
-def _run_and_die(order: dict[str, str]) -> None:
-    scenario = BY_NAME[order["scenario"]]
-    gate = KillAt(int(order["number"]), order["when"])  # type: ignore[arg-type]
-    try:
-        step = scenario.act if order["step"] == "act" else scenario.again
-        step(scenario.world(Path(order["folder"])), gate)
-    except BaseException:  # noqa: BLE001 - whatever it is, the parent wants the status
-        traceback.print_exc()
-        os._exit(1)
-    os._exit(0)
+    module = "tests.crash.scope_exhaustive"
 
 
 def changing_points(calls: list[Call]) -> list[tuple[int, When]]:
@@ -297,15 +257,6 @@ def lose_answers(name: str) -> tuple[Tally, int]:
     return tally, lost
 
 
-def kill(  # noqa: PLR0917 - what, where, and how it is counted
-    stage: Stage, killer: Killer, step: str, point: tuple[int, When], where: str, tally: Tally
-) -> None:
-    tally.kill_points += 1
-    status = killer.kill(stage.place, stage.scenario.name, step, *point)
-    if status != KILLED:
-        tally.failures.append(f"{where}: the child ended with {status}")
-
-
 def _finish(stage: Stage, where: str, tally: Tally, meanwhile: Meanwhile) -> None:
     """Run again, undisturbed, and compare; then once more, which must find nothing to do."""
     scenario = stage.scenario
@@ -344,4 +295,4 @@ def wrong_jobs(stage: Stage) -> list[str]:
 
 
 if __name__ == "__main__":
-    main()
+    serve(BY_NAME)

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 SCOPE = "SCOPE, "
 PAIRS = 16
-SCHEDULES = 2000
-EMULATOR_KILLS = 12
+SCHEDULES = 1500
+EMULATOR_KILLS = 8
 
 
 def scope_parts() -> Iterator[tuple[str, str]]:

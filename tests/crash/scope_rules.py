@@ -6,12 +6,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_scope.core import attempts as decisions
+from airflow_provider_scope.core.jobs import outcome
 from airflow_provider_scope.core.records import Attempt
 from airflow_provider_scope.core.recovery import Landed
 from airflow_provider_scope.engines import scope
+from airflow_provider_scope.engines.job_fate import Finding, JobFates, job_id
 from airflow_provider_scope.engines.scope import ScopeRunner
-from airflow_provider_scope.exceptions import ServiceOutcomeUnknownError
+from airflow_provider_scope.exceptions import BatchOutcomeUnknownError, ServiceOutcomeUnknownError
+from airflow_provider_scope.execution import restores
 from airflow_provider_scope.execution.engine import Work
+from tests.crash import rules
 from tests.crash.scope_schedules import play
 
 if TYPE_CHECKING:
@@ -35,16 +39,18 @@ class Rule:
     kind: str
     finds: str
     """``lost``, ``doubled`` or ``failures``."""
+    first: int = 0
+    """The seed that is played first: one that shows it, as long as nothing else changes the schedules."""
 
     def search(self) -> tuple[int, Tally]:
         """Play schedules until one finds something.
 
         :return: How many were played, and what the last one found.
         """
-        for seed in range(LIMIT):
+        for played, seed in enumerate((self.first, *range(LIMIT)), start=1):
             found = play(self.kind, seed)[0]
             if getattr(found, self.finds):
-                return seed + 1, found
+                return played, found
         return LIMIT, found
 
 
@@ -120,35 +126,99 @@ def no_op_is_a_success(patch: pytest.MonkeyPatch) -> None:
             job = self.jobs.get_job(job_id)
             return job and replace(job, name="load")
 
-    original = ScopeRunner._look
+    original = JobFates.look
 
-    def look(self: ScopeRunner, *args: Any) -> Any:
-        jobs, self.jobs = self.jobs, Nameless(self.jobs)  # type: ignore[assignment]
-        try:
-            return original(self, *args)
-        finally:
-            self.jobs = jobs
+    def look(self: JobFates, attempt: Attempt) -> Any:
+        return original(replace(self, jobs=Nameless(self.jobs)), attempt)  # type: ignore[arg-type]
 
-    patch.setattr(ScopeRunner, "_look", look)
+    patch.setattr(JobFates, "look", look)
 
 
 def evidence_ignored(patch: pytest.MonkeyPatch) -> None:
     """Believe a job that says that it failed."""
-    patch.setattr(scope.decisions, "evidence", lambda *_args: decisions.NOTHING)
+    patch.setattr(decisions, "evidence", lambda *_args: decisions.NOTHING)
+
+
+def refresh_only_cancels(patch: pytest.MonkeyPatch) -> None:
+    """Cancel the jobs of older batches that run, and close nothing."""
+
+    def close(self: ScopeRunner, work: Work, seq: int) -> None:
+        for attempt in self.log.attempts(seq):
+            number = self._id(work, attempt)
+            if self.jobs.get_job(number) is not None:
+                self.jobs.cancel_job(number)
+                self._await_end(number)
+
+    patch.setattr(ScopeRunner, "_close", close)
+
+
+def rows_after_the_mark_are_the_jobs(patch: pytest.MonkeyPatch) -> None:
+    """Take the one version that adds rows after the mark for the job's, without the closing mark."""
+    original = decisions.fate
+
+    def fate(attempt: Attempt, outcome: Any, found: Any, settled: Any = None) -> Any:
+        alone = len(found.added) == 1
+        return original(attempt, outcome, replace(found, closed=found.closed or alone), settled)
+
+    patch.setattr(decisions, "fate", fate)
+
+
+def success_without_a_log(patch: pytest.MonkeyPatch) -> None:
+    """Believe a job that succeeded although the table's log does not go back to it."""
+    original = JobFates.look
+
+    def look(self: JobFates, attempt: Attempt) -> Any:
+        try:
+            return original(self, attempt)
+        except BatchOutcomeUnknownError:
+            job = self.jobs.get_job(job_id(self.pipeline, attempt.seq, attempt.number))
+            if job and outcome(job) == "succeeded":
+                return Finding("landed", decisions.NOTHING, job)
+            raise
+
+    patch.setattr(JobFates, "look", look)
+
+
+def restore_under_a_refresh_ignored(patch: pytest.MonkeyPatch) -> None:
+    """Accept a table in which a RESTORE came between a refresh's deletion and its rows."""
+    patch.setattr(restores, "restore_under_refresh", lambda *_args: None)
+
+
+def accepted_beside_a_running_job(patch: pytest.MonkeyPatch) -> None:
+    """Accept a table while a job still changes it."""
+    original = ScopeRunner.probe
+
+    def probe(self: ScopeRunner, location: str, pipeline: str | None, baseline: Any) -> Any:
+        return replace(original(self, location, pipeline, baseline), running=None)
+
+    patch.setattr(ScopeRunner, "probe", probe)
+
+
+def oldest_candidate_is_the_batch(patch: pytest.MonkeyPatch) -> None:
+    """Take the first version that adds rows between the marks for the batch's."""
+    original = JobFates.landed
+
+    def landed(self: JobFates, seq: int, version: int) -> Any:
+        found = original(self, seq, version)
+        if isinstance(found, Landed) and found.candidates:
+            return replace(found, version=found.candidates[0], candidates=())
+        return found
+
+    patch.setattr(JobFates, "landed", landed)
 
 
 def given_up_while_its_job_runs(patch: pytest.MonkeyPatch) -> None:
     """Take a batch with a void attempt for one that cannot land any more."""
-    original = ScopeRunner._landed
+    original = JobFates.landed
 
-    def landed(self: ScopeRunner, location: str, pipeline: str, seq: int, version: int) -> Any:
-        found = original(self, location, pipeline, seq, version)
+    def landed(self: JobFates, seq: int, version: int) -> Any:
+        found = original(self, seq, version)
         attempts = self.log.attempts(seq)
-        if found is None and attempts and attempts[-1].void and version >= 0:
+        if not isinstance(found, Landed) and attempts and attempts[-1].void and version >= 0:
             return Landed(-1, 0, 0, abandoned=True)
         return found
 
-    patch.setattr(ScopeRunner, "_landed", landed)
+    patch.setattr(JobFates, "landed", landed)
 
 
 def table_read_before_jobs(patch: pytest.MonkeyPatch) -> None:
@@ -158,7 +228,7 @@ def table_read_before_jobs(patch: pytest.MonkeyPatch) -> None:
     def probe(self: ScopeRunner, location: str, pipeline: str | None, baseline: Any) -> Any:
         before = scope.probe(location, pipeline, baseline)
         after = original(self, location, pipeline, baseline)
-        return type(after)(before.stamp, before.version, after.txn, after.landed, before.restores)
+        return replace(after, stamp=before.stamp, version=before.version, restores=before.restores)
 
     patch.setattr(ScopeRunner, "probe", probe)
 
@@ -174,19 +244,70 @@ def _change_fate(patch: pytest.MonkeyPatch, real: str, other: str) -> None:
 
 
 RULES = (
-    Rule("an attempt is recorded before its job is submitted", record_after_put, "everything", "doubled"),
-    Rule("one job at a time", next_attempt_beside_a_running_one, "append", "doubled"),
-    Rule("no answer is not a failure", next_attempt_after_no_answer, "append", "doubled"),
-    Rule("a refresh closes older batches", refresh_without_void, "refresh", "failures"),
-    Rule("closing a batch is written down", refresh_ends_jobs_without_void, "refresh", "failures"),
+    Rule(
+        "an attempt is recorded before its job is submitted",
+        record_after_put,
+        "everything",
+        "doubled",
+        first=75,
+    ),
+    Rule("one job at a time", next_attempt_beside_a_running_one, "append", "doubled", first=1),
+    Rule("no answer is not a failure", next_attempt_after_no_answer, "append", "doubled", first=11),
+    Rule("a refresh closes older batches", refresh_without_void, "refresh", "failures", first=45),
+    Rule("a refresh does more than cancel", refresh_only_cancels, "refresh", "failures", first=13),
+    Rule("closing a batch is written down", refresh_ends_jobs_without_void, "refresh", "failures", first=13),
     Rule(
         "a no-op takes the id of a job that never arrived",
         void_without_a_job_in_its_place,
         "abandon",
         "doubled",
+        first=161,
     ),
-    Rule("a no-op is not the job", no_op_is_a_success, "abandon", "lost"),
-    Rule("a failed job may be in the table", evidence_ignored, "append", "doubled"),
-    Rule("a batch is given up when its job has ended", given_up_while_its_job_runs, "abandon", "doubled"),
-    Rule("the table is read after the jobs", table_read_before_jobs, "refresh", "failures"),
+    Rule("a no-op is not the job", no_op_is_a_success, "abandon", "lost", first=193),
+    Rule("a failed job may be in the table", evidence_ignored, "append", "doubled", first=4),
+    Rule(
+        "a batch is given up when its job has ended",
+        given_up_while_its_job_runs,
+        "abandon",
+        "doubled",
+        first=112,
+    ),
+    Rule("the table is read after the jobs", table_read_before_jobs, "refresh", "failures", first=38),
+    Rule("only a closing mark tells", rows_after_the_mark_are_the_jobs, "other writers", "lost", first=12),
+    Rule("a success needs the table's log", success_without_a_log, "clean", "lost", first=1),
+    Rule(
+        "a RESTORE under a refresh is refused",
+        restore_under_a_refresh_ignored,
+        "diverge",
+        "doubled",
+        first=93,
+    ),
+    Rule("nobody accepts beside a running job", accepted_beside_a_running_job, "accept", "lost", first=25),
+    Rule(
+        "any version between the marks may be the batch",
+        oldest_candidate_is_the_batch,
+        "accept",
+        "lost",
+        first=247,
+    ),
+    Rule(
+        "the winner's entry is read before the rest is planned", rules.blind_put, "append", "doubled", first=4
+    ),
+    Rule("an answer that was lost is looked up", rules.ignore_lost, "append", "doubled", first=38),
+    Rule("a commit record needs the table's word", rules.commit_before_probe, "append", "lost", first=1),
+    Rule("commits, then the table, then offsets are read", rules.probe_last, "append", "failures", first=306),
+    Rule(
+        "a snapshot of another refresh does not count",
+        rules.snapshot_of_any_refresh,
+        "refresh",
+        "lost",
+        first=270,
+    ),
+    Rule(
+        "the table's stamp is compared for every record",
+        rules.restore_checked_only_at_open,
+        "diverge",
+        "failures",
+        first=2,
+    ),
 )

@@ -1,18 +1,16 @@
 """Runs of the SCOPE engine and their jobs, taking turns in a random order, dying, failing, coming late.
 
-Each run is a greenlet that stops at every operation on something shared, as in ``schedules``; the jobs
-take their own turns, and so do submissions whose sender is dead. One seed is one schedule:
-``python -m tests.crash.scope_schedules KIND SEED`` prints its steps.
+The jobs take their own turns, and so do submissions whose sender is dead.
+``python -m tests.crash.scope_schedules KIND SEED`` prints the steps of a schedule.
 """
 
 from __future__ import annotations
 
 import random
-import sys
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from greenlet import GreenletExit, getcurrent, greenlet
+from greenlet import GreenletExit
 
 from airflow_provider_scope.exceptions import (
     BatchOutcomeUnknownError,
@@ -20,18 +18,18 @@ from airflow_provider_scope.exceptions import (
     ScopeProviderError,
     TableDivergedError,
 )
+from airflow_provider_scope.execution import repair
 from tests.crash.judging import rows_doubled
-from tests.crash.schedules import STEPS, Actor, Turns
 from tests.crash.scope_judging import judge
 from tests.crash.scope_world import ScopeWorld
-from tests.crash.tally import Tally
-from tests.support.faulty_storage import Call, LostAnswer
+from tests.crash.turns import STEPS, Actor, Turns, TurnTaking, add_up, play_to_its_end, show
+from tests.support.faulty_storage import open_gate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from airflow_provider_scope.core.jobs import NewJob
+    from tests.crash.judging import Verdict
     from tests.crash.scope_service import Flaw
+    from tests.crash.tally import Tally
     from tests.support.faulty_storage import Gate
 
 
@@ -53,6 +51,16 @@ class Story:
     """There is a table already; without one nothing can be given up."""
     divergences: int = 0
     """Somebody RESTOREs the table, or drops and creates it again."""
+    cleans: float = 0.0
+    """How likely the table's log was cleaned up before that, up to some version."""
+    disturbances: float = 0.03
+    """How likely something of these, or a file, comes before a step."""
+    between_job_steps: float = 0.0
+    """How likely it comes between two steps of a job."""
+    accepts: int = 0
+    """Somebody accepts the table, although runs and jobs are under way."""
+    foreign: int = 0
+    """Rows that another writer adds."""
     timeouts: bool = False
     """Jobs are cancelled that run longer than their time."""
     sticky: tuple[float, ...] = (0.0, 0.5, 0.9)
@@ -63,22 +71,30 @@ KINDS = {
     "refresh": Story(runs=4, refreshes=2),
     "abandon": Story(runs=5, kills=3, abandons=3, loaded=True),
     "everything": Story(runs=5, kills=3, refreshes=2, abandons=2, flaws=2, loaded=True),
-    "diverge": Story(runs=4, refreshes=1, divergences=1, loaded=True),
-    "timeout": Story(runs=4, refreshes=1, timeouts=True),
+    "diverge": Story(runs=4, refreshes=1, divergences=1, cleans=0.3, accepts=2, foreign=2, loaded=True),
+    "accept": Story(
+        kills=1,
+        lost=0,
+        flaws=0,
+        deferrals=0.8,
+        divergences=1,
+        accepts=4,
+        between_job_steps=0.5,
+        foreign=2,
+        loaded=True,
+    ),
+    "clean": Story(lost=0, flaws=0, deferrals=0.8, refreshes=1, divergences=1, cleans=1.0, disturbances=0.1),
+    "timeout": Story(runs=4, refreshes=1, timeouts=True, foreign=2),
+    "other writers": Story(runs=4, flaws=2, refreshes=1, foreign=4, loaded=True),
 }
 
 
-@dataclass
-class Schedule:
+class Schedule(TurnTaking):
     """One world, and everything that happens in it."""
 
     story: Story
-    chance: random.Random
-    trace: list[str] = field(default_factory=list)
-    kills: int = 0
-    problems: list[str] = field(default_factory=list)
-    doubled: int = 0
-    diverged: bool = False
+    world: ScopeWorld
+    accepted = False
 
     def __post_init__(self) -> None:
         chance = self.chance
@@ -104,11 +120,14 @@ class Schedule:
             "refresh": self.story.refreshes,
             "abandon": self.story.abandons,
             "diverge": self.story.divergences,
+            "accept": self.story.accepts,
+            "foreign": self.story.foreign,
         }
         self.sticky = chance.choice(self.story.sticky)
         self.hurry = chance.choice([0.05, 0.3, 0.7])
         """How likely the service takes the next step."""
-        self.actors: list[Actor] = []
+        self.excused: set[str] = set()
+        """Files of committed batches whose rows are gone, as somebody accepted."""
         self.commands: set[str] = set()
         """Names of those that give a batch up."""
 
@@ -121,7 +140,7 @@ class Schedule:
             for _ in range(STEPS):
                 if not self.actors and not self.budget["run"]:
                     break
-                if self.chance.random() < 0.03:
+                if self.chance.random() < self.story.disturbances:
                     self.disturb()
                 if self.chance.random() < self.hurry:
                     self.serve()
@@ -152,23 +171,28 @@ class Schedule:
     def disturb(self) -> None:
         if self.arriving:
             self.arrive()
-        elif self.world.version() > 0 and not self.refreshing() and self.spend("diverge"):
-            self.diverged = True
-            if self.chance.random() < 0.5:
-                to = self.chance.randrange(self.world.version())
-                self.trace.append(f"somebody RESTOREs version {to}")
-                self.world.restore(to)
-            else:
-                self.trace.append("somebody drops the table and creates it again")
-                self.world.recreate()
+        elif self.world.version() > 0 and self.diverged and self.spend("accept"):
+            self.accept()
+        elif self.world.version() > 0 and self.spend("diverge"):
+            if self.chance.random() < self.story.cleans:
+                self.world.delta.cleaned = self.chance.randrange(self.world.version())
+                self.trace.append(f"the log is cleaned up below version {self.world.delta.cleaned}")
+            # Before the first commit record a table that was created again cannot be told.
+            may_recreate = bool(self.world.log().committed())
+            self.restore_or_recreate(lowest=self.world.delta.cleaned, may_recreate=may_recreate)
 
-    def refreshing(self) -> bool:
-        """Tell whether a refresh's job has deleted the rows and not added its own yet.
-
-        A RESTORE just then brings the old rows back beside the new ones. The table is refused after it,
-        but what a person is told who accepts it does not tell of those rows.
-        """
-        return any("overwrite" in job.name and job.done for job in self.service.running())
+    def accept(self) -> None:
+        """Let somebody accept the table at once, whatever runs."""
+        log = self.world.log()
+        try:
+            seen = repair.look_at_table(log, self.world.engine(open_gate), self.world.table)
+            self.world.accept()
+        except ScopeProviderError as err:
+            self.trace.append(f"somebody cannot accept the table: {err!r}")
+            return
+        self.trace.append("somebody accepts the table")
+        self.accepted = True
+        self.excused |= {file.path for record in seen.rows_gone for file in log.offset(record.seq).files}
 
     def serve(self) -> None:
         """Let the service do something: a job's next step, or a late submission's arrival."""
@@ -183,25 +207,30 @@ class Schedule:
             job = self.chance.choice(running)
             self.trace.append(f"    {job.name} of {job.job_id[:4]}: {self.service.next_step(job)}")
             self.service.step(job)
+            if self.story.between_job_steps and self.chance.random() < self.story.between_job_steps:
+                self.disturb()
+            if self.chance.random() < 0.3 and self.world.version() >= 0 and self.spend("foreign"):
+                self.trace.append("another writer adds a row")
+                self.world.delta.append_foreign()
             if not self.diverged:
                 self.doubled = max(self.doubled, rows_doubled(self.world))
 
     def flaw_of(self, new: NewJob) -> Flaw:
         if self.chance.random() < 0.4 and self.spend("flaw"):
-            flaw: Flaw = self.chance.choice(["before", "between", "after"])
+            flaw: Flaw = self.chance.choice(["before", "between", "unclosed", "after"])
             self.trace.append(f"    {new.name} will fail {flaw}")
             return flaw
         return ""
 
     def start(self) -> None:
         self.spend("run")
-        name = "ABCDEFGH"[self.story.runs - self.budget["run"] - 1]
-        gate = LateTurns()
+        name = self.next_name()
+        gate = Turns()
         work: Any
         if self.chance.random() < 0.5 and self.spend("abandon"):
             self.trace.append(f"{name} gives a batch up")
             self.commands.add(name)
-            work = lambda _order: self.abandon(gate)  # noqa: E731
+            work = lambda: self.abandon(gate)  # noqa: E731
         else:
             kwargs: dict[str, Any] = {}
             if self.chance.random() < 0.4 and self.spend("refresh"):
@@ -212,10 +241,8 @@ class Schedule:
             engine = self.world.engine(gate)
             self.trace.append(f"{name} starts {kwargs}, waits {self.world.inline_wait}")
             self.world.inline_wait = None
-            work = lambda _order: self.world.run(gate, engine=engine, **kwargs)  # noqa: E731
-        actor = Actor(name, greenlet(work), Call("start"))
-        self.actors.append(actor)
-        self.resume(actor, "go")
+            work = lambda: self.world.run(gate, engine=engine, **kwargs)  # noqa: E731
+        self.enter(name, work)
 
     def abandon(self, gate: Gate) -> None:
         log = self.world.log()
@@ -244,87 +271,36 @@ class Schedule:
         else:
             self.resume(actor, order)
 
-    def kill(self, actor: Actor, order: str) -> None:
-        self.kills += 1
-        self.trace.append(f"{actor.name} dies before '{actor.call.name}' ({order})")
-        self.actors.remove(actor)
-        if order == "kill late":
-            actor.thread.switch(order)
-        else:
-            actor.thread.throw(GreenletExit)
-
-    def resume(self, actor: Actor, order: str) -> None:
-        call = actor.call
-        self.trace.append(f"{actor.name} {call.name}{'' if order == 'go' else ': ' + order}")
-        try:
-            reached = actor.thread.switch(order)
-        except ScopeProviderError as err:
-            self.ended_with(actor, err)
-        except Exception as err:  # noqa: BLE001 - whatever it is, it is a finding
-            self.actors.remove(actor)
-            self.problems.append(f"{actor.name} ended with {err!r}")
-        else:
-            if actor.thread.dead:
-                self.trace.append(f"{actor.name} ends")
-                self.actors.remove(actor)
-            else:
-                actor.call = reached
-
-    def ended_with(self, actor: Actor, err: ScopeProviderError) -> None:
-        self.trace.append(f"{actor.name} ends with {err!r}")
-        self.actors.remove(actor)
+    def is_expected(self, actor: Actor, err: ScopeProviderError) -> bool:
         # A batch that somebody wants to give up may have been settled by another run, or just now.
         is_settled = isinstance(err, InputError | BatchOutcomeUnknownError) and actor.name in self.commands
         is_refused = self.diverged and isinstance(err, TableDivergedError | BatchOutcomeUnknownError)
-        if not err.is_retryable and not is_settled and not is_refused:
-            self.problems.append(f"{actor.name} ended with {err!r}, which a retry does not mend")
+        is_in_doubt = isinstance(err, BatchOutcomeUnknownError) and self.stopped_half_way()
+        return is_settled or is_refused or is_in_doubt
 
-    def spend(self, what: str) -> bool:
-        left = self.budget[what]
-        self.budget[what] = max(0, left - 1)
-        return left > 0
+    def stopped_half_way(self) -> bool:
+        """Tell whether a job ended between its marks, so that rows after the first may be another's."""
+        return any(
+            job.done and job.result in ("failed", "cancelled") and self.service.rest(job)
+            for job in self.service.jobs.values()
+        )
 
-
-class LateTurns(Turns):
-    """Turns in which a submission may stay on its way while its sender goes on without it, or dies."""
-
-    def __call__(self, call: Call, effect: Callable[[], Any], torn: Callable[[], None] | None = None) -> Any:
-        order = getcurrent().parent.switch(call)  # type: ignore[union-attr]
-        if order.endswith("late"):
-            assert torn
-            torn()
-        if order == "kill late":
-            raise GreenletExit
-        if order == "lost after":
-            effect()
-        if order != "go":
-            raise LostAnswer(call.name)
-        return effect()
+    def judge(self) -> Verdict:
+        return judge(self.world, self.excused, diverged=self.diverged, accepted=self.accepted)
 
 
 def play(kind: str, seed: int) -> tuple[Tally, list[str]]:
-    """Play one schedule to its end, then run undisturbed, and judge what is there.
+    """Play one schedule to its end.
 
     :return: What was found, and the steps.
     """
-    schedule = Schedule(KINDS[kind], random.Random(f"{kind} {seed}"))
-    schedule.play()
-    verdict = judge(schedule.world, diverged=schedule.diverged)
-    problems = [f"{kind} {seed}: {text}" for text in [*schedule.problems, *verdict.problems]]
-    doubled = max(schedule.doubled, verdict.doubled)
-    if schedule.doubled and not verdict.doubled:
-        problems.append(f"{kind} {seed}: {schedule.doubled} rows were doubled for a while")
-    return Tally(schedule.kills, verdict.lost, doubled, problems), schedule.trace
+    return play_to_its_end(Schedule(KINDS[kind], random.Random(f"{kind} {seed}")), f"{kind} {seed}")
 
 
 def play_many(kind: str, seeds: range) -> Tally:
     """Play many schedules of a kind."""
-    tally = Tally()
-    for seed in seeds:
-        tally.add(play(kind, seed)[0])
-    return tally
+    return add_up(play, kind, seeds)
 
 
 if __name__ == "__main__":
-    found, steps = play(sys.argv[1], int(sys.argv[2]))
-    print(*steps, replace(found, kill_points=0), sep="\n")  # noqa: T201
+    show(play)

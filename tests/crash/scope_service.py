@@ -7,23 +7,26 @@ step of a job is a call of ``step``, and whoever plays a schedule chooses when.
 from __future__ import annotations
 
 import json
+import uuid
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from airflow_provider_scope.core.jobs import Job, JobError, NewJob
-from airflow_provider_scope.engines.scope import VOID_NAME
+from airflow_provider_scope.engines.scope import JobSettings, ScopeRunner
 from airflow_provider_scope.exceptions import (
     JobMismatchError,
     ServiceOutcomeUnknownError,
     ServiceUnavailableError,
 )
+from airflow_provider_scope.specs.engine import VOID_NAME
 from tests.support.faulty_storage import Call, Gate, LostAnswer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-Flaw = Literal["", "before", "between", "after"]
-"""Where a job fails: before it does anything, after it marked the table, after it added its rows."""
+TIMEOUT_SECONDS = 36_000.0
+Flaw = Literal["", "before", "between", "unclosed", "after"]
+"""Where a job fails: before it does anything, after its mark, after its rows, after its closing mark."""
 
 
 @dataclass
@@ -52,7 +55,10 @@ class Executor(Protocol):
     """What changes the table."""
 
     def steps(self, script: str) -> list[str]:
-        """Give the names of what a script does to the table, in order: ``mark``, ``delete``, ``insert``."""
+        """Give the names of what a script does to the table, in order.
+
+        They are ``mark``, ``delete``, ``insert`` and ``close``.
+        """
 
     def take(self, job: Served, step: str) -> None:
         """Do one of them."""
@@ -116,15 +122,15 @@ class Service:
         """Give what the job does next."""
         if job.cancelled:
             return "cancelled"
-        steps = self.executor.steps(job.script)
-        taken = steps[: job.done]
-        if (
-            (job.flaw == "before")
-            or (job.flaw == "between" and "mark" in taken)
-            or (job.flaw == "after" and "insert" in taken)
-        ):
+        taken = self.executor.steps(job.script)[: job.done]
+        last = {"before": "", "between": "mark", "unclosed": "insert", "after": "close"}
+        if job.flaw and last[job.flaw] in ("", *taken):
             return "failed"
-        return steps[job.done] if job.done < len(steps) else "succeeded"
+        return next(iter(self.rest(job)), "succeeded")
+
+    def rest(self, job: Served) -> list[str]:
+        """Give the steps that a job has not taken."""
+        return self.executor.steps(job.script)[job.done :]
 
     def step(self, job: Served) -> None:
         """Let the job do what it does next."""
@@ -198,3 +204,25 @@ class GatedJobs:
             return self.gate(call, effect)
         except LostAnswer as err:
             raise ServiceUnavailableError(f"no answer to {call.name}") from err
+
+
+def scope_runner(world: Any, gate: Gate, timeout_seconds: float = TIMEOUT_SECONDS) -> ScopeRunner:
+    """Give the SCOPE engine of a world, behind a gate."""
+    return ScopeRunner(
+        jobs=GatedJobs(world.service, gate),
+        log=world.log(gate),
+        settings=JobSettings(
+            name="load",
+            au=1,
+            priority=1,
+            timeout_seconds=timeout_seconds,
+            poll_seconds=10.0,
+            inline_wait_seconds=world.inline_wait,
+            run_id=str(uuid.uuid4()),
+        ),
+        script=world.script,
+        clock=lambda: world.now,
+        sleep=lambda seconds: world.sleep(gate, seconds),
+        random=lambda: 0.0,
+        report=lambda _line: None,
+    )

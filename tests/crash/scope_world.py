@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import json
-import uuid
 from collections import Counter
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 from greenlet import getcurrent
 
-from airflow_provider_scope.engines import scope
-from airflow_provider_scope.engines.scope import JobSettings, ScopeRunner
-from airflow_provider_scope.exceptions import SourceFileGoneError
+from airflow_provider_scope.core.recovery import Landed, Restored, rows_gone
+from airflow_provider_scope.engines import job_fate, scope
+from airflow_provider_scope.exceptions import BatchOutcomeUnknownError, InputError, SourceFileGoneError
+from airflow_provider_scope.execution import repair
+from airflow_provider_scope.execution.engine import Work
 from airflow_provider_scope.script.batch import MARKER_PROPERTY
 from airflow_provider_scope.table import changes as commits
 from tests.crash.schedules import Turns
-from tests.crash.scope_service import GatedJobs, Served, Service
+from tests.crash.scope_service import TIMEOUT_SECONDS, Served, Service, scope_runner
 from tests.crash.world import MemoryWorld
 from tests.support.faulty_storage import Call, Gate, open_gate
 from tests.support.memory_engine import MemoryEngine, MemoryTable, Row, Version
@@ -27,10 +28,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from airflow_provider_scope.core.records import CommitRecord, OffsetEntry
+    from airflow_provider_scope.core.recovery import TableState
     from airflow_provider_scope.core.report import RunReport
     from airflow_provider_scope.script.batch import BatchIdentity
 
-TIMEOUT_SECONDS = 36_000.0
+FOREIGN = "elsewhere"
+"""The file of rows that another writer adds."""
 
 
 @dataclass(frozen=True)
@@ -41,12 +44,16 @@ class Commit(Version):
     """The mark that the table has after it."""
     writes_metadata: bool = False
     adds: bool = False
+    attempt: int | None = None
+    """Whose job added the rows."""
 
     def text(self) -> bytes:
         """Give it as Delta's log has it, as far as the engine looks."""
         actions: list[dict[str, Any]] = []
         if self.restored is not None:
             actions.append({"commitInfo": {"operation": "RESTORE"}})
+        elif self.adds and self.attempt is None:
+            actions.append({"commitInfo": {"operation": "WRITE", "engineInfo": "elsewhere"}})
         if self.writes_metadata:
             configuration = {} if self.mark is None else {MARKER_PROPERTY: self.mark}
             actions.append({"metaData": {"configuration": configuration}})
@@ -57,7 +64,10 @@ class Commit(Version):
 
 
 class ScopeTable(MemoryTable):
-    """A table in memory that jobs write."""
+    """A table in memory that jobs and others write."""
+
+    cleaned = 0
+    """The log no longer holds the versions below this one."""
 
     @property
     def mark(self) -> str | None:
@@ -72,9 +82,25 @@ class ScopeTable(MemoryTable):
     def delete_all(self) -> None:
         self.versions.append(Commit(Counter(), {}, mark=self.mark))
 
-    def insert(self, rows: list[Row], pipeline: str, seq: int) -> None:
+    def insert(self, rows: list[Row], pipeline: str, seq: int, attempt: int) -> None:
+        added, count = self.rows + Counter(rows), len(rows)
         self.versions.append(
-            Commit(self.rows + Counter(rows), {}, pipeline, seq, len(rows), mark=self.mark, adds=True)
+            Commit(added, {}, pipeline, seq, count, mark=self.mark, adds=True, attempt=attempt)
+        )
+
+    def append_foreign(self) -> None:
+        """Let another writer append a row."""
+        row = (FOREIGN, len(self.versions), 1)
+        self.versions.append(Commit(self.rows + Counter([row]), {}, added=1, mark=self.mark, adds=True))
+
+    def holds(self, seq: int, attempt: int) -> bool:
+        """Tell whether the rows of an attempt are in the table."""
+        restores = [Restored(n, v.restored) for n, v in enumerate(self.versions) if v.restored is not None]
+        return any(
+            isinstance(version, Commit)
+            and (version.seq, version.attempt) == (seq, attempt)
+            and not rows_gone(Landed(number, None, None), restores)
+            for number, version in enumerate(self.versions)
         )
 
     def restore(self, version: int) -> None:
@@ -94,6 +120,26 @@ class ScopeTable(MemoryTable):
     def recreate(self) -> None:
         self.versions = [Commit(Counter(), {}, writes_metadata=True)]
         self.created += 1
+        self.cleaned = 0
+
+
+class Looking(MemoryEngine):
+    """What the engine sees of a table of which a part of the log was cleaned up."""
+
+    table: ScopeTable
+
+    def look(self, location: str, pipeline: str | None, baseline: Any) -> TableState:
+        expected, since = baseline
+        state = super().look(location, pipeline, baseline)
+        if state.stamp is None or not self.table.cleaned:
+            return state
+        same = expected is not None and expected.table_id == state.stamp.table_id
+        if same and since + 1 < self.table.cleaned:
+            raise BatchOutcomeUnknownError("the log no longer holds all versions since the newest record")
+        restores = tuple(r for r in state.restores if r.version >= self.table.cleaned)
+        newest = max((r.version for r in restores), default=expected.restore_version if same else None)
+        stamp = replace(state.stamp, restore_version=newest)
+        return replace(state, stamp=stamp, restores=restores)
 
 
 class Scripts:
@@ -105,18 +151,21 @@ class Scripts:
     def steps(self, script: str) -> list[str]:
         if not script.startswith("{"):
             return []  # a no-op
-        return ["mark", "delete", "insert"] if json.loads(script)["overwrite"] else ["mark", "insert"]
+        delete = ["delete"] if json.loads(script)["overwrite"] else []
+        return ["mark", *delete, "insert", "close"]
 
     def take(self, job: Served, step: str) -> None:
         value = json.loads(job.script)
         table = self.world.delta
         if step == "mark":
             table.set_mark(value["mark"])
+        elif step == "close":
+            table.set_mark(value["closing mark"])
         elif step == "delete":
             table.delete_all()
         else:
             rows = [row for path in value["files"] for row in self.world.memory.content[path]]
-            table.insert(rows, value["pipeline"], value["seq"])
+            table.insert(rows, value["pipeline"], value["seq"], value["attempt"])
 
 
 class ScopeWorld(MemoryWorld):
@@ -133,25 +182,7 @@ class ScopeWorld(MemoryWorld):
         self.timeout = TIMEOUT_SECONDS
 
     def engine(self, gate: Gate) -> Any:
-        settings = JobSettings(
-            name="load",
-            au=1,
-            priority=1,
-            timeout_seconds=self.timeout,
-            poll_seconds=10.0,
-            inline_wait_seconds=self.inline_wait,
-            run_id=str(uuid.uuid4()),
-        )
-        return ScopeRunner(
-            jobs=GatedJobs(self.service, gate),
-            log=self.log(gate),
-            settings=settings,
-            script=self.script,
-            clock=lambda: self.now,
-            sleep=lambda seconds: self.sleep(gate, seconds),
-            random=lambda: 0.0,
-            report=lambda _line: None,
-        )
+        return scope_runner(self, gate, self.timeout)
 
     def sleep(self, gate: Gate, seconds: float) -> None:
         gate(Call("sleep"), lambda: None)
@@ -167,12 +198,18 @@ class ScopeWorld(MemoryWorld):
         return json.dumps(
             {
                 "mark": identity.marker,
+                "closing mark": identity.closing_marker,
                 "pipeline": identity.pipeline,
                 "seq": identity.seq,
+                "attempt": identity.attempt,
                 "overwrite": entry.overwrites_table,
                 "files": [file.path for file in entry.files],
             }
         )
+
+    def rows(self) -> Counter[Row]:
+        """Give the rows of files: what another writer added is no concern of the pipeline's."""
+        return Counter({row: count for row, count in self.delta.rows.items() if row[0] != FOREIGN})
 
     def run(self, gate: Gate = open_gate, **kwargs: Any) -> RunReport:
         with self.seen_by_engine():
@@ -185,6 +222,22 @@ class ScopeWorld(MemoryWorld):
     def accept(self, gate: Gate = open_gate, **kwargs: Any) -> None:
         with self.seen_by_engine():
             super().accept(gate, **kwargs)
+
+    def settle(self) -> bool:
+        """Decide, rightly, about the job of which nobody else can tell; False if there is none."""
+        log, engine = self.log(), self.engine(open_gate)
+        work = Work(repair.existing_pipeline(log).pipeline, self.table, log.location)
+        with self.seen_by_engine():
+            for entry in repair.open_entries(log):
+                attempt = engine.undecidable(work, entry.seq)
+                if attempt:
+                    landed = self.delta.holds(entry.seq, attempt.number)
+                    try:
+                        repair.settle(log, engine, self.table, entry.seq, landed=landed)
+                    except InputError:  # accepting the table then asks for a refresh
+                        repair.settle(log, engine, self.table, entry.seq, landed=True)
+                    return True
+        return False
 
     # ---- what the engine reads of the table --------------------------------------------------------
 
@@ -199,13 +252,19 @@ class ScopeWorld(MemoryWorld):
 
     @contextmanager
     def patched(self) -> Iterator[None]:
-        look = MemoryEngine(self.delta, self.memory).look
+        look = Looking(self.delta, self.memory).look
         read_commits = commits.changes
+
+        def newest(_location: str) -> Any:
+            return _turn("version", self.version)
+
         with (
             # Jobs write no transactions, so there are none of the pipeline to look for.
             patch.object(scope, "probe", lambda *a: _turn("probe", lambda: look(a[0], None, a[2]))),
-            patch.object(scope, "newest_version", lambda _: _turn("version", self.version)),
-            patch.object(scope, "changes", lambda *a: _turn("changes", lambda: read_commits(*a))),
+            patch.object(scope, "newest_version", newest),
+            patch.object(job_fate, "newest_version", newest),
+            patch.object(repair, "newest_version", newest),
+            patch.object(job_fate, "changes", lambda *a: _turn("changes", lambda: read_commits(*a))),
             patch.object(commits, "open_storage", lambda _location: self),
         ):
             yield
@@ -216,8 +275,8 @@ class ScopeWorld(MemoryWorld):
         if not folder:
             return super().read(name)
         number = int(file.removesuffix(".json"))
-        if number >= len(self.delta.versions):
-            return None  # the table was created again in between
+        if number >= len(self.delta.versions) or number < self.delta.cleaned:
+            return None  # the table was created again in between, or the log was cleaned up
         found = self.delta.versions[number]
         assert isinstance(found, Commit)
         return found.text()

@@ -24,7 +24,7 @@ def killer() -> Iterator[ScopeKiller]:
 
 
 def at_jobs(points: list[Any]) -> list[Any]:
-    return sorted(random.Random(4).sample(points, 2))
+    return sorted(random.Random(4).sample(points, 1))
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
@@ -34,7 +34,7 @@ def test_a_run_that_was_killed_and_run_again_ends_like_one_that_was_not(
     found = kill_once(scenario.name, killer, at_jobs)
 
     assert (found.lost, found.doubled, found.failures) == (0, 0, [])
-    assert 2 <= found.kill_points <= 4
+    assert 1 <= found.kill_points <= 2
 
 
 def test_a_rerun_that_was_killed_too_and_run_again_ends_like_one_that_was_not(killer: ScopeKiller) -> None:
@@ -45,7 +45,7 @@ def test_a_rerun_that_was_killed_too_and_run_again_ends_like_one_that_was_not(ki
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_runs_and_jobs_that_overtake_each_other_and_die_lose_and_double_nothing(kind: str) -> None:
-    found = play_many(kind, range(10_000, 10_080))
+    found = play_many(kind, range(10_000, 10_040))
 
     assert (found.lost, found.doubled, found.failures) == (0, 0, [])
     assert found.kill_points > 0

@@ -14,6 +14,8 @@ from airflow_provider_scope.emulator.execution import Outcome
 from airflow_provider_scope.emulator.pytest_plugin import emulator, start_emulator
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from airflow_provider_scope.emulator import Emulator
 
 __all__ = ["emulator", "start_emulator"]
@@ -48,12 +50,20 @@ class Recorder:
         pass
 
 
+def session(trust: Path | None = None) -> requests.Session:
+    """A session that trusts one certificate, whatever the environment says."""
+    made = requests.Session()
+    if trust is not None:
+        made.trust_env, made.verify = False, str(trust)
+    return made
+
+
 class Jobs:
     """Requests to the job service."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, trust: Path | None = None) -> None:
         self.url = url
-        self.session = requests.Session()
+        self.session = session(trust)
 
     def call(self, method: str, path: str, version: str | None = "2017-09-01-preview", **kwargs: Any) -> Any:
         params = {**({"api-version": version} if version else {}), **kwargs.pop("params", {})}
@@ -87,9 +97,9 @@ class Jobs:
 class Files:
     """Requests to the file service."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, trust: Path | None = None) -> None:
         self.url = url
-        self.session = requests.Session()
+        self.session = session(trust)
 
     def call(
         self, method: str, op: str, path: str = "", *, ext: str = "", data: Any = None, **params: Any

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import uuid
+from pathlib import Path
 
 import pytest
 import requests
@@ -224,8 +225,35 @@ def test_the_command_prints_its_address_and_ends_on_a_signal(serve):
     assert process.wait(timeout=30) == 0
 
 
+def test_the_command_speaks_https_and_prints_what_to_trust(tmp_path):
+    process = subprocess.Popen(
+        [sys.executable, "-m", "airflow_provider_scope.emulator", "--root", tmp_path, "--tls"],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        url, trust = (process.stdout.readline().strip() for _ in range(2))
+        assert url.startswith("https://127.0.0.1:")
+        assert trust == f"{tmp_path}/.emulator/tls/certificate.pem"
+        assert Jobs(url, Path(trust)).list().status_code == 200
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
 @pytest.mark.parametrize(
-    "arguments", [["--host", "0.0.0.0"], ["--host", "example.com"], ["--switch", "x=1"], ["--switch", "x"]]
+    "arguments",
+    [
+        ["--host", "0.0.0.0"],
+        ["--host", "example.com"],
+        ["--switch", "x=1"],
+        ["--switch", "x"],
+        ["--tls-cert", "c.pem"],
+        ["--tls-key", "k.pem"],
+        ["--tls", "--tls-cert", "c.pem", "--tls-key", "k.pem"],
+        ["--tls-cert", "none.pem", "--tls-key", "none.pem"],
+    ],
 )
 def test_the_command_refuses_what_is_wrong(tmp_path, capsys, arguments):
     from airflow_provider_scope.emulator.__main__ import main

@@ -230,25 +230,17 @@ def test_case_45_a_file_that_expired_is_gone(files, ext):
     assert files.call("PUT", "SETEXPIRY", "d", ext=ext, expiryOption="NeverExpire").status_code == 400
 
 
-def test_case_46_an_error_has_a_length_a_status_and_its_request(files):
-    answer = files.call("GET", "GETFILESTATUS", "none")
-    assert int(answer.headers["Content-Length"]) == len(answer.content) > 0
-    assert answer.headers["Status"] == "0x8309000A"
-    assert answer.headers["x-ms-webhdfs-version"] == "17.04.24.00"
-    message = answer.json()["RemoteException"]["message"]
-    start = "File/Folder does not exist: /none"
-    assert message.startswith(f"{start} [{answer.headers['x-ms-request-id']}][20")
+def test_writers_that_do_not_know_of_each_other_append_at_the_end(emulator, files, root):
+    def append(**params):
+        return files.call("POST", "CONCURRENTAPPEND", "d/f", ext="webhdfsext", data=b"ab", **params)
 
-
-def test_case_47_an_unknown_operation_and_a_throttled_one(emulator, files):
-    unknown = files.call("GET", "LISTSTATUS_BATCH")
-    assert error_of(unknown) == (400, "UnsupportedOperationException")
-    fault = {"kind": "status", "service": "files", "status": 429, "retry_after": 3, "times": 1}
-    emulator.set(faults=[fault])
-    throttled = files.call("GET", "LISTSTATUS")
-    assert error_of(throttled) == (429, "ThrottledException")
-    assert throttled.headers["Retry-After"] == "3"
-    assert files.call("GET", "LISTSTATUS").status_code == 200
+    assert error_of(append()) == (404, "FileNotFoundException")
+    assert [append(appendMode="autocreate").status_code for _ in range(2)] == [200, 200]
+    assert append().status_code == 200
+    assert (root / "d/f").read_bytes() == b"ababab"
+    emulator.set(concurrent_append="refuse")
+    assert error_of(append()) == (400, "UnsupportedOperationException")
+    assert files.call("POST", "CONCURRENTAPPEND", "d/f", data=b"ab").status_code == 400
 
 
 def test_case_48_a_summary_counts_the_folder_itself(files):

@@ -203,3 +203,101 @@ def test_commits_of_others_between_two_jobs_are_seen(root, run):
     write(root / "in/b.ss", 2)
     assert run(script("/in/b.ss"))["result"] == "Succeeded"
     assert rows(root) == [(2, "/in/b.ss")]
+
+
+def filled(root, run):
+    write(root / "in/a.ss", 1, 2, 3, name="x")
+    write(root / "in/b.ss", 4, 5, name="y z")
+    run(script("/in/a.ss", "/in/b.ss"))
+
+
+def deletion(predicate):
+    return (
+        f'DECLARE TABLE @t LOCATION "{LOCATION}" OPTIONS (LAYOUT = DELTA);\nDELETE FROM @t WHERE {predicate};'
+    )
+
+
+DELETIONS = {
+    "id >= 2 && id < 5": [1, 5],
+    "id >= 2L AND NOT (id == 3L)": [1, 3],
+    'name == "y z"': [1, 2, 3],
+    'name == "x" || id == 5': [4],
+    "name != null": [],
+    "name == null": [1, 2, 3, 4, 5],
+    "id > -1 && id != -3 && id < 5": [5],
+    "true": [],
+}
+
+
+@pytest.mark.parametrize("predicate", DELETIONS)
+def test_a_deletion_takes_the_rows_of_its_predicate_alone(root, run, predicate):
+    filled(root, run)
+    job = run(deletion(predicate))
+    assert job.get("errorMessage") is None
+    assert [number for number, _ in rows(root)] == DELETIONS[predicate]
+
+
+def test_a_range_is_replaced_by_a_deletion_and_an_insertion(root, run):
+    filled(root, run)
+    write(root / "in/c.ss", 3, 9)
+    text = script("/in/c.ss").replace(
+        "@data =",
+        f'DECLARE TABLE @rw LOCATION "{LOCATION}" OPTIONS (LAYOUT = DELTA);\n'
+        "DELETE FROM @rw WHERE id >= 3 && id < 10;\n@data =",
+        1,
+    )
+    assert run(text)["result"] == "Succeeded"
+    assert rows(root) == [(1, "/in/a.ss"), (2, "/in/a.ss"), (3, "/in/c.ss"), (9, "/in/c.ss")]
+
+
+@pytest.mark.parametrize(
+    ("predicate", "message"),
+    [
+        ("My.Code(id)", "without 'My'"),
+        ("id + 1 == 2", "without '+'"),
+        ("id == 2 - 1", "without '-'"),
+        ('name == "it\'s"', "comparisons of columns with constants, without"),
+        ("id", "a condition is of type bool"),
+        ('id == "1"', "long? and string do not go together"),
+        ("id == 1 id == 2", "at 'id'"),
+        ("nothing == 1", "without 'nothing'"),
+    ],
+)
+def test_a_deletion_by_anything_else_is_refused(root, run, predicate, message):
+    filled(root, run)
+    job = run(deletion(predicate))
+    assert job["result"] == "Failed"
+    assert message in job["errorMessage"][0]["message"]
+    assert len(rows(root)) == 5
+
+
+NESTED = (
+    "CREATE TABLE @t (id long, tags SQL.ARRAY<string>, counts SQL.MAP<string, SQL.ARRAY<int?>>)\n"
+    f'LOCATION "{LOCATION}" OPTIONS (LAYOUT = DELTA);\n'
+    "@d = EXTRACT id : long, tags : SqlArray<string>, counts : SqlMap<string, SqlArray<int?>>\n"
+    'FROM "/in/a.ss" USING Extractors.SStream();\n'
+    "@b = SELECT id, tags, counts FROM @d;\n"
+    "INSERT INTO @t SELECT id, tags, counts FROM @b;"
+)
+
+
+def write_nested(root):
+    (root / "in").mkdir(exist_ok=True)
+    kind = pa.map_(pa.string(), pa.list_(pa.int32()))
+    counts = pa.array([[("a", [1, None])], None], kind)
+    pq.write_table(pa.table({"id": [1, 2], "tags": [["x", None], []], "counts": counts}), root / "in/a.ss")
+
+
+def nested_rows(location):
+    table = DeltaTable(location).to_pyarrow_table()
+    return sorted(zip(*(table[name].to_pylist() for name in ("id", "tags", "counts")), strict=True))
+
+
+def test_arrays_and_maps_come_through(root, run):
+    write_nested(root)
+    job = run(NESTED)
+    assert job.get("errorMessage") is None
+    assert nested_rows(root / "lake/tables/orders") == [
+        (1, ["x", None], [("a", [1, None])]),
+        (2, [], None),
+    ]

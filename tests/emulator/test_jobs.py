@@ -9,6 +9,7 @@ import pytest
 import requests
 
 from airflow_provider_scope.emulator.execution import Outcome
+from airflow_provider_scope.emulator.job import basic
 from tests.emulator.conftest import body
 
 ORDER = ["New", "Compiling", "Queued", "Scheduling", "Starting", "Running", "Finalizing", "Ended"]
@@ -206,10 +207,21 @@ def test_case_15_a_script_that_fails_says_why(jobs, executor):
 
 
 def test_case_16_a_full_queue_refuses_until_a_job_leaves(recorded, jobs):
-    recorded.set(state_seconds={"Compiling": 60}, max_queued_jobs=3)
-    first, *_ = [jobs.put().json()["jobId"] for _ in range(3)]
+    recorded.set(state_seconds={"Running": 3600})
+    ids = [jobs.put().json()["jobId"] for _ in range(1020)]
+    states = [item["state"] for item in recorded._jobs.items(basic)]
+    assert (states.count("Running"), states.count("Queued")) == (20, 1000)
     answer = jobs.put()
     assert answer.status_code == 400
-    assert answer.json() == {"Message": "Cannot exceed 3 queued SCOPE jobs in an ADLA workspace."}
+    assert answer.json() == {"Message": "Cannot exceed 1000 queued SCOPE jobs in an ADLA workspace."}
+    jobs.cancel(ids[-1])
+    assert jobs.put().status_code == 200
+    assert jobs.put().status_code == 400
+
+
+def test_case_16_the_limit_of_the_queue_is_a_switch(recorded, jobs):
+    recorded.set(state_seconds={"Compiling": 60}, max_queued_jobs=3)
+    first, *_ = [jobs.put().json()["jobId"] for _ in range(3)]
+    assert jobs.put().json() == {"Message": "Cannot exceed 3 queued SCOPE jobs in an ADLA workspace."}
     jobs.cancel(first)
     assert jobs.put().status_code == 200

@@ -1,29 +1,39 @@
-"""The real clients of the two services, and fsspec's WebHDFS, against the emulator."""
+"""The real clients of the two services, as they are, against the emulator: they speak https alone."""
 
 from __future__ import annotations
 
-import time
 import uuid
-from types import SimpleNamespace
 
 import pytest
-from azure.datalake import store as adls
 from azure.mgmt.datalake.analytics import job as adla
 from azure.mgmt.datalake.analytics.job import models
-from fsspec.implementations.webhdfs import WebHDFS
 from msrest.authentication import BasicTokenAuthentication
+
+from tests.emulator.clients import AzureSdk
 
 SCRIPT = '#DECLARE @x string = "1";'
 
 
 @pytest.fixture
-def job_client(recorded):
-    """The SDK asks ``https://{account}.{suffix}``; the template of its address is replaced."""
+def recorded(start_emulator, executor, clock, monkeypatch):
+    """As ``recorded`` of the suite, and trusted by clients in this process."""
+    emulator = start_emulator(executor=lambda _: executor, clock=clock, tls=True)
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(emulator.certificate))
+    return emulator
+
+
+@pytest.fixture
+def client(recorded):
+    """The SDK asks ``https://{account}.{suffix}``: the account is ``127``, the suffix all the rest."""
     client = adla.DataLakeAnalyticsJobManagementClient(
-        BasicTokenAuthentication({"access_token": "x"}), f"127.0.0.1:{recorded.port}"
+        BasicTokenAuthentication({"access_token": "x"}), f"0.0.1:{recorded.port}"
     )
-    client.config.base_url = "http://{adlaJobDnsSuffix}/{accountName}"
     client.config.retry_policy.backoff_factor = 0.01
+    return client
+
+
+@pytest.fixture
+def job_client(client):
     return client.job
 
 
@@ -34,32 +44,31 @@ def parameters(name="m_orders", **fields):
 
 
 @pytest.fixture
-def file_client(emulator):
-    class Client(adls.core.AzureDLFileSystem):
-        def connect(self):
-            super().connect()
-            self.azure.url = f"{emulator.url}/acct/"
+def emulator(start_emulator, monkeypatch):
+    emulator = start_emulator(tls=True)
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(emulator.certificate))
+    return emulator
 
-    credential = SimpleNamespace(
-        get_token=lambda *_, **__: SimpleNamespace(token="x", expires_on=int(time.time()) + 3600)
-    )
-    return Client(token_credential=credential, store_name="acct")
+
+@pytest.fixture
+def file_client(emulator):
+    return AzureSdk(emulator.port).fs
 
 
 def test_the_job_sdk_submits_reads_lists_and_cancels(recorded, job_client):
     recorded.set(state_seconds={"Running": 3600}, page_size=2)
     ids = [str(uuid.uuid4()) for _ in range(5)]
     for number, job_id in enumerate(ids):
-        created = job_client.create("acct", job_id, parameters(f"m_{number}", priority=7))
+        created = job_client.create("127", job_id, parameters(f"m_{number}", priority=7))
         assert created.state == models.JobState.compiling
-    job = job_client.get("acct", ids[0])
+    job = job_client.get("127", ids[0])
     assert (job.name, job.priority, job.properties.script) == ("m_0", 7, SCRIPT)
     assert job.submit_time.timestamp() == 1_800_000_000
     assert [audit.new_state for audit in job.state_audit_records][:2] == ["New", "Compiling"]
-    listed = job_client.list("acct", filter="startswith(name,'m_') and state ne 'Ended'", orderby="name desc")
+    listed = job_client.list("127", filter="startswith(name,'m_') and state ne 'Ended'", orderby="name desc")
     assert [item.name for item in listed] == ["m_4", "m_3", "m_2", "m_1", "m_0"]
-    job_client.cancel("acct", ids[0], polling=False)
-    ended = job_client.get("acct", ids[0])
+    job_client.cancel("127", ids[0], polling=False)
+    ended = job_client.get("127", ids[0])
     assert (ended.state, ended.result) == (models.JobState.ended, models.JobResult.cancelled)
     assert ended.error_message[0].error_id == "I_USER_CJS_CANCELEDBYUSER"
 
@@ -67,14 +76,14 @@ def test_the_job_sdk_submits_reads_lists_and_cancels(recorded, job_client):
 def test_the_job_sdk_updates_yields_and_builds(recorded, job_client):
     recorded.set(state_seconds={"Running": 3600})
     job_id = str(uuid.uuid4())
-    job_client.create("acct", job_id, parameters())
-    job_client.update("acct", job_id, models.UpdateJobParameters(priority=3), polling=False)
-    assert job_client.get("acct", job_id).priority == 3
-    job_client.yield_method("acct", job_id, polling=False)
-    states = [audit.new_state for audit in job_client.get("acct", job_id).state_audit_records]
+    job_client.create("127", job_id, parameters())
+    job_client.update("127", job_id, models.UpdateJobParameters(priority=3), polling=False)
+    assert job_client.get("127", job_id).priority == 3
+    job_client.yield_method("127", job_id, polling=False)
+    states = [audit.new_state for audit in job_client.get("127", job_id).state_audit_records]
     assert "Yielded" in states
     built = job_client.build(
-        "acct",
+        "127",
         models.BuildJobParameters(
             type="Scope", properties=models.CreateScopeJobProperties(script="NONSENSE;")
         ),
@@ -82,9 +91,28 @@ def test_the_job_sdk_updates_yields_and_builds(recorded, job_client):
     assert built.result == models.JobResult.failed
 
 
+def test_the_job_sdk_reads_statistics_debug_data_pipelines_and_recurrences(recorded, client):
+    recorded.set(pipeline_runs="specified")
+    guid, run = str(uuid.uuid4()), str(uuid.uuid4())
+    related = models.JobRelationshipProperties(recurrence_id=guid, pipeline_id=guid, run_id=run)
+    job_id = str(uuid.uuid4())
+    client.job.create("127", job_id, parameters(related=related))
+    while client.job.get("127", job_id).state != models.JobState.ended:
+        pass
+    (stage,) = client.job.get_statistics("127", job_id).stages
+    assert (stage.succeeded_count, stage.total_progress, stage.data_read) == (1, 100, None)
+    paths = client.job.get_debug_data_path("127", job_id).paths
+    assert paths == [client.job.get("127", job_id).log_folder]
+    assert [one.pipeline_id for one in client.pipeline.list("127")] == [guid]
+    pipeline = client.pipeline.get("127", guid)
+    assert (pipeline.num_jobs_succeeded, pipeline.runs[0].run_id) == (1, run)
+    assert [one.recurrence_id for one in client.recurrence.list("127")] == [guid]
+    assert client.recurrence.get("127", guid).num_jobs_succeeded == 1
+
+
 def test_the_job_sdk_knows_an_unknown_job_by_its_code(job_client):
     with pytest.raises(Exception, match="Job is not found") as caught:
-        job_client.get("acct", str(uuid.uuid4()))
+        job_client.get("127", str(uuid.uuid4()))
     assert caught.value.error.error == "JobNotFound"
 
 
@@ -100,8 +128,8 @@ def test_the_job_sdk_knows_an_unknown_job_by_its_code(job_client):
 def test_case_27_the_job_sdk_gets_over_faults_with_one_job(recorded, job_client, executor, fault):
     recorded.set(faults=[fault])
     job_id = str(uuid.uuid4())
-    job_client.create("acct", job_id, parameters())
-    while job_client.get("acct", job_id).state != models.JobState.ended:
+    job_client.create("127", job_id, parameters())
+    while job_client.get("127", job_id).state != models.JobState.ended:
         pass
     assert recorded.counts()[f"fault.{fault['kind']}"] == fault["times"]
     assert recorded.counts()["jobs.submitted"] == 1
@@ -145,20 +173,10 @@ def test_the_file_sdk_joins_files_and_pages_through_a_folder(emulator, file_clie
     assert emulator.counts()["requests.files.liststatus"] >= 3
 
 
-def test_case_50_fsspec_agrees_on_names_lengths_and_content(emulator):
-    client = WebHDFS("127.0.0.1", port=emulator.port, user="u", use_listings_cache=False)
-    (emulator.account.root / "d").mkdir()
-    (emulator.account.root / "d/a b#.ss").write_bytes(b"12345")
-    assert client.ls("/d", detail=False) == ["/d/a b#.ss"]
-    assert client.info("/d/a b#.ss")["size"] == 5
-    assert client.cat("/d/a b#.ss") == b"12345"
-    with client.open("/e/new", "wb") as file:
-        file.write(b"hello")
-    assert (emulator.account.root / "e/new").read_bytes() == b"hello"
-    assert client.exists("/e/new")
-    assert not client.exists("/e/none")
-    assert client.content_summary("/e")["fileCount"] == 1
-    client.mkdir("/g")
-    client.mv("/e/new", "/g/new")
-    client.rm("/e", recursive=True)
-    assert sorted(client.ls("/", detail=False)) == ["/d", "/g"]
+def test_case_47_the_file_sdk_waits_longer_each_time_it_is_throttled(emulator, file_client, monkeypatch):
+    slept = []
+    monkeypatch.setattr("azure.datalake.store.retry.time.sleep", slept.append)
+    emulator.set(faults=[{"kind": "status", "service": "files", "status": 429, "times": 2}])
+    assert file_client.exists("/")
+    assert slept == [1, 4]
+    assert emulator.counts()["answers.files.429"] == 2

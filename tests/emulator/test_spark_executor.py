@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 from airflow_provider_scope.emulator.execution import Task
 from airflow_provider_scope.emulator.instant import InstantExecutor
 from tests.emulator.conftest import Jobs
-from tests.emulator.test_instant import LOCATION, rows, script, write
+from tests.emulator.test_instant import LOCATION, NESTED, nested_rows, rows, script, write, write_nested
 
 pytestmark = pytest.mark.spark
 
@@ -37,7 +37,7 @@ def run(emulator):
     jobs = Jobs(emulator.url)
 
     def run(text):
-        return jobs.until(jobs.put(script=text).json()["jobId"])
+        return jobs.until(jobs.put(script=text).json()["jobId"], seconds=120)
 
     return run
 
@@ -119,7 +119,12 @@ def test_a_script_that_is_run_again_commits_nothing_twice(spark, emulator, root)
             script("/in/a.ss", select="SELECT id, My.Code(name) AS name, uri FROM @data"),
             "E_CSC_USER_SYNTAXERROR",
         ),
-        (script("/in/a.ss").replace("id : long", "other : long"), "no column other"),
+        (
+            script("/in/a.ss", select="SELECT other AS id, name, uri FROM @data").replace(
+                "id : long", "other : long"
+            ),
+            "no column other",
+        ),
     ],
     ids=["file", "null", "select", "column"],
 )
@@ -129,7 +134,31 @@ def test_a_script_that_cannot_run_fails_and_commits_nothing(root, run, text, mes
     job = run(text)
     assert job["result"] == "Failed"
     assert message in job["errorMessage"][0]["message"]
-    assert rows(root) == []
+    assert not (root / "lake").exists() or rows(root) == []
+
+
+def test_arrays_and_maps_come_through_as_on_the_other_executor(root, run):
+    write_nested(root)
+    job = run(NESTED)
+    assert job.get("errorMessage") is None
+    assert nested_rows(root / "lake/tables/orders") == [
+        (1, ["x", None], [("a", [1, None])]),
+        (2, [], None),
+    ]
+
+
+def test_a_range_is_replaced_by_a_deletion_and_an_insertion(root, run):
+    write(root / "in/a.ss", 1, 2, 3, 4)
+    assert run(script("/in/a.ss"))["result"] == "Succeeded"
+    write(root / "in/b.ss", 3)
+    deleting = (
+        f'DECLARE TABLE @rw LOCATION "{LOCATION}" OPTIONS (LAYOUT = DELTA);\n'
+        "DELETE FROM @rw WHERE id >= 2 && id < 4;\n@data ="
+    )
+    text = script("/in/b.ss", select="SELECT id, name, uri FROM @data WHERE id >= 2 && id < 4")
+    job = run(text.replace("@data =", deleting, 1))
+    assert job.get("errorMessage") is None
+    assert rows(root) == [(1, "/in/a.ss"), (3, "/in/b.ss"), (4, "/in/a.ss")]
 
 
 def test_the_command_starts_one_session_for_all_jobs(tmp_path):

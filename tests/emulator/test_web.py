@@ -36,6 +36,15 @@ def test_a_chunked_body_is_joined_and_the_connection_stays_usable(emulator, file
     assert files.read("f").content == b"abcde"
 
 
+def test_letters_of_a_path_may_come_as_their_bytes(emulator, files):
+    name = "\u00e4\u20ac"
+    line = f"PUT /webhdfs/v1/{name}?op=CREATE&write=true HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\n1"
+    answer = exchange(emulator, line.encode())
+    assert answer.startswith(b"HTTP/1.1 201")
+    assert b"Location: http://x/webhdfs/v1/%C3%A4%E2%82%AC?op=CREATE" in answer
+    assert files.names() == [name]
+
+
 @pytest.mark.parametrize(
     ("headers", "status"),
     [
@@ -172,3 +181,62 @@ def test_the_address_of_ipv6_loopback_will_do(tmp_path):
     with Emulator(tmp_path, host="::1") as emulator:
         assert emulator.url == f"http://[::1]:{emulator.port}"
         assert Jobs(emulator.url).list().status_code == 200
+
+
+def test_a_certificate_is_made_once_and_trusted_by_its_file_alone(tmp_path):
+    with Emulator(tmp_path, tls=True) as emulator:
+        assert emulator.url == f"https://127.0.0.1:{emulator.port}"
+        files = Files(emulator.url)
+        with pytest.raises(requests.exceptions.SSLError):
+            files.list()
+        made = emulator.certificate
+        files = Files(emulator.url, made)
+        answer = files.call("PUT", "CREATE", "f", overwrite="true")
+        assert answer.headers["Location"].startswith(f"{emulator.url}/webhdfs/v1/f?")
+        assert files.session.put(answer.headers["Location"], data=b"1", timeout=30).status_code == 201
+        assert files.names() == ["f"]
+        key = made.with_name("key.pem")
+        assert key.stat().st_mode & 0o777 == 0o600
+    with Emulator(tmp_path, tls=True, host="::1") as emulator:
+        assert emulator.certificate == made
+        assert Files(emulator.url, made).names() == ["f"]
+
+
+def test_a_certificate_that_is_about_to_end_is_made_again(tmp_path, monkeypatch):
+    monkeypatch.setattr("airflow_provider_scope.emulator.tls._VALID_DAYS", 0.5)
+    first = Emulator(tmp_path, tls=True).certificate.read_bytes()
+    monkeypatch.undo()
+    second = Emulator(tmp_path, tls=True).certificate.read_bytes()
+    assert first != second
+    assert Emulator(tmp_path, tls=True).certificate.read_bytes() == second
+
+
+def test_a_client_that_does_not_shake_hands_holds_up_nobody(tmp_path):
+    with Emulator(tmp_path, tls=True) as emulator:
+        with socket.create_connection(("127.0.0.1", emulator.port), timeout=30):
+            files = Files(emulator.url, emulator.certificate)
+            assert files.names() == []
+        with pytest.raises(requests.ConnectionError):
+            requests.get(emulator.url.replace("https", "http"), timeout=30)
+        assert files.names() == []
+
+
+def test_a_fault_closes_an_encrypted_connection_too(tmp_path):
+    with Emulator(tmp_path, tls=True, faults=[{"kind": "drop_after", "times": 1}]) as emulator:
+        files = Files(emulator.url, emulator.certificate)
+        with pytest.raises(requests.ConnectionError):
+            files.create("f", b"1")
+        assert files.names() == ["f"]
+
+
+def test_a_certificate_of_ones_own_is_used(tmp_path):
+    from airflow_provider_scope.emulator.tls import own_certificate
+
+    pair = own_certificate(tmp_path / "pair")
+    with Emulator(tmp_path / "account", tls=pair) as emulator:
+        assert emulator.certificate == pair[0]
+        assert Jobs(emulator.url, pair[0]).list().status_code == 200
+    (tmp_path / "text").write_text("no certificate")
+    for wrong in (tmp_path / "none", tmp_path / "text"):
+        with pytest.raises(InputError, match="cannot be used"):
+            Emulator(tmp_path / "account", tls=(wrong, pair[1]))

@@ -19,7 +19,7 @@ from tests.real_airflow.rest import Rest
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-HEALTHY_WITHIN_SECONDS = 120.0
+HEALTHY_WITHIN_SECONDS = 300.0
 STOPS_WITHIN_SECONDS = 30.0
 AIRFLOW = Path(sys.executable).parent / "airflow"
 

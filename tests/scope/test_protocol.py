@@ -9,21 +9,26 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from airflow_provider_scope.core.attempts import Change, evidence, fate
+from airflow_provider_scope.core.attempts import Change, Evidence, evidence, fate
 from airflow_provider_scope.core.records import Attempt
 from airflow_provider_scope.exceptions import (
     BatchNotInTableError,
+    BatchOutcomeUnknownError,
     InputError,
     JobRunningError,
     ScopeJobFailedError,
     TableDivergedError,
 )
+from airflow_provider_scope.execution import repair
 from airflow_provider_scope.table.changes import changes
-from tests.crash.scope_world import Commit, ScopeWorld
+from tests.crash.scope_world import ScopeWorld
+from tests.support.faulty_storage import open_gate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from airflow_provider_scope.core.attempts import Fate
+    from airflow_provider_scope.core.jobs import Outcome
     from tests.support.faulty_storage import Call, Gate
 
 PIPELINE = "4f0e4a50-93a4-4a3f-9ab4-0d9f1f0c6a11"
@@ -165,13 +170,12 @@ def test_rows_that_another_writer_adds_after_a_job_failed_are_not_taken_for_the_
     world.service.flaw = lambda _new: "between"
     with pytest.raises(ScopeJobFailedError):
         world.run()
-    foreign = Counter([("elsewhere", 7, 1)])
-    world.delta.versions.append(Commit(world.rows() + foreign, {}, mark=world.delta.mark, adds=True, added=1))
+    world.delta.append_foreign()
     world.service.flaw = lambda _new: ""
 
     world.run()
 
-    assert world.rows() == rows_of(1, 2) + foreign
+    assert world.rows() == rows_of(1, 2)
 
 
 def test_a_refresh_does_not_close_again_what_an_older_refresh_closed():
@@ -228,24 +232,257 @@ def test_rows_that_a_restore_brings_back_are_not_a_jobs(tmp_path):
     assert [change.adds for change in changes(f"file://{table}", -1, 2, "mark")] == [True, True, False]
 
 
+MARK = f"{PIPELINE}:3:0"
+NOBODY = "unnamed operation by an unnamed writer"
+ATTEMPT = Attempt(seq=3, number=0, table_version=4)
+
+
 def a_change(version: int, marker: str | None = None, *, adds: bool = False) -> Change:
     return Change(version, marker, adds, 1 if adds else None, 0)
 
 
-def test_rows_beside_those_of_another_pipelines_jobs_are_not_guessed_about():
-    attempt = Attempt(seq=3, number=0, table_version=4)
-    marker = f"{PIPELINE}:3:0"
-    log = [a_change(5, marker), a_change(6, "another:0:0"), a_change(7, adds=True)]
-
-    found = evidence(attempt, marker, log)
-
-    assert fate(attempt, "failed", found) == "undecidable"
-    assert fate(attempt, "succeeded", found) == "landed"
+def fate_after(*log: Change, outcome: Outcome | None = "failed") -> Fate:
+    return fate(ATTEMPT, outcome, evidence(ATTEMPT, MARK, f"{MARK}:done", log))
 
 
-def test_rows_after_the_mark_of_the_pipelines_next_job_are_not_the_attempts():
-    attempt = Attempt(seq=3, number=0, table_version=4)
-    marker = f"{PIPELINE}:3:0"
-    log = [a_change(5, marker), a_change(6, f"{PIPELINE}:3:1"), a_change(7, adds=True)]
+MARKED = a_change(5, MARK)
+ROWS = a_change(6, adds=True)
+CLOSED = a_change(7, f"{MARK}:done")
 
-    assert fate(attempt, "failed", evidence(attempt, marker, log)) == "not landed"
+
+@pytest.mark.parametrize("outcome", ["failed", "cancelled", None])
+@pytest.mark.parametrize(
+    ("log", "expected"),
+    [
+        ([MARKED], "not landed"),
+        ([MARKED, a_change(6), a_change(7)], "not landed"),
+        ([MARKED, ROWS], "undecidable"),
+        ([MARKED, ROWS, a_change(7, adds=True)], "undecidable"),
+        ([MARKED, ROWS, CLOSED], "landed"),
+        ([MARKED, ROWS, a_change(7, adds=True), a_change(8, f"{MARK}:done")], "landed"),
+        ([MARKED, a_change(6), CLOSED], "landed"),
+        ([MARKED, ROWS, CLOSED, a_change(8, adds=True)], "landed"),
+        ([MARKED, a_change(6, "another:0:0"), a_change(7, adds=True)], "undecidable"),
+        ([MARKED, a_change(6, "another:0:0"), a_change(7, adds=True), a_change(8, f"{MARK}:done")], "landed"),
+        ([MARKED, a_change(6, f"{PIPELINE}:3:1"), a_change(7, adds=True)], "not landed"),
+        ([a_change(5, f"{PIPELINE}:2:0:done"), MARKED, a_change(7, adds=True)], "undecidable"),
+    ],
+)
+def test_a_job_that_did_not_succeed_is_in_the_table_if_it_closed_its_mark(log, expected, outcome):
+    assert fate_after(*log, outcome=outcome) == expected
+
+
+@pytest.mark.parametrize(
+    ("outcome", "expected"), [("failed", "not landed"), (None, "unknown to the service")]
+)
+def test_rows_without_the_mark_before_them_are_not_the_jobs(outcome, expected):
+    assert fate_after(a_change(5, adds=True), outcome=outcome) == expected
+    assert fate_after(a_change(4, MARK), a_change(5, adds=True), outcome=outcome) == expected
+
+
+@pytest.mark.parametrize("log", [[], [MARKED], [MARKED, ROWS], [MARKED, ROWS, CLOSED]])
+def test_a_job_that_succeeded_is_in_the_table_whatever_its_log_shows(log):
+    assert fate_after(*log, outcome="succeeded") == "landed"
+
+
+def test_the_rows_of_a_job_are_those_between_its_marks():
+    log = [MARKED, ROWS, CLOSED, a_change(8, adds=True)]
+
+    assert evidence(ATTEMPT, MARK, f"{MARK}:done", log) == Evidence(marked=True, added=(ROWS,), closed=True)
+
+
+def unclosed(world: ScopeWorld) -> None:
+    """Let the next job fail after its rows, and before its closing mark."""
+    world.service.flaw = lambda _new: "unclosed"
+    with pytest.raises(BatchOutcomeUnknownError):
+        world.run()
+    world.service.flaw = lambda _new: ""
+
+
+def test_a_job_that_failed_before_it_closed_its_mark_is_settled_by_a_person_who_is_told_what_to_look_at():
+    world = a_world(1, 2, loaded=1)
+    unclosed(world)
+    world.delta.append_foreign()
+
+    with pytest.raises(BatchOutcomeUnknownError) as refused:
+        world.run()
+    assert world.settle()
+    world.run()
+
+    (job,) = [job.job_id for job in world.service.jobs.values() if "batch1" in job.name]
+    assert refused.value.what == (
+        f"The job {job} of batch 1 did not succeed, and it did not close its mark on file:///table. After "
+        f"the mark rows were added in version 5 ({NOBODY}), 6 (WRITE by elsewhere): whether they are the "
+        "job's cannot be told."
+    )
+    assert refused.value.do == (
+        "look at who made these versions, or whether rows of the batch's files, such as "
+        "file:///landing/f2, are in the table; then run `airflow scope settle file:///table 1` with "
+        "--landed or --not-landed"
+    )
+    assert world.rows() == rows_of(1, 2)
+
+
+def test_another_writers_rows_after_the_mark_of_a_job_that_failed_are_not_taken_for_the_jobs():
+    world = a_world(1, 2, loaded=1)
+    leave_running(world)
+    job = world.service.running()[0]
+    job.flaw = "between"
+    world.service.step(job)
+    world.delta.append_foreign()
+    world.service.finish()
+
+    with pytest.raises(BatchOutcomeUnknownError, match=r"version 5 \(WRITE by elsewhere\)"):
+        world.run()
+    assert world.settle()
+    with pytest.raises(ScopeJobFailedError):
+        world.run(at("PUT", 0, before=lambda: setattr(world.service, "flaw", lambda _new: "before")))
+    world.service.flaw = lambda _new: ""
+    world.run()
+
+    assert world.rows() == rows_of(1, 2)
+
+
+# ---- RESTORE while a job changes the table ---------------------------------------------------------
+
+
+def refresh_under_which_the_table_is_restored(world: ScopeWorld, *, when: str) -> None:
+    """Let a refresh's job run, and RESTORE the first rows before the job's step of this name."""
+    world.inline_wait = 0.0
+    with pytest.raises(JobRunningError):
+        world.run(refresh=True)
+    world.inline_wait = None
+    job = world.service.running()[0]
+    while world.service.next_step(job) != when:
+        world.service.step(job)
+    world.restore(3)
+    world.service.finish()
+    with pytest.raises(TableDivergedError):
+        world.run()
+
+
+def test_a_restore_between_the_deletion_of_a_refresh_and_its_rows_is_put_right_by_another_refresh():
+    world = a_world(1, loaded=1)
+    refresh_under_which_the_table_is_restored(world, when="insert")
+    assert world.rows() == rows_of(1) + rows_of(1)
+
+    with pytest.raises(BatchOutcomeUnknownError) as refused:
+        world.accept()
+    world.accept(reload_undecidable=True)
+    world.run(refresh=True)
+
+    assert refused.value.what == (
+        "A RESTORE of file:///table (version 6) came while the job of batch 1 replaced the rows: the table "
+        "may hold the rows that the RESTORE brought back, and those of the batch beside them."
+    )
+    assert "full_refresh=True" in refused.value.do
+    assert world.rows() == rows_of(1)
+
+
+def test_a_restore_after_the_rows_of_a_refresh_is_accepted_and_the_refresh_is_done_again():
+    world = a_world(1, loaded=1)
+    refresh_under_which_the_table_is_restored(world, when="succeeded")
+    assert world.rows() == rows_of(1)
+
+    with pytest.raises(BatchOutcomeUnknownError, match="undid the full refresh"):
+        world.accept()
+    world.accept(reload_undecidable=True)
+    world.run(refresh=True)
+
+    assert world.rows() == rows_of(1)
+
+
+@pytest.mark.parametrize("when", ["insert", "close", "succeeded"])
+def test_a_restore_while_a_job_appends_is_accepted_and_the_batch_done_again_if_its_rows_are_gone(when):
+    world = a_world(1, 2, loaded=1)
+    leave_running(world)
+    job = world.service.running()[0]
+    while world.service.next_step(job) != when:
+        world.service.step(job)
+    world.restore(3)
+    world.service.finish()
+    with pytest.raises(TableDivergedError):
+        world.run()
+
+    world.accept()
+    world.run()
+    world.run()
+
+    assert world.rows() == rows_of(1, 2)
+
+
+def test_a_table_is_not_accepted_while_a_job_may_still_change_it():
+    world = a_world(1, 2, loaded=1)
+    leave_running(world)
+    job = world.service.running()[0]
+    while world.service.next_step(job) != "close":
+        world.service.step(job)
+    world.restore(3)
+
+    with pytest.raises(BatchOutcomeUnknownError, match="A job of batch 1 still runs"):
+        world.accept()
+    world.service.finish()
+    world.accept()
+    world.run()
+
+    assert world.rows() == rows_of(1, 2)
+
+
+def test_a_job_that_succeeded_is_in_doubt_once_the_tables_log_does_not_go_back_to_it():
+    world = a_world(1, 2, loaded=1)
+    leave_running(world)
+    world.service.finish()
+    world.delta.cleaned = 5
+    world.restore(5)
+
+    with pytest.raises(BatchOutcomeUnknownError):
+        world.run()
+    with pytest.raises(BatchOutcomeUnknownError, match="no longer holds version"):
+        world.accept()
+    assert world.settle()
+    world.accept()
+    world.run()
+
+    assert world.rows() == rows_of(1, 2)
+
+
+def test_a_refresh_is_not_done_again_under_batches_that_came_after_it():
+    world = a_world(1)
+    world.max_files = 1
+    world.drop("f2", at=2)
+
+    def clean_and_restore() -> None:
+        world.delta.cleaned = 1
+        world.restore(1)
+
+    with pytest.raises(BatchOutcomeUnknownError):
+        world.run(at("PUT", 1, before=clean_and_restore), refresh=True)
+    log, engine = world.log(), world.engine(open_gate)
+
+    with world.patched(), pytest.raises(InputError, match="would delete the rows of batch 1"):
+        repair.settle(log, engine, world.table, 0, landed=False)
+    assert world.settle()
+    with pytest.raises(BatchOutcomeUnknownError, match="full_refresh=True"):
+        world.accept()
+    world.accept(reload_undecidable=True)
+    world.run(refresh=True)
+
+    assert world.rows() == rows_of(1, 2)
+
+
+# ---- giving up -------------------------------------------------------------------------------------
+
+
+def test_a_batch_that_another_run_records_while_it_is_given_up_stays_as_that_run_recorded_it():
+    world = a_world(1, 2, loaded=1)
+    leave_running(world)
+
+    def another_run() -> None:
+        world.service.finish()
+        world.run()
+
+    record = world.abandon(1, at("put attempts", 0, before=another_run))
+
+    assert not record.abandoned
+    assert record == world.log().commit(1)
+    assert world.rows() == rows_of(1, 2)

@@ -132,6 +132,12 @@ SELECT
     [flight id],
     [int]
 FROM @batch_data;
+
+ALTER TABLE @target
+SET TBLPROPERTIES
+(
+    "adlaScope.batch" = "7d3f2c1e-0a52-5b0c-9f5e-3b1f6f1f2a10:9:2:done"
+);
 """
 
 REFRESH_BATCH = batch(
@@ -197,7 +203,7 @@ def test_the_script_of_an_append_reads_back_as_its_statements():
     ]
 
 
-def test_the_script_of_a_refresh_deletes_after_it_has_marked_the_table():
+def test_the_script_of_a_refresh_deletes_after_its_mark_and_closes_the_mark_after_its_rows():
     statements = parse(generate(REFRESH_BATCH))
     kinds = [type(statement) for statement in statements]
     assert kinds[5:] == [
@@ -209,9 +215,12 @@ def test_the_script_of_a_refresh_deletes_after_it_has_marked_the_table():
         Extract,
         Assign,
         Insert,
+        AlterTable,
     ]
     assert statements[7].properties[-1] == ("adlaScope.batch", "7d3f2c1e-0a52-5b0c-9f5e-3b1f6f1f2a10:9:2")
     assert statements[9] == Delete("target_rw", "true")
+    done = ("adlaScope.batch", "7d3f2c1e-0a52-5b0c-9f5e-3b1f6f1f2a10:9:2:done")
+    assert statements[-1] == AlterTable("target", (done,))
 
 
 def test_a_script_names_the_attempt_it_was_made_for():
@@ -223,6 +232,7 @@ def test_a_script_names_the_attempt_it_was_made_for():
 
 def test_the_table_property_names_the_attempt():
     assert identity_of_marker(IDENTITY.marker) == IDENTITY
+    assert identity_of_marker(IDENTITY.closing_marker) == IDENTITY
     assert identity_of_marker("a:b:1:2") == BatchIdentity("a:b", 1, 2)
     assert identity_of_marker("somebody else's") is None
 

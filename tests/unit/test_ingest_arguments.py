@@ -17,6 +17,7 @@ TEMPLATE = "{{ params.x }}"
 TEXT = "text that is not empty"
 WHOLE = "a whole number, at least 1, or None"
 MAPPING = "a mapping with text keys"
+FOLDER = "the table's folder: an absolute path or a file:///… URI"
 SWITCH = "True or False, or a template that renders to one of them"
 
 
@@ -33,6 +34,7 @@ def arguments(**kwargs: Any) -> dict[str, Any]:
         "full_refresh": False,
         "max_batches_per_run": None,
         "checkpoint": {},
+        "validate_on_spark": 0,
         **kwargs,
     }
 
@@ -85,7 +87,19 @@ def test_what_is_known_is_checked_beside_a_spec_that_is_not() -> None:
     ("changes", "what"),
     [
         ({"delta_location": ""}, f"delta_location='' is not valid: expected {TEXT}."),
-        ({"delta_location": None}, f"delta_location=None is not valid: expected {TEXT}."),
+        (
+            {"delta_location": None},
+            f"delta_location=None is not valid: expected {FOLDER}.",
+        ),
+        (
+            {"delta_location": " ", "engine": {"scope_conn_id": "c"}},
+            f"delta_location=' ' is not valid: expected {TEXT}.",
+        ),
+        ({"validate_on_spark": 2}, "validate_on_spark=2 is not valid: expected 0 with SparkEngine."),
+        (
+            {"validate_on_spark": -1, "engine": {"scope_conn_id": "c"}},
+            "validate_on_spark=-1 is not valid: expected a whole number, at least 0, or None.",
+        ),
         (
             {"delta_location": Path("/delta/t")},
             f"delta_location=PosixPath('/delta/t') is not valid: expected {TEXT}.",
@@ -178,3 +192,18 @@ def test_the_fields_of_an_engine_say_which_one_it_is(engine: Any, kind: type) ->
 def test_a_select_of_scope_is_refused_for_spark() -> None:
     with pytest.raises(InputError, match="sql_dialect='scope' is not valid"):
         ingest_from(arguments(sql_dialect="scope"))
+
+
+@pytest.mark.parametrize(("value", "files"), [(None, 0), (0, 0), (3, 3), ("3", 3)])
+def test_a_validation_is_off_unless_it_is_asked_for(value: Any, files: int) -> None:
+    made = ingest_from(arguments(engine={"scope_conn_id": "c"}, validate_on_spark=value))
+
+    assert made
+    assert made.validate_on_spark == files
+
+
+def test_only_a_connection_of_scope_jobs_can_say_where_the_table_is() -> None:
+    made = ingest_from(arguments(engine={"scope_conn_id": "c"}, delta_location=None))
+
+    assert made
+    assert made.delta_location == ""

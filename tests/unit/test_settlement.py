@@ -79,7 +79,7 @@ def test_a_decision_is_not_an_attempt(tmp_path):
 def test_a_decision_goes_before_what_service_and_table_say(outcome, changes, landed, expected):
     attempt = Attempt(seq=7, number=1, table_version=3)
     rows = tuple(Change(version, None, adds=True, rows=1, size_bytes=1) for version in range(4, 4 + changes))
-    found = Evidence(marked=True, landed=rows) if rows else NOTHING
+    found = Evidence(marked=True, added=rows) if rows else NOTHING
     settled = Settlement(seq=7, number=1, landed=landed, table_version=9)
 
     assert fate(attempt, outcome, found, settled) == expected

@@ -297,7 +297,7 @@ def test_defaults_are_the_documented_ones() -> None:
         "ingest",
         "ignore",
     )
-    assert (source.max_files_per_trigger, source.max_bytes_per_trigger) == (None, 10_737_418_240_000)
+    assert (source.max_files_per_trigger, source.max_bytes_per_trigger) == (None, None)
     assert source.safety_buffer_seconds == 30
     assert Checkpoint() == Checkpoint(location=None, compaction_interval=10, retention_files=100)
 

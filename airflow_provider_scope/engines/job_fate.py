@@ -1,0 +1,132 @@
+"""What became of the jobs of a batch: the service's word, the table's log, and what somebody decided."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from airflow_provider_scope.core import attempts as decisions
+from airflow_provider_scope.core.jobs import outcome
+from airflow_provider_scope.core.recovery import Landed
+from airflow_provider_scope.exceptions import BatchOutcomeUnknownError
+from airflow_provider_scope.script.batch import MARKER_PROPERTY, BatchIdentity
+from airflow_provider_scope.specs.engine import VOID_NAME
+from airflow_provider_scope.table.changes import changes
+from airflow_provider_scope.table.probe import newest_version
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from airflow_provider_scope.checkpoint.log import CheckpointLog
+    from airflow_provider_scope.core.attempts import Evidence, Fate
+    from airflow_provider_scope.core.jobs import Job
+    from airflow_provider_scope.core.records import Attempt
+    from airflow_provider_scope.engines.job_wait import Jobs
+
+
+def job_id(pipeline: str, seq: int, attempt: int) -> str:
+    """Give the id of an attempt's job: the same for whoever asks."""
+    return str(uuid.uuid5(uuid.UUID(pipeline), f"{seq}.{attempt}"))
+
+
+def newest_job(attempts: Sequence[Attempt]) -> Attempt | None:
+    """Give the attempt whose job may have landed: one was made only when those before it had not.
+
+    They are not looked at again, because rows that another writer added since would be taken for theirs.
+    """
+    return next((attempt for attempt in reversed(attempts) if not attempt.void), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What is known of an attempt."""
+
+    fate: Fate
+    seen: Evidence = decisions.NOTHING
+    job: Job | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobFates:
+    """Looks at the jobs of one pipeline on one table.
+
+    :param location: Canonical URI of the table.
+    """
+
+    jobs: Jobs
+    log: CheckpointLog
+    location: str
+    pipeline: str
+
+    def look(self, attempt: Attempt) -> Finding:
+        """Tell what became of an attempt.
+
+        :raises BatchOutcomeUnknownError: The table's log no longer goes back to the attempt. Even a job
+            that succeeded is in doubt then: a RESTORE that cannot be seen may have taken its rows.
+        """
+        settled = self.log.settlement(attempt.seq, attempt.number)
+        if settled:
+            return Finding(decisions.fate(attempt, None, decisions.NOTHING, settled))
+        # The job first: what it added before it ended is in the log that is read afterwards.
+        number = job_id(self.pipeline, attempt.seq, attempt.number)
+        job = self.jobs.get_job(number)
+        ended = outcome(job) if job else None
+        seen = decisions.NOTHING
+        if ended == "succeeded" and job and job.name.startswith(VOID_NAME):
+            ended = "cancelled"  # a no-op took the place of the job
+        if ended != "waiting":
+            identity = BatchIdentity(self.pipeline, attempt.seq, attempt.number)
+            newest = newest_version(self.location)
+            log = changes(self.location, attempt.table_version, newest, MARKER_PROPERTY)
+            seen = decisions.evidence(attempt, identity.marker, identity.closing_marker, log)
+        if job is None and seen.marked and self.jobs.get_job(number):
+            # Another runner submitted it between our two looks: ask it how it is.
+            return self.look(attempt)
+        return Finding(decisions.fate(attempt, ended, seen), seen, job)
+
+    def landed(self, seq: int, version: int) -> Landed | Fate:
+        """Give where a batch is in the table, or else what became of its newest job.
+
+        :param version: The table's newest, for a batch of which the log does not show one.
+        :raises BatchOutcomeUnknownError: Nothing tells.
+        """
+        attempts = self.log.attempts(seq)
+        newest = newest_job(attempts)
+        given_up = bool(attempts) and attempts[-1].void
+        if newest is None:
+            return Landed(-1, 0, 0, abandoned=True) if given_up else "unknown to the service"
+        settled = self.log.settlement(seq, newest.number)
+        if settled and settled.landed:
+            return Landed(settled.table_version, None, None)
+        finding = self.look(newest)
+        if finding.fate == "undecidable":
+            raise self.undecidable(newest, finding.seen)
+        if finding.fate == "landed":
+            versions = tuple(change.version for change in finding.seen.added)
+            alone = finding.seen.added[0] if len(versions) == 1 else None
+            return Landed(
+                version=versions[-1] if versions else version,
+                rows=alone.rows if alone else None,
+                written_bytes=alone.size_bytes if alone else None,
+                candidates=versions,
+            )
+        # Whoever closed the batch may have died before the job ended: it can land yet.
+        if given_up and finding.fate == "not landed":
+            return Landed(-1, 0, 0, abandoned=True)
+        return finding.fate
+
+    def undecidable(self, attempt: Attempt, seen: Evidence) -> BatchOutcomeUnknownError:
+        """Say what nobody but a person can decide, and what to look at."""
+        number = job_id(self.pipeline, attempt.seq, attempt.number)
+        versions = ", ".join(f"{change.version} ({change.made_by or 'unnamed'})" for change in seen.added)
+        files = self.log.offset(attempt.seq).files
+        return BatchOutcomeUnknownError(
+            f"The job {number} of batch {attempt.seq} did not succeed, and it did not close its mark on "
+            f"{self.location}. After the mark rows were added in version {versions}: whether they are the "
+            "job's cannot be told.",
+            kept="the table, the log and all files; no further job was submitted",
+            do=f"look at who made {'this version' if len(seen.added) == 1 else 'these versions'}, or whether "
+            f"rows of the batch's files, such as {files[0].path}, are in the table; then run "
+            f"`airflow scope settle {self.location} {attempt.seq}` with --landed or --not-landed",
+        )

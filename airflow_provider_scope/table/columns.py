@@ -1,0 +1,55 @@
+"""The columns of a table, without a JVM."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from airflow_provider_scope.core.model_check import TableColumns
+from airflow_provider_scope.exceptions import TableUnreadableError
+from airflow_provider_scope.table.probe import newest_version
+
+_SPARK_NAMES = {"integer": "int", "long": "bigint", "short": "smallint", "byte": "tinyint"}
+
+
+def table_columns(location: str) -> TableColumns | None:
+    """Give the columns of a table with their Spark types; None if there is no table.
+
+    :param location: Canonical URI of the table.
+    :raises TableUnreadableError: The log could not be read. That never means "no table".
+    """
+    if newest_version(location) < 0:
+        return None
+    try:
+        table = DeltaTable(location.removeprefix("file://"))
+        fields = json.loads(table.schema().to_json())["fields"]
+        partitions = tuple(table.metadata().partition_columns)
+    except (DeltaError, OSError, ValueError) as err:
+        raise TableUnreadableError(
+            f"The columns of the table {location} could not be read: {err}.",
+            kept="everything; nothing was written",
+            do="give the worker read access to the table's _delta_log; the next try looks again",
+        ) from err
+    return TableColumns(
+        version=table.version(),
+        columns=tuple((field["name"], _spark_type(field["type"])) for field in fields),
+        partition_by=partitions,
+        not_null=frozenset(field["name"] for field in fields if not field["nullable"]),
+    )
+
+
+def _spark_type(kind: Any) -> str:
+    """Give a type of Delta's schema as Spark's ``simpleString`` does."""
+    if isinstance(kind, str):
+        return _SPARK_NAMES.get(kind, kind)
+    match kind["type"]:
+        case "array":
+            return f"array<{_spark_type(kind['elementType'])}>"
+        case "map":
+            return f"map<{_spark_type(kind['keyType'])},{_spark_type(kind['valueType'])}>"
+        case _:
+            fields = (f"{field['name']}:{_spark_type(field['type'])}" for field in kind["fields"])
+            return f"struct<{','.join(fields)}>"

@@ -1,0 +1,184 @@
+"""What a connection says where a task's argument is left out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG
+from airflow.sdk.exceptions import AirflowFailException
+
+from airflow_provider_scope.engines import assembly
+from airflow_provider_scope.engines.assembly import RunContext, assemble
+from airflow_provider_scope.exceptions import InputError
+from airflow_provider_scope.specs import ScopeEngine
+from airflow_provider_scope.specs.ingest import ingest_from
+from tests.airflow.test_scope_operator import a_context, load
+from tests.scope.conftest import ROOT, start_emulator, world
+
+__all__ = ["start_emulator", "world"]
+
+LAKE = {"storage_account": "store", "container": "lake", "delta_base_path": "/tables/"}
+AT = "abfss://lake@store.dfs.core.windows.net/tables"
+
+
+@pytest.fixture
+def connection(world, monkeypatch):
+    """Give the connection of the jobs further fields."""
+    world.open()
+
+    def put(**fields: Any) -> None:
+        value = {"conn_type": "adla_scope", "host": world.emulator.url}
+        extra = {"account_name": "acme", **fields}
+        monkeypatch.setenv("AIRFLOW_CONN_ADLA_SCOPE_DEFAULT", json.dumps({**value, "extra": extra}))
+
+    return put
+
+
+def parts(world, name: str = "load", **changes: Any) -> tuple[Any, RunContext]:
+    context = RunContext(task="dag.load", table_name=name, log_file=Path("unused"), report=print)
+    return ingest_from(world.arguments(**changes)), context
+
+
+# ---- where the table is ---------------------------------------------------------------------------------
+
+
+def test_a_table_without_a_location_is_a_folder_below_the_connections(world, connection):
+    connection(**LAKE)
+
+    found = assembly.located(*parts(world, "group.load", delta_location=None))
+
+    assert found.delta_location == f"{AT}/group.load"
+
+
+def test_a_location_that_is_given_wins(world, connection):
+    connection(**LAKE)
+
+    assert assembly.located(*parts(world, delta_location="/data/t")).delta_location == "/data/t"
+
+
+def test_a_table_without_any_location_names_both_places_for_it(world, connection):
+    connection()
+
+    with pytest.raises(InputError) as caught:
+        assemble(*parts(world, delta_location=None))
+
+    assert caught.value.what == (
+        "delta_location is missing, and the connection has no storage_account and container."
+    )
+    assert caught.value.do == (
+        "give delta_location, or storage_account, container and delta_base_path on the connection"
+    )
+
+
+def test_a_task_without_a_location_uses_the_connections_with_its_id(world, connection):
+    connection(**LAKE)
+    with DAG("scope_no_location", schedule=None):
+        operator = load(world, delta_location=None)
+
+    with pytest.raises(AirflowFailException, match=f"The location '{AT}/load' is on abfss://"):
+        operator.execute(a_context())
+
+
+def test_the_instances_of_a_mapped_task_do_not_share_a_table(world, connection):
+    connection(**LAKE)
+    with DAG("scope_mapped_location", schedule=None):
+        operator = load(world, delta_location=None)
+    context = a_context()
+    context["ti"].map_index = 0
+
+    with pytest.raises(AirflowFailException, match="The table name '' cannot be a folder's name"):
+        operator.execute(context)
+
+
+@pytest.mark.parametrize("command", ["plan", "validate"])
+def test_a_command_looks_for_the_table_where_a_run_does(world, connection, monkeypatch, capsys, command):
+    from airflow.cli.cli_parser import get_parser
+
+    connection(**LAKE)
+    with DAG("scope_located", schedule=None) as dag:
+        load(world, delta_location=None)
+    monkeypatch.setattr("airflow.utils.cli.get_bagged_dag", lambda bundles, dag_id: dag)
+    args = get_parser().parse_args(["scope", command, "scope_located", "load"])
+
+    with pytest.raises(SystemExit) as end:
+        args.func(args)
+
+    assert end.value.code == 1
+    assert f"The location '{AT}/load' is on abfss://" in capsys.readouterr().err
+
+
+# ---- how large a batch is -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fields", "source", "expected"),
+    [
+        ({}, {}, (50, 10_737_418_240_000)),
+        ({"max_files_per_trigger": 7, "max_bytes_per_trigger": 1000}, {}, (7, 1000)),
+        (
+            {"max_files_per_trigger": 7, "max_bytes_per_trigger": 1000},
+            {"max_files_per_trigger": 3, "max_bytes_per_trigger": 500},
+            (3, 500),
+        ),
+    ],
+    ids=["seed", "connection", "argument"],
+)
+def test_the_limits_of_a_batch_are_the_arguments_else_the_connections(
+    world, connection, fields, source, expected
+):
+    connection(**fields)
+
+    _, request, _ = assemble(*parts(world, source={"roots": ROOT, "columns": {"id": "bigint"}, **source}))
+
+    assert (request.max_files, request.max_bytes) == expected
+
+
+def test_on_spark_the_limits_are_the_seeds(tmp_path):
+    source = {"roots": str(tmp_path), "format": "parquet"}
+    raw = {"delta_location": str(tmp_path / "t"), "source": source, "sql": "SELECT * FROM @data"}
+    names = ("sql_dialect", "sql_params", "table", "engine", "checkpoint", "max_batches_per_run")
+    ingest = ingest_from({**dict.fromkeys(names), **raw, "write": "append", "full_refresh": False})
+    assert ingest
+
+    request = assembly.make_request(ingest, 0)
+
+    assert (request.max_files, request.max_bytes) == (1_000, 10_737_418_240_000)
+
+
+# ---- what jobs may not be called ------------------------------------------------------------------------
+
+
+def test_no_task_can_name_its_jobs_like_those_that_add_no_rows(world):
+    with pytest.raises(InputError) as caught:
+        ScopeEngine(job_tag="airflow_provider_scope_void")
+
+    assert caught.value.what == (
+        "job_tag='airflow_provider_scope_void' is not valid: expected text that does not begin with "
+        "airflow_provider_scope_void."
+    )
+
+
+def test_a_tag_that_renders_to_such_a_name_fails_the_task(world):
+    world.open()
+    with DAG("scope_tag", schedule=None):
+        operator = load(world, engine=ScopeEngine(job_tag="{{ params.tag }}"))
+    operator.engine["job_tag"] = "airflow_provider_scope_void_x"
+
+    with pytest.raises(AirflowFailException, match="job_tag='airflow_provider_scope_void_x' is not valid"):
+        operator.execute(a_context())
+
+
+def test_a_task_id_of_that_kind_needs_a_tag(world):
+    world.open()
+    ingest, context = parts(world)
+    voided = RunContext(**{**_fields(context), "task": "dag.airflow_provider_scope_void"})
+
+    with pytest.raises(InputError, match="task_id='airflow_provider_scope_void' is not valid"):
+        assemble(ingest, voided)
+
+
+def _fields(context: RunContext) -> dict[str, Any]:
+    return {name: getattr(context, name) for name in context.__slots__}
