@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow_provider_scope.core.audit import iso_time
 from airflow_provider_scope.core.discovery import Tally
 from airflow_provider_scope.core.files import FileEntry, base_name, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 XCOM_LIMIT_BYTES = 4096
 
@@ -137,6 +140,17 @@ class RunReport:
             else:
                 break
         return value
+
+
+def files_text(files: Sequence[FileEntry]) -> str:
+    """Give the files of a batch and their estimated bytes as a readable table, the largest first.
+
+    The estimate of a structured stream is the length of all files that belong to it.
+    """
+    largest = sorted(files, key=lambda file: (-file.size_bytes, file.path))
+    lines = [f"{file.size_bytes:>15,}  {printable(file.path)}" for file in largest]
+    total = sum(file.size_bytes for file in files)
+    return "\n".join([f"{'bytes':>15}  file", *lines, f"{total:>15,}  total of {len(files):,}"])
 
 
 def _json_length(value: object) -> int:

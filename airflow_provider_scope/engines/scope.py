@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from airflow_provider_scope.core.jobs import NewJob
 from airflow_provider_scope.core.records import Attempt
 from airflow_provider_scope.core.recovery import Landed
+from airflow_provider_scope.core.report import files_text
 from airflow_provider_scope.engines.job_fate import JobFates, job_id, newest_job
 from airflow_provider_scope.engines.job_identity import related_to
 from airflow_provider_scope.engines.job_wait import JobWait, job_error
@@ -188,6 +189,8 @@ class ScopeRunner:
             # The id is this attempt's alone: the job has an older SQL, or is the no-op that closed it.
             logger.info("the job %s exists already: %s", number, err.what)
             return
+        if logger.isEnabledFor(logging.DEBUG):
+            logger.debug("the files of batch %d, as estimated:\n%s", entry.seq, files_text(entry.files))
         self.report(
             f"batch {entry.seq}: {len(entry.files):,} file{'' if len(entry.files) == 1 else 's'}, "
             f"job {number} is {job.state}"

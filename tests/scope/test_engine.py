@@ -283,3 +283,13 @@ def test_spark_does_not_take_over_a_batch_that_was_submitted_as_a_job(world, mon
 
     with pytest.raises(InputError, match=r"Batch 0 of .* is open and has SCOPE jobs"):
         world.run(engine=None, source={"roots": str(world.account / "landing"), "format": "parquet"})
+
+
+def test_the_debug_log_shows_what_each_file_adds_to_a_job(world, caplog):
+    world.open()
+    world.land(1, 2)
+    with caplog.at_level("DEBUG", logger="airflow_provider_scope.engines.scope"):
+        world.run()
+    (shown,) = [record.getMessage() for record in caplog.records if "as estimated" in record.getMessage()]
+    assert "f1.ss" in shown
+    assert shown.endswith("total of 2")

@@ -10,7 +10,7 @@ import pytest
 
 from airflow_provider_scope.core.discovery import Reason, Tally
 from airflow_provider_scope.core.files import FileEntry
-from airflow_provider_scope.core.report import BatchReport, RunReport
+from airflow_provider_scope.core.report import BatchReport, RunReport, files_text
 from tests.support.values import a_file
 
 # 2026-04-01 12:34:56.789 UTC
@@ -247,3 +247,13 @@ def test_xcom_stays_below_its_limit_with_long_folders_and_nothing_loaded(letter:
 
     assert len(json.dumps(value)) <= 4_096
     assert value["why"].startswith(f"0 files: {roots[0]}, ")
+
+
+def test_the_files_of_a_batch_are_shown_with_their_bytes_the_largest_first():
+    files = [FileEntry(1, "adl://a/in/small.ss", 20), FileEntry(2, "adl://a/in/large.ss", 1_234_567)]
+    assert files_text(files).splitlines() == [
+        "          bytes  file",
+        "      1,234,567  adl://a/in/large.ss",
+        "             20  adl://a/in/small.ss",
+        "      1,234,587  total of 2",
+    ]
