@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import re
 import shutil
 import sys
 import tempfile
@@ -42,7 +43,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--pause", type=float, default=4.0, help="seconds between two deeds")
     parser.add_argument("--minutes", type=float, default=45.0, help="after which it is given up")
-    parser.add_argument("--quiet", action="store_true", help="do nothing to Airflow")
+    parser.add_argument("--deeds", default="", metavar="REGEX", help="do those alone whose names match")
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="scope-chaos-"))
     say(f"logs of all processes: {folder / 'airflow' / 'out'}")
@@ -87,14 +88,14 @@ def run(options: argparse.Namespace, airflow: Deployment, world: World) -> Verdi
     deeds = Deeds(airflow, {}, chance, say)
     for dag in names:
         airflow.rest.unpause(dag)
-    deck = list(deeds.all())
+    deck = [(name, deed) for name, deed in deeds.all() if re.search(options.deeds, name)]
     deadline, left = time.monotonic() + options.minutes * 60, []
     while begin_runs(options, airflow, world, deeds.runs):
         if time.monotonic() > deadline:
             say(f"given up after {options.minutes:.0f} minutes: {deeds.runs}")
             break
         time.sleep(chance.uniform(0, 2 * options.pause))
-        if options.quiet:
+        if not deck:
             continue
         left = left or chance.sample(deck, len(deck))
         name, deed = left.pop()

@@ -118,13 +118,15 @@ class Deeds:
         return self._with_busy_run(mark)
 
     def _with_busy_run(self, deed: Callable[[str, str], Any]) -> bool:
-        for dag in self.random.sample(sorted(self.runs), len(self.runs)):
-            run = self.runs[dag]
-            if self.airflow.rest.task(dag, run, TASK)["state"] in BUSY:
-                self.say(f"  {dag} {run}")
-                deed(dag, run)
-                return True
-        return False
+        """Do something to a task that is not over, to one whose job a triggerer watches if there is one."""
+        states = {dag: self.airflow.rest.task(dag, run, TASK)["state"] for dag, run in self.runs.items()}
+        busy = [dag for dag, state in states.items() if state in BUSY]
+        if not busy:
+            return False
+        dag = self.random.choice([dag for dag in busy if states[dag] == "deferred"] or busy)
+        self.say(f"  {dag} {self.runs[dag]}, {states[dag]}")
+        deed(dag, self.runs[dag])
+        return True
 
     def _tasks(self, *, supervisor: bool) -> list[psutil.Process]:
         """Give the processes that run a task now, or those that watch over them, in random order."""
