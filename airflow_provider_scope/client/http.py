@@ -19,7 +19,8 @@ import requests
 from requests.adapters import HTTPAdapter
 from urllib3.exceptions import NewConnectionError
 
-from airflow_provider_scope.client.wire import Answer, answer_of, mask, not_understood, retry_after_seconds
+from airflow_provider_scope.client.wire import Answer, answer_of, not_understood, retry_after_seconds
+from airflow_provider_scope.core.masking import mask
 from airflow_provider_scope.exceptions import (
     InputError,
     ServiceOutcomeUnknownError,
