@@ -14,10 +14,10 @@ from airflow_provider_scope.exceptions import (
     BatchNotInTableError,
     BatchOutcomeUnknownError,
     CheckpointCorruptError,
-    CheckpointVersionError,
     EmptyRefreshError,
     ScopeProviderError,
 )
+from airflow_provider_scope.execution import dbt_scope
 from airflow_provider_scope.execution.engine import Work
 from airflow_provider_scope.execution.view import LogView, read_log, record_commit, recorded
 
@@ -97,6 +97,8 @@ class MicroBatchExecution:
         else:
             report.batches += recorded(self.log, self.first_batch)
         found = self._discover(request, report)
+        if view.pipeline is None and view.takeovers:
+            self._adopt(request, view, found, report)
         was_open = view.open
         self._log_batches(request, view, found, report)
         now_open = {entry.seq for entry in view.open}
@@ -139,6 +141,8 @@ class MicroBatchExecution:
         view = read_log(self.log, self.audit, self.engine, request.table, history=history)
         if view.pipeline is None:
             self._check_new(view)
+            if not request.replaces_table:
+                dbt_scope.look(self.log, view, request, self.now_ms())
             return view
         recovery.check_stamp(view.table, view.baseline[0], request.table)
         recovery.check_transaction(
@@ -147,6 +151,8 @@ class MicroBatchExecution:
             view.newest.seq if view.newest else -1,
             request.table,
         )
+        if not request.replaces_table:
+            dbt_scope.check(self.audit, view)
         for entry in view.open:
             check_paths(entry, request.roots, self.log.location)
         return view
@@ -159,14 +165,13 @@ class MicroBatchExecution:
                 do="restore pipeline.json from a copy: without it the table cannot tell which batches "
                 "it holds",
             )
-        if self.audit.watermark_bytes() is not None and self.log.pipeline() is None:
-            raise CheckpointVersionError(
-                f"The checkpoint {self.log.location} holds a watermark.json, but no pipeline.json: "
-                "another program, such as dbt-scope, wrote it.",
-                kept="the table and the checkpoint; nothing was written",
-                do="give this pipeline a checkpoint of its own (checkpoint=Checkpoint(location=...)) and "
-                "starting_timestamp, or keep loading the table with the other program",
-            )
+
+    def _adopt(self, request: Request, view: LogView, found: Candidates, report: RunReport) -> None:
+        """Take over what dbt-scope left, once it is known which files that leaves to this pipeline."""
+        self._pending(request, view, found, report)
+        dbt_scope.adopt(self.log, view, self.new_id())
+        logger.info("took over %s from dbt-scope", self.log.location)
+        view.take_over(self._open(request))
 
     # ---- 2, 3 ----------------------------------------------------------------------------------
 
@@ -189,7 +194,8 @@ class MicroBatchExecution:
         if request.refresh:
             return list(found.files)
         tally = discovery.Tally(dict(found.left_out.counts), dict(found.left_out.names))
-        pending = discovery.unseen(found.files, view.seen, request.rules, view.highest, tally)
+        files = dbt_scope.not_loaded(self.log, view, found.files, request.rules, tally)
+        pending = discovery.unseen(files, view.seen, request.rules, view.highest, tally)
         report.left_out = tally
         report.already_loaded = report.matched - len(pending) - sum(tally.counts.values())
         return pending
@@ -238,6 +244,8 @@ class MicroBatchExecution:
                 break
             if view.pipeline is None:
                 self._create_pipeline(request, view)
+            if refresh and request.replaces_table:
+                dbt_scope.replaced(self.log, self.audit, view, self.now_ms())
             there = self.log.put_offset(entry)
             check_paths(there, request.roots, self.log.location)
             if there == entry:
@@ -370,7 +378,7 @@ class MicroBatchExecution:
         last = view.last_committed_entry
         if last is None or last.refresh_start != view.refresh_start:
             return
-        self.audit.bring_up_to_date(last)
+        self.audit.bring_up_to_date(last, view.takeovers)
         report.watermark_ms = last.highest.modified_ms if last.highest else None
 
 

@@ -38,3 +38,8 @@ class Request:
     """Where a run began that waited in between: its report holds the batches of the earlier part, too."""
     fits: Callable[[tuple[FileEntry, ...]], int] | None = None
     """How many of some files one batch can take, from the first; None is all."""
+
+    @property
+    def replaces_table(self) -> bool:
+        """Whether everything that is in the table goes."""
+        return self.refresh and self.where is None
