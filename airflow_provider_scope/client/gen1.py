@@ -274,7 +274,7 @@ class Gen1Client:
         if overwrite:
             params["renameoptions"] = "OVERWRITE"
         answer = self._files.call("PUT", path, "RENAME", doing, params, repeatable=False)
-        if overwrite and is_missing(answer):
+        if (overwrite and is_missing(answer)) or answer.code == "FileAlreadyExistsException":
             return False
         # With options plain HDFS says nothing when it did it.
         return (overwrite and answer.ok and not answer.body) or parse_boolean(answer, doing)

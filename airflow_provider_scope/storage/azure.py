@@ -7,6 +7,7 @@ without telling.
 
 from __future__ import annotations
 
+import secrets
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,6 @@ from airflow_provider_scope.exceptions import (
     StorageError,
 )
 from airflow_provider_scope.storage.azure_calls import (
-    ONCE,
     AzureCalls,
     described,
     is_existing,
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 SCHEME = "abfss://"
 
+_CREATOR = "created_by"
+
 PAGE_SIZE = 5000
 """Blobs of one page, the most the service gives."""
 
@@ -52,10 +54,13 @@ class AzureStorage:
     :param host: The account's host in URIs, such as ``acme.dfs.core.windows.net``, wherever the service is.
     """
 
-    def __init__(self, fs: Any, host: str, *, calls: AzureCalls | None = None) -> None:
+    def __init__(
+        self, fs: Any, host: str, *, calls: AzureCalls | None = None, page_size: int = PAGE_SIZE
+    ) -> None:
         self._client = fs.service_client
         self._host = host
         self._calls = calls or AzureCalls(fs)
+        self._page_size = page_size
 
     def walk(self, root: str) -> Iterator[FileEntry]:
         """List every file below ``root``, a page at a time; the next one is fetched meanwhile.
@@ -108,17 +113,23 @@ class AzureStorage:
     def put_if_absent(self, path: str, data: bytes) -> bool:
         """Create a file with its content: one Put Blob with ``If-None-Match: *``.
 
-        A try without an answer may have taken effect. The next one is refused then, and what is there
-        tells whose file it is.
+        A request without an answer may have taken effect, and its repetition is refused then. Not all
+        repetitions are ours: aiohttp sends a PUT again by itself when a kept connection breaks. So each
+        call leaves a token in the blob's metadata, which tells whose it is.
         """
         blob = self._blob(path)
+        token = secrets.token_hex(16)
         failures = 0
         while True:
             try:
-                self._calls.once(lambda: blob.upload_blob(data, overwrite=False, **ONCE))
+                self._calls.once(
+                    lambda: blob.upload_blob(
+                        data, overwrite=False, metadata={_CREATOR: token}, **self._calls.options
+                    )
+                )
             except Exception as err:  # noqa: BLE001 - as above
                 if is_existing(err):
-                    return failures > 0 and self._is_ours(path, data)
+                    return self._token(path) == token
                 failures += 1
                 if failures > self._calls.retries or not may_pass(err):
                     raise _failed("create", path, err) from without_secrets(err)
@@ -129,12 +140,12 @@ class AzureStorage:
     def replace(self, path: str, data: bytes) -> None:
         """Replace a file at once."""
         blob = self._blob(path)
-        self._write("replace", path, lambda: blob.upload_blob(data, overwrite=True, **ONCE))
+        self._write("replace", path, lambda: blob.upload_blob(data, overwrite=True, **self._calls.options))
 
     def delete(self, path: str) -> None:
         """Delete a file."""
         blob = self._blob(path)
-        self._write("delete", path, lambda: blob.delete_blob(**ONCE))
+        self._write("delete", path, lambda: blob.delete_blob(**self._calls.options))
 
     def _write(self, verb: str, path: str, call: Callable[[], Any]) -> None:
         try:
@@ -144,18 +155,21 @@ class AzureStorage:
                 return
             raise _failed(verb, path, err) from without_secrets(err)
 
-    def _is_ours(self, path: str, data: bytes) -> bool:
-        found = self.read(path)
-        if found is None:
-            raise _failed("create", path, "the service says that it exists, and then that it does not")
-        return found == data
+    def _token(self, path: str) -> str | None:
+        """Give the token of the call that created a blob which is there."""
+        blob = self._blob(path)
+        try:
+            about = self._calls.repeated(lambda: blob.get_blob_properties(**self._calls.options))
+        except Exception as err:  # noqa: BLE001 - as above
+            raise _failed("create", path, err) from without_secrets(err)
+        return _metadata(about).get(_CREATOR)
 
     def _download(self, path: str) -> bytes | None:
         """Give the content of a blob; None if it is too large."""
         blob = self._blob(path)
 
         async def download() -> bytes | None:
-            stream = await blob.download_blob(**ONCE)
+            stream = await blob.download_blob(**self._calls.options)
             if stream.size > CONTROL_FILE_LIMIT_BYTES:
                 return None
             data = await stream.readall()
@@ -193,10 +207,10 @@ class AzureStorage:
         """
         client = self._client.get_container_client(container)
         options = {
-            **ONCE,
+            **self._calls.options,
             "name_starts_with": prefix or None,
             "include": ["metadata"],
-            "results_per_page": PAGE_SIZE,
+            "results_per_page": self._page_size,
             "raw_response_hook": _take,
         }
 
@@ -219,13 +233,12 @@ class AzureStorage:
         """
         blob = self._client.get_blob_client(container, folder)
         try:
-            about = self._calls.repeated(lambda: blob.get_blob_properties(**ONCE))
+            about = self._calls.repeated(lambda: blob.get_blob_properties(**self._calls.options))
         except Exception as err:  # noqa: BLE001 - as above
             if is_missing(err):
                 raise _no_root(root) from without_secrets(err)
             raise _unreadable(root, err) from without_secrets(err)
-        metadata = {name.lower(): value for name, value in (about.metadata or {}).items()}
-        if metadata.get("hdi_isfolder", "").lower() != "true":
+        if _metadata(about).get("hdi_isfolder", "").lower() != "true":
             raise _unreadable(root, "it is a file, not a folder")
 
     def _blob(self, uri: str) -> Any:
@@ -240,6 +253,10 @@ class AzureStorage:
             msg = f"{uri!r} is not a URI {SCHEME}<container>@{self._host}/…"
             raise ValueError(msg)
         return container, name
+
+
+def _metadata(about: Any) -> dict[str, str]:
+    return {name.lower(): value for name, value in (about.metadata or {}).items()}
 
 
 class _Taken(Exception):  # noqa: N818 - not a fault

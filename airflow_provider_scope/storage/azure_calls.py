@@ -18,9 +18,6 @@ from airflow_provider_scope.core.masking import HIDDEN, mask
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-ONCE = {"retry_total": 0}
-"""Arguments of a call that the SDK must not repeat by itself."""
-
 LONGEST_WAIT_SECONDS = 120.0
 
 _PASSING = (408, 429, 500, 502, 503, 504)
@@ -35,6 +32,7 @@ class AzureCalls:
     """Runs the SDK's coroutines on the loop of an adlfs filesystem.
 
     :param retries: Further tries after transport errors, 429 and 5xx.
+    :param timeout_seconds: For the connection, and for each wait for a part of the answer.
     """
 
     def __init__(
@@ -42,10 +40,17 @@ class AzureCalls:
         fs: Any,
         *,
         retries: int = 3,
+        timeout_seconds: float = 60.0,
         sleep: Callable[[float], None] = time.sleep,
         jitter: Callable[[], float] = random.random,
     ) -> None:
         self.retries = retries
+        self.options = {
+            "retry_total": 0,
+            "connection_timeout": timeout_seconds,
+            "read_timeout": timeout_seconds,
+        }
+        """Arguments of every call of the SDK."""
         self._fs = fs
         self._sleep = sleep
         self._jitter = jitter
