@@ -158,7 +158,6 @@ def find(store: str, place: str) -> None:
 
 def discover(store: str, place: str, history: str) -> None:
     """List, filter and plan as a run does."""
-
     if store == "azure":
         storage: Any = AzureStorage(filesystem(place), HOST)
         root = f"abfss://landing@{HOST}/in"
@@ -183,7 +182,6 @@ def discover(store: str, place: str, history: str) -> None:
 
 def walk(store: str, place: str) -> None:
     """List by our storage alone."""
-
     steps = Steps()
     if store == "azure":
         listing = AzureStorage(filesystem(place), HOST).walk(f"abfss://landing@{HOST}/in")
@@ -194,7 +192,6 @@ def walk(store: str, place: str) -> None:
 
 def remember(store: str, place: str, history: str, count: int) -> None:
     """Write the snapshot of a pipeline that loaded as many files, of which every second is still there."""
-
     root = f"abfss://landing@{HOST}/in" if store == "azure" else f"file://{place}"
     rows = []
     for number in range(count):
