@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_scope.exceptions import (
+    InputError,
     SourceError,
     SourceNotFoundError,
     SourceRefusedError,
@@ -100,8 +101,9 @@ class AzureStorage:
 
     def read(self, path: str) -> bytes | None:
         """Read a control file."""
+        blob = self._blob(path)
         try:
-            data = self._download(path)
+            data = self._download(blob)
         except Exception as err:  # noqa: BLE001 - as above
             if is_missing(err):
                 return None
@@ -164,9 +166,8 @@ class AzureStorage:
             raise _failed("create", path, err) from without_secrets(err)
         return _metadata(about).get(_CREATOR)
 
-    def _download(self, path: str) -> bytes | None:
+    def _download(self, blob: Any) -> bytes | None:
         """Give the content of a blob; None if it is too large."""
-        blob = self._blob(path)
 
         async def download() -> bytes | None:
             stream = await blob.download_blob(**self._calls.options)
@@ -246,12 +247,18 @@ class AzureStorage:
         return self._client.get_blob_client(container, name)
 
     def _parts(self, uri: str) -> tuple[str, str]:
-        """Give container and name of a canonical URI."""
+        """Give container and name of a canonical URI.
+
+        :raises InputError: It is of another account.
+        """
         container, _, rest = uri.removeprefix(SCHEME).partition("@")
         host, _, name = rest.partition("/")
         if not uri.startswith(SCHEME) or host != self._host:
-            msg = f"{uri!r} is not a URI {SCHEME}<container>@{self._host}/…"
-            raise ValueError(msg)
+            raise InputError(
+                f"The location {uri!r} is not of the account {self._host}.",
+                kept="everything; nothing was sent",
+                do="name the connection of its account; one connection serves one account",
+            )
         return container, name
 
 

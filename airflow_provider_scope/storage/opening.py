@@ -76,11 +76,13 @@ def canonical_uri(location: str) -> str:
 
 
 def open_storage(uri: str) -> Storage:
-    """Give the storage of a canonical URI that needs no connection."""
+    """Give the storage of a canonical URI that needs no connection.
+
+    :raises InputError: It needs one.
+    """
     if uri.startswith(SCHEME):
         return LocalStorage()
-    msg = f"no storage for {uri!r} without a connection"
-    raise ValueError(msg)
+    raise _bad(uri, "cannot be opened without a connection", "name it in `storage_conn_id`")
 
 
 def _local(location: str) -> str:

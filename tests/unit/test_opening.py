@@ -167,6 +167,7 @@ def test_what_is_no_canonical_local_uri_is_not_taken_for_a_path(uri: str) -> Non
         local_path(uri)
 
 
-def test_a_uri_without_a_storage_is_refused() -> None:
-    with pytest.raises(ValueError, match="no storage for"):
-        open_storage("s3://bucket/data")
+@pytest.mark.parametrize("uri", ["abfss://landing@acme.dfs.core.windows.net/a", "s3://bucket/data"])
+def test_a_uri_that_needs_a_connection_is_not_opened_without_one(uri: str) -> None:
+    with pytest.raises(InputError, match="cannot be opened without a connection"):
+        open_storage(uri)
