@@ -51,6 +51,9 @@ class AzureStorage:
     with a hierarchical namespace, an empty blob with ``hdi_isfolder``, or one whose name ends with a
     slash. So a root without any of these is missing, not empty; the container itself may be empty.
 
+    The service tells times in whole seconds: a file looks up to a second older than it is, and a change
+    in the same second to the same length is not noticed.
+
     :param fs: An ``adlfs.AzureBlobFileSystem``.
     :param host: The account's host in URIs, such as ``acme.dfs.core.windows.net``, wherever the service is.
     """

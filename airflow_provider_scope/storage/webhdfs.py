@@ -124,8 +124,6 @@ class WebHdfsStorage:
                     return True
             except ServiceOutcomeUnknownError as err:
                 doubt = err
-                if self._files.get_status(written) is None:
-                    return True
                 continue
             if doubt and self._files.get_status(written) is None:
                 return True

@@ -194,6 +194,8 @@ LASTING = [
     pytest.param(SERVER_ERRORS["503"], id="503"),
     pytest.param(SERVER_ERRORS["429"], id="429"),
     pytest.param(Answer(404, {}, b"<html>a proxy's page</html>"), id="404 of a proxy"),
+    # What Azure says to somebody without a key who may not know.
+    pytest.param(Answer(404, {"x-ms-error-code": "ResourceNotFound"}), id="404 without rights"),
     pytest.param(Answer(407), id="407"),
     pytest.param(Answer(200, {}, b"<html>a login page</html>"), id="200 of a proxy"),
 ]
