@@ -11,7 +11,8 @@ import pytest
 from airflow_provider_scope.exceptions import InputError, SourceNotFoundError, SourceUnreadableError
 from airflow_provider_scope.storage.azure import AzureStorage
 from tests.support import azurite
-from tests.support.storages import AZURITE, Place, connect
+from tests.support.connecting import connect
+from tests.support.storages import AZURITE, Place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

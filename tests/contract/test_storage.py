@@ -15,9 +15,10 @@ from airflow_provider_scope.exceptions import (
     SourceUnreadableError,
     StorageError,
 )
+from tests.support.connecting import connect
 from tests.support.processes import start_module
 from tests.support.racing import content, race, writer
-from tests.support.storages import BACKENDS, Backend, Place, connect
+from tests.support.storages import BACKENDS, Backend, Place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -15,8 +15,9 @@ from airflow_provider_scope.exceptions import (
     SourceUnreadableError,
     StorageError,
 )
+from tests.support.connecting import connect
 from tests.support.faulty_service import Answer, Fault, FaultyService, in_front_of
-from tests.support.storages import AZURITE, GEN1_EMULATOR, HDFS_EMULATOR, Backend, Place, connect
+from tests.support.storages import AZURITE, GEN1_EMULATOR, HDFS_EMULATOR, Backend, Place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

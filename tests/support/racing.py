@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 
-from tests.support.storages import connect
+from tests.support.connecting import connect
 
 FILLING = 20_000
 

@@ -9,16 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_provider_scope.client.gen1 import Gen1Client
-from airflow_provider_scope.client.http import HttpClient
-from airflow_provider_scope.client.tokens import Token, Tokens
-from airflow_provider_scope.client.webhdfs import GEN1, HDFS
 from airflow_provider_scope.emulator import Emulator
-from airflow_provider_scope.storage.azure import AzureStorage
-from airflow_provider_scope.storage.azure_calls import AzureCalls
 from airflow_provider_scope.storage.opening import open_storage
-from airflow_provider_scope.storage.webhdfs import WebHdfsStorage
 from tests.support import azurite
+from tests.support.connecting import GEN1_AUTHORITY, HDFS_AUTHORITY, connect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -26,9 +20,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from airflow_provider_scope.storage.protocol import Storage
-
-GEN1_AUTHORITY = "acme.azuredatalakestore.net"
-HDFS_AUTHORITY = "namenode:9870"
 
 
 @dataclass(frozen=True)
@@ -69,27 +60,6 @@ class Backend:
     def param(self) -> Any:
         """Give the backend as a parameter of tests."""
         return pytest.param(self, id=self.name, marks=self.marks)
-
-
-def connect(uri: str, address: str, *, timeout_seconds: float = 60.0, page_size: int = 5000) -> Storage:
-    """Give the storage of a URI; ``address`` is where its service is. Nothing waits between tries."""
-    if uri.startswith("abfss://"):
-        fs = azurite.filesystem(address)
-        calls = AzureCalls(fs, timeout_seconds=timeout_seconds, sleep=_do_not)
-        return AzureStorage(fs, azurite.HOST, calls=calls, page_size=page_size)
-    options: dict[str, Any] = {"timeout_seconds": timeout_seconds, "sleep": _do_not}
-    if uri.startswith("adl://"):
-        tokens = Tokens(lambda: Token("token-1", 4_000_000_000.0))
-        http = HttpClient(address, tokens, **options)
-        return WebHdfsStorage(Gen1Client(http, GEN1_AUTHORITY, dialect=GEN1))
-    if uri.startswith("webhdfs://"):
-        http = HttpClient(address, None, identity={"user.name": "me"}, **options)
-        return WebHdfsStorage(Gen1Client(http, HDFS_AUTHORITY, dialect=HDFS))
-    return open_storage(uri)
-
-
-def _do_not(seconds: float) -> None:
-    """Stand in for sleep."""
 
 
 @contextmanager
