@@ -10,7 +10,7 @@ from airflow_provider_scope.core import takeover
 from airflow_provider_scope.core.audit import uri_path
 from airflow_provider_scope.core.records import Pipeline
 from airflow_provider_scope.core.takeover import Takeover
-from airflow_provider_scope.exceptions import InputError
+from airflow_provider_scope.exceptions import CheckpointError, InputError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,20 +18,34 @@ if TYPE_CHECKING:
     from airflow_provider_scope.checkpoint.audit import AuditFiles
     from airflow_provider_scope.checkpoint.dbt_scope import LeftState
     from airflow_provider_scope.checkpoint.log import CheckpointLog
-    from airflow_provider_scope.core.discovery import Rules, Tally
+    from airflow_provider_scope.core.discovery import Tally
     from airflow_provider_scope.core.files import FileEntry
-    from airflow_provider_scope.execution.request import Request
     from airflow_provider_scope.execution.view import LogView
 
 
-def look(log: CheckpointLog, view: LogView, request: Request, now_ms: int) -> None:
+def look(
+    log: CheckpointLog,
+    view: LogView,
+    roots: Sequence[str],
+    now_ms: int,
+    *,
+    history: bool = True,
+    is_void: bool = False,
+) -> None:
     """Put into the view of a pipeline that does not exist yet what it would take over; nothing is written.
 
+    :param history: False if the files that were seen do not matter (``late_files="skip"``).
+    :param is_void: What dbt-scope loaded is about to be replaced, so it need not be known.
     :raises CheckpointError: What dbt-scope has loaded is not known; see ``read_state``.
     :raises InputError: The roots are on several stores, and dbt-scope notes paths alone.
     """
-    stores = sorted({store_of(root) for root in request.roots})
-    state = read_state(log.storage, log.location, stores[0])
+    stores = sorted({store_of(root) for root in roots})
+    try:
+        state = read_state(log.storage, log.location, stores[0])
+    except CheckpointError:
+        if is_void:
+            return  # whatever dbt-scope loaded goes; ``replaced`` notes that
+        raise
     if state is None:
         return
     if len(stores) > 1:
@@ -42,7 +56,7 @@ def look(log: CheckpointLog, view: LogView, request: Request, now_ms: int) -> No
             do="name only the roots that dbt-scope had until the table is taken over",
         )
     view.takeovers = [record_of(state, stores[0], now_ms)]
-    if request.rules.late_files == "ingest":
+    if history:
         view.seen = {file.path: (file.modified_ms, file.size_bytes) for file in state.files}
     view.left = state
 
@@ -154,14 +168,13 @@ def replaced(log: CheckpointLog, audit: AuditFiles, view: LogView, now_ms: int) 
 
 
 def not_loaded(
-    log: CheckpointLog, view: LogView, files: Sequence[FileEntry], rules: Rules, tally: Tally
+    log: CheckpointLog, view: LogView, files: Sequence[FileEntry], tally: Tally, *, history: bool = True
 ) -> Sequence[FileEntry]:
     """Give the files that dbt-scope has not loaded; see ``core.takeover.not_loaded``."""
     taken = view.taken
     if taken is None:
         return files
     decision = log.decision(taken.watermark) if taken.watermark and not taken.is_recorded else None
-    history = rules.late_files == "ingest"
     if taken.floor_ms is None and not history:
         raise InputError(
             "late_files='skip' reads no history, and dbt-scope's watermark has no time: nothing tells which "

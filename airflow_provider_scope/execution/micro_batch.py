@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airflow_provider_scope.core import discovery, planning, recovery
-from airflow_provider_scope.core.files import is_below, position
+from airflow_provider_scope.core.files import position
 from airflow_provider_scope.core.records import OffsetEntry, Pipeline
 from airflow_provider_scope.core.report import BatchReport, RunReport
 from airflow_provider_scope.exceptions import (
@@ -19,7 +19,7 @@ from airflow_provider_scope.exceptions import (
 )
 from airflow_provider_scope.execution import dbt_scope
 from airflow_provider_scope.execution.engine import Work
-from airflow_provider_scope.execution.view import LogView, read_log, record_commit, recorded
+from airflow_provider_scope.execution.view import LogView, check_paths, read_log, record_commit, recorded
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -137,12 +137,18 @@ class MicroBatchExecution:
     # ---- 0, 1 ----------------------------------------------------------------------------------
 
     def _open(self, request: Request) -> LogView:
-        history = request.rules.late_files == "ingest" and not request.refresh
+        history = request.reads_history and not request.refresh
         view = read_log(self.log, self.audit, self.engine, request.table, history=history)
         if view.pipeline is None:
             self._check_new(view)
-            if not request.replaces_table:
-                dbt_scope.look(self.log, view, request, self.now_ms())
+            dbt_scope.look(
+                self.log,
+                view,
+                request.roots,
+                self.now_ms(),
+                history=request.reads_history,
+                is_void=request.replaces_table,
+            )
             return view
         recovery.check_stamp(view.table, view.baseline[0], request.table)
         recovery.check_transaction(
@@ -194,7 +200,7 @@ class MicroBatchExecution:
         if request.refresh:
             return list(found.files)
         tally = discovery.Tally(dict(found.left_out.counts), dict(found.left_out.names))
-        files = dbt_scope.not_loaded(self.log, view, found.files, request.rules, tally)
+        files = dbt_scope.not_loaded(self.log, view, found.files, tally, history=request.reads_history)
         pending = discovery.unseen(files, view.seen, request.rules, view.highest, tally)
         report.left_out = tally
         report.already_loaded = report.matched - len(pending) - sum(tally.counts.values())
@@ -380,19 +386,3 @@ class MicroBatchExecution:
             return
         self.audit.bring_up_to_date(last, view.takeovers)
         report.watermark_ms = last.highest.modified_ms if last.highest else None
-
-
-def check_paths(entry: OffsetEntry, roots: tuple[str, ...], checkpoint: str) -> None:
-    """Refuse an entry that names a file outside the source: the checkpoint is untrusted input.
-
-    :raises CheckpointCorruptError: As said.
-    """
-    for file in entry.files:
-        if not is_below(file.path, roots):
-            raise CheckpointCorruptError(
-                f"Batch {entry.seq} of {checkpoint} names {file.path}, which is not below the source's "
-                f"roots ({', '.join(roots)}).",
-                kept="the table and all records; nothing was read",
-                do="if the roots were changed while this batch was open, name the old root once more "
-                f"until it is loaded, or run `airflow scope abandon` for batch {entry.seq}",
-            )

@@ -43,3 +43,8 @@ class Request:
     def replaces_table(self) -> bool:
         """Whether everything that is in the table goes."""
         return self.refresh and self.where is None
+
+    @property
+    def reads_history(self) -> bool:
+        """Whether it is the path of a file that tells that it was loaded, and not its time."""
+        return self.rules.late_files == "ingest"

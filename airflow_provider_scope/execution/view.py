@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from airflow_provider_scope.core import recovery, takeover
+from airflow_provider_scope.core.files import is_below
 from airflow_provider_scope.core.records import CommitRecord
 from airflow_provider_scope.core.report import BatchReport
+from airflow_provider_scope.exceptions import CheckpointCorruptError
 
 if TYPE_CHECKING:
     from airflow_provider_scope.checkpoint.audit import AuditFiles
@@ -157,6 +159,22 @@ def _read_history(log: CheckpointLog, audit: AuditFiles, view: LogView, start: i
     if taken:
         view.seen = {file.path: (file.modified_ms, file.size_bytes) for file in log.taken_files(taken)}
     return start
+
+
+def check_paths(entry: OffsetEntry, roots: tuple[str, ...], checkpoint: str) -> None:
+    """Refuse an entry that names a file outside the source: the checkpoint is untrusted input.
+
+    :raises CheckpointCorruptError: As said.
+    """
+    for file in entry.files:
+        if not is_below(file.path, roots):
+            raise CheckpointCorruptError(
+                f"Batch {entry.seq} of {checkpoint} names {file.path}, which is not below the source's "
+                f"roots ({', '.join(roots)}).",
+                kept="the table and all records; nothing was read",
+                do="if the roots were changed while this batch was open, name the old root once more "
+                f"until it is loaded, or run `airflow scope abandon` for batch {entry.seq}",
+            )
 
 
 def record_commit(
