@@ -105,14 +105,24 @@ class AzureStorage:
     def read(self, path: str) -> bytes | None:
         """Read a control file."""
         blob = self._blob(path)
+
+        async def download() -> bytes:
+            stream = await blob.download_blob(**self._calls.options)
+            # With a hierarchical namespace a folder reads like an empty file.
+            if _is_folder(stream.properties):
+                raise _NotAFileError("it is a folder")
+            if stream.size > CONTROL_FILE_LIMIT_BYTES:
+                raise _NotAFileError(f"it is larger than {CONTROL_FILE_LIMIT_BYTES:,} bytes")
+            return bytes(await stream.readall())
+
         try:
-            data = self._download(blob)
+            data: bytes = self._calls.repeated(download)
+        except _NotAFileError as err:
+            raise _failed("read", path, str(err)) from err
         except Exception as err:  # noqa: BLE001 - as above
             if is_missing(err):
                 return None
             raise _failed("read", path, err) from without_secrets(err)
-        if data is None:
-            raise _failed("read", path, f"it is larger than {CONTROL_FILE_LIMIT_BYTES:,} bytes")
         return data
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
@@ -168,19 +178,6 @@ class AzureStorage:
         except Exception as err:  # noqa: BLE001 - as above
             raise _failed("create", path, err) from without_secrets(err)
         return _metadata(about).get(_CREATOR)
-
-    def _download(self, blob: Any) -> bytes | None:
-        """Give the content of a blob; None if it is too large."""
-
-        async def download() -> bytes | None:
-            stream = await blob.download_blob(**self._calls.options)
-            if stream.size > CONTROL_FILE_LIMIT_BYTES:
-                return None
-            data = await stream.readall()
-            return bytes(data)
-
-        found: bytes | None = self._calls.repeated(download)
-        return found
 
     def _pages(self, root: str, container: str, prefix: str) -> Iterator[Page]:
         with ThreadPoolExecutor(1, thread_name_prefix="azure-walk") as ahead:
@@ -242,7 +239,7 @@ class AzureStorage:
             if is_missing(err):
                 raise _no_root(root) from without_secrets(err)
             raise _unreadable(root, err) from without_secrets(err)
-        if _metadata(about).get("hdi_isfolder", "").lower() != "true":
+        if not _is_folder(about):
             raise _unreadable(root, "it is a file, not a folder")
 
     def _blob(self, uri: str) -> Any:
@@ -267,6 +264,16 @@ class AzureStorage:
 
 def _metadata(about: Any) -> dict[str, str]:
     return {name.lower(): value for name, value in (about.metadata or {}).items()}
+
+
+def _is_folder(about: Any) -> bool:
+    return _metadata(about).get("hdi_isfolder", "").lower() == "true"
+
+
+class _NotAFileError(Exception):
+    """What is there cannot be a control file."""
+
+    status_code = 0  # an answer, and not one that passes
 
 
 class _Taken(Exception):  # noqa: N818 - not a fault

@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_provider_scope.exceptions import InputError, SourceNotFoundError, SourceUnreadableError
+from airflow_provider_scope.exceptions import (
+    InputError,
+    SourceNotFoundError,
+    SourceUnreadableError,
+    StorageError,
+)
 from airflow_provider_scope.storage.azure import AzureStorage
 from tests.support import azurite
 from tests.support.connecting import connect
@@ -114,6 +119,13 @@ def test_a_container_that_is_deleted_during_the_listing_is_not_an_empty_one(plac
 
     with pytest.raises(SourceUnreadableError):
         list(files)
+
+
+def test_a_folder_does_not_read_as_an_empty_file(place: Place) -> None:
+    make_marker(place, "log")
+
+    with pytest.raises(StorageError, match="it is a folder"):
+        place.storage.read(place.at("log"))
 
 
 def test_creation_times_are_told(place: Place) -> None:
