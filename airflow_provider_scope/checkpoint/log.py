@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import TYPE_CHECKING, TypeVar
 
@@ -203,20 +204,21 @@ class CheckpointLog:
             lambda name, data: takeover.decode(name, data, taken.number),
         )
 
-    def put_taken_files(self, files: Sequence[LoadedFile]) -> str:
-        """Create the list of the files that a takeover names by its digest, and give the digest."""
-        data = takeover.encode_files(files)
-        digest = takeover.digest(data)
-        name = f"taken_over/{digest}.files"
-        self._put(name, data, data, lambda _, there: there)
-        return digest
+    def put_taken_files(self, files: Sequence[LoadedFile]) -> tuple[str, ...]:
+        """Create the lists of files that a takeover names by their digests, and give the digests."""
+        digests = []
+        for data in takeover.encode_files(files):
+            digests.append(takeover.digest(data))
+            self._put(f"taken_over/{digests[-1]}.files", data, data, lambda _, there: there)
+        return tuple(digests)
 
     def taken_files(self, taken: Takeover) -> list[LoadedFile]:
         """Read the files that a takeover names."""
-        if taken.files_digest is None:
-            return []
-        name, digest = f"taken_over/{taken.files_digest}.files", taken.files_digest
-        return self._listed(name, lambda path, data: takeover.decode_files(path, data, digest))
+        found: list[LoadedFile] = []
+        for digest in taken.lists:
+            decode = functools.partial(takeover.decode_files, expected=digest)
+            found += self._listed(f"taken_over/{digest}.files", decode)
+        return found
 
     def decision(self, watermark: str) -> Decision | None:
         """Read what somebody decided about the files that have a watermark's very time."""

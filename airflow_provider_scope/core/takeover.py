@@ -19,12 +19,15 @@ from airflow_provider_scope.exceptions import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from airflow_provider_scope.core.discovery import Seen, Tally
     from airflow_provider_scope.core.files import FileEntry
 
 NAMED_AT_MOST = 5
+
+LIST_LIMIT_BYTES = 64 * 1024 * 1024
+"""Of one list of files; a control file of 256 MiB or more is not read."""
 
 
 class LoadedFile(NamedTuple):
@@ -67,8 +70,9 @@ class Takeover:
     at_floor: tuple[str, ...]
     """Files that ``sources/`` names with the watermark's very time."""
     files: int
-    files_digest: str | None
-    """Names the list of all files that ``sources/`` told of."""
+    """Files that ``sources/`` told of."""
+    lists: tuple[str, ...]
+    """Digests that name the lists of these files."""
     store: str
     """What stands before the paths in the URIs, such as ``adl://acme.azuredatalakestore.net``."""
     taken_at_ms: int
@@ -93,9 +97,6 @@ def decode(name: str, data: bytes, number: int) -> Takeover:
     reader = record_text.single(name, data)
     if reader.integer("number") != number:
         raise reader.corrupt(f"says number={reader.integer('number')}")
-    at_floor = reader.value.get("at_floor")
-    if not isinstance(at_floor, list) or not all(isinstance(path, str) for path in at_floor):
-        raise reader.corrupt("has no list of texts as at_floor")
     return Takeover(
         number=number,
         pipeline=reader.text("pipeline"),
@@ -106,9 +107,9 @@ def decode(name: str, data: bytes, number: int) -> Takeover:
         floor_ms=reader.optional_integer("floor_ms"),
         is_recorded=reader.switch("is_recorded"),
         missing=reader.integer("missing"),
-        at_floor=tuple(at_floor),
+        at_floor=_texts(reader, "at_floor"),
         files=reader.integer("files"),
-        files_digest=_optional_text(reader, "files_digest"),
+        lists=_texts(reader, "lists"),
         store=reader.text("store"),
         taken_at_ms=reader.integer("taken_at_ms"),
         format=reader.integer("format"),
@@ -119,26 +120,41 @@ def _optional_text(reader: Reader, key: str) -> str | None:
     return None if reader.value.get(key) is None else reader.text(key)
 
 
+def _texts(reader: Reader, key: str) -> tuple[str, ...]:
+    value = reader.value.get(key)
+    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
+        raise reader.corrupt(f"has no list of texts as {key}")
+    return tuple(value)
+
+
 def digest(data: bytes) -> str:
     """Give what tells contents apart."""
     return hashlib.sha256(data).hexdigest()[:32]
 
 
-def encode_files(files: Iterable[LoadedFile]) -> bytes:
-    """Give the bytes of ``taken_over/<digest>.files``: one line a file, in the order of the batches."""
-    lines = [
-        record_text.line(
-            {
-                "batch_id": file.batch_id,
-                "modified": file.modified_ms,
-                "path": file.path,
-                "processed": file.processed,
-                "size": file.size_bytes,
-            }
-        )
-        for file in sorted(files, key=lambda file: file[:3])
-    ]
-    return "".join(f"{line}\n" for line in lines).encode()
+def encode_files(files: Iterable[LoadedFile], limit_bytes: int = LIST_LIMIT_BYTES) -> Iterator[bytes]:
+    """Give the bytes of each ``taken_over/<digest>.files``: one line a file, in the order of the batches.
+
+    :param limit_bytes: A list that is longer goes on in another one.
+    """
+    lines: list[bytes] = []
+    room = limit_bytes
+    for file in sorted(files, key=lambda file: file[:3]):
+        value = {
+            "batch_id": file.batch_id,
+            "modified": file.modified_ms,
+            "path": file.path,
+            "processed": file.processed,
+            "size": file.size_bytes,
+        }
+        line = f"{record_text.line(value)}\n".encode()
+        if lines and len(line) > room:
+            yield b"".join(lines)
+            lines, room = [], limit_bytes
+        lines.append(line)
+        room -= len(line)
+    if lines:
+        yield b"".join(lines)
 
 
 def decode_files(name: str, data: bytes, expected: str) -> list[LoadedFile]:

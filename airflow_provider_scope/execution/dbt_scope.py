@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from airflow_provider_scope.checkpoint.dbt_scope import read_state
 from airflow_provider_scope.core import takeover
 from airflow_provider_scope.core.audit import uri_path
+from airflow_provider_scope.core.files import is_below
 from airflow_provider_scope.core.records import Pipeline
 from airflow_provider_scope.core.takeover import Takeover
 from airflow_provider_scope.exceptions import CheckpointError, InputError
@@ -46,7 +47,7 @@ def look(
         if is_void:
             return  # whatever dbt-scope loaded goes; ``replaced`` notes that
         raise
-    if state is None:
+    if state is None or is_void:
         return
     if len(stores) > 1:
         raise InputError(
@@ -54,6 +55,14 @@ def look(
             "which of them a file is.",
             kept="the table, the checkpoint and all files; nothing was written",
             do="name only the roots that dbt-scope had until the table is taken over",
+        )
+    if state.files and not any(is_below(file.path, tuple(roots)) for file in state.files):
+        raise InputError(
+            f"None of the {len(state.files):,} files that dbt-scope loaded, such as {state.files[0].path}, "
+            f"is below the roots ({', '.join(roots)}).",
+            kept="the table, the checkpoint and all files; nothing was written",
+            do="name the roots that dbt-scope had. If its files were moved, they have other paths and times "
+            "now, and would all be loaded again: use a checkpoint location of its own and starting_timestamp",
         )
     view.takeovers = [record_of(state, stores[0], now_ms)]
     if history:
@@ -84,7 +93,7 @@ def record_of(state: LeftState, store: str, now_ms: int) -> Takeover:
             sorted(f.path for f in state.files if floor is not None and floor - f.modified_ms in (0, 1))
         ),
         files=len(state.files),
-        files_digest=None,
+        lists=(),
         store=store,
         taken_at_ms=now_ms,
     )
@@ -99,13 +108,13 @@ def adopt(log: CheckpointLog, view: LogView, new_id: str) -> None:
     if view.left is None:
         msg = "nothing was looked at"
         raise AssertionError(msg)
-    digest = log.put_taken_files(view.left.files)
+    lists = log.put_taken_files(view.left.files)
     there = log.newest_takeover()
     mine = replace(
         view.takeovers[0],
         number=there.number if there else 0,
         pipeline=new_id,
-        files_digest=digest,
+        lists=lists,
     )
     while there is None or not _is_same(there, mine):
         mine = replace(mine, number=there.number + 1 if there else 0)
@@ -159,7 +168,7 @@ def replaced(log: CheckpointLog, audit: AuditFiles, view: LogView, now_ms: int) 
         missing=0,
         at_floor=(),
         files=0,
-        files_digest=None,
+        lists=(),
         store="",
         taken_at_ms=now_ms,
     )

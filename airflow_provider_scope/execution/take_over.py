@@ -124,5 +124,4 @@ def _check_it_goes_on(
 
 def write(log: CheckpointLog, taken: Takeover, state: LeftState) -> Takeover:
     """Put the record of a takeover, and before it the files that it names."""
-    digest = log.put_taken_files(state.files)
-    return log.put_takeover(replace(taken, files_digest=digest))
+    return log.put_takeover(replace(taken, lists=log.put_taken_files(state.files)))

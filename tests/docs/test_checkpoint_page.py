@@ -89,19 +89,20 @@ def test_the_example_of_a_decision_is_its_bytes_and_about_the_attempt():
 
 def test_the_examples_of_a_takeover_are_their_bytes_and_belong_together():
     taken = taken_over()
-    files, decided = f"taken_over/{taken.files_digest}.files", f"taken_over/{taken.watermark}.decided"
-    listed = takeover.decode_files(files, EXAMPLES[files].encode(), taken.files_digest or "")
+    (digest,) = taken.lists
+    files, decided = f"taken_over/{digest}.files", f"taken_over/{taken.watermark}.decided"
+    listed = takeover.decode_files(files, EXAMPLES[files].encode(), digest)
     decision = takeover.decode_decision(decided, EXAMPLES[decided].encode(), taken.watermark or "")
 
     assert takeover.encode(taken) == example("taken_over/")[1]
-    assert takeover.encode_files(listed) == EXAMPLES[files].encode()
+    assert [*takeover.encode_files(listed)] == [EXAMPLES[files].encode()]
     assert takeover.encode_decision(decision) == EXAMPLES[decided].encode()
     assert (taken.files, taken.at_floor) == (len(listed), (listed[-1].path,))
     assert taken.pipeline == pipeline().pipeline
 
 
 def test_the_keys_of_a_file_that_was_taken_over_are_documented_in_their_order():
-    line = EXAMPLES[f"taken_over/{taken_over().files_digest}.files"].splitlines()[0]
+    line = EXAMPLES[f"taken_over/{taken_over().lists[0]}.files"].splitlines()[0]
     documented = [code(row[0])[0] for row in rows(section(PAGE, "## taken_over/<digest>.files"))]
 
     assert documented == list(json.loads(line))
@@ -207,5 +208,7 @@ def test_the_columns_and_the_metadata_of_a_snapshot_are_documented():
     ]
 
 
-def test_the_limit_of_a_files_size_is_the_one_of_the_code():
+def test_the_limits_of_a_files_size_are_those_of_the_code():
     assert f"{CONTROL_FILE_LIMIT_BYTES:,} bytes" in section(PAGE, "## Rules for all files")
+    assert f"{takeover.LIST_LIMIT_BYTES:,} bytes" in section(PAGE, "## taken_over/<digest>.files")
+    assert takeover.LIST_LIMIT_BYTES < CONTROL_FILE_LIMIT_BYTES

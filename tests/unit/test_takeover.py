@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from airflow_provider_scope.core import takeover
 from airflow_provider_scope.core.files import FileEntry
-from airflow_provider_scope.core.takeover import Decision, digest
+from airflow_provider_scope.core.takeover import Decision, LoadedFile, digest, encode_files
 from airflow_provider_scope.exceptions import (
     BatchOutcomeUnknownError,
     CheckpointCorruptError,
@@ -748,3 +749,54 @@ def test_a_full_refresh_that_died_before_it_was_logged_accepts_nothing():
 
     with pytest.raises(TableDivergedError, match="says batch 4"):
         world.run()
+
+
+# ---- what else is refused, and how much it takes ---------------------------------------------------------
+
+
+def test_folders_that_dbt_scope_never_loaded_are_refused():
+    world, _ = a_world(3)
+    for path in list(world.memory.source):
+        del world.memory.source[path]
+    world.root = "file:///moved"
+    put(world, "old0000", NOW_MS - 1_000)
+
+    with pytest.raises(
+        InputError, match="None of the 6 files that dbt-scope loaded, such as file:///landing/old"
+    ):
+        world.run()
+
+
+def test_a_long_list_goes_on_in_another_one(monkeypatch):
+    files = [LoadedFile(0, f"file:///landing/{number}", number, "", None) for number in range(10)]
+    log = MemoryWorld().log()
+    whole = [*encode_files(files)]
+    parts = [*encode_files(files, limit_bytes=250)]
+    monkeypatch.setattr(takeover, "encode_files", lambda files: encode_files(files, limit_bytes=250))
+    world, _ = a_world(5)
+    world.run()
+
+    assert len(whole) == 1
+    assert [part.count(b"\n") for part in parts] == [3, 3, 3, 1]
+    assert b"".join(parts) == whole[0]
+    assert log.put_taken_files([]) == ()
+    assert len(taken_over(world)["lists"]) == 5
+    put(world, "old0001", NOW_MS - 1_000)
+    assert world.run().left_out.names == {"changed after it was loaded": ["file:///landing/old0001"]}
+
+
+def test_the_builder_of_these_tests_writes_what_the_reference_describes():
+    world = MemoryWorld()
+    theirs = DbtScopeOnMemory(world)
+
+    theirs.loaded([("/local/a.ss", 1_775_046_896_789), ("/local/b.ss", 1_775_046_000_000)])
+
+    assert world.read("watermark.json") == (
+        b'{\n  "version": 0,\n  "modifiedTime": "2026-04-01T12:34:56.789000+00:00",\n  "batchId": 0\n}'
+    )
+    assert world.read("sources/0") == (
+        b'{"path":"/local/a.ss","modificationTime":1775046896789,"batchId":0,'
+        b'"batchProcessingTime":"2023-11-01T12:01:00+00:00"}\n'
+        b'{"path":"/local/b.ss","modificationTime":1775046000000,"batchId":0,'
+        b'"batchProcessingTime":"2023-11-01T12:01:00+00:00"}'
+    )
