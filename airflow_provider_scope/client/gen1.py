@@ -13,7 +13,7 @@ from airflow_provider_scope.client.statuses import (
     parse_boolean,
     parse_status,
 )
-from airflow_provider_scope.client.webhdfs import GEN1, Dialect, WebHdfs, bad_path
+from airflow_provider_scope.client.webhdfs import BLOCK_BYTES, GEN1, Dialect, WebHdfs, bad_path
 from airflow_provider_scope.client.wire import not_understood
 from airflow_provider_scope.core.files import FileEntry
 from airflow_provider_scope.exceptions import (
@@ -166,21 +166,22 @@ class Gen1Client:
         :raises ServiceError: It could not be read in full, or changes all the time.
         """
         doing = f"read {self.uri(path)}"
-        status = self.get_status(path)
         for _ in range(_LOOKS):
+            status = self.get_status(path)
             if status is None:
                 return None
             problem: ServiceError | None = None
             try:
-                data = self._files.read(path, 0, status.size_bytes, doing)
+                data = self._files.read_version(path, status.size_bytes, doing)
+                if data is not None and status.size_bytes < BLOCK_BYTES:
+                    return data
             except ServiceError as err:
                 problem = err
-            now = self.get_status(path)
-            if now == status:
+            if self.get_status(path) == status:
                 if problem:
                     raise problem
-                return data
-            status = now
+                if data is not None:
+                    return data
         raise ServiceUnavailableError(
             f"Could not {doing}: it was replaced {_LOOKS} times meanwhile.",
             kept="everything that was there before",

@@ -94,17 +94,35 @@ class WebHdfs:
         while start + len(data) < end:
             offset = start + len(data)
             # An answer may be shorter than what was asked for.
-            params = {"offset": str(offset), "length": str(min(BLOCK_BYTES, end - offset))}
-            if self._dialect.is_gen1:
-                params["read"] = "true"
-            answer = self.call("GET", path, "OPEN", doing, params)
-            if is_missing(answer):
+            part = self._open(path, offset, min(BLOCK_BYTES, end - offset), doing)
+            if part is None:
                 return None
-            part = accepted(answer, doing).body
             if not part or len(part) > end - offset:
                 raise not_understood(doing, f"{len(part):,} bytes came at {offset:,}, the file has {end:,}")
             data += part
         return bytes(data)
+
+    def read_version(self, path: str, size: int, doing: str) -> bytes | None:
+        """Read a file of the given length; None if the service says that it does not exist.
+
+        A file below ``BLOCK_BYTES`` comes in one answer, so it is one version: one more byte is asked for,
+        and a longer version would give it.
+
+        :raises ServiceError: It could not be read in full, or has another length.
+        """
+        if size == 0 or size >= BLOCK_BYTES:
+            return self.read(path, 0, size, doing)
+        data = self._open(path, 0, size + 1, doing)
+        if data is not None and len(data) != size:
+            raise not_understood(doing, f"{len(data):,} bytes came, the file has {size:,}")
+        return data
+
+    def _open(self, path: str, offset: int, length: int, doing: str) -> bytes | None:
+        params = {"offset": str(offset), "length": str(length)}
+        if self._dialect.is_gen1:
+            params["read"] = "true"
+        answer = self.call("GET", path, "OPEN", doing, params)
+        return None if is_missing(answer) else accepted(answer, doing).body
 
     def create(self, path: str, data: bytes, doing: str, *, overwrite: bool) -> Answer:
         """Create a file with its content in one request.

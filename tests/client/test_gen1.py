@@ -488,20 +488,34 @@ def test_a_folder_that_goes_while_its_names_are_listed_is_not_an_empty_one(serve
         gen1(server).names("/log")
 
 
-def test_a_file_that_is_replaced_while_it_is_read_is_read_again(server):
-    server.answers = [about(size=2), Reply(200, b"ab"), about(size=3), Reply(200, b"abc"), about(size=3)]
-
-    assert gen1(server).read_whole("/a") == b"abc"
-
-
-def test_a_file_that_shrinks_while_it_is_read_is_read_again(server):
-    server.answers = [about(size=5), Reply(200, b""), about(size=2), Reply(200, b"ab"), about(size=2)]
+def test_a_small_file_comes_in_one_answer_that_would_show_a_longer_one(server):
+    server.answers = [about(size=2), Reply(200, b"ab")]
 
     assert gen1(server).read_whole("/a") == b"ab"
+    assert server.asked[1].query["length"] == "3"
+
+
+@pytest.mark.parametrize("came", [b"abc", b"a", b""])
+def test_a_file_that_is_replaced_while_it_is_read_is_read_again(server, came):
+    server.answers = [about(size=2), Reply(200, came), about(size=3), about(size=3), Reply(200, b"new")]
+
+    assert gen1(server).read_whole("/a") == b"new"
+
+
+def test_a_large_file_is_one_version_if_its_status_stays(server):
+    size = 4_194_304
+    old, new = Reply(200, b"o" * size), Reply(200, b"n" * size)
+    first, second = [Reply(200, {"FileStatus": status("", size + 1, modified=at)}) for at in (1, 2)]
+    tail_old, tail_new = Reply(200, b"o"), Reply(200, b"n")
+    server.answers = [first, old, tail_new, second, second, new, tail_new, second]
+
+    assert gen1(server).read_whole("/a") == b"n" * (size + 1)
+    server.answers = [first, old, tail_old, first]
+    assert gen1(server).read_whole("/a") == b"o" * (size + 1)
 
 
 def test_a_file_that_is_deleted_while_it_is_read_is_not_there(server):
-    server.answers = [about(size=5), MISSING, MISSING]
+    server.answers = [about(size=5), MISSING, MISSING, MISSING]
 
     assert gen1(server).read_whole("/a") is None
 
@@ -514,7 +528,7 @@ def test_a_file_that_does_not_give_all_its_bytes_is_not_read_for_ever(server):
 
 
 def test_a_file_that_changes_all_the_time_is_an_error(server):
-    sizes = iter(range(1, 100))
+    sizes = iter(range(2, 100))
     server.answers = lambda asked: (
         Reply(200, b"a") if asked.query["op"] == "OPEN" else about(size=next(sizes))
     )
