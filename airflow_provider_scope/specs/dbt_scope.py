@@ -215,7 +215,7 @@ def _source(config: Mapping[str, Any], profile: Mapping[str, Any]) -> dict[str, 
 
 
 def _root(root: str, account: Any) -> str:
-    if "://" in root:
+    if "://" in root or validation.is_deferred(root):
         return root
     if not account:
         raise validation.bad(
