@@ -6,14 +6,15 @@ import json
 from typing import TYPE_CHECKING, TypeVar
 
 from airflow_provider_scope.checkpoint import snapshot as snapshots
-from airflow_provider_scope.core import audit
+from airflow_provider_scope.core import audit, takeover
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from airflow_provider_scope.checkpoint.log import CheckpointLog
     from airflow_provider_scope.checkpoint.snapshot import SeenFiles, Snapshot
     from airflow_provider_scope.core.records import OffsetEntry
+    from airflow_provider_scope.core.takeover import Takeover
 
 _T = TypeVar("_T", "SeenFiles", "Snapshot")
 
@@ -33,20 +34,26 @@ class AuditFiles:
         self.compaction_interval = compaction_interval
         self.retention_files = retention_files
 
-    def newest_seen(self, refresh_start: int | None) -> SeenFiles | None:
-        """Read which files the newest snapshot of the refresh says are loaded."""
-        return self._newest(refresh_start, snapshots.decode_seen)
+    def newest_seen(self, refresh_start: int | None, taken: Takeover | None = None) -> SeenFiles | None:
+        """Read which files the newest snapshot of the refresh, or of the takeover, says are loaded."""
+        return self._newest((refresh_start, taken), snapshots.decode_seen)
 
-    def newest_snapshot(self, refresh_start: int | None) -> Snapshot | None:
+    def newest_snapshot(self, refresh_start: int | None, taken: Takeover | None = None) -> Snapshot | None:
         """Read the newest snapshot of the refresh; one of another refresh does not count."""
-        return self._newest(refresh_start, snapshots.decode_snapshot)
+        return self._newest((refresh_start, taken), snapshots.decode_snapshot)
 
-    def _newest(self, refresh_start: int | None, decode: Callable[[str, bytes], _T | None]) -> _T | None:
+    def _newest(
+        self, era: tuple[int | None, Takeover | None], decode: Callable[[str, bytes], _T | None]
+    ) -> _T | None:
+        refresh_start, taken = era
         names = [name for name in self.storage.names(self.folder) if audit.is_snapshot(name)]
         for name in sorted(names, key=audit.snapshot_number, reverse=True):
+            if taken and audit.snapshot_number(name) < taken.next_batch_id:
+                return None  # dbt-scope wrote it: what it tells is in the record of the takeover
             data = self.storage.read(f"{self.folder}/{name}")
             found = None if data is None else decode(name, data)
-            if found and found.refresh_start == refresh_start:
+            number = taken.number if taken else None
+            if found and (found.refresh_start, found.taken_over) == (refresh_start, number):
                 return found
         return None
 
@@ -54,60 +61,76 @@ class AuditFiles:
         """Read ``watermark.json`` as it is."""
         return self.storage.read(f"{self.log.location}/watermark.json")
 
-    def bring_up_to_date(self, last: OffsetEntry, *, everything: bool = False) -> bool:
+    def bring_up_to_date(
+        self, last: OffsetEntry, takeovers: Sequence[Takeover] = (), *, everything: bool = False
+    ) -> bool:
         """Write what is missing for the batches up to ``last``, the newest that is committed.
 
         The watermark comes last: one that is right says that everything else is.
 
+        :param takeovers: The pipeline's records of what was taken over from dbt-scope.
         :param everything: Write all diffs of the refresh again, whatever is there.
         :return: False if nothing had to be written.
+        :raises TableDivergedError: dbt-scope has written the watermark since it was ours.
         """
-        wanted = audit.watermark(last)
+        taken = takeover.counting(takeovers, last.refresh_start)
+        wanted = audit.watermark(last, taken)
         there = self.watermark_bytes()
         if there == wanted and not everything:
             return False
+        if takeover.is_dbt_scopes(there) or not everything:
+            takeover.check_watermark(there, takeovers, last.overwrite_start, self.log.location)
         known = None if everything else _covered(there)
+        if known is None and taken and not everything:
+            known = (taken.seq - 1, last.refresh_start)  # dbt-scope has written everything before
         if known and known[0] > last.seq:
             return False  # another run is further on, and has written this already
         is_next = known is not None and known[1] == last.refresh_start
-        first = known[0] + 1 if known and is_next else last.refresh_start or 0
+        first = known[0] + 1 if known and is_next else takeover.era_start(last.refresh_start, taken)
         for seq in range(first, last.seq + 1):
-            self._write_diff(seq)
-        self._delete_stale(audit.batch_id(last.seq, last.refresh_start), snapshots=not is_next)
-        self._compact(last)
+            self._write_diff(seq, taken)
+        self._delete_stale(
+            audit.batch_id(last.seq, last.refresh_start, taken),
+            snapshots_from=None if is_next else taken.next_batch_id if taken else 0,
+        )
+        self._compact(last, taken)
         self.storage.replace(f"{self.log.location}/watermark.json", wanted)
         return True
 
-    def _write_diff(self, seq: int) -> None:
+    def _write_diff(self, seq: int, taken: Takeover | None) -> None:
         entry = self.log.offset(seq)
-        rows = list(audit.audit_rows(entry, self.log.commit(seq)))
-        path = f"{self.folder}/{audit.batch_id(seq, entry.refresh_start)}"
+        rows = list(audit.audit_rows(entry, self.log.commit(seq), taken))
+        path = f"{self.folder}/{audit.batch_id(seq, entry.refresh_start, taken)}"
         if rows:
             self.storage.replace(path, audit.audit_lines(rows))
         else:
             self.storage.delete(path)  # an earlier refresh may have had a batch of this number
 
-    def _delete_stale(self, newest: int, *, snapshots: bool) -> None:
+    def _delete_stale(self, newest: int, *, snapshots_from: int | None) -> None:
         """Delete what an earlier refresh left: its numbers are used again.
 
-        :param snapshots: Delete all of them; nothing else tells an earlier refresh's from this one's name.
+        :param snapshots_from: Delete the snapshots from this number on; nothing else tells an earlier
+            refresh's from this one's name. None keeps them.
         """
         for name in self.storage.names(self.folder):
             number = name.removesuffix(".parquet")
-            if number.isdigit() and (int(number) > newest or (snapshots and audit.is_snapshot(name))):
+            if not number.isdigit():
+                continue
+            is_old = audit.is_snapshot(name) and snapshots_from is not None and int(number) >= snapshots_from
+            if is_old or int(number) > newest:
                 self.storage.delete(f"{self.folder}/{name}")
 
-    def _compact(self, last: OffsetEntry) -> None:
-        older = self.newest_snapshot(last.refresh_start)
-        after = older.seq + 1 if older else last.refresh_start or 0
+    def _compact(self, last: OffsetEntry, taken: Takeover | None) -> None:
+        older = self.newest_snapshot(last.refresh_start, taken)
+        after = older.seq + 1 if older else takeover.era_start(last.refresh_start, taken)
         if last.seq + 1 - after >= self.compaction_interval:
-            rows = [
-                row
-                for seq in range(after, last.seq + 1)
-                for row in audit.audit_rows(self.log.offset(seq), self.log.commit(seq))
-            ]
-            number = audit.batch_id(last.seq, last.refresh_start)
-            data = snapshots.encode_snapshot(older, rows, last.seq, last.refresh_start)
+            rows = list(audit.taken_rows(self.log.taken_files(taken))) if taken and not older else []
+            for seq in range(after, last.seq + 1):
+                rows += audit.audit_rows(self.log.offset(seq), self.log.commit(seq), taken)
+            number = audit.batch_id(last.seq, last.refresh_start, taken)
+            data = snapshots.encode_snapshot(
+                older, rows, last.seq, last.refresh_start, taken.number if taken else None
+            )
             self.storage.replace(f"{self.folder}/{number}.parquet", data)
         names = self.storage.names(self.folder)
         for name in audit.expired(names, self.retention_files):

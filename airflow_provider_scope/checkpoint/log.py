@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import TYPE_CHECKING, TypeVar
 
-from airflow_provider_scope.core import records
+from airflow_provider_scope.core import records, takeover
 from airflow_provider_scope.exceptions import CheckpointGapError, StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from airflow_provider_scope.core.records import (
         Acceptance,
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
         Pipeline,
         Settlement,
     )
+    from airflow_provider_scope.core.takeover import Decision, LoadedFile, Takeover
     from airflow_provider_scope.storage.protocol import Storage
 
 _T = TypeVar("_T")
@@ -175,6 +177,69 @@ class CheckpointLog:
             lambda name, data: records.decode_attempt(name, data, seq, number),
         )
 
+    # ---- taken_over/ -----------------------------------------------------------------------------
+
+    def takeovers(self, pipeline: Pipeline) -> list[Takeover]:
+        """Read what this pipeline took over from dbt-scope, in order.
+
+        :raises CheckpointGapError: The record with which the pipeline began is missing.
+        """
+        found = [self._takeover(number) for number in self._numbers("taken_over")]
+        ours = [taken for taken in found if taken.pipeline == pipeline.pipeline]
+        if pipeline.taken_over is not None and pipeline.taken_over not in [t.number for t in ours]:
+            raise _gone(f"{self._path('taken_over')}/{pipeline.taken_over:020}")
+        return ours
+
+    def newest_takeover(self) -> Takeover | None:
+        """Read the newest record in ``taken_over/``, whichever pipeline it is of."""
+        numbers = self._numbers("taken_over")
+        return self._takeover(numbers[-1]) if numbers else None
+
+    def put_takeover(self, taken: Takeover) -> Takeover:
+        """Create the record of a takeover; give the one that is there."""
+        return self._put(
+            f"taken_over/{taken.number:020}",
+            takeover.encode(taken),
+            taken,
+            lambda name, data: takeover.decode(name, data, taken.number),
+        )
+
+    def put_taken_files(self, files: Sequence[LoadedFile]) -> tuple[str, ...]:
+        """Create the lists of files that a takeover names by their digests, and give the digests."""
+        digests = []
+        for data in takeover.encode_files(files):
+            digests.append(takeover.digest(data))
+            self._put(f"taken_over/{digests[-1]}.files", data, data, lambda _, there: there)
+        return tuple(digests)
+
+    def taken_files(self, taken: Takeover) -> list[LoadedFile]:
+        """Read the files that a takeover names."""
+        found: list[LoadedFile] = []
+        for digest in taken.lists:
+            decode = functools.partial(takeover.decode_files, expected=digest)
+            found += self._listed(f"taken_over/{digest}.files", decode)
+        return found
+
+    def decision(self, watermark: str) -> Decision | None:
+        """Read what somebody decided about the files that have a watermark's very time."""
+        name = self._path(f"taken_over/{watermark}.decided")
+        data = self.storage.read(name)
+        return None if data is None else takeover.decode_decision(name, data, watermark)
+
+    def put_decision(self, decided: Decision) -> Decision:
+        """Create the record of a decision; give the one that is there."""
+        return self._put(
+            f"taken_over/{decided.watermark}.decided",
+            takeover.encode_decision(decided),
+            decided,
+            lambda name, data: takeover.decode_decision(name, data, decided.watermark),
+        )
+
+    def _takeover(self, number: int) -> Takeover:
+        return self._listed(
+            f"taken_over/{number:020}", lambda name, data: takeover.decode(name, data, number)
+        )
+
     # ---- how ------------------------------------------------------------------------------------
 
     def _path(self, name: str) -> str:
@@ -187,11 +252,7 @@ class CheckpointLog:
     def _listed(self, name: str, decode: Callable[[str, bytes], _T]) -> _T:
         data = self.storage.read(self._path(name))
         if data is None:
-            raise CheckpointGapError(
-                f"The record {self._path(name)} was listed but is gone.",
-                kept="the table and all other records; nothing was written",
-                do="restore it from a copy of the checkpoint; nothing but this package may delete there",
-            )
+            raise _gone(self._path(name))
         return decode(self._path(name), data)
 
     def _put(self, name: str, data: bytes, record: _T, decode: Callable[[str, bytes], _T]) -> _T:
@@ -214,3 +275,11 @@ class CheckpointLog:
                 do="nothing but this package may write there; find out what does, then run again",
             )
         return decode(path, there)
+
+
+def _gone(path: str) -> CheckpointGapError:
+    return CheckpointGapError(
+        f"The record {path} was listed but is gone.",
+        kept="the table and all other records; nothing was written",
+        do="restore it from a copy of the checkpoint; nothing but this package may delete there",
+    )

@@ -19,6 +19,7 @@ logger = logging.getLogger(__name__)
 
 _SEQ = b"airflow_provider_scope.seq"
 _REFRESH_START = b"airflow_provider_scope.refresh_start"
+_TAKEN_OVER = b"airflow_provider_scope.taken_over"
 _SCHEMA = pa.schema(
     [
         ("path", pa.string()),
@@ -44,6 +45,8 @@ class Snapshot:
     """The newest entry in it."""
     refresh_start: int | None
     table: pa.Table
+    taken_over: int | None = None
+    """The record in ``taken_over/`` whose files are in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +57,16 @@ class SeenFiles:
     """The newest entry in it."""
     refresh_start: int | None
     files: Seen
+    taken_over: int | None = None
+    """The record in ``taken_over/`` whose files are in it."""
 
 
 def encode_snapshot(
-    older: Snapshot | None, rows: Sequence[AuditRow], seq: int, refresh_start: int | None
+    older: Snapshot | None,
+    rows: Sequence[AuditRow],
+    seq: int,
+    refresh_start: int | None,
+    taken_over: int | None = None,
 ) -> bytes:
     """Give the bytes of a snapshot: an older one of the same refresh, and the rows after it."""
     added = pa.table(
@@ -73,8 +82,9 @@ def encode_snapshot(
         schema=_SCHEMA,
     )
     whole = pa.concat_tables([older.table, added]) if older else added
-    start = b"" if refresh_start is None else str(refresh_start).encode()
-    whole = whole.replace_schema_metadata({_SEQ: str(seq).encode(), _REFRESH_START: start})
+    whole = whole.replace_schema_metadata(
+        {_SEQ: _digits(seq), _REFRESH_START: _digits(refresh_start), _TAKEN_OVER: _digits(taken_over)}
+    )
     sink = pa.BufferOutputStream()
     pq.write_table(whole, sink, compression="zstd")
     return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
@@ -87,8 +97,8 @@ def decode_snapshot(name: str, data: bytes) -> Snapshot | None:
     """
     try:
         file = pq.ParquetFile(pa.BufferReader(data))
-        seq, start = _covered(file)
-        return Snapshot(seq, start, file.read().replace_schema_metadata(None))
+        seq, start, taken = _covered(file)
+        return Snapshot(seq, start, file.read().replace_schema_metadata(None), taken)
     except _DAMAGED as err:
         _report(name, err)
         return None
@@ -103,27 +113,31 @@ def decode_seen(name: str, data: bytes) -> SeenFiles | None:
     seen: Seen = {}
     try:
         file = pq.ParquetFile(pa.BufferReader(data))
-        seq, start = _covered(file)
+        seq, start, taken = _covered(file)
         for part in file.iter_batches(_AT_ONCE, columns=["uri", "modificationTime", "size"]):
             uris, times, sizes = (part[name].to_pylist() for name in ("uri", "modificationTime", "size"))
             seen.update(zip(uris, zip(times, sizes, strict=True), strict=True))
     except _DAMAGED as err:
         _report(name, err)
         return None
-    return SeenFiles(seq, start, seen)
+    return SeenFiles(seq, start, seen, taken)
 
 
 _DAMAGED = (pa.ArrowException, KeyError, ValueError, OSError)
 
 
-def _covered(file: pq.ParquetFile) -> tuple[int, int | None]:
-    """Give the newest entry in a snapshot, and the refresh it belongs to."""
+def _digits(number: int | None) -> bytes:
+    return b"" if number is None else str(number).encode()
+
+
+def _covered(file: pq.ParquetFile) -> tuple[int, int | None, int | None]:
+    """Give the newest entry in a snapshot, the refresh and the takeover it belongs to."""
     schema = file.schema_arrow
     metadata = schema.metadata or {}
-    seq, start = int(metadata[_SEQ]), metadata[_REFRESH_START]
+    seq, start, taken = int(metadata[_SEQ]), metadata[_REFRESH_START], metadata.get(_TAKEN_OVER)
     if not schema.remove_metadata().equals(_SCHEMA):
         raise ValueError(f"columns {schema.names}")
-    return seq, int(start) if start else None
+    return seq, int(start) if start else None, int(taken) if taken else None
 
 
 def _report(name: str, err: Exception) -> None:

@@ -14,7 +14,7 @@ from airflow_provider_scope.core import recovery
 from airflow_provider_scope.core.files import printable
 from airflow_provider_scope.engines import assembly
 from airflow_provider_scope.exceptions import BatchOutcomeUnknownError, InputError, TableError
-from airflow_provider_scope.execution import repair
+from airflow_provider_scope.execution import dbt_scope, repair
 from airflow_provider_scope.execution.view import read_log
 from airflow_provider_scope.specs import Checkpoint
 from airflow_provider_scope.specs.ingest import ARGUMENTS, SELECT_ALL, ingest_from
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from airflow_provider_scope.checkpoint.audit import AuditFiles
     from airflow_provider_scope.checkpoint.log import CheckpointLog
     from airflow_provider_scope.core.records import OffsetEntry
+    from airflow_provider_scope.core.takeover import Takeover
     from airflow_provider_scope.engines.assembly import RunContext
     from airflow_provider_scope.engines.scope import ScopeRunner
     from airflow_provider_scope.engines.spark import SparkRunner
@@ -91,6 +92,10 @@ def status(args: Namespace) -> None:
     say(f"            newest batch {_or_none(found.txn)}" if found.stamp else "            does not exist")
     say(f"checkpoint  {log.location}")
     say(f"pipeline    {pipeline.pipeline}")
+    taken = view.taken
+    if taken:
+        say(f"taken over  from dbt-scope after its batch {taken.batch_id}; {_when(taken.taken_at_ms)}")
+        say(f"            {_taken(taken)}")
     say(f"logged      {_range(range(view.next_seq))}")
     if done is None:
         say("committed   nothing")
@@ -101,22 +106,33 @@ def status(args: Namespace) -> None:
         say(f"committed   batch {done.seq}: {what}; {_when(done.committed_at_ms)}")
     if view.refresh_start is not None:
         say(f"refresh     files count as new since batch {view.refresh_start}")
-    say(f"watermark   {_when(last.highest.modified_ms) if last and last.highest else 'none'}")
+    mark = last.highest.modified_ms if last and last.highest else taken.floor_ms if taken else None
+    say(f"watermark   {'none' if mark is None else _when(mark)}")
     if (
         last
         and last.refresh_start == view.refresh_start
-        and audit.watermark_bytes() != audits.watermark(last)
+        and audit.watermark_bytes() != audits.watermark(last, taken)
     ):
         say("            watermark.json is not up to date; the next run or `airflow scope rebuild` writes it")
     say(f"open        {counted(len(view.open), 'batch', 'batches') if view.open else 'nothing'}")
     _show(view.open, "            ", view, jobs)
     repair.check(view, table)
+    dbt_scope.check(audit, view)
     if _undecided(view):
         say(f"what next   run `airflow scope accept-table {table}`: what became of a batch is not known")
     elif view.open:
         say("what next   the table and the log fit together; the next run begins with the open batches")
     else:
         say("what next   the table and the log fit together; the next run looks for new files")
+
+
+def _taken(taken: Takeover) -> str:
+    """Say which files count as loaded because dbt-scope loaded them."""
+    until = f"all up to {taken.modified_time}" if taken.floor_ms is not None else "those that sources/ names"
+    if not taken.missing:
+        return f"loaded there: {until}; {counted(taken.files, 'file')} by name"
+    gaps = counted(taken.missing, "batch", "batches")
+    return f"loaded there: {until}; {counted(taken.files, 'file')} by name, nothing is known of {gaps}"
 
 
 @command

@@ -117,6 +117,20 @@ def get_scope_cli_commands() -> list[CLICommand]:
                     module="scope_jobs",
                 ),
                 _command(
+                    "take-over",
+                    "Go on with a table that dbt-scope has loaded since",
+                    _TABLE,
+                    Arg(
+                        ("--at-watermark",),
+                        help="What became of the files with the watermark's very time that no record names",
+                        choices=("loaded", "new"),
+                        default=None,
+                    ),
+                    _CHECKPOINT,
+                    _YES,
+                    module="take_over",
+                ),
+                _command(
                     "cancel-jobs",
                     "Cancel SCOPE jobs of this package that have not ended",
                     Arg(("--tag",), help="How the jobs' names begin, up to a _", required=True),

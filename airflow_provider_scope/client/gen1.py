@@ -1,10 +1,9 @@
-"""Files of Azure Data Lake Storage Gen1 over its WebHDFS-compatible REST interface."""
+"""Files over WebHDFS: of Azure Data Lake Storage Gen1, and of plain HDFS."""
 
 from __future__ import annotations
 
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 from airflow_provider_scope.client.statuses import (
     Page,
@@ -12,16 +11,16 @@ from airflow_provider_scope.client.statuses import (
     accepted,
     is_missing,
     parse_boolean,
-    parse_page,
     parse_status,
 )
+from airflow_provider_scope.client.webhdfs import BLOCK_BYTES, GEN1, Dialect, WebHdfs, bad_path
 from airflow_provider_scope.client.wire import not_understood
 from airflow_provider_scope.core.files import FileEntry
 from airflow_provider_scope.exceptions import (
-    InputError,
     ServiceAuthError,
     ServiceError,
     ServiceOutcomeUnknownError,
+    ServiceUnavailableError,
     SourceError,
     SourceNotFoundError,
     SourceRefusedError,
@@ -29,46 +28,42 @@ from airflow_provider_scope.exceptions import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from airflow_provider_scope.client.http import HttpClient
-    from airflow_provider_scope.client.wire import Answer
-
-SCHEME = "adl://"
-API_VERSION = "2018-09-01"
-"""The version whose pages have a continuation token."""
 
 PAGE_SIZE = 4000
 """Entries of one page that both of Microsoft's clients ask for; the service may give fewer."""
 
-BLOCK_BYTES = 4 * 1024 * 1024
-"""Bytes of one read or write."""
-
 WALK_THREADS = 8
+
+_LOOKS = 5
+"""Times that a file is read again when it was replaced meanwhile."""
 
 
 class Gen1Client:
-    """The files of one account. Paths are ``adl://<authority>/…`` or ``/…``, unencoded.
+    """The files of one account or cluster. Paths are ``adl://<authority>/…`` or ``/…``, unencoded.
 
-    :param authority: The account's host, such as ``acme.azuredatalakestore.net``; it makes the paths'
-        URIs, wherever the service is.
+    :param authority: The account's host, such as ``acme.azuredatalakestore.net``, or the namenode's host
+        and port; it makes the paths' URIs, wherever the service is.
     """
 
-    def __init__(self, http: HttpClient, authority: str, *, threads: int = WALK_THREADS) -> None:
-        self._http = http
-        self._authority = authority
+    def __init__(
+        self, http: HttpClient, authority: str, *, threads: int = WALK_THREADS, dialect: Dialect = GEN1
+    ) -> None:
+        self._files = WebHdfs(http, authority, dialect)
         self._threads = threads
 
     def close(self) -> None:
         """Close the connections."""
-        self._http.close()
+        self._files.http.close()
 
     def uri(self, path: str) -> str:
         """Give the canonical URI of a path.
 
         :raises InputError: It is of another account, or not an absolute path.
         """
-        return f"{SCHEME}{self._authority}{self._path(path)}"
+        return self._files.uri(path)
 
     def list_page(self, path: str, *, after: str = "", size: int = PAGE_SIZE) -> Page:
         """List a part of a folder.
@@ -78,18 +73,33 @@ class Gen1Client:
         :raises SourceRefusedError: It may not be listed.
         :raises SourceUnreadableError: It could not be listed.
         """
-        folder = self._path(path)
+        folder = self._files.inside(path)
         doing = f"list the folder {self.uri(folder)}"
-        params = {"listSize": str(size)}
-        if after:
-            params["listAfter"] = after
         try:
-            answer = self._call("GET", folder, "LISTSTATUS", doing, params)
-            if is_missing(answer):
-                raise _no_folder(self.uri(folder))
-            return parse_page(accepted(answer, doing).json(doing), after, doing)
+            return self._files.list_page(folder, after, size, doing)
         except ServiceError as err:
             raise _unreadable(err) from err
+
+    def names(self, path: str) -> list[str]:
+        """List the names of the files in a folder, sorted; one that does not exist has none.
+
+        :raises SourceError: It could not be listed in full.
+        """
+        names: list[str] = []
+        after = ""
+        while True:
+            try:
+                page = self.list_page(path, after=after)
+            except SourceNotFoundError:
+                if names or after:
+                    raise
+                return []
+            if any(not entry.name for entry in page.entries):
+                raise _stopped(self.uri(path), "it is a file, not a folder")
+            names += [entry.name for entry in page.entries if not entry.is_folder]
+            if not page.after:
+                return sorted(names)
+            after = page.after
 
     def walk(self, root: str) -> Iterator[FileEntry]:
         """List every file below a folder, in any order, several folders at a time.
@@ -101,8 +111,7 @@ class Gen1Client:
         :raises SourceRefusedError: The root, or a folder below it, may not be listed.
         :raises SourceUnreadableError: It could not be listed in full.
         """
-        top = self._path(root)
-        account = SCHEME + self._authority
+        top = self._files.inside(root)
         waiting = [(top, "")]
         running: dict[Future[Page], tuple[str, str]] = {}
         with ThreadPoolExecutor(self._threads, thread_name_prefix="gen1-walk") as pool:
@@ -123,7 +132,7 @@ class Gen1Client:
                                 waiting.append((path, ""))
                             else:
                                 # Creation times are not told: unknown rather than guessed.
-                                yield FileEntry(entry.modified_ms, account + path, entry.size_bytes)
+                                yield FileEntry(entry.modified_ms, self._files.root + path, entry.size_bytes)
             finally:
                 pool.shutdown(wait=False, cancel_futures=True)
 
@@ -133,7 +142,7 @@ class Gen1Client:
         :raises ServiceError: It could not be read.
         """
         doing = f"read the status of {self.uri(path)}"
-        answer = self._call("GET", path, "GETFILESTATUS", doing)
+        answer = self._files.call("GET", path, "GETFILESTATUS", doing)
         if is_missing(answer):
             return None
         value = accepted(answer, doing).json(doing)
@@ -149,22 +158,40 @@ class Gen1Client:
         if status is None:
             return None
         end = status.size_bytes if length is None else min(status.size_bytes, offset + length)
-        data = bytearray()
-        while offset + len(data) < end:
-            start = offset + len(data)
-            # An answer may be shorter than what was asked for.
-            params = {"offset": str(start), "length": str(min(BLOCK_BYTES, end - start)), "read": "true"}
-            answer = self._call("GET", path, "OPEN", doing, params)
-            if is_missing(answer):
+        return self._files.read(path, offset, end, doing)
+
+    def read_whole(self, path: str) -> bytes | None:
+        """Read a file that others may replace meanwhile; None if it does not exist.
+
+        :raises ServiceError: It could not be read in full, or changes all the time.
+        """
+        doing = f"read {self.uri(path)}"
+        for _ in range(_LOOKS):
+            status = self.get_status(path)
+            if status is None:
                 return None
-            part = accepted(answer, doing).body
-            if not part or len(part) > end - start:
-                raise not_understood(doing, f"{len(part):,} bytes came at {start:,}, the file has {end:,}")
-            data += part
-        return bytes(data)
+            problem: ServiceError | None = None
+            try:
+                data = self._files.read_version(path, status.size_bytes, doing)
+                if data is not None and status.size_bytes < BLOCK_BYTES:
+                    return data
+            except ServiceError as err:
+                problem = err
+            if self.get_status(path) == status:
+                if problem:
+                    raise problem
+                if data is not None:
+                    return data
+        raise ServiceUnavailableError(
+            f"Could not {doing}: it was replaced {_LOOKS} times meanwhile.",
+            kept="everything that was there before",
+            do="nothing by hand: the next try reads it again",
+        )
 
     def write(self, path: str, data: bytes, *, create: bool = True) -> bool:
         """Create a file with its whole content unless it exists, or replace it.
+
+        Plain HDFS shows the name before the content. ``upload`` and ``rename`` show both at once.
 
         :param create: False replaces a file that exists.
         :return: False if it existed and ``create``.
@@ -176,9 +203,9 @@ class Gen1Client:
             self.replace(path, data)
             return True
         doing = f"create {self.uri(path)}"
-        for tries in range(1, self._http.retries + 2):
+        for tries in range(1, self._files.http.retries + 2):
             try:
-                answer = self._create(path, data, doing, overwrite=False)
+                answer = self._files.create(path, data, doing, overwrite=False)
             except ServiceOutcomeUnknownError as err:
                 found = self._read_back(path, err)
                 if found is not None:
@@ -189,8 +216,8 @@ class Gen1Client:
                     return False
                 accepted(answer, doing)
                 return True
-            if tries <= self._http.retries:
-                self._http.pause(tries)
+            if tries <= self._files.http.retries:
+                self._files.http.pause(tries)
         raise problem
 
     def replace(self, path: str, data: bytes) -> None:
@@ -200,7 +227,31 @@ class Gen1Client:
         :raises ServiceError: It is not known whether the content was replaced.
         """
         doing = f"replace {self.uri(path)}"
-        accepted(self._create(path, data, doing, overwrite=True), doing)
+        accepted(self._files.create(path, data, doing, overwrite=True), doing)
+
+    def upload(self, path: str, data: bytes) -> None:
+        """Create or replace a file of any size; it can be seen before it is complete.
+
+        :raises ServiceError: It is not known what the file holds.
+        """
+        doing = f"write {self.uri(path)}"
+        block = self._files.block_bytes or len(data) or 1
+        for tries in range(1, self._files.http.retries + 2):
+            try:
+                accepted(self._files.create(path, data[:block], doing, overwrite=True), doing)
+                for offset in range(block, len(data), block):
+                    params = {"append": "true", "offset": str(offset), "syncFlag": "CLOSE"}
+                    part = data[offset : offset + block]
+                    answer = self._files.call(
+                        "POST", path, "APPEND", doing, params, data=part, repeatable=False
+                    )
+                    accepted(answer, doing)
+            except ServiceOutcomeUnknownError:
+                if tries > self._files.http.retries:
+                    raise
+                self._files.http.pause(tries)
+            else:
+                return
 
     def mkdirs(self, path: str) -> None:
         """Create a folder and those above it; one that exists is fine.
@@ -208,19 +259,26 @@ class Gen1Client:
         :raises ServiceError: It was not created.
         """
         doing = f"create the folder {self.uri(path)}"
-        if not parse_boolean(self._call("PUT", path, "MKDIRS", doing), doing):
+        if not parse_boolean(self._files.call("PUT", path, "MKDIRS", doing), doing):
             raise not_understood(doing, "the service says that it did not")
 
-    def rename(self, path: str, to: str) -> bool:
+    def rename(self, path: str, to: str, *, overwrite: bool = False) -> bool:
         """Rename a file or folder; onto a folder that exists it moves inside.
 
+        :param overwrite: Replace a file that exists.
         :return: False if the service did not: ``path`` does not exist, or ``to`` does.
         :raises ServiceOutcomeUnknownError: It is not known whether it was renamed.
         :raises ServiceError: It was not renamed.
         """
         doing = f"rename {self.uri(path)} to {self.uri(to)}"
-        params = {"destination": self._path(to)}
-        return parse_boolean(self._call("PUT", path, "RENAME", doing, params, repeatable=False), doing)
+        params = {"destination": self._files.inside(to)}
+        if overwrite:
+            params["renameoptions"] = "OVERWRITE"
+        answer = self._files.call("PUT", path, "RENAME", doing, params, repeatable=False)
+        if (overwrite and is_missing(answer)) or answer.code == "FileAlreadyExistsException":
+            return False
+        # With options plain HDFS says nothing when it did it.
+        return (overwrite and answer.ok and not answer.body) or parse_boolean(answer, doing)
 
     def delete(self, path: str, *, recursive: bool = False) -> None:
         """Delete a file or folder; one that does not exist is fine.
@@ -228,11 +286,11 @@ class Gen1Client:
         :raises InputError: The root of the account.
         :raises ServiceError: It was not deleted.
         """
-        if self._path(path) == "/":
-            raise _bad_path(path, "a file or a folder, not the root of the account")
+        if self._files.inside(path) == "/":
+            raise bad_path(path, "a file or a folder, not the root of the account")
         doing = f"delete {self.uri(path)}"
         params = {"recursive": "true" if recursive else "false"}
-        answer = self._call("DELETE", path, "DELETE", doing, params)
+        answer = self._files.call("DELETE", path, "DELETE", doing, params)
         if not is_missing(answer):
             parse_boolean(answer, doing)
 
@@ -256,18 +314,6 @@ class Gen1Client:
             raise _unreadable(err) from err
         return status is not None and status.is_folder
 
-    def _create(self, path: str, data: bytes, doing: str, *, overwrite: bool) -> Answer:
-        if len(data) > BLOCK_BYTES:
-            raise InputError(
-                f"Could not {doing}: it has {len(data):,} bytes, and at most {BLOCK_BYTES:,} are "
-                "written at once.",
-                kept="everything that was there before",
-                do="write less at a time; a larger file would be seen before it is complete",
-            )
-        # write=true: the body goes to this URL, without WebHDFS's redirect.
-        params = {"overwrite": "true" if overwrite else "false", "write": "true", "syncFlag": "CLOSE"}
-        return self._call("PUT", path, "CREATE", doing, params, data=data, repeatable=overwrite)
-
     def _read_back(self, path: str, doubt: ServiceOutcomeUnknownError) -> bytes | None:
         try:
             return self.read(path)
@@ -275,57 +321,6 @@ class Gen1Client:
             raise ServiceOutcomeUnknownError(
                 f"{doubt.what} {err.what}", kept=doubt.kept, do=doubt.do
             ) from err
-
-    def _call(
-        self,
-        method: str,
-        path: str,
-        operation: str,
-        doing: str,
-        params: Mapping[str, str] | None = None,
-        *,
-        data: bytes | None = None,
-        repeatable: bool = True,
-    ) -> Answer:
-        return self._http.request(
-            method,
-            "/webhdfs/v1" + quote(self._path(path)),
-            doing=doing,
-            params={"op": operation, "api-version": API_VERSION, **(params or {})},
-            data=data,
-            repeatable=repeatable,
-        )
-
-    def _path(self, path: str) -> str:
-        """Give the path inside the account, without empty parts."""
-        inside = path
-        if path.startswith(SCHEME):
-            authority, slash, rest = path[len(SCHEME) :].partition("/")
-            if authority.casefold() != self._authority.casefold():
-                raise _bad_path(path, f"a path of the account {self._authority}")
-            inside = slash + rest
-        if inside and not inside.startswith("/"):
-            raise _bad_path(path, f"{SCHEME}{self._authority}/… or an absolute path")
-        parts = [part for part in inside.split("/") if part]
-        if any(part in (".", "..") for part in parts):
-            raise _bad_path(path, "a path without '.' and '..'")
-        return "/" + "/".join(parts)
-
-
-def _bad_path(path: str, expected: str) -> InputError:
-    return InputError(
-        f"The path {path!r} is not valid: expected {expected}.",
-        kept="everything; nothing was sent",
-        do="correct the path, or name the connection of its account",
-    )
-
-
-def _no_folder(uri: str) -> SourceNotFoundError:
-    return SourceNotFoundError(
-        f"The source folder {uri} does not exist.",
-        kept="the table and the checkpoint; nothing was written",
-        do="check `roots`. A folder that appears later is created empty first, or waited for by a sensor",
-    )
 
 
 def _unreadable(err: ServiceError) -> SourceError:

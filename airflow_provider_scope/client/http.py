@@ -19,7 +19,9 @@ import requests
 from requests.adapters import HTTPAdapter
 from urllib3.exceptions import NewConnectionError
 
-from airflow_provider_scope.client.wire import Answer, answer_of, mask, not_understood, retry_after_seconds
+from airflow_provider_scope.client.tokens import Tokens
+from airflow_provider_scope.client.wire import Answer, answer_of, not_understood, retry_after_seconds
+from airflow_provider_scope.core.masking import mask
 from airflow_provider_scope.exceptions import (
     InputError,
     ServiceOutcomeUnknownError,
@@ -29,7 +31,6 @@ from airflow_provider_scope.exceptions import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from airflow_provider_scope.client.tokens import Tokens
 
 BODY_LIMIT_BYTES = 64 * 1024 * 1024
 """No answer is larger: a page of 4,000 files has about 2 MB, a range of a file at most 4 MB."""
@@ -56,8 +57,10 @@ _log = logging.getLogger(__name__)
 class HttpClient:
     """Requests to one service; it may be used by several threads at once.
 
-    :param base_url: ``https://<host>``, or ``http://`` to this machine itself.
-    :param tokens: The bearer token.
+    :param base_url: ``https://<host>``, or ``http://`` to this machine itself; to any host without a secret.
+    :param tokens: The bearer token; None where ``identity`` tells who asks, or nobody needs to.
+    :param identity: Query parameters of plain WebHDFS: ``user.name``, or the secret ``delegation``. Its
+        redirects lead to other hosts, and hold what these need to know; without ``tokens`` they are followed.
     :param timeout_seconds: For the connection, and for each wait for a part of the answer.
     :param retries: Further tries after transport errors, 429 and 5xx.
     :param retry_on_error_messages: Texts of refusals (4xx) that pass: a fragment, or ``re:`` and a
@@ -68,8 +71,9 @@ class HttpClient:
     def __init__(
         self,
         base_url: str,
-        tokens: Tokens,
+        tokens: Tokens | None,
         *,
+        identity: Mapping[str, str] | None = None,
         timeout_seconds: float = 30.0,
         retries: int = 3,
         retry_on_error_messages: Sequence[str] = (),
@@ -79,8 +83,10 @@ class HttpClient:
     ) -> None:
         self.base_url = base_url.rstrip("/")
         self.retries = retries
-        self._origin = _checked_origin(self.base_url)
-        self._tokens = tokens
+        self._identity = dict(identity or {})
+        has_secret = tokens is not None or "delegation" in self._identity
+        self._origin = _checked_origin(self.base_url, has_secret=has_secret)
+        self._tokens = tokens or _NoToken()
         self._timeout = timeout_seconds
         self._patterns = [_pattern(text) for text in retry_on_error_messages]
         self._sleep = sleep
@@ -115,12 +121,14 @@ class HttpClient:
         params: Mapping[str, str] | None = None,
         json: Any = None,
         data: bytes | None = None,
+        in_two_steps: bool = False,
     ) -> Answer:
         """Send a request and give the answer: a success, or a refusal (4xx) that no try would change.
 
         :param target: A path below ``base_url``, or a whole URL that the service gave.
         :param doing: What is asked for, as it follows "Could not" in an error.
         :param repeatable: Whether carrying it out twice has the effect of once.
+        :param in_two_steps: Send the data only to where the answer to a request without them leads.
         :raises ServiceUnavailableError: There was no answer, or 429 or 5xx, until the end.
         :raises ServiceOutcomeUnknownError: The same, for a request that is not repeatable and that
             the service may have carried out.
@@ -134,7 +142,9 @@ class HttpClient:
             token = self._tokens.get()
             asked_for: float | None = None
             try:
-                answer = self._follow(method, url, doing, token, params=params, json=json, data=data)
+                answer = self._follow(
+                    method, url, doing, token, params=params, json=json, data=data, in_two_steps=in_two_steps
+                )
             except _TRANSPORT as err:
                 problem = mask(f"{type(err).__name__}: {err}", token)
                 if not repeatable and _may_have_arrived(err):
@@ -171,16 +181,22 @@ class HttpClient:
         params: Mapping[str, str] | None,
         json: Any,
         data: bytes | None,
+        in_two_steps: bool,
     ) -> Answer:
-        """Send once, and follow WebHDFS's 307 by hand as long as it stays at this service."""
-        for _ in range(_HOPS):
-            answer = self._send(method, url, doing, token, params=params, json=json, data=data)
+        """Send once, and follow WebHDFS's 307 by hand."""
+        params = {**(params or {}), **self._identity}
+        for hop in range(_HOPS):
+            ahead = in_two_steps and hop == 0
+            body = None if ahead else data
+            answer = self._send(method, url, doing, token, params=params, json=json, data=body)
             if not 300 <= answer.status < 400:  # noqa: PLR2004
+                if ahead and answer.ok:
+                    raise not_understood(doing, "the service did not ask for the data")
                 return answer
             location = answer.headers.get("location", "")
             if answer.status != 307 or not location:  # noqa: PLR2004
                 raise not_understood(doing, f"the answer is a redirect ({answer.status})")
-            url, params = self._url(urljoin(url, location), doing), None
+            url, params = self._redirected(urljoin(url, location), doing), {}
         raise not_understood(doing, f"there were more than {_HOPS} redirects")
 
     def _send(
@@ -201,6 +217,7 @@ class HttpClient:
                 params=params,
                 json=json,
                 data=data,
+                headers=None if data is None else {"Content-Type": "application/octet-stream"},
                 auth=_Bearer(token),
                 timeout=self._timeout,
                 allow_redirects=False,
@@ -231,15 +248,41 @@ class HttpClient:
             raise not_understood(doing, f"the service's answer leads to another host: {_shown(target)}")
         return target
 
+    def _redirected(self, target: str, doing: str) -> str:
+        """Check where an answer leads: no token goes to another host, and nothing from https to http."""
+        origin = _origin(target)
+        if (
+            isinstance(self._tokens, Tokens)
+            or origin is None
+            or (self._origin[0], origin[0]) == ("https", "http")
+        ):
+            return self._url(target, doing)
+        return target
+
+
+class _NoToken:
+    """Stands for the token of a service that wants none."""
+
+    def get(self) -> str:
+        """Give nothing."""
+        return ""
+
+    def reject(self, value: str) -> None:
+        """Have nothing to forget."""
+
 
 class _Bearer(requests.auth.AuthBase):
-    """Set the header for one request; with it, requests does not look for credentials in ``~/.netrc``."""
+    """Set the header for one request, if there is a token.
+
+    With it, requests does not look for credentials in ``~/.netrc``.
+    """
 
     def __init__(self, token: str) -> None:
         self._token = token
 
     def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
-        request.headers["Authorization"] = f"Bearer {self._token}"
+        if self._token:
+            request.headers["Authorization"] = f"Bearer {self._token}"
         return request
 
 
@@ -261,12 +304,12 @@ def _session(*, use_environment: bool) -> requests.Session:
     return session
 
 
-def _checked_origin(base_url: str) -> tuple[str, str, int]:
+def _checked_origin(base_url: str, *, has_secret: bool) -> tuple[str, str, int]:
     origin = _origin(base_url)
     parts = urlsplit(base_url) if origin else None
     if origin is None or parts is None or parts.query or parts.fragment:
         raise _bad_url(base_url, "https://<account host>")
-    if origin[0] == "http" and not is_loopback(origin[1]):
+    if has_secret and origin[0] == "http" and not is_loopback(origin[1]):
         raise _bad_url(base_url, "https, because a token must not leave this machine unencrypted")
     return origin
 

@@ -38,6 +38,14 @@ def is_missing(answer: Answer) -> bool:
     return answer.status == 404 and answer.code == "FileNotFoundException"  # noqa: PLR2004
 
 
+def is_unsupported(answer: Answer) -> bool:
+    """Tell whether the service does not know an operation."""
+    return answer.status in (400, 501) and answer.code in (
+        "UnsupportedOperationException",
+        "IllegalArgumentException",
+    )
+
+
 def accepted(answer: Answer, doing: str) -> Answer:
     """Give the answer if it is a success.
 
@@ -60,21 +68,41 @@ def parse_boolean(answer: Answer, doing: str) -> bool:
     return result
 
 
-def parse_page(value: Any, after: str, doing: str) -> Page:
+def parse_page(value: Any, after: str, doing: str, *, is_whole: bool = False) -> Page:
     """Read a page of a folder's list.
 
     :param after: Where it was asked to begin.
+    :param is_whole: Whether a page without a token is all there is, as in plain WebHDFS.
     :raises ServiceProtocolError: It is not whole, or does not lead on.
     """
     statuses = value.get("FileStatuses") if isinstance(value, dict) else None
     entries = statuses.get("FileStatus") if isinstance(statuses, dict) else None
-    token = statuses.get("continuationToken") if isinstance(statuses, dict) else None
+    token = (
+        statuses.get("continuationToken", "" if is_whole else None) if isinstance(statuses, dict) else None
+    )
     if not isinstance(entries, list) or not isinstance(token, str):
         # Without the token nobody knows whether this is all there is.
         raise not_understood(doing, "the page has no list of files, or no continuation token")
     if token and token == after:
         raise not_understood(doing, "the next page is the page that was read")
     return Page(tuple(parse_status(entry, doing) for entry in entries), token)
+
+
+def parse_batch(value: Any, after: str, doing: str) -> Page:
+    """Read an answer to LISTSTATUS_BATCH, plain WebHDFS's pages.
+
+    :raises ServiceProtocolError: It is not whole, or does not lead on.
+    """
+    listing = value.get("DirectoryListing") if isinstance(value, dict) else None
+    partial = listing.get("partialListing") if isinstance(listing, dict) else None
+    left = listing.get("remainingEntries") if isinstance(listing, dict) else None
+    page = parse_page(partial, "", doing, is_whole=True)
+    if type(left) is not int or (left > 0 and not page.entries):
+        raise not_understood(doing, "the page does not tell how many entries follow")
+    last = page.entries[-1].name if left > 0 else ""
+    if last and last == after:
+        raise not_understood(doing, "the next page is the page that was read")
+    return Page(page.entries, last)
 
 
 def parse_status(value: object, doing: str) -> Status:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
+from airflow_provider_scope.core.masking import mask
 from airflow_provider_scope.exceptions import (
     ServiceAuthError,
     ServiceError,
@@ -19,18 +19,6 @@ from airflow_provider_scope.exceptions import (
 
 TEXT_LIMIT = 2000
 """Characters of an error's text that are kept."""
-
-HIDDEN = "***"
-
-_SECRETS = (
-    re.compile(r"(?i)(\bbearer\s+)[^\s\"',;]+"),
-    re.compile(r"()\beyJ[\w-]+\.[\w-]+(?:\.[\w-]*)?"),  # a JSON web token, wherever it stands
-    re.compile(r"(?i)([?&;]sig=)[^&\s\"']+"),
-    re.compile(
-        r"(?i)(\b(?:access_token|refresh_token|client_secret|client_assertion|account_?key|"
-        r"shared_?access_?(?:key|signature)|password)[\"']?\s*[=:]\s*[\"']?)[^\s\"'&;,}]+"
-    ),
-)
 
 # Refusals with status 403 that are not about rights.
 _NOT_ABOUT_RIGHTS = ("FileAlreadyExistsException", "IOException")
@@ -109,16 +97,6 @@ def not_understood(doing: str, what: str) -> ServiceProtocolError:
         kept="everything that was there before",
         do="check that the connection's host is the service itself, and that no proxy answers for it",
     )
-
-
-def mask(text: str, *secrets: str) -> str:
-    """Hide tokens, keys and signatures, and the ``secrets`` themselves."""
-    for secret in secrets:
-        if secret:
-            text = text.replace(secret, HIDDEN)
-    for pattern in _SECRETS:
-        text = pattern.sub(rf"\g<1>{HIDDEN}", text)
-    return text
 
 
 def retry_after_seconds(value: str | None, now: float) -> float | None:

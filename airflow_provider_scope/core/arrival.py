@@ -12,7 +12,7 @@ from airflow_provider_scope.core.discovery import NAMED_AT_MOST, Rules, Tally, c
 from airflow_provider_scope.core.files import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from airflow_provider_scope.core.discovery import Seen
     from airflow_provider_scope.core.files import FileEntry
@@ -84,6 +84,7 @@ def arrived(
     *,
     now_ms: int,
     loaded: Seen | None = None,
+    not_taken_over: Callable[[Sequence[FileEntry]], Sequence[FileEntry]] | None = None,
 ) -> Arrival:
     """Tell whether a listing holds what is wanted.
 
@@ -92,6 +93,7 @@ def arrived(
 
     :param now_ms: The time when the listing began: a file may have been written to during it.
     :param loaded: Files that a pipeline has loaded; they do not count, changed or not.
+    :param not_taken_over: Gives those of some files that no other program loaded before the pipeline.
     """
     after = wanted.modified_after_ms
     rules = Rules(
@@ -101,6 +103,8 @@ def arrived(
     )
     found = candidates(listing, rules, roots)
     files = found.files
+    if not_taken_over:
+        files = tuple(not_taken_over(files))
     if loaded:
         files = tuple(unseen(files, loaded, rules, None, Tally()))
     lacking = _lacking(files, wanted, now_ms)

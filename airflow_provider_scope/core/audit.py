@@ -15,11 +15,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from airflow_provider_scope.core.records import CommitRecord, OffsetEntry
+    from airflow_provider_scope.core.takeover import LoadedFile, Takeover
 
 
-def batch_id(seq: int, refresh_start: int | None) -> int:
-    """Give dbt-scope's number of a batch: it restarts at 0 with every full refresh."""
-    return seq - (refresh_start or 0)
+def batch_id(seq: int, refresh_start: int | None, taken: Takeover | None = None) -> int:
+    """Give dbt-scope's number of a batch: it restarts at 0 with every full refresh.
+
+    :param taken: What was taken over from dbt-scope, if it counts for this batch: its numbers go on.
+    """
+    return seq - taken.seq + taken.next_batch_id if taken else seq - (refresh_start or 0)
 
 
 def iso_time(milliseconds: int) -> str:
@@ -34,12 +38,12 @@ def uri_path(uri: str) -> str:
     return rest[rest.index("/") :]
 
 
-def watermark(entry: OffsetEntry) -> bytes:
+def watermark(entry: OffsetEntry, taken: Takeover | None = None) -> bytes:
     """Give ``watermark.json`` after the batch of ``entry`` was committed.
 
     ``version``, ``modifiedTime`` and ``batchId`` are dbt-scope's; its reader ignores the others.
     """
-    number = batch_id(entry.seq, entry.refresh_start)
+    number = batch_id(entry.seq, entry.refresh_start, taken)
     value = {
         "version": number,
         "modifiedTime": iso_time(entry.highest.modified_ms) if entry.highest else "",
@@ -59,16 +63,31 @@ class AuditRow:
     modified_ms: int
     batch_id: int
     processed: str
-    size_bytes: int
-    seq: int
+    size_bytes: int | None
+    seq: int | None
+    """None for a file that dbt-scope loaded."""
     uri: str
 
 
-def audit_rows(entry: OffsetEntry, commit: CommitRecord) -> Iterator[AuditRow]:
+def taken_rows(files: Sequence[LoadedFile]) -> Iterator[AuditRow]:
+    """Give the audit rows of files that dbt-scope loaded."""
+    for file in files:
+        yield AuditRow(
+            uri_path(file.path),
+            file.modified_ms,
+            file.batch_id,
+            file.processed,
+            file.size_bytes,
+            None,
+            file.path,
+        )
+
+
+def audit_rows(entry: OffsetEntry, commit: CommitRecord, taken: Takeover | None = None) -> Iterator[AuditRow]:
     """Give the audit rows of a committed batch; an abandoned one has none."""
     if commit.abandoned:
         return
-    number = batch_id(entry.seq, entry.refresh_start)
+    number = batch_id(entry.seq, entry.refresh_start, taken)
     processed = iso_time(commit.committed_at_ms)
     for file in entry.files:
         yield AuditRow(

@@ -27,6 +27,8 @@ Reason = Literal[
     "loaded before, or late",
     "changed after it was loaded",
     "before starting_timestamp",
+    "before the watermark taken over",
+    "at the watermark taken over",
 ]
 
 
@@ -179,13 +181,25 @@ class _Streams:
         return file.size_bytes + self.sums[last] - self.sums[first]
 
 
-Seen = dict[str, tuple[int, int]]
-"""Path -> (modified_ms, size_bytes) of every file that counts as loaded."""
+Status = tuple[int, int | None]
+"""modified_ms and size_bytes of a file; the size is None where dbt-scope loaded it: it notes no size."""
+
+Seen = dict[str, Status]
+"""Path -> status of every file that counts as loaded."""
+
+
+def is_changed(file: FileEntry, before: Status) -> bool:
+    """Tell whether a file is another one than when it was loaded."""
+    modified_ms, size_bytes = before
+    if size_bytes is None:
+        # dbt-scope cuts a float of milliseconds off, which can make it one less.
+        return file.modified_ms - modified_ms not in (0, 1)
+    return before != (file.modified_ms, file.size_bytes)
 
 
 def unseen(
     files: Sequence[FileEntry],
-    seen: Mapping[str, tuple[int, int]],
+    seen: Mapping[str, Status],
     rules: Rules,
     highest: Position | None,
     left_out: Tally,
@@ -212,7 +226,7 @@ def unseen(
         before = seen.get(file.path)
         if before is None:
             new.append(file)
-        elif before != (file.modified_ms, file.size_bytes):
+        elif is_changed(file, before):
             if rules.on_changed_file == "fail":
                 raise _changed(file, before)
             if rules.on_changed_file == "reload" and file.modified_ms >= before[0]:
@@ -222,9 +236,10 @@ def unseen(
     return new
 
 
-def _changed(file: FileEntry, before: tuple[int, int]) -> SourceFileChangedError:
+def _changed(file: FileEntry, before: Status) -> SourceFileChangedError:
+    size = "an unknown number of" if before[1] is None else f"{before[1]:,}"
     return SourceFileChangedError(
-        f"The file {file.path} was loaded with {before[1]:,} bytes, modified at {before[0]} ms; it now "
+        f"The file {file.path} was loaded with {size} bytes, modified at {before[0]} ms; it now "
         f'has {file.size_bytes:,} bytes, modified at {file.modified_ms} ms (on_changed_file="fail").',
         kept="everything that was loaded before; no new batch was logged",
         do='put the old file back, or set on_changed_file="ignore" (the change is reported and not '

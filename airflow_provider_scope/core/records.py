@@ -1,21 +1,14 @@
-"""The records of the checkpoint as values, and their bytes.
-
-Bytes are deterministic (sorted keys, fixed separators, a newline at the end), so two runners that
-write the same record write the same bytes. Every record starts with its format version. Reading is
-strict: the checkpoint is untrusted input, and a record that is cut short must never pass as a shorter
-one.
-"""
+"""The records of the checkpoint as values, and their bytes; see ``record_text`` for how they are read."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
+from airflow_provider_scope.core import record_text
 from airflow_provider_scope.core.files import FileEntry, Position
-from airflow_provider_scope.exceptions import CheckpointCorruptError, CheckpointVersionError
+from airflow_provider_scope.core.record_text import FORMAT, Reader
 
-FORMAT = 1
 Mode = Literal["append", "overwrite"]
 
 
@@ -39,6 +32,8 @@ class Pipeline:
     """The table when the pipeline was created; None if there was none yet."""
     table_version: int | None = None
     """The table's version at that time: transactions of this pipeline are all newer."""
+    taken_over: int | None = None
+    """The first record in ``taken_over/`` that counts; None if no other program loaded files before."""
     format: int = FORMAT
 
 
@@ -140,13 +135,9 @@ class Settlement:
 Record = Pipeline | CommitRecord | Acceptance | Attempt | Settlement
 
 
-def _line(value: object) -> str:
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-
-
 def encode(record: Record) -> bytes:
     """Give the bytes of a record that is one JSON object."""
-    return (_line(asdict(record)) + "\n").encode()
+    return (record_text.line(asdict(record)) + "\n").encode()
 
 
 def encode_offset(entry: OffsetEntry) -> bytes:
@@ -161,123 +152,51 @@ def encode_offset(entry: OffsetEntry) -> bytes:
         "seq": entry.seq,
         "where": entry.where,
     }
-    lines = [_line(header)]
+    lines = [record_text.line(header)]
     lines += [
-        _line({"created": f.created_ms, "modified": f.modified_ms, "path": f.path, "size": f.size_bytes})
+        record_text.line(
+            {"created": f.created_ms, "modified": f.modified_ms, "path": f.path, "size": f.size_bytes}
+        )
         for f in entry.files
     ]
     return ("\n".join(lines) + "\n").encode()
 
 
-class _Reader:
-    """Typed access to the fields of one JSON object, with the record's name in every error."""
-
-    def __init__(self, name: str, line: str) -> None:
-        self.name = name
-        try:
-            value = json.loads(line)
-        except (ValueError, RecursionError) as err:
-            raise self.corrupt(f"is not JSON ({err})") from err
-        if not isinstance(value, dict):
-            raise self.corrupt(f"holds {type(value).__name__}, not an object")
-        self.value: dict[str, Any] = value
-
-    def corrupt(self, what: str) -> CheckpointCorruptError:
-        return CheckpointCorruptError(
-            f"The checkpoint record {self.name} {what}.",
-            kept="the table and all records; nothing was written",
-            do="restore the record from a copy of the checkpoint. It must not be deleted or edited to "
-            "make the error go away: that loses or doubles rows.",
-        )
-
-    def check_format(self) -> None:
-        found = self.integer("format")
-        if found > FORMAT:
-            raise CheckpointVersionError(
-                f"The checkpoint record {self.name} has format {found}; this version of "
-                f"airflow-provider-scope reads formats up to {FORMAT}.",
-                kept="the table and all records; nothing was written",
-                do="install the version of airflow-provider-scope that wrote it, or a newer one",
-            )
-
-    def integer(self, key: str) -> int:
-        value = self.value.get(key)
-        if type(value) is not int:
-            raise self.corrupt(f"has {key}={value!r}, expected a whole number")
-        return value
-
-    def optional_integer(self, key: str) -> int | None:
-        return None if self.value.get(key) is None else self.integer(key)
-
-    def text(self, key: str) -> str:
-        value = self.value.get(key)
-        if not isinstance(value, str):
-            raise self.corrupt(f"has {key}={value!r}, expected text")
-        return value
-
-    def switch(self, key: str) -> bool:
-        value = self.value.get(key, False)
-        if not isinstance(value, bool):
-            raise self.corrupt(f"has {key}={value!r}, expected true or false")
-        return value
-
-    def stamp(self) -> TableStamp | None:
-        value = self.value.get("table")
-        if value is None:
-            return None
-        inner = _Reader(self.name, _line(value))
-        return TableStamp(inner.text("table_id"), inner.optional_integer("restore_version"))
-
-    def needed_stamp(self) -> TableStamp:
-        stamp = self.stamp()
-        if stamp is None:
-            raise self.corrupt("names no table")
-        return stamp
+def _stamp(reader: Reader) -> TableStamp | None:
+    value = reader.value.get("table")
+    if value is None:
+        return None
+    inner = Reader(reader.name, record_text.line(value))
+    return TableStamp(inner.text("table_id"), inner.optional_integer("restore_version"))
 
 
-def _single(name: str, data: bytes) -> _Reader:
-    text = _text(name, data)
-    reader = _Reader(name, text)
-    reader.check_format()
-    return reader
-
-
-def _text(name: str, data: bytes) -> str:
-    if not data.endswith(b"\n"):
-        raise CheckpointCorruptError(
-            f"The checkpoint record {name} is cut short ({len(data)} bytes, no newline at the end).",
-            kept="the table and all records; nothing was written",
-            do="restore the record from a copy of the checkpoint; do not delete or edit it",
-        )
-    try:
-        return data.decode()
-    except UnicodeDecodeError as err:
-        raise CheckpointCorruptError(
-            f"The checkpoint record {name} is not UTF-8 ({err}).",
-            kept="the table and all records; nothing was written",
-            do="restore the record from a copy of the checkpoint; do not delete or edit it",
-        ) from err
+def _needed_stamp(reader: Reader) -> TableStamp:
+    stamp = _stamp(reader)
+    if stamp is None:
+        raise reader.corrupt("names no table")
+    return stamp
 
 
 def decode_pipeline(name: str, data: bytes) -> Pipeline:
     """Read ``pipeline.json``."""
-    reader = _single(name, data)
+    reader = record_text.single(name, data)
     return Pipeline(
         pipeline=reader.text("pipeline"),
-        table=reader.stamp(),
+        table=_stamp(reader),
         table_version=reader.optional_integer("table_version"),
+        taken_over=reader.optional_integer("taken_over"),
         format=reader.integer("format"),
     )
 
 
 def decode_commit(name: str, data: bytes, seq: int) -> CommitRecord:
     """Read ``commits/<seq>``; the number inside must be that of the name."""
-    reader = _single(name, data)
+    reader = record_text.single(name, data)
     if reader.integer("seq") != seq:
         raise reader.corrupt(f"says seq={reader.integer('seq')}")
     return CommitRecord(
         seq=seq,
-        table=reader.needed_stamp(),
+        table=_needed_stamp(reader),
         table_version=reader.integer("table_version"),
         files=reader.integer("files"),
         size_bytes=reader.integer("size_bytes"),
@@ -291,7 +210,7 @@ def decode_commit(name: str, data: bytes, seq: int) -> CommitRecord:
 
 def decode_acceptance(name: str, data: bytes, number: int) -> Acceptance:
     """Read ``accepted/<n>``."""
-    reader = _single(name, data)
+    reader = record_text.single(name, data)
     if reader.integer("number") != number:
         raise reader.corrupt(f"says number={reader.integer('number')}")
     gone = reader.value.get("gone")
@@ -300,7 +219,7 @@ def decode_acceptance(name: str, data: bytes, number: int) -> Acceptance:
     return Acceptance(
         number=number,
         after_commit=reader.integer("after_commit"),
-        table=reader.needed_stamp(),
+        table=_needed_stamp(reader),
         table_version=reader.integer("table_version"),
         gone=tuple(gone),
         format=reader.integer("format"),
@@ -309,7 +228,7 @@ def decode_acceptance(name: str, data: bytes, number: int) -> Acceptance:
 
 def decode_attempt(name: str, data: bytes, seq: int, number: int) -> Attempt:
     """Read ``attempts/<seq>.<k>``; the numbers inside must be those of the name."""
-    reader = _single(name, data)
+    reader = record_text.single(name, data)
     found = reader.integer("seq"), reader.integer("number")
     if found != (seq, number):
         raise reader.corrupt(f"says seq={found[0]}, number={found[1]}")
@@ -324,7 +243,7 @@ def decode_attempt(name: str, data: bytes, seq: int, number: int) -> Attempt:
 
 def decode_settlement(name: str, data: bytes, seq: int, number: int) -> Settlement:
     """Read ``attempts/<seq>.<k>.settled``; the numbers inside must be those of the name."""
-    reader = _single(name, data)
+    reader = record_text.single(name, data)
     found = reader.integer("seq"), reader.integer("number")
     if found != (seq, number):
         raise reader.corrupt(f"says seq={found[0]}, number={found[1]}")
@@ -342,8 +261,8 @@ def decode_settlement(name: str, data: bytes, seq: int, number: int) -> Settleme
 def decode_offset(name: str, data: bytes, seq: int) -> OffsetEntry:
     """Read ``offsets/<seq>``; the number of file lines must be the one in the header."""
     # Not splitlines(): a path may hold any of the other characters that it takes for line ends.
-    header, *rest = _text(name, data).split("\n")[:-1]
-    reader = _Reader(name, header)
+    header, *rest = record_text.text_of(name, data).split("\n")[:-1]
+    reader = Reader(name, header)
     reader.check_format()
     if reader.integer("seq") != seq:
         raise reader.corrupt(f"says seq={reader.integer('seq')}")
@@ -370,7 +289,7 @@ def decode_offset(name: str, data: bytes, seq: int) -> OffsetEntry:
 
 
 def _file(name: str, line: str) -> FileEntry:
-    reader = _Reader(name, line)
+    reader = Reader(name, line)
     return FileEntry(
         modified_ms=reader.integer("modified"),
         path=reader.text("path"),

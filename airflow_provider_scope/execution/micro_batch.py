@@ -7,19 +7,19 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airflow_provider_scope.core import discovery, planning, recovery
-from airflow_provider_scope.core.files import is_below, position
+from airflow_provider_scope.core.files import position
 from airflow_provider_scope.core.records import OffsetEntry, Pipeline
 from airflow_provider_scope.core.report import BatchReport, RunReport
 from airflow_provider_scope.exceptions import (
     BatchNotInTableError,
     BatchOutcomeUnknownError,
     CheckpointCorruptError,
-    CheckpointVersionError,
     EmptyRefreshError,
     ScopeProviderError,
 )
+from airflow_provider_scope.execution import dbt_scope
 from airflow_provider_scope.execution.engine import Work
-from airflow_provider_scope.execution.view import LogView, read_log, record_commit, recorded
+from airflow_provider_scope.execution.view import LogView, check_paths, read_log, record_commit, recorded
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -97,6 +97,8 @@ class MicroBatchExecution:
         else:
             report.batches += recorded(self.log, self.first_batch)
         found = self._discover(request, report)
+        if view.pipeline is None and view.takeovers:
+            self._adopt(request, view, found, report)
         was_open = view.open
         self._log_batches(request, view, found, report)
         now_open = {entry.seq for entry in view.open}
@@ -135,10 +137,18 @@ class MicroBatchExecution:
     # ---- 0, 1 ----------------------------------------------------------------------------------
 
     def _open(self, request: Request) -> LogView:
-        history = request.rules.late_files == "ingest" and not request.refresh
+        history = request.reads_history and not request.refresh
         view = read_log(self.log, self.audit, self.engine, request.table, history=history)
         if view.pipeline is None:
             self._check_new(view)
+            dbt_scope.look(
+                self.log,
+                view,
+                request.roots,
+                self.now_ms(),
+                history=request.reads_history,
+                is_void=request.replaces_table,
+            )
             return view
         recovery.check_stamp(view.table, view.baseline[0], request.table)
         recovery.check_transaction(
@@ -147,6 +157,8 @@ class MicroBatchExecution:
             view.newest.seq if view.newest else -1,
             request.table,
         )
+        if not request.replaces_table:
+            dbt_scope.check(self.audit, view)
         for entry in view.open:
             check_paths(entry, request.roots, self.log.location)
         return view
@@ -159,14 +171,13 @@ class MicroBatchExecution:
                 do="restore pipeline.json from a copy: without it the table cannot tell which batches "
                 "it holds",
             )
-        if self.audit.watermark_bytes() is not None and self.log.pipeline() is None:
-            raise CheckpointVersionError(
-                f"The checkpoint {self.log.location} holds a watermark.json, but no pipeline.json: "
-                "another program, such as dbt-scope, wrote it.",
-                kept="the table and the checkpoint; nothing was written",
-                do="give this pipeline a checkpoint of its own (checkpoint=Checkpoint(location=...)) and "
-                "starting_timestamp, or keep loading the table with the other program",
-            )
+
+    def _adopt(self, request: Request, view: LogView, found: Candidates, report: RunReport) -> None:
+        """Take over what dbt-scope left, once it is known which files that leaves to this pipeline."""
+        self._pending(request, view, found, report)
+        dbt_scope.adopt(self.log, view, self.new_id())
+        logger.info("took over %s from dbt-scope", self.log.location)
+        view.take_over(self._open(request))
 
     # ---- 2, 3 ----------------------------------------------------------------------------------
 
@@ -189,7 +200,8 @@ class MicroBatchExecution:
         if request.refresh:
             return list(found.files)
         tally = discovery.Tally(dict(found.left_out.counts), dict(found.left_out.names))
-        pending = discovery.unseen(found.files, view.seen, request.rules, view.highest, tally)
+        files = dbt_scope.not_loaded(self.log, view, found.files, tally, history=request.reads_history)
+        pending = discovery.unseen(files, view.seen, request.rules, view.highest, tally)
         report.left_out = tally
         report.already_loaded = report.matched - len(pending) - sum(tally.counts.values())
         return pending
@@ -238,6 +250,8 @@ class MicroBatchExecution:
                 break
             if view.pipeline is None:
                 self._create_pipeline(request, view)
+            if refresh and request.replaces_table:
+                dbt_scope.replaced(self.log, self.audit, view, self.now_ms())
             there = self.log.put_offset(entry)
             check_paths(there, request.roots, self.log.location)
             if there == entry:
@@ -370,21 +384,5 @@ class MicroBatchExecution:
         last = view.last_committed_entry
         if last is None or last.refresh_start != view.refresh_start:
             return
-        self.audit.bring_up_to_date(last)
+        self.audit.bring_up_to_date(last, view.takeovers)
         report.watermark_ms = last.highest.modified_ms if last.highest else None
-
-
-def check_paths(entry: OffsetEntry, roots: tuple[str, ...], checkpoint: str) -> None:
-    """Refuse an entry that names a file outside the source: the checkpoint is untrusted input.
-
-    :raises CheckpointCorruptError: As said.
-    """
-    for file in entry.files:
-        if not is_below(file.path, roots):
-            raise CheckpointCorruptError(
-                f"Batch {entry.seq} of {checkpoint} names {file.path}, which is not below the source's "
-                f"roots ({', '.join(roots)}).",
-                kept="the table and all records; nothing was read",
-                do="if the roots were changed while this batch was open, name the old root once more "
-                f"until it is loaded, or run `airflow scope abandon` for batch {entry.seq}",
-            )

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from airflow_provider_scope.core import recovery
+from airflow_provider_scope.core import recovery, takeover
 from airflow_provider_scope.core.records import Acceptance, OffsetEntry, Settlement
 from airflow_provider_scope.exceptions import BatchOutcomeUnknownError, InputError, TableUnreadableError
-from airflow_provider_scope.execution import restores
+from airflow_provider_scope.execution import dbt_scope, restores
 from airflow_provider_scope.execution.engine import Work
 from airflow_provider_scope.execution.view import LogView, read_log, record_commit
 from airflow_provider_scope.table.probe import newest_version
@@ -51,14 +51,15 @@ def rebuild(log: CheckpointLog, audit: AuditFiles) -> OffsetEntry | None:
 
     :return: The newest committed entry, or None if there is none since the last refresh.
     """
-    existing_pipeline(log)
+    takeovers = log.takeovers(existing_pipeline(log))
     logged = log.logged()
-    start = log.offset(logged[-1]).refresh_start or 0 if logged else 0
+    refresh_start = log.offset(logged[-1]).refresh_start if logged else None
+    start = takeover.era_start(refresh_start, takeover.counting(takeovers, refresh_start))
     committed = [seq for seq in log.committed() if seq >= start]
     if not committed:
         return None
     last = log.offset(committed[-1])
-    audit.bring_up_to_date(last, everything=True)
+    audit.bring_up_to_date(last, takeovers, everything=True)
     return last
 
 
@@ -81,6 +82,7 @@ def abandon(  # the steps of one command, in order
     pipeline = existing_pipeline(log)
     view = read_log(log, audit, engine, table, history=False)
     check(view, table)
+    dbt_scope.check(audit, view)
     entry = open_entry(view, seq, log.location)
     found = settled(view, entry)
     if found is None:
@@ -96,7 +98,7 @@ def abandon(  # the steps of one command, in order
             do="run the command again",
         )
     record = record_commit(log, view, table, entry, found, committed_at_ms=now_ms())
-    audit.bring_up_to_date(entry)
+    audit.bring_up_to_date(entry, view.takeovers)
     return record
 
 

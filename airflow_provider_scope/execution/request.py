@@ -38,3 +38,13 @@ class Request:
     """Where a run began that waited in between: its report holds the batches of the earlier part, too."""
     fits: Callable[[tuple[FileEntry, ...]], int] | None = None
     """How many of some files one batch can take, from the first; None is all."""
+
+    @property
+    def replaces_table(self) -> bool:
+        """Whether everything that is in the table goes."""
+        return self.refresh and self.where is None
+
+    @property
+    def reads_history(self) -> bool:
+        """Whether it is the path of a file that tells that it was loaded, and not its time."""
+        return self.rules.late_files == "ingest"

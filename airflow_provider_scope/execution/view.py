@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from airflow_provider_scope.core import recovery
+from airflow_provider_scope.core import recovery, takeover
+from airflow_provider_scope.core.files import is_below
 from airflow_provider_scope.core.records import CommitRecord
 from airflow_provider_scope.core.report import BatchReport
-from airflow_provider_scope.exceptions import TableDivergedError
+from airflow_provider_scope.exceptions import CheckpointCorruptError, TableDivergedError
 
 if TYPE_CHECKING:
     from airflow_provider_scope.checkpoint.audit import AuditFiles
+    from airflow_provider_scope.checkpoint.dbt_scope import LeftState
     from airflow_provider_scope.checkpoint.log import CheckpointLog
     from airflow_provider_scope.core.discovery import Seen
     from airflow_provider_scope.core.files import Position
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
         TableStamp,
     )
     from airflow_provider_scope.core.recovery import Landed, TableState
+    from airflow_provider_scope.core.takeover import Takeover
     from airflow_provider_scope.execution.engine import Engine
 
 
@@ -37,6 +40,15 @@ class LogView:
     uncommitted: list[OffsetEntry] = field(default_factory=list)
     last_committed_entry: OffsetEntry | None = None
     seen: Seen = field(default_factory=dict)
+    takeovers: list[Takeover] = field(default_factory=list)
+    """What the pipeline took over from dbt-scope; before the pipeline exists, what it would take over."""
+    left: LeftState | None = None
+    """What dbt-scope left, for a pipeline that does not exist yet."""
+
+    @property
+    def taken(self) -> Takeover | None:
+        """The takeover that still says which files are loaded."""
+        return takeover.counting(self.takeovers, self.refresh_start)
 
     @property
     def baseline(self) -> tuple[TableStamp | None, int]:
@@ -105,19 +117,17 @@ def read_log(
     accepted = log.newest_acceptance()
     view = LogView(pipeline, recovery.MISSING_TABLE, last_commit, accepted)
     view.table = engine.probe(location, pipeline.pipeline if pipeline else None, view.baseline)
+    view.takeovers = log.takeovers(pipeline) if pipeline else []
 
     logged = log.logged()
     if pipeline is None and (logged or committed) and log.pipeline():
         # Another run created the pipeline in between: the table was not asked for its transaction.
         return read_log(log, audit, engine, location, history=history)
-    if not logged:
+    view.newest = log.offset(logged[-1]) if logged else None
+    start = takeover.era_start(view.refresh_start, view.taken)
+    behind = _read_history(log, audit, view, start) if history else start
+    if view.newest is None:
         return view
-    view.newest = log.offset(logged[-1])
-    start = view.refresh_start
-    snapshot = audit.newest_seen(start) if history else None
-    if snapshot:
-        view.seen = snapshot.files
-    behind = snapshot.seq + 1 if snapshot else (start or 0)
     done = set(committed)
     gone = accepted.gone if accepted else ()
     for seq in logged:
@@ -133,10 +143,38 @@ def read_log(
         given_up = log.commit(seq).abandoned if seq in done else recovery.is_given_up(seq, view.table, gone)
         if not given_up:
             view.seen.update((f.path, (f.modified_ms, f.size_bytes)) for f in entry.files)
-    newest_done = [seq for seq in committed if seq >= (start or 0)]
+    newest_done = [seq for seq in committed if seq >= start]
     if newest_done:
         view.last_committed_entry = log.offset(newest_done[-1])
     return view
+
+
+def _read_history(log: CheckpointLog, audit: AuditFiles, view: LogView, start: int) -> int:
+    """Read which files count as loaded, and give the first entry that is still to be read for that."""
+    taken = view.taken
+    snapshot = audit.newest_seen(view.refresh_start, taken) if view.newest else None
+    if snapshot:
+        view.seen = snapshot.files
+        return snapshot.seq + 1
+    if taken:
+        view.seen = {file.path: (file.modified_ms, file.size_bytes) for file in log.taken_files(taken)}
+    return start
+
+
+def check_paths(entry: OffsetEntry, roots: tuple[str, ...], checkpoint: str) -> None:
+    """Refuse an entry that names a file outside the source: the checkpoint is untrusted input.
+
+    :raises CheckpointCorruptError: As said.
+    """
+    for file in entry.files:
+        if not is_below(file.path, roots):
+            raise CheckpointCorruptError(
+                f"Batch {entry.seq} of {checkpoint} names {file.path}, which is not below the source's "
+                f"roots ({', '.join(roots)}).",
+                kept="the table and all records; nothing was read",
+                do="if the roots were changed while this batch was open, name the old root once more "
+                f"until it is loaded, or run `airflow scope abandon` for batch {entry.seq}",
+            )
 
 
 def record_commit(

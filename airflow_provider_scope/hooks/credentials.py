@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.common.compat.sdk import conf
 
 from airflow_provider_scope.client.tokens import Token, Tokens
-from airflow_provider_scope.client.wire import mask
+from airflow_provider_scope.core.masking import mask
 from airflow_provider_scope.exceptions import InputError, ServiceAuthError
 
 if TYPE_CHECKING:

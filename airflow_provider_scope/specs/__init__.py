@@ -1,9 +1,10 @@
 """What users write: frozen, validated values, or plain dicts of the same fields."""
 
 from airflow_provider_scope.specs.checkpoint import Checkpoint
+from airflow_provider_scope.specs.dbt_scope import from_dbt_scope
 from airflow_provider_scope.specs.engine import ScopeEngine, SparkEngine
 from airflow_provider_scope.specs.source import FileSource
 from airflow_provider_scope.specs.table import TableSpec
 from airflow_provider_scope.specs.write import Replace
 
-__all__ = ["Checkpoint", "FileSource", "Replace", "ScopeEngine", "SparkEngine", "TableSpec"]
+__all__ = ["Checkpoint", "FileSource", "Replace", "ScopeEngine", "SparkEngine", "TableSpec", "from_dbt_scope"]

@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from airflow_provider_scope.core.arrival import Wanted, absent, arrived
+from airflow_provider_scope.core.discovery import Tally
 from airflow_provider_scope.core.recovery import MISSING_TABLE
 from airflow_provider_scope.engines.assembly import audit_files, now_ms, open_log
 from airflow_provider_scope.exceptions import (
-    CheckpointVersionError,
     InputError,
     SourceNotFoundError,
     SourceUnreadableError,
 )
+from airflow_provider_scope.execution import dbt_scope
 from airflow_provider_scope.execution.view import read_log
 from airflow_provider_scope.hooks.adls_gen1 import AdlsGen1Hook
 from airflow_provider_scope.specs import Checkpoint, validation
@@ -22,7 +23,7 @@ from airflow_provider_scope.specs.source import starting_at_ms
 from airflow_provider_scope.storage.opening import GEN1, canonical_root, canonical_uri, open_storage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from airflow.providers.common.compat.sdk import Connection
 
@@ -131,7 +132,7 @@ def look(
     :raises ScopeProviderError: What has arrived is not known.
     """
     began_ms = now_ms()
-    loaded = loaded_files(search.checkpoint) if search.checkpoint else None
+    loaded = loaded_files(search.checkpoint, search.roots) if search.checkpoint else NOTHING
     hook = AdlsGen1Hook(search.conn_id, connection=connection) if search.is_on_gen1 else None
     store: Listing = hook or open_storage(search.roots[0])
 
@@ -143,7 +144,14 @@ def look(
                 yield file
 
     try:
-        return arrived(listing(), search.wanted, search.roots, now_ms=began_ms, loaded=loaded)
+        return arrived(
+            listing(),
+            search.wanted,
+            search.roots,
+            now_ms=began_ms,
+            loaded=loaded.seen,
+            not_taken_over=loaded.not_taken_over,
+        )
     except SourceNotFoundError as err:
         if search.missing_root == "fail":
             raise
@@ -160,31 +168,39 @@ class _NoTable:
         return MISSING_TABLE
 
 
-def loaded_files(location: str) -> Seen:
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What counts as loaded."""
+
+    seen: Seen | None = None
+    not_taken_over: Callable[[Sequence[FileEntry]], Sequence[FileEntry]] | None = None
+    """Gives those of some files that dbt-scope has not loaded."""
+
+
+NOTHING = Loaded()
+
+
+def loaded_files(location: str, roots: tuple[str, ...]) -> Loaded:
     """Read the log of a pipeline and give the files of its batches that are recorded as committed.
 
     The files of an open batch are not among them: they still have to be loaded, and a wait that comes
-    before the load would hold it up. No log yet means that nothing is loaded.
+    before the load would hold it up. No log yet means that nothing is loaded, aside from what a run would
+    take over from dbt-scope.
 
     :param location: Canonical URI of the checkpoint, or of the table with a checkpoint below it.
-    :raises ScopeProviderError: The log could not be read, or it is another program's.
+    :raises ScopeProviderError: The log, or what dbt-scope left, could not be read.
     """
     log = open_log(location, Checkpoint(location=location))
     if log.pipeline() is None:
         log = open_log(location, Checkpoint())
     audit = audit_files(log, Checkpoint())
     view = read_log(log, audit, cast("Engine", _NoTable()), location)
-    if view.pipeline is None and view.newest is None and audit.watermark_bytes() is not None:
-        raise CheckpointVersionError(
-            f"The checkpoint {log.location} holds a watermark.json, but no pipeline.json: another program, "
-            "such as dbt-scope, wrote it.",
-            kept="everything; nothing was written",
-            do="leave newer_than_checkpoint out, and use modified_after",
-        )
+    if view.pipeline is None and view.newest is None:
+        dbt_scope.look(log, view, roots, now_ms())
     for entry in view.open:
         for file in entry.files:
             view.seen.pop(file.path, None)
-    return view.seen
+    return Loaded(view.seen, lambda files: dbt_scope.not_loaded(log, view, files, Tally()))
 
 
 def _check_pattern(pattern: str) -> None:

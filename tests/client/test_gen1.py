@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from airflow_provider_scope.client.gen1 import Gen1Client
+from airflow_provider_scope.client.http import HttpClient
 from airflow_provider_scope.client.statuses import Page, Status
+from airflow_provider_scope.client.webhdfs import HDFS
 from airflow_provider_scope.core.files import FileEntry
 from airflow_provider_scope.exceptions import (
     InputError,
@@ -18,7 +20,7 @@ from airflow_provider_scope.exceptions import (
     SourceRefusedError,
     SourceUnreadableError,
 )
-from tests.client.server import DROP, Asked, Reply, client_of
+from tests.client.server import DROP, Asked, Reply, client_of, fixed_tokens, serving
 
 AUTHORITY = "acme.azuredatalakestore.net"
 ROOT = f"adl://{AUTHORITY}"
@@ -459,3 +461,272 @@ def test_the_root_of_an_account_is_never_deleted(server, path):
         gen1(server).delete(path, recursive=True)
 
     assert server.asked == []
+
+
+# ---- control files ----------------------------------------------------------------------------------
+
+
+def test_names_are_those_of_the_files_of_all_pages(server):
+    server.answers = [
+        page(status("b"), status("a", folder=True), token="b"),
+        page(status("c")),
+        MISSING,
+        page(status("", 5)),
+    ]
+    client = gen1(server)
+
+    assert client.names("/log") == ["b", "c"]
+    assert client.names("/nothing") == []
+    with pytest.raises(SourceUnreadableError, match="it is a file, not a folder"):
+        client.names("/log/b")
+
+
+def test_a_folder_that_goes_while_its_names_are_listed_is_not_an_empty_one(server):
+    server.answers = [page(status("a"), token="a"), MISSING]
+
+    with pytest.raises(SourceNotFoundError):
+        gen1(server).names("/log")
+
+
+def test_a_small_file_comes_in_one_answer_that_would_show_a_longer_one(server):
+    server.answers = [about(size=2), Reply(200, b"ab")]
+
+    assert gen1(server).read_whole("/a") == b"ab"
+    assert server.asked[1].query["length"] == "3"
+
+
+@pytest.mark.parametrize("came", [b"abc", b"a", b""])
+def test_a_file_that_is_replaced_while_it_is_read_is_read_again(server, came):
+    server.answers = [about(size=2), Reply(200, came), about(size=3), about(size=3), Reply(200, b"new")]
+
+    assert gen1(server).read_whole("/a") == b"new"
+
+
+def test_a_large_file_is_one_version_if_its_status_stays(server):
+    size = 4_194_304
+    old, new = Reply(200, b"o" * size), Reply(200, b"n" * size)
+    first, second = [Reply(200, {"FileStatus": status("", size + 1, modified=at)}) for at in (1, 2)]
+    tail_old, tail_new = Reply(200, b"o"), Reply(200, b"n")
+    server.answers = [first, old, tail_new, second, second, new, tail_new, second]
+
+    assert gen1(server).read_whole("/a") == b"n" * (size + 1)
+    server.answers = [first, old, tail_old, first]
+    assert gen1(server).read_whole("/a") == b"o" * (size + 1)
+
+
+def test_a_file_that_is_deleted_while_it_is_read_is_not_there(server):
+    server.answers = [about(size=5), MISSING, MISSING, MISSING]
+
+    assert gen1(server).read_whole("/a") is None
+
+
+def test_a_file_that_does_not_give_all_its_bytes_is_not_read_for_ever(server):
+    server.answers = [about(size=5), Reply(200, b""), about(size=5)]
+
+    with pytest.raises(ServiceProtocolError):
+        gen1(server).read_whole("/a")
+
+
+def test_a_file_that_changes_all_the_time_is_an_error(server):
+    sizes = iter(range(2, 100))
+    server.answers = lambda asked: (
+        Reply(200, b"a") if asked.query["op"] == "OPEN" else about(size=next(sizes))
+    )
+
+    with pytest.raises(ServiceError, match="it was replaced 5 times meanwhile"):
+        gen1(server).read_whole("/a")
+
+
+def test_a_large_file_is_written_in_parts(server):
+    server.answers = [Reply(201), Reply(200), Reply(200)]
+    data = b"a" * 4_194_304 + b"b" * 4_194_304 + b"c"
+
+    gen1(server).upload("/a", data)
+
+    assert [(a.method, a.query["op"], a.query.get("offset"), a.body[:1]) for a in server.asked] == [
+        ("PUT", "CREATE", None, b"a"),
+        ("POST", "APPEND", "4194304", b"b"),
+        ("POST", "APPEND", "8388608", b"c"),
+    ]
+    assert b"".join(a.body for a in server.asked) == data
+
+
+def test_a_part_without_an_answer_begins_the_file_again(server, waits):
+    server.answers = [Reply(201), DROP, Reply(201), Reply(200)]
+
+    gen1(server, waits).upload("/a", b"a" * 4_194_305)
+
+    assert [a.query["op"] for a in server.asked] == ["CREATE", "APPEND", "CREATE", "APPEND"]
+    assert waits == [1.0]
+
+
+def test_a_rename_may_replace(server):
+    server.answers = [TRUE, Reply(200), FALSE, MISSING]
+    client = gen1(server)
+
+    assert [client.rename("/a", "/b", overwrite=True) for _ in range(4)] == [True, True, False, False]
+    assert server.asked[0].query["renameoptions"] == "OVERWRITE"
+
+
+def test_a_rename_onto_a_name_in_use_is_not_done_however_the_service_says_so(server):
+    server.answers = [FALSE, EXISTS]
+    client = gen1(server)
+
+    assert [client.rename("/a", "/b") for _ in range(2)] == [False, False]
+    assert "renameoptions" not in server.asked[0].query
+
+
+# ---- plain HDFS -------------------------------------------------------------------------------------
+
+CLUSTER = "namenode:9870"
+
+
+def hdfs(server, waits=None, **options) -> Gen1Client:
+    options = {"identity": {"user.name": "me"}, **options}
+    http = HttpClient(server.url, options.pop("tokens", None), sleep=waits or [].append, **options)
+    return Gen1Client(http, CLUSTER, threads=3, dialect=HDFS)
+
+
+@pytest.fixture
+def datanode():
+    with serving() as running:
+        yield running
+
+
+def batch(*entries: dict[str, object], left: object = 0) -> Reply:
+    statuses = {"FileStatuses": {"FileStatus": list(entries)}}
+    return Reply(200, {"DirectoryListing": {"partialListing": statuses, "remainingEntries": left}})
+
+
+def test_data_go_to_the_datanode_and_nowhere_else(server, datanode):
+    there = f"{datanode.url}/webhdfs/v1/a%20b?op=CREATE&user.name=me&namenoderpcaddress=namenode:8020"
+    server.answers = [Reply(307, headers={"Location": there})]
+    datanode.answers = [Reply(201)]
+
+    hdfs(server).upload("/a b", b"data")
+
+    assert server.asked[0].query == {"op": "CREATE", "overwrite": "true", "user.name": "me"}
+    assert server.asked[0].body == b""
+    assert datanode.asked[0].body == b"data"
+    assert datanode.asked[0].raw == there.removeprefix(datanode.url)
+    assert datanode.asked[0].headers["content-type"] == "application/octet-stream"
+
+
+def test_a_large_file_of_a_cluster_is_one_request(server, datanode):
+    server.answers = [Reply(307, headers={"Location": f"{datanode.url}/webhdfs/v1/a?op=CREATE"})]
+    datanode.answers = [Reply(201)]
+
+    hdfs(server).upload("/a", b"a" * 10_000_000)
+
+    assert len(datanode.asked[0].body) == 10_000_000
+
+
+def test_a_service_that_does_not_ask_for_the_data_has_not_taken_them(server):
+    server.answers = lambda _: Reply(201)
+
+    with pytest.raises(ServiceProtocolError, match="did not ask for the data"):
+        hdfs(server).upload("/a", b"data")
+
+
+def test_a_file_is_read_from_the_datanode(server, datanode):
+    server.answers = [
+        about(size=5),
+        Reply(307, headers={"Location": f"{datanode.url}/webhdfs/v1/a?op=OPEN&offset=0&length=5"}),
+    ]
+    datanode.answers = [Reply(200, b"abcde")]
+
+    assert hdfs(server).read("/a") == b"abcde"
+    assert "read" not in server.asked[1].query
+    assert datanode.asked[0].headers.get("authorization") is None
+
+
+def test_a_datanode_that_does_not_answer_is_asked_again_by_way_of_the_namenode(server, datanode):
+    away = Reply(307, headers={"Location": f"{datanode.url}/webhdfs/v1/a?op=OPEN"})
+    server.answers = [about(size=2), away, away]
+    datanode.answers = [DROP, Reply(200, b"ab")]
+
+    assert hdfs(server).read("/a") == b"ab"
+
+
+def test_a_token_is_not_sent_to_a_datanode(server, datanode):
+    server.answers = [Reply(307, headers={"Location": f"{datanode.url}/webhdfs/v1/a?op=CREATE"})]
+
+    with pytest.raises(ServiceProtocolError, match="leads to another host"):
+        hdfs(server, tokens=fixed_tokens("secret"), identity={}).upload("/a", b"data")
+
+    assert datanode.asked == []
+
+
+@pytest.mark.parametrize("location", ["ftp://datanode/a", "//user@datanode/a", "http://user:pw@datanode/a"])
+def test_a_redirect_to_what_is_no_datanode_is_not_followed(server, location):
+    server.answers = [Reply(307, headers={"Location": location})]
+
+    with pytest.raises(ServiceProtocolError, match="leads to another host"):
+        hdfs(server).upload("/a", b"data")
+
+
+def test_a_delegation_token_is_not_sent_in_clear_and_not_shown(server):
+    with pytest.raises(InputError, match="must not leave this machine unencrypted"):
+        HttpClient("http://namenode:9870", None, identity={"delegation": "secret"})
+    server.answers = lambda _: DROP
+
+    with pytest.raises(ServiceError) as caught:
+        hdfs(server, identity={"delegation": "secret-token"}).get_status("/a")
+
+    assert server.asked[0].query["delegation"] == "secret-token"
+    assert "secret-token" not in str(caught.value)
+
+
+def test_a_cluster_without_secrets_is_reached_without_tls():
+    assert repr(HttpClient("http://namenode:9870", None, identity={"user.name": "me"}))
+
+
+def test_a_folder_of_a_cluster_is_listed_in_pages(server):
+    pages = {
+        ("/webhdfs/v1/landing", None): batch(status("a", 1), status("b", folder=True), left=1),
+        ("/webhdfs/v1/landing", "b"): batch(status("c", 3)),
+        ("/webhdfs/v1/landing/b", None): batch(),
+    }
+    server.answers = lambda asked: pages[asked.path, asked.query.get("startAfter")]
+
+    assert sorted(hdfs(server).walk(f"webhdfs://{CLUSTER}/landing")) == [
+        FileEntry(7, f"webhdfs://{CLUSTER}/landing/a", 1),
+        FileEntry(7, f"webhdfs://{CLUSTER}/landing/c", 3),
+    ]
+    asked = [(a.path.removeprefix("/webhdfs/v1"), a.query.get("startAfter")) for a in server.asked]
+    assert sorted(asked, key=str) == [("/landing", "b"), ("/landing", None), ("/landing/b", None)]
+    assert {a.query["op"] for a in server.asked} == {"LISTSTATUS_BATCH"}
+
+
+def test_an_older_cluster_lists_a_folder_at_once(server):
+    unknown = Reply(400, remote("IllegalArgumentException"))
+    whole = Reply(200, {"FileStatuses": {"FileStatus": [status("a", 1), status("b", 2)]}})
+    server.answers = [unknown, whole, whole]
+    client = hdfs(server)
+
+    assert client.names("/landing") == ["a", "b"]
+    assert client.names("/landing") == ["a", "b"]
+    assert [a.query["op"] for a in server.asked] == ["LISTSTATUS_BATCH", "LISTSTATUS", "LISTSTATUS"]
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        batch(status("a"), left=None),
+        batch(left=1),
+        Reply(200, {"DirectoryListing": {"remainingEntries": 0}}),
+        Reply(200, {"FileStatuses": {"FileStatus": []}}),
+    ],
+)
+def test_a_page_of_a_cluster_that_is_not_whole_stops_the_listing(server, reply):
+    server.answers = lambda _: reply
+
+    with pytest.raises(SourceUnreadableError):
+        list(hdfs(server).walk("/landing"))
+
+
+def test_pages_of_a_cluster_that_do_not_lead_on_are_an_error(server):
+    server.answers = lambda _: batch(status("a"), left=1)
+
+    with pytest.raises(SourceUnreadableError, match="the next page is the page that was read"):
+        list(hdfs(server).walk("/landing"))

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_provider_scope.exceptions import SourceNotFoundError, SourceUnreadableError, StorageError
+from airflow_provider_scope.exceptions import (
+    SourceNotFoundError,
+    SourceRefusedError,
+    SourceUnreadableError,
+    StorageError,
+)
+from tests.support.connecting import connect
 from tests.support.processes import start_module
 from tests.support.racing import content, race, writer
 from tests.support.storages import BACKENDS, Backend, Place
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 UNUSUAL = [
@@ -41,14 +48,22 @@ UNUSUAL = [
 ]
 
 
-@pytest.fixture(params=BACKENDS, ids=lambda backend: backend.name)
+@pytest.fixture(params=[backend.param for backend in BACKENDS])
 def backend(request: pytest.FixtureRequest) -> Backend:
     return request.param
 
 
 @pytest.fixture
-def place(backend: Backend, tmp_path: Path) -> Place:
-    return backend.make(tmp_path)
+def place(backend: Backend, tmp_path: Path) -> Iterator[Place]:
+    with backend.make(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture(params=UNUSUAL)
+def name(request: pytest.FixtureRequest, backend: Backend) -> str:
+    if any(character in request.param for character in backend.impossible):
+        pytest.skip("no name of this storage")
+    return request.param
 
 
 def listed(place: Place, below: str = "") -> dict[str, int]:
@@ -133,6 +148,19 @@ def test_content_comes_back_as_it_was(place: Place, data: bytes) -> None:
     assert place.storage.read(place.at("replaced/a")) == data
 
 
+def test_a_control_file_of_any_size_does_not_fill_the_memory(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limited = sys.modules[type(place.storage).__module__]
+    monkeypatch.setattr(limited, "CONTROL_FILE_LIMIT_BYTES", 1000)
+    place.storage.replace(place.at("fits"), b"x" * 1000)
+    place.storage.replace(place.at("larger"), b"x" * 1001)
+
+    assert place.storage.read(place.at("fits")) == b"x" * 1000
+    with pytest.raises(StorageError, match="it is larger than 1,000 bytes"):
+        place.storage.read(place.at("larger"))
+
+
 def test_replace_creates_and_overwrites(place: Place) -> None:
     place.storage.replace(place.at("a"), b"long content")
     place.storage.replace(place.at("a"), b"short")
@@ -153,7 +181,6 @@ def test_delete_may_be_repeated(place: Place) -> None:
     assert place.storage.names(place.uri) == ["b"]
 
 
-@pytest.mark.parametrize("name", UNUSUAL)
 def test_names_are_taken_as_they_are(place: Place, name: str) -> None:
     path = place.at(f"in/{name}")
 
@@ -168,7 +195,6 @@ def test_names_are_taken_as_they_are(place: Place, name: str) -> None:
     assert place.storage.read(path) is None
 
 
-@pytest.mark.parametrize("name", UNUSUAL)
 def test_folders_are_taken_as_they_are(place: Place, name: str) -> None:
     path = place.at(f"{name}/a")
 
@@ -222,26 +248,30 @@ def test_nothing_but_the_names_that_were_asked_for_is_there(place: Place) -> Non
 
 
 RACERS = 8
-NAMES = [f"{n:020}" for n in range(200)]
 
 
-def check_winners(place: Place, won: list[list[str]]) -> None:
+@pytest.fixture
+def raced(backend: Backend) -> list[str]:
+    return [f"{n:020}" for n in range(backend.raced_names)]
+
+
+def check_winners(place: Place, won: list[list[str]], raced: list[str]) -> None:
     """Check that every name has one winner, whose whole content it holds."""
-    assert Counter(name for names in won for name in names) == Counter(NAMES)
+    assert Counter(name for names in won for name in names) == Counter(raced)
     for who, names in enumerate(won):
         for name in names:
             assert place.storage.read(place.at(name)) == content(who, name)
-    assert place.storage.names(place.uri) == NAMES
-    assert sorted(listed(place)) == NAMES
+    assert place.storage.names(place.uri) == raced
+    assert sorted(listed(place)) == raced
 
 
-def test_one_of_many_threads_wins_each_name(place: Place) -> None:
+def test_one_of_many_threads_wins_each_name(place: Place, raced: list[str]) -> None:
     won: list[list[str]] = [[] for _ in range(RACERS)]
     start = threading.Barrier(RACERS)
 
     def run(who: int) -> None:
         start.wait()
-        won[who] = race(place.uri, who, NAMES)
+        won[who] = race(place.uri, place.address, who, raced)
 
     threads = [threading.Thread(target=run, args=(who,)) for who in range(RACERS)]
     for thread in threads:
@@ -249,12 +279,15 @@ def test_one_of_many_threads_wins_each_name(place: Place) -> None:
     for thread in threads:
         thread.join()
 
-    check_winners(place, won)
+    check_winners(place, won, raced)
 
 
-def test_one_of_many_processes_wins_each_name_and_no_reader_sees_a_part(place: Place) -> None:
+def test_one_of_many_processes_wins_each_name_and_no_reader_sees_a_part(
+    place: Place, raced: list[str]
+) -> None:
     racers = [
-        start_module("tests.support.racing", place.uri, str(who), str(len(NAMES))) for who in range(RACERS)
+        start_module("tests.support.racing", place.uri, place.address, str(who), str(len(raced)))
+        for who in range(RACERS)
     ]
     for racer in racers:
         assert racer.stdout
@@ -273,7 +306,28 @@ def test_one_of_many_processes_wins_each_name_and_no_reader_sees_a_part(place: P
 
     won = [json.loads(racer.communicate()[0]) for racer in racers]
     assert [racer.returncode for racer in racers] == [0] * RACERS
-    check_winners(place, won)
+    check_winners(place, won, raced)
+
+
+def test_two_writers_race_a_thousand_times(place: Place) -> None:
+    names = [f"{n:04}" for n in range(1000)]
+    won: dict[int, list[str]] = {}
+    start = threading.Barrier(2)
+
+    def run(who: int) -> None:
+        storage = connect(place.uri, place.address)
+        start.wait()
+        won[who] = [name for name in names if storage.put_if_absent(place.at(name), b"%d" % who)]
+
+    threads = [threading.Thread(target=run, args=(who,)) for who in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert sorted(won[0] + won[1]) == names
+    assert {place.storage.read(place.at(name)) for name in won[0]} <= {b"0"}
+    assert {place.storage.read(place.at(name)) for name in won[1]} <= {b"1"}
 
 
 def test_a_reader_sees_the_old_content_or_the_new_one(place: Place) -> None:
@@ -310,18 +364,20 @@ CALLS: dict[str, Callable[[Place, str], Any]] = {
 }
 broken = pytest.mark.parametrize(
     ("backend", "way"),
-    [(backend, way) for backend in BACKENDS for way in backend.unreadable],
-    ids=lambda value: getattr(value, "name", value),
+    [
+        pytest.param(backend, way, id=f"{backend.name}-{way}", marks=backend.marks)
+        for backend in BACKENDS
+        for way in backend.unreadable
+    ],
 )
 
 
 @broken
 @pytest.mark.parametrize("call", CALLS)
 def test_a_control_file_that_cannot_be_reached_is_an_error(
-    backend: Backend, way: str, call: str, tmp_path: Path
+    backend: Backend, way: str, call: str, place: Place, tmp_path: Path
 ) -> None:
-    place = backend.make(tmp_path)
-    uri = backend.unreadable[way](tmp_path)
+    uri = backend.unreadable[way](place, tmp_path)
 
     with pytest.raises(StorageError) as caught:
         CALLS[call](place, uri)
@@ -334,34 +390,37 @@ def test_a_control_file_that_cannot_be_reached_is_an_error(
 
 @broken
 def test_a_root_that_cannot_be_reached_is_not_a_missing_one(
-    backend: Backend, way: str, tmp_path: Path
+    backend: Backend, way: str, place: Place, tmp_path: Path
 ) -> None:
-    place = backend.make(tmp_path)
-    uri = backend.unreadable[way](tmp_path)
+    uri = backend.unreadable[way](place, tmp_path)
 
-    with pytest.raises(SourceUnreadableError):
+    with pytest.raises((SourceUnreadableError, SourceRefusedError)):
         list(place.storage.walk(uri))
 
 
 @pytest.mark.parametrize(
     ("backend", "way"),
-    [(backend, way) for backend in BACKENDS for way in backend.partly_unreadable],
-    ids=lambda value: getattr(value, "name", value),
+    [
+        pytest.param(backend, way, id=f"{backend.name}-{way}", marks=backend.marks)
+        for backend in BACKENDS
+        for way in backend.partly_unreadable
+    ],
 )
 def test_a_folder_of_which_a_part_cannot_be_listed_is_an_error(
-    backend: Backend, way: str, tmp_path: Path
+    backend: Backend, way: str, place: Place, tmp_path: Path
 ) -> None:
-    place = backend.make(tmp_path)
-    uri = backend.partly_unreadable[way](tmp_path)
+    uri = backend.partly_unreadable[way](place, tmp_path)
 
-    with pytest.raises(SourceUnreadableError) as caught:
+    with pytest.raises((SourceUnreadableError, SourceRefusedError)) as caught:
         list(place.storage.walk(uri))
 
     assert uri.removeprefix("file://") in caught.value.what
     assert caught.value.is_retryable
 
 
-def test_a_folder_is_no_control_file(place: Place) -> None:
+def test_a_folder_is_no_control_file(backend: Backend, place: Place) -> None:
+    if not backend.has_folders:
+        pytest.skip("a flat store has no folders")
     place.storage.replace(place.at("folder/a"), b"1")
 
     for call in (

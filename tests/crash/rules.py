@@ -214,7 +214,9 @@ def refresh_after_takeover() -> Tally:
 
 RULES = (
     Rule("a batch runs only after its predecessor", no_predecessor_check, "sloppy", "lost"),
-    Rule("the winner's entry is read before the rest is planned", blind_put, "append", "doubled"),
+    Rule(
+        "the winner's entry is read before the rest is planned", blind_put, "append", "doubled", schedules=200
+    ),
     Rule("an answer that was lost is looked up", ignore_lost, "append", "doubled"),
     Rule("a commit record needs the table's word", commit_before_probe, "append", "lost"),
     Rule("numbers never restart", epoch_reuse, "refresh", "lost"),

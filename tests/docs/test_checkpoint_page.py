@@ -8,7 +8,7 @@ import json
 import pytest
 
 from airflow_provider_scope.checkpoint import snapshot
-from airflow_provider_scope.core import audit, plan, records
+from airflow_provider_scope.core import audit, plan, records, takeover
 from airflow_provider_scope.script.batch import MARKER_PROPERTY
 from airflow_provider_scope.storage.protocol import CONTROL_FILE_LIMIT_BYTES
 from tests.docs.pages import DOCS, blocks, code, rows, section
@@ -19,8 +19,9 @@ EXAMPLES = {block.name: block.text for block in blocks(PAGE.read_text(), "json")
 
 def example(folder: str) -> tuple[str, bytes]:
     """Give name and bytes of the example of a folder's file."""
+    others = (".settled", ".files", ".decided")
     ((name, text),) = [
-        item for item in EXAMPLES.items() if item[0].startswith(folder) and not item[0].endswith(".settled")
+        item for item in EXAMPLES.items() if item[0].startswith(folder) and not item[0].endswith(others)
     ]
     return name, text.encode()
 
@@ -59,6 +60,11 @@ def settled_example() -> tuple[str, bytes]:
     return name, EXAMPLES[name].encode()
 
 
+def taken_over() -> takeover.Takeover:
+    name, data = example("taken_over/")
+    return takeover.decode(name, data, number(name))
+
+
 def pipeline() -> records.Pipeline:
     return records.decode_pipeline(*example("pipeline.json"))
 
@@ -79,6 +85,27 @@ def test_the_example_of_a_record_is_its_bytes(folder, decoded):
 def test_the_example_of_a_decision_is_its_bytes_and_about_the_attempt():
     assert records.encode(settlement()) == settled_example()[1]
     assert attempt().seq == commit().seq
+
+
+def test_the_examples_of_a_takeover_are_their_bytes_and_belong_together():
+    taken = taken_over()
+    (digest,) = taken.lists
+    files, decided = f"taken_over/{digest}.files", f"taken_over/{taken.watermark}.decided"
+    listed = takeover.decode_files(files, EXAMPLES[files].encode(), digest)
+    decision = takeover.decode_decision(decided, EXAMPLES[decided].encode(), taken.watermark or "")
+
+    assert takeover.encode(taken) == example("taken_over/")[1]
+    assert [*takeover.encode_files(listed)] == [EXAMPLES[files].encode()]
+    assert takeover.encode_decision(decision) == EXAMPLES[decided].encode()
+    assert (taken.files, taken.at_floor) == (len(listed), (listed[-1].path,))
+    assert taken.pipeline == pipeline().pipeline
+
+
+def test_the_keys_of_a_file_that_was_taken_over_are_documented_in_their_order():
+    line = EXAMPLES[f"taken_over/{taken_over().lists[0]}.files"].splitlines()[0]
+    documented = [code(row[0])[0] for row in rows(section(PAGE, "## taken_over/<digest>.files"))]
+
+    assert documented == list(json.loads(line))
 
 
 def test_the_property_that_marks_a_table_is_the_one_of_the_code():
@@ -130,6 +157,8 @@ def test_the_example_of_the_metadata_of_a_commit_names_the_batch_of_the_others()
         ("## accepted/<20 digits>", records.Acceptance),
         ("## attempts/<20 digits>.<k>", records.Attempt),
         ("## attempts/<20 digits>.<k>.settled", records.Settlement),
+        ("## taken_over/<20 digits>", takeover.Takeover),
+        ("## taken_over/<digest>.decided", takeover.Decision),
         ("## plans/<uuid>", plan.Plan),
     ],
 )
@@ -174,8 +203,12 @@ def test_the_columns_and_the_metadata_of_a_snapshot_are_documented():
     metadata = [code(row[0])[0] for row in table if "." in row[0]]
 
     assert columns == [(field.name, str(field.type)) for field in snapshot._SCHEMA]
-    assert metadata == [snapshot._SEQ.decode(), snapshot._REFRESH_START.decode()]
+    assert metadata == [
+        key.decode() for key in (snapshot._SEQ, snapshot._REFRESH_START, snapshot._TAKEN_OVER)
+    ]
 
 
-def test_the_limit_of_a_files_size_is_the_one_of_the_code():
+def test_the_limits_of_a_files_size_are_those_of_the_code():
     assert f"{CONTROL_FILE_LIMIT_BYTES:,} bytes" in section(PAGE, "## Rules for all files")
+    assert f"{takeover.LIST_LIMIT_BYTES:,} bytes" in section(PAGE, "## taken_over/<digest>.files")
+    assert takeover.LIST_LIMIT_BYTES < CONTROL_FILE_LIMIT_BYTES

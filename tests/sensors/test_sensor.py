@@ -18,9 +18,11 @@ from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngest
 from airflow_provider_scope.sensors import adls_gen1
 from airflow_provider_scope.sensors.adls_gen1 import AdlsGen1FileSensor
 from airflow_provider_scope.specs import FileSource, ScopeEngine, TableSpec
+from airflow_provider_scope.storage.local import LocalStorage
 from airflow_provider_scope.triggers import gen1_files
 from tests.scope.conftest import ROOT, start_emulator, world
 from tests.sensors.conftest import put
+from tests.support.dbt_scope import DbtScope
 
 __all__ = ["start_emulator", "world"]
 
@@ -334,12 +336,24 @@ def test_a_log_that_cannot_be_read_is_not_an_empty_one(world):
         sensor(newer_than_checkpoint=str(world.table)).poke({})
 
 
-def test_the_checkpoint_of_another_program_is_refused(world):
+def test_what_dbt_scope_has_loaded_does_not_count(world, tmp_path):
+    world.open()
+    theirs = DbtScope(LocalStorage(), f"file://{world.table}/_checkpoint")
+    old, new = put(tmp_path / "in", "a.ss", 1_000_000_000), put(tmp_path / "in", "b.ss", 1_000_000_000)
+    put(tmp_path / "in", "late.ss", 900_000_000)
+    theirs.loaded([(str(old), 1_000_000_000_000)])
+
+    found = sensor(source_roots=str(tmp_path / "in"), newer_than_checkpoint=str(world.table)).poke({})
+
+    assert found.xcom_value["names"] == [f"file://{new}"]
+
+
+def test_a_checkpoint_of_dbt_scope_that_cannot_be_read_is_refused(world):
     world.open()
     world.land(1)
     put(world.table / "_checkpoint", "watermark.json")
 
-    with pytest.raises(AirflowFailException, match=r"CheckpointVersionError.*watermark\.json"):
+    with pytest.raises(AirflowFailException, match=r"CheckpointCorruptError.*watermark\.json"):
         sensor(newer_than_checkpoint=str(world.table)).poke({})
 
 

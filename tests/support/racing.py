@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 
-from airflow_provider_scope.storage.opening import open_storage
+from tests.support.connecting import connect
 
 FILLING = 20_000
 
@@ -25,14 +25,14 @@ def writer(data: bytes, name: str) -> int:
     return who
 
 
-def race(uri: str, who: int, names: list[str]) -> list[str]:
+def race(uri: str, address: str, who: int, names: list[str]) -> list[str]:
     """Create all names, and give those that were won."""
-    storage = open_storage(uri)
+    storage = connect(uri, address)
     return [name for name in names if storage.put_if_absent(f"{uri}/{name}", content(who, name))]
 
 
 if __name__ == "__main__":
-    location, number, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    location, service, number, count = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
     print("ready", flush=True)  # noqa: T201 - the parent waits for it
     sys.stdin.readline()
-    print(json.dumps(race(location, number, [f"{n:020}" for n in range(count)])))  # noqa: T201
+    print(json.dumps(race(location, service, number, [f"{n:020}" for n in range(count)])))  # noqa: T201

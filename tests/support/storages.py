@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+import uuid
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
+import pytest
+
+from airflow_provider_scope.emulator import Emulator
 from airflow_provider_scope.storage.opening import open_storage
+from tests.support import azurite
+from tests.support.connecting import GEN1_AUTHORITY, HDFS_AUTHORITY, connect
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from airflow_provider_scope.storage.protocol import Storage
@@ -20,6 +28,9 @@ class Place:
 
     storage: Storage
     uri: str
+    address: str = ""
+    """URL of the service, for another process to connect to; empty for a disk."""
+    emulator: Emulator | None = None
 
     def at(self, name: str) -> str:
         """Give the location of a name below this one."""
@@ -31,62 +42,130 @@ class Backend:
     """One kind of storage."""
 
     name: str
-    make: Callable[[Path], Place]
+    make: Callable[[Path], AbstractContextManager[Place]]
     """Gives an empty place; the folder is for backends that keep their data on this machine."""
-    unreadable: Mapping[str, Callable[[Path], str]]
+    unreadable: Mapping[str, Callable[[Place, Path], str]]
     """Makes a location that is neither readable nor known to be absent, and gives its URI."""
-    partly_unreadable: Mapping[str, Callable[[Path], str]]
+    partly_unreadable: Mapping[str, Callable[[Place, Path], str]] = field(default_factory=dict)
     """Makes a folder that can be listed but for one part of it, and gives its URI."""
+    has_folders: bool = True
+    """Whether a folder is there without its files, so that no file can have its name."""
+    impossible: tuple[str, ...] = ()
+    """Characters that no name of this storage has."""
+    raced_names: int = 50
+    """Names that eight writers race for."""
+    marks: tuple[pytest.MarkDecorator, ...] = ()
+
+    @property
+    def param(self) -> Any:
+        """Give the backend as a parameter of tests."""
+        return pytest.param(self, id=self.name, marks=self.marks)
 
 
-def _local(folder: Path) -> Place:
+@contextmanager
+def _local(folder: Path) -> Iterator[Place]:
     uri = f"file://{folder}"
-    return Place(open_storage(uri), uri)
+    yield Place(open_storage(uri), uri)
 
 
-def _link_to_itself(folder: Path) -> str:
+@contextmanager
+def _azurite(folder: Path) -> Iterator[Place]:
+    container = uuid.uuid4().hex
+    address = azurite.address()
+    azurite.filesystem(address).mkdir(container)
+    uri = f"abfss://{container}@{azurite.HOST}"
+    yield Place(connect(uri, address), uri, address)
+
+
+@contextmanager
+def _gen1(folder: Path) -> Iterator[Place]:
+    with Emulator(folder / "account") as emulator:
+        emulator.account.path(("place",)).mkdir()
+        uri = f"adl://{GEN1_AUTHORITY}/place"
+        yield Place(connect(uri, emulator.url), uri, emulator.url, emulator)
+
+
+@contextmanager
+def _hdfs(folder: Path) -> Iterator[Place]:
+    with Emulator(folder / "account", max_append_bytes=2**30) as emulator:
+        emulator.account.path(("place",)).mkdir()
+        uri = f"webhdfs://{HDFS_AUTHORITY}/place"
+        yield Place(connect(uri, emulator.url), uri, emulator.url, emulator)
+
+
+def _link_to_itself(place: Place, folder: Path) -> str:
     (folder / "loop").symlink_to(folder / "loop")
     return f"file://{folder}/loop"
 
 
-def _below_a_file(folder: Path) -> str:
+def _below_a_file(place: Place, folder: Path) -> str:
     (folder / "plain").write_bytes(b"x")
     return f"file://{folder}/plain/below"
 
 
-def _name_too_long(folder: Path) -> str:
+def _name_too_long(place: Place, folder: Path) -> str:
     return f"file://{folder}/{'x' * 300}"
 
 
-def _with_a_loop(folder: Path) -> str:
+def _with_a_loop(place: Place, folder: Path) -> str:
     (folder / "in" / "deep").mkdir(parents=True)
     (folder / "in" / "a").write_bytes(b"x")
     (folder / "in" / "deep" / "loop").symlink_to(folder / "in" / "deep" / "loop")
     return f"file://{folder}/in"
 
 
-def _with_a_link_to_nowhere(folder: Path) -> str:
+def _with_a_link_to_nowhere(place: Place, folder: Path) -> str:
     (folder / "in").mkdir()
     (folder / "in" / "a").write_bytes(b"x")
     (folder / "in" / "b").symlink_to(folder / "nowhere")
     return f"file://{folder}/in"
 
 
-def _with_a_link_to_itself(folder: Path) -> str:
+def _with_a_link_to_itself(place: Place, folder: Path) -> str:
     (folder / "in" / "x").mkdir(parents=True)
     (folder / "in" / "x" / "back").symlink_to(folder / "in")
     return f"file://{folder}/in"
 
 
-BACKENDS = (
-    Backend(
-        "local",
-        _local,
-        {"loop of links": _link_to_itself, "below a file": _below_a_file, "name too long": _name_too_long},
-        {
-            "loop of links": _with_a_loop,
-            "link to nowhere": _with_a_link_to_nowhere,
-            "link to a folder above": _with_a_link_to_itself,
-        },
-    ),
+def _bad_container(place: Place, folder: Path) -> str:
+    return f"abfss://{'x' * 100}@{azurite.HOST}/in"
+
+
+def _denied(place: Place, folder: Path) -> str:
+    assert place.emulator
+    place.emulator.set(denied_paths=("/place/denied",))
+    return place.at("denied")
+
+
+def _with_a_denied_folder(place: Place, folder: Path) -> str:
+    assert place.emulator
+    place.storage.replace(place.at("in/a"), b"x")
+    place.storage.replace(place.at("in/deep/below/b"), b"x")
+    place.emulator.set(denied_paths=("/place/in/deep",))
+    return place.at("in")
+
+
+LOCAL = Backend(
+    "local",
+    _local,
+    {"loop of links": _link_to_itself, "below a file": _below_a_file, "name too long": _name_too_long},
+    {
+        "loop of links": _with_a_loop,
+        "link to nowhere": _with_a_link_to_nowhere,
+        "link to a folder above": _with_a_link_to_itself,
+    },
+    raced_names=200,
 )
+AZURITE = Backend(
+    "azurite",
+    _azurite,
+    {"a container that cannot be": _bad_container},
+    has_folders=False,
+    # Azurite takes it for a slash, and canonical URIs have none.
+    impossible=("\\",),
+    marks=(pytest.mark.azurite,),
+)
+GEN1_EMULATOR = Backend("gen1", _gen1, {"denied": _denied}, {"denied": _with_a_denied_folder})
+HDFS_EMULATOR = Backend("webhdfs", _hdfs, {"denied": _denied}, {"denied": _with_a_denied_folder})
+
+BACKENDS = (LOCAL, AZURITE, GEN1_EMULATOR, HDFS_EMULATOR)

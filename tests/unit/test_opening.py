@@ -6,7 +6,7 @@ import pytest
 
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.storage.local import LocalStorage, local_path
-from airflow_provider_scope.storage.opening import canonical_uri, open_storage
+from airflow_provider_scope.storage.opening import canonical_root, canonical_uri, open_storage
 
 
 @pytest.mark.parametrize(
@@ -39,16 +39,121 @@ def test_every_spelling_of_a_location_has_one_uri(location: str, expected: str) 
         ("~/data", "The location '~/data' is relative"),
         ("", "The location '' is relative"),
         ("file://host/data", "The location 'file://host/data' is relative"),
-        ("s3://bucket/data", "The location 's3://bucket/data' is on s3://, which is not supported."),
-        ("abfss://c@a/x", "The location 'abfss://c@a/x' is on abfss://, which is not supported."),
     ],
 )
-def test_other_locations_are_refused(location: str, message: str) -> None:
+def test_relative_locations_are_refused(location: str, message: str) -> None:
     with pytest.raises(InputError) as caught:
         canonical_uri(location)
 
     assert caught.value.what.startswith(message)
     assert caught.value.do
+
+
+@pytest.mark.parametrize(
+    ("location", "expected"),
+    [
+        ("abfss://landing@Acme.dfs.core.windows.net/a/b/", "abfss://landing@acme.dfs.core.windows.net/a/b"),
+        ("abfs://landing@acme.dfs.core.windows.net//a//b", "abfss://landing@acme.dfs.core.windows.net/a/b"),
+        ("ABFSS://landing@acme.dfs.core.windows.net", "abfss://landing@acme.dfs.core.windows.net"),
+        ("abfss://landing@acme.dfs.core.windows.net/", "abfss://landing@acme.dfs.core.windows.net"),
+        (
+            "abfss://landing@acme.dfs.core.windows.net/a b%20#é?x",
+            "abfss://landing@acme.dfs.core.windows.net/a b%20#é?x",
+        ),
+        (
+            "abfss://landing@acme.dfs.core.chinacloudapi.cn/a",
+            "abfss://landing@acme.dfs.core.chinacloudapi.cn/a",
+        ),
+        ("abfss://$web@acme.dfs.core.windows.net/a", "abfss://$web@acme.dfs.core.windows.net/a"),
+        ("adl://Acme.azuredatalakestore.net/a//b/", "adl://acme.azuredatalakestore.net/a/b"),
+        ("adl://acme.azuredatalakestore.net/", "adl://acme.azuredatalakestore.net"),
+        ("webhdfs://NameNode:9870/a/../b", "webhdfs://namenode:9870/b"),
+        ("swebhdfs://[::1]:9871/a", "swebhdfs://[::1]:9871/a"),
+    ],
+)
+def test_every_spelling_of_a_remote_location_has_one_uri(location: str, expected: str) -> None:
+    assert canonical_uri(location) == expected
+    assert canonical_uri(expected) == expected
+    assert canonical_root(location) == expected
+
+
+@pytest.mark.parametrize(
+    ("location", "why", "do"),
+    [
+        (
+            "abfss://my_conn@in/a/b",
+            "has a connection in it, as Airflow's ObjectStoragePath writes it",
+            "write abfss://in@<account>.dfs.core.windows.net/a/b, and storage_conn_id='my_conn'",
+        ),
+        ("abfs://in/a", "names no account", "write abfss://in@<account>.dfs.core.windows.net/a"),
+        (
+            "abfss://landing@acme.blob.core.windows.net/a",
+            "names the Blob endpoint",
+            "write abfss://landing@acme.dfs.core.windows.net/a",
+        ),
+        (
+            "wasbs://landing@acme.blob.core.windows.net/a",
+            "is on wasbs://, which is not supported",
+            "write abfss://landing@acme.dfs.core.windows.net/a",
+        ),
+        (
+            "https://acme.blob.core.windows.net/landing/a/",
+            "is on https://, which is not supported",
+            "write abfss://landing@acme.dfs.core.windows.net/a",
+        ),
+        (
+            "az://my_conn@in/a",
+            "is on az://, which is not supported",
+            "write abfss://in@<account>.dfs.core.windows.net/a, and storage_conn_id='my_conn'",
+        ),
+        ("abfss://Landing@acme.dfs.core.windows.net/a", "is not valid", "write abfss://<container>@"),
+        ("abfss://landing@acme.dfs.core.windows.net/a\\b", "is not valid", "write abfss://<container>@"),
+        ("adl:///a", "names no account", "write adl://<account>.azuredatalakestore.net/…"),
+        ("webhdfs://namenode/a", "names no port", "write webhdfs://namenode:9870/a"),
+        ("swebhdfs://namenode/a", "names no port", "write swebhdfs://namenode:9871/a"),
+        ("webhdfs://me@namenode:9870/a", "names a user", "write webhdfs://namenode:9870/a; me belongs"),
+        (
+            "hdfs://namenode:8020/a",
+            "is on hdfs://, which is not supported",
+            "write the namenode's HTTP address: webhdfs://namenode:9870/a",
+        ),
+    ],
+)
+def test_what_cannot_be_read_by_everybody_is_refused_with_what_to_write(
+    location: str, why: str, do: str
+) -> None:
+    for canonical in (canonical_uri, canonical_root):
+        with pytest.raises(InputError) as caught:
+            canonical(location)
+
+        assert caught.value.what.startswith(f"The location {location!r} {why}")
+        assert caught.value.do.startswith(do)
+
+
+@pytest.mark.parametrize(
+    ("location", "root", "reason"),
+    [
+        ("s3://bucket/a//b/", "s3://bucket/a/b", "s3fs asks S3 to refuse an existing name on AWS alone"),
+        ("gs://bucket", "gs://bucket", "gcsfs calls its create-if-absent experimental"),
+        ("memory:///a", "memory:///a", "it ends with its process"),
+        ("sftp://host/a", "sftp://host/a", "nothing shows that it refuses to create a file twice"),
+    ],
+)
+def test_a_store_without_an_atomic_creation_is_a_source_and_nothing_else(
+    location: str, root: str, reason: str
+) -> None:
+    assert canonical_root(location) == root
+    with pytest.raises(InputError) as caught:
+        canonical_uri(location)
+
+    assert "holds sources, but no table and no checkpoint: " + reason in caught.value.what
+
+
+def test_a_connection_in_a_source_is_refused_with_what_to_write() -> None:
+    with pytest.raises(InputError) as caught:
+        canonical_root("s3://my_conn@bucket/a")
+
+    assert caught.value.do == "write s3://bucket/a, and storage_conn_id='my_conn'"
 
 
 def test_a_local_uri_is_opened_on_the_local_disk() -> None:
@@ -62,6 +167,7 @@ def test_what_is_no_canonical_local_uri_is_not_taken_for_a_path(uri: str) -> Non
         local_path(uri)
 
 
-def test_a_uri_without_a_storage_is_refused() -> None:
-    with pytest.raises(ValueError, match="no storage for"):
-        open_storage("s3://bucket/data")
+@pytest.mark.parametrize("uri", ["abfss://landing@acme.dfs.core.windows.net/a", "s3://bucket/data"])
+def test_a_uri_that_needs_a_connection_is_not_opened_without_one(uri: str) -> None:
+    with pytest.raises(InputError, match="cannot be opened without a connection"):
+        open_storage(uri)

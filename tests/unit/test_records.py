@@ -26,12 +26,13 @@ from tests.support.values import a_file, a_refresh, an_entry
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-PIPELINE = Pipeline(pipeline="0b5f", table=TableStamp("7c1d", 4), table_version=6)
+PIPELINE = Pipeline(pipeline="0b5f", table=TableStamp("7c1d", 4), table_version=6, taken_over=2)
 PIPELINE_BYTES = (
-    b'{"format":1,"pipeline":"0b5f","table":{"restore_version":4,"table_id":"7c1d"},"table_version":6}\n'
+    b'{"format":1,"pipeline":"0b5f","table":{"restore_version":4,"table_id":"7c1d"},"table_version":6,'
+    b'"taken_over":2}\n'
 )
 NEW_PIPELINE = Pipeline(pipeline="0b5f", table=None)
-NEW_PIPELINE_BYTES = b'{"format":1,"pipeline":"0b5f","table":null,"table_version":null}\n'
+NEW_PIPELINE_BYTES = b'{"format":1,"pipeline":"0b5f","table":null,"table_version":null,"taken_over":null}\n'
 COMMIT = CommitRecord(
     seq=12,
     table=TableStamp("7c1d"),

@@ -1,0 +1,360 @@
+"""What a run knows of the files that another program loaded into the table, and what follows from it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from bisect import bisect_left, bisect_right
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from airflow_provider_scope.core import record_text
+from airflow_provider_scope.core.discovery import is_changed
+from airflow_provider_scope.core.files import printable
+from airflow_provider_scope.core.record_text import FORMAT, Reader
+from airflow_provider_scope.exceptions import (
+    BatchOutcomeUnknownError,
+    CheckpointCorruptError,
+    TableDivergedError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from airflow_provider_scope.core.discovery import Seen, Tally
+    from airflow_provider_scope.core.files import FileEntry
+
+NAMED_AT_MOST = 5
+
+LIST_LIMIT_BYTES = 64 * 1024 * 1024
+"""Of one list of files; a control file of 256 MiB or more is not read."""
+
+
+class LoadedFile(NamedTuple):
+    """A file that ``sources/`` names."""
+
+    batch_id: int
+    path: str
+    """URI, as listings give it."""
+    modified_ms: int
+    """What dbt-scope wrote down, which can be one less than the file's own time."""
+    processed: str
+    size_bytes: int | None = None
+    """None where dbt-scope wrote the row: it does not note the size."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Takeover:
+    """``taken_over/<n>``: from entry ``seq`` on this pipeline goes on where dbt-scope had come to.
+
+    Without ``batch_id`` nothing was taken over: a full refresh replaced what dbt-scope had loaded.
+    """
+
+    number: int
+    pipeline: str
+    """The pipeline for which it counts: a run that died may have left a record of another one."""
+    seq: int
+    """The first entry after it. Earlier entries no longer say which files are loaded."""
+    watermark: str | None
+    """Digest of ``watermark.json`` as it was; None if there was none."""
+    batch_id: int | None
+    """dbt-scope's newest batch."""
+    modified_time: str
+    """``modifiedTime``, as dbt-scope wrote it."""
+    floor_ms: int | None
+    """The same in whole milliseconds; None if dbt-scope wrote no time, so that ``files`` alone tell."""
+    is_recorded: bool
+    """Whether ``sources/`` named the files of the newest batch."""
+    missing: int
+    """Batches of which ``sources/`` told nothing."""
+    at_floor: tuple[str, ...]
+    """Files that ``sources/`` names with the watermark's very time."""
+    files: int
+    """Files that ``sources/`` told of."""
+    lists: tuple[str, ...]
+    """Digests that name the lists of these files."""
+    store: str
+    """What stands before the paths in the URIs, such as ``adl://acme.azuredatalakestore.net``."""
+    taken_at_ms: int
+    format: int = FORMAT
+
+    @property
+    def next_batch_id(self) -> int:
+        """What dbt-scope would call the first batch after it."""
+        return 0 if self.batch_id is None else self.batch_id + 1
+
+
+# ---- records -----------------------------------------------------------------------------------------
+
+
+def encode(takeover: Takeover) -> bytes:
+    """Give the bytes of ``taken_over/<n>``."""
+    return (record_text.line(asdict(takeover)) + "\n").encode()
+
+
+def decode(name: str, data: bytes, number: int) -> Takeover:
+    """Read ``taken_over/<n>``; the number inside must be that of the name."""
+    reader = record_text.single(name, data)
+    if reader.integer("number") != number:
+        raise reader.corrupt(f"says number={reader.integer('number')}")
+    return Takeover(
+        number=number,
+        pipeline=reader.text("pipeline"),
+        seq=reader.integer("seq"),
+        watermark=_optional_text(reader, "watermark"),
+        batch_id=reader.optional_integer("batch_id"),
+        modified_time=reader.text("modified_time"),
+        floor_ms=reader.optional_integer("floor_ms"),
+        is_recorded=reader.switch("is_recorded"),
+        missing=reader.integer("missing"),
+        at_floor=_texts(reader, "at_floor"),
+        files=reader.integer("files"),
+        lists=_texts(reader, "lists"),
+        store=reader.text("store"),
+        taken_at_ms=reader.integer("taken_at_ms"),
+        format=reader.integer("format"),
+    )
+
+
+def _optional_text(reader: Reader, key: str) -> str | None:
+    return None if reader.value.get(key) is None else reader.text(key)
+
+
+def _texts(reader: Reader, key: str) -> tuple[str, ...]:
+    value = reader.value.get(key)
+    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
+        raise reader.corrupt(f"has no list of texts as {key}")
+    return tuple(value)
+
+
+def digest(data: bytes) -> str:
+    """Give what tells contents apart."""
+    return hashlib.sha256(data).hexdigest()[:32]
+
+
+def encode_files(files: Iterable[LoadedFile], limit_bytes: int = LIST_LIMIT_BYTES) -> Iterator[bytes]:
+    """Give the bytes of each ``taken_over/<digest>.files``: one line a file, in the order of the batches.
+
+    :param limit_bytes: A list that is longer goes on in another one.
+    """
+    lines: list[bytes] = []
+    room = limit_bytes
+    for file in sorted(files, key=lambda file: file[:3]):
+        value = {
+            "batch_id": file.batch_id,
+            "modified": file.modified_ms,
+            "path": file.path,
+            "processed": file.processed,
+            "size": file.size_bytes,
+        }
+        line = f"{record_text.line(value)}\n".encode()
+        if lines and len(line) > room:
+            yield b"".join(lines)
+            lines, room = [], limit_bytes
+        lines.append(line)
+        room -= len(line)
+    if lines:
+        yield b"".join(lines)
+
+
+def decode_files(name: str, data: bytes, expected: str) -> list[LoadedFile]:
+    """Read ``taken_over/<digest>.files``.
+
+    :raises CheckpointCorruptError: It is not what was written under this name.
+    """
+    if digest(data) != expected:
+        raise CheckpointCorruptError(
+            f"The checkpoint record {name} was changed after it was written.",
+            kept="the table and all records; nothing was written",
+            do="restore the record from a copy of the checkpoint; do not delete or edit it",
+        )
+    found = []
+    for line in data.decode().split("\n")[:-1]:
+        reader = Reader(name, line)
+        found.append(
+            LoadedFile(
+                reader.integer("batch_id"),
+                reader.text("path"),
+                reader.integer("modified"),
+                reader.text("processed"),
+                reader.optional_integer("size"),
+            )
+        )
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """``taken_over/<digest>.decided``: somebody said what became of files that no record names."""
+
+    watermark: str
+    """Digest of the ``watermark.json`` that it is about, and no other."""
+    loaded: bool
+    """Whether files with the watermark's very time are in the table."""
+    format: int = FORMAT
+
+
+def encode_decision(decision: Decision) -> bytes:
+    """Give the bytes of a decision."""
+    return (record_text.line(asdict(decision)) + "\n").encode()
+
+
+def decode_decision(name: str, data: bytes, watermark: str) -> Decision:
+    """Read a decision; it must be about the watermark that its name says."""
+    reader = record_text.single(name, data)
+    if reader.text("watermark") != watermark:
+        raise reader.corrupt(f"says watermark={reader.text('watermark')!r}")
+    if "loaded" not in reader.value:
+        raise reader.corrupt("does not say whether the files are in the table")
+    return Decision(watermark=watermark, loaded=reader.switch("loaded"), format=reader.integer("format"))
+
+
+# ---- which of them counts ----------------------------------------------------------------------------
+
+
+def counting(takeovers: Sequence[Takeover], refresh_start: int | None) -> Takeover | None:
+    """Give the takeover that still says which files are loaded: none after a later full refresh."""
+    newest = next((taken for taken in reversed(takeovers) if taken.batch_id is not None), None)
+    if newest is None or (refresh_start is not None and refresh_start >= newest.seq):
+        return None
+    return newest
+
+
+def era_start(refresh_start: int | None, taken: Takeover | None) -> int:
+    """Give the first entry whose files count as loaded."""
+    return taken.seq if taken else refresh_start or 0
+
+
+def is_ours(watermark: bytes | None) -> bool:
+    """Tell whether this package wrote a ``watermark.json``: dbt-scope drops the keys it does not know."""
+    value = _object(watermark)
+    return value is not None and type(value.get("seq")) is int
+
+
+def is_dbt_scopes(watermark: bytes | None) -> bool:
+    """Tell whether dbt-scope wrote a ``watermark.json``."""
+    value = _object(watermark)
+    return value is not None and "seq" not in value and "batchId" in value
+
+
+def _object(data: bytes | None) -> dict[str, object] | None:
+    try:
+        value = json.loads(data or b"")
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def was_written_around(
+    watermark: bytes | None, takeovers: Sequence[Takeover], overwrite_start: int | None
+) -> bool:
+    """Tell whether another program wrote ``watermark.json`` after this pipeline began, or deleted it.
+
+    :param overwrite_start: The newest entry that replaces the whole table, and with it what others loaded.
+    """
+    for taken in reversed(takeovers):
+        replaced = overwrite_start is not None and overwrite_start >= taken.seq
+        if (taken.batch_id is not None or replaced) and taken.watermark == (watermark and digest(watermark)):
+            return False
+    if takeovers:
+        # dbt-scope's full refresh begins by deleting it; an upload that was cut short leaves it empty.
+        return not is_ours(watermark)
+    return is_dbt_scopes(watermark)
+
+
+def check_watermark(
+    watermark: bytes | None, takeovers: Sequence[Takeover], overwrite_start: int | None, checkpoint: str
+) -> None:
+    """Refuse a checkpoint that another program has advanced since this pipeline began.
+
+    :raises TableDivergedError: As said.
+    """
+    if not was_written_around(watermark, takeovers, overwrite_start):
+        return
+    value = _object(watermark) or {}
+    if watermark is None:
+        what = "is gone: somebody deleted it, or a full refresh of dbt-scope has begun"
+        do = "if the table's rows are all there, run `airflow scope rebuild`, which writes it again"
+    elif not is_dbt_scopes(watermark):
+        what = "cannot be read: an upload of dbt-scope may have died"
+        do = "if dbt-scope did not run, `airflow scope rebuild` writes it again"
+    else:
+        what = (
+            f"says batch {value.get('batchId')}, and this package did not write it: dbt-scope has run since"
+        )
+        do = (
+            "run `airflow scope take-over`, which says what going on from there means, and does it with --yes"
+        )
+    raise TableDivergedError(
+        f"{checkpoint}/watermark.json {what}. What else is in the table is not known.",
+        kept="the table, the log and all files; nothing was written",
+        do=f"stop dbt-scope for this table. Then {do}. Or run the task once with full_refresh=True, which "
+        "replaces the table's rows by those of all files",
+    )
+
+
+# ---- which files are loaded --------------------------------------------------------------------------
+
+
+def not_loaded(
+    files: Sequence[FileEntry],
+    taken: Takeover,
+    seen: Seen,
+    decision: Decision | None,
+    tally: Tally,
+    *,
+    history: bool = True,
+) -> list[FileEntry]:
+    """Give the files that dbt-scope has not loaded, as far as its watermark tells.
+
+    A file below the watermark counts as loaded whatever the records say: dbt-scope never looks at it
+    again. A file with the watermark's very time was loaded if the records of the newest batch name it.
+
+    :param files: In the order of ingestion.
+    :param seen: Files that are known as loaded by their path.
+    :param tally: Files below the watermark that no record names are counted into it.
+    :param history: False if ``seen`` is empty because nobody read it.
+    :raises BatchOutcomeUnknownError: The newest batch has no record, several files have the watermark's
+        very time, and nobody decided.
+    """
+    if taken.floor_ms is None:
+        return list(files)
+    first = bisect_left(files, taken.floor_ms, key=lambda file: file.modified_ms)
+    above = bisect_right(files, taken.floor_ms, key=lambda file: file.modified_ms)
+    _count_below(files[:first], seen, tally, history=history)
+    at_floor = set(taken.at_floor)
+    ties = [file for file in files[first:above] if file.path in seen or file.path not in at_floor]
+    unknown = [file for file in ties if file.path not in seen and not taken.is_recorded]
+    if len(unknown) > 1 and decision is None:
+        raise _undecidable(unknown, taken)
+    # The watermark is the time of a file of the newest batch: if only one has it, it is that file.
+    loaded = {file.path for file in unknown if decision is None or decision.loaded}
+    for path in sorted(loaded):
+        tally.add("at the watermark taken over", path)
+    return [*(file for file in ties if file.path not in loaded), *files[above:]]
+
+
+def _count_below(files: Sequence[FileEntry], seen: Seen, tally: Tally, *, history: bool) -> None:
+    if not history:
+        tally.add_unnamed("loaded before, or late", len(files))
+        return
+    for file in files:
+        before = seen.get(file.path)
+        if before is None:
+            tally.add("before the watermark taken over", file.path)
+        elif is_changed(file, before):
+            tally.add("changed after it was loaded", file.path)
+
+
+def _undecidable(files: Sequence[FileEntry], taken: Takeover) -> BatchOutcomeUnknownError:
+    names = ", ".join(printable(file.path) for file in files[:NAMED_AT_MOST])
+    more = f" and {len(files) - NAMED_AT_MOST:,} more" if len(files) > NAMED_AT_MOST else ""
+    return BatchOutcomeUnknownError(
+        f"{len(files):,} files have the very time of dbt-scope's watermark ({taken.modified_time}), and "
+        f"sources/ has no record of its newest batch {taken.batch_id}: {names}{more}. Some of them are in "
+        "the table, and nothing tells which.",
+        kept="the table, the checkpoint and all files; nothing was written",
+        do="look at the rows of these files in the table. If all of them are there, run `airflow scope "
+        "take-over` with --at-watermark loaded; if none is, with --at-watermark new. Otherwise delete "
+        "their rows, and say new",
+    )

@@ -1,0 +1,194 @@
+"""Taking over a table that dbt-scope has loaded, and noticing that it went on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from airflow_provider_scope.checkpoint.dbt_scope import read_state
+from airflow_provider_scope.core import takeover
+from airflow_provider_scope.core.audit import uri_path
+from airflow_provider_scope.core.files import is_below
+from airflow_provider_scope.core.records import Pipeline
+from airflow_provider_scope.core.takeover import Takeover
+from airflow_provider_scope.exceptions import CheckpointError, InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from airflow_provider_scope.checkpoint.audit import AuditFiles
+    from airflow_provider_scope.checkpoint.dbt_scope import LeftState
+    from airflow_provider_scope.checkpoint.log import CheckpointLog
+    from airflow_provider_scope.core.discovery import Tally
+    from airflow_provider_scope.core.files import FileEntry
+    from airflow_provider_scope.execution.view import LogView
+
+
+def look(
+    log: CheckpointLog,
+    view: LogView,
+    roots: Sequence[str],
+    now_ms: int,
+    *,
+    history: bool = True,
+    is_void: bool = False,
+) -> None:
+    """Put into the view of a pipeline that does not exist yet what it would take over; nothing is written.
+
+    :param history: False if the files that were seen do not matter (``late_files="skip"``).
+    :param is_void: What dbt-scope loaded is about to be replaced, so it need not be known.
+    :raises CheckpointError: What dbt-scope has loaded is not known; see ``read_state``.
+    :raises InputError: The roots are on several stores, and dbt-scope notes paths alone.
+    """
+    stores = sorted({store_of(root) for root in roots})
+    try:
+        state = read_state(log.storage, log.location, stores[0])
+    except CheckpointError:
+        if is_void:
+            return  # whatever dbt-scope loaded goes; ``replaced`` notes that
+        raise
+    if state is None or is_void:
+        return
+    if len(stores) > 1:
+        raise InputError(
+            f"The roots are on several stores ({', '.join(stores)}), and dbt-scope's records do not say on "
+            "which of them a file is.",
+            kept="the table, the checkpoint and all files; nothing was written",
+            do="name only the roots that dbt-scope had until the table is taken over",
+        )
+    if state.files and not any(is_below(file.path, tuple(roots)) for file in state.files):
+        raise InputError(
+            f"None of the {len(state.files):,} files that dbt-scope loaded, such as {state.files[0].path}, "
+            f"is below the roots ({', '.join(roots)}).",
+            kept="the table, the checkpoint and all files; nothing was written",
+            do="name the roots that dbt-scope had. If its files were moved, they have other paths and times "
+            "now, and would all be loaded again: use a checkpoint location of its own and starting_timestamp",
+        )
+    view.takeovers = [record_of(state, stores[0], now_ms)]
+    if history:
+        view.seen = {file.path: (file.modified_ms, file.size_bytes) for file in state.files}
+    view.left = state
+
+
+def store_of(uri: str) -> str:
+    """Give what stands before the path in a URI."""
+    return uri.removesuffix(uri_path(uri))
+
+
+def record_of(state: LeftState, store: str, now_ms: int) -> Takeover:
+    """Give the record of what dbt-scope left, for a pipeline that is still to be named."""
+    floor = state.watermark.modified_ms
+    return Takeover(
+        number=0,
+        pipeline="",
+        seq=0,
+        watermark=state.watermark_digest,
+        batch_id=state.watermark.batch_id,
+        modified_time=state.watermark.modified_time,
+        floor_ms=floor,
+        is_recorded=state.watermark.batch_id in state.batches,
+        missing=len(state.missing),
+        # dbt-scope cuts a float of milliseconds off, which can make it one less.
+        at_floor=tuple(
+            sorted(f.path for f in state.files if floor is not None and floor - f.modified_ms in (0, 1))
+        ),
+        files=len(state.files),
+        lists=(),
+        store=store,
+        taken_at_ms=now_ms,
+    )
+
+
+def adopt(log: CheckpointLog, view: LogView, new_id: str) -> None:
+    """Write down what is taken over, then ``pipeline.json``, which makes it count.
+
+    A run that died in between may have left a record, of this state of dbt-scope's checkpoint or of an
+    older one. The record of this state is used again, so that runs at the same time make one pipeline.
+    """
+    if view.left is None:
+        msg = "nothing was looked at"
+        raise AssertionError(msg)
+    lists = log.put_taken_files(view.left.files)
+    there = log.newest_takeover()
+    mine = replace(
+        view.takeovers[0],
+        number=there.number if there else 0,
+        pipeline=new_id,
+        lists=lists,
+    )
+    while there is None or not _is_same(there, mine):
+        mine = replace(mine, number=there.number + 1 if there else 0)
+        there = log.put_takeover(mine)
+    stamp = view.table.stamp
+    log.put_pipeline(
+        Pipeline(
+            pipeline=there.pipeline,
+            table=stamp,
+            table_version=view.table.version if stamp else None,
+            taken_over=there.number,
+        )
+    )
+
+
+def _is_same(there: Takeover, mine: Takeover) -> bool:
+    return replace(there, pipeline="", number=0, taken_at_ms=0) == replace(
+        mine, pipeline="", number=0, taken_at_ms=0
+    )
+
+
+def check(audit: AuditFiles, view: LogView) -> None:
+    """Refuse a checkpoint that dbt-scope advanced since the pipeline began.
+
+    :raises TableDivergedError: As said.
+    """
+    overwrite_start = view.overwrite_start
+    takeover.check_watermark(audit.watermark_bytes(), view.takeovers, overwrite_start, audit.log.location)
+
+
+def replaced(log: CheckpointLog, audit: AuditFiles, view: LogView, now_ms: int) -> None:
+    """Note, before a full refresh is logged, the state of dbt-scope's checkpoint that it makes void.
+
+    The note counts only together with the entry that replaces the table.
+    """
+    watermark = audit.watermark_bytes()
+    if view.pipeline is None or not takeover.was_written_around(
+        watermark, view.takeovers, view.overwrite_start
+    ):
+        return
+    newest = log.newest_takeover()
+    note = Takeover(
+        number=newest.number + 1 if newest else 0,
+        pipeline=view.pipeline.pipeline,
+        seq=view.next_seq,
+        watermark=None if watermark is None else takeover.digest(watermark),
+        batch_id=None,
+        modified_time="",
+        floor_ms=None,
+        is_recorded=False,
+        missing=0,
+        at_floor=(),
+        files=0,
+        lists=(),
+        store="",
+        taken_at_ms=now_ms,
+    )
+    log.put_takeover(note)
+    view.takeovers = log.takeovers(view.pipeline)
+
+
+def not_loaded(
+    log: CheckpointLog, view: LogView, files: Sequence[FileEntry], tally: Tally, *, history: bool = True
+) -> Sequence[FileEntry]:
+    """Give the files that dbt-scope has not loaded; see ``core.takeover.not_loaded``."""
+    taken = view.taken
+    if taken is None:
+        return files
+    decision = log.decision(taken.watermark) if taken.watermark and not taken.is_recorded else None
+    if taken.floor_ms is None and not history:
+        raise InputError(
+            "late_files='skip' reads no history, and dbt-scope's watermark has no time: nothing tells which "
+            "files are loaded.",
+            kept="the table, the checkpoint and all files; nothing was written",
+            do="use late_files='ingest'",
+        )
+    return takeover.not_loaded(files, taken, view.seen, decision, tally, history=history)

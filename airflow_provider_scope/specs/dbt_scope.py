@@ -1,0 +1,277 @@
+"""From a dbt-scope model to the arguments of ``DeltaIncrementalIngestOperator``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from airflow_provider_scope.exceptions import InputError
+from airflow_provider_scope.specs import validation
+from airflow_provider_scope.specs.ingest import ARGUMENTS, ingest_from
+from airflow_provider_scope.specs.source import VIRTUAL_COLUMNS
+
+_CONFIG = {
+    "delta_location",
+    "alias",
+    "source_roots",
+    "source_patterns",
+    "max_files_per_trigger",
+    "max_bytes_per_trigger",
+    "safety_buffer_seconds",
+    "starting_timestamp",
+    "source_compaction_interval",
+    "source_retention_files",
+    "extract_columns",
+    "delta_table_columns",
+    "partition_by",
+    "scope_settings",
+    "scope_feature_previews",
+    "max_file_count_per_output_file_set",
+    "delta_lake_commit_condition",
+    "materialized",
+    "incremental_strategy",
+    "trigger",
+    "au",
+    "priority",
+    "job_tag",
+    "job_timeout_seconds",
+    "adls_gen1_account",
+    "full_refresh",
+}
+_CONFIG_WITHOUT_EFFECT = {
+    "batch_size",
+    "begin",
+    "database",
+    "docs",
+    "enabled",
+    "event_time",
+    "group",
+    "lookback",
+    "meta",
+    "schema",
+    "tags",
+}
+"""dbt's own, which dbt-scope does not read either."""
+
+_PROFILE = {
+    "adls_gen1_account",
+    "storage_account",
+    "container",
+    "delta_base_path",
+    "au",
+    "priority",
+    "poll_interval_seconds",
+    "job_timeout_seconds",
+    "max_files_per_trigger",
+    "max_bytes_per_trigger",
+    "max_file_count_per_output_file_set",
+    "delta_lake_commit_condition",
+    "scope_feature_previews",
+}
+_PROFILE_IN_CONNECTIONS = {
+    "adla_account",
+    "authentication",
+    "credential_class",
+    "credential_kwargs",
+    "http_retries",
+    "http_timeout_seconds",
+    "initial_wait_on_error_seconds",
+    "max_retries_on_error",
+    "max_wait_on_error_seconds",
+    "retry_on_error_messages",
+}
+"""What the connections ``adla_scope`` and ``adls_gen1`` hold."""
+_PROFILE_WITHOUT_EFFECT = {
+    "cancel_jobs_on_shutdown",
+    "database",
+    "enable_quota_eviction",
+    "max_wait_seconds",
+    "quota_eviction_cancel_num",
+    "quota_eviction_jitter_seconds",
+    "quota_eviction_max_attempts",
+    "quota_eviction_wait_seconds",
+    "schema",
+    "threads",
+    "type",
+    "wait_on_cancel_seconds",
+}
+
+_CONDITIONS = ("FailIfConflict", "FailIfPartitionConflict", "FailIfFileConflict")
+
+
+def from_dbt_scope(
+    config: Mapping[str, Any], sql: str, profile: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Give the arguments of ``DeltaIncrementalIngestOperator`` for a dbt-scope model.
+
+    :param config: What the model hands to ``config(…)``.
+    :param sql: The model's SELECT, as ``dbt compile`` gives it: without Jinja.
+    :param profile: The output of ``profiles.yml``. Accounts and credentials go into connections.
+    :return: Plain values: ``DeltaIncrementalIngestOperator(task_id=…, **from_dbt_scope(…))``.
+    :raises InputError: A key is unknown, or a value has no counterpart.
+    """
+    profile = profile or {}
+    _check_keys("config", config, _CONFIG | _CONFIG_WITHOUT_EFFECT)
+    _check_keys("profile", profile, _PROFILE | _PROFILE_IN_CONNECTIONS | _PROFILE_WITHOUT_EFFECT)
+    if "{{" in sql or "{%" in sql:
+        raise validation.bad(
+            "sql", sql[:60], "SQL without Jinja", "take it from dbt's folder target/compiled"
+        )
+    _check_trigger(config.get("trigger"))
+    condition = _first(config, profile, "delta_lake_commit_condition")
+    if condition is not None:
+        validation.one_of("delta_lake_commit_condition", condition, _CONDITIONS)
+    arguments: dict[str, Any] = {
+        "delta_location": _location(config, profile),
+        "source": _source(config, profile),
+        "sql": sql.strip().rstrip(";").rstrip(),
+        "sql_dialect": "scope",
+        "table": _table(config),
+        "write": _write(config),
+        "engine": _engine(config, profile),
+        "checkpoint": _present(
+            compaction_interval=config.get("source_compaction_interval"),
+            retention_files=config.get("source_retention_files"),
+        ),
+    }
+    arguments |= _present(
+        full_refresh=config.get("full_refresh") or None, poll_interval=profile.get("poll_interval_seconds")
+    )
+    ingest_from({**dict.fromkeys(ARGUMENTS), **{k: v for k, v in arguments.items() if k in ARGUMENTS}})
+    return arguments
+
+
+def _check_keys(what: str, given: Mapping[str, Any], known: set[str]) -> None:
+    if not isinstance(given, Mapping):
+        raise validation.bad(what, given, "a dict")
+    unknown = sorted(str(key) for key in given if key not in known)
+    if unknown:
+        raise InputError(
+            f"{what} has keys that are not dbt-scope's, or have no counterpart here: {', '.join(unknown)}.",
+            kept="everything; nothing was read or written",
+            do="correct the spelling; or leave them out, and write what they did in another way",
+        )
+
+
+def _check_trigger(trigger: Any) -> None:
+    if not trigger:
+        return
+    kind = trigger.get("type", "available_now") if isinstance(trigger, Mapping) else trigger
+    if kind != "available_now":
+        raise validation.bad(
+            "trigger",
+            trigger,
+            "None or {'type': 'available_now'}",
+            "leave it out, and give the Dag a schedule with the interval: a run ends when it has loaded "
+            "what is there",
+        )
+
+
+def _present(**values: Any) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _first(config: Mapping[str, Any], profile: Mapping[str, Any], key: str) -> Any:
+    value = config.get(key)
+    return profile.get(key) if value is None else value
+
+
+def _needed(profile: Mapping[str, Any], key: str, why: str) -> str:
+    value = profile.get(key)
+    if not isinstance(value, str) or not value:
+        raise validation.bad(f"profile[{key!r}]", value, "text that is not empty", f"add it: {why}")
+    return value
+
+
+def _location(config: Mapping[str, Any], profile: Mapping[str, Any]) -> str:
+    location = config.get("delta_location")
+    if location:
+        return str(location)
+    table = config.get("alias")
+    if not table:
+        raise validation.bad("delta_location", location, "a location, or alias, the table's name")
+    why = "without delta_location the table's place follows from the profile"
+    container, account = _needed(profile, "container", why), _needed(profile, "storage_account", why)
+    base = str(profile.get("delta_base_path", "delta")).strip("/")
+    return f"abfss://{container}@{account}.dfs.core.windows.net/{base}/{table}"
+
+
+def _source(config: Mapping[str, Any], profile: Mapping[str, Any]) -> dict[str, Any]:
+    extract = _columns("extract_columns", config.get("extract_columns"))
+    columns = {name: kind for name, kind in extract.items() if name.lower() not in VIRTUAL_COLUMNS}
+    roots = config.get("source_roots")
+    account = _first(config, profile, "adls_gen1_account")
+    return {
+        "roots": [_root(root, account) for root in ([roots] if isinstance(roots, str) else roots or [])],
+        **_present(
+            patterns=config.get("source_patterns"),
+            columns=columns or None,
+            max_files_per_trigger=_first(config, profile, "max_files_per_trigger"),
+            max_bytes_per_trigger=_first(config, profile, "max_bytes_per_trigger"),
+            safety_buffer_seconds=config.get("safety_buffer_seconds"),
+            starting_timestamp=config.get("starting_timestamp"),
+        ),
+    }
+
+
+def _root(root: str, account: Any) -> str:
+    if "://" in root or validation.is_deferred(root):
+        return root
+    if not account:
+        raise validation.bad(
+            "profile['adls_gen1_account']", account, "the account of the source's folders", "add it"
+        )
+    host = account if "." in account else f"{account}.azuredatalakestore.net"
+    return f"adl://{host}/{root.strip('/')}"
+
+
+def _columns(argument: str, columns: Any) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for column in columns or ():
+        if not isinstance(column, Mapping) or not isinstance(column.get("name"), str):
+            raise validation.bad(argument, column, "columns as {'name': …, 'type': …}")
+        _check_keys(argument, column, {"name", "type"})
+        if column["name"] in found:
+            raise validation.bad(argument, column["name"], "each column once")
+        found[column["name"]] = column.get("type", "string")
+    return found
+
+
+def _table(config: Mapping[str, Any]) -> dict[str, Any]:
+    partitions = config.get("partition_by")
+    settings = config.get("scope_settings") or {}
+    validation.mapping("scope_settings", settings)
+    return _present(
+        columns=_columns("delta_table_columns", config.get("delta_table_columns")) or None,
+        partition_by=[partitions] if isinstance(partitions, str) else partitions,
+        # dbt-scope writes Python's True, which is no value of a property.
+        properties={k: str(v).lower() if isinstance(v, bool) else v for k, v in settings.items()} or None,
+    )
+
+
+def _write(config: Mapping[str, Any]) -> str:
+    kinds = {"incremental": "append", "table": "replace"}
+    kind = config.get("materialized", "incremental")
+    validation.one_of("materialized", kind, tuple(kinds))
+    # Both append: dbt-scope cuts batches by files, whatever the strategy says.
+    validation.one_of(
+        "incremental_strategy", config.get("incremental_strategy", "append"), ("append", "microbatch")
+    )
+    return kinds[kind]
+
+
+def _engine(config: Mapping[str, Any], profile: Mapping[str, Any]) -> dict[str, Any]:
+    previews = _first(config, profile, "scope_feature_previews")
+    files = _first(config, profile, "max_file_count_per_output_file_set")
+    return {
+        # It tells the engine from Spark's, so it is there even if it is the default.
+        "scope_conn_id": "adla_scope_default",
+        **_present(
+            au=_first(config, profile, "au"),
+            priority=_first(config, profile, "priority"),
+            job_tag=config.get("job_tag") or config.get("alias"),
+            job_timeout_seconds=_first(config, profile, "job_timeout_seconds"),
+            feature_previews=previews.split(",") if isinstance(previews, str) and previews else None,
+            settings=None if files is None else {"MaxFileCountPerOutputFileSet": files},
+        ),
+    }

@@ -1,0 +1,321 @@
+"""Files in Azure Data Lake Storage Gen2 and Blob Storage, through the connection of an adlfs filesystem.
+
+Only adlfs's account, credentials and event loop are used, and the SDK's client that it made. Its own
+operations cache listings, mangle names (``urlsplit`` takes a tab out of them), and repeat a write
+without telling.
+"""
+
+from __future__ import annotations
+
+import secrets
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_scope.exceptions import (
+    InputError,
+    SourceError,
+    SourceNotFoundError,
+    SourceRefusedError,
+    SourceUnreadableError,
+    StorageError,
+)
+from airflow_provider_scope.storage.azure_calls import (
+    AzureCalls,
+    described,
+    is_existing,
+    is_missing,
+    is_refused,
+    may_pass,
+    without_secrets,
+)
+from airflow_provider_scope.storage.blob_pages import Page, entries, parse_page
+from airflow_provider_scope.storage.protocol import CONTROL_FILE_LIMIT_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from airflow_provider_scope.core.files import FileEntry
+
+SCHEME = "abfss://"
+
+_CREATOR = "created_by"
+
+PAGE_SIZE = 5000
+"""Blobs of one page, the most the service gives."""
+
+
+class AzureStorage:
+    """The containers of one account.
+
+    A folder exists as long as a blob lies below it, or a marker stands for it: a directory of an account
+    with a hierarchical namespace, an empty blob with ``hdi_isfolder``, or one whose name ends with a
+    slash. So a root without any of these is missing, not empty; the container itself may be empty.
+
+    The service tells times in whole seconds: a file looks up to a second older than it is, and a change
+    in the same second to the same length is not noticed.
+
+    :param fs: An ``adlfs.AzureBlobFileSystem``.
+    :param host: The account's host in URIs, such as ``acme.dfs.core.windows.net``, wherever the service is.
+    """
+
+    def __init__(
+        self, fs: Any, host: str, *, calls: AzureCalls | None = None, page_size: int = PAGE_SIZE
+    ) -> None:
+        self._client = fs.service_client
+        self._host = host
+        self._calls = calls or AzureCalls(fs)
+        self._page_size = page_size
+
+    def walk(self, root: str) -> Iterator[FileEntry]:
+        """List every file below ``root``, a page at a time; the next one is fetched meanwhile.
+
+        What is deleted or created during the listing is in it or not.
+        """
+        container, folder = self._parts(root)
+        base = f"{SCHEME}{container}@{self._host}/"
+        found = False
+        for page in self._pages(root, container, f"{folder}/" if folder else ""):
+            found = found or bool(page.blobs)
+            try:
+                files = entries(page, base)
+            except ValueError as err:
+                raise _unreadable(root, err) from err
+            yield from files
+        if folder and not found:
+            self._check_folder(root, container, folder)
+
+    def names(self, folder: str) -> list[str]:
+        """List the names of the files in ``folder``."""
+        container, name = self._parts(folder)
+        prefix = f"{name}/" if name else ""
+        names: list[str] = []
+        marker = ""
+        while True:
+            try:
+                page = self._page(container, prefix, marker, delimiter="/")
+                names += [file.path for file in entries(page, "")]
+            except Exception as err:  # noqa: BLE001 - whatever the SDK raises, it is not absence
+                if is_missing(err) and not marker:
+                    return []
+                raise _failed("list", folder, err) from without_secrets(err)
+            if not page.marker:
+                return sorted(found.removeprefix(prefix) for found in names)
+            marker = page.marker
+
+    def read(self, path: str) -> bytes | None:
+        """Read a control file."""
+        blob = self._blob(path)
+
+        async def download() -> bytes:
+            stream = await blob.download_blob(**self._calls.options)
+            # With a hierarchical namespace a folder reads like an empty file.
+            if _is_folder(stream.properties):
+                raise _NotAFileError("it is a folder")
+            if stream.size > CONTROL_FILE_LIMIT_BYTES:
+                raise _NotAFileError(f"it is larger than {CONTROL_FILE_LIMIT_BYTES:,} bytes")
+            return bytes(await stream.readall())
+
+        try:
+            data: bytes = self._calls.repeated(download)
+        except _NotAFileError as err:
+            raise _failed("read", path, str(err)) from err
+        except Exception as err:  # noqa: BLE001 - as above
+            if is_missing(err):
+                return None
+            raise _failed("read", path, err) from without_secrets(err)
+        return data
+
+    def put_if_absent(self, path: str, data: bytes) -> bool:
+        """Create a file with its content: one Put Blob with ``If-None-Match: *``.
+
+        A request without an answer may have taken effect, and its repetition is refused then. Not all
+        repetitions are ours: aiohttp sends a PUT again by itself when a kept connection breaks. So each
+        call leaves a token in the blob's metadata, which tells whose it is.
+        """
+        blob = self._blob(path)
+        token = secrets.token_hex(16)
+        failures = 0
+        while True:
+            try:
+                self._calls.once(
+                    lambda: blob.upload_blob(
+                        data, overwrite=False, metadata={_CREATOR: token}, **self._calls.options
+                    )
+                )
+            except Exception as err:  # noqa: BLE001 - as above
+                if is_existing(err):
+                    return self._token(path) == token
+                failures += 1
+                if failures > self._calls.retries or not may_pass(err):
+                    raise _failed("create", path, err) from without_secrets(err)
+                self._calls.pause(failures, err)
+            else:
+                return True
+
+    def replace(self, path: str, data: bytes) -> None:
+        """Replace a file at once."""
+        blob = self._blob(path)
+        self._write("replace", path, lambda: blob.upload_blob(data, overwrite=True, **self._calls.options))
+
+    def delete(self, path: str) -> None:
+        """Delete a file."""
+        blob = self._blob(path)
+        self._write("delete", path, lambda: blob.delete_blob(**self._calls.options))
+
+    def _write(self, verb: str, path: str, call: Callable[[], Any]) -> None:
+        try:
+            self._calls.repeated(call)
+        except Exception as err:  # noqa: BLE001 - as above
+            if verb == "delete" and is_missing(err):
+                return
+            raise _failed(verb, path, err) from without_secrets(err)
+
+    def _token(self, path: str) -> str | None:
+        """Give the token of the call that created a blob which is there."""
+        blob = self._blob(path)
+        try:
+            about = self._calls.repeated(lambda: blob.get_blob_properties(**self._calls.options))
+        except Exception as err:  # noqa: BLE001 - as above
+            raise _failed("create", path, err) from without_secrets(err)
+        return _metadata(about).get(_CREATOR)
+
+    def _pages(self, root: str, container: str, prefix: str) -> Iterator[Page]:
+        with ThreadPoolExecutor(1, thread_name_prefix="azure-walk") as ahead:
+            marker = ""
+            coming = ahead.submit(self._page, container, prefix, marker)
+            while True:
+                try:
+                    page = coming.result()
+                except Exception as err:  # noqa: BLE001 - as above
+                    if is_missing(err) and not marker:
+                        raise _no_root(root) from without_secrets(err)
+                    raise _unreadable(root, err) from without_secrets(err)
+                if page.marker and page.marker == marker:
+                    raise _unreadable(root, "the next page is the page that was read")
+                marker = page.marker
+                if marker:
+                    coming = ahead.submit(self._page, container, prefix, marker)
+                yield page
+                if not marker:
+                    return
+
+    def _page(self, container: str, prefix: str, marker: str, *, delimiter: str = "") -> Page:
+        """Fetch one page.
+
+        The metadata tell folders' markers; they make the page longer only for blobs that have any.
+
+        :raises ValueError: It is not a whole page.
+        """
+        client = self._client.get_container_client(container)
+        options = {
+            **self._calls.options,
+            "name_starts_with": prefix or None,
+            "include": ["metadata"],
+            "results_per_page": self._page_size,
+            "raw_response_hook": _take,
+        }
+
+        async def fetch() -> bytes:
+            listing = client.walk_blobs(delimiter=delimiter, **options) if delimiter else None
+            listing = listing or client.list_blobs(**options)
+            try:
+                await anext(listing.by_page(continuation_token=marker or None))
+            except _Taken as taken:
+                return taken.body
+            msg = "the SDK did not show the page's text"
+            raise RuntimeError(msg)
+
+        return parse_page(self._calls.repeated(fetch))
+
+    def _check_folder(self, root: str, container: str, folder: str) -> None:
+        """Look at a root without blobs below it: an empty folder has a marker.
+
+        :raises SourceError: There is none, or it could not be looked at.
+        """
+        blob = self._client.get_blob_client(container, folder)
+        try:
+            about = self._calls.repeated(lambda: blob.get_blob_properties(**self._calls.options))
+        except Exception as err:  # noqa: BLE001 - as above
+            if is_missing(err):
+                raise _no_root(root) from without_secrets(err)
+            raise _unreadable(root, err) from without_secrets(err)
+        if not _is_folder(about):
+            raise _unreadable(root, "it is a file, not a folder")
+
+    def _blob(self, uri: str) -> Any:
+        container, name = self._parts(uri)
+        return self._client.get_blob_client(container, name)
+
+    def _parts(self, uri: str) -> tuple[str, str]:
+        """Give container and name of a canonical URI.
+
+        :raises InputError: It is of another account.
+        """
+        container, _, rest = uri.removeprefix(SCHEME).partition("@")
+        host, _, name = rest.partition("/")
+        if not uri.startswith(SCHEME) or host != self._host:
+            raise InputError(
+                f"The location {uri!r} is not of the account {self._host}.",
+                kept="everything; nothing was sent",
+                do="name the connection of its account; one connection serves one account",
+            )
+        return container, name
+
+
+def _metadata(about: Any) -> dict[str, str]:
+    return {name.lower(): value for name, value in (about.metadata or {}).items()}
+
+
+def _is_folder(about: Any) -> bool:
+    return _metadata(about).get("hdi_isfolder", "").lower() == "true"
+
+
+class _NotAFileError(Exception):
+    """What is there cannot be a control file."""
+
+    status_code = 0  # an answer, and not one that passes
+
+
+class _Taken(Exception):  # noqa: N818 - not a fault
+    """Carries a page's text out of the SDK before it makes models of it."""
+
+    def __init__(self, body: bytes) -> None:
+        super().__init__()
+        self.body = body
+
+
+def _take(response: Any) -> None:
+    if response.http_response.status_code == 200:  # noqa: PLR2004
+        raise _Taken(response.http_response.body())
+
+
+def _no_root(root: str) -> SourceNotFoundError:
+    return SourceNotFoundError(
+        f"The source folder {root} does not exist.",
+        kept="the table and the checkpoint; nothing was written",
+        do="check `roots`. Without a hierarchical namespace a folder ends with its last file: one that may "
+        "be empty needs a marker, such as the Azure portal makes",
+    )
+
+
+def _unreadable(root: str, err: BaseException | str) -> SourceError:
+    why = err if isinstance(err, str) else described(err)
+    what = f"The source folder {root} could not be listed: {why}."
+    kept = "the table and the checkpoint; nothing was written"
+    if isinstance(err, BaseException) and is_refused(err):
+        rights = "the role Storage Blob Data Reader, or correct its credentials"
+        return SourceRefusedError(what, kept=kept, do=f"give the connection's identity {rights}")
+    return SourceUnreadableError(
+        what,
+        kept=kept,
+        do="check the service; a part of the source is never skipped. The next try lists again",
+    )
+
+
+def _failed(verb: str, path: str, err: BaseException | str) -> StorageError:
+    why = err if isinstance(err, str) else described(err)
+    return StorageError(
+        f"Could not {verb} {path}: {why}.",
+        kept="everything that was written before",
+        do="check the account and the connection's rights; the next try reads the log and goes on",
+    )

@@ -1,0 +1,141 @@
+"""Calls of Azure's storage SDK: repeated where that helps, and their errors as text without secrets.
+
+The SDK's own retries are switched off: they hide that a write which is refused the second time took
+effect the first time, do not repeat 429, and begin with a wait of 15 s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+import traceback
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_scope.core.masking import HIDDEN, mask
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+LONGEST_WAIT_SECONDS = 120.0
+
+_PASSING = (408, 429, 500, 502, 503, 504)
+_REFUSED = (401, 403)
+
+# "ResourceNotFound" is not one of them: it is also the answer to who may not look without a key.
+_MISSING = ("BlobNotFound", "ContainerNotFound")
+_EXISTING = ("BlobAlreadyExists", "ConditionNotMet", "TargetConditionNotMet")
+
+
+class AzureCalls:
+    """Runs the SDK's coroutines on the loop of an adlfs filesystem.
+
+    :param retries: Further tries after transport errors, 429 and 5xx.
+    :param timeout_seconds: For the connection, and for each wait for a part of the answer.
+    """
+
+    def __init__(
+        self,
+        fs: Any,
+        *,
+        retries: int = 3,
+        timeout_seconds: float = 60.0,
+        sleep: Callable[[float], None] = time.sleep,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        self.retries = retries
+        self.options = {
+            "retry_total": 0,
+            "connection_timeout": timeout_seconds,
+            "read_timeout": timeout_seconds,
+        }
+        """Arguments of every call of the SDK."""
+        self._fs = fs
+        self._sleep = sleep
+        self._jitter = jitter
+        # At INFO it writes 25 lines for each request into the task's log.
+        logging.getLogger("azure.core.pipeline.policies.http_logging_policy").setLevel(logging.WARNING)
+
+    def once(self, call: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        """Make a call, and give its value."""
+        return asyncio.run_coroutine_threadsafe(call(), self._fs.loop).result()
+
+    def repeated(self, call: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        """Make a call that may be carried out twice, until it succeeds or is refused."""
+        failures = 0
+        while True:
+            try:
+                return self.once(call)
+            except Exception as err:
+                failures += 1
+                if failures > self.retries or not may_pass(err):
+                    raise
+                self.pause(failures, err)
+
+    def pause(self, failures: int, err: BaseException) -> None:
+        """Wait after the ``failures``-th failure in a row: about 1, 2, 4 s, or what the service asks."""
+        asked_for = _retry_after_seconds(err)
+        if asked_for is None:
+            # Half of it is random: clients that failed together must not come back together.
+            asked_for = 2.0 ** (failures - 1) * (0.5 + 0.5 * self._jitter())
+        self._sleep(min(asked_for, LONGEST_WAIT_SECONDS))
+
+
+def status_of(err: BaseException) -> int | None:
+    """Give the HTTP status of an error; None if there was no answer."""
+    status = getattr(err, "status_code", None)
+    return status if isinstance(status, int) else None
+
+
+def code_of(err: BaseException) -> str:
+    """Give the service's code of an error, such as ``BlobNotFound``."""
+    code = getattr(err, "error_code", None)
+    return str(getattr(code, "value", code) or "")
+
+
+def may_pass(err: BaseException) -> bool:
+    """Tell whether the same call may succeed later: no answer, or one that asks to come back."""
+    return status_of(err) is None or status_of(err) in _PASSING
+
+
+def is_missing(err: BaseException) -> bool:
+    """Tell whether the service says that there is nothing; no other 404 says so."""
+    return status_of(err) == 404 and code_of(err) in _MISSING  # noqa: PLR2004
+
+
+def is_existing(err: BaseException) -> bool:
+    """Tell whether a creation was refused because the name is taken."""
+    return status_of(err) in (409, 412) and code_of(err) in _EXISTING
+
+
+def is_refused(err: BaseException) -> bool:
+    """Tell whether the identity is not known, or not allowed to do this."""
+    return status_of(err) in _REFUSED
+
+
+def described(err: BaseException) -> str:
+    """Give status, code, text and request id of an error, for people."""
+    first = next(iter(str(err).strip().splitlines()), "")
+    text = " ".join(str(part) for part in (status_of(err), code_of(err)) if part)
+    text = text or type(err).__name__
+    text = mask(f"{text}: {first}" if first else text)[:1000]
+    headers = getattr(getattr(err, "response", None), "headers", None)
+    request_id = headers.get("x-ms-request-id") if headers is not None else None
+    return f"{text} (request id {request_id})" if request_id else text
+
+
+def without_secrets(err: BaseException) -> BaseException | None:
+    """Give an error as the cause of another one; None if its text holds a secret."""
+    text = "".join(traceback.format_exception_only(err))
+    cause = err.__cause__ or err.__context__
+    while cause is not None:
+        text += "".join(traceback.format_exception_only(cause))
+        cause = cause.__cause__ or cause.__context__
+    return None if mask(text).count(HIDDEN) > text.count(HIDDEN) else err
+
+
+def _retry_after_seconds(err: BaseException) -> float | None:
+    headers = getattr(getattr(err, "response", None), "headers", None)
+    value = headers.get("Retry-After", "") if headers is not None else ""
+    return float(value) if value.isdecimal() else None

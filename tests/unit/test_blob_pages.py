@@ -1,0 +1,153 @@
+"""Pages of List Blobs as the service and Azurite write them."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_provider_scope.core.files import FileEntry
+from airflow_provider_scope.storage.blob_pages import Page, entries, parse_page
+
+BASE = "abfss://landing@acme.dfs.core.windows.net/"
+HEAD = '<?xml version="1.0" encoding="utf-8"?><EnumerationResults ServiceEndpoint="https://x/">'
+AT = "Sat, 21 Nov 2026 20:01:03 GMT"
+AT_MS = 1795291263000
+
+
+def page(*blobs: str, marker: str = "<NextMarker />", prefix: str = "") -> bytes:
+    return f"{HEAD}{prefix}<Blobs>{''.join(blobs)}</Blobs>{marker}</EnumerationResults>".encode()
+
+
+def blob(name: str, size: int = 5, more: str = "", metadata: str = "<Metadata />") -> str:
+    return (
+        f"<Blob><Name>{name}</Name><Properties><Creation-Time>Fri, 20 Nov 2026 00:00:00 GMT</Creation-Time>"
+        f"<Last-Modified>{AT}</Last-Modified><Etag>0x8DE</Etag>{more}<Content-Length>{size}</Content-Length>"
+        f"<BlobType>BlockBlob</BlobType></Properties>{metadata}<OrMetadata /></Blob>"
+    )
+
+
+def files(*blobs: str) -> list[FileEntry]:
+    return entries(parse_page(page(*blobs)), BASE)
+
+
+def test_a_blob_is_a_file_with_times_in_milliseconds() -> None:
+    assert files(blob("a/b.parquet")) == [FileEntry(AT_MS, BASE + "a/b.parquet", 5, 1795132800000)]
+
+
+def test_the_order_of_the_elements_and_white_space_do_not_matter() -> None:
+    other = f"""<Blob>
+      <Name>a</Name>
+      <Properties>
+        <Content-Length>7</Content-Length>
+        <Last-Modified>{AT}</Last-Modified>
+      </Properties>
+    </Blob>"""
+
+    assert files(other, blob("b")) == [
+        FileEntry(AT_MS, BASE + "a", 7, None),
+        FileEntry(AT_MS, BASE + "b", 5, 1795132800000),
+    ]
+
+
+def test_a_blob_without_a_modification_time_has_the_time_0() -> None:
+    assert files("<Blob><Name>a</Name><Content-Length>7</Content-Length></Blob>")[0].modified_ms == 0
+
+
+@pytest.mark.parametrize(
+    ("written", "name"),
+    [
+        ("a &amp; b&lt;c&gt;.txt", "a & b<c>.txt"),
+        ("&amp;lt;", "&lt;"),
+        ("&quot;&apos;", "\"'"),
+        ("line&#xD;&#10;break", "line\r\nbreak"),
+        ("a%20b+c", "a%20b+c"),
+        ("café-日本-\U0001f600", "café-日本-\U0001f600"),
+        (" a ", " a "),
+    ],
+)
+def test_names_are_what_they_are(written: str, name: str) -> None:
+    assert files(blob(written))[0].path == BASE + name
+
+
+def test_a_name_that_xml_cannot_hold_arrives_encoded_and_is_decoded() -> None:
+    encoded = blob("a").replace("<Name>a</Name>", '<Name Encoded="true">a%EF%BF%BEb%2520&amp;</Name>')
+    plain = blob("a").replace("<Name>a</Name>", '<Name Encoded="false">a%20b</Name>')
+
+    assert [file.path for file in files(encoded, plain)] == [BASE + "a\ufffeb%20&", BASE + "a%20b"]
+
+
+@pytest.mark.parametrize(
+    "marker",
+    [
+        blob("folder", 0, metadata="<Metadata><hdi_isfolder>true</hdi_isfolder></Metadata>"),
+        blob("folder", 0, metadata="<Metadata><Hdi_isfolder>True</Hdi_isfolder></Metadata>"),
+        blob("folder", 0, more="<ResourceType>directory</ResourceType>"),
+        blob("folder/", 0),
+    ],
+)
+def test_what_stands_for_a_folder_is_no_file(marker: str) -> None:
+    assert [file.path for file in files(blob("a"), marker, blob("b"))] == [BASE + "a", BASE + "b"]
+
+
+def test_an_empty_file_is_a_file() -> None:
+    more = "<ResourceType>file</ResourceType>"
+    metadata = "<Metadata><hdi_isfolder>false</hdi_isfolder></Metadata>"
+
+    assert [
+        file.size_bytes for file in files(blob("a", 0), blob("b", 0, more), blob("c", 0, "", metadata))
+    ] == [
+        0,
+        0,
+        0,
+    ]
+
+
+def test_prefixes_of_a_list_by_folder_are_no_files() -> None:
+    assert files("<BlobPrefix><Name>a/</Name></BlobPrefix>", blob("b"))[0].path == BASE + "b"
+
+
+@pytest.mark.parametrize(
+    ("marker", "next_page"),
+    [
+        ("<NextMarker />", ""),
+        ("<NextMarker/>", ""),
+        ("<NextMarker></NextMarker>", ""),
+        ("<NextMarker>2!72!MDAw&amp;--</NextMarker>", "2!72!MDAw&--"),
+    ],
+)
+def test_a_page_tells_where_the_next_one_begins(marker: str, next_page: str) -> None:
+    assert parse_page(b"\xef\xbb\xbf" + page(marker=marker)) == Page((), next_page)
+
+
+def test_a_container_without_blobs_has_an_empty_page() -> None:
+    assert parse_page(f"{HEAD}<Blobs /><NextMarker /></EnumerationResults>".encode()) == Page((), "")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"<html>a proxy's page</html>",
+        page(blob("a"))[:-1],
+        page(blob("a"))[:300],
+        page(blob("a"), marker=""),
+        f"{HEAD}<Blobs />".encode(),
+    ],
+)
+def test_a_page_that_is_not_whole_is_not_read(body: bytes) -> None:
+    with pytest.raises(ValueError, match="the page is not whole"):
+        parse_page(body)
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        blob("a").replace("<Name>a</Name>", ""),
+        blob("a").replace("<Content-Length>5</Content-Length>", ""),
+        blob("a").replace("Nov", "Nox"),
+        blob("a").replace("03 GMT", "03 +0100"),
+        blob("a").replace("20:01:03", "20:01"),
+    ],
+)
+def test_a_blob_that_cannot_be_understood_is_an_error(broken: str) -> None:
+    with pytest.raises(ValueError, match=r"no name|not in|not a time"):
+        files(blob("b"), broken)

@@ -1,0 +1,188 @@
+"""A dbt-scope model becomes an operator, or an error that names what has no counterpart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from airflow_provider_scope.exceptions import InputError
+from airflow_provider_scope.specs import from_dbt_scope
+
+SQL = 'SELECT server, source_file_uri, DateTime.UtcNow.ToString("yyyyMMdd") AS day\nFROM @data;\n'
+CONFIG: dict[str, Any] = {
+    "materialized": "incremental",
+    "incremental_strategy": "append",
+    "delta_location": "abfss://ctr@acct.dfs.core.windows.net/delta/servers",
+    "source_roots": ["/local/servers/", "/local/more"],
+    "source_patterns": [r".*\.ss$"],
+    "max_files_per_trigger": 100,
+    "max_bytes_per_trigger": 10**12,
+    "safety_buffer_seconds": 0,
+    "starting_timestamp": "2026-04-07T10:00:00+00:00",
+    "source_compaction_interval": 5,
+    "source_retention_files": 50,
+    "partition_by": "day",
+    "scope_settings": {
+        "microsoft.scope.compression": "vorder:zstd#11",
+        "delta.checkpointInterval": 5,
+        "x": True,
+    },
+    "scope_feature_previews": "EnableDeltaTableDynamicInsert:on,Other:off",
+    "delta_lake_commit_condition": "FailIfFileConflict",
+    "max_file_count_per_output_file_set": 5000,
+    "au": 4,
+    "priority": 2,
+    "job_tag": "servers",
+    "job_timeout_seconds": 7200,
+    "trigger": {"type": "available_now"},
+    "extract_columns": [{"name": "server", "type": "string"}, {"name": "source_file_uri", "type": "string"}],
+    "delta_table_columns": [
+        {"name": "server", "type": "string"},
+        {"name": "source_file_uri"},
+        {"name": "day", "type": "string"},
+    ],
+    "tags": ["nightly"],
+}
+PROFILE: dict[str, Any] = {
+    "type": "scope",
+    "adla_account": "jobs",
+    "adls_gen1_account": "acme",
+    "storage_account": "acct",
+    "container": "ctr",
+    "delta_base_path": "delta",
+    "au": 100,
+    "priority": 1,
+    "max_files_per_trigger": 50,
+    "poll_interval_seconds": 7,
+    "http_retries": 3,
+    "threads": 4,
+}
+ARGUMENTS: dict[str, Any] = {
+    "delta_location": "abfss://ctr@acct.dfs.core.windows.net/delta/servers",
+    "source": {
+        "roots": [
+            "adl://acme.azuredatalakestore.net/local/servers",
+            "adl://acme.azuredatalakestore.net/local/more",
+        ],
+        "patterns": [r".*\.ss$"],
+        "columns": {"server": "string"},
+        "max_files_per_trigger": 100,
+        "max_bytes_per_trigger": 1_000_000_000_000,
+        "safety_buffer_seconds": 0,
+        "starting_timestamp": "2026-04-07T10:00:00+00:00",
+    },
+    "sql": 'SELECT server, source_file_uri, DateTime.UtcNow.ToString("yyyyMMdd") AS day\nFROM @data',
+    "sql_dialect": "scope",
+    "table": {
+        "columns": {"server": "string", "source_file_uri": "string", "day": "string"},
+        "partition_by": ["day"],
+        "properties": {
+            "microsoft.scope.compression": "vorder:zstd#11",
+            "delta.checkpointInterval": 5,
+            "x": "true",
+        },
+    },
+    "write": "append",
+    "engine": {
+        "scope_conn_id": "adla_scope_default",
+        "au": 4,
+        "priority": 2,
+        "job_tag": "servers",
+        "job_timeout_seconds": 7200,
+        "feature_previews": ["EnableDeltaTableDynamicInsert:on", "Other:off"],
+        "settings": {"MaxFileCountPerOutputFileSet": 5000},
+    },
+    "checkpoint": {"compaction_interval": 5, "retention_files": 50},
+    "poll_interval": 7,
+}
+
+
+def test_every_value_of_a_model_has_its_argument():
+    assert from_dbt_scope(CONFIG, SQL, PROFILE) == ARGUMENTS
+
+
+@pytest.mark.parametrize("materialized", ["incremental", "table"])
+def test_the_arguments_make_an_operator(materialized):
+    from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator
+
+    arguments = from_dbt_scope({**CONFIG, "materialized": materialized}, SQL, PROFILE)
+
+    operator = DeltaIncrementalIngestOperator(task_id="servers", **arguments)
+
+    assert operator.write == {"incremental": "append", "table": "replace"}[materialized]
+
+
+def test_what_a_model_leaves_out_comes_from_the_profile_or_is_left_to_the_operator():
+    arguments = from_dbt_scope(
+        {"alias": "servers", "source_roots": "/in", "delta_table_columns": [{"name": "a", "type": "long?"}]},
+        "SELECT a FROM @data",
+        PROFILE,
+    )
+
+    assert arguments == {
+        "delta_location": "abfss://ctr@acct.dfs.core.windows.net/delta/servers",
+        "source": {"roots": ["adl://acme.azuredatalakestore.net/in"], "max_files_per_trigger": 50},
+        "sql": "SELECT a FROM @data",
+        "sql_dialect": "scope",
+        "table": {"columns": {"a": "long?"}},
+        "write": "append",
+        "engine": {
+            "scope_conn_id": "adla_scope_default",
+            "au": 100,
+            "priority": 1,
+            "job_tag": "servers",
+        },
+        "checkpoint": {},
+        "poll_interval": 7,
+    }
+
+
+def test_a_model_that_is_always_refreshed_stays_so():
+    assert from_dbt_scope({**CONFIG, "full_refresh": True}, SQL, PROFILE)["full_refresh"] is True
+    assert "full_refresh" not in from_dbt_scope({**CONFIG, "full_refresh": False}, SQL, PROFILE)
+
+
+def test_the_model_and_the_profile_stay_as_they_are():
+    config, profile = {**CONFIG}, {**PROFILE}
+
+    from_dbt_scope(config, SQL, profile)
+
+    assert (config, profile) == (CONFIG, PROFILE)
+
+
+@pytest.mark.parametrize(
+    ("config", "profile", "words"),
+    [
+        (
+            {"max_file_per_trigger": 5, "on_schema_change": "fail"},
+            {},
+            "max_file_per_trigger, on_schema_change",
+        ),
+        ({"source_root": "/in"}, {}, "config has keys that are not dbt-scope's.*: source_root"),
+        ({}, {"adls_account": "x"}, "profile has keys that are not dbt-scope's.*: adls_account"),
+        ({"extract_columns": [{"name": "a", "extract": False}]}, {}, "extract_columns has keys .*: extract"),
+        ({"extract_columns": ["a"]}, {}, "extract_columns='a'"),
+        ({"delta_table_columns": [{"name": "a"}, {"name": "a"}]}, {}, "expected each column once"),
+        ({"materialized": "view"}, {}, "materialized='view'"),
+        ({"incremental_strategy": "merge"}, {}, "incremental_strategy='merge'"),
+        ({"trigger": {"type": "processing_time", "interval": "30s"}}, {}, "trigger=.*processing_time"),
+        ({"delta_lake_commit_condition": "Never"}, {}, "delta_lake_commit_condition='Never'"),
+        ({"delta_location": ""}, {}, "delta_location=''.*alias"),
+        ({"delta_location": "", "alias": "t"}, {"container": ""}, r"profile\['container'\]=''"),
+        ({}, {"adls_gen1_account": ""}, r"profile\['adls_gen1_account'\]"),
+        ({"starting_timestamp": "2026-04-07"}, {}, "starting_timestamp='2026-04-07'"),
+        ({"max_files_per_trigger": 0}, {}, "max_files_per_trigger=0"),
+        ({"source_roots": []}, {}, "roots="),
+        ({"partition_by": "elsewhere"}, {}, "partition_by='elsewhere'"),
+    ],
+)
+def test_what_has_no_counterpart_is_refused_by_name(config, profile, words):
+    with pytest.raises(InputError, match=words):
+        from_dbt_scope({**CONFIG, **config}, SQL, {**PROFILE, **profile})
+
+
+def test_sql_with_jinja_is_refused():
+    with pytest.raises(InputError, match="without Jinja") as caught:
+        from_dbt_scope(CONFIG, "{{ config() }} SELECT a FROM @data", PROFILE)
+    assert "target/compiled" in caught.value.do
