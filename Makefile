@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: venv demo test test-all crash chaos lint bench java
+.PHONY: venv demo test test-azurite test-all crash chaos lint bench java
 
 venv: $(STAMP)
 
@@ -34,7 +34,11 @@ lint: venv
 test: venv java lint
 	@$(BIN)/pytest
 
-test-all: test crash chaos
+test-azurite: venv
+	@command -v node >/dev/null && command -v npm >/dev/null || { echo "node or npm is missing: install node and npm (Debian: apt-get install nodejs npm)"; exit 1; }
+	@$(BIN)/pytest tests/contract -m azurite
+
+test-all: test test-azurite crash chaos
 
 crash: venv java
 	@$(BIN)/python -m tests.crash
@@ -44,3 +48,4 @@ chaos: venv
 
 bench: venv java
 	@$(BIN)/python benchmarks/ingest_vs_structured_streaming.py
+	@$(BIN)/python benchmarks/discovery.py

@@ -8,10 +8,6 @@ if TYPE_CHECKING:
     import pytest
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "azurite: needs node, npm and Azurite, which npm fetches once")
-
-
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if "azurite" in config.option.markexpr:
         return
