@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_scope.checkpoint.dbt_scope import read_state
 from airflow_provider_scope.core import takeover
-from airflow_provider_scope.core.audit import uri_path
 from airflow_provider_scope.core.files import is_below
 from airflow_provider_scope.core.records import Pipeline
 from airflow_provider_scope.core.takeover import Takeover
@@ -72,7 +71,8 @@ def look(
 
 def store_of(uri: str) -> str:
     """Give what stands before the path in a URI."""
-    return uri.removesuffix(uri_path(uri))
+    scheme, rest = uri.split("://", 1)
+    return f"{scheme}://{rest.split('/', 1)[0]}"
 
 
 def record_of(state: LeftState, store: str, now_ms: int) -> Takeover:
@@ -110,12 +110,7 @@ def adopt(log: CheckpointLog, view: LogView, new_id: str) -> None:
         raise AssertionError(msg)
     lists = log.put_taken_files(view.left.files)
     there = log.newest_takeover()
-    mine = replace(
-        view.takeovers[0],
-        number=there.number if there else 0,
-        pipeline=new_id,
-        lists=lists,
-    )
+    mine = replace(view.takeovers[0], pipeline=new_id, lists=lists)
     while there is None or not _is_same(there, mine):
         mine = replace(mine, number=there.number + 1 if there else 0)
         there = log.put_takeover(mine)

@@ -143,6 +143,8 @@ def test_a_pipeline_goes_on_after_batches_that_dbt_scope_loaded(desk):
     assert desk.tree() == tree
     done = desk.table_command("take-over", "--yes")
     nothing = desk.table_command("take-over", "--yes")
+    desk.world.run()
+    assert theirs.watermark() == (4, "2023-11-14T21:43:20+00:00", 4), "nothing was loaded"
     desk.world.drop("new.parquet", 600)
     desk.world.run()
 

@@ -23,6 +23,7 @@ from airflow_provider_scope.exceptions import (
     TableDivergedError,
 )
 from airflow_provider_scope.execution import repair
+from airflow_provider_scope.execution.dbt_scope import store_of
 from tests.crash.world import NOW_MS, MemoryWorld
 from tests.support.dbt_scope import CrashedError, DbtScopeOnMemory, moment, snapshot
 from tests.support.faulty_storage import Counting
@@ -147,7 +148,8 @@ def test_files_with_the_very_time_of_the_watermark_are_told_by_the_records(times
     assert world.rows() == each_once(world)
 
 
-def test_a_time_that_dbt_scope_cut_by_a_millisecond_is_no_change():
+@pytest.mark.parametrize("late_files", ["ingest", "skip"])
+def test_a_time_that_dbt_scope_cut_by_a_millisecond_is_no_change(late_files):
     modified = 1_080_363_610_271  # in 2004; the years from 2005 to 2037 have no such time
     world = MemoryWorld()
     theirs = DbtScopeOnMemory(world)
@@ -157,7 +159,7 @@ def test_a_time_that_dbt_scope_cut_by_a_millisecond_is_no_change():
     theirs.run(max_files=1, max_batches=1)
     assert theirs.batch(0)[0]["modificationTime"] == modified - 1
 
-    report = world.run()
+    report = world.run(late_files=late_files)
 
     assert report.left_out.counts == {}
     assert world.rows() == each_once(world)
@@ -208,10 +210,12 @@ def test_a_run_that_reads_no_history_takes_the_same_new_files(late_files):
     theirs.run(max_files=1)
     put(world, "new", NOW_MS - 1_000)
 
-    world.run(late_files=late_files)
+    report = world.run(late_files=late_files)
     world.run(late_files=late_files)
 
     assert world.rows() == each_once(world)
+    assert report.left_out.counts == ({} if late_files == "ingest" else {"loaded before, or late": 6})
+    assert report.already_loaded == (7 if late_files == "ingest" else 1)
 
 
 def test_a_full_refresh_loads_everything_again_whatever_was_taken_over():
@@ -765,6 +769,19 @@ def test_folders_that_dbt_scope_never_loaded_are_refused():
         InputError, match="None of the 6 files that dbt-scope loaded, such as file:///landing/old"
     ):
         world.run()
+
+
+@pytest.mark.parametrize(
+    ("uri", "store"),
+    [
+        ("file:///landing", "file://"),
+        ("adl://acme.azuredatalakestore.net", "adl://acme.azuredatalakestore.net"),
+        ("adl://acme.azuredatalakestore.net/local/a b", "adl://acme.azuredatalakestore.net"),
+        ("webhdfs://name:9870/landing", "webhdfs://name:9870"),
+    ],
+)
+def test_what_stands_before_a_path_is_the_store(uri, store):
+    assert store_of(uri) == store
 
 
 def test_a_long_list_goes_on_in_another_one(monkeypatch):
