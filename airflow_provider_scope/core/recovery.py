@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from airflow_provider_scope.exceptions import TableDivergedError
@@ -54,6 +54,8 @@ class TableState:
     restores: tuple[Restored, ...] = ()
     running: int | None = None
     """The open batch whose job still runs, if any: what becomes of its rows does not show yet."""
+    beyond: Mapping[int, Landed] = field(default_factory=dict)
+    """Batches found behind one that is not in the table: a RESTORE took that one's rows."""
 
 
 MISSING_TABLE = TableState(None, -1, None, {})

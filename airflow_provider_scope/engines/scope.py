@@ -104,6 +104,7 @@ class ScopeRunner:
         # A pipeline that Spark ran before has batches whose transaction is in the table.
         txn = max(newest, -1 if state.txn is None else state.txn)
         landed: dict[int, Landed] = {}
+        beyond: dict[int, Landed] = {}
         running: int | None = None
         fates = JobFates(self.jobs, self.log, location, pipeline)
         logged = self.log.logged()
@@ -114,13 +115,25 @@ class ScopeRunner:
             found = state.landed.get(seq) or fates.landed(seq, state.version)
             if not isinstance(found, Landed):
                 running = seq if found == "running" else None
+                beyond = self._beyond(fates, logged[seq + 1 :], state.version)
                 break
             landed[seq] = found
             txn = max(txn, seq)
-        if landed:
+        if landed or beyond:
             # The jobs were looked at after the table: a RESTORE may have come between the two.
             state = probe(location, pipeline, baseline)
-        return replace(state, txn=None if txn < 0 else txn, landed=landed, running=running)
+        return replace(state, txn=None if txn < 0 else txn, landed=landed, beyond=beyond, running=running)
+
+    def _beyond(self, fates: JobFates, later: Sequence[int], version: int) -> dict[int, Landed]:
+        """Give the batches with rows behind one without: somebody settled that one after a RESTORE."""
+        found: dict[int, Landed] = {}
+        for seq in later:
+            if not self.log.attempts(seq):
+                break  # nor has a later one
+            landed = fates.landed(seq, version)
+            if isinstance(landed, Landed) and not landed.abandoned:
+                found[seq] = landed
+        return found
 
     def _fates(self, work: Work) -> JobFates:
         return JobFates(self.jobs, self.log, work.table, work.pipeline)

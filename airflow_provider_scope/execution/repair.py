@@ -191,8 +191,9 @@ def look_at_table(
     recovery.check_transaction(found, -1, newest.seq if newest else -1, table)
     still_open = open_entries(log)
     result = recovery.outcomes(still_open, found)
-    gone = [e.seq for e, landed in result.landed if recovery.rows_gone(landed, found.restores)]
-    unknown = [e.seq for e, landed in result.landed if recovery.rows_gone(landed, found.restores) is None]
+    in_table = {**{entry.seq: landed for entry, landed in result.landed}, **found.beyond}
+    gone = [seq for seq, landed in in_table.items() if recovery.rows_gone(landed, found.restores)]
+    unknown = [seq for seq, landed in in_table.items() if recovery.rows_gone(landed, found.restores) is None]
     unknown += [entry.seq for entry in result.unclear]
     last_commit = log.commit(committed[-1]) if committed else None
     expected, _ = recovery.baseline(pipeline, last_commit, log.newest_acceptance())
@@ -227,7 +228,7 @@ def look_at_table(
         newest_commit=committed[-1] if committed else -1,
         rows_gone=tuple(r for r in records if not r.abandoned and restores.is_gone(r, found)),
         gone=tuple(sorted([*gone, *unknown])),
-        seen_version=min([found.version, *(v.version - 1 for e, v in result.landed if e.seq not in gone)]),
+        seen_version=min([found.version, *(v.version - 1 for seq, v in in_table.items() if seq not in gone)]),
         needs_transaction=bool(committed) and (found.txn is None or found.txn < committed[-1]),
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -442,6 +443,25 @@ def test_a_job_that_succeeded_is_in_doubt_once_the_tables_log_does_not_go_back_t
     assert world.settle()
     world.accept()
     world.run()
+
+    assert world.rows() == rows_of(1, 2)
+
+
+def test_a_batch_behind_one_that_is_settled_comes_again_if_a_restore_took_its_rows_too():
+    world = a_world(1, 2)
+    world.max_files = 1
+    with pytest.raises(DeadError):
+        world.run(at("put commits", 0, before=die))
+    world.delta.cleaned = 1
+    world.restore(1)
+    with pytest.raises(BatchOutcomeUnknownError):
+        world.run()
+    assert world.settle()  # the older batch is not in the table, as anybody can see
+
+    world.accept()
+    for _ in range(3):
+        with suppress(BatchNotInTableError):
+            world.run()
 
     assert world.rows() == rows_of(1, 2)
 
