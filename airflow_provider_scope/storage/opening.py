@@ -76,13 +76,14 @@ def canonical_uri(location: str) -> str:
 
 
 def open_storage(uri: str) -> Storage:
-    """Give the storage of a canonical URI that needs no connection.
+    """Give the storage of a canonical URI.
 
-    :raises InputError: It needs one.
+    :raises InputError: It is on a store that runs do not use.
     """
     if uri.startswith(SCHEME):
         return LocalStorage()
-    raise _bad(uri, "cannot be opened without a connection", "name it in `storage_conn_id`")
+    scheme = _scheme(uri)
+    raise _bad(uri, f"is on {scheme}://, which is not supported", "name a local path, or a file:///… URI")
 
 
 def _local(location: str) -> str:

@@ -78,7 +78,7 @@ def test_a_task_without_a_location_uses_the_connections_with_its_id(world, conne
     with DAG("scope_no_location", schedule=None):
         operator = load(world, delta_location=None)
 
-    with pytest.raises(AirflowFailException, match=f"The location '{AT}/load' is on abfss://"):
+    with pytest.raises(AirflowFailException, match=f"The location '{AT}/load/_checkpoint' is on abfss://"):
         operator.execute(a_context())
 
 
@@ -107,7 +107,7 @@ def test_a_command_looks_for_the_table_where_a_run_does(world, connection, monke
         args.func(args)
 
     assert end.value.code == 1
-    assert f"The location '{AT}/load' is on abfss://" in capsys.readouterr().err
+    assert f"The location '{AT}/load/_checkpoint' is on abfss://" in capsys.readouterr().err
 
 
 # ---- how large a batch is -------------------------------------------------------------------------------
