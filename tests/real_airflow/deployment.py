@@ -125,7 +125,8 @@ class Deployment:
         found = []
         for one in psutil.process_iter():
             with suppress(psutil.Error, OSError):
-                if one.environ().get("AIRFLOW_HOME") == str(self.folder):
+                # Workers rename themselves, and overwrite their environment by that.
+                if one.cwd() == str(self.folder) or one.environ().get("AIRFLOW_HOME") == str(self.folder):
                     found.append(one)
         return found
 
