@@ -15,7 +15,8 @@ from airflow_provider_scope.client.statuses import (
     parse_page,
 )
 from airflow_provider_scope.client.wire import not_understood
-from airflow_provider_scope.exceptions import InputError, SourceNotFoundError
+from airflow_provider_scope.core.files import no_root
+from airflow_provider_scope.exceptions import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -166,7 +167,7 @@ class WebHdfs:
 
     def _listed(self, answer: Answer, folder: str, doing: str) -> Any:
         if is_missing(answer):
-            raise no_folder(self.uri(folder))
+            raise no_root(self.uri(folder))
         return accepted(answer, doing).json(doing)
 
     def inside(self, path: str) -> str:
@@ -192,13 +193,4 @@ def bad_path(path: str, expected: str) -> InputError:
         f"The path {path!r} is not valid: expected {expected}.",
         kept="everything; nothing was sent",
         do="correct the path, or name the connection of its account",
-    )
-
-
-def no_folder(uri: str) -> SourceNotFoundError:
-    """Give the error for a folder that does not exist."""
-    return SourceNotFoundError(
-        f"The source folder {uri} does not exist.",
-        kept="the table and the checkpoint; nothing was written",
-        do="check `roots`. A folder that appears later is created empty first, or waited for by a sensor",
     )

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from airflow_provider_scope.exceptions import SourceNotFoundError
+
+APPEARS_LATER = "A folder that appears later is created empty first, or waited for by a sensor"
+
 
 class FileEntry(NamedTuple):
     """One file.
@@ -58,3 +62,15 @@ def is_below(path: str, roots: tuple[str, ...]) -> bool:
     if any(part in ("..", ".") for part in path.split("/")):
         return False
     return any(path == root or path.startswith(root.rstrip("/") + "/") for root in roots)
+
+
+def no_root(root: str, advice: str = APPEARS_LATER) -> SourceNotFoundError:
+    """Give the error for a folder of the source that does not exist.
+
+    :param advice: What else may be the cause in this store, and what to do about it.
+    """
+    return SourceNotFoundError(
+        f"The source folder {root} does not exist.",
+        kept="the table and the checkpoint; nothing was written",
+        do=f"check `roots`. {advice}",
+    )

@@ -11,10 +11,10 @@ import secrets
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+from airflow_provider_scope.core.files import no_root
 from airflow_provider_scope.exceptions import (
     InputError,
     SourceError,
-    SourceNotFoundError,
     SourceRefusedError,
     SourceUnreadableError,
     StorageError,
@@ -39,6 +39,11 @@ if TYPE_CHECKING:
 SCHEME = "abfss://"
 
 _CREATOR = "created_by"
+
+_NEEDS_MARKER = (
+    "Without a hierarchical namespace a folder ends with its last file: one that may be empty needs a "
+    "marker, such as the Azure portal makes"
+)
 
 PAGE_SIZE = 5000
 """Blobs of one page, the most the service gives."""
@@ -188,7 +193,7 @@ class AzureStorage:
                     page = coming.result()
                 except Exception as err:  # noqa: BLE001 - as above
                     if is_missing(err) and not marker:
-                        raise _no_root(root) from without_secrets(err)
+                        raise no_root(root, _NEEDS_MARKER) from without_secrets(err)
                     raise _unreadable(root, err) from without_secrets(err)
                 if page.marker and page.marker == marker:
                     raise _unreadable(root, "the next page is the page that was read")
@@ -237,7 +242,7 @@ class AzureStorage:
             about = self._calls.repeated(lambda: blob.get_blob_properties(**self._calls.options))
         except Exception as err:  # noqa: BLE001 - as above
             if is_missing(err):
-                raise _no_root(root) from without_secrets(err)
+                raise no_root(root, _NEEDS_MARKER) from without_secrets(err)
             raise _unreadable(root, err) from without_secrets(err)
         if not _is_folder(about):
             raise _unreadable(root, "it is a file, not a folder")
@@ -287,15 +292,6 @@ class _Taken(Exception):  # noqa: N818 - not a fault
 def _take(response: Any) -> None:
     if response.http_response.status_code == 200:  # noqa: PLR2004
         raise _Taken(response.http_response.body())
-
-
-def _no_root(root: str) -> SourceNotFoundError:
-    return SourceNotFoundError(
-        f"The source folder {root} does not exist.",
-        kept="the table and the checkpoint; nothing was written",
-        do="check `roots`. Without a hierarchical namespace a folder ends with its last file: one that may "
-        "be empty needs a marker, such as the Azure portal makes",
-    )
 
 
 def _unreadable(root: str, err: BaseException | str) -> SourceError:

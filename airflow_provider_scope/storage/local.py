@@ -8,9 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from airflow_provider_scope.core.files import FileEntry
+from airflow_provider_scope.core.files import FileEntry, no_root
 from airflow_provider_scope.exceptions import (
-    SourceNotFoundError,
     SourceUnreadableError,
     StorageError,
 )
@@ -149,7 +148,7 @@ def _identity(root: str) -> tuple[int, int]:
     """
     top = local_path(root)
     if not _exists(top):
-        raise _no_root(root)
+        raise no_root(root)
     try:
         status = os.stat(top)  # noqa: PTH116 - as above
     except OSError as err:
@@ -195,14 +194,6 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def _no_root(root: str) -> SourceNotFoundError:
-    return SourceNotFoundError(
-        f"The source folder {root} does not exist.",
-        kept="the table and the checkpoint; nothing was written",
-        do="check `roots`. A folder that appears later is created empty first, or waited for by a sensor",
-    )
 
 
 def _unreadable(path: str, err: object) -> SourceUnreadableError:

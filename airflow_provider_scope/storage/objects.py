@@ -5,11 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from airflow_provider_scope.core.files import FileEntry
+from airflow_provider_scope.core.files import FileEntry, no_root
 from airflow_provider_scope.core.masking import mask
 from airflow_provider_scope.exceptions import (
     SourceError,
-    SourceNotFoundError,
     SourceRefusedError,
     SourceUnreadableError,
 )
@@ -133,7 +132,7 @@ class ObjectSource:
         except FileNotFoundError as err:
             if gone:
                 raise _unreadable(root, gone) from err
-            raise _no_root(root) from err
+            raise no_root(root) from err
         except Exception as err:  # noqa: BLE001 - as above
             raise self._error(root, err) from without_secrets(err)
         if kind != "directory":
@@ -180,14 +179,6 @@ def _modified_ms(info: Mapping[str, Any]) -> int:
     if isinstance(value, int | float):
         return round(value if value > _LARGEST_SECONDS else value * 1000)
     return 0
-
-
-def _no_root(root: str) -> SourceNotFoundError:
-    return SourceNotFoundError(
-        f"The source folder {root} does not exist.",
-        kept="the table and the checkpoint; nothing was written",
-        do="check `roots`. A folder that appears later is created empty first, or waited for by a sensor",
-    )
 
 
 def _unreadable(path: str, why: str) -> SourceUnreadableError:

@@ -489,6 +489,8 @@ def test_on_kill_without_an_application_does_nothing():
 
     operator.on_kill()
 
+    assert operator._runner is None
+
 
 def test_the_real_program_is_where_the_hook_looks_for_it():
     assert shutil.which("spark-submit", path=str(Path(sys.executable).parent))
