@@ -32,7 +32,7 @@ def look(
     history: bool = True,
     is_void: bool = False,
 ) -> None:
-    """Put into the view of a pipeline that does not exist yet what it would take over; nothing is written.
+    """Put into the view of a pipeline without an entry what it would take over; nothing is written.
 
     :param history: False if the files that were seen do not matter (``late_files="skip"``).
     :param is_void: What dbt-scope loaded is about to be replaced, so it need not be known.
@@ -63,7 +63,7 @@ def look(
             do="name the roots that dbt-scope had. If its files were moved, they have other paths and times "
             "now, and would all be loaded again: use a checkpoint location of its own and starting_timestamp",
         )
-    view.takeovers = [record_of(state, stores[0], now_ms)]
+    view.takeovers = [*view.takeovers, record_of(state, stores[0], now_ms)]
     if history:
         view.seen = {file.path: (file.modified_ms, file.size_bytes) for file in state.files}
     view.left = state
@@ -100,20 +100,22 @@ def record_of(state: LeftState, store: str, now_ms: int) -> Takeover:
 
 
 def adopt(log: CheckpointLog, view: LogView, new_id: str) -> None:
-    """Write down what is taken over, then ``pipeline.json``, which makes it count.
+    """Write down what is taken over, then ``pipeline.json`` if there is none, which makes it count.
 
     A run that died in between may have left a record, of this state of dbt-scope's checkpoint or of an
     older one. The record of this state is used again, so that runs at the same time make one pipeline.
+    A full refresh that died before its first entry leaves a pipeline that has taken over nothing.
     """
     if view.left is None:
         msg = "nothing was looked at"
         raise AssertionError(msg)
     lists = log.put_taken_files(view.left.files)
-    there = log.newest_takeover()
-    mine = replace(view.takeovers[0], pipeline=new_id, lists=lists)
-    while there is None or not _is_same(there, mine):
-        mine = replace(mine, number=there.number + 1 if there else 0)
-        there = log.put_takeover(mine)
+    mine = replace(
+        view.takeovers[-1], pipeline=view.pipeline.pipeline if view.pipeline else new_id, lists=lists
+    )
+    there = _put(log, mine, any_pipeline=view.pipeline is None)
+    if view.pipeline:
+        return
     stamp = view.table.stamp
     log.put_pipeline(
         Pipeline(
@@ -125,9 +127,19 @@ def adopt(log: CheckpointLog, view: LogView, new_id: str) -> None:
     )
 
 
-def _is_same(there: Takeover, mine: Takeover) -> bool:
-    return replace(there, pipeline="", number=0, taken_at_ms=0) == replace(
-        mine, pipeline="", number=0, taken_at_ms=0
+def _put(log: CheckpointLog, mine: Takeover, *, any_pipeline: bool = False) -> Takeover:
+    """Create a record under the next number, unless the newest one says the same; give it."""
+    there = log.newest_takeover()
+    while there is None or not _is_same(there, mine, any_pipeline=any_pipeline):
+        mine = replace(mine, number=there.number + 1 if there else 0)
+        there = log.put_takeover(mine)
+    return there
+
+
+def _is_same(there: Takeover, mine: Takeover, *, any_pipeline: bool) -> bool:
+    pipeline = mine.pipeline if any_pipeline else there.pipeline
+    return replace(there, pipeline=pipeline, number=0, taken_at_ms=0) == replace(
+        mine, number=0, taken_at_ms=0
     )
 
 
@@ -150,9 +162,8 @@ def replaced(log: CheckpointLog, audit: AuditFiles, view: LogView, now_ms: int) 
         watermark, view.takeovers, view.overwrite_start
     ):
         return
-    newest = log.newest_takeover()
     note = Takeover(
-        number=newest.number + 1 if newest else 0,
+        number=0,
         pipeline=view.pipeline.pipeline,
         seq=view.next_seq,
         watermark=None if watermark is None else takeover.digest(watermark),
@@ -167,7 +178,7 @@ def replaced(log: CheckpointLog, audit: AuditFiles, view: LogView, now_ms: int) 
         store="",
         taken_at_ms=now_ms,
     )
-    log.put_takeover(note)
+    _put(log, note)
     view.takeovers = log.takeovers(view.pipeline)
 
 

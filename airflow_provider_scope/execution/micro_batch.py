@@ -97,7 +97,7 @@ class MicroBatchExecution:
         else:
             report.batches += recorded(self.log, self.first_batch)
         found = self._discover(request, report)
-        if view.pipeline is None and view.takeovers:
+        while view.left:
             self._adopt(request, view, found, report)
         was_open = view.open
         self._log_batches(request, view, found, report)
@@ -141,6 +141,7 @@ class MicroBatchExecution:
         view = read_log(self.log, self.audit, self.engine, request.table, history=history)
         if view.pipeline is None:
             self._check_new(view)
+        if view.newest is None and view.taken is None:
             dbt_scope.look(
                 self.log,
                 view,
@@ -149,6 +150,7 @@ class MicroBatchExecution:
                 history=request.reads_history,
                 is_void=request.replaces_table,
             )
+        if view.pipeline is None:
             return view
         recovery.check_stamp(view.table, view.baseline[0], request.table)
         recovery.check_transaction(

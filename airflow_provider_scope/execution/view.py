@@ -43,7 +43,7 @@ class LogView:
     takeovers: list[Takeover] = field(default_factory=list)
     """What the pipeline took over from dbt-scope; before the pipeline exists, what it would take over."""
     left: LeftState | None = None
-    """What dbt-scope left, for a pipeline that does not exist yet."""
+    """What dbt-scope left, for a pipeline without an entry."""
 
     @property
     def taken(self) -> Takeover | None:

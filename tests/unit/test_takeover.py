@@ -755,6 +755,43 @@ def test_a_full_refresh_that_died_before_it_was_logged_accepts_nothing():
         world.run()
 
 
+@pytest.mark.parametrize("dies_at", ["put taken_over/", "put offsets/"])
+def test_a_first_full_refresh_that_died_before_it_was_logged_leaves_a_table_to_take_over(dies_at):
+    """``pipeline.json`` is there, and dbt-scope's rows are in the table: they are not loaded again."""
+    world, _ = a_world(3)
+    put(world, "new", NOW_MS - 2_000)
+
+    def dies(call: Any, effect: Callable[[], Any], torn: Any = None) -> Any:
+        if call.name.startswith(dies_at):
+            raise SparkJobFailedError("dead")
+        return effect()
+
+    with pytest.raises(SparkJobFailedError):
+        world.run(dies, refresh=True)
+
+    assert [batch.files for batch in world.run().batches] == [1]
+    assert world.rows() == each_once(world)
+    assert world.run().batches == []
+
+
+def test_a_run_beside_a_first_full_refresh_takes_over_and_the_refresh_replaces_it():
+    world, _ = a_world(3)
+    put(world, "new", NOW_MS - 2_000)
+
+    def meanwhile(call: Any, effect: Callable[[], Any], torn: Any = None) -> Any:
+        if call.name.startswith("put taken_over/") and "pipeline" not in seen:
+            seen.append("pipeline")
+            world.run()
+        return effect()
+
+    seen: list[str] = []
+    world.run(meanwhile, refresh=True)
+
+    assert seen
+    assert world.rows() == each_once(world)
+    assert world.run().batches == []
+
+
 # ---- what else is refused, and how much it takes ---------------------------------------------------------
 
 
