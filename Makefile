@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: venv demo test test-azurite test-all crash chaos lint bench java
+.PHONY: venv demo test test-azurite test-hdfs test-airflow test-all crash chaos lint bench java
 
 venv: $(STAMP)
 
@@ -34,11 +34,17 @@ lint: venv
 test: venv java lint
 	@$(BIN)/pytest
 
-test-azurite: venv
+test-azurite: venv java
 	@command -v node >/dev/null && command -v npm >/dev/null || { echo "node or npm is missing: install node and npm (Debian: apt-get install nodejs npm)"; exit 1; }
-	@$(BIN)/pytest tests/contract -m azurite
+	@$(BIN)/pytest -m azurite
 
-test-all: test test-azurite crash chaos
+test-hdfs: venv java
+	@$(BIN)/pytest -m hdfs
+
+test-airflow: venv java
+	@$(BIN)/python -m tests.intervals
+
+test-all: test test-azurite test-hdfs test-airflow crash chaos
 
 crash: venv java
 	@$(BIN)/python -m tests.crash

@@ -29,6 +29,17 @@ os.environ.update(
 )
 
 
+SERVERS = ("azurite", "hdfs")
+"""Marks of the tests whose server has to be fetched first: they are left out unless they are asked for."""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    unasked = [name for name in SERVERS if name not in config.option.markexpr]
+    left_out = [item for item in items if any(item.get_closest_marker(name) for name in unasked)]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in set(left_out)]
+
+
 def pytest_unconfigure() -> None:
     shutil.rmtree(_HOME, ignore_errors=True)
 

@@ -13,6 +13,11 @@ _TABLE = Arg(("delta_location",), help="Path or URI of the Delta table")
 _CHECKPOINT = Arg(
     ("--checkpoint",), help="The checkpoint's location, if it is not below the table", default=None
 )
+_STORAGE = Arg(
+    ("--storage-conn-id",),
+    help="Connection of the store that table and checkpoint are on; a disk needs none",
+    default=None,
+)
 _YES = Arg(("-y", "--yes"), help="Do it. Without it the command says what it would do", action="store_true")
 _SPARK = Arg(("--spark-conn-id",), help="Spark connection; Spark in local mode without it", default=None)
 _RELOAD = Arg(
@@ -34,11 +39,16 @@ _TASK = (
     Arg(("task_id",), help="The id of the task"),
     Arg(("--bundle-name",), help="The Dag bundle to look in", action="append"),
 )
+_INTERVAL = Arg(
+    ("--interval",),
+    help='The interval, <start>_<end>, of a pipeline with mode="data_interval"',
+    default=None,
+)
 _SEQ = Arg(("seq",), help="The batch's number", type=int)
 _VERBOSE = Arg(("-v", "--verbose"), help="Show details of errors", action="store_true")
 
 
-def _command(name: str, summary: str, *args: Arg, module: str = "commands") -> ActionCommand:
+def _command(name: str, summary: str, *args: Arg, module: str = "inspection") -> ActionCommand:
     function = lazy_load_command(f"airflow_provider_scope.cli.{module}.{name.replace('-', '_')}")
     return ActionCommand(name=name, help=summary, func=function, args=(*args, _VERBOSE))
 
@@ -55,6 +65,8 @@ def get_scope_cli_commands() -> list[CLICommand]:
                     "Show the log's tail, open batches and their jobs, watermark and table",
                     _TABLE,
                     _CHECKPOINT,
+                    _STORAGE,
+                    _INTERVAL,
                     _ENGINE,
                     _SCOPE,
                 ),
@@ -62,6 +74,7 @@ def get_scope_cli_commands() -> list[CLICommand]:
                     "plan",
                     "Show what a run of a task would load; nothing is written",
                     *_TASK,
+                    _INTERVAL,
                 ),
                 _command(
                     "validate",
@@ -80,7 +93,9 @@ def get_scope_cli_commands() -> list[CLICommand]:
                     "Write watermark.json and sources/ again from the log",
                     _TABLE,
                     _CHECKPOINT,
+                    _STORAGE,
                     _YES,
+                    module="mending",
                 ),
                 _command(
                     "abandon",
@@ -88,21 +103,28 @@ def get_scope_cli_commands() -> list[CLICommand]:
                     _TABLE,
                     _SEQ,
                     _CHECKPOINT,
+                    _STORAGE,
+                    _INTERVAL,
                     _ENGINE,
                     _SPARK,
                     _SCOPE,
                     _YES,
+                    module="mending",
                 ),
                 _command(
                     "accept-table",
                     "Go on with a table that was restored or created again",
                     _TABLE,
                     _CHECKPOINT,
+                    _STORAGE,
+                    _INTERVAL,
+                    Arg(("--all-intervals",), help="Do it for each interval", action="store_true"),
                     _ENGINE,
                     _SPARK,
                     _SCOPE,
                     _RELOAD,
                     _YES,
+                    module="mending",
                 ),
                 _command(
                     "settle",
@@ -112,6 +134,7 @@ def get_scope_cli_commands() -> list[CLICommand]:
                     Arg(("--landed",), help="Its rows are in the table", action="store_true"),
                     Arg(("--not-landed",), help="Its rows are not in the table", action="store_true"),
                     _CHECKPOINT,
+                    _STORAGE,
                     _SCOPE,
                     _YES,
                     module="scope_jobs",
@@ -127,6 +150,7 @@ def get_scope_cli_commands() -> list[CLICommand]:
                         default=None,
                     ),
                     _CHECKPOINT,
+                    _STORAGE,
                     _YES,
                     module="take_over",
                 ),

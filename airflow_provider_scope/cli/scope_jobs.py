@@ -13,6 +13,7 @@ from airflow_provider_scope.engines.scope import JobSettings, ScopeRunner, job_i
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.execution import repair
 from airflow_provider_scope.hooks.scope import ScopeHook
+from airflow_provider_scope.hooks.stores import store_of
 from airflow_provider_scope.specs import Checkpoint
 from airflow_provider_scope.storage.opening import canonical_uri
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from airflow_provider_scope.script.batch import BatchIdentity
 
 
-def runner(scope_conn_id: str, log: CheckpointLog) -> ScopeRunner:
+def runner(scope_conn_id: str, log: CheckpointLog, table: str, storage_conn_id: str | None) -> ScopeRunner:
     """Give an engine that looks at batches and closes them; it runs none."""
     hook = ScopeHook(scope_conn_id)
     defaults = hook.defaults
@@ -50,6 +51,7 @@ def runner(scope_conn_id: str, log: CheckpointLog) -> ScopeRunner:
         sleep=time.sleep,
         random=random.random,
         report=say,
+        table_storage=store_of(table, storage_conn_id).storage,
     )
 
 
@@ -102,9 +104,11 @@ def settle(args: Namespace) -> None:
             do="look at the table first: --landed if the rows of the batch are in it",
         )
     table = canonical_uri(args.delta_location)
-    log = assembly.open_log(args.delta_location, Checkpoint(location=args.checkpoint))
+    log = assembly.open_log(
+        args.delta_location, Checkpoint(location=args.checkpoint), storage_conn_id=args.storage_conn_id
+    )
     pipeline = repair.existing_pipeline(log)
-    engine = runner(args.scope_conn_id, log)
+    engine = runner(args.scope_conn_id, log, table, args.storage_conn_id)
     attempt = repair.in_doubt(log, engine, table, args.seq)
     say(f"batch {args.seq}, {_attempt(engine, log, pipeline.pipeline, attempt)}")
     next_run = "records the batch" if args.landed else "submits the batch again"
@@ -113,7 +117,7 @@ def settle(args: Namespace) -> None:
         say("A wrong decision loses the rows of the batch, or doubles them; it cannot be taken back.")
         say(ADD_YES)
         return
-    found = repair.settle(log, engine, table, args.seq, landed=args.landed)
+    found = repair.settle(log, engine, table, args.seq, landed=args.landed, storage=engine.table_storage)
     if found.landed != args.landed:
         raise InputError(
             f"Somebody else settled batch {args.seq} just now: {_decision(landed=found.landed)}.",

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def take_over(args: Namespace) -> None:
     """Say what dbt-scope left or did; with ``--yes`` go on from there."""
     checkpoint = Checkpoint(location=args.checkpoint)
-    log = assembly.open_log(args.delta_location, checkpoint)
+    log = assembly.open_log(args.delta_location, checkpoint, storage_conn_id=args.storage_conn_id)
     pipeline = log.pipeline()
     if args.at_watermark:
         _decide(log, pipeline, loaded=args.at_watermark == "loaded", yes=args.yes)

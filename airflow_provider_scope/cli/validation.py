@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airflow_provider_scope.cli.commands import of_task
 from airflow_provider_scope.cli.output import command, say
+from airflow_provider_scope.cli.targets import of_task
 from airflow_provider_scope.engines import assembly
 from airflow_provider_scope.engines.validation import Validator
 from airflow_provider_scope.exceptions import InputError

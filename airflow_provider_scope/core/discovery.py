@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import TYPE_CHECKING, Literal
 
-from airflow_provider_scope.core.files import FileEntry, Position, base_name, is_text, position, printable
+from airflow_provider_scope.core.files import FileEntry, Position, base_name, is_readable, position, printable
 from airflow_provider_scope.exceptions import SourceFileChangedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+
+    from airflow_provider_scope.core.interval import Window
 
 NAMED_AT_MOST = 20
 """Names a report keeps for each reason; the rest is counted."""
@@ -29,6 +31,7 @@ Reason = Literal[
     "before starting_timestamp",
     "before the watermark taken over",
     "at the watermark taken over",
+    "outside the interval",
 ]
 
 
@@ -73,6 +76,8 @@ class Rules:
     young_after_ms: int
     """Files modified after this time are held back: they may still be written."""
     starting_at_ms: int | None = None
+    window: Window | None = None
+    """The interval whose files are taken; None takes those of all times."""
     late_files: Literal["ingest", "skip"] = "ingest"
     on_changed_file: Literal["ignore", "fail", "reload"] = "ignore"
 
@@ -112,6 +117,10 @@ def candidates(listing: Iterable[FileEntry], rules: Rules, roots: Sequence[str] 
         if newest is None or file > newest:
             newest = file
         reason = _unfit(name, file, streams, rules)
+        if reason == "outside the interval":
+            # Of another time: the run of that interval names what is odd about it.
+            left_out.add_unnamed(reason, 1)
+            continue
         if _in_hidden_folder(path, roots):
             reason = "hidden folder"
         if reason:
@@ -134,10 +143,11 @@ def _in_hidden_folder(path: str, roots: Sequence[str]) -> bool:
 
 
 def _unfit(name: str, file: FileEntry, streams: _Streams, rules: Rules) -> Reason | None:
+    if rules.window and file.modified_ms > 0 and file.modified_ms not in rules.window:
+        return "outside the interval"
     if is_hidden(name):
         return "hidden name"
-    if ":" in name or not is_text(file.path):
-        # Hadoop's Path takes what stands before a colon for a scheme: listing works, reading fails.
+    if not is_readable(file.path):
         return "unreadable name"
     if file.modified_ms <= 0:
         return "no modification time"

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from typing import NamedTuple
+from unicodedata import is_normalized
 
 from airflow_provider_scope.exceptions import SourceNotFoundError
 
 APPEARS_LATER = "A folder that appears later is created empty first, or waited for by a sensor"
+
+_COMPOSED = ("webhdfs://", "swebhdfs://")
 
 
 class FileEntry(NamedTuple):
@@ -43,13 +46,26 @@ def base_name(path: str) -> str:
     return path.rsplit("/", 1)[-1]
 
 
-def is_text(path: str) -> bool:
-    """Tell whether a path is text; a disk may hold names whose bytes are not UTF-8."""
+def is_readable(path: str) -> bool:
+    """Tell whether Spark and the stores themselves read a listed file under the very name that it has.
+
+    * A disk may hold names whose bytes are not UTF-8.
+    * Hadoop's ``Path`` takes what stands before a colon in the last part for a scheme.
+    * A flat store may have names with empty parts, or with ``.`` and ``..``; every client leaves them out.
+    * A namenode leads to the datanode by a URL in which composed and decomposed letters (NFC, NFD) are the
+      same: ``OPEN`` gives another file, or none.
+    """
+    if ":" in base_name(path) or path.find("//", path.find("://") + 3) >= 0:
+        return False
+    if "/./" in path or "/../" in path:
+        return False
+    if path.isascii():
+        return True
     try:
         path.encode()
     except UnicodeEncodeError:
         return False
-    return True
+    return not path.startswith(_COMPOSED) or is_normalized("NFC", path)
 
 
 def printable(path: str) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from airflow_provider_scope.checkpoint.audit import AuditFiles
+from airflow_provider_scope.checkpoint.intervals import IntervalLog, NoAuditFiles, check_beside_intervals
 from airflow_provider_scope.checkpoint.log import CheckpointLog
 from airflow_provider_scope.core.discovery import Rules
 from airflow_provider_scope.engines.scope import JobSettings, ScopeRunner
@@ -16,21 +17,26 @@ from airflow_provider_scope.engines.scope_script import check_scope, check_uncha
 from airflow_provider_scope.engines.spark import SparkRunner
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.execution import repair
+from airflow_provider_scope.execution.loaded import check_not_loaded_by_watermark
 from airflow_provider_scope.execution.micro_batch import MicroBatchExecution
 from airflow_provider_scope.execution.request import Request
 from airflow_provider_scope.hooks.adls_gen1 import AdlsGen1Hook
 from airflow_provider_scope.hooks.scope import ScopeHook
+from airflow_provider_scope.hooks.stores import Store, store_of
 from airflow_provider_scope.script.generate import generate
 from airflow_provider_scope.specs import Replace, ScopeEngine, SparkEngine
 from airflow_provider_scope.specs.engine import check_tag
 from airflow_provider_scope.specs.source import MAX_BYTES_PER_TRIGGER, MAX_FILES_ON_SPARK, starting_at_ms
-from airflow_provider_scope.storage.opening import GEN1, canonical_root, canonical_uri, open_storage
+from airflow_provider_scope.storage.opening import AZURE, GEN1, HDFS, canonical_root, canonical_uri
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    from airflow.providers.common.compat.sdk import Connection
+
     from airflow_provider_scope.core.files import FileEntry
+    from airflow_provider_scope.core.interval import Window
     from airflow_provider_scope.core.records import OffsetEntry
     from airflow_provider_scope.script.batch import BatchIdentity
     from airflow_provider_scope.specs import Checkpoint
@@ -52,15 +58,29 @@ def new_id() -> str:
     return str(uuid.uuid4())
 
 
-def open_log(delta_location: str, checkpoint: Checkpoint) -> CheckpointLog:
-    """Give the log of the pipeline that writes to a table."""
+def open_log(
+    delta_location: str,
+    checkpoint: Checkpoint,
+    window: Window | None = None,
+    *,
+    storage_conn_id: str | None = None,
+    connection: Connection | None = None,
+) -> CheckpointLog:
+    """Give the log of the pipeline that writes to a table.
+
+    :param window: The interval whose pipeline it is; None is the pipeline of ``mode="watermark"``.
+    :param storage_conn_id: The connection of the checkpoint's store; ``connection`` is itself.
+    """
     table = canonical_uri(delta_location)
     location = canonical_uri(checkpoint.location) if checkpoint.location else f"{table}/_checkpoint"
-    return CheckpointLog(open_storage(location), location)
+    storage = store_of(location, storage_conn_id, connection=connection).storage
+    return IntervalLog(storage, location, window) if window else CheckpointLog(storage, location)
 
 
 def audit_files(log: CheckpointLog, checkpoint: Checkpoint) -> AuditFiles:
-    """Give the audit files beside a log."""
+    """Give the audit files beside a log; an interval has none."""
+    if isinstance(log, IntervalLog):
+        return NoAuditFiles(log)
     return AuditFiles(
         log,
         compaction_interval=checkpoint.compaction_interval,
@@ -87,10 +107,18 @@ class RunContext:
     """When the task's time is over, seconds since the epoch."""
 
 
-def spark_runner(ingest: Ingest, log: CheckpointLog, log_file: Path) -> SparkRunner:
+def spark_runner(
+    ingest: Ingest,
+    log: CheckpointLog,
+    log_file: Path,
+    storage_conn_id: str | None = None,
+    roots: tuple[str, ...] = (),
+) -> SparkRunner:
     """Give the running engine for a user's ``SparkEngine``.
 
-    :raises InputError: An open batch was submitted as a SCOPE job.
+    :param storage_conn_id: The connection of the stores.
+    :param roots: Where files are read; none for a command that reads none.
+    :raises InputError: An open batch was submitted as a SCOPE job, or Spark cannot reach a location.
     """
     if not isinstance(ingest.engine, SparkEngine):
         msg = "the engine is not Spark"
@@ -103,6 +131,9 @@ def spark_runner(ingest: Ingest, log: CheckpointLog, log_file: Path) -> SparkRun
             do="settle it before the pipeline changes its engine: run the task once with SCOPE, or give the "
             "batch up with --engine scope",
         )
+    table = canonical_uri(ingest.delta_location)
+    stores = {uri: store_of(uri, storage_conn_id) for uri in (table, log.location, *roots[:1])}
+    _check_for_spark(stores)
     return SparkRunner(
         engine=ingest.engine,
         source=ingest.source,
@@ -112,6 +143,8 @@ def spark_runner(ingest: Ingest, log: CheckpointLog, log_file: Path) -> SparkRun
         storage=log.storage,
         log_file=log_file,
         new_id=new_id,
+        table_storage=stores[table].storage,
+        stores=tuple(stores.values()),
     )
 
 
@@ -163,12 +196,33 @@ def assemble(
 ) -> tuple[MicroBatchExecution, Request, SparkRunner | ScopeRunner]:
     """Put the parts of a run together; nothing is written yet."""
     ingest = located(ingest, context)
-    log = open_log(ingest.delta_location, ingest.checkpoint)
+    conn_id = context.storage_conn_id
+    log = open_log(ingest.delta_location, ingest.checkpoint, ingest.window, storage_conn_id=conn_id)
     request = make_request(ingest, now_ms())
-    gen1 = _gen1(request.roots, context)
+    if ingest.mode == "watermark":
+        check_beside_intervals(
+            log.storage,
+            log.location,
+            request.rules.starting_at_ms,
+            replaces_table=request.refresh and request.where is None,
+        )
+    elif ingest.window is None:
+        raise InputError(
+            'mode="data_interval" loads the files of one interval, and none is named.',
+            kept="everything; nothing was read or written",
+            do="name it with --interval <start>_<end>, as `airflow scope status` shows it",
+        )
+    elif request.where is None and log.pipeline() is None:
+        beside = open_log(ingest.delta_location, ingest.checkpoint, storage_conn_id=conn_id)
+        audit = audit_files(beside, ingest.checkpoint)
+        check_not_loaded_by_watermark(beside, audit, request.roots, ingest.window, now_ms())
+    _check_one_store(request.roots)
+    gen1 = _gen1(request.roots[0], conn_id)
+    source = store_of(request.roots[0], conn_id)
     runner: SparkRunner | ScopeRunner
     if isinstance(ingest.engine, ScopeEngine):
         runner, fits = scope_runner(ingest, ingest.engine, log, context, gen1)
+        runner.table_storage = store_of(request.table, conn_id).storage
         defaults = ScopeHook(ingest.engine.scope_conn_id).defaults
         request = replace(
             request,
@@ -177,18 +231,12 @@ def assemble(
             max_bytes=ingest.source.max_bytes_per_trigger or defaults.max_bytes_per_trigger,
         )
     else:
-        runner = spark_runner(ingest, log, context.log_file)
+        runner = spark_runner(ingest, log, context.log_file, conn_id, request.roots)
         runner.report = context.report
-        if gen1:
-            raise InputError(
-                f"The folder {request.roots[0]} is on ADLS Gen1, which Spark cannot read.",
-                kept="everything; nothing was read or written",
-                do="use engine=ScopeEngine(), or folders on disks",
-            )
     execution = MicroBatchExecution(
         log,
         audit_files(log, ingest.checkpoint),
-        gen1 or open_storage(request.roots[0]),
+        gen1 or source.storage,
         runner,
         now_ms=now_ms,
         new_id=new_id,
@@ -207,17 +255,36 @@ def located(ingest: Ingest, context: RunContext) -> Ingest:
     return replace(ingest, delta_location=found)
 
 
-def _gen1(roots: tuple[str, ...], context: RunContext) -> AdlsGen1Hook | None:
-    on_gen1 = [root for root in roots if root.startswith(GEN1)]
-    if not on_gen1:
-        return None
-    if len(on_gen1) < len(roots):
+def _gen1(root: str, conn_id: str | None) -> AdlsGen1Hook | None:
+    return AdlsGen1Hook(conn_id or AdlsGen1Hook.default_conn_name) if root.startswith(GEN1) else None
+
+
+def _check_one_store(roots: tuple[str, ...]) -> None:
+    if len({_place(root) for root in roots}) > 1:
         raise InputError(
             f"The roots {', '.join(roots)} are on different stores.",
             kept="everything; nothing was read or written",
             do="use one task for each store",
         )
-    return AdlsGen1Hook(context.storage_conn_id or AdlsGen1Hook.default_conn_name)
+
+
+def _place(root: str) -> str:
+    """Name what one ``Storage`` serves: a disk, an account, a cluster, or a kind of store."""
+    scheme, _, rest = root.partition("://")
+    authority = rest.partition("/")[0]
+    if root.startswith((AZURE, GEN1, *HDFS)):
+        return f"{scheme}://{authority.rpartition('@')[2]}"
+    return scheme
+
+
+def _check_for_spark(stores: Mapping[str, Store]) -> None:
+    for uri, store in stores.items():
+        if not store.is_for_spark:
+            raise InputError(
+                f"The folder {uri} is on ADLS Gen1, which Spark cannot read.",
+                kept="everything; nothing was read or written",
+                do="use engine=ScopeEngine(), or folders on another store",
+            )
 
 
 def make_request(ingest: Ingest, at_ms: int) -> Request:
@@ -231,6 +298,7 @@ def make_request(ingest: Ingest, at_ms: int) -> Request:
             patterns=tuple(source.patterns),
             young_after_ms=at_ms - int(source.safety_buffer_seconds * 1000),
             starting_at_ms=starting_at_ms(source.starting_timestamp),
+            window=ingest.window,
             late_files=source.late_files,
             on_changed_file=source.on_changed_file,
         ),

@@ -1,4 +1,4 @@
-"""Is there a Java that Spark can run on? Asked before Spark is started, whose own answer is a riddle."""
+"""The Java that Spark runs on: what it is told, and whether it is there; Spark's own answer is a riddle."""
 
 from __future__ import annotations
 
@@ -14,6 +14,14 @@ NEEDED = 17
 """Spark 4 and Delta 4 are built for Java 17."""
 
 
+_AIRFLOW = ("AIRFLOW_CONN_", "AIRFLOW_VAR_", "AIRFLOW__")
+
+
+def environment() -> dict[str, str]:
+    """Give the environment of a process that knows no Airflow: without its settings, which hold secrets."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(_AIRFLOW)}
+
+
 def check_java() -> None:
     """Check for Java 17 or newer.
 
@@ -25,7 +33,9 @@ def check_java() -> None:
         where = f"JAVA_HOME={home} has no bin/java" if home else "there is no `java` on PATH"
         raise _missing(f"Spark needs Java {NEEDED}, but {where}.")
     try:
-        done = subprocess.run([command, "-version"], capture_output=True, text=True, check=False)  # noqa: S603
+        done = subprocess.run(  # noqa: S603
+            [command, "-version"], env=environment(), capture_output=True, text=True, check=False
+        )
     except OSError as err:
         raise _missing(f"{command} could not be run: {err.strerror}.") from err
     # "Picked up JAVA_TOOL_OPTIONS: ..." shows whatever somebody put there, passwords included.

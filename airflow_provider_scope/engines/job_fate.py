@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from airflow_provider_scope.core.jobs import Job
     from airflow_provider_scope.core.records import Attempt
     from airflow_provider_scope.engines.job_wait import Jobs
+    from airflow_provider_scope.storage.protocol import Storage
 
 
 def job_id(pipeline: str, seq: int, attempt: int) -> str:
@@ -52,12 +53,14 @@ class JobFates:
     """Looks at the jobs of one pipeline on one table.
 
     :param location: Canonical URI of the table.
+    :param storage: Where the table is; None is a disk of this machine.
     """
 
     jobs: Jobs
     log: CheckpointLog
     location: str
     pipeline: str
+    storage: Storage | None = None
 
     def look(self, attempt: Attempt) -> Finding:
         """Tell what became of an attempt.
@@ -77,8 +80,8 @@ class JobFates:
             ended = "cancelled"  # a no-op took the place of the job
         if ended != "waiting":
             identity = BatchIdentity(self.pipeline, attempt.seq, attempt.number)
-            newest = newest_version(self.location)
-            log = changes(self.location, attempt.table_version, newest, MARKER_PROPERTY)
+            newest = newest_version(self.location, self.storage)
+            log = changes(self.location, attempt.table_version, newest, MARKER_PROPERTY, self.storage)
             seen = decisions.evidence(attempt, identity.marker, identity.closing_marker, log)
         if job is None and seen.marked and self.jobs.get_job(number):
             # Another runner submitted it between our two looks: ask it how it is.

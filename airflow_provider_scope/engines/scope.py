@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from airflow_provider_scope.engines.job_wait import Jobs
     from airflow_provider_scope.exceptions import ScopeJobFailedError, ScopeScriptError
     from airflow_provider_scope.execution.engine import Work
+    from airflow_provider_scope.storage.protocol import Storage
 
 __all__ = ["JobSettings", "ScopeRunner", "job_id"]
 
@@ -86,6 +87,8 @@ class ScopeRunner:
     sleep: Callable[[float], None]
     random: Callable[[], float]
     report: Callable[[str], None] = logger.info
+    table_storage: Storage | None = None
+    """Where the table is; None is a disk of this machine."""
     newest_job: str | None = field(default=None, repr=False)
     """The job that was waited for last."""
     _waiting: JobWait | None = field(default=None, repr=False)
@@ -96,7 +99,7 @@ class ScopeRunner:
         self, location: str, pipeline: str | None, baseline: tuple[TableStamp | None, int]
     ) -> TableState:
         """Look at the table, at the attempts of open batches, and at their jobs."""
-        state = probe(location, pipeline, baseline)
+        state = probe(location, pipeline, baseline, self.table_storage)
         if pipeline is None:
             return state
         committed = self.log.committed()
@@ -106,7 +109,7 @@ class ScopeRunner:
         landed: dict[int, Landed] = {}
         beyond: dict[int, Landed] = {}
         running: int | None = None
-        fates = JobFates(self.jobs, self.log, location, pipeline)
+        fates = JobFates(self.jobs, self.log, location, pipeline, self.table_storage)
         logged = self.log.logged()
         # What is open below the newest refresh is dead, and what is below a commit is settled.
         overwrite = self.log.offset(logged[-1]).overwrite_start if logged else None
@@ -121,7 +124,7 @@ class ScopeRunner:
             txn = max(txn, seq)
         if landed or beyond:
             # The jobs were looked at after the table: a RESTORE may have come between the two.
-            state = probe(location, pipeline, baseline)
+            state = probe(location, pipeline, baseline, self.table_storage)
         return replace(state, txn=None if txn < 0 else txn, landed=landed, beyond=beyond, running=running)
 
     def _beyond(self, fates: JobFates, later: Sequence[int], version: int) -> dict[int, Landed]:
@@ -136,7 +139,7 @@ class ScopeRunner:
         return found
 
     def _fates(self, work: Work) -> JobFates:
-        return JobFates(self.jobs, self.log, work.table, work.pipeline)
+        return JobFates(self.jobs, self.log, work.table, work.pipeline, self.table_storage)
 
     # ---- running -------------------------------------------------------------------------------
 
@@ -154,7 +157,7 @@ class ScopeRunner:
         failed_here = False
         while True:
             attempts = self.log.attempts(entry.seq)
-            version = newest_version(work.table)
+            version = newest_version(work.table, self.table_storage)
             if attempts and attempts[-1].void:
                 self._close(work, entry.seq)  # whoever began it may have died
                 raise BatchNotInTableError(
@@ -177,7 +180,7 @@ class ScopeRunner:
                     self._submit(work, entry, newest)
                     self._wait(work, entry, newest)
                 case "not landed":
-                    _check_same_table(work, newest)
+                    _check_same_table(work, newest, newest_version(work.table, self.table_storage))
                     # Even if it is left to the next try: rows that another writer adds before then
                     # would be taken for this job's.
                     self._start(entry, newest.number + 1, version)
@@ -293,7 +296,7 @@ class ScopeRunner:
 
         :raises InputError: There is no table, so there is no version of it to record.
         """
-        if newest_version(work.table) < 0:
+        if newest_version(work.table, self.table_storage) < 0:
             raise InputError(
                 f"Batch {entry.seq} cannot be given up: there is no table at {work.table} yet.",
                 kept="everything; nothing was written",
@@ -307,7 +310,7 @@ class ScopeRunner:
             attempts = self.log.attempts(seq)
             if attempts and attempts[-1].void:
                 break
-            version = newest_version(work.table)
+            version = newest_version(work.table, self.table_storage)
             void = Attempt(seq=seq, number=len(attempts), table_version=version, void=True)
             if self.log.put_attempt(void) == void:
                 break
@@ -338,9 +341,8 @@ class ScopeRunner:
         return job_id(work.pipeline, attempt.seq, attempt.number)
 
 
-def _check_same_table(work: Work, attempt: Attempt) -> None:
+def _check_same_table(work: Work, attempt: Attempt, version: int) -> None:
     """Refuse to go on from a log that is another table's than the one that the attempt was made for."""
-    version = newest_version(work.table)
     if version < attempt.table_version:
         raise TableDivergedError(
             f"The table {work.table} was dropped and created again while batch {attempt.seq} ran: it is at "

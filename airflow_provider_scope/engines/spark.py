@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from airflow_provider_scope.core.records import OffsetEntry, TableStamp
     from airflow_provider_scope.core.recovery import TableState
     from airflow_provider_scope.execution.engine import Work
+    from airflow_provider_scope.hooks.stores import Store
     from airflow_provider_scope.specs import FileSource, SparkEngine, TableSpec
     from airflow_provider_scope.storage.protocol import Storage
 
@@ -36,6 +37,8 @@ class SparkRunner:
     :param log_file: Where the application's whole output goes.
     :param new_id: Names the plan file.
     :param report: Takes each line of progress.
+    :param table_storage: Where the table is; None is a disk of this machine.
+    :param stores: What Spark needs to reach: those of the files, the table and the checkpoint.
     """
 
     engine: SparkEngine
@@ -47,6 +50,8 @@ class SparkRunner:
     log_file: Path
     new_id: Callable[[], str]
     report: Callable[[str], None] = logger.info
+    table_storage: Storage | None = None
+    stores: Sequence[Store] = ()
     _hook: SubmitHook | None = field(default=None, repr=False)
     _failure: dict[str, str] | None = field(default=None, repr=False)
     _cancelled: bool = field(default=False, repr=False)
@@ -55,7 +60,7 @@ class SparkRunner:
         self, location: str, pipeline: str | None, baseline: tuple[TableStamp | None, int]
     ) -> TableState:
         """Look at the table, without a JVM."""
-        return probe(location, pipeline, baseline)
+        return probe(location, pipeline, baseline, self.table_storage)
 
     def run(self, work: Work, entries: Sequence[OffsetEntry]) -> None:
         """Run the batches in one application."""
@@ -121,15 +126,21 @@ class SparkRunner:
     def _make_hook(self, archive: Path) -> SubmitHook:
         local = self.engine.spark_conn_id is None
         conf = {**application.REQUIRED_CONF, **(application.LOCAL_CONF if local else {})}
+        environment: dict[str, str] = {}
+        for store in self.stores:
+            conf.update(store.spark_conf)
+            environment.update(store.environment)
         conf.update(self.engine.conf or {})
         packages = self.engine.packages
         if packages is None and not self.engine.jars:
-            packages = (application.delta_package(),)
+            needed = (name for store in self.stores for name in store.packages)
+            packages = tuple(dict.fromkeys([application.delta_package(), *needed]))
         return SubmitHook(
             conn_id=self.engine.spark_conn_id,
             log_file=self.log_file,
             on_event=self._on_event,
             conf=conf,
+            environment=environment,
             packages=",".join(packages) if packages else None,
             exclude_packages=",".join(application.EXCLUDED_PACKAGES) if packages else None,
             jars=",".join(self.engine.jars) if self.engine.jars else None,

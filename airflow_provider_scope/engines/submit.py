@@ -20,6 +20,7 @@ from airflow.providers.common.compat.sdk import AirflowException, BaseHook
 from airflow.sdk import Connection
 
 from airflow_provider_scope.core.plan import EVENT
+from airflow_provider_scope.engines import java
 from airflow_provider_scope.exceptions import DeltaJarsError, SparkJobFailedError
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ class SubmitHook(SparkSubmitHook):
     of its own, so that nothing of Spark outlives a task that is killed. Settings go through a file that
     only this user can read: everybody on the machine can read a command line.
 
+    :param environment: Variables of the process beside the task's own; no secrets.
     :param conf: Settings of the application. They win over ``spark-defaults.conf``.
     :param conn_id: A Spark connection; None is Spark in local mode. (The parent class takes a connection
         that does not exist for YARN.)
@@ -55,6 +57,7 @@ class SubmitHook(SparkSubmitHook):
         conf: Mapping[str, str],
         log_file: Path,
         on_event: Callable[[dict[str, Any]], None],
+        environment: Mapping[str, str] | None = None,
         **kwargs: Any,
     ) -> None:
         self._is_local = conn_id is None
@@ -66,6 +69,7 @@ class SubmitHook(SparkSubmitHook):
         self.tail: deque[str] = deque(maxlen=400)
         self._ended = False
         self.settings = conf
+        self.environment = dict(environment or {})
         values = [str(value) for name, value in conf.items() if _SECRET_NAME.search(name)]
         self._secrets = [value for value in values if len(value) >= _SHORTEST_SECRET]
 
@@ -88,7 +92,7 @@ class SubmitHook(SparkSubmitHook):
         quiet = logging.getLogger(f"{__name__}.command")
         quiet.setLevel(logging.WARNING)
         self._log = quiet  # type: ignore[assignment]
-        environment = dict(os.environ)
+        environment = java.environment() | self.environment
         environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", "")])
         environment["PYSPARK_PYTHON"] = environment.get("PYSPARK_PYTHON", sys.executable)
         with tempfile.NamedTemporaryFile("w", suffix=".conf", encoding="utf-8") as settings:

@@ -187,7 +187,7 @@ class Validator:
                 do="leave validate_on_spark out",
             )
         model = self._model(chosen)
-        table = table_columns(self.request.table)
+        table = table_columns(self.request.table, self.runner.table_storage)
         extraction = streams.extraction(model.extract, ())
         try:
             translation = translate(model.assign.select, {model.extract.rowset: extraction.types})

@@ -188,7 +188,9 @@ class MicroBatchExecution:
         found = discovery.candidates(listing, request.rules, request.roots)
         report.listed, report.matched, report.newest = found.listed, found.matched, found.newest
         report.left_out = found.left_out
-        if request.refresh and not found.files:
+        # An interval in which no file came has no rows to replace either, unless it had files before.
+        may_be_empty = request.rules.window is not None and not self.log.logged()
+        if request.refresh and not found.files and not may_be_empty:
             raise EmptyRefreshError(
                 f"A full refresh of {request.table} found no file to load: {report.why_nothing()}.",
                 kept="the table as it is; nothing was logged",

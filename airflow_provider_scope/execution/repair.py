@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from airflow_provider_scope.core.records import Attempt, CommitRecord, Pipeline
     from airflow_provider_scope.core.recovery import Landed, TableState
     from airflow_provider_scope.execution.engine import Engine
+    from airflow_provider_scope.storage.protocol import Storage
 
 
 def existing_pipeline(log: CheckpointLog) -> Pipeline:
@@ -308,9 +309,18 @@ def in_doubt(log: CheckpointLog, engine: JobEngine, table: str, seq: int) -> Att
     return attempt
 
 
-def settle(log: CheckpointLog, engine: JobEngine, table: str, seq: int, *, landed: bool) -> Settlement:
+def settle(
+    log: CheckpointLog,
+    engine: JobEngine,
+    table: str,
+    seq: int,
+    *,
+    landed: bool,
+    storage: Storage | None = None,
+) -> Settlement:
     """Record what somebody decided about the newest job of an open batch.
 
+    :param storage: Where the table is; None is a disk of this machine.
     :return: The decision that holds: another one if somebody else was faster.
     :raises InputError: There is nothing to decide, or the decision would lose rows.
     """
@@ -320,7 +330,9 @@ def settle(log: CheckpointLog, engine: JobEngine, table: str, seq: int, *, lande
     # The service may have forgotten the job, or a submission of it may still be on its way.
     engine.end(Work(existing_pipeline(log).pipeline, table, log.location), attempt)
     return log.put_settlement(
-        Settlement(seq=seq, number=attempt.number, landed=landed, table_version=newest_version(table))
+        Settlement(
+            seq=seq, number=attempt.number, landed=landed, table_version=newest_version(table, storage)
+        )
     )
 
 

@@ -94,6 +94,7 @@ class Fields:
 
     def __init__(self, connection: Connection) -> None:
         self.conn_id = connection.conn_id
+        self.conn_type = connection.conn_type or ""
         self.host = connection.host or ""
         self.port = connection.port
         self.scheme = connection.schema or "https"

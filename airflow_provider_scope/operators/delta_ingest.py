@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import re
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from airflow.providers.common.compat.sdk import AirflowFailException, conf
+from airflow.providers.standard.triggers.temporal import DateTimeTrigger
 
-from airflow_provider_scope.engines.assembly import RunContext, assemble
+from airflow_provider_scope.engines.assembly import RunContext, assemble, now_ms
 from airflow_provider_scope.engines.scope import ScopeRunner
 from airflow_provider_scope.engines.scope_script import check_scope
 from airflow_provider_scope.engines.validation import Validator
 from airflow_provider_scope.exceptions import JobRunningError, ScopeProviderError
 from airflow_provider_scope.hooks.scope import ScopeHook
+from airflow_provider_scope.operators import intervals
 from airflow_provider_scope.operators.waiting import JobWaitingOperator
 from airflow_provider_scope.specs import (
     Checkpoint,
@@ -27,9 +30,12 @@ from airflow_provider_scope.specs import (
     TableSpec,
     validation,
 )
-from airflow_provider_scope.specs.ingest import ARGUMENTS, SELECT_ALL, Ingest, ingest_from
+from airflow_provider_scope.specs.ingest import ARGUMENTS, SELECT_ALL, TEMPLATES, Ingest, ingest_from
+from airflow_provider_scope.specs.interval import mode_from
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from airflow.sdk import Context
 
     from airflow_provider_scope.engines.spark import SparkRunner
@@ -60,13 +66,18 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
     :param write: ``"append"``, ``"replace"`` (every run replaces the table by the rows of all files) or
         ``Replace(where=...)`` (the same for the rows of a range).
     :param engine: What runs the batches. The default is Spark in the task's own process group.
-    :param mode: ``"watermark"``: one log, new files since the last run.
+    :param mode: ``"watermark"``: one log, new files since the last run. ``"data_interval"``: a log for each
+        data interval, the files that were modified in it; for catchup and backfill.
+    :param window_start: With ``mode="data_interval"``: files modified at this time or later, instead of the
+        run's data interval. A datetime with time zone, or ISO-8601 text; None, and a template that renders
+        to nothing, is the data interval.
+    :param window_end: Files modified before this time; given with ``window_start`` or not at all.
     :param full_refresh: Load everything again, replacing the table. May be a template.
     :param max_batches_per_run: New batches in one run at the most; the rest waits for the next run.
     :param checkpoint: Where the log is kept; below the table by default.
-    :param storage_conn_id: None: files on disks need no connection.
-    :param deferrable: Free the worker while a remote job runs. Spark in local and in client mode runs in
-        the worker itself, so there is nothing to wait for and this has no effect.
+    :param storage_conn_id: The connection of the store of files, table and checkpoint; disks need none.
+    :param deferrable: Free the worker while a remote job runs, or while the last files of an interval are
+        younger than ``safety_buffer_seconds``. Spark in local and in client mode runs in the worker itself.
     :param poll_interval: Seconds between two looks at a remote job; no effect with Spark, as above.
     :param validate_on_spark: With ``ScopeEngine``: before the first job of a run, try the SELECT on so many
         files with Spark on the worker. If it does not run on them, or does not fit the table, the task fails;
@@ -75,7 +86,7 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
     :raises InputError: An argument is not valid; when the DAG is parsed, as far as it is known then.
     """
 
-    template_fields: Sequence[str] = (*ARGUMENTS,)
+    template_fields: Sequence[str] = (*TEMPLATES,)
     template_ext: Sequence[str] = (".sql",)
     template_fields_renderers: ClassVar[dict[str, str]] = {"sql": "sql"}
     ui_color = "#dcecf5"
@@ -92,6 +103,8 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
         write: str | Replace | Mapping[str, Any] = "append",
         engine: SparkEngine | ScopeEngine | Mapping[str, Any] | None = None,
         mode: str = "watermark",
+        window_start: str | datetime | None = None,
+        window_end: str | datetime | None = None,
         full_refresh: bool | str = False,
         max_batches_per_run: int | None = None,
         checkpoint: Checkpoint | Mapping[str, Any] | None = None,
@@ -101,10 +114,10 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
         validate_on_spark: int = 0,
         **kwargs: Any,
     ) -> None:
-        # Two runs at once are safe, but they would do the same work twice.
-        kwargs.setdefault("max_active_tis_per_dag", 1)
+        if mode_from(mode) == "watermark":
+            # Two runs at once are safe, but they would do the same work twice.
+            kwargs.setdefault("max_active_tis_per_dag", 1)
         super().__init__(**kwargs)
-        validation.one_of("mode", mode, ("watermark",))
         self.delta_location = delta_location
         # Plain dicts, not specs: Airflow renders templates in dicts, finds XComArgs in them, and copies
         # them for each run; a frozen spec cannot be rendered and a mutable one would leak values.
@@ -116,6 +129,8 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
         self.write = _plain(write)
         self.engine = _plain(engine or {})
         self.mode = mode
+        self.window_start = window_start
+        self.window_end = window_end
         self.full_refresh = full_refresh
         self.max_batches_per_run = max_batches_per_run
         self.checkpoint = _plain(checkpoint or {})
@@ -144,6 +159,9 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
             ingest = self._ingest()
             if ingest is None:
                 raise validation.bad("source", self.source, "a value that is known when the task runs")
+            if ingest.mode == "data_interval":
+                ingest = replace(ingest, window=ingest.window or intervals.window_of_run(context))
+                self._wait_until_over(ingest)
             run = self._run_context(context)
             execution, request, self._runner = assemble(ingest, run)
             if ingest.validate_on_spark and not resumed:
@@ -155,6 +173,8 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
         except JobRunningError as err:
             self._defer(ingest, err, execution.first_batch)
         except ScopeProviderError as err:
+            if ingest and ingest.window:
+                intervals.name_interval(err, ingest.window)
             if err.is_retryable:
                 raise
             raise AirflowFailException(f"{type(err).__name__}: {err}") from err
@@ -171,6 +191,29 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
         """Go on after a wait: like ``execute``, from the start, with what the log and the jobs say now."""
         self.log.info("resumed: %s", event)
         return self._run(context, (event or {}).get("first_batch"), resumed=True)
+
+    def resume_when_over(self, context: Context, event: Any = None) -> dict[str, Any]:  # noqa: ARG002 - Airflow's
+        """Begin now that all files of the interval are old enough."""
+        return self._run(context, None)
+
+    def _wait_until_over(self, ingest: Ingest) -> None:
+        """Wait until every file of the interval is old enough: no other run would take those held back.
+
+        :raises TaskDeferred: The triggerer waits.
+        """
+        if ingest.window is None:
+            return
+        now = now_ms()
+        seconds = intervals.seconds_until_over(ingest.window, ingest.source.safety_buffer_seconds, now)
+        self.log.info("interval %s", ingest.window.name)
+        if not seconds:
+            return
+        self.log.info("waiting %.1f s, until its last files are older than safety_buffer_seconds", seconds)
+        if self.deferrable and seconds >= intervals.SHORTEST_DEFERRAL_SECONDS:
+            self.defer(
+                trigger=DateTimeTrigger(moment=intervals.when(now, seconds)), method_name="resume_when_over"
+            )
+        time.sleep(seconds)
 
     def _defer(self, ingest: Ingest | None, running: JobRunningError, first: int | None) -> NoReturn:
         engine = ingest.engine if ingest else None

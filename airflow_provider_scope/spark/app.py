@@ -40,10 +40,9 @@ TRIES = 3
 
 def main(arguments: list[str]) -> int:
     """Run the plan whose path is given; report by events on standard output."""
-    plan = plans.decode(files.read(arguments[0]))
     spark = SparkSession.builder.getOrCreate()
     try:
-        run(spark, plan)
+        run(spark, plans.decode(files.read(spark, arguments[0])))
     except ScopeProviderError as err:
         _emit(event="failed", error=type(err).__name__, what=err.what, kept=err.kept, do=err.do)
         return 1
@@ -83,7 +82,7 @@ def _read_ahead(
     """Give a batch, and its rows for when they are asked for: what cannot be read fails then."""
     seq = plan.batches[index]
     name = f"{plan.checkpoint}/offsets/{seq:020}"
-    entry = records.decode_offset(name, files.read(name), seq)
+    entry = records.decode_offset(name, files.read(spark, name), seq)
     if plan.fence:
         return entry, lambda: select(spark, plan, entry)
     return entry, ahead.submit(select, spark, plan, entry).result
@@ -111,7 +110,7 @@ def run_batch(plan: Plan, target: Target, entry: OffsetEntry, rows: Callable[[],
         try:
             if plan.fence:
                 return target.fence(entry)
-            files.check_unchanged(entry)
+            files.check_unchanged(target.spark, entry)
             return target.write(entry, rows())
         except ConcurrentCommitError:
             continue  # look at the table again: it may have been this very batch

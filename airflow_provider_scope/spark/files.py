@@ -1,49 +1,122 @@
-"""Control files and source files as the application reaches them."""
+"""Control files and source files as the application reaches them: a disk, or what Hadoop reads."""
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 
 from airflow_provider_scope.exceptions import SourceFileGoneError, SourceUnreadableError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
     from airflow_provider_scope.core.files import FileEntry
     from airflow_provider_scope.core.records import OffsetEntry
 
+LOCAL = "file://"
+LOOKS_AT_ONCE = 16
+"""Files of a remote store that are looked at together: each is a request."""
 
-def read(uri: str) -> bytes:
-    """Read a control file."""
-    return Path(uri.removeprefix("file://")).read_bytes()
+_ERRORS = (OSError, Py4JJavaError, PySparkException)
 
 
-def check_unchanged(entry: OffsetEntry) -> None:
+def read(spark: SparkSession, uri: str) -> bytes:
+    """Read a file.
+
+    :raises FileNotFoundError: There is none.
+    """
+    if uri.startswith(LOCAL):
+        return Path(uri.removeprefix(LOCAL)).read_bytes()
+    stream: Any = None
+    try:
+        stream = _filesystem(spark, uri).open(_path(spark, uri))
+        return bytes(stream.readAllBytes())
+    except (Py4JJavaError, PySparkException) as err:
+        if _is_missing(err):
+            raise FileNotFoundError(uri) from err
+        raise
+    finally:
+        if stream is not None:
+            stream.close()
+
+
+def check_unchanged(spark: SparkSession, entry: OffsetEntry) -> None:
     """Look at every file of a batch again, just before it is read.
 
     :raises SourceFileGoneError: One vanished, or has another time or length than its entry says.
     :raises SourceUnreadableError: The status of one could not be read.
     """
-    for file in entry.files:
-        try:
-            status = Path(file.path.removeprefix("file://")).stat()
-        except FileNotFoundError as err:
-            raise _gone(entry, file, "is gone") from err
-        except OSError as err:
+    for file, found in _looks(spark, entry):
+        if isinstance(found, FileNotFoundError):
+            raise _gone(entry, file, "is gone") from found
+        if isinstance(found, Exception):
             raise SourceUnreadableError(
-                f"The file {file.path} of batch {entry.seq} could not be looked at: {err}.",
+                f"The file {file.path} of batch {entry.seq} could not be looked at: {_cause(found)}.",
                 kept="the batches before it; this one stays logged",
                 do="give Spark read access to it; the next try reads it again",
-            ) from err
-        modified_ms = status.st_mtime_ns // 1_000_000
+            ) from found
+        modified_ms, size = found
         # The size of a structured stream is that of its folder too; its own time tells enough.
-        same_size = status.st_size == file.size_bytes or file.path.endswith(".ss")
+        same_size = size == file.size_bytes or file.path.endswith(".ss")
         if modified_ms != file.modified_ms or not same_size:
             raise _gone(
                 entry,
                 file,
                 f"has changed since it was logged ({file.size_bytes:,} bytes at {file.modified_ms} ms, now "
-                f"{status.st_size:,} bytes at {modified_ms} ms)",
+                f"{size:,} bytes at {modified_ms} ms)",
             )
+
+
+def _looks(
+    spark: SparkSession, entry: OffsetEntry
+) -> Iterator[tuple[FileEntry, tuple[int, int] | Exception]]:
+    """Give each file's modification time and length, or why they are not known."""
+    if all(file.path.startswith(LOCAL) for file in entry.files):
+        yield from ((file, _look(spark, file.path)) for file in entry.files)
+        return
+    with ThreadPoolExecutor(LOOKS_AT_ONCE, thread_name_prefix="scope-look") as pool:
+        found = pool.map(lambda file: _look(spark, file.path), entry.files)
+        yield from zip(entry.files, found, strict=True)
+
+
+def _look(spark: SparkSession, uri: str) -> tuple[int, int] | Exception:
+    try:
+        if uri.startswith(LOCAL):
+            local = Path(uri.removeprefix(LOCAL)).stat()
+            return local.st_mtime_ns // 1_000_000, local.st_size
+        status = _filesystem(spark, uri).getFileStatus(_path(spark, uri))
+        return int(status.getModificationTime()), int(status.getLen())
+    except _ERRORS as err:
+        return FileNotFoundError(uri) if _is_missing(err) else err
+
+
+def _path(spark: SparkSession, uri: str) -> Any:
+    """Give Hadoop's path of an unencoded URI; it decodes nothing."""
+    return spark._jvm.org.apache.hadoop.fs.Path(uri)  # type: ignore[union-attr]  # noqa: SLF001 - no Python API
+
+
+def _filesystem(spark: SparkSession, uri: str) -> Any:
+    return _path(spark, uri).getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())  # noqa: SLF001
+
+
+def _is_missing(err: Exception) -> bool:
+    if isinstance(err, Py4JJavaError):
+        return str(err.java_exception.getClass().getName()) == "java.io.FileNotFoundException"
+    if isinstance(err, PySparkException):  # Spark's Python makes errors of its own of some of Java's
+        return "java.io.FileNotFoundException" in str(err)
+    return isinstance(err, FileNotFoundError)
+
+
+def _cause(err: Exception) -> str:
+    if isinstance(err, Py4JJavaError):
+        return str(err.java_exception.toString())[:400].splitlines()[0]
+    return str(err)[:400]
 
 
 def _gone(entry: OffsetEntry, file: FileEntry, what: str) -> SourceFileGoneError:

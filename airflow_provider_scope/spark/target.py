@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from delta.exceptions import (
     ConcurrentTransactionException,
     DeltaConcurrentModificationException,
 )
+from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 from pyspark.sql import types as T  # noqa: N812
 
@@ -19,6 +19,7 @@ from airflow_provider_scope.exceptions import (
     InputError,
     SchemaMismatchError,
 )
+from airflow_provider_scope.spark import files
 from airflow_provider_scope.spark.structs import to_columns, to_struct
 
 if TYPE_CHECKING:
@@ -73,15 +74,15 @@ class Target:
         return int(found.get()) if found.isDefined() else None
 
     def _transaction_in(self, version: int) -> int | None:
-        commit = Path(self.path, "_delta_log", f"{version:020}.json")
-        if not commit.exists():
+        try:
+            commit = files.read(self.spark, f"{self.plan.table}/_delta_log/{version:020}.json")
+        except FileNotFoundError:
             return None
-        with commit.open(encoding="utf-8") as lines:
-            for line in lines:
-                if '"txn"' in line:
-                    action = json.loads(line).get("txn")
-                    if action and action["appId"] == self.plan.pipeline:
-                        return int(action["version"])
+        for line in commit.splitlines():
+            if b'"txn"' in line:
+                action = json.loads(line).get("txn")
+                if action and action["appId"] == self.plan.pipeline:
+                    return int(action["version"])
         return None
 
     def _metadata(self) -> dict[str, Any] | None:
@@ -133,10 +134,12 @@ class Target:
         rows: DataFrame,
         fits: Sequence[schemas.Fit],
         partitions: Sequence[str],
+        *,
+        creates: bool = False,
     ) -> DataFrame:
         shaped = rows.select(*[_value(fit, partitions) for fit in fits])
-        if entry.where and entry.mode == "append":
-            # The first batch of a replaced range is checked by Delta; the others add to it.
+        if entry.where and (entry.mode == "append" or creates):
+            # A batch that replaces a range is checked by Delta; one that adds to it, or has none yet, is not.
             return shaped.where(_inside(entry.where))
         return shaped
 
@@ -171,6 +174,7 @@ class Target:
         partitions: Sequence[str] | None,
         *,
         abandoned: bool = False,
+        creates: bool = False,
     ) -> int | None:
         """Write, and see that it was committed.
 
@@ -183,7 +187,10 @@ class Target:
             .option("txnVersion", str(entry.seq))
             .option("userMetadata", json.dumps(ours))
         )
-        if entry.mode == "append":
+        if creates:
+            # Another pipeline may make the table now. To append then would skip the check of the columns.
+            writer = writer.mode("errorifexists")
+        elif entry.mode == "append":
             writer = writer.mode("append")
         else:
             # Said in words: a session's dynamic mode would leave partitions without new rows alone.
@@ -231,8 +238,8 @@ class Target:
                     do="select a column of that name, or correct partition_by",
                 )
         fits = schemas.fit(to_columns(rows.schema), columns, self.plan.table)
-        shaped = self._shaped(entry, rows, fits, self.plan.partition_by)
-        version = self._commit(entry, shaped, [*self.plan.partition_by])
+        shaped = self._shaped(entry, rows, fits, self.plan.partition_by, creates=True)
+        version = self._commit(entry, shaped, [*self.plan.partition_by], creates=True)
         metadata = self._metadata()
         if metadata:
             self._prepare(metadata)  # the properties that the writer does not take
@@ -290,6 +297,8 @@ class _conflicts:  # noqa: N801 - reads as a word at the place of use
     def __exit__(self, kind: object, err: BaseException | None, trace: object) -> None:
         if isinstance(err, (ConcurrentTransactionException, DeltaConcurrentModificationException)):
             raise ConcurrentCommitError(str(err)) from err
+        if isinstance(err, AnalysisException) and err.getCondition() == "DELTA_PATH_EXISTS":
+            raise ConcurrentCommitError("another writer created the table") from err
 
 
 def _value(fit: schemas.Fit, partitions: Sequence[str]) -> Column:

@@ -20,7 +20,7 @@ class SparkEngine:
         (``local[*]``), and needs nothing but Java.
     :param conf: Spark configuration; it wins over ours.
     :param packages: Maven coordinates. None is Delta's, for the installed versions of pyspark and
-        delta-spark; ``()`` is none, for a cluster that has Delta.
+        delta-spark, and those of the store; ``()`` is none, for a cluster that has Delta.
     :param jars: Jar files, instead of ``packages``: for machines that reach no Maven repository.
     :raises InputError: A value is not valid.
     """

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_provider_scope.core.sql import over_view
 from airflow_provider_scope.specs import validation
 from airflow_provider_scope.specs.checkpoint import Checkpoint
 from airflow_provider_scope.specs.engine import ScopeEngine, SparkEngine, engine_from
+from airflow_provider_scope.specs.interval import Mode, check_interval, mode_from, window_from
 from airflow_provider_scope.specs.source import FileSource
 from airflow_provider_scope.specs.sql_check import check_columns
 from airflow_provider_scope.specs.table import TableSpec
 from airflow_provider_scope.specs.write import Replace, Write, write_from
+
+if TYPE_CHECKING:
+    from airflow_provider_scope.core.interval import Window
 
 SELECT_ALL = "SELECT * FROM @data"
 ARGUMENTS = (
@@ -25,11 +29,17 @@ ARGUMENTS = (
     "table",
     "write",
     "engine",
+    "mode",
+    "window_start",
+    "window_end",
     "full_refresh",
     "max_batches_per_run",
     "checkpoint",
     "validate_on_spark",
 )
+"""The names that ``ingest_from`` takes."""
+TEMPLATES = tuple(name for name in ARGUMENTS if name != "mode")
+"""Those that may be templates. The mode decides when the Dag is parsed how many runs go on at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +60,9 @@ class Ingest:
     checkpoint: Checkpoint
     validate_on_spark: int = 0
     """On how many files the model is tried before a job is submitted; 0 is not at all."""
+    mode: Mode = "watermark"
+    window: Window | None = None
+    """The interval that is loaded; None if the run's own interval says so, or with ``mode="watermark"``."""
 
 
 def ingest_from(raw: Mapping[str, Any]) -> Ingest | None:
@@ -80,6 +93,10 @@ def ingest_from(raw: Mapping[str, Any]) -> Ingest | None:
     tried = _tried(raw.get("validate_on_spark"), specs["engine"])
     if isinstance(specs["source"], FileSource) and specs["engine"] and not on_scope:
         _check_format(specs["source"].format)
+    mode = mode_from(raw.get("mode"))
+    window = window_from(mode, raw.get("window_start"), raw.get("window_end"))
+    if mode == "data_interval":
+        check_interval({**specs, "write": write, "full_refresh": refresh, "max_batches_per_run": batches})
     if isinstance(write, Replace) and batches is not None:
         raise validation.bad(
             "max_batches_per_run",
@@ -112,6 +129,8 @@ def ingest_from(raw: Mapping[str, Any]) -> Ingest | None:
         full_refresh=bool(refresh),
         max_batches_per_run=batches,
         validate_on_spark=tried or 0,
+        mode=mode,
+        window=window,
         **specs,  # type: ignore[arg-type]
     )
 

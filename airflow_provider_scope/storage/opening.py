@@ -76,14 +76,13 @@ def canonical_uri(location: str) -> str:
 
 
 def open_storage(uri: str) -> Storage:
-    """Give the storage of a canonical URI.
+    """Give the storage of a canonical URI that needs no connection.
 
-    :raises InputError: It is on a store that runs do not use.
+    :raises InputError: It needs one.
     """
     if uri.startswith(SCHEME):
         return LocalStorage()
-    scheme = _scheme(uri)
-    raise _bad(uri, f"is on {scheme}://, which is not supported", "name a local path, or a file:///… URI")
+    raise _bad(uri, "cannot be opened without a connection", "name it in `storage_conn_id`")
 
 
 def _local(location: str) -> str:

@@ -4,28 +4,34 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow_provider_scope.core.attempts import Change
 from airflow_provider_scope.exceptions import BatchOutcomeUnknownError, TableUnreadableError
 from airflow_provider_scope.storage.opening import open_storage
 
+if TYPE_CHECKING:
+    from airflow_provider_scope.storage.protocol import Storage
 
-def changes(location: str, since: int, upto: int, marker_property: str) -> list[Change]:
+
+def changes(
+    location: str, since: int, upto: int, marker_property: str, storage: Storage | None = None
+) -> list[Change]:
     """Give what the versions after ``since`` changed, oldest first.
 
     :param location: Canonical URI of the table.
     :param upto: The newest version to read.
     :param marker_property: The table property that holds the mark of an attempt.
+    :param storage: Where the table is; None is a disk of this machine.
     :raises BatchOutcomeUnknownError: A commit has been cleaned out of the log.
     :raises TableUnreadableError: A commit could not be understood.
     """
-    storage = open_storage(location)
+    store = storage or open_storage(location)
     found: list[Change] = []
     mark: str | None = None
     for version in range(since + 1, upto + 1):
         name = f"{location}/_delta_log/{version:020}.json"
-        data = storage.read(name)
+        data = store.read(name)
         if data is None:
             raise BatchOutcomeUnknownError(
                 f"The log of the table {location} no longer holds version {version} "

@@ -3,38 +3,42 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from airflow_provider_scope.core.model_check import TableColumns
 from airflow_provider_scope.exceptions import TableUnreadableError
-from airflow_provider_scope.table.probe import newest_version
+from airflow_provider_scope.table.opening import open_table
+
+if TYPE_CHECKING:
+    from airflow_provider_scope.storage.protocol import Storage
 
 _SPARK_NAMES = {"integer": "int", "long": "bigint", "short": "smallint", "byte": "tinyint"}
 
 
-def table_columns(location: str) -> TableColumns | None:
+def table_columns(location: str, storage: Storage | None = None) -> TableColumns | None:
     """Give the columns of a table with their Spark types; None if there is no table.
 
     :param location: Canonical URI of the table.
+    :param storage: Where the table is; None is a disk of this machine.
     :raises TableUnreadableError: The log could not be read. That never means "no table".
     """
-    if newest_version(location) < 0:
-        return None
-    try:
-        table = DeltaTable(location.removeprefix("file://"))
-        fields = json.loads(table.schema().to_json())["fields"]
-        partitions = tuple(table.metadata().partition_columns)
-    except (DeltaError, OSError, ValueError) as err:
-        raise TableUnreadableError(
-            f"The columns of the table {location} could not be read: {err}.",
-            kept="everything; nothing was written",
-            do="give the worker read access to the table's _delta_log; the next try looks again",
-        ) from err
+    with open_table(location, storage) as table:
+        if table is None:
+            return None
+        try:
+            fields = json.loads(table.schema().to_json())["fields"]
+            partitions = tuple(table.metadata().partition_columns)
+        except (DeltaError, OSError, ValueError) as err:
+            raise TableUnreadableError(
+                f"The columns of the table {location} could not be read: {err}.",
+                kept="everything; nothing was written",
+                do="give the worker read access to the table's _delta_log; the next try looks again",
+            ) from err
+        version = table.version()
     return TableColumns(
-        version=table.version(),
+        version=version,
         columns=tuple((field["name"], _spark_type(field["type"])) for field in fields),
         partition_by=partitions,
         not_null=frozenset(field["name"] for field in fields if not field["nullable"]),

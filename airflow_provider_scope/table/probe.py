@@ -5,41 +5,64 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.exceptions import DeltaError
 
 from airflow_provider_scope.core.records import TableStamp
 from airflow_provider_scope.core.recovery import MISSING_TABLE, Landed, Restored, TableState
-from airflow_provider_scope.exceptions import BatchOutcomeUnknownError, TableUnreadableError
-from airflow_provider_scope.storage.opening import open_storage
+from airflow_provider_scope.exceptions import BatchOutcomeUnknownError
+from airflow_provider_scope.table.opening import newest_version, open_table, unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from deltalake import DeltaTable
 
-def probe(location: str, app_id: str | None, baseline: tuple[TableStamp | None, int]) -> TableState:
+    from airflow_provider_scope.storage.protocol import Storage
+
+__all__ = ["newest_version", "probe"]
+
+
+def probe(
+    location: str,
+    app_id: str | None,
+    baseline: tuple[TableStamp | None, int],
+    storage: Storage | None = None,
+) -> TableState:
     """Look at a Delta table, through its log alone.
 
     :param location: Canonical URI of the table.
     :param app_id: The pipeline's ``appId``; None for a pipeline that does not exist yet.
     :param baseline: The stamp that is expected and the version at which it was seen. Only the log
         after that version is searched for RESTOREs and for batches of the pipeline.
+    :param storage: Where the table is; None is a disk of this machine.
     :raises TableUnreadableError: The log could not be read. That never means "no table".
     :raises BatchOutcomeUnknownError: Versions after the baseline have been cleaned out of the log.
     """
-    table = _open(location)
-    if table is None:
-        return MISSING_TABLE
     expected, since = baseline
-    try:
-        version = table.version()
-        table_id = str(table.metadata().id)
-        txn = table.transaction_version(app_id) if app_id else None
-        same = expected is not None and expected.table_id == table_id
-        first = since + 1 if same else 0
-        history = _history(table, first, version)
-    except (DeltaError, OSError, ValueError) as err:
-        raise _unreadable(location, err) from err
+    needed = since + 1 if expected else 0
+    with open_table(location, storage, since=needed) as table:
+        if table is None:
+            return MISSING_TABLE
+        try:
+            table_id = str(table.metadata().id)
+            same = expected is not None and expected.table_id == table_id
+            if same or needed == 0:
+                return _state(table, location, app_id, baseline)
+        except (DeltaError, OSError, ValueError) as err:
+            raise unreadable(location, err) from err
+    # Another table than the expected one: all of its commits count.
+    return probe(location, app_id, (None, -1), storage)
+
+
+def _state(
+    table: DeltaTable, location: str, app_id: str | None, baseline: tuple[TableStamp | None, int]
+) -> TableState:
+    expected, since = baseline
+    version = table.version()
+    table_id = str(table.metadata().id)
+    txn = table.transaction_version(app_id) if app_id else None
+    same = expected is not None and expected.table_id == table_id
+    history = _history(table, since + 1 if same else 0, version)
     if same and [h["version"] for h in history] != list(range(version, since, -1)):
         raise _cleaned(location, since, version)
     restores = tuple(_restore(h) for h in history if h.get("operation") == "RESTORE")
@@ -48,28 +71,6 @@ def probe(location: str, app_id: str | None, baseline: tuple[TableStamp | None, 
     )
     landed = {} if app_id is None else _landed(history, app_id)
     return TableState(TableStamp(table_id, newest), version, txn, landed, restores)
-
-
-def newest_version(location: str) -> int:
-    """Give the table's newest version; -1 if there is no table.
-
-    :raises TableUnreadableError: The log could not be read.
-    """
-    table = _open(location)
-    return -1 if table is None else table.version()
-
-
-def _open(location: str) -> DeltaTable | None:
-    try:
-        return DeltaTable(location.removeprefix("file://"))
-    except TableNotFoundError as err:
-        # deltalake says "not found" for "no access" as well: look for a log ourselves.
-        names = open_storage(location).names(f"{location}/_delta_log")
-        if any(name.endswith((".json", ".parquet")) for name in names):
-            raise _unreadable(location, err) from err
-        return None
-    except (DeltaError, OSError, ValueError) as err:
-        raise _unreadable(location, err) from err
 
 
 def _history(table: DeltaTable, first: int, version: int) -> list[dict[str, Any]]:
@@ -119,20 +120,6 @@ def _metric(metrics: dict[str, Any], *names: str) -> int | None:
 def _restore(info: dict[str, Any]) -> Restored:
     target = (info.get("operationParameters") or {}).get("version")
     return Restored(info["version"], int(target) if target not in (None, "", "null") else None)
-
-
-def _unreadable(location: str, err: object) -> TableUnreadableError:
-    do = "give the worker read access to the table's _delta_log; the next try looks again"
-    if "Unsupported" in str(err) or "catalog-managed" in str(err):
-        do = (
-            "drop the feature (ALTER TABLE ... DROP FEATURE), or install a deltalake that knows it; a table "
-            "that a catalog manages cannot be used by its path"
-        )
-    return TableUnreadableError(
-        f"The log of the table {location} could not be read: {err}.",
-        kept="the table, the checkpoint and all files; nothing was written",
-        do=do,
-    )
 
 
 def _cleaned(location: str, since: int, version: int) -> BatchOutcomeUnknownError:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_provider_scope.core.arrival import Wanted, absent, arrived
 from airflow_provider_scope.core.discovery import Tally
-from airflow_provider_scope.core.recovery import MISSING_TABLE
 from airflow_provider_scope.engines.assembly import audit_files, now_ms, open_log
 from airflow_provider_scope.exceptions import (
     InputError,
@@ -16,11 +15,13 @@ from airflow_provider_scope.exceptions import (
     SourceUnreadableError,
 )
 from airflow_provider_scope.execution import dbt_scope
-from airflow_provider_scope.execution.view import read_log
+from airflow_provider_scope.execution.loaded import read_loaded
 from airflow_provider_scope.hooks.adls_gen1 import AdlsGen1Hook
+from airflow_provider_scope.hooks.stores import store_of
 from airflow_provider_scope.specs import Checkpoint, validation
 from airflow_provider_scope.specs.source import starting_at_ms
-from airflow_provider_scope.storage.opening import GEN1, canonical_root, canonical_uri, open_storage
+from airflow_provider_scope.storage.local import SCHEME
+from airflow_provider_scope.storage.opening import GEN1, canonical_root, canonical_uri
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from airflow_provider_scope.core.arrival import Arrival
     from airflow_provider_scope.core.discovery import Seen
     from airflow_provider_scope.core.files import FileEntry
-    from airflow_provider_scope.core.recovery import TableState
-    from airflow_provider_scope.execution.engine import Engine
     from airflow_provider_scope.execution.request import Listing
 
 PATTERNS = (r".*\.ss$",)
@@ -65,8 +64,13 @@ class Search:
 
     @property
     def is_on_gen1(self) -> bool:
-        """Whether a connection is needed."""
+        """Whether the files are on ADLS Gen1."""
         return self.roots[0].startswith(GEN1)
+
+    @property
+    def needs_connection(self) -> bool:
+        """Whether a location is not on a disk."""
+        return not all(uri.startswith(SCHEME) for uri in (*self.roots, self.checkpoint or SCHEME))
 
 
 def check(raw: Mapping[str, Any]) -> dict[str, Any]:
@@ -132,9 +136,11 @@ def look(
     :raises ScopeProviderError: What has arrived is not known.
     """
     began_ms = now_ms()
-    loaded = loaded_files(search.checkpoint, search.roots) if search.checkpoint else NOTHING
+    loaded = NOTHING
+    if search.checkpoint:
+        loaded = loaded_files(search.checkpoint, search.roots, search.conn_id, connection)
     hook = AdlsGen1Hook(search.conn_id, connection=connection) if search.is_on_gen1 else None
-    store: Listing = hook or open_storage(search.roots[0])
+    store: Listing = hook or store_of(search.roots[0], search.conn_id, connection=connection).storage
 
     def listing() -> Iterator[FileEntry]:
         for root in search.roots:
@@ -161,13 +167,6 @@ def look(
             hook.close()
 
 
-class _NoTable:
-    """In place of an engine: the log alone is read, and no table."""
-
-    def probe(self, *_: object) -> TableState:
-        return MISSING_TABLE
-
-
 @dataclass(frozen=True, slots=True)
 class Loaded:
     """What counts as loaded."""
@@ -180,7 +179,12 @@ class Loaded:
 NOTHING = Loaded()
 
 
-def loaded_files(location: str, roots: tuple[str, ...]) -> Loaded:
+def loaded_files(
+    location: str,
+    roots: tuple[str, ...],
+    conn_id: str | None = None,
+    connection: Connection | None = None,
+) -> Loaded:
     """Read the log of a pipeline and give the files of its batches that are recorded as committed.
 
     The files of an open batch are not among them: they still have to be loaded, and a wait that comes
@@ -188,15 +192,14 @@ def loaded_files(location: str, roots: tuple[str, ...]) -> Loaded:
     take over from dbt-scope.
 
     :param location: Canonical URI of the checkpoint, or of the table with a checkpoint below it.
+    :param roots: Canonical URIs of the folders that are searched.
+    :param conn_id: The connection of the checkpoint's store; ``connection`` is itself, if it was read before.
     :raises ScopeProviderError: The log, or what dbt-scope left, could not be read.
     """
-    log = open_log(location, Checkpoint(location=location))
+    log = open_log(location, Checkpoint(location=location), storage_conn_id=conn_id, connection=connection)
     if log.pipeline() is None:
-        log = open_log(location, Checkpoint())
-    audit = audit_files(log, Checkpoint())
-    view = read_log(log, audit, cast("Engine", _NoTable()), location)
-    if view.pipeline is None and view.newest is None:
-        dbt_scope.look(log, view, roots, now_ms())
+        log = open_log(location, Checkpoint(), storage_conn_id=conn_id, connection=connection)
+    view = read_loaded(log, audit_files(log, Checkpoint()), roots, now_ms())
     for entry in view.open:
         for file in entry.files:
             view.seen.pop(file.path, None)

@@ -172,7 +172,7 @@ class AdlsGen1FilesTrigger(BaseEventTrigger):
     async def _look(self) -> Arrival:
         search = search_from(self.arguments)
         # Read each time: a wait may be longer than the life of a secret.
-        connection = await get_async_connection(search.conn_id) if search.is_on_gen1 else None
+        connection = await get_async_connection(search.conn_id) if search.needs_connection else None
         stop = threading.Event()
         try:
             return await asyncio.to_thread(look, search, connection=connection, stopped=stop.is_set)

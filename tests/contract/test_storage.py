@@ -204,8 +204,9 @@ def test_folders_are_taken_as_they_are(place: Place, name: str) -> None:
     assert [file.path for file in place.storage.walk(place.at(name))] == [path]
 
 
-def test_names_that_look_alike_are_different_files(place: Place) -> None:
-    names = sorted(["a b", "a%20b", "a+b", "A B", "a  b", "caf\u00e9", "cafe\u0301"])
+def test_names_that_look_alike_are_different_files(place: Place, backend: Backend) -> None:
+    alike = ["a b", "a%20b", "a+b", "A B", "a  b", "caf\u00e9", "cafe\u0301"]
+    names = sorted(name for name in alike if not any(c in name for c in backend.impossible))
     for name in names:
         assert place.storage.put_if_absent(place.at(name), name.encode())
 

@@ -17,7 +17,7 @@ from airflow_provider_scope.exceptions import (
 )
 from tests.support.connecting import connect
 from tests.support.faulty_service import Answer, Fault, FaultyService, in_front_of
-from tests.support.storages import AZURITE, GEN1_EMULATOR, HDFS_EMULATOR, Backend, Place
+from tests.support.storages import AZURITE, GEN1_EMULATOR, HDFS, WEBHDFS_EMULATOR, Backend, Place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_scope.storage.protocol import Storage
 
-SERVICES = [AZURITE.param, GEN1_EMULATOR.param, HDFS_EMULATOR.param]
+SERVICES = [AZURITE.param, GEN1_EMULATOR.param, WEBHDFS_EMULATOR.param, HDFS.param]
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ _HDFS: dict[str, Callable[[str, str], bool]] = {
     "list": _is("GET", "op=LISTSTATUS"),
     "any": lambda method, target: True,
 }
-_REQUESTS = {"azurite": _BLOB, "gen1": _HDFS, "webhdfs": _HDFS}
+_REQUESTS = {"azurite": _BLOB, "gen1": _HDFS, "webhdfs": _HDFS, "hdfs": _HDFS}
 
 
 @pytest.fixture(params=SERVICES)

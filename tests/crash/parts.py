@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tests.crash import interval_schedules
 from tests.crash.damage import damage_everything
 from tests.crash.exhaustive import kill_once, kill_twice, lose_answers
 from tests.crash.scenarios import BY_NAME
@@ -52,6 +53,7 @@ def all_parts() -> Iterator[Part]:
             yield Part(what, name)
     for kind in KINDS:
         yield Part("random schedules", kind)
+    yield Part("random schedules", "intervals")
     yield Part("damaged records")
     for what, name in scope_parts():
         yield Part(what, name)
@@ -80,6 +82,8 @@ def _do(part: Part) -> tuple[Tally, str]:
         tally = lose_answers(BY_NAME[part.name])
         lost, tally.kill_points = tally.kill_points, 0
         return tally, f"{lost} answers lost; nobody dies"
+    if part.name == "intervals":
+        return interval_schedules.play_many(part.name, range(SCHEDULES)), f"{SCHEDULES} schedules"
     if part.what == "random schedules":
         return play_many(part.name, range(SCHEDULES)), f"{SCHEDULES} schedules"
     tally, damages = damage_everything()

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from airflow_provider_scope.core.interval import Window
 from airflow_provider_scope.exceptions import SourceFileGoneError, TableDivergedError
-from tests.crash.world import DeltaWorld
+from tests.crash.world import NOW_MS, DeltaWorld
 from tests.support.delta_engine import DeltaEngine
 from tests.support.faulty_storage import Gate, open_gate
 
@@ -35,8 +36,12 @@ class Scenario:
     snapshots_vary: bool = False
     """The retry brings the audit up to date less often: a snapshot is due at another batch."""
 
+    window: Window | None = None
+    """Everything is done by the pipeline of this interval; None is by that of the table."""
+
     def world(self, folder: Path) -> DeltaWorld:
-        return DeltaWorld(folder, interval=self.interval, retention=self.retention)
+        world = DeltaWorld(folder, interval=self.interval, retention=self.retention)
+        return world.of(self.window) if self.window else world
 
 
 def land(world: DeltaWorld, *numbers: int) -> None:
@@ -165,6 +170,25 @@ def leave_open(world: DeltaWorld, vanishing: str, *, refresh: bool = False) -> N
     raise AssertionError("the run did not miss the file")
 
 
+def days(first: int, behind: int) -> Window:
+    """Give the window of the files with these numbers; the second one is the first that is not in it."""
+    return Window(NOW_MS - (1000 - first) * 1000, NOW_MS - (1000 - behind) * 1000)
+
+
+def interval_before_loaded(world: DeltaWorld) -> None:
+    """Let the interval before make the table, and begin the one after."""
+    land(world, 1, 2, 3, 4, 5, 6, 7)
+    world.of(days(1, 3)).run()
+    world.of(days(6, 8)).run(max_batches=1)
+
+
+def interval_with_a_late_file(world: DeltaWorld) -> None:
+    """Load an interval; one of its files comes later, and another one belongs to the next interval."""
+    land(world, 1, 3, 4, 6)
+    world.run()
+    land(world, 5, 7)
+
+
 # ---- what is done ----------------------------------------------------------------------------------
 
 
@@ -225,6 +249,16 @@ SCENARIOS = [
         accept_and_run,
         accept_and_run,
         snapshots_vary=True,
+    ),
+    Scenario("interval beside others", interval_before_loaded, run, run, window=days(3, 6)),
+    Scenario("cleared interval", interval_with_a_late_file, run, run, window=days(3, 6)),
+    Scenario(
+        "interval with a replaced range",
+        interval_with_a_late_file,
+        replace_range,
+        replace_range,
+        renumbered=True,
+        window=days(3, 6),
     ),
 ]
 BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}

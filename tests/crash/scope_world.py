@@ -255,7 +255,7 @@ class ScopeWorld(MemoryWorld):
         look = Looking(self.delta, self.memory).look
         read_commits = commits.changes
 
-        def newest(_location: str) -> Any:
+        def newest(_location: str, _storage: Any = None) -> Any:
             return _turn("version", self.version)
 
         with (
@@ -264,7 +264,7 @@ class ScopeWorld(MemoryWorld):
             patch.object(scope, "newest_version", newest),
             patch.object(job_fate, "newest_version", newest),
             patch.object(repair, "newest_version", newest),
-            patch.object(job_fate, "changes", lambda *a: _turn("changes", lambda: read_commits(*a))),
+            patch.object(job_fate, "changes", lambda *a: _turn("changes", lambda: read_commits(*a[:4]))),
             patch.object(commits, "open_storage", lambda _location: self),
         ):
             yield

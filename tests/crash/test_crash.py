@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_provider_scope.exceptions import BatchOutcomeUnknownError, TableDivergedError
-from tests.crash import damage
+from tests.crash import damage, interval_schedules
 from tests.crash.exhaustive import kill_once, kill_twice, lose_answers
 from tests.crash.scenarios import BY_NAME, SCENARIOS, Scenario
 from tests.crash.schedules import KINDS, play_many
@@ -139,3 +139,10 @@ def test_a_restore_that_undid_a_whole_refresh_is_accepted_and_doubles_nothing() 
     world.run()
 
     assert world.rows() == {(f"file:///landing/f{number}", 0, 1): 1 for number in (1, 2, 3, 4)}
+
+
+def test_intervals_that_are_loaded_at_once_and_die_lose_and_double_nothing() -> None:
+    found = interval_schedules.play_many("intervals", range(2000, 2100))
+
+    assert (found.lost, found.doubled, found.failures) == (0, 0, [])
+    assert found.kill_points > 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import shutil
@@ -10,13 +11,14 @@ import uuid
 from collections import Counter
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
 
 from airflow_provider_scope.checkpoint.audit import AuditFiles
+from airflow_provider_scope.checkpoint.intervals import IntervalLog, NoAuditFiles
 from airflow_provider_scope.checkpoint.log import CheckpointLog
 from airflow_provider_scope.checkpoint.snapshot import decode_snapshot
 from airflow_provider_scope.core.discovery import Rules
@@ -32,6 +34,7 @@ from tests.support.memory_engine import MemoryEngine, MemoryStorage, MemoryTable
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from airflow_provider_scope.core.interval import Window
     from airflow_provider_scope.core.records import CommitRecord
     from airflow_provider_scope.core.report import RunReport
     from airflow_provider_scope.storage.protocol import Storage
@@ -56,6 +59,14 @@ class World:
         self.interval = interval
         self.retention = retention
         self.max_files = 2
+        self.window: Window | None = None
+
+    def of(self, window: Window) -> Self:
+        """Give the same files and table, with the pipeline of an interval."""
+        other = copy.copy(self)
+        other.window = window
+        other.checkpoint = f"{self.table}/_checkpoint/intervals/{window.name}"
+        return other
 
     def engine(self, gate: Gate) -> BatchLoop:
         raise NotImplementedError
@@ -67,9 +78,14 @@ class World:
     # ---- what users do ---------------------------------------------------------------------------
 
     def log(self, gate: Gate = open_gate) -> CheckpointLog:
-        return CheckpointLog(FaultyStorage(self.storage, gate), self.checkpoint)
+        storage = FaultyStorage(self.storage, gate)
+        if self.window:
+            return IntervalLog(storage, f"{self.table}/_checkpoint", self.window)
+        return CheckpointLog(storage, self.checkpoint)
 
     def audit_files(self, log: CheckpointLog) -> AuditFiles:
+        if self.window:
+            return NoAuditFiles(log)
         return AuditFiles(log, compaction_interval=self.interval, retention_files=self.retention)
 
     def run(
@@ -80,6 +96,7 @@ class World:
         where: str | None = None,
         max_batches: int | None = None,
         late_files: str = "ingest",
+        starting_at_ms: int | None = None,
         engine: BatchLoop | None = None,
     ) -> RunReport:
         log = self.log(gate)
@@ -91,7 +108,13 @@ class World:
             now_ms=lambda: NOW_MS,
             new_id=lambda: str(uuid.uuid4()),
         )
-        rules = Rules(patterns=("",), young_after_ms=NOW_MS, late_files=late_files)  # type: ignore[arg-type]
+        rules = Rules(
+            patterns=("",),
+            young_after_ms=NOW_MS,
+            window=self.window,
+            late_files=late_files,  # type: ignore[arg-type]
+            starting_at_ms=starting_at_ms,
+        )
         return execution.run(
             Request(
                 table=self.table,

@@ -8,6 +8,7 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction
 
 from airflow_provider_scope.exceptions import InputError, SchemaMismatchError, TableDivergedError
+from airflow_provider_scope.spark.target import Target
 
 pytestmark = pytest.mark.spark
 
@@ -255,3 +256,54 @@ def test_a_fence_takes_the_place_of_a_batch(bench):
 def test_a_fence_without_a_table_says_what_to_do(bench):
     with pytest.raises(InputError, match="does not exist yet"):
         bench.run(bench.batch(0, bench.parquet("a.parquet", a=[1])), fence=True)
+
+
+SECOND = "22222222-2222-2222-2222-222222222222"
+
+
+def created_meanwhile(bench, monkeypatch, seen_as_missing: int = 1):
+    """Let the second pipeline look for the table just before the first one makes it."""
+    looks = []
+    real = Target._metadata
+
+    def late(target):
+        looks.append(target)
+        return None if len(looks) <= seen_as_missing else real(target)
+
+    monkeypatch.setattr(Target, "_metadata", late)
+
+
+def test_two_pipelines_that_make_the_table_at_the_same_time_both_add_their_rows(bench, monkeypatch):
+    first = bench.batch(0, bench.parquet("a.parquet", a=[1]))
+    second = bench.batch(0, bench.parquet("b.parquet", a=[2]))
+    bench.run(first)
+    created_meanwhile(bench, monkeypatch)
+
+    version = bench.run(second, pipeline=SECOND)
+
+    assert version == 1
+    assert bench.rows() == [{"a": 1}, {"a": 2}]
+    table = DeltaTable(str(bench.table))
+    assert [table.transaction_version(name) for name in (bench.plan.pipeline, SECOND)] == [0, 0]
+
+
+def test_a_pipeline_that_comes_second_to_make_the_table_still_has_to_fit_it(bench, monkeypatch):
+    """Delta itself would append a SELECT without the column b, and put NULL there."""
+    bench.run(bench.batch(0, bench.parquet("a.parquet", a=[1], b=[1])))
+    created_meanwhile(bench, monkeypatch)
+
+    with pytest.raises(SchemaMismatchError, match="b"):
+        bench.run(bench.batch(0, bench.parquet("b.parquet", a=[2])), pipeline=SECOND)
+
+    assert bench.rows() == [{"a": 1, "b": 1}]
+
+
+def test_a_range_that_is_replaced_first_makes_the_table_and_takes_only_rows_of_the_range(bench):
+    inside = bench.batch(0, bench.parquet("a.parquet", a=[1]), mode="overwrite", where="a = 1")
+    outside = bench.batch(0, bench.parquet("b.parquet", a=[2]), mode="overwrite", where="a = 1")
+
+    failure = bench.failure(outside)
+    bench.run(inside)
+
+    assert "a row lies outside of the range that is replaced: a = 1" in failure.what
+    assert bench.rows() == [{"a": 1}]

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 GEN1_AUTHORITY = "acme.azuredatalakestore.net"
 HDFS_AUTHORITY = "namenode:9870"
+HDFS_USER = "me"
 
 
 def connect(uri: str, address: str, *, timeout_seconds: float = 60.0, page_size: int = 5000) -> Storage:
@@ -36,8 +37,9 @@ def connect(uri: str, address: str, *, timeout_seconds: float = 60.0, page_size:
         tokens = Tokens(lambda: Token("token-1", 4_000_000_000.0))
         http = HttpClient(address, tokens, **options)
         return WebHdfsStorage(Gen1Client(http, GEN1_AUTHORITY, dialect=GEN1))
-    http = HttpClient(address, None, identity={"user.name": "me"}, **options)
-    return WebHdfsStorage(Gen1Client(http, HDFS_AUTHORITY, dialect=HDFS))
+    http = HttpClient(address, None, identity={"user.name": HDFS_USER}, **options)
+    authority = uri.removeprefix("webhdfs://").partition("/")[0]
+    return WebHdfsStorage(Gen1Client(http, authority, dialect=HDFS))
 
 
 def _do_not(seconds: float) -> None:

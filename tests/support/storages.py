@@ -11,8 +11,8 @@ import pytest
 
 from airflow_provider_scope.emulator import Emulator
 from airflow_provider_scope.storage.opening import open_storage
-from tests.support import azurite
-from tests.support.connecting import GEN1_AUTHORITY, HDFS_AUTHORITY, connect
+from tests.support import azurite, hdfs
+from tests.support.connecting import GEN1_AUTHORITY, HDFS_AUTHORITY, HDFS_USER, connect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -87,6 +87,15 @@ def _gen1(folder: Path) -> Iterator[Place]:
 
 @contextmanager
 def _hdfs(folder: Path) -> Iterator[Place]:
+    cluster = hdfs.start()
+    path = f"/{uuid.uuid4().hex}"
+    cluster.make_folder(path, HDFS_USER)
+    uri = f"webhdfs://{cluster.authority}{path}"
+    yield Place(connect(uri, cluster.url), uri, cluster.url)
+
+
+@contextmanager
+def _webhdfs(folder: Path) -> Iterator[Place]:
     with Emulator(folder / "account", max_append_bytes=2**30) as emulator:
         emulator.account.path(("place",)).mkdir()
         uri = f"webhdfs://{HDFS_AUTHORITY}/place"
@@ -145,6 +154,22 @@ def _with_a_denied_folder(place: Place, folder: Path) -> str:
     return place.at("in")
 
 
+def _denied_by_hdfs(place: Place, folder: Path) -> str:
+    _make_hdfs_folder(place.at("denied"))
+    return place.at("denied")
+
+
+def _with_a_folder_denied_by_hdfs(place: Place, folder: Path) -> str:
+    place.storage.replace(place.at("in/a"), b"x")
+    _make_hdfs_folder(place.at("in/deep"))
+    return place.at("in")
+
+
+def _make_hdfs_folder(uri: str) -> None:
+    cluster = hdfs.start()
+    cluster.make_folder(uri.removeprefix(f"webhdfs://{cluster.authority}"), hdfs.USER, permission="700")
+
+
 LOCAL = Backend(
     "local",
     _local,
@@ -166,6 +191,16 @@ AZURITE = Backend(
     marks=(pytest.mark.azurite,),
 )
 GEN1_EMULATOR = Backend("gen1", _gen1, {"denied": _denied}, {"denied": _with_a_denied_folder})
-HDFS_EMULATOR = Backend("webhdfs", _hdfs, {"denied": _denied}, {"denied": _with_a_denied_folder})
+WEBHDFS_EMULATOR = Backend("webhdfs", _webhdfs, {"denied": _denied}, {"denied": _with_a_denied_folder})
+HDFS = Backend(
+    "hdfs",
+    _hdfs,
+    {"denied": _denied_by_hdfs},
+    {"denied": _with_a_folder_denied_by_hdfs},
+    # HDFS has no names with a colon, and reads another file for a decomposed letter than it lists.
+    impossible=(":", "\u0301"),
+    marks=(pytest.mark.hdfs,),
+)
 
-BACKENDS = (LOCAL, AZURITE, GEN1_EMULATOR, HDFS_EMULATOR)
+BACKENDS = (LOCAL, AZURITE, GEN1_EMULATOR, WEBHDFS_EMULATOR, HDFS)
+"""Tests against Azurite and HDFS are run when they are asked for, as ``make test-stores`` does."""

@@ -77,6 +77,18 @@ def test_files_in_a_hidden_folder_below_all_their_roots_are_not_complete_yet(pat
             "unreadable name",
             id="in a folder that is not UTF-8",
         ),
+        pytest.param(FileEntry(1_000, "abfss://a@b/in//a.csv", 10), {}, "unreadable name", id="empty part"),
+        pytest.param(
+            FileEntry(1_000, "abfss://a@b//a.csv", 10), {}, "unreadable name", id="empty first part"
+        ),
+        pytest.param(a_file("x/./a.csv"), {}, "unreadable name", id="a part that is a dot"),
+        pytest.param(a_file("x/../a.csv"), {}, "unreadable name", id="a part that is two dots"),
+        pytest.param(a_file("x/.../a..csv"), {}, None, id="other dots"),
+        pytest.param(a_file("cafe\u0301.csv"), {}, None, id="decomposed, on a disk"),
+        pytest.param(
+            FileEntry(1_000, "webhdfs://n:1/cafe\u0301/a.csv", 10), {}, "unreadable name", id="decomposed"
+        ),
+        pytest.param(FileEntry(1_000, "webhdfs://n:1/caf\u00e9/a.csv", 10), {}, None, id="composed"),
         pytest.param(a_file("café \u2028\n%20.csv"), {}, None, id="unusual but readable"),
         pytest.param(a_file("a.csv", modified_ms=0), {}, "no modification time", id="no time"),
         pytest.param(a_file("a.csv", modified_ms=-5), {}, "no modification time", id="before 1970"),

@@ -11,7 +11,7 @@ from airflow_provider_scope.core.files import (
     Position,
     base_name,
     is_below,
-    is_text,
+    is_readable,
     position,
     printable,
 )
@@ -67,10 +67,10 @@ def test_files_are_ingested_by_time_and_then_by_path() -> None:
     assert position(second) == Position(1_000, "file:///in/b")
 
 
-def test_a_name_of_bytes_that_are_not_utf8_is_not_text_and_can_be_printed() -> None:
+def test_a_name_of_bytes_that_are_not_utf8_is_not_readable_and_can_be_printed() -> None:
     path = os.fsdecode(b"file:///in/caf\xe9.csv")
 
-    assert not is_text(path)
+    assert not is_readable(path)
     assert printable(path) == "file:///in/caf\\udce9.csv"
-    assert is_text("file:///in/café\u2028.csv")
+    assert is_readable("file:///in/café\u2028.csv")
     assert printable("file:///in/café\u2028.csv") == "file:///in/café\u2028.csv"

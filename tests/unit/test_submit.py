@@ -26,6 +26,7 @@ from airflow_provider_scope.exceptions import (
     SparkJobFailedError,
 )
 from airflow_provider_scope.execution.engine import Work
+from airflow_provider_scope.hooks.stores import Store
 from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator
 from airflow_provider_scope.specs import FileSource, SparkEngine, TableSpec
 from airflow_provider_scope.storage.local import LocalStorage
@@ -230,6 +231,50 @@ def test_settings_go_through_a_file_of_this_user_and_not_through_the_command_lin
         r"spark.app.note=a\=b\:c \\ d",
         r"spark.lines=\  one\ntwo",
     ]
+
+
+def test_airflows_own_settings_and_connections_are_not_in_sparks_environment(fake, monkeypatch):
+    for name in ("AIRFLOW_CONN_LAKE", "AIRFLOW_VAR_TOKEN", "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"):
+        monkeypatch.setenv(name, "planted-secret")
+    monkeypatch.setenv("AIRFLOW_HOME", "/home/airflow")
+    fake.program("spark-submit", "env")
+
+    fake.hook().run("main.py", [])
+
+    said = fake.log_file.read_text()
+    assert "planted-secret" not in said
+    assert "AIRFLOW_HOME=/home/airflow\n" in said
+
+
+def test_spark_is_given_the_properties_the_jars_and_the_user_of_each_store(fake):
+    fake.program(
+        "spark-submit",
+        'echo "user $HADOOP_USER_NAME"; echo "arguments $*"\n'
+        'for last; do case "$last" in *.conf) grep fs.azure "$last";; esac; done',
+    )
+    runner = fake.runner(conf={"spark.hadoop.fs.azure.note": "mine"})
+    runner.stores = (
+        Store(
+            storage=LocalStorage(),
+            spark_conf={
+                "spark.hadoop.fs.azure.note": "the store's",
+                "spark.hadoop.fs.azure.account.key.acme": "planted-key",
+            },
+            packages=("org.apache.hadoop:hadoop-azure:3.5.0",),
+        ),
+        Store(storage=LocalStorage(), environment={"HADOOP_USER_NAME": "loader"}),
+    )
+
+    runner.run(fake.work(), [an_entry(0, a_file("a"))])
+
+    said = fake.log_file.read_text()
+    assert "user loader\n" in said
+    assert "spark.hadoop.fs.azure.note=mine\n" in said
+    # The file holds it, and the log hides it.
+    assert "spark.hadoop.fs.azure.account.key.acme=***\n" in said
+    packages = said.partition("--packages ")[2].partition(" ")[0].split(",")
+    assert packages[0].startswith("io.delta:delta-spark_")
+    assert packages[1:] == ["org.apache.hadoop:hadoop-azure:3.5.0"]
 
 
 def test_output_is_added_to_the_file_and_events_are_handed_on_instead(fake):

@@ -1,0 +1,73 @@
+"""How the commands name batches and times."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow_provider_scope.cli.output import SHOWN_AT_MOST, counted, say
+from airflow_provider_scope.core import audit as audits
+from airflow_provider_scope.core import recovery
+from airflow_provider_scope.core.files import printable
+from airflow_provider_scope.engines import assembly
+from airflow_provider_scope.execution import repair
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from airflow_provider_scope.core.records import OffsetEntry
+    from airflow_provider_scope.execution.view import LogView
+
+
+def show(
+    entries: Sequence[OffsetEntry],
+    indent: str,
+    view: LogView | None = None,
+    more: Callable[[OffsetEntry], list[str]] = lambda _: [],
+) -> None:
+    """Say a line or more for each batch."""
+    for entry in entries[:SHOWN_AT_MOST]:
+        mode = entry.mode if entry.where is None else f"{entry.mode} where {entry.where}"
+        size = f"{counted(len(entry.files), 'file')}, {counted(entry.size_bytes, 'byte')}"
+        say(f"{indent}{entry.seq}: {mode}, {size}: {_names(entry)}")
+        landed = repair.settled(view, entry) if view else None
+        if landed:
+            where = "its rows are gone" if landed.abandoned else f"in the table as version {landed.version}"
+            say(f"{' ' * len(indent)}   {where}; the next run records that")
+        for line in more(entry):
+            say(f"{' ' * len(indent)}   {line}")
+    if len(entries) > SHOWN_AT_MOST:
+        say(f"{indent}and {len(entries) - SHOWN_AT_MOST:,} more")
+
+
+def _names(entry: OffsetEntry) -> str:
+    names = [printable(file.path) for file in entry.files]
+    return " … ".join(dict.fromkeys([*names[:1], *names[-1:]])) or "no files"
+
+
+def span(batches: Sequence[int]) -> str:
+    """Name batches by the first and the last."""
+    if not batches:
+        return "nothing"
+    if len(batches) == 1:
+        return f"batch {batches[0]}"
+    part = "" if batches[-1] - batches[0] < len(batches) else f"{len(batches):,} of "
+    return f"{part}batches {batches[0]} to {batches[-1]}"
+
+
+def when(milliseconds: int) -> str:
+    """Give a time and how long ago it was, in its two largest units."""
+    seconds = max(0, assembly.now_ms() - milliseconds) // 1000
+    units = [(86_400, "d"), (3_600, "h"), (60, "min"), (1, "s")]
+    parts = [
+        (seconds // size % limit, unit)
+        for (size, unit), limit in zip(units, (10**9, 24, 60, 60), strict=True)
+    ]
+    first = next((i for i, (value, _) in enumerate(parts) if value), len(parts) - 1)
+    ago = " ".join(f"{value:,} {unit}" for value, unit in parts[first : first + 2] if value) or "0 s"
+    return f"{audits.iso_time(milliseconds)[:19]}Z ({ago} ago)"
+
+
+def undecided(view: LogView) -> tuple[OffsetEntry, ...]:
+    """Give the open batches that the table calls done, without a commit that shows it."""
+    gone = view.accepted.gone if view.accepted else ()
+    return recovery.outcomes(view.open, view.table, gone).unclear

@@ -1,0 +1,131 @@
+"""The commands that only look: nothing is written, no JVM is started."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow_provider_scope.checkpoint.intervals import IntervalLog
+from airflow_provider_scope.cli import intervals, scope_jobs
+from airflow_provider_scope.cli.entries import show, span, undecided, when
+from airflow_provider_scope.cli.output import SHOWN_AT_MOST, command, counted, say
+from airflow_provider_scope.cli.targets import engine_of, of_task, opened
+from airflow_provider_scope.core import audit as audits
+from airflow_provider_scope.core import recovery
+from airflow_provider_scope.engines import assembly
+from airflow_provider_scope.exceptions import BatchOutcomeUnknownError
+from airflow_provider_scope.execution import dbt_scope, repair
+from airflow_provider_scope.execution.view import read_log
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+    from airflow_provider_scope.checkpoint.audit import AuditFiles
+    from airflow_provider_scope.checkpoint.log import CheckpointLog
+    from airflow_provider_scope.core.takeover import Takeover
+    from airflow_provider_scope.execution.view import LogView
+
+
+@command
+def status(args: Namespace) -> None:
+    """Show where a pipeline is; nothing is written, no JVM is started."""
+    table, log, audit = opened(args)
+    if intervals.shown_alone(args, table, log):
+        return
+    pipeline = repair.existing_pipeline(log)
+    engine = engine_of(args, log)
+    jobs = scope_jobs.describer(engine, log, pipeline.pipeline)
+    try:
+        view = read_log(log, audit, engine, table, history=False)
+    except BatchOutcomeUnknownError:
+        say(f"table       {table}")
+        say(f"checkpoint  {log.location}")
+        say("open")
+        show(repair.open_entries(log), "            ", more=jobs)
+        raise
+    _show_progress(view, table, log, audit)
+    say(f"open        {counted(len(view.open), 'batch', 'batches') if view.open else 'nothing'}")
+    show(view.open, "            ", view, jobs)
+    if args.interval is None:
+        intervals.show(log)
+    repair.check(view, table)
+    dbt_scope.check(audit, view)
+    if undecided(view):
+        say(f"what next   run `airflow scope accept-table {table}`: what became of a batch is not known")
+    elif view.open:
+        say("what next   the table and the log fit together; the next run begins with the open batches")
+    else:
+        say("what next   the table and the log fit together; the next run looks for new files")
+
+
+def _show_progress(view: LogView, table: str, log: CheckpointLog, audit: AuditFiles) -> None:
+    """Say how far the table and the log have come."""
+    found, done, last = view.table, view.last_commit, view.last_committed_entry
+    say(f"table       {table}")
+    if found.stamp:
+        say(f"            version {found.version}, id {found.stamp.table_id}")
+    say(f"            newest batch {_or_none(found.txn)}" if found.stamp else "            does not exist")
+    say(f"checkpoint  {log.location}")
+    say(f"pipeline    {view.pipeline.pipeline if view.pipeline else None}")
+    taken = view.taken
+    if taken:
+        say(f"taken over  from dbt-scope after its batch {taken.batch_id}; {when(taken.taken_at_ms)}")
+        say(f"            {_taken(taken)}")
+    say(f"logged      {span(range(view.next_seq))}")
+    if done is None:
+        say("committed   nothing")
+    else:
+        what = (
+            "given up" if done.abandoned else f"{counted(done.files, 'file')}, version {done.table_version}"
+        )
+        say(f"committed   batch {done.seq}: {what}; {when(done.committed_at_ms)}")
+    if view.refresh_start is not None:
+        say(f"refresh     files count as new since batch {view.refresh_start}")
+    mark = last.highest.modified_ms if last and last.highest else taken.floor_ms if taken else None
+    say(f"watermark   {'none' if mark is None else when(mark)}")
+    if (
+        last
+        and last.refresh_start == view.refresh_start
+        and not isinstance(log, IntervalLog)
+        and audit.watermark_bytes() != audits.watermark(last, taken)
+    ):
+        say("            watermark.json is not up to date; the next run or `airflow scope rebuild` writes it")
+
+
+def _taken(taken: Takeover) -> str:
+    """Say which files count as loaded because dbt-scope loaded them."""
+    until = f"all up to {taken.modified_time}" if taken.floor_ms is not None else "those that sources/ names"
+    if not taken.missing:
+        return f"loaded there: {until}; {counted(taken.files, 'file')} by name"
+    gaps = counted(taken.missing, "batch", "batches")
+    return f"loaded there: {until}; {counted(taken.files, 'file')} by name, nothing is known of {gaps}"
+
+
+def _or_none(value: int | None) -> str:
+    return "none" if value is None else str(value)
+
+
+@command
+def plan(args: Namespace) -> None:
+    """Show what a run of a task would do now; nothing is written, no JVM is started."""
+    execution, request, _ = assembly.assemble(*of_task(args))
+    report, was_open, planned = execution.plan(request)
+    still_open = recovery.open_entries(was_open, planned[-1] if planned else None)
+    dead = [entry for entry in was_open if entry not in still_open]
+    for title, entries in (
+        ("superseded by the full refresh, never run", dead),
+        ("open, run first", still_open),
+        ("new", planned),
+    ):
+        if entries:
+            files = sum(len(entry.files) for entry in entries)
+            say(f"{title}: {counted(len(entries), 'batch', 'batches')}, {counted(files, 'file')}")
+            show(entries, "  ")
+    if not planned and not was_open:
+        say(report.why_nothing())
+    for reason, count in sorted(report.left_out.counts.items()):
+        say(f"not loaded: {counted(count, 'file')} {reason}")
+        for path in report.left_out.names.get(reason, [])[:SHOWN_AT_MOST]:
+            say(f"  {path}")
+    if report.pending_files:
+        say(f"left for the run after it (max_batches_per_run): {counted(report.pending_files, 'file')}")
+    say("nothing was written")

@@ -1,0 +1,223 @@
+"""As whom a connection of Azure's provider, or one of ours, reaches Azure Storage: adlfs and Spark alike."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlsplit
+
+from airflow_provider_scope.client.http import is_loopback
+from airflow_provider_scope.exceptions import InputError
+
+if TYPE_CHECKING:
+    from airflow_provider_scope.hooks.settings import Fields
+
+_OAUTH = "org.apache.hadoop.fs.azurebfs.oauth2"
+_OTHER_SERVICES = ("adls_gen1", "azure_data_lake", "azure", "azure_data_explorer")
+"""Types of connections whose host and account are not those of Azure Storage."""
+_USABLE = ("auto", "client_secret", "managed_identity", "workload_identity", "default")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AzureAccess:
+    """Credentials for one storage account."""
+
+    kind: Literal["account_key", "sas", "client_secret", "default"]
+    secret: str = field(default="", repr=False)
+    tenant: str | None = None
+    client_id: str | None = None
+    managed_identity_client_id: str | None = None
+    workload_identity_tenant_id: str | None = None
+    blob_endpoint: str | None = None
+    """Where the blob service is, if not at the account's own host: an emulator, a private address."""
+
+    def filesystem(self, host: str) -> Any:
+        """Connect adlfs to an account.
+
+        :param host: Its host in URIs: ``<account>.dfs.…``.
+        :raises InputError: adlfs would take credentials out of the environment instead.
+        """
+        # Not with the module: it takes 0.5 s, and Dag files import this one.
+        from adlfs import AzureBlobFileSystem  # type: ignore[import-untyped]  # noqa: PLC0415
+
+        account = host.partition(".")[0]
+        blob_host = host.replace(".dfs.", ".blob.", 1)
+        if self.kind in ("account_key", "sas"):
+            # As a connection string: whatever the environment says, adlfs takes this one.
+            name = "AccountKey" if self.kind == "account_key" else "SharedAccessSignature"
+            endpoint = self.blob_endpoint or f"https://{blob_host}"
+            text = f"AccountName={account};BlobEndpoint={endpoint};{name}={self.secret}"
+            return AzureBlobFileSystem(connection_string=text, skip_instance_cache=True)
+        found = AzureBlobFileSystem(
+            account_name=account,
+            account_host=urlsplit(self.blob_endpoint).netloc if self.blob_endpoint else blob_host,
+            credential=self._credential(),
+            skip_instance_cache=True,
+        )
+        if found.connection_string:
+            raise InputError(
+                "The environment has AZURE_STORAGE_CONNECTION_STRING, which adlfs prefers to the connection.",
+                kept="everything; nothing was read or written",
+                do="take it out of the worker's environment; or put it into the connection",
+            )
+        return found
+
+    def spark_conf(self, host: str) -> dict[str, str]:
+        """Give the properties with which Hadoop's ABFS client is the same identity; secrets included."""
+        prefix = "spark.hadoop.fs.azure"
+        if self.kind == "account_key":
+            return {
+                f"{prefix}.account.auth.type.{host}": "SharedKey",
+                f"{prefix}.account.key.{host}": self.secret,
+            }
+        if self.kind == "sas":
+            return {
+                f"{prefix}.account.auth.type.{host}": "SAS",
+                f"{prefix}.sas.fixed.token.{host}": self.secret,
+            }
+        provider, oauth = self._oauth()
+        return {
+            f"{prefix}.account.auth.type.{host}": "OAuth",
+            f"{prefix}.account.oauth.provider.type.{host}": f"{_OAUTH}.{provider}",
+            **{f"{prefix}.account.oauth2.{name}.{host}": value for name, value in oauth.items() if value},
+        }
+
+    def _oauth(self) -> tuple[str, dict[str, str]]:
+        """Give a token provider and its properties; for "default" in the order of azure-identity's chain."""
+        environment = os.environ
+        if self.kind == "client_secret":
+            return _client(self.tenant or "", self.client_id or "", self.secret)
+        if environment.get("AZURE_CLIENT_SECRET") and not self.managed_identity_client_id:
+            return _client(
+                environment.get("AZURE_TENANT_ID", ""),
+                environment.get("AZURE_CLIENT_ID", ""),
+                environment["AZURE_CLIENT_SECRET"],
+            )
+        if self.workload_identity_tenant_id or environment.get("AZURE_FEDERATED_TOKEN_FILE"):
+            return "WorkloadIdentityTokenProvider", {
+                "msi.tenant": self.workload_identity_tenant_id or environment.get("AZURE_TENANT_ID", ""),
+                "client.id": self.client_id
+                or self.managed_identity_client_id
+                or environment.get("AZURE_CLIENT_ID", ""),
+                "token.file": environment.get("AZURE_FEDERATED_TOKEN_FILE", ""),
+            }
+        client_id = self.managed_identity_client_id or environment.get("AZURE_CLIENT_ID", "")
+        return "MsiTokenProvider", {"client.id": client_id}
+
+    def _credential(self) -> Any:
+        # Not with the module: it takes 0.4 s. adlfs is asynchronous, and so are its credentials.
+        from azure.identity.aio import ClientSecretCredential, DefaultAzureCredential  # noqa: PLC0415
+
+        if self.kind == "client_secret":
+            return ClientSecretCredential(self.tenant or "", self.client_id or "", self.secret)
+        given = {
+            "managed_identity_client_id": self.managed_identity_client_id,
+            "workload_identity_tenant_id": self.workload_identity_tenant_id,
+            "workload_identity_client_id": self.client_id if self.workload_identity_tenant_id else None,
+        }
+        return DefaultAzureCredential(**{name: value for name, value in given.items() if value})
+
+
+DEFAULT = AzureAccess(kind="default")
+"""The identity of the environment: what ``DefaultAzureCredential`` finds."""
+
+
+def access_of(fields: Fields, host: str) -> AzureAccess:
+    """Read a connection: the fields of the types ``wasb``, ``adls``, ``azure_data_lake``, ``azure`` and ours.
+
+    :param host: The account's host in URIs.
+    :raises InputError: It is for another account, or its credentials do not work on Azure Storage.
+    """
+    text = _secret(fields, "connection_string")
+    if text:
+        return _of_connection_string(fields, text, host)
+    tenant = fields.text("tenant_id") or fields.text("tenantId") or fields.text("tenant")
+    elsewhere = fields.conn_type in _OTHER_SERVICES
+    if not elsewhere:
+        _check_account(fields, fields.host, host)
+    if fields.conn_type == "adls_gen1" and (fields.text("credential") or "auto") not in _USABLE:
+        raise fields.bad("credential", fields.text("credential"), f"for {host}: one of {', '.join(_USABLE)}")
+    endpoint = fields.host.rstrip("/") if not elsewhere and _is_local(fields.host) else None
+    if tenant and fields.login and fields.password:
+        return AzureAccess(
+            kind="client_secret",
+            secret=fields.password,
+            tenant=tenant,
+            client_id=fields.login,
+            blob_endpoint=endpoint,
+        )
+    key = _secret(fields, "shared_access_key") or _secret(fields, "account_key")
+    sas = _secret(fields, "sas_token")
+    if not key and not sas and not elsewhere:
+        key = fields.password
+    if key:
+        _check_account(fields, fields.login or "", host)
+        return AzureAccess(kind="account_key", secret=key, blob_endpoint=endpoint)
+    if sas:
+        if sas.startswith("https://"):
+            _check_account(fields, sas, host)
+            sas = sas.partition("?")[2]
+        return AzureAccess(kind="sas", secret=sas.lstrip("?"), blob_endpoint=endpoint)
+    return AzureAccess(
+        kind="default",
+        client_id=fields.text("workload_identity_client_id"),
+        managed_identity_client_id=fields.text("managed_identity_client_id"),
+        workload_identity_tenant_id=fields.text("workload_identity_tenant_id"),
+        blob_endpoint=endpoint,
+    )
+
+
+def _of_connection_string(fields: Fields, text: str, host: str) -> AzureAccess:
+    parts = dict(part.split("=", 1) for part in text.split(";") if "=" in part)
+    given = {name.strip().lower(): value.strip() for name, value in parts.items()}
+    account = given.get("accountname", "")
+    if account:
+        _check_account(fields, account, host)
+    endpoint = given.get("blobendpoint") or None
+    if not account and endpoint:
+        _check_account(fields, endpoint, host)
+    if given.get("accountkey"):
+        return AzureAccess(kind="account_key", secret=given["accountkey"], blob_endpoint=endpoint)
+    if given.get("sharedaccesssignature"):
+        secret = given["sharedaccesssignature"].lstrip("?")
+        return AzureAccess(kind="sas", secret=secret, blob_endpoint=endpoint)
+    raise fields.bad("connection_string", "…", "one with AccountKey or SharedAccessSignature")
+
+
+def _client(tenant: str, client_id: str, secret: str) -> tuple[str, dict[str, str]]:
+    return "ClientCredsTokenProvider", {
+        "client.endpoint": f"https://login.microsoftonline.com/{tenant}/oauth2/token",
+        "client.id": client_id,
+        "client.secret": secret,
+    }
+
+
+def _check_account(fields: Fields, found: str, host: str) -> None:
+    """Refuse a connection of another account: its key or signature is not for this one.
+
+    :param found: An account's name, host or URL; empty if none is told.
+    """
+    named = (urlsplit(found).hostname or "") if "://" in found else found.partition("/")[0].partition(":")[0]
+    if not named or is_loopback(named):
+        return
+    account = named.partition(".")[0].lower()
+    wanted = host.partition(".")[0]
+    # Endpoints of a geo-replica have the account's name with a suffix.
+    if account.removesuffix("-secondary") != wanted:
+        raise InputError(
+            f"The connection {fields.conn_id} is for the account {account}, and the location is on {wanted}.",
+            kept="everything; nothing was read or written",
+            do="name the connection of that account, or correct the location",
+        )
+
+
+def _is_local(text: str) -> bool:
+    return "://" in text and is_loopback(urlsplit(text).hostname or "")
+
+
+def _secret(fields: Fields, name: str) -> str | None:
+    value = fields.get(name)
+    if value is not None and not isinstance(value, str):
+        raise fields.bad(name, "…", "text")
+    return value

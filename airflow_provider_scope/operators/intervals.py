@@ -1,0 +1,72 @@
+"""Which interval a run loads, and when it may begin."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_scope.core.audit import iso_time
+from airflow_provider_scope.core.interval import Window, milliseconds
+from airflow_provider_scope.exceptions import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow_provider_scope.exceptions import ScopeProviderError
+
+SHORTEST_DEFERRAL_SECONDS = 10.0
+"""Airflow 3.3 fails a task that comes back from the triggerer sooner."""
+CLOCKS_DIFFER_SECONDS = 60.0
+"""The scheduler's clock says when an interval is over, the worker's says what time it is."""
+_KEPT = "everything; nothing was read or written"
+
+
+def window_of_run(context: Mapping[str, Any]) -> Window:
+    """Give the data interval of a run.
+
+    :raises InputError: The run has none, or an empty one.
+    """
+    start, end = context.get("data_interval_start"), context.get("data_interval_end")
+    if start is None or end is None:
+        raise InputError(
+            'This run was started by hand or by an asset. It has no data interval, and mode="data_interval" '
+            "loads the files of one.",
+            kept=_KEPT,
+            do="say which files it loads, with window_start and window_end. They may be templates: "
+            'window_start="{{ params.window_start }}". One that renders to nothing is the data interval\'s',
+        )
+    if start >= end:
+        raise InputError(
+            f"The data interval of this run is empty: it begins and ends at {start.isoformat()}. A cron "
+            "expression as the Dag's schedule gives such intervals.",
+            kept=_KEPT,
+            do='write schedule=CronDataIntervalTimetable("@daily", timezone="UTC"), or CronTriggerTimetable('
+            '"@daily", timezone="UTC", interval=timedelta(days=1)), both from airflow.sdk',
+        )
+    return Window(milliseconds(start), milliseconds(end))
+
+
+def seconds_until_over(window: Window, safety_buffer_seconds: float, now_ms: int) -> float:
+    """Give how long no file of a window may be taken yet; 0 if all of them may.
+
+    :raises InputError: The window ends in the future.
+    """
+    if window.end_ms - now_ms > CLOCKS_DIFFER_SECONDS * 1000:
+        raise InputError(
+            f"The interval ends at {iso_time(window.end_ms)}, in the future: what is still to come would be "
+            "left out.",
+            kept=_KEPT,
+            do="run it when it is over, or give an earlier window_end",
+        )
+    return max(0.0, (window.end_ms - now_ms) / 1000 + safety_buffer_seconds)
+
+
+def when(now_ms: int, seconds: float) -> datetime:
+    """Give the time that is so many seconds from now."""
+    return datetime.fromtimestamp(now_ms / 1000 + seconds, UTC)
+
+
+def name_interval(err: ScopeProviderError, window: Window) -> None:
+    """Complete the commands that an error names: they need to know the interval."""
+    if "`airflow scope" in err.do:
+        err.do += f" (with --interval {window.name})"

@@ -1,0 +1,255 @@
+"""A Delta table as ``deltalake`` reads it: in place on a disk, else from a copy of its log's tail.
+
+So a table needs no credentials but those of its ``Storage``.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError, TableNotFoundError
+from pyarrow import ArrowException
+
+from airflow_provider_scope.exceptions import StorageError, TableUnreadableError
+from airflow_provider_scope.storage.local import SCHEME, local_path
+from airflow_provider_scope.storage.opening import open_storage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from airflow_provider_scope.storage.protocol import Storage
+
+LOOKS = 4
+"""Times that a log is listed when what was listed is gone: Delta cleans it while we read."""
+
+COPY_LIMIT_BYTES = 4 * 1024**3
+"""Most bytes of a log that are copied: it is untrusted input, and must not fill the worker's disk."""
+
+THREADS = 4
+"""Files of a log that are read at once; each may fill ``CONTROL_FILE_LIMIT_BYTES`` of memory."""
+
+_COMMIT = re.compile(r"(\d{20})\.json")
+_WHOLE = re.compile(r"(\d{20})\.checkpoint\.(?:parquet|[0-9a-fA-F-]{36}\.(?:parquet|json))")
+_PART = re.compile(r"(\d{20})\.checkpoint\.(\d{10})\.(\d{10})\.parquet")
+_SIDECAR = re.compile(r"[\w.-]+\.parquet")
+
+
+@contextmanager
+def open_table(
+    location: str, storage: Storage | None = None, *, since: int | None = None
+) -> Iterator[DeltaTable | None]:
+    """Open a table; None if there is none.
+
+    :param location: Canonical URI of the table.
+    :param storage: Where it is; None is a disk of this machine.
+    :param since: The oldest version whose commit is needed; None needs the newest state alone.
+    :raises TableUnreadableError: The log could not be read. That never means "no table".
+    """
+    if location.startswith(SCHEME):
+        yield _open(location, local_path(location))
+        return
+    store = storage or open_storage(location)
+    with tempfile.TemporaryDirectory(prefix="airflow-provider-scope-log-") as folder:
+        found = _copy(store, location, Path(folder), since)
+        yield _open(location, folder) if found else None
+
+
+def newest_version(location: str, storage: Storage | None = None) -> int:
+    """Give a table's newest version; -1 if there is no table.
+
+    :raises TableUnreadableError: The log could not be read.
+    """
+    if location.startswith(SCHEME):
+        with open_table(location) as table:
+            return -1 if table is None else table.version()
+    return _listed(storage or open_storage(location), location).newest
+
+
+def unreadable(location: str, err: object) -> TableUnreadableError:
+    """Give the error for a log that could not be read."""
+    do = "give the worker read access to the table's _delta_log; the next try looks again"
+    if "Unsupported" in str(err) or "catalog-managed" in str(err):
+        do = (
+            "drop the feature (ALTER TABLE ... DROP FEATURE), or install a deltalake that knows it; a table "
+            "that a catalog manages cannot be used by its path"
+        )
+    return TableUnreadableError(
+        f"The log of the table {location} could not be read: {err}.",
+        kept="the table, the checkpoint and all files; nothing was written",
+        do=do,
+    )
+
+
+def _open(location: str, path: str) -> DeltaTable | None:
+    try:
+        return DeltaTable(path)
+    except TableNotFoundError as err:
+        # deltalake says "not found" for "no access" as well: look for a log ourselves.
+        if _has_log(open_storage(f"{SCHEME}{path}").names(f"{SCHEME}{path}/_delta_log")):
+            raise unreadable(location, err) from err
+        return None
+    except (DeltaError, OSError, ValueError) as err:
+        raise unreadable(location, err) from err
+
+
+def _has_log(names: Iterable[str]) -> bool:
+    return any(name.endswith((".json", ".parquet")) for name in names)
+
+
+@dataclass(frozen=True, slots=True)
+class _Log:
+    """The files of a log that matter."""
+
+    commits: tuple[int, ...]
+    """Versions, ascending."""
+    checkpoint: int
+    """The version of the newest whole checkpoint; -1 if there is none."""
+    parts: tuple[str, ...]
+    """The names of its files; of several whole ones of a version, of one."""
+    is_log: bool
+    """Whether there is anything that makes a table of the folder."""
+
+    @property
+    def newest(self) -> int:
+        """The newest version; -1 if there is no table."""
+        return max(self.checkpoint, self.commits[-1] if self.commits else -1)
+
+    def tail(self, since: int | None) -> list[int]:
+        """Give the versions of the commits that are needed: after the checkpoint, and from ``since`` on."""
+        first = self.checkpoint if since is None else min(self.checkpoint, since)
+        return [version for version in self.commits if version >= first]
+
+    def is_whole(self) -> bool:
+        """Whether no commit after the checkpoint is missing: a listing in pages is not of one moment."""
+        after = [version for version in self.commits if version > self.checkpoint]
+        return after == list(range(self.checkpoint + 1, self.newest + 1))
+
+
+def _log_of(names: Sequence[str]) -> _Log:
+    commits = sorted(int(match[1]) for match in map(_COMMIT.fullmatch, names) if match)
+    whole: dict[int, tuple[str, ...]] = {}
+    parts: dict[tuple[int, int], list[str]] = {}
+    for name in names:
+        if match := _WHOLE.fullmatch(name):
+            whole[int(match[1])] = (name,)
+        elif match := _PART.fullmatch(name):
+            parts.setdefault((int(match[1]), int(match[3])), []).append(name)
+    for (version, count), found in parts.items():
+        if len(found) == count:
+            whole.setdefault(version, tuple(found))
+    newest = max(whole, default=-1)
+    return _Log(tuple(commits), newest, whole.get(newest, ()), _has_log(names))
+
+
+def _listed(storage: Storage, location: str) -> _Log:
+    """List a log; without holes, if it has none.
+
+    :raises TableUnreadableError: It could not be listed, or it has files and none that is of a version.
+    """
+    for _ in range(LOOKS):
+        try:
+            log = _log_of(storage.names(f"{location}/_delta_log"))
+        except StorageError as err:
+            raise unreadable(location, err.what.removesuffix(".")) from err
+        if log.is_whole():
+            break
+    if log.is_log and log.newest < 0:
+        raise unreadable(location, "it holds neither a commit nor a checkpoint")
+    return log
+
+
+def _copy(storage: Storage, location: str, folder: Path, since: int | None) -> bool:
+    """Copy what is needed of a log, all of it of one listing.
+
+    :return: False if there is no table.
+    :raises TableUnreadableError: It could not be read, or is too large.
+    """
+    target = folder / "_delta_log"
+    for _ in range(LOOKS):
+        log = _listed(storage, location)
+        if log.newest < 0:
+            return False
+        names = [*log.parts, *(f"{version:020}.json" for version in log.tail(since))]
+        gone = _Copying(storage, location, target).run(names, log.parts)
+        if not gone:
+            return True
+    raise unreadable(location, f"{gone} was deleted while it was read, {LOOKS} times")
+
+
+class _Copying:
+    """Copies files of one log into a folder."""
+
+    def __init__(self, storage: Storage, location: str, target: Path) -> None:
+        self.storage = storage
+        self.location = location
+        self.target = target
+        self.copied = 0
+
+    def run(self, names: Iterable[str], checkpoint: Iterable[str]) -> str:
+        """Copy files, and those that a checkpoint names.
+
+        :return: The name of a file that does not exist any more; empty if all were copied.
+        """
+        gone = self._copy(names)
+        if gone:
+            return gone
+        try:
+            beside = sorted({name for part in checkpoint for name in _sidecars(self.target / part)})
+        except (ArrowException, OSError, ValueError, KeyError, TypeError, AttributeError) as err:
+            raise unreadable(self.location, f"a checkpoint could not be understood: {err!r}") from err
+        return self._copy(f"_sidecars/{name}" for name in beside)
+
+    def _copy(self, names: Iterable[str]) -> str:
+        with ThreadPoolExecutor(THREADS, thread_name_prefix="delta-log") as pool:
+            try:
+                return next((gone for gone in pool.map(self._one, names) if gone), "")
+            except StorageError as err:
+                raise unreadable(self.location, err.what.removesuffix(".")) from err
+            finally:
+                pool.shutdown(wait=True, cancel_futures=True)
+
+    def _one(self, name: str) -> str:
+        data = self.storage.read(f"{self.location}/_delta_log/{name}")
+        if data is None:
+            return name
+        self.copied += len(data)
+        if self.copied > COPY_LIMIT_BYTES:
+            raise StorageError(f"it holds more than {COPY_LIMIT_BYTES:,} bytes from its newest checkpoint on")
+        path = self.target / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+        return ""
+
+
+def _sidecars(checkpoint: Path) -> Iterator[str]:
+    """Give the names of the files that hold the rest of a checkpoint.
+
+    :raises ValueError: One is not a plain name: it would lead out of the folder.
+    """
+    actions: Iterable[dict[str, str] | None]
+    if checkpoint.suffix == ".json":
+        with checkpoint.open(encoding="utf-8") as lines:
+            actions = [json.loads(line).get("sidecar") for line in lines if line.strip()]
+    else:
+        data = pq.ParquetFile(io.BytesIO(checkpoint.read_bytes()))
+        if "sidecar" not in data.schema_arrow.names:
+            return
+        actions = data.read(columns=["sidecar"])["sidecar"].to_pylist()
+    for action in actions:
+        name = action and action["path"]
+        if not name:
+            continue
+        if not _SIDECAR.fullmatch(name):
+            msg = f"it names {name!r}"
+            raise ValueError(msg)
+        yield name

@@ -1,0 +1,246 @@
+"""``mode="data_interval"`` in Dag runs: catchup, cleared runs, manual runs, and on to the watermark."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from airflow.providers.common.compat.sdk import AirflowFailException, TaskDeferred
+from airflow.sdk import DAG, CronDataIntervalTimetable
+from deltalake import DeltaTable
+
+from airflow_provider_scope.operators import delta_ingest
+from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator
+from airflow_provider_scope.specs import FileSource, Replace
+
+EXAMPLE = Path(__file__).parents[2] / "dags_examples" / "example_files_to_delta_intervals.py"
+NEW_YEAR = datetime(2014, 1, 1, tzinfo=UTC)
+
+
+def land(folder: Path, name: str, modified: datetime, value: int) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table({"a": [value]}), folder / name)
+    os.utime(folder / name, (modified.timestamp(), modified.timestamp()))
+
+
+def values(table: Path) -> list[int]:
+    return sorted(DeltaTable(str(table)).to_pyarrow_table()["a"].to_pylist())
+
+
+def files_of(run: Any) -> int:
+    assert run.state == "success"
+    (ti,) = run.get_task_instances()
+    return ti.xcom_pull(task_ids=ti.task_id)["files"]
+
+
+def example() -> Any:
+    spec = importlib.util.spec_from_file_location("example_intervals", EXAMPLE)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def parquet(root: Path, **more: Any) -> FileSource:
+    return FileSource(roots=str(root), patterns=r"\.parquet$", format="parquet", **more)
+
+
+@pytest.mark.spark
+def test_a_year_is_filled_in_and_the_watermark_goes_on_at_its_end_without_a_gap_or_a_double(
+    run_dag, tmp_path
+):
+    landing, second = tmp_path / "landing", timedelta(seconds=1)
+    for name, modified, value in (
+        ("before", NEW_YEAR - timedelta(days=1) - second, 1),
+        ("first", NEW_YEAR - timedelta(days=1), 2),
+        ("last", NEW_YEAR - second, 3),
+        ("new_year", NEW_YEAR, 4),
+        ("after", NEW_YEAR + second, 5),
+    ):
+        land(landing, f"{name}.parquet", modified, value)
+    dags = example()
+    conf = {"landing": str(landing), "table": str(tmp_path / "table")}
+
+    # A run by hand gets the interval that ends at its logical date; here that is after the Dag's end.
+    dags.backfill.end_date = dags.backfill.get_task("load_day").end_date = None
+
+    def files_of_day(end: datetime) -> int:
+        return files_of(run_dag(dags.backfill, logical_date=end, run_conf=conf))
+
+    december_31 = files_of_day(NEW_YEAR)
+    land(landing, "late.parquet", NEW_YEAR - timedelta(hours=1), 6)
+    again = files_of_day(NEW_YEAR)
+    december_30 = files_of_day(NEW_YEAR - timedelta(days=1))
+    incremental = files_of(run_dag(dags.incremental, run_conf=conf))
+    nothing_new = files_of(run_dag(dags.incremental, run_conf=conf))
+
+    assert (december_31, again, december_30, incremental, nothing_new) == (2, 1, 1, 2, 0)
+    assert values(tmp_path / "table") == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.spark
+def test_the_rows_of_an_interval_are_replaced_by_a_predicate_with_the_interval(run_dag, tmp_path):
+    landing, table = tmp_path / "landing", tmp_path / "table"
+    land(landing, "a.parquet", NEW_YEAR, 1)
+    with DAG(
+        "replaced_interval",
+        schedule=CronDataIntervalTimetable("@daily", timezone="UTC"),
+        start_date=NEW_YEAR,
+        catchup=False,
+    ) as dag:
+        DeltaIncrementalIngestOperator(
+            task_id="ingest",
+            mode="data_interval",
+            delta_location=str(table),
+            source=parquet(landing),
+            sql="SELECT a, date_format(source_file_modified, 'yyyy-MM-dd') AS day FROM @data",
+            write=Replace(where="day = '{{ data_interval_start.strftime('%Y-%m-%d') }}'"),
+        )
+
+    def run_day(number: int) -> Any:
+        return run_dag(dag, logical_date=NEW_YEAR + timedelta(days=number))
+
+    run_day(1)
+    land(landing, "b.parquet", NEW_YEAR + timedelta(days=1), 2)
+    run_day(2)
+    (landing / "a.parquet").unlink()
+    land(landing, "c.parquet", NEW_YEAR, 3)
+    again, empty = run_day(1), run_day(3)
+
+    assert (again.state, empty.state) == ("success", "success")
+    assert (files_of(again), files_of(empty)) == (1, 0)
+    assert values(table) == [2, 3]
+
+
+@pytest.mark.parametrize("schedule", [None, "@daily"], ids=["by hand", "a plain cron expression"])
+def test_a_run_without_an_interval_fails_and_writes_nothing(run_dag, tmp_path, schedule):
+    land(tmp_path / "landing", "a.parquet", NEW_YEAR, 1)
+    with DAG("no_interval", schedule=schedule, start_date=NEW_YEAR, catchup=False) as dag:
+        DeltaIncrementalIngestOperator(
+            task_id="ingest",
+            mode="data_interval",
+            delta_location=str(tmp_path / "table"),
+            source=parquet(tmp_path / "landing"),
+        )
+
+    run = run_dag(dag, logical_date=None if schedule is None else NEW_YEAR + timedelta(days=1))
+
+    assert run.state == "failed"
+    assert not (tmp_path / "table").exists()
+
+
+# ---- one task without a Dag run ------------------------------------------------------------------
+
+
+def an_operator(**arguments: Any) -> DeltaIncrementalIngestOperator:
+    return DeltaIncrementalIngestOperator(
+        **{
+            "task_id": "ingest",
+            "mode": "data_interval",
+            "delta_location": "/there/is/no/table",
+            "source": parquet(Path("/there/is/no/landing")),
+            **arguments,
+        }
+    )
+
+
+CONTEXT = {
+    "ti": SimpleNamespace(),
+    "data_interval_start": NEW_YEAR - timedelta(days=1),
+    "data_interval_end": NEW_YEAR,
+}
+
+
+def now_is(monkeypatch: pytest.MonkeyPatch, moment: datetime) -> None:
+    monkeypatch.setattr(delta_ingest, "now_ms", lambda: int(moment.timestamp()) * 1000)
+
+
+def test_only_one_task_of_a_watermark_runs_at_a_time_and_as_many_intervals_as_airflow_lets():
+    assert an_operator(mode="watermark").max_active_tis_per_dag == 1
+    assert an_operator().max_active_tis_per_dag is None
+
+
+class BeganError(Exception):
+    """The wait is over."""
+
+
+def begin(*_: Any) -> Any:
+    raise BeganError
+
+
+@pytest.mark.parametrize("after", [2, 20])
+def test_a_deferrable_task_waits_in_the_triggerer_until_the_last_files_are_old_enough(monkeypatch, after):
+    now_is(monkeypatch, NEW_YEAR + timedelta(seconds=after))
+
+    with pytest.raises(TaskDeferred) as deferred:
+        an_operator(deferrable=True).execute(CONTEXT)
+
+    assert deferred.value.trigger.moment == NEW_YEAR + timedelta(seconds=30)
+    assert deferred.value.method_name == "resume_when_over"
+
+
+@pytest.mark.parametrize(
+    ("deferrable", "after", "slept"),
+    [(True, 21, [9.0]), (False, 2, [28.0]), (True, 30, []), (False, 3_600, [])],
+)
+def test_a_wait_too_short_for_the_triggerer_is_a_sleep_in_the_worker(monkeypatch, deferrable, after, slept):
+    waits = []
+    now_is(monkeypatch, NEW_YEAR + timedelta(seconds=after))
+    monkeypatch.setattr(delta_ingest.time, "sleep", waits.append)
+    monkeypatch.setattr(delta_ingest, "assemble", begin)
+    task = an_operator(deferrable=deferrable)
+    monkeypatch.setattr(task, "_run_context", lambda context: None)
+
+    with pytest.raises(BeganError):
+        task.execute(CONTEXT)
+
+    assert waits == slept
+
+
+def test_a_task_that_comes_back_looks_at_the_time_again(monkeypatch):
+    now_is(monkeypatch, NEW_YEAR + timedelta(seconds=30))
+    monkeypatch.setattr(delta_ingest, "assemble", begin)
+    task = an_operator(deferrable=True)
+    monkeypatch.setattr(task, "_run_context", lambda context: None)
+
+    with pytest.raises(BeganError):
+        task.resume_when_over(CONTEXT, NEW_YEAR)
+
+
+def test_a_window_that_was_written_out_goes_before_the_data_interval(monkeypatch):
+    now_is(monkeypatch, NEW_YEAR + timedelta(days=30))
+    seen = []
+
+    def assembled(ingest: Any, run: Any) -> Any:
+        seen.append(ingest.window.name)
+        raise AirflowFailException
+
+    monkeypatch.setattr(delta_ingest, "assemble", assembled)
+    for arguments in (
+        {"window_start": "2013-12-01T00:00:00+00:00", "window_end": "2013-12-31T00:00:00+00:00"},
+        {},
+    ):
+        task = an_operator(**arguments)
+        monkeypatch.setattr(task, "_run_context", lambda context: None)
+        with pytest.raises(AirflowFailException):
+            task.execute(CONTEXT)
+
+    assert seen == [
+        "20131201T000000000Z_20131231T000000000Z",
+        "20131231T000000000Z_20140101T000000000Z",
+    ]
+
+
+def test_a_window_that_ends_in_the_future_fails_the_task_at_once(monkeypatch):
+    now_is(monkeypatch, NEW_YEAR - timedelta(hours=1))
+
+    with pytest.raises(AirflowFailException, match="in the future"):
+        an_operator().execute(CONTEXT)

@@ -1,0 +1,224 @@
+"""A secret of a store reaches Spark by the file that only this user can read, and shows nowhere else."""
+
+from __future__ import annotations
+
+import json
+import re
+import stat
+import threading
+import time
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import psutil
+import pytest
+from airflow.sdk import DAG
+
+from airflow_provider_scope.exceptions import ScopeProviderError
+from airflow_provider_scope.hooks.stores import store_of
+from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator
+from airflow_provider_scope.specs import FileSource, SparkEngine
+from tests.crash.spark_world import SparkWorld
+from tests.support.faulty_storage import open_gate
+from tests.support.jars import fetch
+
+if TYPE_CHECKING:
+    from airflow_provider_scope.hooks.stores import Store
+
+pytestmark = pytest.mark.spark
+
+SECRETS = {
+    "key": "cGxhbnRlZC1hY2NvdW50LWtleS1wbGFudGVkLWFjY291bnQta2V5",
+    "sas": "sv=2024-11-04&sig=cGxhbnRlZC1zaWduYXR1cmU%3D",
+    "client": "planted~secret.of-a-client",
+    "token": "planted-bearer-token-eyJhbGciOi",
+}
+FRAGMENTS = (SECRETS["key"], "cGxhbnRlZC1zaWduYXR1cmU", SECRETS["client"], SECRETS["token"])
+
+
+def found_in(text: str) -> list[str]:
+    return [fragment for fragment in FRAGMENTS if fragment in text]
+
+
+class Watch:
+    """Looks at all processes below this one, and at the file of properties that they are given."""
+
+    def __init__(self) -> None:
+        self.command_lines: set[str] = set()
+        self.environments: set[str] = set()
+        self.files: dict[Path, tuple[int, list[str]]] = {}
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.wait(0.02):
+            for child in psutil.Process().children(recursive=True):
+                with suppress(OSError, psutil.Error):
+                    self._look(Path("/proc", str(child.pid)))
+
+    def _look(self, process: Path) -> None:
+        line = (process / "cmdline").read_text()
+        self.command_lines.add(line)
+        if line not in self.environments:
+            self.environments.add((process / "environ").read_text())
+        match = re.search(r"--properties-file\0([^\0]+)", line)
+        if match and Path(match[1]) not in self.files:
+            file = Path(match[1])
+            self.files[file] = (stat.S_IMODE(file.stat().st_mode), found_in(file.read_text()))
+
+
+@pytest.fixture
+def stores(monkeypatch: pytest.MonkeyPatch) -> list[Store]:
+    """Three accounts, each with another kind of secret."""
+    uri = "abfss://lake@{}.dfs.core.windows.net/x"
+    made = {
+        "one": {"conn_type": "wasb", "login": "one", "password": SECRETS["key"]},
+        "two": {"conn_type": "wasb", "login": "two", "extra": {"sas_token": SECRETS["sas"]}},
+        "three": {
+            "conn_type": "adls",
+            "host": "three",
+            "login": "app",
+            "password": SECRETS["client"],
+            "extra": {"tenant_id": "contoso"},
+        },
+    }
+    for name, fields in made.items():
+        monkeypatch.setenv(f"AIRFLOW_CONN_{name.upper()}", json.dumps(fields))
+    monkeypatch.setenv("AIRFLOW__PLANTED__TOKEN", SECRETS["token"])
+    return [store_of(uri.format(name), name) for name in made]
+
+
+class World(SparkWorld):
+    stores: tuple[Store, ...] = ()
+    sql = ""
+
+    def engine(self, gate: Any) -> Any:
+        made = super().engine(gate)
+        # Without the jar for Azure: nothing is read there, and the properties are given all the same.
+        made.engine = SparkEngine(
+            conf={
+                "spark.logConf": "true",
+                "spark.log.level": "INFO",
+                "spark.eventLog.enabled": "true",
+                "spark.eventLog.dir": f"file://{self.folder}/events",
+                "spark.scope.bearer.token": SECRETS["token"],
+            },
+            packages=made.engine.packages,
+        )
+        made.stores = tuple(replace(store, packages=()) for store in self.stores)
+        made.sql = self.sql or made.sql
+        return made
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_secret_is_in_the_file_of_properties_and_nowhere_else(stores, tmp_path, fails, caplog):
+    world = World(tmp_path)
+    world.stores = tuple(stores)
+    (tmp_path / "events").mkdir()
+    world.drop("a", 1_000)
+    if fails:
+        world.sql = "SELECT no_such_column FROM @data"
+    error = ""
+    with Watch() as watch:
+        try:
+            world.run(open_gate)
+        except ScopeProviderError as err:
+            error = repr(err) + str(err)
+    assert bool(error) is fails
+
+    assert len(watch.files) == 1
+    ((file, (mode, contents)),) = watch.files.items()
+    assert mode == 0o600
+    assert contents == [*FRAGMENTS]
+    assert not file.exists()
+
+    shown = {
+        "command lines": "\n".join(watch.command_lines),
+        "environments": "\n".join(watch.environments),
+        "error": error,
+        "log": caplog.text,
+        "runner": repr(world.engine(open_gate)).replace(repr(world.engine(open_gate).engine), ""),
+    }
+    for path in tmp_path.rglob("*"):
+        if path.is_file():
+            shown[str(path.relative_to(tmp_path))] = path.read_bytes().decode(errors="replace")
+    assert {name: found_in(text) for name, text in shown.items() if found_in(text)} == {}
+    # Spark did tell its properties, and hid these.
+    assert "spark.hadoop.fs.azure.account.key.one.dfs.core.windows.net" in shown["spark.log"] + "".join(
+        text for name, text in shown.items() if name.startswith("events/")
+    )
+
+
+@pytest.mark.azurite
+def test_a_secret_shows_nowhere_in_airflow(run_dag, tmp_path, monkeypatch):
+    """Spark cannot read there, for Azurite has no DFS endpoint: so every message of a failure is told."""
+    from airflow.configuration import conf
+
+    from tests.support import azurite
+
+    fetch(*store_of(f"abfss://x@{azurite.HOST}").packages)  # what comes below lets Spark reach nothing
+    address = azurite.address()
+    azurite.filesystem(address).mkdir("secrets")
+    azurite.filesystem(address).pipe_file("secrets/landing/a.csv", b"a\n1\n")
+    text = f"AccountName={azurite.ACCOUNT};AccountKey={azurite.KEY};BlobEndpoint={address}"
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_LAKE", json.dumps({"conn_type": "wasb", "extra": {"connection_string": text}})
+    )
+    base = f"abfss://secrets@{azurite.HOST}"
+    with DAG("secrets", schedule=None) as dag:
+        DeltaIncrementalIngestOperator(
+            task_id="ingest",
+            delta_location=f"{base}/table",
+            source=FileSource(
+                roots=f"{base}/landing",
+                patterns=r"\.csv$",
+                format="csv",
+                columns={"a": "bigint"},
+                safety_buffer_seconds=0,
+            ),
+            storage_conn_id="lake",
+            engine=SparkEngine(
+                conf={
+                    "spark.driver.extraJavaOptions": "-Dhttps.proxyHost=127.0.0.1 -Dhttps.proxyPort=9",
+                    "spark.hadoop.fs.azure.networking.library": "JDK_HTTP_URL_CONNECTION",
+                    "spark.hadoop.fs.azure.io.retry.max.retries": "0",
+                }
+            ),
+        )
+    began = time.time()
+    with Watch() as watch:
+        run = run_dag(dag)
+    assert run.state == "failed"
+    (ti,) = run.get_task_instances()
+
+    home = Path(conf.get("logging", "base_log_folder")).parent
+    shown = {
+        "command lines": "\n".join(watch.command_lines),
+        "environments": "\n".join(watch.environments),
+        "xcom": json.dumps(ti.xcom_pull(task_ids="ingest")),
+    }
+    for path in home.rglob("*"):
+        if path.is_file() and path.stat().st_mtime >= began - 1:
+            shown[str(path)] = path.read_bytes().decode(errors="replace")
+    fs = azurite.filesystem(address)
+    for name in fs.find("secrets"):
+        shown[name] = fs.cat_file(name).decode(errors="replace")
+    logs = "".join(text for name, text in shown.items() if name.endswith(".log"))
+    assert f"{base}/" in logs
+    # The jars are whole: what is missing is the service.
+    assert "Connection refused" in logs
+    assert "NoClassDefFound" not in logs
+    assert "ClassNotFound" not in logs
+    assert any(name.startswith("secrets/table/_checkpoint/offsets/") for name in shown)
+    assert [name for name, text in shown.items() if azurite.KEY in text] == []
+    assert [mode for mode, _ in watch.files.values()] == [0o600]

@@ -1,0 +1,174 @@
+"""Spark on a cluster: a master and a worker of their own, and an application that has no Airflow."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+import time
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pyspark
+import pytest
+from airflow.sdk import DAG
+from deltalake import DeltaTable
+
+from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator
+from airflow_provider_scope.specs import FileSource, SparkEngine
+from tests.support import hdfs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.spark
+
+HOME = Path(pyspark.__file__).parent
+CONF = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.cores.max": "1",
+    "spark.executor.memory": "512m",
+    "spark.sql.shuffle.partitions": "2",
+}
+
+
+class Daemon:
+    """A process of Spark's cluster manager."""
+
+    def __init__(self, kind: str, folder: Path, *arguments: str) -> None:
+        self.log = folder / f"{kind}.log"
+        options = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
+        with self.log.open("w") as output:
+            self.process = subprocess.Popen(
+                [HOME / "bin/spark-class", f"org.apache.spark.deploy.{kind}", *options, *arguments],
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                env={**os.environ, "SPARK_HOME": str(HOME), "SPARK_DAEMON_MEMORY": "256m"},
+            )
+
+    def said(self, pattern: str) -> re.Match[str]:
+        """Wait until it has said something."""
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and self.process.poll() is None:
+            match = re.search(pattern, self.log.read_text())
+            if match:
+                return match
+            time.sleep(0.1)
+        raise AssertionError(self.log.read_text()[-2000:])
+
+    def stop(self) -> None:
+        self.process.terminate()
+        self.process.wait(30)
+
+
+@pytest.fixture(scope="module")
+def spark_connection(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp("cluster")
+    master = Daemon("master.Master", folder)
+    worker = None
+    try:
+        port = master.said(r"spark://127\.0\.0\.1:(\d+)")[1]
+        options = ["--cores", "1", "--memory", "1g", "--work-dir", str(folder / "work")]
+        worker = Daemon("worker.Worker", folder, *options, f"spark://127.0.0.1:{port}")
+        worker.said("Successfully registered with master")
+        yield f"spark://spark%3A%2F%2F127.0.0.1:{port}"
+    finally:
+        for daemon in (worker, master):
+            if daemon:
+                daemon.stop()
+
+
+def land(folder: Path, name: str, *values: int) -> None:
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table({"a": list(values)}), path)
+    old = time.time() - 3600
+    os.utime(path, (old, old))
+
+
+def dag_of(name: str, base: str, engine: SparkEngine) -> DAG:
+    with DAG(name, schedule=None) as dag:
+        DeltaIncrementalIngestOperator(
+            task_id="ingest",
+            delta_location=f"{base}/table",
+            source=FileSource(roots=f"{base}/landing", patterns=r"\.parquet$", format="parquet"),
+            sql="SELECT a, source_file_uri AS uri FROM @data",
+            engine=engine,
+        )
+    return dag
+
+
+def rows(table: Path, base: str) -> list[tuple[int, str]]:
+    found = DeltaTable(str(table)).to_pyarrow_table().to_pylist()
+    return sorted((row["a"], row["uri"].removeprefix(base)) for row in found)
+
+
+def result(run: Any) -> Any:
+    (ti,) = run.get_task_instances()
+    return ti.xcom_pull(task_ids="ingest")
+
+
+EXPECTED = [(1, "/landing/a b.parquet"), (2, "/landing/é%.parquet")]
+
+
+def test_a_cluster_loads_from_shared_disks_what_local_spark_loads(
+    run_dag, spark_connection, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("AIRFLOW_CONN_CLUSTER", spark_connection)
+    for place in ("cluster", "local"):
+        land(tmp_path / place / "landing", "a b.parquet", 1)
+        land(tmp_path / place / "landing", "é%.parquet", 2)
+    dag = dag_of("on_a_cluster", f"{tmp_path}/cluster", SparkEngine(spark_conn_id="cluster", conf=CONF))
+
+    assert run_dag(dag).state == "success"
+    assert run_dag(dag_of("beside_it", f"{tmp_path}/local", SparkEngine())).state == "success"
+
+    assert rows(tmp_path / "cluster/table", f"file://{tmp_path}/cluster") == EXPECTED
+    assert rows(tmp_path / "local/table", f"file://{tmp_path}/local") == EXPECTED
+    assert result(run_dag(dag))["files"] == 0
+
+
+@pytest.mark.hdfs
+def test_a_cluster_loads_from_hdfs(run_dag, spark_connection, tmp_path, monkeypatch):
+    monkeypatch.setenv("AIRFLOW_CONN_CLUSTER", spark_connection)
+    there, base = hdfs.start(), f"/{uuid.uuid4().hex}"
+    for value, name in enumerate(("a b.parquet", "é%.parquet"), start=1):
+        land(tmp_path, name, value)
+        there.put(f"{base}/landing/{name}", (tmp_path / name).read_bytes(), 1_760_000_000_000)
+    uri = f"webhdfs://{there.authority}{base}"
+    dag = dag_of("far_away", uri, SparkEngine(spark_conn_id="cluster", conf=CONF))
+    assert run_dag(dag).state == "success"
+    assert rows(there.copy(f"{base}/table", tmp_path / "copy"), uri) == EXPECTED
+    assert result(run_dag(dag))["files"] == 0
+
+
+def test_the_application_runs_where_airflow_is_not_installed(run_dag, tmp_path, monkeypatch):
+    """A cluster's driver has pyspark and Delta's Python, and of this package the zip that comes along."""
+    packages = tmp_path / "packages"
+    packages.mkdir()
+    for name in ("pyspark", "py4j", "delta"):
+        (packages / name).symlink_to(Path(sysconfig.get_path("purelib"), name))
+    python = tmp_path / "python"
+    # -S: no site-packages; what an application imports is in PYTHONPATH.
+    python.write_text(f'#!/bin/sh\nexec "{sys._base_executable}" -S "$@"\n')
+    python.chmod(0o755)
+    monkeypatch.setenv("PYSPARK_PYTHON", str(python))
+    monkeypatch.setenv("PYTHONPATH", str(packages))
+    for name in ("airflow", "airflow_provider_scope", "deltalake", "adlfs"):
+        command = [python, "-c", f"import {name}"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert f"No module named '{name}'" in done.stderr
+    land(tmp_path / "landing", "a b.parquet", 1)
+    land(tmp_path / "landing", "é%.parquet", 2)
+
+    assert run_dag(dag_of("without_airflow", str(tmp_path), SparkEngine())).state == "success"
+
+    assert rows(tmp_path / "table", f"file://{tmp_path}") == EXPECTED

@@ -1,0 +1,322 @@
+"""A table on a remote store answers as it does in place: only a part of its log is copied."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+
+from airflow_provider_scope.core.records import TableStamp
+from airflow_provider_scope.core.recovery import MISSING_TABLE, TableState
+from airflow_provider_scope.emulator import Emulator
+from airflow_provider_scope.exceptions import (
+    BatchOutcomeUnknownError,
+    StorageError,
+    TableUnreadableError,
+)
+from airflow_provider_scope.hooks.stores import store_of
+from airflow_provider_scope.table import opening
+from airflow_provider_scope.table.changes import changes
+from airflow_provider_scope.table.columns import table_columns
+from airflow_provider_scope.table.probe import newest_version, probe
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from airflow_provider_scope.storage.protocol import Storage
+
+PIPELINE = "11111111-1111-1111-1111-111111111111"
+
+
+class Reading:
+    """A storage that remembers what was read, and does something before it."""
+
+    def __init__(self, storage: Storage) -> None:
+        self.storage = storage
+        self.read_names: list[str] = []
+        self.before: Callable[[str], None] = lambda _: None
+
+    def read(self, path: str) -> bytes | None:
+        self.before(path)
+        self.read_names.append(path.partition("/_delta_log/")[2])
+        return self.storage.read(path)
+
+    def names(self, folder: str) -> list[str]:
+        return self.storage.names(folder)
+
+
+class Two:
+    """One table, in place and on a cluster's WebHDFS service."""
+
+    def __init__(self, emulator: Emulator) -> None:
+        self.emulator = emulator
+        self.folder = emulator.account.root / "lake" / "t"
+        self.here = f"file://{self.folder}"
+        self.there = f"webhdfs://127.0.0.1:{emulator.port}/lake/t"
+        self.storage = Reading(store_of(self.there).storage)
+
+    def append(self, seq: int, **more: Any) -> None:
+        ours = {"abandoned": False, "pipeline": PIPELINE, "seq": seq}
+        done = CommitProperties(
+            app_transactions=[Transaction(PIPELINE, seq)], custom_metadata={"userMetadata": json.dumps(ours)}
+        )
+        write_deltalake(
+            str(self.folder), pa.table({"a": [seq]}), mode="append", commit_properties=done, **more
+        )
+
+    def table(self) -> DeltaTable:
+        return DeltaTable(str(self.folder))
+
+    def log(self, name: str) -> Path:
+        return self.folder / "_delta_log" / name
+
+    def stamp(self) -> TableStamp:
+        return TableStamp(str(self.table().metadata().id), None)
+
+    def same(self, baseline: tuple[TableStamp | None, int] = (None, -1)) -> TableState:
+        """See that both give one answer, and give it."""
+        here = probe(self.here, PIPELINE, baseline)
+        assert probe(self.there, PIPELINE, baseline, self.storage) == here
+        assert probe(self.there, None, baseline, self.storage) == probe(self.here, None, baseline)
+        assert newest_version(self.there, self.storage) == newest_version(self.here) == here.version
+        assert table_columns(self.there, self.storage) == table_columns(self.here)
+        return here
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> Iterator[Two]:
+    with Emulator(tmp_path / "account", max_append_bytes=2**30) as emulator:
+        yield Two(emulator)
+
+
+def test_no_table_is_none_and_an_empty_folder_too(two):
+    assert two.same() == MISSING_TABLE
+    two.folder.mkdir(parents=True)
+    assert two.same() == MISSING_TABLE
+    (two.folder / "_delta_log").mkdir()
+    assert two.same() == MISSING_TABLE
+
+
+def test_a_log_without_a_checkpoint(two):
+    for seq in range(3):
+        two.append(seq)
+    found = two.same()
+    assert (found.version, found.txn, sorted(found.landed)) == (2, 2, [0, 1, 2])
+    assert two.same((two.stamp(), 0)).landed.keys() == {1, 2}
+
+
+def test_more_than_ten_commits_with_a_checkpoint_are_read_from_there_on(two):
+    for seq in range(15):
+        two.append(seq)
+        if seq == 11:
+            two.table().create_checkpoint()
+    assert two.same().landed.keys() == set(range(15))
+
+    two.storage.read_names.clear()
+    found = probe(two.there, PIPELINE, (two.stamp(), 13), two.storage)
+
+    assert (found.version, found.txn, [*found.landed]) == (14, 14, [14])
+    assert sorted(two.storage.read_names) == [
+        f"{11:020}.checkpoint.parquet",
+        *(f"{version:020}.json" for version in (11, 12, 13, 14)),
+    ]
+
+
+def test_a_transaction_that_only_the_checkpoint_tells(two):
+    two.append(7)
+    write_deltalake(str(two.folder), pa.table({"a": [1]}), mode="append")
+    two.table().create_checkpoint()
+    two.log(f"{0:020}.json").unlink()
+    write_deltalake(str(two.folder), pa.table({"a": [1]}), mode="append")
+    found = two.same((two.stamp(), 1))
+    assert (found.version, found.txn, found.landed) == (2, 7, {})
+
+
+def test_a_restore_is_seen(two):
+    for seq in range(4):
+        two.append(seq)
+    two.table().restore(1)
+    found = two.same((two.stamp(), 2))
+    assert [(one.version, one.to_version) for one in found.restores] == [(4, 1)]
+    assert found.stamp.restore_version == 4
+
+
+def test_a_log_that_was_cleaned_behind_the_baseline_is_an_unknown_outcome(two):
+    for seq in range(5):
+        two.append(seq)
+    two.table().create_checkpoint()
+    for version in range(3):
+        two.log(f"{version:020}.json").unlink()
+    assert two.same((two.stamp(), 2)).version == 4
+    for where, storage in ((two.here, None), (two.there, two.storage)):
+        with pytest.raises(BatchOutcomeUnknownError, match="versions 2 to 4"):
+            probe(where, PIPELINE, (two.stamp(), 1), storage)
+
+
+def test_a_table_that_was_made_again_tells_all_of_its_commits(two):
+    two.append(0)
+    old = two.stamp()
+    shutil.rmtree(two.folder)
+    for seq in range(4):
+        two.append(seq)
+    found = two.same((old, 2))
+    assert found.landed.keys() == {0, 1, 2, 3}
+    assert found.stamp.table_id != old.table_id
+
+
+def test_changes_are_the_same(two):
+    for seq in range(4):
+        two.append(seq)
+    two.table().restore(2)
+    here = changes(two.here, 0, 4, "mark")
+    assert changes(two.there, 0, 4, "mark", two.storage) == here
+    assert [one.adds for one in here] == [True, True, True, False]
+
+
+def test_what_delta_deletes_while_it_is_read_is_looked_for_again(two):
+    for seq in range(12):
+        two.append(seq)
+        if seq == 5:
+            two.table().create_checkpoint()
+    done: list[str] = []
+
+    def clean(path: str) -> None:
+        if not done:
+            done.append(path)
+            two.append(12)
+            two.table().create_checkpoint()
+            for version in range(12):
+                two.log(f"{version:020}.json").unlink()
+            two.log(f"{5:020}.checkpoint.parquet").unlink()
+
+    two.storage.before = clean
+    found = probe(two.there, PIPELINE, (two.stamp(), 11), two.storage)
+    assert done
+    assert (found.version, found.txn, [*found.landed]) == (12, 12, [12])
+
+
+def test_a_log_that_is_always_gone_is_unreadable_and_never_missing(two, monkeypatch):
+    two.append(0)
+    monkeypatch.setattr(two.storage, "read", lambda path: None)
+    with pytest.raises(TableUnreadableError, match=r"0\.json was deleted while it was read, 4 times"):
+        probe(two.there, PIPELINE, (None, -1), two.storage)
+
+
+def test_a_hole_of_a_listing_in_pages_is_listed_again(two):
+    for seq in range(4):
+        two.append(seq)
+    whole = two.storage.names
+    answers = [lambda folder: [name for name in whole(folder) if "0002.json" not in name], whole, whole]
+    two.storage.names = lambda folder: answers.pop(0)(folder) if answers else whole(folder)
+    assert probe(two.there, PIPELINE, (None, -1), two.storage).landed.keys() == {0, 1, 2, 3}
+
+
+def test_a_hole_that_stays_is_unreadable(two):
+    for seq in range(4):
+        two.append(seq)
+    two.log(f"{2:020}.json").unlink()
+    for where, storage in ((two.here, None), (two.there, two.storage)):
+        with pytest.raises(TableUnreadableError, match="gap"):
+            probe(where, PIPELINE, (None, -1), storage)
+
+
+def test_who_may_not_look_is_not_told_that_there_is_no_table(two):
+    two.append(0)
+    two.emulator.set(denied_paths=("/lake/t/_delta_log",))
+    for look in (
+        lambda: probe(two.there, PIPELINE, (None, -1), two.storage),
+        lambda: newest_version(two.there, two.storage),
+        lambda: table_columns(two.there, two.storage),
+    ):
+        with pytest.raises(TableUnreadableError, match="could not be read"):
+            look()
+    with pytest.raises(StorageError):
+        changes(two.there, -1, 0, "mark", two.storage)
+
+
+def test_a_log_that_is_too_large_is_refused(two, monkeypatch):
+    two.append(0)
+    monkeypatch.setattr(opening, "COPY_LIMIT_BYTES", 100)
+    with pytest.raises(TableUnreadableError, match="more than 100 bytes"):
+        probe(two.there, PIPELINE, (None, -1), two.storage)
+
+
+def test_a_sidecar_cannot_lead_out_of_the_copy(two):
+    two.append(0)
+    two.log(f"{0:020}.checkpoint.{PIPELINE}.json").write_text(
+        json.dumps({"sidecar": {"path": "../../../evil.parquet", "sizeInBytes": 1}})
+    )
+    with pytest.raises(TableUnreadableError, match=r"it names '\.\./\.\./\.\./evil\.parquet'"):
+        probe(two.there, PIPELINE, (None, -1), two.storage)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("kind", ["classic", "multipart", "v2 json", "v2 parquet"])
+def test_checkpoints_that_spark_writes(two, spark, kind):
+    properties = "" if not kind.startswith("v2") else "TBLPROPERTIES ('delta.checkpointPolicy' = 'v2')"
+    conf = {
+        "multipart": {"spark.databricks.delta.checkpoint.partSize": "3"},
+        "v2 json": {
+            "spark.databricks.delta.checkpointV2.topLevelFileFormat": "json",
+            "spark.databricks.delta.checkpoint.partSize": "3",
+        },
+        "v2 parquet": {
+            "spark.databricks.delta.checkpointV2.topLevelFileFormat": "parquet",
+            "spark.databricks.delta.checkpoint.partSize": "3",
+        },
+    }.get(kind, {})
+    spark.sql(f"CREATE TABLE delta.`{two.folder}` (a BIGINT) USING delta {properties}")
+    for name, value in conf.items():
+        spark.conf.set(name, value)
+    try:
+        for seq in range(12):
+            ours = json.dumps({"abandoned": False, "pipeline": PIPELINE, "seq": seq})
+            rows = spark.range(seq, seq + 1).toDF("a").write.format("delta").mode("append")
+            rows.options(txnAppId=PIPELINE, txnVersion=str(seq), userMetadata=ours).save(str(two.folder))
+    finally:
+        for name in conf:
+            spark.conf.unset(name)
+    names = sorted(path.name for path in (two.folder / "_delta_log").iterdir())
+    checkpoints = [name for name in names if ".checkpoint." in name and not name.startswith(".")]
+    sidecars = [*(two.folder / "_delta_log").glob("_sidecars/*.parquet")]
+    assert {
+        "classic": len(checkpoints) == 1 and not sidecars,
+        "multipart": len(checkpoints) > 1 and "0000000001." in checkpoints[0],
+        "v2 json": checkpoints[0].endswith(".json") and len(sidecars) > 1,
+        "v2 parquet": checkpoints[0].endswith(".parquet") and len(sidecars) > 1,
+    }[kind], (checkpoints, sidecars)
+    found = two.same((two.stamp(), 10))
+    assert (found.version, found.txn, sorted(found.landed)) == (12, 11, [10, 11])
+    assert two.same().landed.keys() == set(range(12))
+
+
+@pytest.mark.spark
+def test_a_log_that_spark_cleaned(two, spark):
+    names = ("delta.logRetentionDuration", "delta.deletedFileRetentionDuration")
+    short = ", ".join(f"'{name}' = 'interval 0 seconds'" for name in names)
+    spark.sql(f"CREATE TABLE delta.`{two.folder}` (a BIGINT) USING delta TBLPROPERTIES ({short})")
+    for seq in range(12):
+        rows = spark.range(seq, seq + 1).toDF("a").write.format("delta").mode("append")
+        rows.options(txnAppId=PIPELINE, txnVersion=str(seq)).save(str(two.folder))
+        day_ago = time.time() - 3 * 86_400
+        for path in (two.folder / "_delta_log").glob("*.json"):
+            _set_time(path, day_ago)
+    left = [path.name for path in sorted((two.folder / "_delta_log").glob("*.json"))]
+    assert f"{0:020}.json" not in left
+    found = two.same((two.stamp(), 11))
+    assert (found.version, found.txn) == (12, 11)
+    for where, storage in ((two.here, None), (two.there, two.storage)):
+        with pytest.raises(BatchOutcomeUnknownError):
+            probe(where, PIPELINE, (two.stamp(), 1), storage)
+
+
+def _set_time(path: Path, seconds: float) -> None:
+    import os
+
+    os.utime(path, (seconds, seconds))
