@@ -74,3 +74,27 @@ def test_a_name_of_bytes_that_are_not_utf8_is_not_readable_and_can_be_printed() 
     assert printable(path) == "file:///in/caf\\udce9.csv"
     assert is_readable("file:///in/café\u2028.csv")
     assert printable("file:///in/café\u2028.csv") == "file:///in/café\u2028.csv"
+
+
+@pytest.mark.parametrize(
+    ("path", "readable"),
+    [
+        ("file:///a", True),
+        ("file:///10:30/a", True),
+        ("file:///in/10:30", False),
+        ("file:////a", False),
+        ("file:///in//a", False),
+        ("s3://b/a", True),
+        ("s3://b//a", False),
+        ("abfss://c@h/./a", False),
+        ("abfss://c@h/../a", False),
+        ("abfss://c@h/x/.../.a./a..", True),
+        ("webhdfs://n:9870/a", True),
+        ("webhdfs://n:9870/caf\u00e9", True),
+        ("webhdfs://n:9870/cafe\u0301", False),
+        ("swebhdfs://n:9871/cafe\u0301/a", False),
+        ("abfss://c@h/cafe\u0301", True),
+    ],
+)
+def test_a_readable_path_is_one_that_every_client_sends_as_it_is(path: str, readable: bool) -> None:
+    assert is_readable(path) is readable
