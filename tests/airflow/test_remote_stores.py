@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import io
+import json
 import os
+import runpy
 import uuid
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,9 +19,6 @@ from deltalake import DeltaTable
 from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator
 from airflow_provider_scope.specs import FileSource
 from tests.support import hdfs
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = [pytest.mark.spark, pytest.mark.hdfs]
 
@@ -101,3 +101,17 @@ def test_a_run_on_hdfs_loads_the_rows_that_a_run_on_a_disk_loads(run_dag, base, 
     assert [row[0] for row in rows(copy, uri)] == [0, 1, 2, 3, 4, 5, 10, 11]
     assert DeltaTable(str(copy)).version() == 1
     assert not [path for path in copy.rglob("*") if path.name.startswith(".") and path.suffix == ".tmp"]
+
+
+def test_the_example_runs(run_dag, base, tmp_path, monkeypatch):
+    monkeypatch.setenv("AIRFLOW_CONN_HDFS", json.dumps({"conn_type": "webhdfs", "login": hdfs.USER}))
+    path = Path(__file__).parents[2] / "dags_examples" / "example_files_to_delta_hdfs.py"
+    (dag,) = (value for value in runpy.run_path(str(path)).values() if isinstance(value, DAG))
+    cluster = hdfs.start()
+    cluster.put(f"{base}/landing/a.parquet", parquet(1, 2), LANDED_MS)
+
+    run = run_dag(dag, run_conf={"lake": f"webhdfs://{cluster.authority}{base}"})
+
+    assert run.state == "success"
+    found = DeltaTable(str(cluster.copy(f"{base}/delta/flights", tmp_path / "copy"))).to_pyarrow_table()
+    assert sorted(found["a"].to_pylist()) == [1, 2]
