@@ -11,8 +11,9 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_scope.core.interval import Window
-from tests.crash.judging import Verdict, landed_rows, rows_doubled
-from tests.crash.turns import STEPS, Actor, Turns, TurnTaking, add_up, play_to_its_end, show
+from tests.crash.judging import Verdict, landed_rows
+from tests.crash.schedules import ApplicationTurns
+from tests.crash.turns import STEPS, Actor, Turns, add_up, play_to_its_end, show
 from tests.crash.world import NOW_MS, MemoryWorld
 from tests.support.faulty_storage import Counting
 from tests.support.memory_engine import MemoryEngine
@@ -35,7 +36,7 @@ class Story:
     at_once: int = 4
 
 
-class Schedule(TurnTaking):
+class Schedule(ApplicationTurns):
     """One source and one table, cut into intervals; each run is of one of them."""
 
     story: Story
@@ -88,26 +89,6 @@ class Schedule(TurnTaking):
         engine = MemoryEngine(self.world.delta, self.world.memory, gate)
         self.trace.append(f"{name} starts with interval {number}")
         self.enter(name, lambda: self.worlds[number].run(gate, engine=engine))
-
-    def step(self, actor: Actor) -> None:
-        call, orders = actor.call, ["go"] * 12
-        if not actor.orphaned:
-            orders += ["kill"] + ["orphan"] * call.by_application
-        orders += ["lost before"] + ["lost after"] * call.writes + ["fail"] * call.by_application
-        order = self.chance.choice(orders)
-        kind = {"kill": "kill", "orphan": "kill", "fail": "fail"}.get(order, "lose")
-        if order == "go" or not self.spend(kind):
-            self.resume(actor, "go")
-        elif order == "orphan":
-            self.kills += 1
-            actor.orphaned = True
-            self.trace.append(f"{actor.name} dies, its application lives on")
-        elif order == "kill":
-            self.kill(actor)
-        else:
-            self.resume(actor, order)
-        if call.by_application and call.writes:
-            self.doubled = max(self.doubled, rows_doubled(self.world))
 
     def is_expected(self, actor: Actor, err: ScopeProviderError) -> bool:
         return actor.orphaned

@@ -68,7 +68,35 @@ KINDS = {
 }
 
 
-class Schedule(TurnTaking):
+class ApplicationTurns(TurnTaking):
+    """Runs that start an application for their batches: it may fail, and outlive the run."""
+
+    def step(self, actor: Actor) -> None:
+        call, orders = actor.call, ["go"] * 12
+        if not actor.orphaned:
+            orders += ["kill"] + ["orphan"] * call.by_application
+        orders += ["lost before"] + ["lost after"] * call.writes + ["fail"] * call.by_application
+        order = self.chance.choice(orders)
+        kind = {"kill": "kill", "orphan": "kill", "fail": "fail"}.get(order, "lose")
+        if order == "go" or not self.spend(kind):
+            self.resume(actor, "go")
+        elif order == "orphan":
+            self.kills += 1
+            actor.orphaned = True
+            self.trace.append(f"{actor.name} dies, its application lives on")
+        elif order == "kill":
+            self.kill(actor)
+        else:
+            self.resume(actor, order)
+
+    def resume(self, actor: Actor, order: str) -> None:
+        call = actor.call
+        super().resume(actor, order)
+        if call.by_application and call.writes and not self.diverged:
+            self.doubled = max(self.doubled, rows_doubled(self.world))
+
+
+class Schedule(ApplicationTurns):
     """One world, and everything that happens in it."""
 
     story: Story
@@ -143,30 +171,6 @@ class Schedule(TurnTaking):
         engine = self.story.engine(self.world.delta, self.world.memory, gate)
         self.trace.append(f"{name} starts {kwargs}")
         self.enter(name, lambda: self.world.run(gate, engine=engine, **kwargs))
-
-    def step(self, actor: Actor) -> None:
-        call, orders = actor.call, ["go"] * 12
-        if not actor.orphaned:
-            orders += ["kill"] + ["orphan"] * call.by_application
-        orders += ["lost before"] + ["lost after"] * call.writes + ["fail"] * call.by_application
-        order = self.chance.choice(orders)
-        kind = {"kill": "kill", "orphan": "kill", "fail": "fail"}.get(order, "lose")
-        if order == "go" or not self.spend(kind):
-            self.resume(actor, "go")
-        elif order == "orphan":
-            self.kills += 1
-            actor.orphaned = True
-            self.trace.append(f"{actor.name} dies, its application lives on")
-        elif order == "kill":
-            self.kill(actor)
-        else:
-            self.resume(actor, order)
-
-    def resume(self, actor: Actor, order: str) -> None:
-        call = actor.call
-        super().resume(actor, order)
-        if call.by_application and call.writes and not self.diverged:
-            self.doubled = max(self.doubled, rows_doubled(self.world))
 
     def is_expected(self, actor: Actor, err: ScopeProviderError) -> bool:
         return actor.orphaned or (self.diverged and isinstance(err, TableDivergedError))
