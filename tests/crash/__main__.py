@@ -28,8 +28,9 @@ def main() -> int:
         default=True,
         help="kill real runs of real Spark as well (about ten minutes; needs Java)",
     )
+    options = parser.parse_args()
     total = without_jvm()
-    if parser.parse_args().spark:
+    if options.spark:
         total.add(with_spark())
     say(f"kill points {total.kill_points}, lost {total.lost}, doubled {total.doubled}")
     return int(bool(total.failures or total.lost or total.doubled))
