@@ -10,21 +10,22 @@ import signal
 import sys
 from pathlib import Path
 
-from airflow_provider_scope.storage import opening
 from airflow_provider_scope.storage.local import LocalStorage
 from demo import airflow_home
 from demo.engines import ENGINES
 from demo.screen import indented, take_screen
 
 
-class DyingStorage(LocalStorage):
-    """The local disk of a worker that loses its power when it would record a commit."""
+def die_at_a_record() -> None:
+    """Let the worker lose its power when it would record a commit."""
+    create = LocalStorage.put_if_absent
 
-    def put_if_absent(self, path: str, data: bytes) -> bool:
-        """Create a file; a commit record kills the process group instead."""
+    def put_if_absent(self: LocalStorage, path: str, data: bytes) -> bool:
         if "/commits/" in path:
             os.killpg(0, signal.SIGKILL)
-        return super().put_if_absent(path, data)
+        return create(self, path, data)
+
+    LocalStorage.put_if_absent = put_if_absent  # type: ignore[method-assign]
 
 
 def main() -> None:
@@ -34,7 +35,7 @@ def main() -> None:
     screen = take_screen(home.logs / "airflow.log")
     airflow_home.enter(home)
     home.engine.join(*address)
-    opening.LocalStorage = DyingStorage  # type: ignore[misc]
+    die_at_a_record()
     airflow_home.run_example(home, lambda text: print(indented(text), file=screen))
 
 
