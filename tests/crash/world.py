@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from airflow_provider_scope.core.interval import Window
-    from airflow_provider_scope.core.records import CommitRecord
+    from airflow_provider_scope.core.records import CommitRecord, OffsetEntry
     from airflow_provider_scope.core.report import RunReport
     from airflow_provider_scope.storage.protocol import Storage
     from tests.support.batch_loop import BatchLoop
@@ -88,19 +88,17 @@ class World:
             return NoAuditFiles(log)
         return AuditFiles(log, compaction_interval=self.interval, retention_files=self.retention)
 
-    def run(
-        self,
-        gate: Gate = open_gate,
-        *,
-        refresh: bool = False,
-        where: str | None = None,
-        max_batches: int | None = None,
-        late_files: str = "ingest",
-        starting_at_ms: int | None = None,
-        engine: BatchLoop | None = None,
-    ) -> RunReport:
+    def run(self, gate: Gate = open_gate, *, engine: BatchLoop | None = None, **asked: Any) -> RunReport:
+        """Do what a run does; see ``request`` for what may be asked of it."""
+        return self._execution(gate, engine).run(self.request(**asked))
+
+    def plan(self, **asked: Any) -> tuple[RunReport, list[OffsetEntry], list[OffsetEntry]]:
+        """Do what ``airflow scope plan`` does."""
+        return self._execution(open_gate).plan(self.request(**asked))
+
+    def _execution(self, gate: Gate, engine: BatchLoop | None = None) -> MicroBatchExecution:
         log = self.log(gate)
-        execution = MicroBatchExecution(
+        return MicroBatchExecution(
             log,
             self.audit_files(log),
             log.storage,
@@ -108,6 +106,16 @@ class World:
             now_ms=lambda: NOW_MS,
             new_id=lambda: str(uuid.uuid4()),
         )
+
+    def request(
+        self,
+        *,
+        refresh: bool = False,
+        where: str | None = None,
+        max_batches: int | None = None,
+        late_files: str = "ingest",
+        starting_at_ms: int | None = None,
+    ) -> Request:
         rules = Rules(
             patterns=("",),
             young_after_ms=NOW_MS,
@@ -115,17 +123,15 @@ class World:
             late_files=late_files,  # type: ignore[arg-type]
             starting_at_ms=starting_at_ms,
         )
-        return execution.run(
-            Request(
-                table=self.table,
-                roots=(self.root,),
-                rules=rules,
-                max_files=self.max_files,
-                max_bytes=None,
-                max_batches=max_batches,
-                refresh=refresh or where is not None,
-                where=where,
-            )
+        return Request(
+            table=self.table,
+            roots=(self.root,),
+            rules=rules,
+            max_files=self.max_files,
+            max_bytes=None,
+            max_batches=max_batches,
+            refresh=refresh or where is not None,
+            where=where,
         )
 
     def abandon(self, seq: int, gate: Gate = open_gate) -> CommitRecord:

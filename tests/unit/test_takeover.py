@@ -218,6 +218,26 @@ def test_a_run_that_reads_no_history_takes_the_same_new_files(late_files):
     assert report.already_loaded == (7 if late_files == "ingest" else 1)
 
 
+@pytest.mark.parametrize("late_files", ["ingest", "skip"])
+def test_a_plan_before_the_first_run_says_what_that_run_does_and_writes_nothing(late_files):
+    world, _ = a_world(3)
+    put(world, "new", NOW_MS - 2_000)
+    put(world, "late", START - 1_000)
+    before = dict(world.memory.control)
+
+    report, still_open, planned = world.plan(late_files=late_files)
+    assert world.memory.control == before
+    run = world.run(late_files=late_files)
+
+    assert still_open == []
+    assert [[file.path for file in entry.files] for entry in planned] == [["file:///landing/new"]]
+    assert (report.left_out, report.already_loaded) == (run.left_out, run.already_loaded)
+    assert [batch.files for batch in run.batches] == [1]
+    # The record of the newest batch names the file that has the watermark's very time.
+    why = {"ingest": {"before the watermark taken over": 1}, "skip": {"loaded before, or late": 6}}
+    assert report.left_out.counts == why[late_files]
+
+
 def test_a_full_refresh_loads_everything_again_whatever_was_taken_over():
     world, _ = a_world(11)
     put(world, "late", START + 1)
