@@ -89,10 +89,8 @@ class AuditFiles:
         first = known[0] + 1 if known and is_next else takeover.era_start(last.refresh_start, taken)
         for seq in range(first, last.seq + 1):
             self._write_diff(seq, taken)
-        self._delete_stale(
-            audit.batch_id(last.seq, last.refresh_start, taken),
-            snapshots_from=None if is_next else taken.next_batch_id if taken else 0,
-        )
+        newest = audit.batch_id(last.seq, last.refresh_start, taken)
+        self._delete_stale(newest, last.refresh_start, taken, is_next=is_next)
         self._compact(last, taken)
         self.storage.replace(f"{self.log.location}/watermark.json", wanted)
         return True
@@ -106,19 +104,30 @@ class AuditFiles:
         else:
             self.storage.delete(path)  # an earlier refresh may have had a batch of this number
 
-    def _delete_stale(self, newest: int, *, snapshots_from: int | None) -> None:
+    def _delete_stale(
+        self, newest: int, refresh_start: int | None, taken: Takeover | None, *, is_next: bool
+    ) -> None:
         """Delete what an earlier refresh left: its numbers are used again.
 
-        :param snapshots_from: Delete the snapshots from this number on; nothing else tells an earlier
-            refresh's from this one's name. None keeps them.
+        :param is_next: The watermark was of this refresh: snapshots of others are gone already. They have
+            the same names, so each is read; one of this refresh is what another run has just written.
         """
         for name in self.storage.names(self.folder):
             number = name.removesuffix(".parquet")
             if not number.isdigit():
                 continue
-            is_old = audit.is_snapshot(name) and snapshots_from is not None and int(number) >= snapshots_from
-            if is_old or int(number) > newest:
+            may_be_old = (
+                not is_next
+                and audit.is_snapshot(name)
+                and (taken is None or int(number) >= taken.next_batch_id)
+            )
+            if int(number) > newest or (may_be_old and not self._is_of(name, refresh_start, taken)):
                 self.storage.delete(f"{self.folder}/{name}")
+
+    def _is_of(self, name: str, refresh_start: int | None, taken: Takeover | None) -> bool:
+        data = self.storage.read(f"{self.folder}/{name}")
+        era = (refresh_start, taken.number if taken else None)
+        return data is not None and snapshots.era_of(name, data) == era
 
     def _compact(self, last: OffsetEntry, taken: Takeover | None) -> None:
         older = self.newest_snapshot(last.refresh_start, taken)

@@ -104,6 +104,16 @@ def decode_snapshot(name: str, data: bytes) -> Snapshot | None:
         return None
 
 
+def era_of(name: str, data: bytes) -> tuple[int | None, int | None] | None:
+    """Give the refresh and the takeover that a snapshot belongs to; None as for ``decode_snapshot``."""
+    try:
+        _, start, taken = _covered(pq.ParquetFile(pa.BufferReader(data)))
+    except _DAMAGED as err:
+        _report(name, err)
+        return None
+    return start, taken
+
+
 def decode_seen(name: str, data: bytes) -> SeenFiles | None:
     """Read of a snapshot what tells which files are loaded; None as for ``decode_snapshot``.
 

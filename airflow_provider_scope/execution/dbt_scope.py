@@ -10,7 +10,7 @@ from airflow_provider_scope.core import takeover
 from airflow_provider_scope.core.files import is_below
 from airflow_provider_scope.core.records import Pipeline
 from airflow_provider_scope.core.takeover import Takeover
-from airflow_provider_scope.exceptions import CheckpointError, InputError
+from airflow_provider_scope.exceptions import CheckpointError, InputError, ScopeProviderError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,14 +31,28 @@ def look(
     *,
     history: bool = True,
     is_void: bool = False,
-) -> None:
+) -> bool:
     """Put into the view of a pipeline without an entry what it would take over; nothing is written.
 
     :param history: False if the files that were seen do not matter (``late_files="skip"``).
     :param is_void: What dbt-scope loaded is about to be replaced, so it need not be known.
+    :return: False if another run has logged a batch meanwhile: what is there may be its own work, and the
+        log has to be read again.
     :raises CheckpointError: What dbt-scope has loaded is not known; see ``read_state``.
     :raises InputError: The roots are on several stores, and dbt-scope notes paths alone.
     """
+    try:
+        _look(log, view, roots, now_ms, history=history, is_void=is_void)
+    except ScopeProviderError:
+        if log.logged():
+            return False
+        raise
+    return view.left is None or not log.logged()
+
+
+def _look(
+    log: CheckpointLog, view: LogView, roots: Sequence[str], now_ms: int, *, history: bool, is_void: bool
+) -> None:
     stores = sorted({store_of(root) for root in roots})
     try:
         state = read_state(log.storage, log.location, stores[0])

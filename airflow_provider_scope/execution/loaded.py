@@ -35,8 +35,8 @@ def read_loaded(log: CheckpointLog, audit: AuditFiles, roots: Sequence[str], now
     :raises ScopeProviderError: The log, or what dbt-scope left, could not be read.
     """
     view = read_log(log, audit, cast("Engine", _NoTable()), log.location)
-    if view.newest is None and view.taken is None:
-        dbt_scope.look(log, view, roots, now_ms)
+    if view.newest is None and view.taken is None and not dbt_scope.look(log, view, roots, now_ms):
+        return read_loaded(log, audit, roots, now_ms)
     return view
 
 

@@ -142,14 +142,11 @@ class MicroBatchExecution:
         if view.pipeline is None:
             self._check_new(view)
         if view.newest is None and view.taken is None:
-            dbt_scope.look(
-                self.log,
-                view,
-                request.roots,
-                self.now_ms(),
-                history=request.reads_history,
-                is_void=request.replaces_table,
-            )
+            history, is_void = request.reads_history, request.replaces_table
+            if not dbt_scope.look(
+                self.log, view, request.roots, self.now_ms(), history=history, is_void=is_void
+            ):
+                return self._open(request)
         if view.pipeline is None:
             return view
         recovery.check_stamp(view.table, view.baseline[0], request.table)

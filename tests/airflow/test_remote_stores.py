@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import runpy
 import uuid
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import DAG
 from deltalake import DeltaTable
 
@@ -106,7 +106,7 @@ def test_a_run_on_hdfs_loads_the_rows_that_a_run_on_a_disk_loads(run_dag, base, 
 def test_the_example_runs(run_dag, base, tmp_path, monkeypatch):
     monkeypatch.setenv("AIRFLOW_CONN_HDFS", json.dumps({"conn_type": "webhdfs", "login": hdfs.USER}))
     path = Path(__file__).parents[2] / "dags_examples" / "example_files_to_delta_hdfs.py"
-    (dag,) = (value for value in runpy.run_path(str(path)).values() if isinstance(value, DAG))
+    (dag,) = DagBag(dag_folder=str(path), bundle_name="dags-folder").dags.values()
     cluster = hdfs.start()
     cluster.put(f"{base}/landing/a.parquet", parquet(1, 2), LANDED_MS)
 

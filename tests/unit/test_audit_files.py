@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from airflow_provider_scope.checkpoint.audit import AuditFiles
 from airflow_provider_scope.checkpoint.log import CheckpointLog
 from airflow_provider_scope.storage.local import LocalStorage
+from tests.crash.world import MemoryWorld
+from tests.support.faulty_storage import Counting
 from tests.support.values import a_commit, a_file, a_refresh, an_entry
 
 if TYPE_CHECKING:
@@ -63,3 +65,21 @@ def test_a_run_that_was_overtaken_leaves_what_the_newer_one_wrote(tmp_path: Path
     assert files.bring_up_to_date(old) is False
 
     assert {path.name: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_a_snapshot_that_another_run_of_this_refresh_has_just_written_stays():
+    """This run read the watermark before the other one wrote it; without the snapshot a gap would stay."""
+    world = MemoryWorld(interval=2)
+    world.max_files = 1
+    for name in ("a", "b"):
+        world.drop(name, 10)
+    world.run()
+    assert "1.parquet" in world.audit()
+    del world.memory.control[f"{world.checkpoint}/watermark.json"]
+    late = Counting()
+
+    world.run(late)
+
+    assert "replace watermark.json" in late.writes
+    assert not [name for name in late.writes if name.startswith("delete")]
+    assert "1.parquet" in world.audit()

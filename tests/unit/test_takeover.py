@@ -812,6 +812,31 @@ def test_a_run_beside_a_first_full_refresh_takes_over_and_the_refresh_replaces_i
     assert world.run().batches == []
 
 
+def test_what_another_first_run_has_just_written_is_not_taken_for_dbt_scopes():
+    """It has logged and loaded, and its watermark is still to come."""
+    world = MemoryWorld()
+    put(world, "new", NOW_MS - 2_000)
+
+    def dies(call: Any, effect: Callable[[], Any], torn: Any = None) -> Any:
+        if call.name == "replace watermark.json":
+            raise SparkJobFailedError("dead")
+        return effect()
+
+    def meanwhile(call: Any, effect: Callable[[], Any], torn: Any = None) -> Any:
+        if call.name == "read watermark.json" and not others:
+            others.append(1)
+            with pytest.raises(SparkJobFailedError):
+                world.run(dies)
+        return effect()
+
+    others: list[int] = []
+    assert world.run(meanwhile).batches == []
+
+    assert others
+    assert world.rows() == each_once(world)
+    assert json.loads(world.read("watermark.json"))["seq"] == 0
+
+
 # ---- what else is refused, and how much it takes ---------------------------------------------------------
 
 
