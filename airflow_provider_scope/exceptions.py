@@ -90,7 +90,19 @@ class SourceFileGoneError(SourceError):
 
 
 class SourceFileChangedError(SourceError):
-    """A file that was loaded before has changed, and ``on_changed_file="fail"``."""
+    """A loaded file has changed, and ``on_changed_file="fail"``; or one changed while being read."""
+
+
+class SourceMismatchError(SourceError):
+    """Spark would read other files than the batch has."""
+
+
+class BadFileError(SourceError):
+    """A file is not what the source says: its columns, its encoding or its form."""
+
+
+class BadRecordError(SourceError):
+    """A record of a file does not have the declared columns, or a value that is not of the declared type."""
 
 
 # ---- the checkpoint -------------------------------------------------------------------------------

@@ -29,8 +29,8 @@ os.environ.update(
 )
 
 
-SERVERS = ("azurite", "hdfs")
-"""Marks of the tests whose server has to be fetched first: they are left out unless they are asked for."""
+SERVERS = ("azurite", "hdfs", "vega")
+"""Marks of the tests whose server or data have to be fetched first: left out unless they are asked for."""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -76,6 +76,7 @@ def spark() -> Iterator[Any]:
     from pyspark.sql import SparkSession
 
     from airflow_provider_scope.engines import application
+    from airflow_provider_scope.spark.app import make_exact
 
     builder = SparkSession.builder.master("local[2]").appName("tests")
     builder = builder.config("spark.jars.packages", application.delta_package())
@@ -85,5 +86,6 @@ def spark() -> Iterator[Any]:
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
+    make_exact(session)
     yield session
     session.stop()

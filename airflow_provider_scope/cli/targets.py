@@ -97,12 +97,12 @@ def _rendered(dag: Any, task: Any, args: Namespace) -> Ingest:
     from airflow.sdk import XComArg  # noqa: PLC0415
     from jinja2 import TemplateError  # noqa: PLC0415
 
-    ingest = None
+    ingest: Ingest | None = None
     missing = "a result of another task (XComArg)"
     if not any(XComArg.iter_xcom_references([getattr(task, name) for name in ARGUMENTS])):
         try:
             task.render_template_fields({"params": dag.params.dump(), "dag": dag, "task": task})
-            ingest = ingest_from({name: getattr(task, name) for name in ARGUMENTS})
+            ingest = task.ingest()
             window = intervals.named(args)
             if ingest and ingest.mode == "data_interval":
                 ingest = replace(ingest, window=window or ingest.window)

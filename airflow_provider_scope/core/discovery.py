@@ -8,7 +8,15 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import TYPE_CHECKING, Literal
 
-from airflow_provider_scope.core.files import FileEntry, Position, base_name, is_readable, position, printable
+from airflow_provider_scope.core.files import (
+    FileEntry,
+    Position,
+    base_name,
+    is_packed,
+    is_readable,
+    position,
+    printable,
+)
 from airflow_provider_scope.exceptions import SourceFileChangedError
 
 if TYPE_CHECKING:
@@ -25,6 +33,7 @@ Reason = Literal[
     "hidden name",
     "hidden folder",
     "unreadable name",
+    "archive or unreadable compression",
     "no modification time",
     "loaded before, or late",
     "changed after it was loaded",
@@ -80,6 +89,8 @@ class Rules:
     """The interval whose files are taken; None takes those of all times."""
     late_files: Literal["ingest", "skip"] = "ingest"
     on_changed_file: Literal["ignore", "fail", "reload"] = "ignore"
+    is_text: bool = False
+    """The files are text, compressed or not, as their names say."""
 
 
 def is_hidden(name: str) -> bool:
@@ -149,6 +160,8 @@ def _unfit(name: str, file: FileEntry, streams: _Streams, rules: Rules) -> Reaso
         return "hidden name"
     if not is_readable(file.path):
         return "unreadable name"
+    if rules.is_text and is_packed(name):
+        return "archive or unreadable compression"
     if file.modified_ms <= 0:
         return "no modification time"
     if streams.size(file) == 0:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from airflow_provider_scope.exceptions import CheckpointVersionError
@@ -29,14 +29,18 @@ class Plan:
     table_columns: dict[str, str] | None
     partition_by: tuple[str, ...]
     properties: dict[str, str]
+    extra_columns: str = "fail"
+    missing_columns: str = "fail"
+    schema_evolution: str = "fail"
+    expect: dict[str, str] = field(default_factory=dict)
     fence: bool = False
     """Commit empty transactions in place of the batches."""
     format: int = FORMAT
 
 
 def encode(plan: Plan) -> bytes:
-    """Give the bytes of a plan file."""
-    return json.dumps(asdict(plan), sort_keys=True, ensure_ascii=False).encode()
+    """Give the bytes of a plan file, with every mapping in its order: columns are read by position."""
+    return json.dumps(asdict(plan), ensure_ascii=False).encode()
 
 
 def decode(data: bytes) -> Plan:

@@ -27,8 +27,10 @@ from airflow_provider_scope.engines.application import (
 )
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.script.translate import translate
-from airflow_provider_scope.spark.app import short_cause
-from airflow_provider_scope.spark.streams import SESSION_CONF, checked, quoted, read_streams
+from airflow_provider_scope.spark.app import make_exact
+from airflow_provider_scope.spark.causes import short_cause
+from airflow_provider_scope.spark.records import quoted
+from airflow_provider_scope.spark.streams import checked, read_streams
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -74,8 +76,7 @@ class SparkExecutor:
         """Run a script; the first one waits for Spark to start, unless it was started."""
         try:
             session = self._started().newSession()
-            for name, value in SESSION_CONF.items():
-                session.conf.set(name, value)
+            make_exact(session)
             return run_script(_SparkRun(self._account, task, self._tables, session))
         except (PySparkException, Py4JJavaError) as err:
             return Outcome(short_cause(err))

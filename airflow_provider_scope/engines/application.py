@@ -46,7 +46,6 @@ REQUIRED_CONF = {
     # One Spark task for each path of a batch otherwise: 3.2 s instead of 0.2 s for 1,000 files.
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "16",
     "spark.log.level": "WARN",
-    "spark.sql.session.timeZone": "UTC",
 }
 LOCAL_CONF = {
     # Every run is a young JVM, whose optimizing compiler takes more than it gives back: 365 small files

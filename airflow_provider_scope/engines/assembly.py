@@ -12,6 +12,7 @@ from airflow_provider_scope.checkpoint.audit import AuditFiles
 from airflow_provider_scope.checkpoint.intervals import IntervalLog, NoAuditFiles, check_beside_intervals
 from airflow_provider_scope.checkpoint.log import CheckpointLog
 from airflow_provider_scope.core.discovery import Rules
+from airflow_provider_scope.core.files import HDFS, TEXT_FORMATS
 from airflow_provider_scope.engines.scope import JobSettings, ScopeRunner
 from airflow_provider_scope.engines.scope_script import check_scope, check_unchanged, scripts
 from airflow_provider_scope.engines.spark import SparkRunner
@@ -27,7 +28,7 @@ from airflow_provider_scope.script.generate import generate
 from airflow_provider_scope.specs import Replace, ScopeEngine, SparkEngine
 from airflow_provider_scope.specs.engine import check_tag
 from airflow_provider_scope.specs.source import MAX_BYTES_PER_TRIGGER, MAX_FILES_ON_SPARK, starting_at_ms
-from airflow_provider_scope.storage.opening import AZURE, GEN1, HDFS, canonical_root, canonical_uri
+from airflow_provider_scope.storage.opening import AZURE, GEN1, canonical_root, canonical_uri
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -301,6 +302,7 @@ def make_request(ingest: Ingest, at_ms: int) -> Request:
             window=ingest.window,
             late_files=source.late_files,
             on_changed_file=source.on_changed_file,
+            is_text=source.format in TEXT_FORMATS,
         ),
         max_files=source.max_files_per_trigger or MAX_FILES_ON_SPARK,
         max_bytes=source.max_bytes_per_trigger or MAX_BYTES_PER_TRIGGER,

@@ -12,6 +12,7 @@ from airflow_provider_scope.script.model import check_model
 from airflow_provider_scope.script.statements import VIRTUAL_FUNCTIONS
 from airflow_provider_scope.script.types import scope_type
 from airflow_provider_scope.specs import Replace
+from airflow_provider_scope.specs.columns import declared
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -50,6 +51,21 @@ def check_scope(ingest: Ingest) -> None:
             "write the values into `sql`, with templates if they change",
         ),
         (
+            ingest.table.schema_evolution != "fail",
+            f"table.schema_evolution={ingest.table.schema_evolution!r} is not possible with SCOPE jobs",
+            "leave it out and change table.columns; or engine=SparkEngine()",
+        ),
+        (
+            bool(ingest.table.expect),
+            "table.expect is not possible with SCOPE jobs",
+            "leave it out, and name the rows that are wanted in the WHERE of `sql`; or engine=SparkEngine()",
+        ),
+        (
+            ingest.source.extra_columns != "fail" or ingest.source.missing_columns != "fail",
+            "source.extra_columns and source.missing_columns are not possible with SCOPE jobs",
+            "leave them out; or engine=SparkEngine()",
+        ),
+        (
             ingest.source.format not in ("sstream", "parquet", "csv"),
             f"source.format={ingest.source.format!r} is not possible with SCOPE jobs",
             "use 'sstream'",
@@ -72,7 +88,8 @@ def script_batch(
     :param entry: Whether the batch replaces the table, and its files.
     """
     overwrite, files = entry
-    columns = ingest.table.columns or {}
+    columns = declared(ingest.table.columns) or {}
+    extracted = declared(ingest.source.columns)
     named = words(ingest.sql) | {name.lower() for name in columns}
     return ScriptBatch(
         identity=identity,
@@ -80,7 +97,7 @@ def script_batch(
         sql=ingest.sql,
         files=files,
         table_columns=_types(columns, ingest.sql_dialect),
-        extract_columns=_types(ingest.source.columns, ingest.sql_dialect) if ingest.source.columns else None,
+        extract_columns=_types(extracted, ingest.sql_dialect) if extracted else None,
         virtual_columns=tuple(name for name in VIRTUAL_FUNCTIONS if name in named),
         partition_by=tuple(ingest.table.partition_by),
         properties=dict(ingest.table.properties or {}),

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_scope import exceptions
 from airflow_provider_scope.core import plan as plans
+from airflow_provider_scope.core.settings import EXACT_AT_START
 from airflow_provider_scope.engines import application
 from airflow_provider_scope.engines.java import check_java
 from airflow_provider_scope.engines.submit import SubmitHook
 from airflow_provider_scope.exceptions import ScopeProviderError, SparkJobFailedError
+from airflow_provider_scope.specs.columns import declared
 from airflow_provider_scope.table.probe import probe
 
 if TYPE_CHECKING:
@@ -84,13 +86,17 @@ class SparkRunner:
             checkpoint=work.checkpoint,
             batches=tuple(entry.seq for entry in entries),
             source_format=self.source.format,
-            source_columns=dict(self.source.columns) if self.source.columns else None,
+            source_columns=declared(self.source.columns),
             source_options=dict(self.source.options or {}),
             sql=self.sql,
             sql_params=self.sql_params,
-            table_columns=dict(self.table.columns) if self.table.columns else None,
+            table_columns=declared(self.table.columns),
             partition_by=tuple(self.table.partition_by),
             properties=dict(self.table.properties or {}),
+            schema_evolution=self.table.schema_evolution,
+            expect=dict(self.table.expect or {}),
+            extra_columns=self.source.extra_columns,
+            missing_columns=self.source.missing_columns,
             fence=fence,
         )
         path = f"{work.checkpoint}/plans/{self.new_id()}"
@@ -131,6 +137,7 @@ class SparkRunner:
             conf.update(store.spark_conf)
             environment.update(store.environment)
         conf.update(self.engine.conf or {})
+        conf.update({name: setting.value for name, setting in EXACT_AT_START.items()})
         packages = self.engine.packages
         if packages is None and not self.engine.jars:
             needed = (name for store in self.stores for name in store.packages)
@@ -152,6 +159,8 @@ class SparkRunner:
         kind = event.pop("event")
         if kind == "failed":
             self._failure = event
+        elif kind == "columns":
+            self.report(f"batch {event['seq']}: {event['told']}")
         elif kind == "batch":
             version = event["version"]
             outcome = "was in the table already" if version is None else f"is version {version}"

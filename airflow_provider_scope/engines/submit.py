@@ -70,8 +70,7 @@ class SubmitHook(SparkSubmitHook):
         self._ended = False
         self.settings = conf
         self.environment = dict(environment or {})
-        values = [str(value) for name, value in conf.items() if _SECRET_NAME.search(name)]
-        self._secrets = [value for value in values if len(value) >= _SHORTEST_SECRET]
+        self._secrets = secret_values(conf)
 
     def get_connection(self, conn_id: str) -> Any:  # type: ignore[override]
         """Give the connection, or the one for local mode."""
@@ -186,6 +185,12 @@ class SubmitHook(SparkSubmitHook):
             os.killpg(process.pid, signal.SIGTERM)
             _wait(process.pid, END_SECONDS)
             os.killpg(process.pid, signal.SIGKILL)  # whoever did not listen
+
+
+def secret_values(conf: Mapping[str, Any]) -> list[str]:
+    """Give the values that the names of their settings call secret."""
+    values = [str(value) for name, value in conf.items() if _SECRET_NAME.search(name)]
+    return [value for value in values if len(value) >= _SHORTEST_SECRET]
 
 
 def properties(settings: Mapping[str, str]) -> str:

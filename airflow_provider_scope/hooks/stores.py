@@ -15,6 +15,7 @@ from airflow.providers.common.compat.sdk import BaseHook
 from airflow_provider_scope.client.gen1 import Gen1Client
 from airflow_provider_scope.client.http import HttpClient
 from airflow_provider_scope.client.webhdfs import HDFS, HDFS_TLS
+from airflow_provider_scope.core.files import HDFS as HDFS_SCHEMES
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.hooks.adls_gen1 import AdlsGen1Hook
 from airflow_provider_scope.hooks.azure_storage import DEFAULT, access_of
@@ -23,7 +24,6 @@ from airflow_provider_scope.storage.azure import AzureStorage
 from airflow_provider_scope.storage.local import SCHEME, LocalStorage
 from airflow_provider_scope.storage.objects import ObjectSource
 from airflow_provider_scope.storage.opening import AZURE, GEN1
-from airflow_provider_scope.storage.opening import HDFS as HDFS_SCHEMES
 from airflow_provider_scope.storage.webhdfs import WebHdfsStorage
 
 if TYPE_CHECKING:

@@ -12,14 +12,17 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from airflow.providers.common.compat.sdk import AirflowFailException, conf
 from airflow.providers.standard.triggers.temporal import DateTimeTrigger
+from airflow.sdk.log import mask_secret
 
 from airflow_provider_scope.engines.assembly import RunContext, assemble, now_ms
 from airflow_provider_scope.engines.scope import ScopeRunner
 from airflow_provider_scope.engines.scope_script import check_scope
+from airflow_provider_scope.engines.submit import secret_values
 from airflow_provider_scope.engines.validation import Validator
 from airflow_provider_scope.exceptions import JobRunningError, ScopeProviderError
 from airflow_provider_scope.hooks.scope import ScopeHook
 from airflow_provider_scope.operators import intervals
+from airflow_provider_scope.operators.mapped import mapped_late
 from airflow_provider_scope.operators.waiting import JobWaitingOperator
 from airflow_provider_scope.specs import (
     Checkpoint,
@@ -30,7 +33,15 @@ from airflow_provider_scope.specs import (
     TableSpec,
     validation,
 )
-from airflow_provider_scope.specs.ingest import ARGUMENTS, SELECT_ALL, TEMPLATES, Ingest, ingest_from
+from airflow_provider_scope.specs.columns import is_late
+from airflow_provider_scope.specs.ingest import (
+    ARGUMENTS,
+    SELECT_ALL,
+    TEMPLATES,
+    WITH_COLUMNS,
+    Ingest,
+    ingest_from,
+)
 from airflow_provider_scope.specs.interval import mode_from
 
 if TYPE_CHECKING:
@@ -141,12 +152,28 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
         self._runner: SparkRunner | ScopeRunner | None = None
         self._validator: Validator | None = None
         self._ti: Any = None
-        ingest = self._ingest()
+        self._late = [name for name in WITH_COLUMNS if is_late(getattr(self, name))]
+        ingest = self.ingest()
         if ingest and isinstance(ingest.engine, ScopeEngine):
             check_scope(ingest)
 
-    def _ingest(self) -> Ingest | None:
-        return ingest_from({name: getattr(self, name) for name in ARGUMENTS})
+    def ingest(self, map_index: int | None = None) -> Ingest | None:
+        """Give the arguments as they are now, validated; None if one is known only when the task runs.
+
+        :raises InputError: A value is not valid.
+        """
+        late = {*self._late, *mapped_late(self, map_index)}
+        return ingest_from({name: getattr(self, name) for name in ARGUMENTS}, late)
+
+    def _do_render_template_fields(self, parent: Any, *args: Any, **kwargs: Any) -> None:
+        """Render, and let Airflow hide the secrets of Spark's settings: it knows few of their names itself.
+
+        This is what Airflow calls for a mapped task, too.
+        """
+        super()._do_render_template_fields(parent, *args, **kwargs)
+        if parent is self and isinstance(self.engine, Mapping):
+            for value in secret_values(self.engine.get("conf") or {}):
+                mask_secret(value)
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Run once; the values are rendered now, and validated again."""
@@ -156,7 +183,7 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
         self._ti = context["ti"]
         ingest: Ingest | None = None
         try:
-            ingest = self._ingest()
+            ingest = self.ingest(context["ti"].map_index)
             if ingest is None:
                 raise validation.bad("source", self.source, "a value that is known when the task runs")
             if ingest.mode == "data_interval":

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.sql import SparkSession
 
 from airflow_provider_scope.core import plan as plans
-from airflow_provider_scope.core import records, recovery
+from airflow_provider_scope.core import records, recovery, settings
+from airflow_provider_scope.core.files import TEXT_FORMATS
 from airflow_provider_scope.exceptions import (
     BatchNotInTableError,
     ScopeProviderError,
@@ -23,8 +23,13 @@ from airflow_provider_scope.exceptions import (
     TableDivergedError,
 )
 from airflow_provider_scope.spark import files
+from airflow_provider_scope.spark import records as records_of_files
+from airflow_provider_scope.spark.bad_files import check_suspicion, hint_for, place_of, unread
+from airflow_provider_scope.spark.causes import short_cause, unread_file, whole_text
 from airflow_provider_scope.spark.reading import select
 from airflow_provider_scope.spark.target import ConcurrentCommitError, Target
+
+_T = TypeVar("_T")
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,6 +67,7 @@ def run(spark: SparkSession, plan: Plan) -> None:
 
     While a batch is written, Spark looks at the files of the next one. Commits stay in order.
     """
+    make_exact(spark)
     _emit(event="started")
     target = Target(spark, plan)
     with ThreadPoolExecutor(max_workers=1) as ahead:
@@ -74,6 +80,14 @@ def run(spark: SparkSession, plan: Plan) -> None:
             version = run_batch(plan, target, entry, rows)
             seconds = time.monotonic() - began
             _emit(event="batch", seq=seq, files=len(entry.files), version=version, seconds=seconds)
+            if version is not None and target.told:
+                _emit(event="columns", seq=seq, told=target.told)
+
+
+def make_exact(spark: SparkSession) -> None:
+    """Set in a session what may not be left to the defaults of whoever runs it."""
+    for name, setting in settings.EXACT.items():
+        spark.conf.set(name, setting.value)
 
 
 def _read_ahead(
@@ -110,8 +124,7 @@ def run_batch(plan: Plan, target: Target, entry: OffsetEntry, rows: Callable[[],
         try:
             if plan.fence:
                 return target.fence(entry)
-            files.check_unchanged(target.spark, entry)
-            return target.write(entry, rows())
+            return _write(plan, target, entry, rows)
         except ConcurrentCommitError:
             continue  # look at the table again: it may have been this very batch
     raise BatchNotInTableError(
@@ -120,6 +133,60 @@ def run_batch(plan: Plan, target: Target, entry: OffsetEntry, rows: Callable[[],
         kept="the table and the log; the batch stays logged",
         do="the next try runs it again; keep ALTER, OPTIMIZE and other writers out of the run's time",
     )
+
+
+def _write(plan: Plan, target: Target, entry: OffsetEntry, rows: Callable[[], DataFrame]) -> int | None:
+    try:
+        frame = rows()
+    except (PySparkException, Py4JJavaError) as err:
+        fault = _fault(entry, err)
+        if fault is None:
+            raise
+        raise fault from err
+    finally:
+        # Behind Spark's own look, because what it saw is what it reads; a file that is gone is told by name.
+        files.check_unchanged(target.spark, entry)
+    if plan.source_format in TEXT_FORMATS:
+        files.check_bzip2(target.spark, entry)
+    version = read_by(target.spark, plan, entry, frame, lambda found: target.write(entry, found))
+    if version is not None:
+        files.check_was_unchanged(target.spark, entry, version)
+    return version
+
+
+def read_by(
+    spark: SparkSession, plan: Plan, entry: OffsetEntry, frame: DataFrame, act: Callable[[DataFrame], _T]
+) -> _T:
+    """Do what reads the rows of a batch, and tell why it failed.
+
+    :param frame: The rows of the user's SELECT.
+
+    :raises BadRecordError: A record does not have the declared columns, or a value of another type.
+    :raises BadFileError: A file is not what the source says.
+    """
+    trusted: frozenset[str] = frozenset()
+    while True:
+        try:
+            return act(frame)
+        except (PySparkException, Py4JJavaError) as err:
+            found = records_of_files.bad_record(whole_text(err))
+            if found is None:
+                fault = _fault(entry, err)
+                if fault is None:
+                    raise
+                raise fault from err
+            if found.rule not in records_of_files.SUSPICIONS:
+                raise found.error(place_of(entry, found.file), hint_for(plan, found)) from err
+            check_suspicion(spark, plan, entry, found)
+        # What was suspected is in the files as such.
+        trusted |= {found.rule}
+        frame = select(spark, plan, entry, trusted=trusted)
+
+
+def _fault(entry: OffsetEntry, err: Exception) -> ScopeProviderError | None:
+    """Give the error for a file that is surely at fault for a failure of Spark; None if none is."""
+    failed = unread_file(err)
+    return unread(entry, *failed) if failed else None
 
 
 def as_error(err: Exception) -> ScopeProviderError:
@@ -136,31 +203,6 @@ def as_error(err: Exception) -> ScopeProviderError:
         kept="the batches before it; this one stays logged",
         do="the next try runs it again",
     )
-
-
-CAUSE_LENGTH = 400
-"""Characters of one cause that are told; the rest is in Spark's log."""
-_CAUSE = re.compile(r"^(?:Caused by: )?[\w.$]+(?:Exception|Error): (?P<text>.*)", re.MULTILINE)
-
-
-def short_cause(err: Exception) -> str:
-    """Give the innermost cause of an error of Spark, without its stack."""
-    if isinstance(err, Py4JJavaError):
-        text = str(err.java_exception.toString())
-        trace = str(err)
-    elif isinstance(err, PySparkException):
-        text = str(err).split("\n\nJVM stacktrace")[0]
-        trace = str(getattr(err, "_stackTrace", "") or "")
-    else:
-        text, trace = f"{type(err).__name__}: {err}", ""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    causes = [m["text"].strip() for m in _CAUSE.finditer(trace) if m.group().startswith("Caused by")]
-    if not causes:
-        return lines[0][:CAUSE_LENGTH] if lines else type(err).__name__
-    # Outer ones say "task failed"; the file, the newest named condition and the innermost say why.
-    named = [cause for cause in causes if cause.startswith("[")]
-    told = [*[cause for cause in named if "FAILED_READ_FILE" in cause][:1], *named[-1:], causes[-1]]
-    return "; ".join(cause[:CAUSE_LENGTH] for cause in dict.fromkeys(told))
 
 
 def _emit(**event: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,11 @@ from typing import TYPE_CHECKING, Any
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
-from airflow_provider_scope.exceptions import SourceFileGoneError, SourceUnreadableError
+from airflow_provider_scope.exceptions import (
+    SourceFileChangedError,
+    SourceFileGoneError,
+    SourceUnreadableError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,20 +28,24 @@ LOCAL = "file://"
 LOOKS_AT_ONCE = 16
 """Files of a remote store that are looked at together: each is a request."""
 
+_BZIP2 = re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)")
+"""The first ten bytes of bzip2: its name, the size of a block, and how the first block or the end begins."""
 _ERRORS = (OSError, Py4JJavaError, PySparkException)
 
 
-def read(spark: SparkSession, uri: str) -> bytes:
+def read(spark: SparkSession, uri: str, at_most: int | None = None) -> bytes:
     """Read a file.
 
+    :param at_most: Bytes of its beginning; None is all of it.
     :raises FileNotFoundError: There is none.
     """
     if uri.startswith(LOCAL):
-        return Path(uri.removeprefix(LOCAL)).read_bytes()
+        with Path(uri.removeprefix(LOCAL)).open("rb") as file:
+            return file.read(at_most)
     stream: Any = None
     try:
         stream = _filesystem(spark, uri).open(_path(spark, uri))
-        return bytes(stream.readAllBytes())
+        return bytes(stream.readAllBytes() if at_most is None else stream.readNBytes(at_most))
     except (Py4JJavaError, PySparkException) as err:
         if _is_missing(err):
             raise FileNotFoundError(uri) from err
@@ -61,16 +70,61 @@ def check_unchanged(spark: SparkSession, entry: OffsetEntry) -> None:
                 kept="the batches before it; this one stays logged",
                 do="give Spark read access to it; the next try reads it again",
             ) from found
-        modified_ms, size = found
-        # The size of a structured stream is that of its folder too; its own time tells enough.
-        same_size = size == file.size_bytes or file.path.endswith(".ss")
-        if modified_ms != file.modified_ms or not same_size:
-            raise _gone(
-                entry,
-                file,
-                f"has changed since it was logged ({file.size_bytes:,} bytes at {file.modified_ms} ms, now "
-                f"{size:,} bytes at {modified_ms} ms)",
+        if _is_other(file, found):
+            raise _gone(entry, file, f"has changed since it was logged ({_both(file, found)})")
+
+
+def check_was_unchanged(spark: SparkSession, entry: OffsetEntry, version: int) -> None:
+    """Look at every file of a batch again, just after its rows were committed.
+
+    A file that is gone was read to its end, or Spark would have failed. One that cannot be looked at tells
+    nothing; the listing of the next run sees a change.
+
+    :param version: The table's version that has the rows.
+    :raises SourceFileChangedError: One has another time or length than its entry says.
+    """
+    for file, found in _looks(spark, entry):
+        if not isinstance(found, Exception) and _is_other(file, found):
+            raise SourceFileChangedError(
+                f"The file {file.path} of batch {entry.seq} was changed while it was read "
+                f"({_both(file, found)}).",
+                kept=f"version {version} of the table, with the rows of the batch: those of this file may be "
+                "of the old content, of the new one, or of both",
+                do="compare the rows of this file (`source_file_uri`) with the file and mend them, or load "
+                "all again with full_refresh=True; the next run goes on. Let writers rename complete files "
+                "into the folder, or raise `safety_buffer_seconds`",
             )
+
+
+def check_bzip2(spark: SparkSession, entry: OffsetEntry) -> None:
+    """See that files with a name of bzip2 begin like it: of others Spark reads no row, without an error.
+
+    :raises SourceUnreadableError: One does not.
+    """
+    named = [file for file in entry.files if file.path.lower().endswith(".bz2")]
+    with ThreadPoolExecutor(LOOKS_AT_ONCE, thread_name_prefix="scope-look") as pool:
+        heads = pool.map(lambda file: read(spark, file.path, at_most=10), named)
+        for file, head in zip(named, heads, strict=True):
+            if not _BZIP2.fullmatch(head):
+                raise SourceUnreadableError(
+                    f"The file {file.path} of batch {entry.seq} has a name of bzip2 and does not begin like "
+                    "it: Spark would read no row of it.",
+                    kept="the batches before it; this one wrote no row and stays logged",
+                    do="put a whole file in its place, under a name that tells its compression, and give "
+                    "the batch up with `airflow scope abandon`: the next run loads its files as they are",
+                )
+
+
+def _is_other(file: FileEntry, found: tuple[int, int]) -> bool:
+    modified_ms, size = found
+    # The size of a structured stream is that of its folder too; its own time tells enough.
+    same_size = size == file.size_bytes or file.path.endswith(".ss")
+    return modified_ms != file.modified_ms or not same_size
+
+
+def _both(file: FileEntry, found: tuple[int, int]) -> str:
+    modified_ms, size = found
+    return f"{file.size_bytes:,} bytes at {file.modified_ms} ms, now {size:,} bytes at {modified_ms} ms"
 
 
 def _looks(

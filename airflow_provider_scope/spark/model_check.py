@@ -13,8 +13,10 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 from airflow_provider_scope.core import model_check
 from airflow_provider_scope.core.plan import EVENT
 from airflow_provider_scope.exceptions import InputError
-from airflow_provider_scope.spark.app import short_cause
-from airflow_provider_scope.spark.streams import SESSION_CONF, checked, quoted, read_streams
+from airflow_provider_scope.spark.app import make_exact
+from airflow_provider_scope.spark.causes import short_cause
+from airflow_provider_scope.spark.records import quoted
+from airflow_provider_scope.spark.streams import checked, read_streams
 from airflow_provider_scope.spark.structs import to_columns, to_struct
 
 if TYPE_CHECKING:
@@ -40,8 +42,7 @@ def main(arguments: list[str]) -> int:
 
 def run(spark: SparkSession, plan: ModelPlan) -> dict[str, Any]:
     """Do what the script of a batch does, and give the model's columns and the number of rows."""
-    for name, value in SESSION_CONF.items():
-        spark.conf.set(name, value)
+    make_exact(spark)
     read_streams(spark, plan.extraction).createOrReplaceTempView(plan.rowset)
     made = []
     for name, sql in plan.queries:

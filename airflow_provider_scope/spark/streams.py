@@ -10,6 +10,8 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 
 from airflow_provider_scope.core.streams import VIRTUAL
 from airflow_provider_scope.exceptions import InputError
+from airflow_provider_scope.spark.listing import FILE, load
+from airflow_provider_scope.spark.records import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,8 +20,6 @@ if TYPE_CHECKING:
 
     from airflow_provider_scope.core.streams import Extraction, Stream, StreamColumn
 
-SESSION_CONF = {"spark.sql.ansi.enabled": "true", "spark.sql.session.timeZone": "UTC"}
-"""What the text of a translated query assumes."""
 _FILE = "struct<part string, uri string, length bigint, modified bigint>"
 
 
@@ -48,17 +48,11 @@ def checked(value: Column, column: StreamColumn | None, name: str) -> Column:
     return F.when(value.isNull(), failure.cast(column.spark)).otherwise(value).alias(name)
 
 
-def quoted(name: str) -> str:
-    """Give a column's name as Spark SQL."""
-    return "`" + name.replace("`", "``") + "`"
-
-
 def _read(spark: SparkSession, extraction: Extraction, kind: str, parts: Sequence[str]) -> DataFrame:
-    # Names are no patterns: `part[1].parquet` must not read `part1.parquet`.
-    reader = spark.read.format(kind).option("__globPaths__", "false")
+    reader = spark.read.format(kind)
     if kind == "csv":
         reader = reader.option("header", "true")
-    data = reader.load(list(parts))
+    data = load(lambda: reader, [f"file://{part}" for part in parts])
     missing = [column.name for column in extraction.columns if column.name not in data.columns]
     if missing:
         names = ", ".join(stream.uri for stream in extraction.streams if {*stream.parts} & {*parts})
@@ -66,7 +60,7 @@ def _read(spark: SparkSession, extraction: Extraction, kind: str, parts: Sequenc
     picked = [checked(F.col(quoted(c.name)).cast(c.spark), c, c.name) for c in extraction.columns]
     if not extraction.virtual:
         return data.select(picked)
-    key = F.regexp_replace(F.col("_metadata.file_path"), "^file:/+", "file:///")
+    key = F.regexp_replace(F.col(FILE), "^file:/+", "file:///")
     keyed = data.select(*picked, key.alias("scope part"))
     known = F.broadcast(_known(spark, extraction.streams))
     joined = keyed.join(known, F.col("scope part") == F.col("part"), "left")

@@ -5,10 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from delta.exceptions import (
-    ConcurrentTransactionException,
-    DeltaConcurrentModificationException,
-)
+from delta import exceptions as delta_errors
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 from pyspark.sql import types as T  # noqa: N812
@@ -19,7 +16,8 @@ from airflow_provider_scope.exceptions import (
     InputError,
     SchemaMismatchError,
 )
-from airflow_provider_scope.spark import files
+from airflow_provider_scope.spark import files, shaping
+from airflow_provider_scope.spark.records import quoted
 from airflow_provider_scope.spark.structs import to_columns, to_struct
 
 if TYPE_CHECKING:
@@ -31,6 +29,17 @@ if TYPE_CHECKING:
     from airflow_provider_scope.core.records import OffsetEntry
 
 _COMMITTED = "spark.databricks.delta.lastCommitVersionInSession"
+_CONFLICTS = (  # Delta's Python has them side by side: none is below DeltaConcurrentModificationException
+    delta_errors.ConcurrentAppendException,
+    delta_errors.ConcurrentDeleteDeleteException,
+    delta_errors.ConcurrentDeleteReadException,
+    delta_errors.ConcurrentTransactionException,
+    delta_errors.ConcurrentWriteException,
+    delta_errors.DeltaConcurrentModificationException,
+    delta_errors.MetadataChangedException,
+    delta_errors.ProtocolChangedException,
+)
+_HIVES_NULL = "__HIVE_DEFAULT_PARTITION__"
 _LOOK_BACK = 20
 """Commits that are searched for the newest transaction before Delta's whole state is asked."""
 
@@ -46,6 +55,8 @@ class Target:
         self.spark = spark
         self.plan = plan
         self.path = plan.table.removeprefix("file://")
+        self.told = ""
+        """What the newest write did to the table's columns; empty if they are the SELECT's."""
         self._prepared = False
 
     # ---- looking -------------------------------------------------------------------------------
@@ -100,15 +111,53 @@ class Target:
         :raises SchemaMismatchError: Before anything is written.
         :raises ConcurrentCommitError: Another writer committed in between.
         """
+        self.told = ""
         with _conflicts():
             metadata = self._metadata()
+            if self.plan.schema_evolution != "fail":
+                return self._write_evolving(entry, rows, metadata)
             select = to_columns(rows.schema)
             if metadata is None:
                 return self._create(entry, rows, self._wanted(select))
             self._prepare(metadata)
             fits, partitions, new_schema = self._fit(entry, select, metadata)
             shaped = self._shaped(entry, rows, fits, partitions)
+            if new_schema:
+                self._alter(shaping.needed_properties(shaped, metadata))
             return self._commit(entry, shaped, partitions if new_schema else None)
+
+    def _write_evolving(
+        self, entry: OffsetEntry, rows: DataFrame, metadata: dict[str, Any] | None
+    ) -> int | None:
+        """Commit the rows together with the columns and types that they bring."""
+        if metadata is None:
+            made, _ = shaping.grown(self.plan, rows, None)
+            return self._create(entry, made, to_columns(made.schema))
+        self._prepare(metadata)
+        partitions: list[str] = metadata["partitionColumns"]
+        new_schema = False
+        try:
+            self._check_partitions(partitions)
+            made, after = shaping.grown(self.plan, rows, metadata)
+        except InputError:
+            if not entry.overwrites_table:
+                raise
+            partitions, new_schema = [*self.plan.partition_by], True
+            made, after = shaping.grown(self.plan, rows, None)
+        if after.widened:
+            self.spark.conf.set("spark.databricks.delta.typeWidening.allowAutomaticWidening", "always")
+        self._alter(shaping.needed_properties(made, metadata, widens=bool(after.widened)))
+        fits = [schemas.Fit(name, name, None) for name in made.columns]
+        batch = self._shaped(entry, made, fits, partitions)
+        try:
+            version = self._commit(entry, batch, partitions if new_schema else None, merges=after.changes)
+        except AnalysisException as err:
+            now = self._metadata()
+            if now and now["schemaString"] != metadata["schemaString"]:
+                raise ConcurrentCommitError("another writer changed the table's columns") from err
+            raise
+        self.told = after.told() if version is not None else ""
+        return version
 
     def _fit(
         self, entry: OffsetEntry, select: Sequence[schemas.Column], metadata: dict[str, Any]
@@ -116,17 +165,15 @@ class Target:
         """Match the SELECT to the table; only a refresh of the whole table may change the table."""
         table = to_columns(T.StructType.fromJson(json.loads(metadata["schemaString"])))
         partitions: list[str] = metadata["partitionColumns"]
-        wanted_partitions = [*self.plan.partition_by]
         try:
-            self._check_declared(table)
-            if wanted_partitions and wanted_partitions != partitions:
-                raise self._other_partitions(partitions)
+            self._check_declared(table, in_order=entry.overwrites_table)
+            self._check_partitions(partitions)
             return schemas.fit(select, table, self.plan.table), partitions, False
         except InputError:
             if not entry.overwrites_table:
                 raise
             fits = schemas.fit(select, self._wanted(select), self.plan.table)
-            return fits, wanted_partitions, True
+            return fits, [*self.plan.partition_by], True
 
     def _shaped(
         self,
@@ -175,10 +222,12 @@ class Target:
         *,
         abandoned: bool = False,
         creates: bool = False,
+        merges: bool = False,
     ) -> int | None:
         """Write, and see that it was committed.
 
         :param partitions: The partitioning of a table that is made or changed by this write, else None.
+        :param merges: Whether the rows bring columns or types that the table gets in the same commit.
         """
         ours = {"abandoned": abandoned, "pipeline": self.plan.pipeline, "seq": entry.seq}
         writer = (
@@ -201,6 +250,8 @@ class Target:
                 writer = writer.option("overwriteSchema", "true")
         if partitions is not None:
             writer = writer.options(**self._delta_properties()).partitionBy(*partitions)
+        if merges:
+            writer = writer.option("mergeSchema", "true")
         self.spark.conf.unset(_COMMITTED)
         writer.save(self.path)
         committed = self.spark.conf.get(_COMMITTED, None)
@@ -260,18 +311,23 @@ class Target:
                 "('delta.setTransactionRetentionDuration')",
             )
         changed = {k: v for k, v in self.plan.properties.items() if there.get(k.lower()) != v}
-        if changed:
-            pairs = ", ".join(f"{_quoted(k)} = {_quoted(v)}" for k, v in changed.items())
-            place = self.path.replace("`", "``")
-            self.spark.sql(f"ALTER TABLE delta.`{place}` SET TBLPROPERTIES ({pairs})")
+        self._alter(changed)
         self._prepared = True
 
-    def _check_declared(self, table: Sequence[schemas.Column]) -> None:
+    def _alter(self, properties: dict[str, str]) -> None:
+        if properties:
+            pairs = ", ".join(f"{_quoted(k)} = {_quoted(v)}" for k, v in properties.items())
+            place = self.path.replace("`", "``")
+            self.spark.sql(f"ALTER TABLE delta.`{place}` SET TBLPROPERTIES ({pairs})")
+
+    def _check_declared(self, table: Sequence[schemas.Column], *, in_order: bool) -> None:
+        """Refuse a table with other columns; rows are matched by name, so their order is no reason to."""
         declared = self.plan.table_columns
         if not declared:
             return
         wanted = to_columns(to_struct(declared))
-        if [(n.lower(), k) for n, k in wanted] != [(n.lower(), k) for n, k in table]:
+        one, other = ([(name.lower(), kind) for name, kind in columns] for columns in (wanted, table))
+        if one != other and (in_order or sorted(one) != sorted(other)):
             raise SchemaMismatchError(
                 f"The table {self.plan.table} has the columns {_listed(table)}; declared are "
                 f"{_listed(wanted)}.",
@@ -279,13 +335,14 @@ class Target:
                 do="declare the table's columns, change the table, or run once with full_refresh=True",
             )
 
-    def _other_partitions(self, partitions: Sequence[str]) -> InputError:
-        return InputError(
-            f"The table {self.plan.table} is partitioned by {list(partitions)!r}; declared is "
-            f"{list(self.plan.partition_by)!r}.",
-            kept="the table; no row of this batch was written, and the batch stays logged",
-            do="declare the table's partitioning, or run once with full_refresh=True",
-        )
+    def _check_partitions(self, partitions: Sequence[str]) -> None:
+        if self.plan.partition_by and [*self.plan.partition_by] != [*partitions]:
+            raise InputError(
+                f"The table {self.plan.table} is partitioned by {list(partitions)!r}; declared is "
+                f"{list(self.plan.partition_by)!r}.",
+                kept="the table; no row of this batch was written, and the batch stays logged",
+                do="declare the table's partitioning, or run once with full_refresh=True",
+            )
 
 
 class _conflicts:  # noqa: N801 - reads as a word at the place of use
@@ -295,27 +352,37 @@ class _conflicts:  # noqa: N801 - reads as a word at the place of use
         return None
 
     def __exit__(self, kind: object, err: BaseException | None, trace: object) -> None:
-        if isinstance(err, (ConcurrentTransactionException, DeltaConcurrentModificationException)):
+        if isinstance(err, _CONFLICTS):
             raise ConcurrentCommitError(str(err)) from err
         if isinstance(err, AnalysisException) and err.getCondition() == "DELTA_PATH_EXISTS":
             raise ConcurrentCommitError("another writer created the table") from err
 
 
 def _value(fit: schemas.Fit, partitions: Sequence[str]) -> Column:
-    value = F.col(f"`{fit.source}`")
+    value = F.col(quoted(fit.source))
     if fit.target in partitions:
-        # Delta stores an empty text in a partition column as NULL: another row than was read.
-        message = f"the partition column {fit.target} has an empty text, which Delta turns into NULL"
-        empty = value.cast("string") == ""
-        value = F.when(empty, F.raise_error(F.lit(message))).otherwise(value)
+        # Delta stores these texts in a partition column as NULL: another row than was read.
+        what = f"the partition column {fit.target} has an empty text or {_HIVES_NULL}"
+        message = f"{what}, which Delta turns into NULL"
+        empty = value.cast("string").isin("", _HIVES_NULL)
+        value = F.when(_here(empty), F.raise_error(F.lit(message))).otherwise(value)
     return (value.cast(fit.cast_to) if fit.cast_to else value).alias(fit.target)
 
 
 def _inside(where: str) -> Column:
     message = F.lit(f"a row lies outside of the range that is replaced: {where}")
-    return F.when(F.coalesce(F.expr(where), F.lit(col=False)), F.lit(col=True)).otherwise(
+    return F.when(_here(F.coalesce(F.expr(where), F.lit(col=False))), F.lit(col=True)).otherwise(
         F.raise_error(message).cast("boolean")
     )
+
+
+def _here(condition: Column) -> Column:
+    """Give a condition that Spark evaluates where it stands: for the rows that are written, and no others.
+
+    Spark takes ``raise_error`` for harmless (SPARK-58627), and moves what holds it below the SELECT's joins
+    and offsets, where it meets rows that they drop. It moves nothing that it cannot compute twice.
+    """
+    return condition & (F.spark_partition_id() >= 0)
 
 
 def _quoted(text: str) -> str:

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
+from airflow_provider_scope.core.settings import contradiction
+from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.specs import validation
 
 VOID_NAME = "airflow_provider_scope_void"
@@ -18,7 +20,7 @@ class SparkEngine:
 
     :param spark_conn_id: A Spark connection. None is Spark inside the task's own process group
         (``local[*]``), and needs nothing but Java.
-    :param conf: Spark configuration; it wins over ours.
+    :param conf: Spark configuration; it wins over ours, but for settings on which exactness rests.
     :param packages: Maven coordinates. None is Delta's, for the installed versions of pyspark and
         delta-spark, and those of the store; ``()`` is none, for a cluster that has Delta.
     :param jars: Jar files, instead of ``packages``: for machines that reach no Maven repository.
@@ -35,11 +37,24 @@ class SparkEngine:
         if self.spark_conn_id is not None:
             validation.text("spark_conn_id", self.spark_conn_id)
         validation.mapping("conf", self.conf)
+        if isinstance(self.conf, Mapping):
+            _check_conf(self.conf)
         for name in ("packages", "jars"):
             if getattr(self, name) is not None:
                 validation.set_field(self, name, validation.texts(name, getattr(self, name)))
         if self.packages and self.jars:
             raise validation.bad("jars", self.jars, "None when packages are named", "name one of the two")
+
+
+def _check_conf(conf: Mapping[str, Any]) -> None:
+    for name, value in conf.items():
+        setting = None if validation.is_deferred(value) else contradiction(name, value)
+        if setting:
+            raise InputError(
+                f"conf[{name!r}]={value!r} is refused, it is {setting.value}: {setting.reason}.",
+                kept="everything; nothing was read or written",
+                do="leave it out",
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

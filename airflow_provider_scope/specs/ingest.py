@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_provider_scope.core.sql import over_view
 from airflow_provider_scope.specs import validation
 from airflow_provider_scope.specs.checkpoint import Checkpoint
+from airflow_provider_scope.specs.columns import check_order
 from airflow_provider_scope.specs.engine import ScopeEngine, SparkEngine, engine_from
 from airflow_provider_scope.specs.interval import Mode, check_interval, mode_from, window_from
 from airflow_provider_scope.specs.source import FileSource
@@ -38,6 +39,8 @@ ARGUMENTS = (
     "validate_on_spark",
 )
 """The names that ``ingest_from`` takes."""
+WITH_COLUMNS = ("source", "table")
+"""Those with columns in them."""
 TEMPLATES = tuple(name for name in ARGUMENTS if name != "mode")
 """Those that may be templates. The mode decides when the Dag is parsed how many runs go on at once."""
 
@@ -65,16 +68,19 @@ class Ingest:
     """The interval that is loaded; None if the run's own interval says so, or with ``mode="watermark"``."""
 
 
-def ingest_from(raw: Mapping[str, Any]) -> Ingest | None:
+def ingest_from(raw: Mapping[str, Any], late: Collection[str] = ()) -> Ingest | None:
     """Validate the operator's arguments, alone and together.
 
     :param raw: The names in ``ARGUMENTS``; specs or dicts.
+    :param late: Arguments with ``columns`` that were a template or an XComArg before they were rendered.
     :return: None if one of the specs is known only when the task runs (an XComArg); everything that is
         known has been checked.
     :raises InputError: A value is not valid.
     """
     validation.text("sql", raw["sql"])
     validation.mapping("sql_params", raw["sql_params"])
+    for name in late:
+        check_order(name, raw[name])
     specs = {
         name: None if validation.is_deferred(raw[name]) else validation.from_dict(kind, name, raw[name] or {})
         for name, kind in (

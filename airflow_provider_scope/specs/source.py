@@ -9,10 +9,14 @@ from datetime import datetime
 from typing import Any, Literal, get_args
 
 from airflow_provider_scope.specs import validation
+from airflow_provider_scope.specs.columns import Columns, columns_from
+from airflow_provider_scope.specs.options import check_options
 
 FileFormat = Literal["sstream", "parquet", "csv", "json", "text", "orc"]
 LateFiles = Literal["ingest", "skip"]
 OnChangedFile = Literal["ignore", "fail", "reload"]
+ExtraColumns = Literal["fail", "ignore"]
+MissingColumns = Literal["fail", "null"]
 
 MAX_BYTES_PER_TRIGGER = 10_737_418_240_000
 """dbt-scope's default: ten thousand gibibytes, in practice the number of files is the limit."""
@@ -37,10 +41,11 @@ class FileSource:
     :param roots: Folders, listed recursively. Absolute paths or ``file://`` URIs.
     :param patterns: Regular expressions, searched in the file's name; one match is enough.
     :param format: How the files are read.
-    :param columns: Column name -> Spark type. None takes them from the files: the union of the columns
-        of all files of a batch.
-    :param options: Options of Spark's reader for the format. CSV and JSON are read strictly
-        (``mode=FAILFAST``, and ``enforceSchema=false`` for CSV) unless this says otherwise.
+    :param columns: Column name -> Spark type, in the order of the files; or a list of (name, type) or
+        ``{"name": …, "type": …}``; or text such as ``id bigint, name string``. None takes them from the
+        files: the union of the columns of all files of a batch.
+    :param options: Options of Spark's reader for the format. Those that would leave files or rows out are
+        refused.
     :param max_files_per_trigger: Files in one batch at the most. None is 1,000 on Spark, and the
         connection's (50) on SCOPE.
     :param max_bytes_per_trigger: Bytes in one batch at the most; a larger file is a batch of its own. None
@@ -53,13 +58,17 @@ class FileSource:
     :param on_changed_file: What to do with a loaded file that has changed since: report it
         (``"ignore"``), stop (``"fail"``), or load the new content too (``"reload"``; the rows of the old
         content stay).
+    :param extra_columns: What to do with columns of parquet and ORC files, and with keys of JSON, that
+        ``columns`` does not declare: ``"fail"``, or leave them out (``"ignore"``).
+    :param missing_columns: What to do if a parquet or ORC file lacks a declared column: ``"fail"``, or take
+        NULL (``"null"``). A key that a JSON object lacks is always NULL.
     :raises InputError: A value is not valid.
     """
 
     roots: Sequence[str]
     patterns: Sequence[str] = (r".*\.ss$",)
     format: FileFormat = "sstream"
-    columns: Mapping[str, str] | None = None
+    columns: Columns | None = None
     options: Mapping[str, str] | None = None
     max_files_per_trigger: int | None = None
     max_bytes_per_trigger: int | None = None
@@ -67,6 +76,8 @@ class FileSource:
     starting_timestamp: datetime | str | None = None
     late_files: LateFiles = "ingest"
     on_changed_file: OnChangedFile = "ignore"
+    extra_columns: ExtraColumns = "fail"
+    missing_columns: MissingColumns = "fail"
 
     def __post_init__(self) -> None:
         """Validate; values that are templates are let through."""
@@ -79,8 +90,12 @@ class FileSource:
         validation.one_of("format", self.format, get_args(FileFormat))
         validation.one_of("late_files", self.late_files, get_args(LateFiles))
         validation.one_of("on_changed_file", self.on_changed_file, get_args(OnChangedFile))
-        validation.mapping("columns", self.columns)
+        validation.one_of("extra_columns", self.extra_columns, get_args(ExtraColumns))
+        validation.one_of("missing_columns", self.missing_columns, get_args(MissingColumns))
+        put(self, "columns", columns_from("columns", self.columns))
         validation.mapping("options", self.options)
+        if isinstance(self.options, Mapping):
+            check_options(self.options)
         if isinstance(self.columns, Mapping):
             _check_columns(self.columns)
         for name in ("max_files_per_trigger", "max_bytes_per_trigger"):
@@ -109,8 +124,7 @@ def _check_pattern(pattern: str) -> None:
 def _check_columns(columns: Mapping[str, str]) -> None:
     if not columns:
         raise validation.bad("columns", columns, "at least one column, or None to take the files' own")
-    for name, kind in columns.items():
-        validation.text(f"columns[{name!r}]", kind)
+    for name in columns:
         if name.lower() in VIRTUAL_COLUMNS:
             raise validation.bad(
                 "columns",

@@ -6,6 +6,7 @@ import os
 import re
 from typing import TYPE_CHECKING
 
+from airflow_provider_scope.core.files import HDFS
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.storage.local import SCHEME, LocalStorage
 
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
 
 GEN1 = "adl://"
 AZURE = "abfss://"
-HDFS = ("webhdfs://", "swebhdfs://")
 
 _CONTAINER = re.compile(r"[a-z0-9](?:-?[a-z0-9]){2,62}|\$(?:root|web|logs)")
 _AZURE_HOST = re.compile(r"[a-z0-9-]+(?:\.[a-z0-9-]+)*\.dfs\.[a-z0-9.-]+")

@@ -153,7 +153,7 @@ def an_operator(**arguments: Any) -> DeltaIncrementalIngestOperator:
 
 
 CONTEXT = {
-    "ti": SimpleNamespace(),
+    "ti": SimpleNamespace(map_index=-1),
     "data_interval_start": NEW_YEAR - timedelta(days=1),
     "data_interval_end": NEW_YEAR,
 }

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
+import io
+import lzma
 import os
+import tarfile
 import time
+import zipfile
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -29,11 +34,18 @@ def land(folder: Path, name: str, *values: int) -> None:
     os.utime(folder / name, (old, old))
 
 
+def land_bytes(folder: Path, name: str, content: bytes) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_bytes(content)
+    old = time.time() - 3600
+    os.utime(folder / name, (old, old))
+
+
 def parquet(root: Path | str, **more: Any) -> FileSource:
     return FileSource(roots=str(root), patterns=r"\.parquet$", format="parquet", **more)
 
 
-def values(table: Path) -> list[int]:
+def values(table: Path) -> list[Any]:
     return sorted(DeltaTable(str(table)).to_pyarrow_table()["a"].to_pylist())
 
 
@@ -136,6 +148,38 @@ def test_sql_that_does_not_work_keeps_its_batch_and_the_mended_sql_takes_it(run_
     assert [ti.try_number for ti in broken.get_task_instances()] == [1]
     assert mended.state == "success"
     assert values(tmp_path / "table") == [1, 2]
+
+
+def test_archives_and_compressions_that_spark_reads_wrongly_are_named_and_not_loaded(run_dag, tmp_path):
+    """Their bytes would be rows; a `snappy` would give none, and a `zst` that is cut off some of its rows."""
+    text = b"1\n2\n"
+    land_bytes(tmp_path / "landing", "a.txt.gz", gzip.compress(text))
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("b.txt", text)
+    land_bytes(tmp_path / "landing", "b.zip", packed.getvalue())
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        member = tarfile.TarInfo("c.txt")
+        member.size = len(text)
+        archive.addfile(member, io.BytesIO(text))
+    land_bytes(tmp_path / "landing", "c.tar.gz", packed.getvalue())
+    land_bytes(tmp_path / "landing", "d.txt.xz", lzma.compress(text))
+    land_bytes(tmp_path / "landing", "e.txt.snappy", pa.compress(text, codec="snappy", asbytes=True))
+    frame = pa.compress(text * 1000, codec="zstd", asbytes=True)
+    land_bytes(tmp_path / "landing", "f.txt.zst", frame + frame[:-10])
+    with DAG("packed", schedule=None) as dag:
+        DeltaIncrementalIngestOperator(
+            task_id="ingest",
+            delta_location=str(tmp_path / "table"),
+            source=FileSource(roots=str(tmp_path / "landing"), patterns=".*", format="text"),
+            sql="SELECT value AS a FROM @data",
+        )
+
+    report = result(run_dag(dag))
+
+    assert values(tmp_path / "table") == ["1", "2"]
+    assert report["left_out"] == {"archive or unreadable compression": 5}
 
 
 def test_a_full_refresh_by_a_templated_parameter(run_dag, tmp_path):

@@ -159,6 +159,42 @@ def test_a_secret_is_in_the_file_of_properties_and_nowhere_else(stores, tmp_path
     )
 
 
+@pytest.mark.parametrize("mapped", [False, True])
+def test_a_secret_of_sparks_settings_is_not_among_the_rendered_fields(run_dag, tmp_path, monkeypatch, mapped):
+    """Airflow hides values by a few names of its own, and an account's key has none of them."""
+    from airflow.utils.session import create_session
+    from sqlalchemy import text
+
+    monkeypatch.setenv("AIRFLOW_VAR_OF_THE_LAKE", SECRETS["key"])
+    monkeypatch.setenv("AIRFLOW_VAR_OF_TWO", SECRETS["client"])
+    settings = {
+        "spark.hadoop.fs.azure.account.key.one.dfs.core.windows.net": "{{ var.value.of_the_lake }}",
+        "spark.hadoop.fs.azure.sas.fixed.token.two": "{{ var.value.of_two }}",
+        "spark.sql.shuffle.partitions": "2",
+    }
+    more = {
+        "task_id": "ingest",
+        "source": FileSource(roots=f"{tmp_path}/nowhere", patterns=r"\.csv$", format="csv"),
+        "engine": SparkEngine(conf=settings),
+    }
+    with DAG(f"rendered_{mapped}", schedule=None) as dag:
+        if mapped:
+            DeltaIncrementalIngestOperator.partial(**more, max_active_tis_per_dag=1).expand(
+                delta_location=[f"{tmp_path}/table"]
+            )
+        else:
+            DeltaIncrementalIngestOperator(**more, delta_location=f"{tmp_path}/table")
+
+    run = run_dag(dag)
+
+    assert run.state == "failed"  # there is nothing to read, and no need of Spark
+    with create_session() as session:
+        query = "SELECT rendered_fields FROM rendered_task_instance_fields WHERE dag_id = :dag"
+        ((fields,),) = session.execute(text(query), {"dag": dag.dag_id}).all()
+    assert found_in(fields) == []
+    assert list(json.loads(fields)["engine"]["conf"].values()) == ["***", "***", "2"]
+
+
 @pytest.mark.azurite
 def test_a_secret_shows_nowhere_in_airflow(run_dag, tmp_path, monkeypatch):
     """Spark cannot read there, for Azurite has no DFS endpoint: so every message of a failure is told."""

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from airflow_provider_scope.core.files import FileEntry
+from airflow_provider_scope.engines.scope_script import script_batch
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.script.batch import BatchIdentity, identity_of, identity_of_marker
 from airflow_provider_scope.script.generate import files_that_fit, generate, generate_void, script_bytes
@@ -24,6 +25,8 @@ from airflow_provider_scope.script.statements import (
     SetVariable,
     VirtualColumn,
 )
+from airflow_provider_scope.specs import ScopeEngine
+from airflow_provider_scope.specs.ingest import ARGUMENTS, ingest_from
 from tests.script.values import IDENTITY, batch
 
 APPEND = """\
@@ -324,3 +327,26 @@ def test_text_that_a_submitter_would_fill_in_is_taken_apart():
     script = generate(batch(properties={"k": "@@date@@"}))
     assert '"k" = "@\\u0040date@\\u0040"' in script
     assert parse(script)[4] == AlterTable("target", (("k", "@@date@@"),))
+
+
+def test_columns_of_files_and_table_stand_in_the_order_in_which_they_are_declared():
+    """SCOPE reads text files by position, as Spark does."""
+    ingest = ingest_from(
+        {
+            **dict.fromkeys(ARGUMENTS),
+            "delta_location": "abfss://lake@account.dfs.core.windows.net/delta/people",
+            "source": {"roots": "/in", "format": "csv", "columns": "id bigint, name string, city string"},
+            "sql": "SELECT name, id, city FROM @data",
+            "table": {"columns": [["name", "string"], ["id", "bigint"], ["city", "string"]]},
+            "write": "append",
+            "engine": {"scope_conn_id": "adla_scope_default"},
+        }
+    )
+    assert ingest
+    assert isinstance(ingest.engine, ScopeEngine)
+
+    script = generate(script_batch(ingest, ingest.engine, (), IDENTITY, (False, batch().files)))
+
+    parts = {type(one): one for one in parse(script)}
+    assert [column.name for column in parts[Extract].columns] == ["id", "name", "city"]
+    assert [column.name for column in parts[CreateTable].columns] == ["name", "id", "city"]

@@ -17,14 +17,13 @@ from airflow_provider_scope.core import records
 from airflow_provider_scope.core.files import FileEntry
 from airflow_provider_scope.core.plan import Plan
 from airflow_provider_scope.core.records import OffsetEntry
+from airflow_provider_scope.exceptions import ScopeProviderError
 from airflow_provider_scope.spark import app
 from airflow_provider_scope.spark.reading import select
 from airflow_provider_scope.spark.target import Target
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from airflow_provider_scope.exceptions import ScopeProviderError
 
 pytestmark = pytest.mark.spark
 
@@ -80,9 +79,9 @@ class Bench:
 
     def failure(self, entry: OffsetEntry, **changes: Any) -> ScopeProviderError:
         """Run a batch that Spark refuses, and give the error as the application reports it."""
-        with pytest.raises((PySparkException, Py4JJavaError)) as caught:
+        with pytest.raises((PySparkException, Py4JJavaError, ScopeProviderError)) as caught:
             self.run(entry, **changes)
-        return app.as_error(caught.value)
+        return caught.value if isinstance(caught.value, ScopeProviderError) else app.as_error(caught.value)
 
     def run_plan(self, *entries: OffsetEntry, **changes: Any) -> None:
         for entry in entries:

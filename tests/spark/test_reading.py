@@ -7,7 +7,14 @@ import datetime as dt
 import pytest
 from deltalake import DeltaTable
 
-from airflow_provider_scope.exceptions import SourceFileGoneError, SqlError
+from airflow_provider_scope.exceptions import (
+    BadFileError,
+    BadRecordError,
+    SourceFileGoneError,
+    SourceMismatchError,
+    SqlError,
+)
+from airflow_provider_scope.spark import listing
 
 pytestmark = pytest.mark.spark
 
@@ -103,8 +110,9 @@ def test_a_csv_value_that_does_not_parse_is_an_error_and_writes_no_row(bench):
 
     error = bench.failure(bench.batch(0, file), source_format="csv", source_columns={"a": "int"})
 
-    assert "MALFORMED" in error.what
-    assert "a.csv" in error.what
+    assert isinstance(error, BadRecordError)
+    assert "a is not int: 'x'" in error.what
+    assert file.path in error.what
     assert not DeltaTable.is_deltatable(str(bench.table))
 
 
@@ -118,20 +126,80 @@ def test_a_csv_header_in_another_order_is_an_error(bench):
         source_options={"header": "true"},
     )
 
-    assert "CSV header does not conform to the schema" in error.what
+    assert isinstance(error, BadFileError)
+    assert "Header: b, a Schema: a, b Expected: a but found: b" in error.what
 
 
-def test_the_users_options_win_over_strict_reading(bench):
-    file = bench.text("a.csv", "1\nx\n")
+def test_a_row_that_breaks_a_rule_is_an_error_that_names_rule_and_row(bench):
+    file = bench.parquet("a.parquet", a=[1, None], b=["x", "y"])
+
+    error = bench.failure(
+        bench.batch(0, file), expect={"has a": "a > 0"}, sql="SELECT *, source_file_uri FROM @data"
+    )
+
+    assert isinstance(error, BadRecordError)
+    assert "it breaks the rule 'has a' (a > 0)" in error.what
+    assert file.path in error.what
+    assert '"b":"y"' in error.what
+    assert not DeltaTable.is_deltatable(str(bench.table))
+
+
+@pytest.mark.parametrize(
+    "sql", ["SELECT a FROM @data", "SELECT count(*) n FROM @data", "SELECT a FROM @data WHERE a < 2"]
+)
+def test_a_bad_record_is_seen_whatever_the_select_leaves_out(bench, sql):
+    file = bench.text("a.csv", "1,2\n5,x\n")
+
+    error = bench.failure(
+        bench.batch(0, file), sql=sql, source_format="csv", source_columns={"a": "int", "b": "int"}
+    )
+
+    assert "b is not int: 'x'" in error.what
+
+
+@pytest.mark.parametrize("kind", ["csv", "json", "text", "parquet"])
+def test_odd_names_beside_tidy_ones_are_read_once_each(bench, kind):
+    names = ["a", "b", "w_[x]", "{p,q}", "star*", "q?", "back\\slash", "per%20cent", "a b", "grüße#"]
+    files = []
+    for number, name in enumerate(names):
+        if kind == "parquet":
+            files.append(bench.parquet(f"{name}.parquet", v=[f"row {number}"]))
+        else:
+            line = f'{{"v":"row {number}"}}' if kind == "json" else f"row {number}"
+            files.append(bench.text(f"{name}.{kind}", line + "\n"))
+    column = "value" if kind == "text" else "v"
+
+    bench.run(
+        bench.batch(0, *files),
+        source_format=kind,
+        source_columns=None if kind == "text" else {"v": "string"},
+        sql=f"SELECT {column} AS v, source_file_uri AS f FROM @data",
+    )
+
+    expected = [{"v": f"row {number}", "f": file.path} for number, file in enumerate(files)]
+    assert bench.rows() == sorted(expected, key=repr)
+
+
+def test_a_scan_of_other_files_than_the_batch_has_is_an_error(bench):
+    """What Spark 4.2 does with ``__globPaths__=false``: it adds the whole list again (SPARK-58518)."""
+    paths = [bench.text(f"{name}.csv", "1\n").path for name in ("a", "w_[x]")]
+    data = bench.spark.read.option("__globPaths__", "false").csv(paths)
+
+    with pytest.raises(SourceMismatchError, match=r"a\.csv 2 times instead of 1"):
+        listing.check_listed(data, paths)
+
+
+def test_the_users_options_say_how_a_format_is_read(bench):
+    file = bench.text("a.csv", "1;x\n2;NA\n")
 
     bench.run(
         bench.batch(0, file),
         source_format="csv",
-        source_columns={"a": "int"},
-        source_options={"mode": "PERMISSIVE"},
+        source_columns={"id": "int", "a": "string"},
+        source_options={"sep": ";", "nullValue": "NA"},
     )
 
-    assert bench.rows() == [{"a": 1}, {"a": None}]
+    assert bench.rows() == [{"id": 1, "a": "x"}, {"id": 2, "a": None}]
 
 
 @pytest.mark.parametrize(
@@ -186,3 +254,16 @@ def test_a_file_that_grew_is_named_before_anything_is_read(bench):
 
     with pytest.raises(SourceFileGoneError, match="has changed since it was logged"):
         bench.run(bench.batch(0, file), source_format="text")
+
+
+def test_options_are_known_in_any_case_and_ours_are_not_taken_from_the_user(bench):
+    good = bench.text("a.csv", '1,"x \\"y\\""\n')
+    bad = bench.text("b.csv", "1\n")
+    told = {"Escape": "\\", "MODE": "FAILFAST", "EnforceSchema": "false"}
+    csv = {"source_format": "csv", "source_columns": {"a": "int", "b": "string"}, "source_options": told}
+
+    bench.run(bench.batch(0, good), **csv)
+    error = bench.failure(bench.batch(1, bad), **csv)
+
+    assert bench.rows() == [{"a": 1, "b": 'x "y"'}]
+    assert "it has not the 2 fields of the columns a, b" in error.what

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction
@@ -117,6 +118,23 @@ def test_declared_columns_make_the_table_and_must_stay(bench):
         bench.run(bench.batch(1, bench.parquet("b.parquet", a=[2])), table_columns={"a": "double"})
 
 
+def test_a_table_may_have_its_columns_in_another_order_than_declared_until_it_is_replaced(bench):
+    """Version 0.1.0 made tables with their declared columns in alphabetical order."""
+    file = bench.parquet("a.parquet", id=[1], city=["x"])
+    bench.run(bench.batch(0, file), table_columns={"city": "string", "id": "bigint"})
+    declared = {"id": "bigint", "city": "string"}
+
+    bench.run(bench.batch(1, bench.parquet("b.parquet", id=[2], city=["y"])), table_columns=declared)
+
+    assert bench.rows() == [{"city": "x", "id": 1}, {"city": "y", "id": 2}]
+
+    refresh = bench.batch(2, file, mode="overwrite", refresh_start=2, overwrite_start=2)
+    bench.run(refresh, table_columns=declared)
+
+    assert bench.rows() == [{"id": 1, "city": "x"}]
+    assert [field.name for field in DeltaTable(str(bench.table)).schema().fields] == ["id", "city"]
+
+
 def test_a_type_that_spark_does_not_know_is_named(bench):
     with pytest.raises(InputError, match="'a' has the type 'strnig'"):
         bench.run(bench.batch(0, bench.parquet("a.parquet", a=[1])), table_columns={"a": "strnig"})
@@ -137,6 +155,41 @@ def test_an_empty_text_in_a_partition_column_is_an_error_because_delta_would_mak
     error = bench.failure(bench.batch(0, bench.parquet("a.parquet", a=[1], p=[""])), partition_by=("p",))
 
     assert "partition column p has an empty text" in error.what
+
+
+JOINED = "SELECT a, p FROM @data JOIN (VALUES (1L), (2L)) AS kept(k) ON a = k"
+LEFT = """SELECT a, p FROM (SELECT a, t.p FROM @data LEFT JOIN (VALUES (1L, 'x'), (2L, 'y'), (3L, ''))
+    AS t(k, p) ON a = k) WHERE a < 3"""
+SKIPPED = "SELECT a, p FROM @data ORDER BY a DESC OFFSET 1"
+GROUPED = "SELECT max(a) AS a, p FROM @data GROUP BY p HAVING max(a) < 3"
+UNITED = (
+    "SELECT a, p FROM (SELECT a, p FROM @data UNION ALL SELECT 3L, '') JOIN (VALUES (1L), (2L)) ON a = col1"
+)
+
+
+@pytest.mark.parametrize("sql", [JOINED, LEFT, SKIPPED, GROUPED, UNITED])
+def test_rows_that_the_select_drops_are_not_checked(bench, sql):
+    """Spark may move what raises an error below a join or an offset (SPARK-58627)."""
+    file = bench.parquet("a.parquet", a=[1, 2, 3], p=["x", "y", ""])
+    first = bench.batch(0, file, mode="overwrite", where="p > ''")
+
+    bench.run(first, sql=sql, partition_by=("p",))
+    bench.run(bench.batch(1, file, where="p > ''"), sql=sql)
+    bench.run(bench.batch(2, file, mode="overwrite", where="p > ''"), sql=sql)
+
+    assert bench.rows() == [{"a": 1, "p": "x"}, {"a": 2, "p": "y"}]
+
+
+def test_a_row_of_nulls_and_nested_values_is_checked_against_the_range(bench):
+    file = bench.parquet("a.parquet", a=[1, None], s=[{"x": 1}, None])
+    columns = {"s": "struct<x:bigint>", "a": "bigint"}
+    batch = bench.batch(0, file, mode="overwrite", where="a = 1")
+
+    error = bench.failure(batch, table_columns=columns)
+    bench.run(batch, sql="SELECT * FROM @data WHERE a > 0", table_columns=columns)
+
+    assert "a row lies outside of the range that is replaced: a = 1" in error.what
+    assert bench.rows() == [{"a": 1, "s": {"x": 1}}]
 
 
 def test_another_partitioning_than_the_tables_is_an_error(bench):
@@ -161,6 +214,17 @@ def test_a_refresh_replaces_rows_and_may_change_columns_and_partitions(bench):
 
     assert bench.rows() == [{"a": "new", "p": "x"}]
     assert DeltaTable(str(bench.table)).metadata().id == before
+
+
+def test_a_refresh_may_bring_a_type_that_delta_wants_to_be_asked_for(bench):
+    bench.run(bench.batch(0, bench.parquet("a.parquet", a=[1])))
+    refresh = bench.batch(
+        1, bench.parquet("b.parquet", a=[2]), mode="overwrite", overwrite_start=1, refresh_start=1
+    )
+
+    bench.run(refresh, sql="SELECT a, timestamp_ntz'2026-01-02 03:04:05' AS t FROM @data")
+
+    assert bench.rows() == [{"a": 2, "t": datetime(2026, 1, 2, 3, 4, 5)}]  # noqa: DTZ001
 
 
 def test_a_refresh_may_jump_over_batches_that_it_makes_pointless(bench):

@@ -90,6 +90,11 @@ def test_files_in_a_hidden_folder_below_all_their_roots_are_not_complete_yet(pat
         ),
         pytest.param(FileEntry(1_000, "webhdfs://n:1/caf\u00e9/a.csv", 10), {}, None, id="composed"),
         pytest.param(a_file("café \u2028\n%20.csv"), {}, None, id="unusual but readable"),
+        pytest.param(a_file("a.zip"), {}, None, id="of a format that has no names for compression"),
+        pytest.param(
+            a_file("a.zip"), {"is_text": True}, "archive or unreadable compression", id="an archive of texts"
+        ),
+        pytest.param(a_file("a.csv.gz"), {"is_text": True}, None, id="a compressed text"),
         pytest.param(a_file("a.csv", modified_ms=0), {}, "no modification time", id="no time"),
         pytest.param(a_file("a.csv", modified_ms=-5), {}, "no modification time", id="before 1970"),
         pytest.param(a_file("a.csv", modified_ms=1), {}, None, id="the smallest time"),

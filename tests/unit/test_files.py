@@ -11,6 +11,7 @@ from airflow_provider_scope.core.files import (
     Position,
     base_name,
     is_below,
+    is_packed,
     is_readable,
     position,
     printable,
@@ -98,3 +99,35 @@ def test_a_name_of_bytes_that_are_not_utf8_is_not_readable_and_can_be_printed() 
 )
 def test_a_readable_path_is_one_that_every_client_sends_as_it_is(path: str, readable: bool) -> None:
     assert is_readable(path) is readable
+
+
+@pytest.mark.parametrize(
+    ("name", "packed"),
+    [
+        ("a.csv", False),
+        ("zip", False),
+        ("a.zip.csv", False),
+        ("a.csv.gz", False),
+        ("A.CSV.GZ", False),
+        ("a.gzip", False),
+        ("a.json.bz2", False),
+        ("a.txt.deflate", False),
+        ("a.zip", True),
+        ("a.csv.ZIP", True),
+        ("a.tar", True),
+        ("a.tgz", True),
+        ("a.tar.gz", True),
+        ("a.tar.bz2", True),
+        ("a.zip.gz", True),
+        ("a.csv.gz.bz2", True),
+        ("a.csv.gz.gz", True),
+        ("a.7z", True),
+        ("a.csv.xz", True),
+        ("a.csv.Z", True),
+        ("a.csv.lz4", True),
+        ("a.csv.snappy", True),
+        ("a.csv.zst", True),
+    ],
+)
+def test_a_name_tells_what_readers_of_text_do_not_unpack(name: str, packed: bool) -> None:
+    assert is_packed(name) is packed

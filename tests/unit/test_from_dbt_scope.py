@@ -186,3 +186,16 @@ def test_sql_with_jinja_is_refused():
     with pytest.raises(InputError, match="without Jinja") as caught:
         from_dbt_scope(CONFIG, "{{ config() }} SELECT a FROM @data", PROFILE)
     assert "target/compiled" in caught.value.do
+
+
+def test_columns_keep_the_order_of_the_model() -> None:
+    columns = [{"name": "id", "type": "long"}, {"name": "name"}, {"name": "city"}]
+
+    arguments = from_dbt_scope(
+        {**CONFIG, "extract_columns": columns, "delta_table_columns": columns[::-1], "partition_by": None},
+        sql="SELECT city, name, id FROM @data",
+        profile=PROFILE,
+    )
+
+    assert list(arguments["source"]["columns"]) == ["id", "name", "city"]
+    assert list(arguments["table"]["columns"]) == ["city", "name", "id"]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
-from deltalake import CommitProperties, Transaction, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from airflow_provider_scope.exceptions import TableUnreadableError
 from airflow_provider_scope.table.probe import probe
@@ -60,3 +60,25 @@ def test_a_table_with_a_feature_for_readers_is_probed(feature, tmp_path):
 def test_a_table_that_cannot_be_opened_is_an_error_and_never_a_missing_table(feature, tmp_path):
     with pytest.raises(TableUnreadableError, match="DROP FEATURE"):
         probe(a_table_that_needs(feature, tmp_path), "pipeline", (None, -1))
+
+
+@pytest.mark.parametrize(
+    "stale", ["an older checkpoint", "a checkpoint that is gone", "nothing that can be read"]
+)
+def test_the_hint_for_readers_of_the_log_decides_nothing(stale, tmp_path):
+    """Azure's driver may let the older one of two writers win: `_last_checkpoint` tells what is not so."""
+    hint = tmp_path / "_delta_log" / "_last_checkpoint"
+    hints = []
+    for version in range(4):
+        done = CommitProperties(app_transactions=[Transaction("pipeline", version)])
+        write_deltalake(str(tmp_path), pa.table({"a": [1]}), mode="append", commit_properties=done)
+        if version in (1, 2):
+            DeltaTable(str(tmp_path)).create_checkpoint()
+            hints.append(hint.read_bytes())
+    if stale == "a checkpoint that is gone":
+        (tmp_path / "_delta_log" / f"{1:020}.checkpoint.parquet").unlink()
+    hint.write_bytes(b"{" if stale == "nothing that can be read" else hints[0])
+
+    state = probe(f"file://{tmp_path}", "pipeline", (None, -1))
+
+    assert (state.version, state.txn) == (3, 3)

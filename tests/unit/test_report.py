@@ -229,7 +229,7 @@ def test_xcom_keeps_as_many_names_as_fit() -> None:
     value = a_report(left_out=long_names(20, "x"), newest=a_file("a")).to_xcom()
 
     assert 4_000 < len(json.dumps(value)) <= 4_096
-    assert all(len(names) > 7 for names in value["left_out_names"].values())
+    assert all(len(names) > 5 for names in value["left_out_names"].values())
 
 
 def test_shortening_for_xcom_leaves_the_report_as_it_is() -> None:

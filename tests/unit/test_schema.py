@@ -98,6 +98,30 @@ def test_one_error_names_every_column_that_does_not_fit(select: list[Column], pr
 
 
 @pytest.mark.parametrize(
+    ("select", "do"),
+    [
+        ([("id", "bigint"), ("b", "int")], 'new columns with TableSpec(schema_evolution="add")'),
+        ([("id", "decimal(20,0)")], 'wider types with TableSpec(schema_evolution="widen")'),
+        (
+            [("id", "decimal(20,0)"), ("b", "int")],
+            'new columns and wider types with TableSpec(schema_evolution="widen")',
+        ),
+        ([("id", "string")], None),
+        ([], None),
+    ],
+)
+def test_the_way_on_names_the_setting_that_would_help(select: list[Column], do: str | None) -> None:
+    with pytest.raises(SchemaMismatchError) as caught:
+        fit(select, [("id", "bigint")], AT)
+
+    assert caught.value.do == (
+        "change the SELECT (name each column; CAST where a conversion is meant), or the table"
+        + (f"; or let the table take {do}" if do else "")
+        + "; the next run takes the batch with what is mended"
+    )
+
+
+@pytest.mark.parametrize(
     ("source", "target"),
     [
         ("string", "string"),
@@ -109,6 +133,7 @@ def test_one_error_names_every_column_that_does_not_fit(select: list[Column], pr
         ("int", "bigint"),
         ("int", "double"),
         ("float", "double"),
+        ("date", "timestamp_ntz"),
         ("tinyint", "decimal(3,0)"),
         ("int", "decimal(12,2)"),
         ("bigint", "decimal(19,0)"),
@@ -133,6 +158,7 @@ def test_a_conversion_that_keeps_every_value_is_allowed(source: str, target: str
         ("boolean", "int"),
         ("date", "timestamp"),
         ("timestamp", "date"),
+        ("timestamp_ntz", "date"),
         ("timestamp_ntz", "timestamp"),
         ("int", "decimal(10,1)"),
         ("bigint", "decimal(18,0)"),

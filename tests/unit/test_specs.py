@@ -22,7 +22,7 @@ NAIVE = datetime(2026, 1, 1)  # noqa: DTZ001 - the mistake that is refused
 RETENTION = "delta.setTransactionRetentionDuration"
 KEYS = (
     "roots, patterns, format, columns, options, max_files_per_trigger, max_bytes_per_trigger, "
-    "safety_buffer_seconds, starting_timestamp, late_files, on_changed_file"
+    "safety_buffer_seconds, starting_timestamp, late_files, on_changed_file, extra_columns, missing_columns"
 )
 SOURCE = f"FileSource(…) or a dict with the keys {KEYS}"
 
@@ -33,8 +33,11 @@ TEXT = "text that is not empty"
 WHOLE = "a whole number, at least 1, or None"
 ZONE = "a time with its zone, such as '2026-01-01T00:00:00+00:00'"
 MAPPING = "a mapping with text keys"
+PAIR = "columns as [name, type] or {'name': …, 'type': …}"
 
 FORMATS = "one of 'sstream', 'parquet', 'csv', 'json', 'text', 'orc'"
+EVOLUTIONS = "one of 'fail', 'add', 'widen'"
+RULE = "names of at most 100 letters, digits, spaces, '_', '-' and '.'"
 BUFFER = "a number, at least 0, or None"
 
 BAD: list[tuple[type[Any], str, Any, str, str]] = [
@@ -51,7 +54,7 @@ BAD: list[tuple[type[Any], str, Any, str, str]] = [
     (FileSource, "patterns", [""], "patterns=''", TEXT),
     (FileSource, "format", "avro", "format='avro'", FORMATS),
     (FileSource, "format", None, "format=None", FORMATS),
-    (FileSource, "columns", ["a"], "columns=['a']", MAPPING),
+    (FileSource, "columns", ["a"], "columns='a'", PAIR),
     (FileSource, "columns", {1: "int"}, "columns={1: 'int'}", MAPPING),
     (FileSource, "columns", {}, "columns={}", "at least one column, or None to take the files' own"),
     (FileSource, "columns", {"a": ""}, "columns['a']=''", TEXT),
@@ -86,11 +89,25 @@ BAD: list[tuple[type[Any], str, Any, str, str]] = [
     (FileSource, "late_files", "drop", "late_files='drop'", "one of 'ingest', 'skip'"),
     (FileSource, "on_changed_file", "warn", "on_changed_file='warn'", "one of 'ignore', 'fail', 'reload'"),
     (TableSpec, "columns", {}, "columns={}", "at least one column, or None"),
-    (TableSpec, "columns", "a int", "columns='a int'", MAPPING),
+    (TableSpec, "columns", ["ab"], "columns='ab'", PAIR),
     (TableSpec, "columns", {"a": 5}, "columns['a']=5", TEXT),
     (TableSpec, "partition_by", [""], "partition_by=''", TEXT),
     (TableSpec, "partition_by", 5, "partition_by=5", TEXTS),
     (TableSpec, "properties", ["a"], "properties=['a']", MAPPING),
+    (TableSpec, "schema_evolution", "grow", "schema_evolution='grow'", EVOLUTIONS),
+    (TableSpec, "schema_evolution", None, "schema_evolution=None", EVOLUTIONS),
+    (TableSpec, "schema_evolution", True, "schema_evolution=True", EVOLUTIONS),
+    (TableSpec, "expect", "id IS NOT NULL", "expect='id IS NOT NULL'", MAPPING),
+    (TableSpec, "expect", ["id IS NOT NULL"], "expect=['id IS NOT NULL']", MAPPING),
+    (TableSpec, "expect", {}, "expect={}", "at least one rule, or None"),
+    (TableSpec, "expect", {1: "true"}, "expect={1: 'true'}", MAPPING),
+    (TableSpec, "expect", {"": "true"}, "expect=''", RULE),
+    (TableSpec, "expect", {" id": "true"}, "expect=' id'", RULE),
+    (TableSpec, "expect", {"a\nb": "true"}, "expect='a\\nb'", RULE),
+    (TableSpec, "expect", {"it's": "true"}, 'expect="it\'s"', RULE),
+    (TableSpec, "expect", {"x" * 101: "true"}, f"expect='{'x' * 101}'", RULE),
+    (TableSpec, "expect", {"has id": " "}, "expect['has id']=' '", TEXT),
+    (TableSpec, "expect", {"has id": True}, "expect['has id']=True", TEXT),
     (Replace, "where", "", "where=''", TEXT),
     (Replace, "where", 1, "where=1", TEXT),
     (SparkEngine, "spark_conn_id", "", "spark_conn_id=''", TEXT),
@@ -143,6 +160,15 @@ def test_a_wrong_argument_is_refused_with_its_value_and_what_was_expected(
             {"properties": {RETENTION: "interval 1 day"}},
             f"properties={RETENTION!r} is not valid: expected properties that keep transaction identifiers.",
             "leave it out: a table that forgets them can load a batch twice",
+        ),
+        (
+            TableSpec,
+            {"properties": {"delta.EnableTypeWidening": "false"}, "schema_evolution": "widen"},
+            (
+                "properties['delta.EnableTypeWidening']='false' is not valid: expected 'true' with "
+                "schema_evolution='widen'."
+            ),
+            "leave it out: it is set when the first column is widened",
         ),
     ],
 )
@@ -198,6 +224,13 @@ def test_packages_and_jars_exclude_each_other() -> None:
         (
             TableSpec,
             {"columns": {"a": "int"}, "partition_by": ["a"], "properties": {"delta.appendOnly": "true"}},
+        ),
+        (
+            TableSpec,
+            {
+                "schema_evolution": "widen",
+                "expect": {"z-Größe": "size > 0", "a.b c": "x IS NOT NULL"},
+            },
         ),
         (Replace, {"where": "day = '2026-01-01'"}),
         (SparkEngine, {"spark_conn_id": "spark", "conf": {"a": "b"}, "packages": []}),
@@ -364,7 +397,9 @@ def test_every_argument_may_be_a_template_or_an_xcomarg(cls: type[Any], argument
 @pytest.mark.parametrize("value", [TEMPLATE, XCOM], ids=["template", "XComArg"])
 def test_parts_of_arguments_may_be_templates_or_xcomargs(value: Any) -> None:
     source = FileSource(roots=["/in", value], patterns=[value], columns={"a": value}, options={"sep": value})
-    table = TableSpec(columns={"a": value}, partition_by=[value], properties={"p": value})
+    table = TableSpec(
+        columns={"a": value}, partition_by=[value], properties={"p": value}, expect={"r": value}
+    )
 
     assert (source.roots, source.patterns, source.columns) == (("/in", value), (value,), {"a": value})
     assert (table.columns, table.partition_by) == ({"a": value}, (value,))

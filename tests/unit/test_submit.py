@@ -539,3 +539,14 @@ def test_on_kill_without_an_application_does_nothing():
 
 def test_the_real_program_is_where_the_hook_looks_for_it():
     assert shutil.which("spark-submit", path=str(Path(sys.executable).parent))
+
+
+def test_settings_that_spark_takes_only_at_its_start_are_said_over_the_defaults(fake):
+    fake.program("spark-submit", 'for last; do case "$last" in *.conf) grep spark.files "$last";; esac; done')
+
+    fake.runner().run(fake.work(), [an_entry(0, a_file("a"))])
+
+    assert fake.log_file.read_text().splitlines() == [
+        "spark.files.ignoreCorruptFiles=false",
+        "spark.files.ignoreMissingFiles=false",
+    ]

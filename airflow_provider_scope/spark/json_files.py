@@ -1,0 +1,160 @@
+"""JSON files to typed rows: what Spark's parser would drop or change is read as text, or looked for first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql import types as T  # noqa: N812 - the name everybody uses
+
+from airflow_provider_scope.spark import listing, records
+from airflow_provider_scope.spark.records import RECORD, Check, Records, quoted
+from airflow_provider_scope.spark.values import Converted, convert, literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import SparkSession
+
+STRICT = {"mode": "PERMISSIVE", "columnnameofcorruptrecord": RECORD}
+
+_AS_TEXT = (T.FloatType, T.DoubleType, T.DecimalType, T.DateType, T.TimestampType, T.TimestampNTZType)
+"""What Spark's parser changes: it rounds decimals, makes infinity of large numbers, and takes a number in a
+time for seconds. It gives the text of a number as it stands in the file."""
+
+
+_COMPRESSED = (".gz", ".gzip", ".bz2", ".deflate")
+_EXACT = (T.IntegralType, T.BooleanType, T.StringType, T.FloatType, T.DoubleType)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Files that are read in the same way."""
+
+    paths: tuple[str, ...]
+    is_rounded: bool = False
+    """Compressed and read as a whole: of a number that is read as text, Spark gives the double's digits."""
+
+
+def groups(paths: Sequence[str], options: Mapping[str, str]) -> list[Group]:
+    """Group files by whether their numbers can be read exactly as text."""
+    if options.get("multiline", "false").lower() != "true":
+        return [Group(tuple(paths))]
+    rounded = tuple(path for path in paths if path.lower().endswith(_COMPRESSED))
+    plain = tuple(path for path in paths if path not in set(rounded))
+    return [group for group in (Group(plain), Group(rounded, is_rounded=True)) if group.paths]
+
+
+def problems(group: Group, columns: T.StructType) -> list[tuple[str, str, str | None]]:
+    """Give the files in which a number could be rounded before it is seen."""
+    if not group.is_rounded or all(isinstance(field.dataType, _EXACT) for field in columns):
+        return []
+    what = (
+        "compressed and multiLine, its decimals would be rounded: decompress it, or write a value on a line"
+    )
+    return [(path, what, None) for path in group.paths]
+
+
+def _unrounded(field: T.StructField) -> list[Check]:
+    """Check that a text of a rounded file is no number, and a number no infinity."""
+    name = quoted(field.name)
+    rule = f"{field.name} may be a number that was rounded, in a compressed multiLine file"
+    if isinstance(field.dataType, T.StringType):
+        number = f"try_cast({name} AS double) IS NULL OR NOT {name} RLIKE '[.eE]'"
+        nested = f"left({name}, 1) IN ('{{', '[')"
+        return [Check(rule, f"({name} IS NULL OR (({number}) AND NOT {nested}))", name)]
+    if isinstance(field.dataType, (T.FloatType, T.DoubleType)):
+        return [Check(rule, f"NOT coalesce({name} LIKE '%Infinity', false)", name)]
+    return []
+
+
+def inferred(spark: SparkSession, paths: Sequence[str], options: Mapping[str, str]) -> T.StructType:
+    """Give the columns that Spark finds in the files; one that is always NULL is text."""
+    reader = spark.read.format("json").options(**{**STRICT, **options})
+    found = reader.load(listing.for_inference(paths)).schema
+    return T.StructType(
+        [
+            T.StructField(f.name, T.StringType() if isinstance(f.dataType, T.NullType) else f.dataType)
+            for f in found
+            if f.name != RECORD
+        ]
+    )
+
+
+def read(
+    spark: SparkSession,
+    group: Group,
+    columns: T.StructType,
+    options: Mapping[str, str],
+) -> Records:
+    """Give the records of all files, and what makes them typed values; ``json_form`` has seen their bytes."""
+    texts = T.StructType([T.StructField(field.name, _read_as(field.dataType)) for field in columns])
+    wanted = texts.add(RECORD, T.StringType())
+    rows = listing.load(
+        lambda: spark.read.format("json").options(**{**STRICT, **options}).schema(wanted), group.paths
+    )
+    checks = [records.parsed("it is not JSON with values of the declared types")]
+    values = []
+    for field in columns:
+        name = quoted(field.name)
+        converted = _convert(name, field.dataType, field.name, options, depth=0)
+        if converted.is_exact:
+            rule = f"{field.name} is not {field.dataType.simpleString()}"
+            checks.append(Check(rule, f"({name} IS NULL OR {converted.is_exact})", name))
+        if group.is_rounded:
+            checks += _unrounded(field)
+        values.append((field.name, converted.value))
+    record = f"coalesce({RECORD}, to_json(struct({', '.join(quoted(n) for n in columns.names)})))"
+    return Records(rows, checks, record, values)
+
+
+def _read_as(kind: T.DataType) -> T.DataType:
+    if isinstance(kind, (*_AS_TEXT, T.VarcharType, T.CharType)):
+        return T.StringType()
+    if isinstance(kind, T.StructType):
+        return T.StructType([T.StructField(field.name, _read_as(field.dataType)) for field in kind])
+    if isinstance(kind, T.ArrayType):
+        return T.ArrayType(_read_as(kind.elementType))
+    if isinstance(kind, T.MapType):
+        return T.MapType(T.StringType(), _read_as(kind.valueType))
+    return kind
+
+
+def _convert(
+    value: str, kind: T.DataType, column: str, options: Mapping[str, str], *, depth: int
+) -> Converted:
+    """Give the typed value of what was read: what holds no text that is converted stays as it is."""
+    one = f"x{depth}"
+    if isinstance(kind, T.StructType):
+        inner = [
+            (f.name, _convert(f"{value}.{quoted(f.name)}", f.dataType, column, options, depth=depth))
+            for f in kind
+        ]
+        if not any(c.is_exact for _, c in inner):
+            return Converted(value, None)
+        fields = ", ".join(f"{literal(name)}, {c.value}" for name, c in inner)
+        exact = [
+            f"({value}.{quoted(name)} IS NULL OR coalesce({c.is_exact}, false))"
+            for name, c in inner
+            if c.is_exact
+        ]
+        return Converted(f"if({value} IS NULL, NULL, named_struct({fields}))", f"({' AND '.join(exact)})")
+    if isinstance(kind, T.ArrayType):
+        item = _convert(one, kind.elementType, column, options, depth=depth + 1)
+        if not item.is_exact:
+            return Converted(value, None)
+        return Converted(
+            f"transform({value}, {one} -> {item.value})",
+            f"forall({value}, {one} -> {one} IS NULL OR coalesce({item.is_exact}, false))",
+        )
+    if isinstance(kind, T.MapType):
+        item = _convert(one, kind.valueType, column, options, depth=depth + 1)
+        if not item.is_exact:
+            return Converted(value, None)
+        return Converted(
+            f"transform_values({value}, (k{depth}, {one}) -> {item.value})",
+            f"forall(map_values({value}), {one} -> {one} IS NULL OR coalesce({item.is_exact}, false))",
+        )
+    if isinstance(kind, (*_AS_TEXT, T.VarcharType, T.CharType)):
+        return convert(value, kind, column, options)
+    return Converted(value, None)

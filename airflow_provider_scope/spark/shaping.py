@@ -1,0 +1,134 @@
+"""The rows of a batch in the shape of the table that they go to."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
+from pyspark.sql import types as T  # noqa: N812
+
+from airflow_provider_scope.core.evolution import Array, Evolution, Field, Kind, Map, Struct, evolve, text
+from airflow_provider_scope.spark.structs import to_struct
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from airflow_provider_scope.core.plan import Plan
+
+_COMPUTED = ("delta.generationExpression", "delta.identity.start", "CURRENT_DEFAULT")
+"""Keys in the metadata of a column for which Delta finds the value if a row does not bring it."""
+
+_WITHOUT_ZONE = 'ype":"timestamp_ntz"'
+"""How Spark's JSON of a schema says that a column, an element or a value is of this type."""
+
+
+def grown(plan: Plan, rows: DataFrame, metadata: dict[str, Any] | None) -> tuple[DataFrame, Evolution]:
+    """Give the rows in the shape of the table after the batch, and what is new in the table.
+
+    :param metadata: The table's, as Delta's log has it; None if there is no table yet.
+    :raises SchemaMismatchError: The SELECT does not fit the table.
+    """
+    select = to_columns(rows.schema)
+    declared = plan.table_columns
+    after = evolve(
+        plan.schema_evolution,
+        select,
+        to_columns(T.StructType.fromJson(json.loads(metadata["schemaString"]))) if metadata else None,
+        plan.table,
+        declared=to_columns(to_struct(declared)) if declared else None,
+        partitions=metadata["partitionColumns"] if metadata else (),
+    )
+    return shaped(rows, select, after.columns), after
+
+
+def needed_properties(rows: DataFrame, metadata: dict[str, Any], *, widens: bool = False) -> dict[str, str]:
+    """Give what a table has to allow before Delta changes its columns in a batch's commit."""
+    needed = {}
+    if widens and metadata.get("configuration", {}).get("delta.enableTypeWidening") != "true":
+        needed["delta.enableTypeWidening"] = "true"
+    if _WITHOUT_ZONE in rows.schema.json() and _WITHOUT_ZONE not in metadata["schemaString"]:
+        needed["delta.feature.timestampNtz"] = "supported"
+    return needed
+
+
+def to_kind(spark_type: T.DataType) -> Kind:
+    """Give a type of Spark as a value."""
+    if isinstance(spark_type, T.ArrayType):
+        return Array(to_kind(spark_type.elementType))
+    if isinstance(spark_type, T.MapType):
+        return Map(to_kind(spark_type.keyType), to_kind(spark_type.valueType))
+    if isinstance(spark_type, T.StructType):
+        return to_columns(spark_type)
+    return spark_type.simpleString()
+
+
+def to_columns(struct: T.StructType) -> Struct:
+    """Give the columns of a schema."""
+    return Struct(
+        tuple(
+            Field(
+                item.name,
+                to_kind(item.dataType),
+                required=not item.nullable and not any(key in item.metadata for key in _COMPUTED),
+            )
+            for item in struct.fields
+        )
+    )
+
+
+def shaped(rows: DataFrame, select: Struct, columns: Struct) -> DataFrame:
+    """Give the rows with the names, order and types of the table's columns.
+
+    A column of the table that the SELECT lacks is left out: Delta fills it with NULL, or with what the
+    table computes.
+    """
+    there = select.by_name()
+    values = []
+    for item in columns.fields:
+        found = there.get(item.name.lower())
+        if found:
+            values.append(_value(F.col(_quoted(found.name)), found.kind, item.kind).alias(item.name))
+    return rows.select(*values)
+
+
+def _value(value: Column, source: Kind, target: Kind) -> Column:
+    """Convert a value whose type fits; a NULL stays one at every depth."""
+    if text(source) == text(target):
+        return value
+    match source, target:
+        case Struct(), Struct():
+            there = source.by_name()
+            parts = []
+            for item in target.fields:
+                found = there.get(item.name.lower())
+                part = (
+                    _value(value.getField(found.name), found.kind, item.kind) if found else _null(item.kind)
+                )
+                parts.append(part.alias(item.name))
+            # A cast would make a struct of NULLs out of a NULL.
+            return F.when(value.isNotNull(), F.struct(*parts))
+        case Array(), Array():
+            return F.transform(value, lambda element: _value(element, source.element, target.element))
+        case Map(), Map():
+            return F.transform_values(value, lambda _, part: _value(part, source.value, target.value))
+    return value.cast(_spark_type(target))
+
+
+def _null(kind: Kind) -> Column:
+    return F.lit(None).cast(_spark_type(kind))
+
+
+def _spark_type(kind: Kind) -> T.DataType:
+    match kind:
+        case Struct():
+            return T.StructType([T.StructField(item.name, _spark_type(item.kind)) for item in kind.fields])
+        case Array():
+            return T.ArrayType(_spark_type(kind.element))
+        case Map():
+            return T.MapType(_spark_type(kind.key), _spark_type(kind.value))
+    return T.DataType.fromDDL(kind)
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

@@ -1,0 +1,571 @@
+"""What may be odd about a file, by format: the rows that come out, or the error. Docs are made of it."""
+
+from __future__ import annotations
+
+import gzip
+import io
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import orc
+
+Rows = list[tuple[Any, ...]]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One odd thing."""
+
+    format: str
+    what: str
+    """As the page says it."""
+    content: bytes | str
+    then: Rows | str
+    """The rows, or a part of the error that a user reads."""
+    columns: dict[str, str] | None = None
+    options: dict[str, str] = field(default_factory=dict)
+    name: str = "odd"
+    plan: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def bytes(self) -> bytes:
+        return self.content.encode() if isinstance(self.content, str) else self.content
+
+
+def parquet(table: pa.Table, **options: Any) -> bytes:
+    buffer = io.BytesIO()
+    pq.write_table(table, buffer, **options)
+    return buffer.getvalue()
+
+
+def orc_file(table: pa.Table) -> bytes:
+    buffer = io.BytesIO()
+    orc.write_table(table, buffer)
+    return buffer.getvalue()
+
+
+PEOPLE = {"id": "int", "name": "string", "city": "string"}
+HEADER = {"header": "true"}
+ONE = {"v": "string"}
+KEYS = {"id": "int", "name": "string"}
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+WALL = datetime(2026, 1, 1, 12)  # noqa: DTZ001 - a wall-clock time
+
+
+def typed(kind: str, text: str, then: Any, what: str, **more: Any) -> Case:
+    rows = then if isinstance(then, str) and then.startswith("v is not") else [(then,)]
+    return Case("csv", what, f"{text}\n", rows, {"v": kind}, **more)
+
+
+CSV = [
+    Case("csv", "declared columns, no header", "1,Alice,Berlin\n", [(1, "Alice", "Berlin")], PEOPLE),
+    Case(
+        "csv",
+        "declared columns, header in their order",
+        "id,name,city\n1,Alice,Berlin\n",
+        [(1, "Alice", "Berlin")],
+        PEOPLE,
+        HEADER,
+    ),
+    Case(
+        "csv",
+        "header in another order",
+        "id,city,name\n1,Berlin,Alice\n",
+        "CSV header does not conform",
+        PEOPLE,
+        HEADER,
+    ),
+    Case(
+        "csv",
+        "header lacks a declared column",
+        "id,name\n1,Alice\n",
+        "Number of column in CSV header is not equal",
+        PEOPLE,
+        HEADER,
+    ),
+    Case(
+        "csv",
+        "header has a further column",
+        "id,name,city,x\n1,Alice,Berlin,2\n",
+        "Number of column in CSV header is not equal",
+        PEOPLE,
+        HEADER,
+    ),
+    Case("csv", "header and nothing else", "id,name,city\n", [], PEOPLE, HEADER),
+    Case("csv", "a record is too short", "1,Alice\n2,Bob,Rom\n", "it has not the 3 fields", PEOPLE),
+    Case("csv", "a record is too long", "1,Alice,Berlin,x\n", "it has not the 3 fields", PEOPLE),
+    Case(
+        "csv",
+        "a quote in a quoted field, doubled",
+        '1,"Al ""the"" ice",Berlin\n',
+        [(1, 'Al "the" ice', "Berlin")],
+        PEOPLE,
+    ),
+    Case(
+        "csv", "a quote in a quoted field, with a backslash", '1,"Al \\"the\\" ice",Berlin\n', "quote", PEOPLE
+    ),
+    Case(
+        "csv",
+        "the same, with the option `escape`",
+        '1,"Al \\"the\\" ice",Berlin\n',
+        [(1, 'Al "the" ice', "Berlin")],
+        PEOPLE,
+        {"escape": "\\"},
+    ),
+    Case(
+        "csv",
+        "a field that ends in a backslash",
+        '1,"C:\\dir\\",Berlin\n',
+        [(1, "C:\\dir\\", "Berlin")],
+        PEOPLE,
+    ),
+    Case("csv", "text behind a closing quote", '1,"Al"ice,Berlin\n', "quote", PEOPLE),
+    Case("csv", "a line break in a quoted field", '1,"Al\nice",Berlin\n', "it has not the 3 fields", PEOPLE),
+    Case(
+        "csv",
+        "the same, with `multiLine`",
+        '1,"Al\nice",Berlin\n',
+        [(1, "Al\nice", "Berlin")],
+        PEOPLE,
+        {"multiLine": "true"},
+    ),
+    Case(
+        "csv",
+        "`multiLine`, lines that end with CRLF",
+        '1,"Al\r\nice",Berlin\r\n2,B,R\r\n',
+        [(1, "Al\r\nice", "Berlin"), (2, "B", "R")],
+        PEOPLE,
+        {"multiLine": "true"},
+    ),
+    Case(
+        "csv",
+        "`multiLine`, a quote that is never closed",
+        '1,A,"Ber\n2,B,Rom\n',
+        "a quote is not closed",
+        PEOPLE,
+        {"multiLine": "true"},
+    ),
+    Case("csv", "an empty field: NULL", "1,,Berlin\n", [(1, None, "Berlin")], PEOPLE),
+    Case("csv", "a quoted empty field: an empty text", '1,"",Berlin\n', [(1, "", "Berlin")], PEOPLE),
+    Case(
+        "csv", "a quoted empty field that is not text: NULL", '"",A,Berlin\n', [(None, "A", "Berlin")], PEOPLE
+    ),
+    Case("csv", "blanks around a number", " 1 ,A,B\n", [(1, "A", "B")], PEOPLE),
+    Case("csv", "a NUL character", "1,A\0B,\0C\n", [(1, "A\0B", "\0C")], PEOPLE),
+    Case("csv", "a byte order mark", "\ufeff1,A,B\n", [(1, "A", "B")], PEOPLE),
+    Case(
+        "csv",
+        "a byte order mark before the header",
+        "\ufeffid,name,city\n1,A,B\n",
+        [(1, "A", "B")],
+        PEOPLE,
+        HEADER,
+    ),
+    Case("csv", "lines that end with CRLF", "1,A,B\r\n2,C,D\r\n", [(1, "A", "B"), (2, "C", "D")], PEOPLE),
+    Case("csv", "bytes that are not UTF-8", b"1,caf\xe9,B\n", "not UTF-8", PEOPLE),
+    Case(
+        "csv",
+        "the same, with their `encoding`",
+        b"1,caf\xe9,B\n",
+        [(1, "caf\u00e9", "B")],
+        PEOPLE,
+        {"encoding": "ISO-8859-1"},
+    ),
+    Case(
+        "csv",
+        "a replacement character that is in the file",
+        "1,caf\ufffd,B\n",
+        [(1, "caf\ufffd", "B")],
+        PEOPLE,
+    ),
+    Case(
+        "csv",
+        "UTF-16, `multiLine`",
+        "1,\u00e9,B\n2,C,D\n".encode("utf-16"),
+        [(1, "\u00e9", "B"), (2, "C", "D")],
+        PEOPLE,
+        {"encoding": "UTF-16", "multiLine": "true"},
+    ),
+    Case("csv", "gzip", gzip.compress(b"1,A,B\n"), [(1, "A", "B")], PEOPLE, name="odd.csv.gz"),
+    Case("csv", "gzip, cut", gzip.compress(b"1,A,B\n" * 5000)[:-30], "odd.csv.gz", PEOPLE, name="odd.csv.gz"),
+    Case("csv", "named .gz and not gzip", "1,A,B\n", "odd.csv.gz", PEOPLE, name="odd.csv.gz"),
+    Case("csv", "gzip, and not named so", gzip.compress(b"1,A,B\n" * 9), "odd", PEOPLE),
+    Case("csv", "another separator", "1;A;B\n", "it has not the 3 fields", PEOPLE),
+    Case("csv", "the same, with `sep`", "1;A;B\n", [(1, "A", "B")], PEOPLE, {"sep": ";"}),
+    Case("csv", "without `columns`, all is text", "x,b\n01,\n", [("01", None)], None, HEADER),
+]
+VALUES = [
+    typed("int", "1", 1, "`int`"),
+    typed("int", "1.0", "v is not int", "`int`, a point"),
+    typed("int", "2147483648", "v is not int", "`int`, too large"),
+    typed("double", "1.5e3", 1500.0, "`double`"),
+    typed("double", "1f", "v is not double", "`double`, a letter"),
+    typed("double", "1e400", "v is not double", "`double`, too large"),
+    typed("double", "NaN", float("nan"), "`double`, NaN"),
+    typed("decimal(10,2)", "1.50", Decimal("1.50"), "`decimal(10,2)`"),
+    typed("decimal(10,2)", "1.500", Decimal("1.50"), "`decimal(10,2)`, further zeros"),
+    typed("decimal(10,2)", "1.239", "v is not decimal(10,2)", "`decimal(10,2)`, more digits"),
+    typed("decimal(10,2)", "1,5", "v is not decimal(10,2)", "`decimal(10,2)`, a comma", options={"sep": ";"}),
+    typed("date", "2026-01-01", date(2026, 1, 1), "`date`"),
+    typed("date", "1500-03-01", date(1500, 3, 1), "`date`, before 1582"),
+    typed("date", "2026-01-01 xyz", "v is not date", "`date`, more text"),
+    typed("date", "2026", "v is not date", "`date`, a year"),
+    typed("date", "01.02.2026", "v is not date", "`date`, another spelling"),
+    typed(
+        "date",
+        "01.02.2026",
+        date(2026, 2, 1),
+        "the same, with `dateFormat`",
+        options={"dateFormat": "dd.MM.yyyy"},
+    ),
+    typed("timestamp", "2026-01-01T12:00:00Z", NOON, "`timestamp`"),
+    typed("timestamp", "2026-01-01 12:00", NOON, "`timestamp` without zone: UTC"),
+    typed("timestamp", "2026-01-01 13:00:00+01:00", NOON, "`timestamp` of another zone"),
+    typed(
+        "timestamp",
+        "2026-01-01 13:00",
+        NOON,
+        "`timestamp`, with `timeZone`",
+        options={"timeZone": "Europe/Berlin"},
+    ),
+    typed("timestamp", "12:30", "v is not timestamp", "`timestamp`, a time alone"),
+    typed("timestamp", "2026-01-01 12:00:00.1234567", "v is not timestamp", "`timestamp`, a seventh digit"),
+    typed("timestamp", "1767268800000", "v is not timestamp", "`timestamp`, a number"),
+    typed("timestamp_ntz", "2026-01-01 12:00:00", WALL, "`timestamp_ntz`"),
+    typed("timestamp_ntz", "2026-01-01 12:00:00Z", "v is not timestamp_ntz", "`timestamp_ntz`, a zone"),
+    typed("boolean", "TRUE", True, "`boolean`"),  # noqa: FBT003
+    typed("boolean", "maybe", "v is not boolean", "`boolean`, another word"),
+]
+JSON = [
+    Case("json", "one object on a line", '{"id":1,"name":"A"}\n', [(1, "A")], KEYS),
+    Case(
+        "json",
+        "a key is missing, or null: NULL",
+        '{"id":1}\n{"name":null,"id":2}\n',
+        [(1, None), (2, None)],
+        KEYS,
+    ),
+    Case("json", "keys in another order, blank lines", '{"name":"A","id":1}\n\n', [(1, "A")], KEYS),
+    Case("json", "a second object on the line", '{"id":1}{"id":2}\n', "behind its first JSON value", KEYS),
+    Case(
+        "json", "a second object behind a comma", '{"id":1},{"id":2}\n', "behind its first JSON value", KEYS
+    ),
+    Case("json", "text behind the object", '{"id":1} x\n', "behind its first JSON value", KEYS),
+    Case(
+        "json",
+        "an array of objects on a line: a row each",
+        '[{"id":1},{"id":2}]\n',
+        [(1, None), (2, None)],
+        KEYS,
+    ),
+    Case("json", "a key that is not declared", '{"id":1,"zz":2}\n', "keys that are not declared: zz", KEYS),
+    Case(
+        "json",
+        "the same, with extra_columns",
+        '{"id":1,"zz":2}\n',
+        [(1, None)],
+        KEYS,
+        plan={"extra_columns": "ignore"},
+    ),
+    Case("json", "a key in another case", '{"ID":1}\n', "keys that are not declared: ID", KEYS),
+    Case("json", "a key twice", '{"id":1,"id":2}\n', "a key twice", KEYS),
+    Case(
+        "json",
+        "a key of an inner object that is not declared",
+        '{"s":{"a":1,"b":2}}\n',
+        "keys that are not declared: b",
+        {"s": "struct<a:int>"},
+    ),
+    Case(
+        "json",
+        "such a key inside an array",
+        '{"s":[{"a":1},{"A":2}]}\n',
+        "keys that are not declared: A",
+        {"s": "array<struct<a:int>>"},
+    ),
+    Case(
+        "json", "a text with braces and quotes", '{"id":1,"name":"}{\\"id\\":2"}\n', [(1, '}{"id":2')], KEYS
+    ),
+    Case("json", "not JSON", "hello\n", "it is not JSON", KEYS),
+    Case("json", "cut", '{"id":1,"na', "it is not JSON", KEYS),
+    Case(
+        "json",
+        "a text where a number is declared",
+        '{"id":"x"}\n',
+        "it is not JSON with values of the declared types",
+        KEYS,
+    ),
+    Case(
+        "json",
+        "a number with a fraction in an int",
+        '{"id":1.5}\n',
+        "it is not JSON with values of the declared types",
+        KEYS,
+    ),
+    Case(
+        "json",
+        "a number as text, as it stands in the file",
+        '{"v":12345678901234567890.10}\n',
+        [("12345678901234567890.10",)],
+        ONE,
+    ),
+    Case("json", "an object as text", '{"v":{"a": [1, 2.50]}}\n', [('{"a": [1, 2.50]}',)], ONE),
+    Case("json", "`decimal`, exact", '{"v":1.10}\n', [(Decimal("1.10"),)], {"v": "decimal(10,2)"}),
+    Case("json", "`decimal`, more digits", '{"v":1.239}\n', "v is not decimal(10,2)", {"v": "decimal(10,2)"}),
+    Case(
+        "json",
+        "`decimal` as text with a comma",
+        '{"v":"1,5"}\n',
+        "v is not decimal(10,2)",
+        {"v": "decimal(10,2)"},
+    ),
+    Case("json", "`timestamp`, a number", '{"v":1767268800000}\n', "v is not timestamp", {"v": "timestamp"}),
+    Case("json", "`timestamp`", '{"v":"2026-01-01T12:00:00Z"}\n', [(NOON,)], {"v": "timestamp"}),
+    Case(
+        "json",
+        "`decimal` inside a struct in an array",
+        '{"v":[{"p":1.239}]}\n',
+        "v is not array<struct<p:decimal(10,2)>>",
+        {"v": "array<struct<p:decimal(10,2)>>"},
+    ),
+    Case("json", "bytes that are not UTF-8", b'{"id":1,"name":"caf\xe9"}\n', "not UTF-8", KEYS),
+    Case(
+        "json",
+        "the same, with their `encoding`",
+        b'{"id":1,"name":"caf\xe9"}\n',
+        [(1, "caf\u00e9")],
+        KEYS,
+        {"encoding": "ISO-8859-1", "lineSep": "\n"},
+    ),
+    Case(
+        "json",
+        "a replacement character that is in the file",
+        '{"name":"caf\ufffd"}\n',
+        [(None, "caf\ufffd")],
+        KEYS,
+    ),
+    Case(
+        "json", "`multiLine`, one object", '{"id":1,\n "name":"A"}\n', [(1, "A")], KEYS, {"multiLine": "true"}
+    ),
+    Case(
+        "json",
+        "`multiLine`, an array: a row each",
+        '[{"id":1},\n{"id":2}]',
+        [(1, None), (2, None)],
+        KEYS,
+        {"multiLine": "true"},
+    ),
+    Case(
+        "json",
+        "`multiLine`, two objects",
+        '{"id":1}\n{"id":2}\n',
+        "behind its first JSON value",
+        KEYS,
+        {"multiLine": "true"},
+    ),
+    Case(
+        "json",
+        "`multiLine`, an undeclared key in an array",
+        '[{"id":1},\n{"zz":2}]',
+        "keys that are not declared: zz",
+        KEYS,
+        {"multiLine": "true"},
+    ),
+    Case("json", "no object", "3\n", "it is not JSON", KEYS),
+    Case("json", "null on a line of its own", "null\n", "it is not JSON", KEYS),
+    Case("json", "an array with null", '[{"id":1},null]\n', "it is not JSON", KEYS),
+]
+JSON += [
+    Case(
+        "json",
+        "`multiLine` and compressed, a decimal",
+        gzip.compress(b'{"v":1.10}'),
+        "decimals would be rounded",
+        {"v": "decimal(10,2)"},
+        {"multiLine": "true"},
+        name="odd.json.gz",
+    ),
+    Case(
+        "json",
+        "`multiLine` and compressed, a number as text",
+        gzip.compress(b'{"v":1.10}'),
+        "may be a number that was rounded",
+        ONE,
+        {"multiLine": "true"},
+        name="odd.json.gz",
+    ),
+    Case(
+        "json",
+        "`multiLine` and compressed, texts and floating numbers",
+        gzip.compress(b'{"v":"A", "d":1.10}'),
+        [("A", 1.1)],
+        {"v": "string", "d": "double"},
+        {"multiLine": "true"},
+        name="odd.json.gz",
+    ),
+    Case("json", "an escape for half of a character", '{"v":"\\ud800"}\n', "half of a character", ONE),
+    Case("json", "an escaped character in two halves", '{"v":"\\ud83d\\ude00"}\n', [("\U0001f600",)], ONE),
+]
+STAMP = pa.timestamp("ns")
+PARQUET = [
+    Case(
+        "parquet",
+        "declared columns, another order",
+        parquet(pa.table({"name": ["A"], "id": pa.array([1], pa.int32())})),
+        [(1, "A")],
+        KEYS,
+    ),
+    Case(
+        "parquet",
+        "a column that is not declared",
+        parquet(pa.table({"name": ["A"], "id": pa.array([1], pa.int32()), "x": [1]})),
+        "it has the column x, which is not declared",
+        KEYS,
+    ),
+    Case(
+        "parquet",
+        "the same, with extra_columns",
+        parquet(pa.table({"name": ["A"], "id": pa.array([1], pa.int32()), "x": [1]})),
+        [(1, "A")],
+        KEYS,
+        plan={"extra_columns": "ignore"},
+    ),
+    Case(
+        "parquet",
+        "a declared column is missing",
+        parquet(pa.table({"name": ["A"]})),
+        "it has no column id",
+        KEYS,
+    ),
+    Case(
+        "parquet",
+        "the same, with missing_columns",
+        parquet(pa.table({"name": ["A"]})),
+        [(None, "A")],
+        KEYS,
+        plan={"missing_columns": "null"},
+    ),
+    Case(
+        "parquet",
+        "a narrower type",
+        parquet(pa.table({"v": pa.array([1], pa.int32())})),
+        [(1,)],
+        {"v": "bigint"},
+    ),
+    Case(
+        "parquet",
+        "a wider type",
+        parquet(pa.table({"v": pa.array([1], pa.int64())})),
+        "v is bigint, declared is int",
+        {"v": "int"},
+    ),
+    Case(
+        "parquet",
+        "text where a number is declared",
+        parquet(pa.table({"v": ["1"]})),
+        "v is string, declared is int",
+        {"v": "int"},
+    ),
+    Case(
+        "parquet",
+        "an instant, declared as wall-clock time",
+        parquet(pa.table({"v": pa.array([NOON], pa.timestamp("us", "UTC"))})),
+        "v is timestamp, declared is timestamp_ntz",
+        {"v": "timestamp_ntz"},
+    ),
+    Case(
+        "parquet",
+        "a wall-clock time, declared as instant",
+        parquet(pa.table({"v": pa.array([WALL], pa.timestamp("us"))})),
+        "v is timestamp_ntz, declared is timestamp",
+        {"v": "timestamp"},
+    ),
+    Case(
+        "parquet",
+        "nanoseconds, as pandas writes them",
+        parquet(pa.table({"v": pa.array([1767268800123456000], STAMP)})),
+        [(WALL.replace(microsecond=123456),)],
+    ),
+    Case(
+        "parquet",
+        "nanoseconds that a timestamp cannot hold",
+        parquet(pa.table({"v": pa.array([1767268800123456789], STAMP)})),
+        "v has nanoseconds that a timestamp cannot hold",
+    ),
+    Case(
+        "parquet",
+        "the same, declared as bigint",
+        parquet(pa.table({"v": pa.array([1767268800123456789], STAMP)})),
+        [(1767268800123456789,)],
+        {"v": "bigint"},
+    ),
+    Case(
+        "parquet",
+        "nanoseconds inside another column",
+        parquet(pa.table({"v": pa.array([[1767268800123456789]], pa.list_(STAMP))})),
+        "nanoseconds inside another column",
+    ),
+    Case(
+        "parquet",
+        "decimals with fewer digits",
+        parquet(pa.table({"v": pa.array([Decimal("1.5")], pa.decimal128(3, 1))})),
+        [(Decimal("1.50"),)],
+        {"v": "decimal(10,2)"},
+    ),
+    Case(
+        "parquet",
+        "decimals with more digits",
+        parquet(pa.table({"v": pa.array([Decimal("1.239")], pa.decimal128(5, 3))})),
+        "v is decimal(5,3), declared is decimal(10,2)",
+        {"v": "decimal(10,2)"},
+    ),
+    Case("parquet", "cut", parquet(pa.table({"v": [1]}))[:-9], "is not a Parquet file"),
+    Case("parquet", "no parquet at all", "hello, world\n", "is not a Parquet file"),
+]
+ORC = [
+    Case(
+        "orc",
+        "declared columns, another order",
+        orc_file(pa.table({"name": ["A"], "id": pa.array([1], pa.int32())})),
+        [(1, "A")],
+        KEYS,
+    ),
+    Case(
+        "orc",
+        "a column that is not declared",
+        orc_file(pa.table({"name": ["A"], "id": pa.array([1], pa.int32()), "x": [1]})),
+        "it has the column x, which is not declared",
+        KEYS,
+    ),
+    Case(
+        "orc",
+        "a declared column is missing",
+        orc_file(pa.table({"name": ["A"]})),
+        "it has no column id",
+        KEYS,
+    ),
+    Case(
+        "orc",
+        "a narrower type",
+        orc_file(pa.table({"v": pa.array([1], pa.int32())})),
+        [(1,)],
+        {"v": "bigint"},
+    ),
+    Case(
+        "orc",
+        "text where a number is declared",
+        orc_file(pa.table({"v": ["1"]})),
+        "v is string, declared is int",
+        {"v": "int"},
+    ),
+    Case("orc", "cut", orc_file(pa.table({"v": [1]}))[:-9], "cannot be read"),
+]
+TEXT = [
+    Case("text", "one row for each line", "a\n\nb\r\n", [("a",), ("",), ("b",)]),
+    Case("text", "bytes that are not UTF-8", b"caf\xe9\n", "not UTF-8"),
+]
+CASES = [*CSV, *VALUES, *JSON, *PARQUET, *ORC, *TEXT]
