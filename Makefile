@@ -33,7 +33,7 @@ lint: venv
 	@$(BIN)/lint-imports
 
 test: venv java lint
-	@$(BIN)/pytest
+	@$(BIN)/pytest -n 2 --dist worksteal
 
 test-data: venv java
 	@command -v npm >/dev/null || { echo "npm is missing: install npm (Debian: apt-get install npm)"; exit 1; }
