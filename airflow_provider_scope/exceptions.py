@@ -8,6 +8,12 @@ turn an error that is not retryable into ``AirflowFailException``. One heading p
 
 from __future__ import annotations
 
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 
 class ScopeProviderError(Exception):
     """Base of all errors of this package.
@@ -99,6 +105,9 @@ class SourceMismatchError(SourceError):
 
 class BadFileError(SourceError):
     """A file is not what the source says: its columns, its encoding or its form."""
+
+    files: Mapping[str, str] = MappingProxyType({})
+    """URI of each such file of the batch -> what is wrong with it; empty in another process."""
 
 
 class BadRecordError(SourceError):

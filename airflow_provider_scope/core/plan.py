@@ -33,6 +33,9 @@ class Plan:
     missing_columns: str = "fail"
     schema_evolution: str = "fail"
     expect: dict[str, str] = field(default_factory=dict)
+    bad_records: str = "fail"
+    quarantine: str = ""
+    """The table of what is put aside; empty if there can be none."""
     fence: bool = False
     """Commit empty transactions in place of the batches."""
     format: int = FORMAT

@@ -78,6 +78,13 @@ class Reader:
             raise self.corrupt(f"has {key}={value!r}, expected true or false")
         return value
 
+    def counts(self, key: str) -> dict[str, int]:
+        """Give whole numbers by name; none for no such key."""
+        value = self.value.get(key, {})
+        if not isinstance(value, dict) or not all(type(count) is int for count in value.values()):
+            raise self.corrupt(f"has {key}={value!r}, expected a number for each name")
+        return value
+
 
 def single(name: str, data: bytes) -> Reader:
     """Read a record that is one JSON object."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from airflow_provider_scope.core import record_text
 from airflow_provider_scope.core.files import FileEntry, Position
 from airflow_provider_scope.core.record_text import FORMAT, Reader
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 Mode = Literal["append", "overwrite"]
 
@@ -83,6 +86,10 @@ class CommitRecord:
     """Rows that the batch wrote; None if the table's log does not tell."""
     written_bytes: int | None = None
     abandoned: bool = False
+    quarantined: Mapping[str, int] = field(default_factory=dict)
+    """Rule -> records, rows and files of the batch that broke it and are in the quarantine."""
+    columns: str | None = None
+    """The columns that the batches of this refresh have, as they were inferred from its first one."""
     format: int = FORMAT
 
 
@@ -132,12 +139,29 @@ class Settlement:
     format: int = FORMAT
 
 
-Record = Pipeline | CommitRecord | Acceptance | Attempt | Settlement
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Return:
+    """``returned/<n>``: files were given back from the quarantine, and count as not loaded."""
+
+    number: int
+    after: int
+    """The newest entry at that time: a file that a later one names was loaded again since."""
+    files: tuple[str, ...]
+    """URIs of files that were quarantined as a whole."""
+    format: int = FORMAT
+
+
+Record = Pipeline | CommitRecord | Acceptance | Attempt | Settlement | Return
+
+_LEFT_OUT_IF_EMPTY = ("quarantined", "columns")
+"""Keys that a record of version 0.1.0 does not have."""
 
 
 def encode(record: Record) -> bytes:
     """Give the bytes of a record that is one JSON object."""
-    return (record_text.line(asdict(record)) + "\n").encode()
+    fields = asdict(record)
+    value = {key: fields[key] for key in fields if fields[key] or key not in _LEFT_OUT_IF_EMPTY}
+    return (record_text.line(value) + "\n").encode()
 
 
 def encode_offset(entry: OffsetEntry) -> bytes:
@@ -204,7 +228,22 @@ def decode_commit(name: str, data: bytes, seq: int) -> CommitRecord:
         rows=reader.optional_integer("rows"),
         written_bytes=reader.optional_integer("written_bytes"),
         abandoned=reader.switch("abandoned"),
+        quarantined=reader.counts("quarantined"),
+        columns=None if reader.value.get("columns") is None else reader.text("columns"),
         format=reader.integer("format"),
+    )
+
+
+def decode_return(name: str, data: bytes, number: int) -> Return:
+    """Read ``returned/<n>``."""
+    reader = record_text.single(name, data)
+    if reader.integer("number") != number:
+        raise reader.corrupt(f"says number={reader.integer('number')}")
+    files = reader.value.get("files")
+    if not isinstance(files, list) or not all(isinstance(path, str) for path in files):
+        raise reader.corrupt(f"has files={files!r}, expected a list of URIs")
+    return Return(
+        number=number, after=reader.integer("after"), files=tuple(files), format=reader.integer("format")
     )
 
 

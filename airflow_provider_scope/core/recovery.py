@@ -28,6 +28,10 @@ class Landed:
     written_bytes: int | None
     abandoned: bool = False
     """The commit is the empty transaction of ``abandon``, not the batch."""
+    quarantined: Mapping[str, int] = field(default_factory=dict)
+    """Rule -> what the commit says of the quarantine; see ``CommitRecord``."""
+    columns: str | None = None
+    """What the commit says of inferred columns."""
     candidates: tuple[int, ...] = ()
     """Versions of which one is the batch's, if that is all that the log tells; ``version`` is the newest."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -11,9 +12,12 @@ from airflow_provider_scope.core.discovery import Tally
 from airflow_provider_scope.core.files import FileEntry, base_name, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 XCOM_LIMIT_BYTES = 4096
+RULES_AT_MOST = 10
+NAME_LENGTH = 100
+"""Of a rule, in XCom."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +33,8 @@ class BatchReport:
     already_there: bool = False
     """It was in the table before this run: an earlier run died between the table and the record."""
     abandoned: bool = False
+    quarantined: Mapping[str, int] = field(default_factory=dict)
+    """Rule -> records, rows and files that are in the quarantine instead."""
 
 
 @dataclass(slots=True)
@@ -67,6 +73,11 @@ class RunReport:
         counts = [batch.rows for batch in self.batches if not batch.abandoned]
         return None if None in counts else sum(count or 0 for count in counts)
 
+    @property
+    def quarantined(self) -> Counter[str]:
+        """Rule -> records, rows and files of the committed batches that are in the quarantine."""
+        return sum((Counter(batch.quarantined) for batch in self.batches), Counter())
+
     def why_nothing(self) -> str:
         """Say why no file was loaded."""
         where = ", ".join(self.roots)
@@ -101,6 +112,7 @@ class RunReport:
             lines.append(f"{total} {self.table_version if self.table_version is not None else '':>8}")
         else:
             lines.append(self.why_nothing())
+        lines += [f"quarantined: {count:,}, {rule}" for rule, count in self.quarantined.most_common()]
         if self.superseded:
             lines.append(f"superseded by a full refresh: batches {', '.join(map(str, self.superseded))}")
         if self.pending_files:
@@ -124,6 +136,7 @@ class RunReport:
             "already_in_table": [b.seq for b in self.batches if b.already_there][:20],
             "superseded": list(self.superseded)[:20],
             "pending_files": self.pending_files,
+            "quarantined": _most(self.quarantined),
             "left_out": dict(self.left_out.counts),
             "left_out_names": {r: list(names) for r, names in self.left_out.names.items()},
             "table_version": self.table_version,
@@ -151,6 +164,13 @@ def files_text(files: Sequence[FileEntry]) -> str:
     lines = [f"{file.size_bytes:>15,}  {printable(file.path)}" for file in largest]
     total = sum(file.size_bytes for file in files)
     return "\n".join([f"{'bytes':>15}  file", *lines, f"{total:>15,}  total of {len(files):,}"])
+
+
+def _most(counts: Counter[str]) -> dict[str, int]:
+    """Give the rules that were broken most often, and the sum of the others."""
+    most = {rule[:NAME_LENGTH]: count for rule, count in counts.most_common(RULES_AT_MOST)}
+    others = counts.total() - sum(count for _, count in counts.most_common(RULES_AT_MOST))
+    return {**most, "other rules": others} if others else most
 
 
 def _json_length(value: object) -> int:

@@ -1,4 +1,4 @@
-"""The user's SELECT: find ``@data`` and the virtual columns in it."""
+"""Text of SQL: the user's SELECT, with ``@data`` and the virtual columns in it; names and literals."""
 
 from __future__ import annotations
 
@@ -53,3 +53,17 @@ def words(sql: str) -> set[str]:
         elif match.lastgroup == "quoted" and match.group().startswith("`"):
             found.add(match.group()[1:-1].lower())
     return found
+
+
+def quoted(name: str) -> str:
+    """Give a name in back quotes."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def literal(text: str) -> str:
+    """Give a text as a literal of Spark SQL.
+
+    A ``$`` is escaped: Spark fills in ``${name}`` before it parses, in literals too.
+    """
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("$", "\\u0024")
+    return f"'{escaped}'"

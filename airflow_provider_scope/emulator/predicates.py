@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from airflow_provider_scope.core.sql import quoted
 from airflow_provider_scope.emulator.reading import ScriptFailedError
 from airflow_provider_scope.script.lexer import tokens
 from airflow_provider_scope.script.lowering import condition
 from airflow_provider_scope.script.scalar import ScalarParser
-from airflow_provider_scope.script.spark_text import name_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,6 +47,6 @@ def delete_predicate(where: str, columns: Mapping[str, str]) -> str:
     if parser.token.kind != "end":
         raise ScriptFailedError(f"The emulator cannot read the predicate at {parser.token.text!r}.")
     # No string holds a quote, so every other piece is outside of strings.
-    pieces = test.sql.replace(f"{name_text(_TABLE)}.", "").split("'")
+    pieces = test.sql.replace(f"{quoted(_TABLE)}.", "").split("'")
     pieces[::2] = [_NEGATIVE.sub(r"(-\1)", _LONG.sub(r"\1", piece)) for piece in pieces[::2]]
     return "'".join(pieces)

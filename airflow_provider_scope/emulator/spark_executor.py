@@ -14,6 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 
+from airflow_provider_scope.core.sql import quoted
 from airflow_provider_scope.core.streams import Stream
 from airflow_provider_scope.emulator.execution import Outcome
 from airflow_provider_scope.emulator.reading import ScriptFailedError, open_stream
@@ -29,7 +30,6 @@ from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.script.translate import translate
 from airflow_provider_scope.spark.app import make_exact
 from airflow_provider_scope.spark.causes import short_cause
-from airflow_provider_scope.spark.records import quoted
 from airflow_provider_scope.spark.streams import checked, read_streams
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from airflow_provider_scope.checkpoint.audit import AuditFiles
 from airflow_provider_scope.checkpoint.intervals import IntervalLog, NoAuditFiles, check_beside_intervals
 from airflow_provider_scope.checkpoint.log import CheckpointLog
 from airflow_provider_scope.core.discovery import Rules
-from airflow_provider_scope.core.files import HDFS, TEXT_FORMATS
+from airflow_provider_scope.core.files import HDFS, TEXT_FORMATS, is_below
 from airflow_provider_scope.engines.scope import JobSettings, ScopeRunner
 from airflow_provider_scope.engines.scope_script import check_scope, check_unchanged, scripts
 from airflow_provider_scope.engines.spark import SparkRunner
@@ -144,9 +144,29 @@ def spark_runner(
         storage=log.storage,
         log_file=log_file,
         new_id=new_id,
+        quarantine=quarantine_of(table, ingest.table.quarantine),
         table_storage=stores[table].storage,
         stores=tuple(stores.values()),
     )
+
+
+def quarantine_of(table: str, named: str | None) -> str:
+    """Give the URI of the table for what is put aside.
+
+    :param table: URI of the target.
+    :param named: What the user named; None is the table beside the target.
+    :raises InputError: It cannot be there.
+    """
+    if named is None:
+        return f"{table}_quarantine"
+    found = canonical_uri(named)
+    if _place(found) != _place(table) or is_below(found, (table,)) or is_below(table, (found,)):
+        raise InputError(
+            f"The quarantine {found} is inside of the table {table}, around it, or on another store.",
+            kept="everything; nothing was read or written",
+            do="name a folder of its own beside the table: table=TableSpec(quarantine=…)",
+        )
+    return found
 
 
 def scope_runner(

@@ -61,6 +61,11 @@ def check_scope(ingest: Ingest) -> None:
             "leave it out, and name the rows that are wanted in the WHERE of `sql`; or engine=SparkEngine()",
         ),
         (
+            ingest.source.bad_records != "fail",
+            "source.bad_records='quarantine' is not possible with SCOPE jobs",
+            "leave it out; or engine=SparkEngine()",
+        ),
+        (
             ingest.source.extra_columns != "fail" or ingest.source.missing_columns != "fail",
             "source.extra_columns and source.missing_columns are not possible with SCOPE jobs",
             "leave them out; or engine=SparkEngine()",

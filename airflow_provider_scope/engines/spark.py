@@ -39,6 +39,7 @@ class SparkRunner:
     :param log_file: Where the application's whole output goes.
     :param new_id: Names the plan file.
     :param report: Takes each line of progress.
+    :param quarantine: URI of the table for what is put aside.
     :param table_storage: Where the table is; None is a disk of this machine.
     :param stores: What Spark needs to reach: those of the files, the table and the checkpoint.
     """
@@ -52,6 +53,7 @@ class SparkRunner:
     log_file: Path
     new_id: Callable[[], str]
     report: Callable[[str], None] = logger.info
+    quarantine: str = ""
     table_storage: Storage | None = None
     stores: Sequence[Store] = ()
     _hook: SubmitHook | None = field(default=None, repr=False)
@@ -97,6 +99,8 @@ class SparkRunner:
             expect=dict(self.table.expect or {}),
             extra_columns=self.source.extra_columns,
             missing_columns=self.source.missing_columns,
+            bad_records=self.source.bad_records,
+            quarantine=self.quarantine,
             fence=fence,
         )
         path = f"{work.checkpoint}/plans/{self.new_id()}"

@@ -375,6 +375,7 @@ class MicroBatchExecution:
                 table_version=record.table_version,
                 already_there=already_there,
                 abandoned=record.abandoned,
+                quarantined=record.quarantined,
             )
         )
 

@@ -212,6 +212,8 @@ def record_commit(
             rows=landed.rows,
             written_bytes=landed.written_bytes,
             abandoned=landed.abandoned,
+            quarantined=landed.quarantined,
+            columns=landed.columns,
         )
     )
     view.record(record, entry)
@@ -230,6 +232,7 @@ def recorded(log: CheckpointLog, first: int) -> list[BatchReport]:
             rows=record.rows,
             table_version=record.table_version,
             abandoned=record.abandoned,
+            quarantined=record.quarantined,
         )
         for record in found
     ]

@@ -10,8 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
+from airflow_provider_scope.core.sql import literal
 from airflow_provider_scope.script.lexer import Token, error_at, refuse
-from airflow_provider_scope.script.spark_text import date_format, string_text
+from airflow_provider_scope.script.spark_text import date_format
 from airflow_provider_scope.script.types import ScopeType, parse_type
 
 SMALL = ("sbyte", "byte", "short", "ushort")
@@ -235,7 +236,7 @@ def not_null(value: Scalar, what: str) -> Scalar:
     """Raise in Spark where C# raises on a null."""
     if not value.nullable:
         return value
-    sql = f"coalesce({value.sql}, raise_error({string_text(what)}))"
+    sql = f"coalesce({value.sql}, raise_error({literal(what)}))"
     return replace(value, sql=sql, nullable=False, name=None, raises=True)
 
 
@@ -272,7 +273,7 @@ def date_text(value: Scalar, token: Token, net: str | None) -> Scalar:
             f"{value.type}.ToString({net!r}) depends on the culture or has no counterpart in Spark",
             'use a constant such as "yyyy-MM-dd HH:mm:ss", and x ?? DateTime.MinValue if x can be null',
         )
-    return value.made(f"date_format({value.sql}, {string_text(pattern)})", "string")
+    return value.made(f"date_format({value.sql}, {literal(pattern)})", "string")
 
 
 def aggregate_kind(token: Token, value: Scalar) -> str:

@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from airflow_provider_scope.core.sql import literal, quoted
 from airflow_provider_scope.script.lexer import KEYWORDS, Token, error_at, refuse
 from airflow_provider_scope.script.lowering import (
     INTEGRAL,
@@ -25,7 +26,6 @@ from airflow_provider_scope.script.lowering import (
     not_null,
     relational,
 )
-from airflow_provider_scope.script.spark_text import name_text, string_text
 from airflow_provider_scope.script.types import ScopeType, parse_type
 
 if TYPE_CHECKING:
@@ -213,7 +213,7 @@ class ScalarParser:
             self.expect(")")
             return replace(inner, loose=False)
         if token.kind in ("string", "char"):
-            return Scalar(string_text(token.value), token.kind, nullable=False, constant=token.value)
+            return Scalar(literal(token.value), token.kind, nullable=False, constant=token.value)
         if token.kind == "number":
             return self._number(token)
         if token.is_keyword(*_AGGREGATES) and self.token.is_symbol("("):
@@ -296,7 +296,7 @@ class ScalarParser:
                 "use one of " + ", ".join(self.columns) + "; upper and lower case differ",
             )
         found = parse_type(kind)
-        sql = f"{name_text(self.relation)}.{name_text(token.value)}"
+        sql = f"{quoted(self.relation)}.{quoted(token.value)}"
         return Scalar(sql, found.name, found.nullable, name=token.value, plain=not self.inside_aggregate)
 
     def _postfix(self, value: Scalar) -> Scalar:
@@ -335,7 +335,7 @@ class ScalarParser:
         called = self.tokens[self.place - 1].is_symbol(")")
         if called and token.text == "Split" and value.kind == "string" and kinds == ["char"]:
             receiver = not_null(value, "Split was called on a null string")
-            pattern = string_text(re.escape(constants[0] or ""))
+            pattern = literal(re.escape(constants[0] or ""))
             return replace(
                 receiver.made(f"split({receiver.sql}, {pattern})", "strings"), raises=receiver.raises
             )

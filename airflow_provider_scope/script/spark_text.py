@@ -1,4 +1,4 @@
-"""Pieces of Spark SQL: names, string literals, and .NET date formats as Spark's."""
+""".NET's date formats as Spark's."""
 
 from __future__ import annotations
 
@@ -16,20 +16,6 @@ _FORMATS = {
 _NET_LETTERS = "dfFgGhHKmMstyYz"
 _SAFE = re.compile(r"[-/:. ,_0-9]+")
 _RUN = re.compile(r"([A-Za-z])\1*|[^A-Za-z]+")
-
-
-def name_text(name: str) -> str:
-    """Give a name in back quotes."""
-    return "`" + name.replace("`", "``") + "`"
-
-
-def string_text(value: str) -> str:
-    """Give a string literal.
-
-    A ``$`` is escaped: Spark fills in ``${name}`` before it parses, in strings too.
-    """
-    escaped = value.replace("\\", "\\\\").replace("'", "\\'").replace("$", "\\u0024")
-    return f"'{escaped}'"
 
 
 def date_format(net: str) -> str | None:

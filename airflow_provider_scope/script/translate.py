@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from airflow_provider_scope.core.sql import quoted
 from airflow_provider_scope.script.errors import ScriptError
 from airflow_provider_scope.script.lexer import KEYWORDS, Token, refuse, tokens
 from airflow_provider_scope.script.lowering import Scalar, condition
 from airflow_provider_scope.script.scalar import ScalarParser
-from airflow_provider_scope.script.spark_text import name_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -105,8 +105,8 @@ class _Query:
                 "use SELECT … FROM @rowset WHERE … GROUP BY …, one rowset and no sub-query",
             )
         self.check(grouped=bool(groups))
-        items = ", ".join(f"{value.sql} AS {name_text(name)}" for _, name, value in self.items)
-        relation = name_text(self.source.value) + (f" AS {name_text(self.alias)}" if self.alias else "")
+        items = ", ".join(f"{value.sql} AS {quoted(name)}" for _, name, value in self.items)
+        relation = quoted(self.source.value) + (f" AS {quoted(self.alias)}" if self.alias else "")
         sql = f"SELECT {distinct}{items} FROM {relation}{where}{groups}"  # noqa: S608 - made of tokens
         if "${" in sql:
             raise ScriptError("name", 1, 1, "a name holds ${, which Spark fills in", "rename the column")

@@ -6,16 +6,17 @@ import json
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import AnalysisException, ParseException, PySparkException
+from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import SparkSession
 
 from airflow_provider_scope.core import plan as plans
 from airflow_provider_scope.core import records, recovery, settings
 from airflow_provider_scope.core.files import TEXT_FORMATS
 from airflow_provider_scope.exceptions import (
+    BadFileError,
+    BadRecordError,
     BatchNotInTableError,
     ScopeProviderError,
     SparkJobFailedError,
@@ -23,13 +24,12 @@ from airflow_provider_scope.exceptions import (
     TableDivergedError,
 )
 from airflow_provider_scope.spark import files
-from airflow_provider_scope.spark import records as records_of_files
-from airflow_provider_scope.spark.bad_files import check_suspicion, hint_for, place_of, unread
-from airflow_provider_scope.spark.causes import short_cause, unread_file, whole_text
+from airflow_provider_scope.spark.causes import short_cause
+from airflow_provider_scope.spark.delta_log import ConcurrentCommitError
 from airflow_provider_scope.spark.reading import select
-from airflow_provider_scope.spark.target import ConcurrentCommitError, Target
-
-_T = TypeVar("_T")
+from airflow_provider_scope.spark.sorting import sorted_out
+from airflow_provider_scope.spark.strict import read_by
+from airflow_provider_scope.spark.target import Target
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -122,6 +122,7 @@ def run_batch(plan: Plan, target: Target, entry: OffsetEntry, rows: Callable[[],
                 "status`",
             )
         try:
+            target.quarantine.clear(entry)
             if plan.fence:
                 return target.fence(entry)
             return _write(plan, target, entry, rows)
@@ -136,57 +137,46 @@ def run_batch(plan: Plan, target: Target, entry: OffsetEntry, rows: Callable[[],
 
 
 def _write(plan: Plan, target: Target, entry: OffsetEntry, rows: Callable[[], DataFrame]) -> int | None:
+    spark = target.spark
+
+    def looked_at() -> DataFrame:
+        try:
+            return rows()
+        finally:
+            # Behind Spark's own look, because what it saw is what it reads; a file that is gone is told by
+            # name.
+            files.check_unchanged(spark, entry)
+
     try:
-        frame = rows()
-    except (PySparkException, Py4JJavaError) as err:
-        fault = _fault(entry, err)
-        if fault is None:
+        if plan.source_format in TEXT_FORMATS:
+            files.check_bzip2(spark, entry)
+        version = read_by(spark, plan, entry, looked_at, lambda found: target.write(entry, found))
+    except (BadFileError, BadRecordError):
+        if plan.bad_records != "quarantine":
             raise
-        raise fault from err
-    finally:
-        # Behind Spark's own look, because what it saw is what it reads; a file that is gone is told by name.
-        files.check_unchanged(target.spark, entry)
-    if plan.source_format in TEXT_FORMATS:
-        files.check_bzip2(target.spark, entry)
-    version = read_by(target.spark, plan, entry, frame, lambda found: target.write(entry, found))
+        version = _write_sorted(plan, target, entry)
     if version is not None:
-        files.check_was_unchanged(target.spark, entry, version)
+        files.check_was_unchanged(spark, entry, version)
     return version
 
 
-def read_by(
-    spark: SparkSession, plan: Plan, entry: OffsetEntry, frame: DataFrame, act: Callable[[DataFrame], _T]
-) -> _T:
-    """Do what reads the rows of a batch, and tell why it failed.
-
-    :param frame: The rows of the user's SELECT.
-
-    :raises BadRecordError: A record does not have the declared columns, or a value of another type.
-    :raises BadFileError: A file is not what the source says.
-    """
-    trusted: frozenset[str] = frozenset()
-    while True:
-        try:
-            return act(frame)
-        except (PySparkException, Py4JJavaError) as err:
-            found = records_of_files.bad_record(whole_text(err))
-            if found is None:
-                fault = _fault(entry, err)
-                if fault is None:
-                    raise
-                raise fault from err
-            if found.rule not in records_of_files.SUSPICIONS:
-                raise found.error(place_of(entry, found.file), hint_for(plan, found)) from err
-            check_suspicion(spark, plan, entry, found)
-        # What was suspected is in the files as such.
-        trusted |= {found.rule}
-        frame = select(spark, plan, entry, trusted=trusted)
-
-
-def _fault(entry: OffsetEntry, err: Exception) -> ScopeProviderError | None:
-    """Give the error for a file that is surely at fault for a failure of Spark; None if none is."""
-    failed = unread_file(err)
-    return unread(entry, *failed) if failed else None
+def _write_sorted(plan: Plan, target: Target, entry: OffsetEntry) -> int | None:
+    """Commit what is bad to the quarantine, and then what is good to the table."""
+    aside = target.quarantine
+    with sorted_out(target.spark, plan, entry) as found:
+        if found.good is None and target.log.metadata() is None and not plan.table_columns and found.error:
+            raise found.error
+        count = sum(found.counts.values())
+        number = aside.put(entry, found.bad, count)
+        notes = {"quarantined": found.counts}
+        if found.good is None:
+            version = target.write_nothing(entry, notes)
+        else:
+            version = target.write(entry, found.good, notes)
+        while version is not None and not aside.holds(entry, number):
+            # A try that somebody believed to be dead has put its own there since; they do not count.
+            number = aside.put(entry, found.bad, count)
+    return version
 
 
 def as_error(err: Exception) -> ScopeProviderError:

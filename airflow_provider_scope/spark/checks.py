@@ -1,4 +1,4 @@
-"""Records of text files: which are not what was declared, and how that is told."""
+"""Records that are not what was declared: how they are found, and how that is told."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
+from pyspark.sql import types as T  # noqa: N812
 
+from airflow_provider_scope.core.masking import mask
+from airflow_provider_scope.core.sql import literal, quoted
 from airflow_provider_scope.exceptions import BadRecordError
 from airflow_provider_scope.spark.listing import FILE
-from airflow_provider_scope.spark.values import literal
+from airflow_provider_scope.spark.problems import KEPT, WAYS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,12 +27,6 @@ RECORD = "_scope_record"
 SHOWN = 500
 """Characters of a record that are shown."""
 
-NOT_UTF8 = "encoding"
-STRAY_QUOTE = "quote"
-SUSPICIONS = (NOT_UTF8, STRAY_QUOTE)
-"""Rules that a good record may break: then the bytes of its file decide."""
-REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
-
 
 @dataclass(frozen=True, slots=True)
 class Check:
@@ -41,6 +38,8 @@ class Check:
     """SQL over the columns of the record; it does not pass if this is false or NULL."""
     value: str
     """SQL of the text that is shown."""
+    hint: str = ""
+    """What may help with a record that does not pass."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,46 +60,63 @@ class Records:
         return failing(self.rows, self.checks, self.record).select(*typed, F.col(FILE))
 
 
-def quoted(name: str) -> str:
-    """Give a column's name as Spark SQL."""
-    return "`" + name.replace("`", "``") + "`"
-
-
-def parsed(what: str) -> Check:
+def parsed(what: str, hint: str = "") -> Check:
     """Check that Spark could parse a record.
 
     :param what: The rule in words.
     """
-    return Check(what, f"{RECORD} IS NULL", RECORD)
+    return Check(what, f"{RECORD} IS NULL", RECORD, hint)
 
 
-def suspicions(name: str, quote: str) -> list[Check]:
-    """Check that a text holds nothing that a parser may have made of something else.
+def exact(field: T.StructField, text: str, is_exact: str) -> Check:
+    """Check that a text that is not NULL is a value of the declared type.
 
-    A decoder writes a replacement character for bytes that it cannot read. And a quote inside of a field that
-    is not quoted may be the other half of one that was left open on the line before.
-
-    :param quote: Empty if quotes tell nothing.
+    :param text: SQL of the text.
+    :param is_exact: SQL for whether it is, of a text that is not NULL.
     """
-    found = [Check(NOT_UTF8, f"NOT coalesce(contains({quoted(name)}, '{REPLACEMENT}'), false)", quoted(name))]
-    if quote:
-        text = f"NOT coalesce(contains({quoted(name)}, {literal(quote)}), false)"
-        found.append(Check(STRAY_QUOTE, text, quoted(name)))
-    return found
+    is_time = isinstance(field.dataType, (T.DateType, T.TimestampType, T.TimestampNTZType))
+    return Check(
+        f"{field.name} is not {field.dataType.simpleString()}",
+        f"({text} IS NULL OR {is_exact})",
+        quoted(field.name),
+        _TIME_HINT if is_time else _TEXT_HINT,
+    )
+
+
+_TEXT_HINT = "declare it as string, and CAST in the SELECT"
+_TIME_HINT = f"`dateFormat` and `timestampFormat` tell other spellings; or {_TEXT_HINT}"
+
+
+def record_of(names: Sequence[str]) -> str:
+    """Give SQL of a whole record as text: as it stands in the file if it did not parse, else as JSON.
+
+    :param names: The columns that were read.
+    """
+    return f"coalesce({RECORD}, to_json(struct({', '.join(map(quoted, names))})))"
 
 
 def broken_rule(checks: Sequence[Check]) -> str:
     """Give SQL for the first rule that a record breaks, NULL if it is good."""
-    cases = " ".join(f"WHEN NOT coalesce({c.passes}, false) THEN {literal(c.rule)}" for c in checks)
-    return f"CASE {cases} END" if checks else "CAST(NULL AS string)"
+    return _of_first_broken(checks, [literal(check.rule) for check in checks])
 
 
-def shown(checks: Sequence[Check]) -> str:
-    """Give SQL for the text that goes with the first rule that a record breaks."""
+def broken_value(checks: Sequence[Check], at_most: int | None = None) -> str:
+    """Give SQL for the text that goes with the first rule that a record breaks.
+
+    :param at_most: Characters of it; None is all of them.
+    """
+    texts = [f"CAST({check.value} AS string)" for check in checks]
+    if at_most is not None:
+        texts = [f"left({text}, {at_most})" for text in texts]
+    return _of_first_broken(checks, texts)
+
+
+def _of_first_broken(checks: Sequence[Check], values: Sequence[str]) -> str:
     cases = " ".join(
-        f"WHEN NOT coalesce({c.passes}, false) THEN left(CAST({c.value} AS string), {SHOWN})" for c in checks
+        f"WHEN NOT coalesce({check.passes}, false) THEN {value}"
+        for check, value in zip(checks, values, strict=True)
     )
-    return f"CASE {cases} END"
+    return f"CASE {cases} END" if checks else "CAST(NULL AS string)"
 
 
 def failing(rows: DataFrame, checks: Sequence[Check], record: str, file: str = FILE) -> DataFrame:
@@ -113,8 +129,9 @@ def failing(rows: DataFrame, checks: Sequence[Check], record: str, file: str = F
     if not checks:
         return rows
     told = (
-        f"to_json(named_struct('file', {file}, 'rule', {broken_rule(checks)}, 'value', {shown(checks)}, "
-        f"'record', left({record}, {SHOWN})))"
+        f"to_json(named_struct('file', {file}, 'rule', {broken_rule(checks)}, "
+        f"'value', {broken_value(checks, SHOWN)}, 'record', left({record}, {SHOWN}), "
+        f"'hint', {_of_first_broken(checks, [literal(check.hint) for check in checks])}))"
     )
     passes = " AND ".join(f"coalesce({c.passes}, false)" for c in checks)
     # What is not deterministic stays where it is: the optimizer must not drop a bad record by the user's
@@ -134,21 +151,22 @@ class BadRecord:
     rule: str
     value: str | None
     record: str | None
+    hint: str
+    number: int | None = None
+    """Its place among the records of its file, from 1; None if it is not known."""
 
-    def error(self, place: str, hint: str) -> BadRecordError:
+    def error(self, place: str) -> BadRecordError:
         """Give the error of a batch that stops at this record.
 
         :param place: The file as users write it, and the batch.
-        :param hint: What may help for this format; empty if nothing.
         """
-        value = f": {self.value!r}" if self.value is not None and self.value != self.record else ""
-        record = f" The record: {self.record!r}." if self.record else ""
+        value = f": {mask(self.value)!r}" if self.value is not None and self.value != self.record else ""
+        record = f" The record: {mask(self.record)!r}." if self.record else ""
+        number = f" (number {self.number:,} of the file)" if self.number else ""
         return BadRecordError(
-            f"{place} has a record that cannot be loaded: {self.rule}{value}.{record}",
-            kept="the batches before it; this one wrote no row and stays logged",
-            do="correct the declaration (`columns`, `options`) and run again; or mend the file, and give the "
-            "batch up with `airflow scope abandon`: its files are loaded by the next run as they are then"
-            + (f". {hint}" if hint else ""),
+            f"{place} has a record that cannot be loaded{number}: {self.rule}{value}.{record}",
+            kept=KEPT,
+            do=(f"{self.hint}. Or " if self.hint else "") + WAYS,
         )
 
 
@@ -161,4 +179,4 @@ def bad_record(text: str) -> BadRecord | None:
     if not found:
         return None
     value: dict[str, Any] = json.JSONDecoder().raw_decode(rest)[0]
-    return BadRecord(value.get("file"), value["rule"], value.get("value"), value.get("record"))
+    return BadRecord(value.get("file"), value["rule"], value.get("value"), value.get("record"), value["hint"])

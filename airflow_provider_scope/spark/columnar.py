@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import types as T  # noqa: N812 - the name everybody uses
 
-from airflow_provider_scope.spark import listing
+from airflow_provider_scope.core.sql import quoted
+from airflow_provider_scope.spark import file_columns, footers, listing
+from airflow_provider_scope.spark.checks import Check, Records
 from airflow_provider_scope.spark.file_columns import own_columns
-from airflow_provider_scope.spark.records import Check, Records, quoted
+from airflow_provider_scope.spark.problems import Problem, bad_files, unreadable_footers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -17,20 +19,45 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.readwriter import DataFrameReader
 
+    from airflow_provider_scope.core.records import OffsetEntry
     from airflow_provider_scope.spark.footers import Shape
+    from airflow_provider_scope.spark.source import Source
 
 
-def read(
-    spark: SparkSession,
-    kind: str,
-    shapes: Sequence[Shape],
-    columns: T.StructType,
-    options: Mapping[str, str],
-) -> list[Records]:
-    """Give the records of files, one value for all files that are read alike.
+def records(spark: SparkSession, entry: OffsetEntry, source: Source) -> list[Records]:
+    """Give the records of all files, one value for all files that are read alike.
 
-    :param columns: The columns that come out; the files' own types can be held by theirs.
+    :raises BadFileError: A file has other columns than declared, or is not of the format.
+    :raises SourceUnreadableError: A footer could not be read.
     """
+    found = footers.read(spark, source.format, [file.path for file in entry.files])
+    if found.unreadable:
+        raise unreadable_footers(entry, found.unreadable)
+    columns = source.columns
+    if columns is None:
+        columns, clashes = file_columns.merge(found.shapes)
+        told = [Problem(found.shapes[0].paths[0], "; ".join(clashes), hint=file_columns.NO_TYPE)]
+        problems = told if clashes else []
+    else:
+        problems = _differences(found.shapes, columns, source)
+    if problems:
+        raise bad_files(entry, problems)
+    return _read(spark, found.shapes, columns, source)
+
+
+def _differences(shapes: Sequence[Shape], columns: T.StructType, source: Source) -> list[Problem]:
+    problems = []
+    for shape in shapes:
+        found = file_columns.differences(shape, columns, extra=source.extra, missing=source.missing)
+        what = "; ".join(what for what, _ in found)
+        hint = next((hint for _, hint in found if hint), "")
+        problems += [Problem(path, what, hint=hint) for path in shape.paths if found]
+    return problems
+
+
+def _read(
+    spark: SparkSession, shapes: Sequence[Shape], columns: T.StructType, source: Source
+) -> list[Records]:
     scans: dict[tuple[str, ...], tuple[T.StructType, list[str], list[str]]] = {}
     for shape in shapes:
         asked, values = _plan(shape, columns)
@@ -39,8 +66,8 @@ def read(
     found = []
     for key, (asked, values, paths) in scans.items():
         calendar = _GREGORIAN if key[-1] == "True" else {}
-        given = {**calendar, **options}
-        rows = listing.load(functools.partial(_reader, spark, kind, given, asked), paths)
+        given = {**calendar, **source.options}
+        rows = listing.load(functools.partial(_reader, spark, source.format, given, asked), paths)
         checks = [
             Check(
                 f"{name} has nanoseconds that a timestamp cannot hold",
@@ -50,7 +77,7 @@ def read(
             for name, value in zip(columns.names, values, strict=True)
             if value.startswith(_MICROS)
         ]
-        if kind == "orc" and key[-1] != "True":
+        if source.format == "orc" and key[-1] != "True":
             checks += [_after_1582(f) for f in asked if isinstance(f.dataType, _DAYS)]
         record = f"to_json(struct({', '.join(quoted(name) for name in asked.names)}))"
         found.append(Records(rows, checks, record, list(zip(columns.names, values, strict=True))))

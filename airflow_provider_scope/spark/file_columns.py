@@ -13,13 +13,12 @@ if TYPE_CHECKING:
 
     from airflow_provider_scope.spark.footers import Shape
 
-HINTS = {
-    "it has the column": "declare it; or leave `columns` out and name the columns in the SELECT; or set "
-    'extra_columns="ignore"',
-    "it has no column": 'set missing_columns="null" if files may lack it; or leave `columns` out',
-    "": "declare a type that holds the values of all files; or leave `columns` out, and CAST in the SELECT",
-}
-"""Beginning of a problem -> what may help."""
+_DECLARE = (
+    'declare it; or leave `columns` out and name the columns in the SELECT; or set extra_columns="ignore"'
+)
+_ALLOW = 'set missing_columns="null" if files may lack it; or leave `columns` out'
+NO_TYPE = "declare a type that holds the values of all files; or leave `columns` out, and CAST in the SELECT"
+"""What helps with files whose types cannot be held together."""
 
 _MOST_DIGITS = 38
 """Of a decimal."""
@@ -73,28 +72,28 @@ def merge(shapes: Sequence[Shape]) -> tuple[T.StructType, list[str]]:
 
 def differences(
     shape: Shape, declared: T.StructType, *, extra: bool = False, missing: bool = False
-) -> list[str]:
-    """Give what keeps the files of a shape from being read as the declared columns.
+) -> list[tuple[str, str]]:
+    """Give what keeps the files of a shape from being read as the declared columns, and what may help.
 
     :param extra: Whether columns that are not declared are left out.
     :param missing: Whether declared columns that the files lack are NULL.
     """
     own = {field.name.lower(): field for field in own_columns(shape)}
     wanted = {field.name.lower() for field in declared}
-    found = [f"{name} has nanoseconds inside another column" for name in shape.nested_nanoseconds]
+    found = [(f"{name} has nanoseconds inside another column", "") for name in shape.nested_nanoseconds]
     if not extra:
         further = [field.name for key, field in own.items() if key not in wanted]
-        found += [f"it has the column {name}, which is not declared" for name in further]
+        found += [(f"it has the column {name}, which is not declared", _DECLARE) for name in further]
     for field in declared:
         there = own.get(field.name.lower())
         if there is None:
             if not missing:
-                found.append(f"it has no column {field.name}")
+                found.append((f"it has no column {field.name}", _ALLOW))
         elif field.name in shape.nanoseconds and isinstance(field.dataType, T.LongType):
             continue  # declared as the number that it is in the file
         elif not _holds(there.dataType, field.dataType):
             own_kind, kind = there.dataType.simpleString(), field.dataType.simpleString()
-            found.append(f"{field.name} is {own_kind}, declared is {kind}")
+            found.append((f"{field.name} is {own_kind}, declared is {kind}", NO_TYPE))
     return found
 
 

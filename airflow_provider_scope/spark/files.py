@@ -15,6 +15,7 @@ from airflow_provider_scope.exceptions import (
     SourceFileGoneError,
     SourceUnreadableError,
 )
+from airflow_provider_scope.spark.problems import Problem, bad_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -99,20 +100,16 @@ def check_was_unchanged(spark: SparkSession, entry: OffsetEntry, version: int) -
 def check_bzip2(spark: SparkSession, entry: OffsetEntry) -> None:
     """See that files with a name of bzip2 begin like it: of others Spark reads no row, without an error.
 
-    :raises SourceUnreadableError: One does not.
+    :raises BadFileError: One does not.
     """
-    named = [file for file in entry.files if file.path.lower().endswith(".bz2")]
+    named = [file.path for file in entry.files if file.path.lower().endswith(".bz2")]
     with ThreadPoolExecutor(LOOKS_AT_ONCE, thread_name_prefix="scope-look") as pool:
-        heads = pool.map(lambda file: read(spark, file.path, at_most=10), named)
-        for file, head in zip(named, heads, strict=True):
-            if not _BZIP2.fullmatch(head):
-                raise SourceUnreadableError(
-                    f"The file {file.path} of batch {entry.seq} has a name of bzip2 and does not begin like "
-                    "it: Spark would read no row of it.",
-                    kept="the batches before it; this one wrote no row and stays logged",
-                    do="put a whole file in its place, under a name that tells its compression, and give "
-                    "the batch up with `airflow scope abandon`: the next run loads its files as they are",
-                )
+        heads = pool.map(lambda path: read(spark, path, at_most=10), named)
+        odd = [path for path, head in zip(named, heads, strict=True) if not _BZIP2.fullmatch(head)]
+    if odd:
+        what = "it has a name of bzip2 and does not begin like it: Spark would read no row of it"
+        hint = "give it a name that tells its compression"
+        raise bad_files(entry, [Problem(path, what, hint=hint) for path in odd])
 
 
 def _is_other(file: FileEntry, found: tuple[int, int]) -> bool:

@@ -7,16 +7,21 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import types as T  # noqa: N812 - the name everybody uses
 
-from airflow_provider_scope.spark import listing, records
-from airflow_provider_scope.spark.records import RECORD, Check, Records, quoted
-from airflow_provider_scope.spark.values import Converted, convert, literal
+from airflow_provider_scope.core.sql import literal, quoted
+from airflow_provider_scope.spark import checks, json_form, listing
+from airflow_provider_scope.spark.checks import RECORD, Check, Records
+from airflow_provider_scope.spark.problems import Problem, bad_files
+from airflow_provider_scope.spark.values import Converted, convert
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
-STRICT = {"mode": "PERMISSIVE", "columnnameofcorruptrecord": RECORD}
+    from airflow_provider_scope.core.records import OffsetEntry
+    from airflow_provider_scope.spark.source import Source
+
+_STRICT = {"mode": "PERMISSIVE", "columnnameofcorruptrecord": RECORD}
 
 _AS_TEXT = (T.FloatType, T.DoubleType, T.DecimalType, T.DateType, T.TimestampType, T.TimestampNTZType)
 """What Spark's parser changes: it rounds decimals, makes infinity of large numbers, and takes a number in a
@@ -28,7 +33,7 @@ _EXACT = (T.IntegralType, T.BooleanType, T.StringType, T.FloatType, T.DoubleType
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class _Group:
     """Files that are read in the same way."""
 
     paths: tuple[str, ...]
@@ -36,23 +41,36 @@ class Group:
     """Compressed and read as a whole: of a number that is read as text, Spark gives the double's digits."""
 
 
-def groups(paths: Sequence[str], options: Mapping[str, str]) -> list[Group]:
+def records(spark: SparkSession, entry: OffsetEntry, source: Source) -> list[Records]:
+    """Give the records of all files, one value for all files that are read with the same options.
+
+    :raises BadFileError: A file has a text of which Spark's parser would drop or change something.
+    """
+    paths = [file.path for file in entry.files]
+    columns = source.columns or _inferred(spark, paths, source.options)
+    groups = _groups(paths, source)
+    problems = [problem for group in groups for problem in _rounded(group, columns)]
+    problems = problems or json_form.problems(spark, paths, columns, source)
+    if problems:
+        raise bad_files(entry, problems)
+    return [_read(spark, group, columns, source.options) for group in groups]
+
+
+def _groups(paths: Sequence[str], source: Source) -> list[_Group]:
     """Group files by whether their numbers can be read exactly as text."""
-    if options.get("multiline", "false").lower() != "true":
-        return [Group(tuple(paths))]
+    if not source.is_multi_line:
+        return [_Group(tuple(paths))]
     rounded = tuple(path for path in paths if path.lower().endswith(_COMPRESSED))
     plain = tuple(path for path in paths if path not in set(rounded))
-    return [group for group in (Group(plain), Group(rounded, is_rounded=True)) if group.paths]
+    return [group for group in (_Group(plain), _Group(rounded, is_rounded=True)) if group.paths]
 
 
-def problems(group: Group, columns: T.StructType) -> list[tuple[str, str, str | None]]:
+def _rounded(group: _Group, columns: T.StructType) -> list[Problem]:
     """Give the files in which a number could be rounded before it is seen."""
     if not group.is_rounded or all(isinstance(field.dataType, _EXACT) for field in columns):
         return []
-    what = (
-        "compressed and multiLine, its decimals would be rounded: decompress it, or write a value on a line"
-    )
-    return [(path, what, None) for path in group.paths]
+    what = "it is compressed and read with multiLine: its decimals would be rounded"
+    return [Problem(path, what, hint="decompress it, or write a value on a line") for path in group.paths]
 
 
 def _unrounded(field: T.StructField) -> list[Check]:
@@ -68,9 +86,9 @@ def _unrounded(field: T.StructField) -> list[Check]:
     return []
 
 
-def inferred(spark: SparkSession, paths: Sequence[str], options: Mapping[str, str]) -> T.StructType:
+def _inferred(spark: SparkSession, paths: Sequence[str], options: Mapping[str, str]) -> T.StructType:
     """Give the columns that Spark finds in the files; one that is always NULL is text."""
-    reader = spark.read.format("json").options(**{**STRICT, **options})
+    reader = spark.read.format("json").options(**{**_STRICT, **options})
     found = reader.load(listing.for_inference(paths)).schema
     return T.StructType(
         [
@@ -81,9 +99,9 @@ def inferred(spark: SparkSession, paths: Sequence[str], options: Mapping[str, st
     )
 
 
-def read(
+def _read(
     spark: SparkSession,
-    group: Group,
+    group: _Group,
     columns: T.StructType,
     options: Mapping[str, str],
 ) -> Records:
@@ -91,21 +109,19 @@ def read(
     texts = T.StructType([T.StructField(field.name, _read_as(field.dataType)) for field in columns])
     wanted = texts.add(RECORD, T.StringType())
     rows = listing.load(
-        lambda: spark.read.format("json").options(**{**STRICT, **options}).schema(wanted), group.paths
+        lambda: spark.read.format("json").options(**{**_STRICT, **options}).schema(wanted), group.paths
     )
-    checks = [records.parsed("it is not JSON with values of the declared types")]
+    found = [checks.parsed("it is not JSON with values of the declared types")]
     values = []
     for field in columns:
         name = quoted(field.name)
         converted = _convert(name, field.dataType, field.name, options, depth=0)
         if converted.is_exact:
-            rule = f"{field.name} is not {field.dataType.simpleString()}"
-            checks.append(Check(rule, f"({name} IS NULL OR {converted.is_exact})", name))
+            found.append(checks.exact(field, name, converted.is_exact))
         if group.is_rounded:
-            checks += _unrounded(field)
+            found += _unrounded(field)
         values.append((field.name, converted.value))
-    record = f"coalesce({RECORD}, to_json(struct({', '.join(quoted(n) for n in columns.names)})))"
-    return Records(rows, checks, record, values)
+    return Records(rows, found, checks.record_of(columns.names), values)
 
 
 def _read_as(kind: T.DataType) -> T.DataType:
@@ -141,20 +157,24 @@ def _convert(
         return Converted(f"if({value} IS NULL, NULL, named_struct({fields}))", f"({' AND '.join(exact)})")
     if isinstance(kind, T.ArrayType):
         item = _convert(one, kind.elementType, column, options, depth=depth + 1)
-        if not item.is_exact:
-            return Converted(value, None)
-        return Converted(
-            f"transform({value}, {one} -> {item.value})",
-            f"forall({value}, {one} -> {one} IS NULL OR coalesce({item.is_exact}, false))",
-        )
+        return _each(item, value, f"transform({value}, {one} -> {item.value})", one)
     if isinstance(kind, T.MapType):
         item = _convert(one, kind.valueType, column, options, depth=depth + 1)
-        if not item.is_exact:
-            return Converted(value, None)
-        return Converted(
-            f"transform_values({value}, (k{depth}, {one}) -> {item.value})",
-            f"forall(map_values({value}), {one} -> {one} IS NULL OR coalesce({item.is_exact}, false))",
-        )
+        changed = f"transform_values({value}, (k{depth}, {one}) -> {item.value})"
+        return _each(item, value, changed, one, of=f"map_values({value})")
     if isinstance(kind, (*_AS_TEXT, T.VarcharType, T.CharType)):
         return convert(value, kind, column, options)
     return Converted(value, None)
+
+
+def _each(item: Converted, value: str, changed: str, one: str, of: str = "") -> Converted:
+    """Give an array or a map whose items are converted.
+
+    :param changed: SQL of it, converted.
+    :param one: The name of an item in the SQL of ``item``.
+    :param of: SQL of the items; the value itself if empty.
+    """
+    if not item.is_exact:
+        return Converted(value, None)
+    is_exact = f"{one} IS NULL OR coalesce({item.is_exact}, false)"
+    return Converted(changed, f"forall({of or value}, {one} -> {is_exact})")

@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 from pyspark.sql import types as T  # noqa: N812
 
+from airflow_provider_scope.core.sql import literal, quoted
 from airflow_provider_scope.spark import listing
-from airflow_provider_scope.spark.records import quoted
-from airflow_provider_scope.spark.values import literal
+from airflow_provider_scope.spark.problems import Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from pyspark.sql import DataFrame, SparkSession
+
+    from airflow_provider_scope.spark.source import Source
 
 SHOWN = 300
 SEPARATED = ('" :', '"\t:', '"\r:')
@@ -34,7 +36,7 @@ _SENTINEL = "airflow_provider_scope_end"
 NOT_UTF8 = "it has bytes that are not UTF-8"
 LONE_SURROGATE = "it has an escape for half of a character"
 SECOND_VALUE = "it has something behind its first JSON value"
-HINTS = {
+_HINTS = {
     NOT_UTF8: "name its encoding: options={'encoding': 'ISO-8859-1'}",
     SECOND_VALUE: "one line holds one value; with multiLine, one file holds one value or one array",
     "it has keys": "declare them in `columns` (as string they hold their JSON text), or set "
@@ -45,24 +47,16 @@ HINTS = {
 
 
 def problems(
-    spark: SparkSession,
-    paths: Sequence[str],
-    columns: T.StructType,
-    options: Mapping[str, str],
-    *,
-    extra: bool = False,
-) -> list[tuple[str, str, str | None]]:
-    """Give the files with such a text: file as Spark spells it, what it is, how the text begins.
+    spark: SparkSession, paths: Sequence[str], columns: T.StructType, source: Source
+) -> list[Problem]:
+    """Give the files with such a text.
 
-    :param columns: The declared columns: further keys, at any depth, are a problem.
-    :param options: The reader's options, by names in lower case.
-    :param extra: Whether such keys are left out instead.
+    :param columns: Keys beside these, at any depth, are a problem, unless the source leaves them out.
     """
-    lines, text = _texts(spark, paths, options)
+    lines, text = _texts(spark, paths, source)
     is_utf8 = "value" in lines.columns
-    look = _Look(
-        lax=tuple((name, options[name]) for name in sorted(options) if name.startswith("allow")), extra=extra
-    )
+    lax = tuple((name, source.options[name]) for name in sorted(source.options) if name.startswith("allow"))
+    look = _Look(lax, extra=source.extra)
     quick = f"({_is_plain(columns, text)} OR trim({text}) = '')"
     wrong = f"CASE WHEN {quick} THEN NULL ELSE {look.wrong(columns, text)} END"
     if is_utf8:
@@ -74,27 +68,29 @@ def problems(
         .agg(F.first(F.struct("wrong", "line")).alias("first"))
         .select("file", "first.wrong", "first.line")
     )
-    return [(row.file, row.wrong, row.line) for row in found.collect()]
+    return [Problem(row.file, row.wrong, row.line, _hint(row.wrong)) for row in found.collect()]
 
 
-def _texts(spark: SparkSession, paths: Sequence[str], options: Mapping[str, str]) -> tuple[DataFrame, str]:
+def _hint(wrong: str) -> str:
+    return next((hint for start, hint in _HINTS.items() if wrong.startswith(start)), "")
+
+
+def _texts(spark: SparkSession, paths: Sequence[str], source: Source) -> tuple[DataFrame, str]:
     """Give the texts that hold a value each, with their file, and SQL of the text.
 
     :return: The texts are bytes in a column ``value`` if they are UTF-8, else decoded in ``text``.
     """
-    multi_line = options.get("multiline", "false").lower() == "true"
-    encoding = options.get("encoding", options.get("charset", "UTF-8")).upper().replace("_", "-")
-    is_wide = encoding.startswith(("UTF-16", "UTF-32"))
-    given = {"wholetext": str(multi_line or is_wide).lower()}
-    if "linesep" in options and not is_wide:
-        given["lineSep"] = options["linesep"]
+    line_sep = source.options.get("linesep")
+    given = {"wholetext": str(source.is_multi_line or source.is_wide).lower()}
+    if line_sep is not None and not source.is_wide:
+        given["lineSep"] = line_sep
     files = listing.load(lambda: spark.read.format("text").options(**given), paths)
     files = files.select("value", F.col(listing.FILE).alias("file"))
-    if encoding in ("UTF-8", "UTF8"):
-        return files, "ltrim('\ufeff', value)" if multi_line else "value"
-    decoded = f"decode(CAST(value AS binary), {literal(encoding)})"
-    if is_wide and not multi_line:
-        ends = literal(options.get("linesep", "\n"))
+    if source.is_utf8:
+        return files, "ltrim('\ufeff', value)" if source.is_multi_line else "value"
+    decoded = f"decode(CAST(value AS binary), {literal(source.encoding)})"
+    if source.is_wide and not source.is_multi_line:
+        ends = literal("\n" if line_sep is None else line_sep)
         lines = f"explode(split({decoded}, {ends}))"
         return files.select("file", F.expr(lines).alias("text")), "ltrim('\ufeff', text)"
     return files.select("file", F.expr(decoded).alias("text")), "text"

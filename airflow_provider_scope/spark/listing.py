@@ -38,10 +38,13 @@ def same_key(uri: str) -> str:
     return re.sub("^file:/+", "file:///", uri)
 
 
-def load(reader: Callable[[], DataFrameReader], paths: Sequence[str]) -> DataFrame:
-    """Read exactly these files: their columns, ``FILE`` and ``START``.
+def load(
+    reader: Callable[[], DataFrameReader], paths: Sequence[str], *, with_start: bool = False
+) -> DataFrame:
+    """Read exactly these files: their columns, and ``FILE``.
 
     :param reader: Gives a reader with format, schema and options.
+    :param with_start: Whether ``START`` is wanted, too.
     :raises SourceMismatchError: Spark would read other files.
     """
     alone = [path for path in paths if _is_alone(path)]
@@ -49,9 +52,11 @@ def load(reader: Callable[[], DataFrameReader], paths: Sequence[str]) -> DataFra
     frames = []
     if together:
         data = reader().load([as_pattern(path) for path in together])
-        frames.append(_with_file(data, together))
+        frames.append(_with_file(data, together, with_start=with_start))
     literally = [reader().option("__globPaths__", "false").load([path]) for path in alone]
-    frames += [_with_file(data, [path]) for data, path in zip(literally, alone, strict=True)]
+    frames += [
+        _with_file(data, [path], with_start=with_start) for data, path in zip(literally, alone, strict=True)
+    ]
     rows = frames[0]
     for frame in frames[1:]:
         rows = rows.unionByName(frame)
@@ -69,12 +74,11 @@ def _is_alone(path: str) -> bool:
     return bool(_PATTERN.search(path)) and ":" in path.partition("://")[2]
 
 
-def _with_file(data: DataFrame, paths: Sequence[str]) -> DataFrame:
+def _with_file(data: DataFrame, paths: Sequence[str], *, with_start: bool) -> DataFrame:
     check_listed(data, paths)
     about = data.metadataColumn("_metadata")
-    return data.select(
-        "*", about.getField("file_path").alias(FILE), about.getField("file_block_start").alias(START)
-    )
+    more = [about.getField("file_block_start").alias(START)] if with_start else []
+    return data.select("*", about.getField("file_path").alias(FILE), *more)
 
 
 def check_listed(data: DataFrame, paths: Sequence[str]) -> None:

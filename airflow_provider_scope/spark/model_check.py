@@ -12,10 +12,10 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 
 from airflow_provider_scope.core import model_check
 from airflow_provider_scope.core.plan import EVENT
+from airflow_provider_scope.core.sql import quoted
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.spark.app import make_exact
 from airflow_provider_scope.spark.causes import short_cause
-from airflow_provider_scope.spark.records import quoted
 from airflow_provider_scope.spark.streams import checked, read_streams
 from airflow_provider_scope.spark.structs import to_columns, to_struct
 

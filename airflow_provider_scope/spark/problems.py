@@ -1,159 +1,133 @@
-"""The errors for files that are not what the source says."""
+"""The files of a batch that are not what the source says, and the error that names them."""
 
 from __future__ import annotations
 
+import functools
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
+from airflow_provider_scope.core.masking import mask
 from airflow_provider_scope.exceptions import BadFileError, ScopeProviderError, SourceUnreadableError
-from airflow_provider_scope.spark import text_form
 from airflow_provider_scope.spark.causes import short_cause
 from airflow_provider_scope.spark.listing import NAMED, same_key
-from airflow_provider_scope.spark.records import STRAY_QUOTE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
-    from pyspark.sql import SparkSession
-
-    from airflow_provider_scope.core.plan import Plan
+    from airflow_provider_scope.core.files import FileEntry
     from airflow_provider_scope.core.records import OffsetEntry
-    from airflow_provider_scope.spark.records import BadRecord
 
-_KEPT = "the batches before it; this one wrote no row and stays logged"
-_WAYS = (
-    "correct the declaration and run again; or mend the file, and give the batch up with `airflow scope "
-    "abandon`: its files are loaded by the next run as they are then"
+KEPT = "the batches before it; this one wrote no row and stays logged"
+WAYS = (
+    "correct the declaration (`columns`, `options`) and run again; or mend the file, and give the batch up "
+    "with `airflow scope abandon`: its files are loaded by the next run as they are then; or put aside what "
+    'cannot be loaded, with bad_records="quarantine"'
 )
-SHOWN = 400
-_NO_SUCH_FORM = ("is not a Parquet file", "can not read class", "Malformed ORC file", "Protocol message")
-"""What the readers say of a file that is of another format, or was cut."""
-
-
-def bad_files(
-    entry: OffsetEntry, problems: Sequence[tuple[str, str, str | None]], hints: Mapping[str, str]
-) -> BadFileError:
-    """Give the error for files with problems.
-
-    :param problems: File as Spark spells it or as its URI, what it is, and a text of the file or None.
-    :param hints: Beginning of a problem -> what may help.
-    """
-    named = [
-        f"{path_of(entry, file)}: {problem}" + (f" ({text!r})" if text else "")
-        for file, problem, text in problems[:NAMED]
-    ]
-    told = "; ".join(named)
-    more = f"; and {len(problems) - NAMED} more files" if len(problems) > NAMED else ""
-    found = (hint for start, hint in hints.items() for _, problem, _ in problems if start in problem)
-    hint = next(found, "")
-    return BadFileError(
-        f"{len(problems)} of the {len(entry.files)} files of batch {entry.seq} cannot be loaded: "
-        f"{told}{more}.",
-        kept=_KEPT,
-        do=f"{hint}. Or {_WAYS}" if hint else _WAYS,
-    )
-
-
-def unreadable(entry: OffsetEntry, path: str, cause: Exception) -> ScopeProviderError:
-    """Give the error for a footer that could not be read; not retried if it is surely the file's fault."""
-    said = short_cause(cause)
-    if any(text in said for text in _NO_SUCH_FORM):
-        return BadFileError(
-            f"The file {path_of(entry, path)} of batch {entry.seq} cannot be read: {said}.",
-            kept=_KEPT,
-            do=_WAYS,
-        )
-    return SourceUnreadableError(
-        f"The columns of {path_of(entry, path)} of batch {entry.seq} could not be read: {said}.",
-        kept=_KEPT,
-        do="the next try reads it again",
-    )
-
-
-_QUOTES = (
-    "if a quoted field holds line breaks, set multiLine=true; if quotes have no meaning in the file, set "
-    "quote=''"
-)
-_FAULTS = {
+_SHOWN = 400
+"""Characters of a reader's own words that are told."""
+_CUT = "it was cut, or is still being written"
+_NOT_PACKED = "its name says that it is compressed, and it is not, or in another way"
+_HINTS = {
     "CSV header": "the header has to be the declared columns, in their order: correct `columns`; or set "
     "header=false if the files have none",
     "TextParsingException": "a quote in a quoted field is doubled, unless `escape` says otherwise; "
     "unescapedQuoteHandling='STOP_AT_DELIMITER' takes such fields as they are",
-    "ZipException": "its name says that it is compressed, and it is not, or in another way",
-    "not a gzip file": "its name says that it is compressed, and it is not",
-    "Unexpected end of input stream": "it was cut, or is still being written",
-    "Unexpected end of ZLIB": "it was cut, or is still being written",
+    "ZipException": _NOT_PACKED,
+    "not a gzip file": _NOT_PACKED,
+    "Unexpected end of input stream": _CUT,
+    "Unexpected end of ZLIB": _CUT,
     "bad block header": "it is not bzip2, or damaged",
-    "Stream is not BZip2": "its name says that it is bzip2, and it is not",
+    "Stream is not BZip2": _NOT_PACKED,
     "Can not read value": "it is damaged",
     "could not read page": "it is damaged",
+    "is not a Parquet file": "",
+    "can not read class": "",
+    "Malformed ORC file": "",
+    "Protocol message": "",
+    "was written by a future ORC version": "",
 }
-"""What is surely a file's own fault, by what its reader says -> what may help."""
+"""What a reader says of a file that is surely at fault itself -> what may help."""
 
 
-def unread(entry: OffsetEntry, file: str, said: str) -> BadFileError | None:
-    """Give the error for a file that Spark failed to read, if that is the file's fault.
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why a file cannot be loaded."""
+
+    file: str
+    """As Spark spells it, or its URI."""
+    what: str
+    text: str | None = None
+    """A text of the file that shows it."""
+    hint: str = ""
+    """What may help."""
+
+    def told(self) -> str:
+        """Say what is wrong, without secrets."""
+        return f"{self.what} ({mask(self.text)!r})" if self.text else self.what
+
+
+def bad_files(entry: OffsetEntry, problems: Sequence[Problem]) -> BadFileError:
+    """Give the error for files of a batch with problems; its ``files`` tell what is wrong with each."""
+    told = [
+        f"{path_of(entry, problem.file)}: {problem.what}"
+        + (f" ({mask(problem.text)!r})" if problem.text else "")
+        for problem in problems[:NAMED]
+    ]
+    more = f"; and {len(problems) - NAMED} more files" if len(problems) > NAMED else ""
+    hint = next((problem.hint for problem in problems if problem.hint), "")
+    error = BadFileError(
+        f"{len(problems)} of the {len(entry.files)} files of batch {entry.seq} cannot be loaded: "
+        f"{'; '.join(told)}{more}.",
+        kept=KEPT,
+        do=f"{hint}. Or {WAYS}" if hint else WAYS,
+    )
+    error.files = {path_of(entry, problem.file): problem.what for problem in problems}
+    return error
+
+
+def unread(file: str, said: str) -> Problem | None:
+    """Give the problem of a file that could not be read, if that is surely the file's own fault.
 
     :param said: The innermost cause, with its class.
     :return: None if it may be a passing failure of the store.
     """
-    hint = next((hint for start, hint in _FAULTS.items() if start in said), None)
+    hint = next((hint for start, hint in _HINTS.items() if start in said), None)
     if hint is None:
         return None
     cause = said.partition(": ")[2] or said
-    return bad_files(entry, [(file, cause[:SHOWN], None)], {"": hint})
+    return Problem(file, f"it cannot be read: {cause[:_SHOWN].rstrip('.')}", hint=hint)
+
+
+def unreadable_footers(entry: OffsetEntry, found: Sequence[tuple[str, Exception]]) -> ScopeProviderError:
+    """Give the error for footers that could not be read; retried unless all are surely the files' fault.
+
+    :param found: Path and cause of each.
+    """
+    problems = []
+    for path, cause in found:
+        problem = unread(path, short_cause(cause))
+        if problem is None:
+            return SourceUnreadableError(
+                f"The columns of {path} of batch {entry.seq} could not be read: {short_cause(cause)}.",
+                kept=KEPT,
+                do="the next try reads it again",
+            )
+        problems.append(problem)
+    return bad_files(entry, problems)
 
 
 def path_of(entry: OffsetEntry, file: str) -> str:
     """Give the file of a batch that Spark spells in its own way."""
-    key = same_key(unquote(file))
-    for known in entry.files:
-        if same_key(known.path) in (key, same_key(file)):
-            return known.path
-    return file
+    known = _by_key(entry.files)
+    return known.get(same_key(unquote(file))) or known.get(same_key(file)) or file
+
+
+@functools.lru_cache(maxsize=2)
+def _by_key(files: tuple[FileEntry, ...]) -> dict[str, str]:
+    return {same_key(file.path): file.path for file in files}
 
 
 def place_of(entry: OffsetEntry, file: str | None) -> str:
     """Name the file of a record, and its batch."""
     return f"Batch {entry.seq}" if file is None else f"The file {path_of(entry, file)} of batch {entry.seq}"
-
-
-def check_suspicion(spark: SparkSession, plan: Plan, entry: OffsetEntry, found: BadRecord) -> None:
-    """Look at the bytes of the files: they may hold a replacement character or a quote as such.
-
-    :raises BadFileError: A file has bytes that its encoding does not know, or a quote that is not closed.
-    """
-    options = {name.lower(): value for name, value in plan.source_options.items()}
-    if found.rule == STRAY_QUOTE:
-        odd = text_form.odd_quotes(spark, [file.path for file in entry.files], options.get("quote", '"'))
-        if odd:
-            told = [(file, "it has a line with an odd number of quotes", line) for file, line in odd]
-            raise bad_files(entry, told, {"": _QUOTES})
-        return
-    encoding = options.get("encoding", options.get("charset", "UTF-8"))
-    hints = {"": "name the encoding of the file: options={'encoding': 'ISO-8859-1'}"}
-    if encoding.upper().replace("_", "-") not in ("UTF-8", "UTF8"):
-        raise bad_files(
-            entry, [(found.file or "", f"it has bytes that are not {encoding}", found.record)], hints
-        )
-    wrong = text_form.not_utf8(spark, [file.path for file in entry.files])
-    if wrong:
-        told = [(file, "it has bytes that are not UTF-8", line) for file, line in wrong]
-        raise bad_files(entry, told, hints)
-
-
-def hint_for(plan: Plan, found: BadRecord) -> str:
-    """Give what may help with a record, by its format and its rule."""
-    if plan.source_format == "csv" and found.rule.startswith("it has not"):
-        return (
-            "Fields are separated by `sep`; a quote in a quoted field is doubled, unless `escape` says "
-            "otherwise; fields that hold line breaks need multiLine=true"
-        )
-    if " is not date" in found.rule or " is not timestamp" in found.rule:
-        return (
-            "`dateFormat` and `timestampFormat` tell other spellings; or declare it as string, and CAST in "
-            "the SELECT"
-        )
-    if " is not " in found.rule:
-        return "Or declare it as string, and CAST in the SELECT"
-    return ""

@@ -9,29 +9,22 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 from pyspark.sql import types as T  # noqa: N812
 
 from airflow_provider_scope.core import sql as sql_text
-from airflow_provider_scope.spark import (
-    columnar,
-    csv_files,
-    file_columns,
-    footers,
-    json_files,
-    json_form,
-    text_files,
-)
-from airflow_provider_scope.spark.bad_files import bad_files, unreadable
+from airflow_provider_scope.core.sql import quoted
+from airflow_provider_scope.spark import columnar, csv_files, json_files, text_files
+from airflow_provider_scope.spark.checks import Check, failing
 from airflow_provider_scope.spark.listing import FILE, same_key
-from airflow_provider_scope.spark.records import Check, failing, quoted
-from airflow_provider_scope.spark.structs import to_struct
+from airflow_provider_scope.spark.source import source_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from airflow_provider_scope.core.plan import Plan
     from airflow_provider_scope.core.records import OffsetEntry
-    from airflow_provider_scope.spark.records import Records
+    from airflow_provider_scope.spark.checks import Records
+    from airflow_provider_scope.spark.source import Source
 
-OURS = frozenset({"mode", "columnnameofcorruptrecord", "enforceschema", "columnpruning", "mergeschema"})
-"""Options that the specs let through only with the value that they have anyway."""
 VIRTUAL = T.StructType(
     [
         T.StructField("source_file_uri", T.StringType()),
@@ -42,16 +35,58 @@ VIRTUAL = T.StructType(
 )
 
 
+_FORMATS: dict[str, Callable[[SparkSession, OffsetEntry, Source], list[Records]]] = {
+    "csv": csv_files.records,
+    "json": json_files.records,
+    "text": text_files.records,
+    "parquet": columnar.records,
+    "orc": columnar.records,
+}
+
+
 def select(
     spark: SparkSession, plan: Plan, entry: OffsetEntry, *, trusted: frozenset[str] = frozenset()
 ) -> DataFrame:
     """Give the SELECT over the files of a batch, as a lazy DataFrame.
 
+    Reading it fails at the first record that is not what was declared, and at the first row of the SELECT
+    that breaks a rule of ``TableSpec.expect``.
+
     :param trusted: Rules that are not checked again: what they suspected was looked at in the bytes.
     :raises BadFileError: A file has other columns than declared, or is not of the declared form.
     """
+    data = read_files(spark, entry, source_of(plan, trusted))
+    result = over(spark, plan, entry, data)
+    return failing(result, expected(plan), ROW, file_of(result))
+
+
+def read_files(spark: SparkSession, entry: OffsetEntry, source: Source) -> DataFrame:
+    """Read exactly the files of a batch: their columns, and ``FILE``."""
+    return union([piece.strict() for piece in records(spark, entry, source)])
+
+
+def records(spark: SparkSession, entry: OffsetEntry, source: Source) -> list[Records]:
+    """Give the records of the files of a batch, one value for all files that are read alike.
+
+    :raises BadFileError: A file has other columns than declared, or is not of the declared form.
+    """
+    return _FORMATS[source.format](spark, entry, source)
+
+
+def union(frames: Sequence[DataFrame]) -> DataFrame:
+    """Give the rows of frames with the same columns."""
+    rows = frames[0]
+    for frame in frames[1:]:
+        rows = rows.unionByName(frame)
+    return rows
+
+
+def over(spark: SparkSession, plan: Plan, entry: OffsetEntry, data: DataFrame) -> DataFrame:
+    """Give the user's SELECT over rows of the files of a batch.
+
+    :param data: The columns of the source, and ``FILE``.
+    """
     view = f"scope_data_{entry.seq}"
-    data = read_files(spark, plan, entry, trusted=trusted)
     wanted = [name for name in VIRTUAL.names if name in sql_text.words(plan.sql)]
     data = _with_virtual_columns(spark, data, entry, wanted) if wanted else data.drop(FILE)
     data.createOrReplaceTempView(view)
@@ -59,85 +94,24 @@ def select(
         result = spark.sql(sql_text.over_view(plan.sql, view), args=plan.sql_params or None)
     finally:
         spark.catalog.dropTempView(view)
-    return _expected(plan, _once(result, wanted))
+    return _once(result, wanted)
 
 
-def _expected(plan: Plan, result: DataFrame) -> DataFrame:
-    """Let the batch fail at the first row of the SELECT that breaks a rule of ``TableSpec.expect``."""
-    checks = [
+ROW = "to_json(struct(*))"
+"""SQL of a row of the SELECT as text."""
+
+
+def expected(plan: Plan) -> list[Check]:
+    """Give the rules of ``TableSpec.expect`` as checks of the SELECT's rows."""
+    return [
         Check(f"it breaks the rule {name!r} ({predicate})", predicate, "NULL")
         for name, predicate in plan.expect.items()
     ]
-    named = "source_file_uri" if "source_file_uri" in result.columns else "CAST(NULL AS string)"
-    return failing(result, checks, "to_json(struct(*))", named)
 
 
-def read_files(
-    spark: SparkSession, plan: Plan, entry: OffsetEntry, *, trusted: frozenset[str] = frozenset()
-) -> DataFrame:
-    """Read exactly the files of a batch: their columns, and ``FILE``."""
-    found = [piece.strict() for piece in _pieces(spark, plan, entry, trusted=trusted)]
-    rows = found[0]
-    for piece in found[1:]:
-        rows = rows.unionByName(piece)
-    return rows
-
-
-def _pieces(spark: SparkSession, plan: Plan, entry: OffsetEntry, *, trusted: frozenset[str]) -> list[Records]:
-    paths = [file.path for file in entry.files]
-    declared = to_struct(plan.source_columns) if plan.source_columns else None
-    options = given_options(plan)
-    if plan.source_format == "csv":
-        columns = declared or csv_files.names(spark, paths, options)
-        problems = csv_files.problems(spark, paths, columns, options)
-        if problems:
-            raise bad_files(entry, problems, {})
-        return [
-            csv_files.read(spark, group, columns, options, trusted=trusted)
-            for group in csv_files.groups(spark, paths, options)
-        ]
-    if plan.source_format == "json":
-        columns = declared or json_files.inferred(spark, paths, options)
-        groups = json_files.groups(paths, options)
-        problems = [problem for group in groups for problem in json_files.problems(group, columns)]
-        problems = problems or json_form.problems(
-            spark, paths, columns, options, extra=plan.extra_columns == "ignore"
-        )
-        if problems:
-            raise bad_files(entry, problems, json_form.HINTS)
-        return [json_files.read(spark, group, columns, options) for group in groups]
-    if plan.source_format == "text":
-        return [text_files.read(spark, paths, options, declared.names[0] if declared else "value")]
-    return _columnar(spark, plan, entry, declared)
-
-
-def given_options(plan: Plan) -> dict[str, str]:
-    """Give the user's options by their names in lower case, but for those that we set whatever they say."""
-    named = {name.lower(): value for name, value in plan.source_options.items()}
-    return {name: value for name, value in named.items() if name not in OURS}
-
-
-def _columnar(
-    spark: SparkSession, plan: Plan, entry: OffsetEntry, declared: T.StructType | None
-) -> list[Records]:
-    found = footers.read(spark, plan.source_format, [file.path for file in entry.files])
-    if found.unreadable:
-        path, cause = found.unreadable[0]
-        raise unreadable(entry, path, cause)
-    columns, problems = (declared, []) if declared else file_columns.merge(found.shapes)
-    told = [(shape.paths[0], "; ".join(problems), None) for shape in found.shapes[:1] if problems]
-    if declared:
-        for shape in found.shapes:
-            differences = file_columns.differences(
-                shape,
-                declared,
-                extra=plan.extra_columns == "ignore",
-                missing=plan.missing_columns == "null",
-            )
-            told += [(path, "; ".join(differences), None) for path in shape.paths if differences]
-    if told:
-        raise bad_files(entry, told, file_columns.HINTS)
-    return columnar.read(spark, plan.source_format, found.shapes, columns, given_options(plan))
+def file_of(result: DataFrame) -> str:
+    """Give SQL of the file of a row of the SELECT, NULL where the SELECT does not have it."""
+    return "source_file_uri" if "source_file_uri" in result.columns else "CAST(NULL AS string)"
 
 
 def _with_virtual_columns(

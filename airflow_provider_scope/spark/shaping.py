@@ -9,6 +9,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 from pyspark.sql import types as T  # noqa: N812
 
 from airflow_provider_scope.core.evolution import Array, Evolution, Field, Kind, Map, Struct, evolve, text
+from airflow_provider_scope.core.sql import quoted
 from airflow_provider_scope.spark.structs import to_struct
 
 if TYPE_CHECKING:
@@ -29,14 +30,14 @@ def grown(plan: Plan, rows: DataFrame, metadata: dict[str, Any] | None) -> tuple
     :param metadata: The table's, as Delta's log has it; None if there is no table yet.
     :raises SchemaMismatchError: The SELECT does not fit the table.
     """
-    select = to_columns(rows.schema)
+    select = to_fields(rows.schema)
     declared = plan.table_columns
     after = evolve(
         plan.schema_evolution,
         select,
-        to_columns(T.StructType.fromJson(json.loads(metadata["schemaString"]))) if metadata else None,
+        to_fields(T.StructType.fromJson(json.loads(metadata["schemaString"]))) if metadata else None,
         plan.table,
-        declared=to_columns(to_struct(declared)) if declared else None,
+        declared=to_fields(to_struct(declared)) if declared else None,
         partitions=metadata["partitionColumns"] if metadata else (),
     )
     return shaped(rows, select, after.columns), after
@@ -59,11 +60,11 @@ def to_kind(spark_type: T.DataType) -> Kind:
     if isinstance(spark_type, T.MapType):
         return Map(to_kind(spark_type.keyType), to_kind(spark_type.valueType))
     if isinstance(spark_type, T.StructType):
-        return to_columns(spark_type)
+        return to_fields(spark_type)
     return spark_type.simpleString()
 
 
-def to_columns(struct: T.StructType) -> Struct:
+def to_fields(struct: T.StructType) -> Struct:
     """Give the columns of a schema."""
     return Struct(
         tuple(
@@ -88,7 +89,7 @@ def shaped(rows: DataFrame, select: Struct, columns: Struct) -> DataFrame:
     for item in columns.fields:
         found = there.get(item.name.lower())
         if found:
-            values.append(_value(F.col(_quoted(found.name)), found.kind, item.kind).alias(item.name))
+            values.append(_value(F.col(quoted(found.name)), found.kind, item.kind).alias(item.name))
     return rows.select(*values)
 
 
@@ -128,7 +129,3 @@ def _spark_type(kind: Kind) -> T.DataType:
         case Map():
             return T.MapType(_spark_type(kind.key), _spark_type(kind.value))
     return T.DataType.fromDDL(kind)
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 
+from airflow_provider_scope.core.sql import quoted
 from airflow_provider_scope.core.streams import VIRTUAL
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.spark.listing import FILE, load
-from airflow_provider_scope.spark.records import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -5,47 +5,31 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from delta import exceptions as delta_errors
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 from pyspark.sql import types as T  # noqa: N812
 
 from airflow_provider_scope.core import schema as schemas
+from airflow_provider_scope.core.sql import literal, quoted
 from airflow_provider_scope.exceptions import (
     BatchNotInTableError,
     InputError,
     SchemaMismatchError,
 )
-from airflow_provider_scope.spark import files, shaping
-from airflow_provider_scope.spark.records import quoted
+from airflow_provider_scope.spark import shaping
+from airflow_provider_scope.spark.delta_log import ConcurrentCommitError, DeltaLog, conflicts
+from airflow_provider_scope.spark.quarantine import Quarantine
 from airflow_provider_scope.spark.structs import to_columns, to_struct
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from airflow_provider_scope.core.plan import Plan
     from airflow_provider_scope.core.records import OffsetEntry
 
-_COMMITTED = "spark.databricks.delta.lastCommitVersionInSession"
-_CONFLICTS = (  # Delta's Python has them side by side: none is below DeltaConcurrentModificationException
-    delta_errors.ConcurrentAppendException,
-    delta_errors.ConcurrentDeleteDeleteException,
-    delta_errors.ConcurrentDeleteReadException,
-    delta_errors.ConcurrentTransactionException,
-    delta_errors.ConcurrentWriteException,
-    delta_errors.DeltaConcurrentModificationException,
-    delta_errors.MetadataChangedException,
-    delta_errors.ProtocolChangedException,
-)
 _HIVES_NULL = "__HIVE_DEFAULT_PARTITION__"
-_LOOK_BACK = 20
-"""Commits that are searched for the newest transaction before Delta's whole state is asked."""
-
-
-class ConcurrentCommitError(Exception):
-    """Another commit got in between; look at the table again before anything else."""
 
 
 class Target:
@@ -54,66 +38,33 @@ class Target:
     def __init__(self, spark: SparkSession, plan: Plan) -> None:
         self.spark = spark
         self.plan = plan
-        self.path = plan.table.removeprefix("file://")
+        self.log = DeltaLog(spark, plan.table)
+        self.quarantine = Quarantine(spark, plan)
         self.told = ""
         """What the newest write did to the table's columns; empty if they are the SELECT's."""
         self._prepared = False
-
-    # ---- looking -------------------------------------------------------------------------------
-
-    def _snapshot(self) -> Any:
-        jvm: Any = self.spark._jvm  # noqa: SLF001 - Delta's Python API has no way to a transaction
-        log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(self.spark._jsparkSession, self.path)  # noqa: SLF001
-        none = jvm.scala.Option.empty()
-        return log.update(False, none, none)  # noqa: FBT003 - a Scala signature
+        self._notes: dict[str, Any] = {}
 
     def newest_transaction(self) -> int | None:
-        """Give the newest ``txnVersion`` of the pipeline in the table.
-
-        Nearly always it is in one of the last commits, which are small to read; else Delta
-        reconstructs the table's state, which takes a second.
-        """
-        snapshot = self._snapshot()
-        version = int(snapshot.version())
-        for number in range(version, max(-1, version - _LOOK_BACK), -1):
-            found = self._transaction_in(number)
-            if found is not None:
-                return found
-        if version < 0:
-            return None
-        found = snapshot.transactions().get(self.plan.pipeline)
-        return int(found.get()) if found.isDefined() else None
-
-    def _transaction_in(self, version: int) -> int | None:
-        try:
-            commit = files.read(self.spark, f"{self.plan.table}/_delta_log/{version:020}.json")
-        except FileNotFoundError:
-            return None
-        for line in commit.splitlines():
-            if b'"txn"' in line:
-                action = json.loads(line).get("txn")
-                if action and action["appId"] == self.plan.pipeline:
-                    return int(action["version"])
-        return None
-
-    def _metadata(self) -> dict[str, Any] | None:
-        snapshot = self._snapshot()
-        if int(snapshot.version()) < 0:
-            return None
-        return dict(json.loads(snapshot.metadata().json())["metaData"])
+        """Give the newest batch of the pipeline in the table."""
+        return self.log.newest_transaction(self.plan.pipeline)
 
     # ---- writing -------------------------------------------------------------------------------
 
-    def write(self, entry: OffsetEntry, rows: DataFrame) -> int | None:
+    def write(
+        self, entry: OffsetEntry, rows: DataFrame, notes: Mapping[str, Any] | None = None
+    ) -> int | None:
         """Commit the rows of a batch with its number.
 
+        :param notes: What the commit says of the batch beside that, for its record.
         :return: The table's version, or None if Delta skipped the write because the batch is there.
         :raises SchemaMismatchError: Before anything is written.
         :raises ConcurrentCommitError: Another writer committed in between.
         """
         self.told = ""
-        with _conflicts():
-            metadata = self._metadata()
+        self._notes = dict(notes or {})
+        with conflicts():
+            metadata = self.log.metadata()
             if self.plan.schema_evolution != "fail":
                 return self._write_evolving(entry, rows, metadata)
             select = to_columns(rows.schema)
@@ -152,7 +103,7 @@ class Target:
         try:
             version = self._commit(entry, batch, partitions if new_schema else None, merges=after.changes)
         except AnalysisException as err:
-            now = self._metadata()
+            now = self.log.metadata()
             if now and now["schemaString"] != metadata["schemaString"]:
                 raise ConcurrentCommitError("another writer changed the table's columns") from err
             raise
@@ -190,29 +141,42 @@ class Target:
             return shaped.where(_inside(entry.where))
         return shaped
 
+    def write_nothing(self, entry: OffsetEntry, notes: Mapping[str, Any] | None = None) -> int | None:
+        """Commit a batch without rows: none of its files could be read.
+
+        :raises InputError: There is no table, and nothing tells its columns.
+        """
+        self.told = ""
+        self._notes = dict(notes or {})
+        return self._empty(entry, abandoned=False)
+
     def fence(self, entry: OffsetEntry) -> int | None:
-        """Commit the batch without its rows.
+        """Commit the batch without its rows, as one that was given up.
 
         An overwrite still empties what it replaces: all files since it count as not loaded, and rows of
         before it that stayed would be doubled by them.
         """
-        with _conflicts():
-            metadata = self._metadata()
+        self._notes = {}
+        return self._empty(entry, abandoned=True)
+
+    def _empty(self, entry: OffsetEntry, *, abandoned: bool) -> int | None:
+        with conflicts():
+            metadata = self.log.metadata()
             if metadata:
                 columns = T.StructType.fromJson(json.loads(metadata["schemaString"]))
             elif self.plan.table_columns:
                 columns = to_struct(self.plan.table_columns)
             else:
                 raise InputError(
-                    f"The table {self.plan.table} does not exist yet, so batch {entry.seq} cannot be given "
-                    "up in it.",
+                    f"The table {self.plan.table} does not exist yet, so batch {entry.seq} cannot be "
+                    "committed to it without rows.",
                     kept="everything; nothing was written",
                     do="nothing has been loaded yet: delete the checkpoint folder and run again; or name "
                     "the table's columns (table=TableSpec(columns=...))",
                 )
             empty = self.spark.createDataFrame([], columns)
             partitions = None if metadata else [*self.plan.partition_by]
-            return self._commit(entry, empty, partitions, abandoned=True)
+            return self._commit(entry, empty, partitions, abandoned=abandoned)
 
     def _commit(
         self,
@@ -229,7 +193,7 @@ class Target:
         :param partitions: The partitioning of a table that is made or changed by this write, else None.
         :param merges: Whether the rows bring columns or types that the table gets in the same commit.
         """
-        ours = {"abandoned": abandoned, "pipeline": self.plan.pipeline, "seq": entry.seq}
+        ours = {"abandoned": abandoned, "pipeline": self.plan.pipeline, "seq": entry.seq, **self._notes}
         writer = (
             rows.write.format("delta")
             .option("txnAppId", self.plan.pipeline)
@@ -252,11 +216,9 @@ class Target:
             writer = writer.options(**self._delta_properties()).partitionBy(*partitions)
         if merges:
             writer = writer.option("mergeSchema", "true")
-        self.spark.conf.unset(_COMMITTED)
-        writer.save(self.path)
-        committed = self.spark.conf.get(_COMMITTED, None)
+        committed = self.log.save(writer)
         if committed is not None:
-            return int(committed)
+            return committed
         newest = self.newest_transaction()
         if newest is not None and newest >= entry.seq:
             return None
@@ -291,7 +253,7 @@ class Target:
         fits = schemas.fit(to_columns(rows.schema), columns, self.plan.table)
         shaped = self._shaped(entry, rows, fits, self.plan.partition_by, creates=True)
         version = self._commit(entry, shaped, [*self.plan.partition_by], creates=True)
-        metadata = self._metadata()
+        metadata = self.log.metadata()
         if metadata:
             self._prepare(metadata)  # the properties that the writer does not take
         return version
@@ -307,7 +269,7 @@ class Target:
                 f"{there['delta.settransactionretentionduration']!r}: it would forget which batches it "
                 "holds, and load them again.",
                 kept="the table; nothing was written",
-                do=f"ALTER TABLE delta.`{self.path}` UNSET TBLPROPERTIES "
+                do=f"ALTER TABLE delta.`{self.log.path}` UNSET TBLPROPERTIES "
                 "('delta.setTransactionRetentionDuration')",
             )
         changed = {k: v for k, v in self.plan.properties.items() if there.get(k.lower()) != v}
@@ -316,9 +278,8 @@ class Target:
 
     def _alter(self, properties: dict[str, str]) -> None:
         if properties:
-            pairs = ", ".join(f"{_quoted(k)} = {_quoted(v)}" for k, v in properties.items())
-            place = self.path.replace("`", "``")
-            self.spark.sql(f"ALTER TABLE delta.`{place}` SET TBLPROPERTIES ({pairs})")
+            pairs = ", ".join(f"{literal(k)} = {literal(str(v))}" for k, v in properties.items())
+            self.spark.sql(f"ALTER TABLE delta.{quoted(self.log.path)} SET TBLPROPERTIES ({pairs})")
 
     def _check_declared(self, table: Sequence[schemas.Column], *, in_order: bool) -> None:
         """Refuse a table with other columns; rows are matched by name, so their order is no reason to."""
@@ -343,19 +304,6 @@ class Target:
                 kept="the table; no row of this batch was written, and the batch stays logged",
                 do="declare the table's partitioning, or run once with full_refresh=True",
             )
-
-
-class _conflicts:  # noqa: N801 - reads as a word at the place of use
-    """Turn Delta's conflict errors, which leave the outcome open, into one of ours."""
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, err: BaseException | None, trace: object) -> None:
-        if isinstance(err, _CONFLICTS):
-            raise ConcurrentCommitError(str(err)) from err
-        if isinstance(err, AnalysisException) and err.getCondition() == "DELTA_PATH_EXISTS":
-            raise ConcurrentCommitError("another writer created the table") from err
 
 
 def _value(fit: schemas.Fit, partitions: Sequence[str]) -> Column:
@@ -383,10 +331,6 @@ def _here(condition: Column) -> Column:
     and offsets, where it meets rows that they drop. It moves nothing that it cannot compute twice.
     """
     return condition & (F.spark_partition_id() >= 0)
-
-
-def _quoted(text: str) -> str:
-    return "'" + str(text).replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def _listed(columns: Sequence[schemas.Column]) -> str:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 
+from airflow_provider_scope.core.sql import literal
 from airflow_provider_scope.spark import listing
-from airflow_provider_scope.spark.values import literal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -91,5 +91,5 @@ def odd_quotes(spark: SparkSession, paths: Sequence[str], quote: str) -> list[tu
 
 
 def _lines(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
-    rows = listing.load(lambda: spark.read.format("text").option("lineSep", "\n"), paths)
+    rows = listing.load(lambda: spark.read.format("text").option("lineSep", "\n"), paths, with_start=True)
     return rows.select("value", F.col(listing.FILE).alias("file"), F.col(listing.START).alias("start"))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import types as T  # noqa: N812 - the name everybody uses
 
+from airflow_provider_scope.core.sql import literal
 from airflow_provider_scope.exceptions import InputError
 
 if TYPE_CHECKING:
@@ -69,11 +70,6 @@ def convert(text: str, kind: T.DataType, column: str, options: Mapping[str, str]
         kept="the table; no row was written, and the batch stays logged",
         do="declare it as string, and CAST it in the SELECT",
     )
-
-
-def literal(text: str) -> str:
-    """Give a text as a literal of Spark SQL."""
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def _floating(text: str, kind: T.DataType, options: Mapping[str, str]) -> Converted:

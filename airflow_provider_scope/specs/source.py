@@ -17,6 +17,7 @@ LateFiles = Literal["ingest", "skip"]
 OnChangedFile = Literal["ignore", "fail", "reload"]
 ExtraColumns = Literal["fail", "ignore"]
 MissingColumns = Literal["fail", "null"]
+BadRecords = Literal["fail", "quarantine"]
 
 MAX_BYTES_PER_TRIGGER = 10_737_418_240_000
 """dbt-scope's default: ten thousand gibibytes, in practice the number of files is the limit."""
@@ -62,6 +63,9 @@ class FileSource:
         ``columns`` does not declare: ``"fail"``, or leave them out (``"ignore"``).
     :param missing_columns: What to do if a parquet or ORC file lacks a declared column: ``"fail"``, or take
         NULL (``"null"``). A key that a JSON object lacks is always NULL.
+    :param bad_records: What to do with records and files that are not what was declared, and with rows that
+        break a rule of ``TableSpec.expect``: stop the batch (``"fail"``), or put them into the table
+        ``TableSpec.quarantine`` and load the others (``"quarantine"``).
     :raises InputError: A value is not valid.
     """
 
@@ -78,6 +82,7 @@ class FileSource:
     on_changed_file: OnChangedFile = "ignore"
     extra_columns: ExtraColumns = "fail"
     missing_columns: MissingColumns = "fail"
+    bad_records: BadRecords = "fail"
 
     def __post_init__(self) -> None:
         """Validate; values that are templates are let through."""
@@ -92,6 +97,7 @@ class FileSource:
         validation.one_of("on_changed_file", self.on_changed_file, get_args(OnChangedFile))
         validation.one_of("extra_columns", self.extra_columns, get_args(ExtraColumns))
         validation.one_of("missing_columns", self.missing_columns, get_args(MissingColumns))
+        validation.one_of("bad_records", self.bad_records, get_args(BadRecords))
         put(self, "columns", columns_from("columns", self.columns))
         validation.mapping("options", self.options)
         if isinstance(self.options, Mapping):

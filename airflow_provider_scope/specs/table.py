@@ -26,7 +26,10 @@ class TableSpec:
     :param schema_evolution: What happens with columns and types that the table does not have: "fail", or
         "add" columns, or "widen" types as well.
     :param expect: Name of a rule -> SQL predicate over the columns of the SELECT. A batch with a row for
-        which it is not true (NULL is not) is not committed.
+        which it is not true (NULL is not) is not committed; with ``FileSource(bad_records="quarantine")``
+        such rows are put aside.
+    :param quarantine: Folder of the Delta table for what is put aside, on the store of the table. None is
+        the table's own folder with ``_quarantine`` behind its name.
     :raises InputError: A value is not valid.
     """
 
@@ -35,6 +38,7 @@ class TableSpec:
     properties: Mapping[str, str] | None = None
     schema_evolution: Literal["fail", "add", "widen"] = "fail"
     expect: Mapping[str, str] | None = None
+    quarantine: str | None = None
 
     def __post_init__(self) -> None:
         """Validate; values that are templates are let through."""
@@ -42,6 +46,8 @@ class TableSpec:
         validation.set_field(self, "columns", columns_from("columns", self.columns))
         validation.mapping("properties", self.properties)
         validation.one_of("schema_evolution", self.schema_evolution, ("fail", "add", "widen"))
+        if self.quarantine is not None:
+            validation.text("quarantine", self.quarantine)
         self._check_expect()
         self._check_columns()
         self._check_properties()

@@ -96,6 +96,8 @@ def _landed(history: Sequence[dict[str, Any]], app_id: str) -> dict[int, Landed]
                 rows=_metric(metrics, "numOutputRows", "num_added_rows"),
                 written_bytes=_metric(metrics, "numOutputBytes"),
                 abandoned=ours.get("abandoned") is True,
+                quarantined=ours.get("quarantined") or {},
+                columns=ours.get("columns"),
             )
     return landed
 

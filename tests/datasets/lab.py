@@ -23,6 +23,7 @@ from airflow_provider_scope.core.records import OffsetEntry
 from airflow_provider_scope.exceptions import ScopeProviderError
 from airflow_provider_scope.spark import app
 from airflow_provider_scope.spark.reading import select
+from airflow_provider_scope.spark.strict import read_by
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -93,8 +94,8 @@ class Lab:
         """Read all files as one batch, without a table: cheap, and the same way to the rows."""
         with _splitting(self.spark, self.case.split_bytes):
             plan, entry = self.plan(1), self.batch(0, self.case.files)
-            frame = select(self.spark, plan, entry)
-            return app.read_by(self.spark, plan, entry, frame, lambda rows: rows.toArrow())
+            rows = functools.partial(select, self.spark, plan, entry)
+            return read_by(self.spark, plan, entry, rows, lambda found: found.toArrow())
 
     def commit(self, batches: Sequence[Sequence[File]]) -> pa.Table:
         """Load the files in batches, and read the table with another reader."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import sqlglot
 
+from airflow_provider_scope.core.sql import literal
 from airflow_provider_scope.script.errors import ScriptError
-from airflow_provider_scope.script.spark_text import date_format, string_text
+from airflow_provider_scope.script.spark_text import date_format
 from airflow_provider_scope.script.translate import to_spark_sql, translate
 
 ROWSETS = {
@@ -284,4 +285,4 @@ def test_a_date_format_has_a_spark_pattern_or_none(net, spark):
 
 
 def test_a_string_literal_holds_nothing_that_spark_fills_in():
-    assert string_text("a'b\\${c}") == r"'a\'b\\\u0024{c}'"
+    assert literal("a'b\\${c}") == r"'a\'b\\\u0024{c}'"

@@ -16,9 +16,9 @@ from pyarrow import csv, orc
 from pyarrow import parquet as pq
 
 from airflow_provider_scope.exceptions import (
+    BadFileError,
     SourceFileChangedError,
     SourceFileGoneError,
-    SourceUnreadableError,
 )
 from airflow_provider_scope.spark import app
 from airflow_provider_scope.spark.reading import select
@@ -153,7 +153,7 @@ def test_a_file_with_the_name_of_bzip2_that_is_none_is_an_error_because_spark_re
     path = bench.folder / "a.csv.BZ2"
     path.write_bytes(content)
 
-    with pytest.raises(SourceUnreadableError, match=r"a\.csv\.BZ2 of batch 0 has a name of bzip2"):
+    with pytest.raises(BadFileError, match=r"a\.csv\.BZ2: it has a name of bzip2"):
         bench.run(bench.batch(0, bench.entry(path)), source_format="csv", source_columns={"a": "string"})
 
     assert not bench.table.exists()

@@ -9,7 +9,7 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction
 
 from airflow_provider_scope.exceptions import InputError, SchemaMismatchError, TableDivergedError
-from airflow_provider_scope.spark.target import Target
+from airflow_provider_scope.spark.delta_log import DeltaLog
 
 pytestmark = pytest.mark.spark
 
@@ -328,13 +328,13 @@ SECOND = "22222222-2222-2222-2222-222222222222"
 def created_meanwhile(bench, monkeypatch, seen_as_missing: int = 1):
     """Let the second pipeline look for the table just before the first one makes it."""
     looks = []
-    real = Target._metadata
+    real = DeltaLog.metadata
 
-    def late(target):
-        looks.append(target)
-        return None if len(looks) <= seen_as_missing else real(target)
+    def late(log):
+        looks.append(log)
+        return None if len(looks) <= seen_as_missing else real(log)
 
-    monkeypatch.setattr(Target, "_metadata", late)
+    monkeypatch.setattr(DeltaLog, "metadata", late)
 
 
 def test_two_pipelines_that_make_the_table_at_the_same_time_both_add_their_rows(bench, monkeypatch):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-import tempfile
 import resource
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,7 +18,6 @@ from tests.support.processes import as_nobody
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 STORAGE = LocalStorage()
 

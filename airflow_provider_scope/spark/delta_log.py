@@ -1,0 +1,115 @@
+"""What the log of a Delta table says of our transactions, and what Delta says of other writers."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from delta import exceptions as delta_errors
+from pyspark.errors import AnalysisException
+
+from airflow_provider_scope.spark import files
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+    from pyspark.sql.readwriter import DataFrameWriter
+
+_COMMITTED = "spark.databricks.delta.lastCommitVersionInSession"
+_CONFLICTS = (  # Delta's Python has them side by side: none is below DeltaConcurrentModificationException
+    delta_errors.ConcurrentAppendException,
+    delta_errors.ConcurrentDeleteDeleteException,
+    delta_errors.ConcurrentDeleteReadException,
+    delta_errors.ConcurrentTransactionException,
+    delta_errors.ConcurrentWriteException,
+    delta_errors.DeltaConcurrentModificationException,
+    delta_errors.MetadataChangedException,
+    delta_errors.ProtocolChangedException,
+)
+_LOOK_BACK = 20
+"""Commits that are searched for the newest transaction before Delta's whole state is asked."""
+
+
+class ConcurrentCommitError(Exception):
+    """Another commit got in between; look at the table again before anything else."""
+
+
+class conflicts:  # noqa: N801 - reads as a word at the place of use
+    """Turn Delta's conflict errors, which leave the outcome open, into one of ours."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, err: BaseException | None, trace: object) -> None:
+        if isinstance(err, _CONFLICTS):
+            raise ConcurrentCommitError(str(err)) from err
+        if isinstance(err, AnalysisException) and err.getCondition() == "DELTA_PATH_EXISTS":
+            raise ConcurrentCommitError("another writer created the table") from err
+
+
+class DeltaLog:
+    """The log of one table, which need not exist.
+
+    :param table: Canonical URI.
+    """
+
+    def __init__(self, spark: SparkSession, table: str) -> None:
+        self.spark = spark
+        self.table = table
+        self.path = table.removeprefix("file://")
+
+    def metadata(self) -> dict[str, Any] | None:
+        """Give the table's metadata as the log has it; None if there is no table."""
+        snapshot = self._snapshot()
+        if int(snapshot.version()) < 0:
+            return None
+        return dict(json.loads(snapshot.metadata().json())["metaData"])
+
+    def newest_transaction(self, app_id: str) -> int | None:
+        """Give the newest ``txnVersion`` of an application in the table.
+
+        Nearly always it is in one of the last commits, which are small to read; else Delta
+        reconstructs the table's state, which takes a second.
+        """
+        snapshot = self._snapshot()
+        version = int(snapshot.version())
+        for number in range(version, max(-1, version - _LOOK_BACK), -1):
+            for action in self._actions(number, "txn"):
+                if action["appId"] == app_id:
+                    return int(action["version"])
+        if version < 0:
+            return None
+        found = snapshot.transactions().get(app_id)
+        return int(found.get()) if found.isDefined() else None
+
+    def save(self, writer: DataFrameWriter) -> int | None:
+        """Write, and give the version that was committed; None if Delta skipped the transaction."""
+        self.spark.conf.unset(_COMMITTED)
+        writer.save(self.path)
+        committed = self.spark.conf.get(_COMMITTED, None)
+        return None if committed is None else int(committed)
+
+    def written_rows(self, version: int) -> int | None:
+        """Give how many rows a commit wrote; None if it does not say."""
+        for info in self._actions(version, "commitInfo"):
+            rows = (info.get("operationMetrics") or {}).get("numOutputRows")
+            return None if rows is None else int(rows)
+        return None
+
+    def _snapshot(self) -> Any:
+        jvm: Any = self.spark._jvm  # noqa: SLF001 - Delta's Python API has no way to a transaction
+        log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(self.spark._jsparkSession, self.path)  # noqa: SLF001
+        none = jvm.scala.Option.empty()
+        return log.update(False, none, none)  # noqa: FBT003 - a Scala signature
+
+    def _actions(self, version: int, kind: str) -> Iterator[dict[str, Any]]:
+        try:
+            commit = files.read(self.spark, f"{self.table}/_delta_log/{version:020}.json")
+        except FileNotFoundError:
+            return
+        for line in commit.splitlines():
+            if f'"{kind}"'.encode() in line:
+                action = json.loads(line).get(kind)
+                if action:
+                    yield action

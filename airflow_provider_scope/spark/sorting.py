@@ -1,0 +1,232 @@
+"""A batch with something bad in it, sorted: what can be loaded, and what goes to the quarantine."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from pyspark import StorageLevel
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
+
+from airflow_provider_scope.core.sql import literal, quoted
+from airflow_provider_scope.exceptions import BadFileError, SourceMismatchError
+from airflow_provider_scope.spark import reading, suspicions
+from airflow_provider_scope.spark.checks import Check, broken_rule
+from airflow_provider_scope.spark.judged import NUMBER, RAW, RULE, VALUE, in_order, judged
+from airflow_provider_scope.spark.listing import FILE
+from airflow_provider_scope.spark.problems import KEPT, path_of
+from airflow_provider_scope.spark.quarantine import COLUMNS
+from airflow_provider_scope.spark.source import source_of
+from airflow_provider_scope.spark.strict import SPARK_ERRORS, fault_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from airflow_provider_scope.core.plan import Plan
+    from airflow_provider_scope.core.records import OffsetEntry
+    from airflow_provider_scope.spark.source import Source
+
+_FILES_AT_ONCE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Sorted:
+    """What a batch has."""
+
+    good: DataFrame | None
+    """The rows to load; None if no file could be read and nothing tells their columns."""
+    bad: DataFrame
+    """Rows of the quarantine."""
+    counts: dict[str, int]
+    """Rule -> rows of the quarantine."""
+    error: BadFileError | None
+    """About the files that go to the quarantine as a whole."""
+
+
+@contextmanager
+def sorted_out(spark: SparkSession, plan: Plan, entry: OffsetEntry) -> Iterator[Sorted]:
+    """Sort the records and files of a batch.
+
+    Each file is read once, and what was read is kept on the disks of Spark's executors: good and bad are
+    parts of the very same rows.
+
+    :raises SourceMismatchError: Good and bad records together are not those that were read.
+    """
+    kept: list[DataFrame] = []
+    try:
+        yield _sort(spark, plan, entry, kept)
+    finally:
+        for frame in kept:
+            frame.unpersist()
+
+
+def _sort(spark: SparkSession, plan: Plan, entry: OffsetEntry, kept: list[DataFrame]) -> Sorted:
+    source = source_of(plan)
+    left, error = entry, None
+    files: dict[str, str] = {}
+    data = None
+    counts: Counter[str] = Counter()
+    while left.files:
+        try:
+            data, counts = _read(spark, left, source, kept)
+            doubted = suspicions.SUSPICIONS & counts.keys()
+            if not doubted:
+                break
+            for rule in doubted:
+                seen_in = data.where(F.col(RULE) == rule).select(FILE).distinct().collect()
+                suspicions.look(spark, left, source, rule, [row[FILE] for row in seen_in])
+            source = replace(source, trusted=source.trusted | doubted)
+        except BadFileError as err:
+            error = error or err
+            if not err.files.keys() & {file.path for file in left.files}:
+                raise
+            files.update(err.files)
+            data = None
+            left = replace(left, files=tuple(file for file in left.files if file.path not in files))
+    good, bad = None, [_of_files(spark, entry, plan, files)]
+    if data is not None:
+        bad.append(_of_records(data, entry, plan))
+        good = data.where(F.col(RULE).isNull()).drop(RULE, VALUE, RAW, NUMBER)
+    elif source.columns:
+        good = spark.createDataFrame([], source.columns.add(FILE, "string"))
+    if good is not None:
+        good = reading.over(spark, plan, left, good)
+        if plan.expect:
+            good, rows, broken = _expected(plan, entry, good, kept)
+            bad.append(rows)
+            counts += broken
+    counts.update(files.values())
+    return Sorted(good, reading.union(bad), dict(counts), error)
+
+
+def _read(
+    spark: SparkSession, entry: OffsetEntry, source: Source, kept: list[DataFrame]
+) -> tuple[DataFrame, Counter[str]]:
+    """Read the files once, and keep their records with the rule that each breaks, NULL if it is good.
+
+    :return: The typed columns with ``FILE`` and those of a bad record; rule -> records that break it.
+    :raises BadFileError: Files cannot be read, and that is surely their own fault.
+    """
+    pieces = reading.records(spark, entry, source)
+    try:
+        with in_order(spark):
+            data = reading.union([judged(piece) for piece in pieces]).persist(StorageLevel.DISK_ONLY)
+            kept.append(data)
+            read = data.count()
+    except SPARK_ERRORS as err:
+        if fault_of(entry, err) is None:
+            raise
+        _find_faults(spark, entry, source)
+        raise  # none of them fails alone: it may pass
+    found: dict[str | None, int] = {row[RULE]: row["count"] for row in data.groupBy(RULE).count().collect()}
+    good = data.where(F.col(RULE).isNull()).count()
+    bad = sum(count for rule, count in found.items() if rule is not None)
+    if good + bad != read:
+        raise SourceMismatchError(
+            f"Of batch {entry.seq} {read:,} records were read, {good:,} of them good and {bad:,} bad.",
+            kept=KEPT,
+            do="the next try runs it again; if it comes back, report it",
+        )
+    return data, Counter({rule: count for rule, count in found.items() if rule is not None})
+
+
+def _find_faults(spark: SparkSession, entry: OffsetEntry, source: Source) -> None:
+    """Read each file alone.
+
+    :raises BadFileError: For those that cannot be read, if that is surely their own fault.
+    """
+
+    def look(path: str) -> BadFileError | None:
+        alone = replace(entry, files=tuple(file for file in entry.files if file.path == path))
+        try:
+            rows = reading.union([judged(piece) for piece in reading.records(spark, alone, source)])
+            rows.write.format("noop").mode("overwrite").save()
+        except SPARK_ERRORS as err:
+            return fault_of(alone, err)
+        return None
+
+    with ThreadPoolExecutor(_FILES_AT_ONCE, thread_name_prefix="scope-alone") as pool:
+        found = [err for err in pool.map(look, [file.path for file in entry.files]) if err]
+    if found:
+        found[0].files = {path: what for err in found for path, what in err.files.items()}
+        raise found[0]
+
+
+def _of_records(data: DataFrame, entry: OffsetEntry, plan: Plan) -> DataFrame:
+    bad = data.where(F.col(RULE).isNotNull())
+    paths = {row[FILE]: path_of(entry, row[FILE]) for row in bad.select(FILE).distinct().collect()}
+    pairs = ", ".join(f"{literal(spelled)}, {literal(path)}" for spelled, path in paths.items())
+    file = f"element_at(map({pairs}), {FILE})" if pairs else FILE
+    return _rows(bad, entry, plan, file=file, record=NUMBER, rule=RULE, value=VALUE, raw=RAW)
+
+
+def _of_files(spark: SparkSession, entry: OffsetEntry, plan: Plan, files: dict[str, str]) -> DataFrame:
+    told = json.dumps([{"file": file, "rule": rule} for file, rule in files.items()])
+    # As a literal: a list of Python rows would start a Python worker.
+    schema = "array<struct<file string, rule string>>"
+    rows = spark.range(1).select(F.inline(F.from_json(F.lit(told), schema)))
+    return _rows(rows, entry, plan, file="file", record="NULL", rule="rule", value="NULL", raw="NULL")
+
+
+def _rows(
+    frame: DataFrame,
+    entry: OffsetEntry,
+    plan: Plan,
+    *,
+    file: str,
+    record: str,
+    rule: str,
+    value: str,
+    raw: str,
+) -> DataFrame:
+    """Give rows of the quarantine; the arguments are SQL over the frame's columns."""
+    found = {
+        "pipeline": literal(plan.pipeline),
+        "batch": str(entry.seq),
+        "file": file,
+        "record": record,
+        "rule": rule,
+        "value": value,
+        "raw": raw,
+        "quarantined_at": "current_timestamp()",
+    }
+    return frame.select(
+        *[F.expr(found[field.name]).cast(field.dataType).alias(field.name) for field in COLUMNS]
+    )
+
+
+def _expected(
+    plan: Plan, entry: OffsetEntry, rows: DataFrame, kept: list[DataFrame]
+) -> tuple[DataFrame, DataFrame, Counter[str]]:
+    """Sort the rows of the SELECT by the rules of ``TableSpec.expect``.
+
+    :return: The good rows, rows of the quarantine, and rule -> rows that break it.
+    """
+    names = rows.columns
+    checks = [Check(name, predicate, "NULL") for name, predicate in plan.expect.items()]
+    sorted_rows = rows.select(
+        "*",
+        F.expr(broken_rule(checks)).alias(RULE),
+        F.expr(reading.ROW).alias(RAW),
+    ).persist(StorageLevel.DISK_ONLY)
+    kept.append(sorted_rows)
+    read = sorted_rows.count()
+    bad = sorted_rows.where(F.col(RULE).isNotNull())
+    good = sorted_rows.where(F.col(RULE).isNull())
+    counts = Counter({row[RULE]: row["count"] for row in bad.groupBy(RULE).count().collect()})
+    if good.count() + counts.total() != read:
+        raise SourceMismatchError(
+            f"Of the {read:,} rows of batch {entry.seq}, the rules of `expect` sorted out "
+            f"{counts.total():,} and did not keep the others.",
+            kept=KEPT,
+            do="the next try runs it again; if it comes back, report it",
+        )
+    file = reading.file_of(rows)
+    moved = _rows(bad, entry, plan, file=file, record="NULL", rule=RULE, value="NULL", raw=RAW)
+    return good.select(*[quoted(name) for name in names]), moved, counts

@@ -1,0 +1,402 @@
+"""What cannot be loaded is put aside, all of it and nothing else, and the rest is in the table."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+from collections import Counter
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from airflow_provider_scope.exceptions import BadFileError, BadRecordError, InputError
+from airflow_provider_scope.spark.target import Target
+
+pytestmark = pytest.mark.spark
+
+ASIDE = {"bad_records": "quarantine"}
+ORDERS = {"nr": "int", "article": "string", "amount": "decimal(10,2)", "day": "date"}
+
+
+def orders(**changes: Any) -> dict[str, Any]:
+    return {
+        "source_format": "csv",
+        "source_columns": ORDERS,
+        "source_options": {"header": "true"},
+        **ASIDE,
+        **changes,
+    }
+
+
+def aside(bench: Any) -> list[dict[str, Any]]:
+    rows = DeltaTable(f"{bench.table}_quarantine").to_pyarrow_table().to_pylist()
+    for row in rows:
+        row["file"] = row["file"] and row["file"].rpartition("/")[2]
+        assert row.pop("pipeline") == bench.plan.pipeline
+        assert row.pop("quarantined_at")
+    return sorted(rows, key=lambda row: (row["batch"], row["file"] or "", row["record"] or 0))
+
+
+def commit_says(bench: Any) -> dict[str, Any]:
+    (newest,) = DeltaTable(str(bench.table)).history(1)
+    return json.loads(newest["userMetadata"])
+
+
+HEADER = "nr,article,amount,day\n"
+
+
+def test_bad_rows_go_aside_with_file_number_rule_and_text_and_the_others_are_loaded(bench):
+    first = bench.text(
+        "b.csv",
+        HEADER + '1,Käse,9.50,2026-01-31\nx,Brot,1.00,2026-02-01\n3,"Öl, 1 l",1.239,2026-02-01\n4,Ei\n',
+    )
+    second = bench.text("[a] {1}.csv", HEADER + "5,Salz,0.49,2026-02-02\n6,Mehl,0.99,2026-02-30\n")
+
+    bench.run(bench.batch(0, first, second), **orders())
+
+    assert [(row["nr"], row["article"], str(row["amount"])) for row in bench.rows()] == [
+        (1, "Käse", "9.50"),
+        (5, "Salz", "0.49"),
+    ]
+    assert aside(bench) == [
+        {
+            "batch": 0,
+            "file": "[a] {1}.csv",
+            "record": 2,
+            "rule": "day is not date",
+            "value": "2026-02-30",
+            "raw": '{"nr":"6","article":"Mehl","amount":"0.99","day":"2026-02-30"}',
+        },
+        {
+            "batch": 0,
+            "file": "b.csv",
+            "record": 2,
+            "rule": "nr is not int",
+            "value": "x",
+            "raw": '{"nr":"x","article":"Brot","amount":"1.00","day":"2026-02-01"}',
+        },
+        {
+            "batch": 0,
+            "file": "b.csv",
+            "record": 3,
+            "rule": "amount is not decimal(10,2)",
+            "value": "1.239",
+            "raw": '{"nr":"3","article":"Öl, 1 l","amount":"1.239","day":"2026-02-01"}',
+        },
+        {
+            "batch": 0,
+            "file": "b.csv",
+            "record": 4,
+            "rule": "it has not the 4 fields of the columns nr, article, amount, day",
+            "value": "4,Ei",
+            "raw": "4,Ei",
+        },
+    ]
+    assert commit_says(bench)["quarantined"] == dict(Counter(row["rule"] for row in aside(bench)))
+
+
+def test_files_that_cannot_be_read_go_aside_whole_and_the_others_are_loaded(bench):
+    good = bench.text("good.csv", HEADER + "1,a,1.00,2026-01-01\n")
+    other = bench.text("other header.csv", "nr,amount,article,day\n2,1.00,b,2026-01-01\n")
+    path = bench.folder / "landing" / "cut.csv.gz"
+    path.write_bytes(gzip.compress((HEADER + "3,c,1.00,2026-01-01\n" * 5_000).encode())[:-40])
+    latin = bench.folder / "landing" / "latin.csv"
+    latin.write_bytes((HEADER + "4,Käse,1.00,2026-01-01\n").encode("latin-1"))
+
+    bench.run(bench.batch(0, good, other, bench.entry(path), bench.entry(latin)), **orders())
+
+    assert [row["nr"] for row in bench.rows()] == [1]
+    found = aside(bench)
+    assert [row["file"] for row in found] == ["cut.csv.gz", "latin.csv", "other header.csv"]
+    assert all(row["record"] is None and row["raw"] is None for row in found)
+    assert "Unexpected end of input stream" in found[0]["rule"]
+    assert found[1]["rule"] == "it has bytes that are not UTF-8"
+    assert "CSV header does not conform" in found[2]["rule"]
+    assert sum(commit_says(bench)["quarantined"].values()) == 3
+
+
+@pytest.mark.parametrize("kind", ["parquet", "orc"])
+def test_a_columnar_file_that_is_none_goes_aside(bench, kind):
+    import pyarrow as pa
+    from pyarrow import orc
+    from pyarrow import parquet as pq
+
+    table = pa.table({"a": [1, 2]})
+    folder = bench.folder / "landing"
+    folder.mkdir()
+    if kind == "parquet":
+        pq.write_table(table, folder / "good")
+    else:
+        orc.write_table(table, str(folder / "good"))
+    (folder / "cut").write_bytes((folder / "good").read_bytes()[:-30])
+    (folder / "text").write_text("a\n1\n")
+
+    files = [bench.entry(folder / name) for name in ("good", "cut", "text")]
+    bench.run(bench.batch(0, *files), source_format=kind, **ASIDE)
+
+    assert bench.rows() == [{"a": 1}, {"a": 2}]
+    assert [row["file"] for row in aside(bench)] == ["cut", "text"]
+
+
+def test_json_records_that_do_not_parse_go_aside_and_a_second_value_on_a_line_takes_its_file_along(bench):
+    mixed = bench.text("mixed.json", '{"a": 1}\n{"a": \n{"a": "x"}\n{"a": 2}\n')
+    lost = bench.text("lost.json", '{"a": 3}{"a": 4}\n{"a": 5}\n')
+
+    bench.run(bench.batch(0, mixed, lost), source_format="json", source_columns={"a": "int"}, **ASIDE)
+
+    assert bench.rows() == [{"a": 1}, {"a": 2}]
+    assert [(row["file"], row["record"], row["raw"]) for row in aside(bench)] == [
+        ("lost.json", None, None),
+        ("mixed.json", 2, '{"a": '),
+        ("mixed.json", 3, '{"a": "x"}'),
+    ]
+
+
+def test_rows_that_break_a_rule_go_aside_and_null_breaks_it(bench):
+    file = bench.text(
+        "a.csv", HEADER + "1,a,1.00,2026-01-01\n2,b,-1.00,2026-01-01\n3,c,,2026-01-01\n4,,5.00,\n"
+    )
+
+    bench.run(
+        bench.batch(0, file),
+        **orders(
+            sql="SELECT nr, article, amount * 2 AS twice, rand() AS odd, source_file_uri FROM @data",
+            expect={"positive": "twice > 0", "named": "article IS NOT NULL"},
+        ),
+    )
+
+    assert [(row["nr"], str(row["twice"])) for row in bench.rows()] == [(1, "2.00")]
+    found = aside(bench)
+    assert sorted((row["rule"], json.loads(row["raw"])["nr"]) for row in found) == [
+        ("named", 4),
+        ("positive", 2),
+        ("positive", 3),
+    ]
+    assert {row["file"] for row in found} == {"a.csv"}
+    assert commit_says(bench)["quarantined"] == {"positive": 2, "named": 1}
+
+
+def test_a_batch_without_anything_bad_makes_no_quarantine(bench):
+    bench.run(bench.batch(0, bench.text("a.csv", HEADER + "1,a,1.00,2026-01-01\n")), **orders())
+
+    assert len(bench.rows()) == 1
+    assert not bench.folder.joinpath("table_quarantine").exists()
+    assert "quarantined" not in commit_says(bench)
+
+
+def test_bad_records_stop_the_batch_unless_they_are_to_go_aside(bench):
+    error = bench.failure(
+        bench.batch(0, bench.text("a.csv", HEADER + "1,a,1.00,2026-01-01\n2,a,x,2026-01-01\n")),
+        **orders(bad_records="fail"),
+    )
+
+    assert isinstance(error, BadRecordError)
+    assert "(number 2 of the file): amount is not decimal(10,2): 'x'." in error.what
+    assert 'bad_records="quarantine"' in error.do
+    assert not DeltaTable.is_deltatable(str(bench.table))
+    assert not bench.folder.joinpath("table_quarantine").exists()
+
+
+def test_the_record_that_an_error_names_is_the_first_of_its_kind_in_its_file(bench):
+    lines = "".join(f"{n},a,{'x' if n in (70_000, 71_000) else '1'},2026-01-01\n" for n in range(1, 80_001))
+    entry = bench.batch(0, bench.text("a.csv", HEADER + lines))
+    bench.spark.conf.set("spark.sql.files.maxPartitionBytes", "100000")
+    try:
+        error = bench.failure(entry, **orders(bad_records="fail"))
+    finally:
+        bench.spark.conf.unset("spark.sql.files.maxPartitionBytes")
+
+    assert "(number 70,000 of the file)" in error.what
+
+
+def test_if_nothing_can_be_read_the_table_gets_a_commit_without_rows(bench):
+    bench.run(bench.batch(0, bench.parquet("a", a=[1])), **ASIDE)
+    (bench.folder / "landing" / "bad").write_bytes(b"PAR1 no")
+
+    version = bench.run(bench.batch(1, bench.entry(bench.folder / "landing" / "bad")), **ASIDE)
+
+    assert version == 1
+    assert bench.rows() == [{"a": 1}]
+    assert [row["file"] for row in aside(bench)] == ["bad"]
+    assert commit_says(bench)["seq"] == 1
+
+
+def test_a_table_is_not_made_from_files_of_which_none_can_be_read(bench):
+    (bench.folder / "landing").mkdir()
+    (bench.folder / "landing" / "bad").write_bytes(b"PAR1 no")
+
+    error = bench.failure(bench.batch(0, bench.entry(bench.folder / "landing" / "bad")), **ASIDE)
+
+    assert isinstance(error, BadFileError)
+    assert not DeltaTable.is_deltatable(str(bench.table))
+
+
+def test_if_all_records_are_bad_the_table_is_made_without_rows(bench):
+    bench.run(bench.batch(0, bench.text("a.csv", HEADER + "x,a,1.00,2026-01-01\n")), **orders())
+
+    assert bench.rows() == []
+    assert DeltaTable(str(bench.table)).schema().to_arrow().names == list(ORDERS)
+    assert len(aside(bench)) == 1
+
+
+# ---- exactly once in both tables -----------------------------------------------------------------------
+
+
+class DiedError(Exception):
+    """In place of a kill."""
+
+
+BAD = HEADER + "1,a,1.00,2026-01-01\nx,b,1.00,2026-01-01\n"
+
+
+def killed(bench: Any, monkeypatch: Any, entry: Any, **plan: Any) -> None:
+    with monkeypatch.context() as patched:
+        real = Target.write
+
+        def die(target: Target, entry: Any, rows: Any, notes: Any = None) -> Any:
+            if notes is None:
+                return real(target, entry, rows)
+            raise DiedError
+
+        patched.setattr(Target, "write", die)
+        with pytest.raises(DiedError):
+            bench.run(entry, **plan)
+
+
+def test_after_a_death_between_the_tables_the_next_try_replaces_what_is_aside(bench, monkeypatch):
+    entry = bench.batch(0, bench.text("a.csv", BAD))
+    killed(bench, monkeypatch, entry, **orders())
+    assert len(aside(bench)) == 1
+    assert not DeltaTable.is_deltatable(str(bench.table))
+
+    bench.run(entry, **orders())
+
+    assert [row["nr"] for row in bench.rows()] == [1]
+    assert [row["record"] for row in aside(bench)] == [2]
+
+
+@pytest.mark.parametrize("mode", ["fail", "quarantine"])
+def test_after_a_death_a_corrected_declaration_leaves_nothing_aside(bench, monkeypatch, mode):
+    entry = bench.batch(0, bench.text("a.csv", BAD))
+    killed(bench, monkeypatch, entry, **orders())
+
+    bench.run(entry, **orders(source_columns={**ORDERS, "nr": "string"}, bad_records=mode))
+
+    assert [row["nr"] for row in bench.rows()] == ["1", "x"]
+    assert aside(bench) == []
+
+
+def test_a_batch_that_is_given_up_leaves_nothing_aside(bench, monkeypatch):
+    bench.run(bench.batch(0, bench.text("a.csv", BAD)), **orders())
+    entry = bench.batch(1, bench.text("b.csv", BAD))
+    killed(bench, monkeypatch, entry, **orders())
+    assert [row["batch"] for row in aside(bench)] == [0, 1]
+
+    bench.run(entry, **orders(fence=True))
+
+    assert [row["batch"] for row in aside(bench)] == [0]
+    assert [row["nr"] for row in bench.rows()] == [1]
+
+
+def test_a_batch_that_is_in_the_table_is_not_put_aside_again(bench):
+    entry = bench.batch(0, bench.text("a.csv", BAD))
+    bench.run(entry, **orders())
+
+    assert bench.run(entry, **orders()) is None
+
+    assert len(aside(bench)) == 1
+    assert len(bench.rows()) == 1
+
+
+def test_what_a_try_believed_dead_puts_aside_meanwhile_does_not_count(bench, monkeypatch):
+    """It had read the plan before, with other columns; its commit to the table is refused by Delta."""
+    entry = bench.batch(0, bench.text("a.csv", BAD))
+    real = Target.write
+    puts: list[int] = []
+
+    def late(target: Target, entry: Any, rows: Any, notes: Any = None) -> Any:
+        version = real(target, entry, rows, notes)
+        if notes is not None:
+            other = bench.spark.sql(
+                f"SELECT '{bench.plan.pipeline}' pipeline, 0L batch, 'f' file, 1L record, 'other' rule, "
+                "'' value, '' raw, current_timestamp() quarantined_at"
+            )
+            puts.append(Target(bench.spark, target.plan).quarantine.put(entry, other, 1))
+        return version
+
+    monkeypatch.setattr(Target, "write", late)
+    bench.run(entry, **orders())
+
+    assert puts == [1]
+    assert [row["rule"] for row in aside(bench)] == ["nr is not int"]
+
+
+def test_another_table_in_the_place_of_the_quarantine_is_refused(bench):
+    bench.spark.range(3).write.format("delta").save(f"{bench.table}_quarantine")
+
+    error = bench.failure(bench.batch(0, bench.text("a.csv", BAD)), **orders())
+
+    assert isinstance(error, InputError)
+    assert "is no quarantine" in error.what
+    assert not DeltaTable.is_deltatable(str(bench.table))
+
+
+# ---- everything is somewhere -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_every_record_of_random_files_is_in_one_of_the_two_tables(bench, seed):
+    """Counted and compared with Python's own reader of CSV."""
+    import random
+
+    rng = random.Random(f"aside {seed}")
+    expected: Counter[tuple[str, ...]] = Counter()
+    files = []
+    for number in range(rng.randint(1, 5)):
+        out = io.StringIO()
+        writer = csv.writer(out, lineterminator=rng.choice(["\n", "\r\n"]))
+        writer.writerow(ORDERS)
+        for _ in range(rng.randint(0, 400)):
+            row = [
+                rng.choice(["1", "22", "x", "", "-7"]),
+                rng.choice(["a", 'say "b"', "c,d", "", "ü"]),
+                rng.choice(["1.00", "1", "1,5", "9999999999", "0.5"]),
+                rng.choice(["2026-01-01", "01.01.2026", ""]),
+            ]
+            row += rng.choice([[]] * 9 + [["more"]])
+            writer.writerow(row)
+            expected[(*row,)] += 1
+        name = rng.choice(["{}.csv", "[{}] x.csv", "ä {}*.csv"]).format(number)
+        path = bench.folder / "landing" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(out.getvalue().encode())
+        files.append(bench.entry(path))
+
+    bench.run(bench.batch(0, *files), **orders())
+
+    def text(value: Any) -> str:
+        return "" if value is None else str(value)
+
+    found: Counter[tuple[str, ...]] = Counter()
+    good = DeltaTable(str(bench.table)).to_pyarrow_table().num_rows
+    rows = aside(bench)
+    for row in rows:
+        raw = row["raw"]
+        if raw.startswith("{"):
+            fields = json.loads(raw)
+            found[tuple(text(fields.get(name)) for name in ORDERS)] += 1
+        else:
+            (record,) = csv.reader([raw])
+            found[(*record,)] += 1
+    assert good + len(rows) == expected.total()
+    assert not found - expected
+    is_good = {
+        row
+        for row in expected
+        if len(row) == 4 and row[0] != "x" and row[2] in ("1.00", "1", "0.5") and row[3] != "01.01.2026"
+    }
+    assert {row for row in expected if row not in is_good} == set(found)
+    assert sum(count for row, count in expected.items() if row in is_good) == good
