@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from typing import TYPE_CHECKING, TypeVar
 
@@ -9,7 +10,7 @@ from airflow_provider_scope.checkpoint import snapshot as snapshots
 from airflow_provider_scope.core import audit, takeover
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from airflow_provider_scope.checkpoint.log import CheckpointLog
     from airflow_provider_scope.checkpoint.snapshot import SeenFiles, Snapshot
@@ -34,9 +35,18 @@ class AuditFiles:
         self.compaction_interval = compaction_interval
         self.retention_files = retention_files
 
-    def newest_seen(self, refresh_start: int | None, taken: Takeover | None = None) -> SeenFiles | None:
-        """Read which files the newest snapshot of the refresh, or of the takeover, says are loaded."""
-        return self._newest((refresh_start, taken), snapshots.decode_seen)
+    def newest_seen(
+        self,
+        refresh_start: int | None,
+        taken: Takeover | None = None,
+        returned: Mapping[str, int] | None = None,
+    ) -> SeenFiles | None:
+        """Read which files the newest snapshot of the refresh, or of the takeover, says are loaded.
+
+        :param returned: Files that were given back, and the newest entry at that time.
+        """
+        decode = functools.partial(snapshots.decode_seen, returned=returned)
+        return self._newest((refresh_start, taken), decode)
 
     def newest_snapshot(self, refresh_start: int | None, taken: Takeover | None = None) -> Snapshot | None:
         """Read the newest snapshot of the refresh; one of another refresh does not count."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         CommitRecord,
         OffsetEntry,
         Pipeline,
+        Return,
         Settlement,
     )
     from airflow_provider_scope.core.takeover import Decision, LoadedFile, Takeover
@@ -89,6 +90,27 @@ class CheckpointLog:
             records.encode(record),
             record,
             lambda name, data: records.decode_acceptance(name, data, record.number),
+        )
+
+    # ---- returned/ -----------------------------------------------------------------------------
+
+    def returns(self) -> list[Return]:
+        """Read all records of files that were given back from the quarantine, in order."""
+        return [
+            self._listed(
+                f"returned/{number:020}",
+                functools.partial(records.decode_return, number=number),
+            )
+            for number in self._numbers("returned")
+        ]
+
+    def put_return(self, record: Return) -> Return:
+        """Create the record of files that were given back; give the one that is there."""
+        return self._put(
+            f"returned/{record.number:020}",
+            records.encode(record),
+            record,
+            functools.partial(records.decode_return, number=record.number),
         )
 
     # ---- offsets/ ------------------------------------------------------------------------------

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from airflow_provider_scope.core.discovery import is_returned
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from airflow_provider_scope.core.audit import AuditRow
     from airflow_provider_scope.core.discovery import Seen
@@ -114,19 +116,28 @@ def era_of(name: str, data: bytes) -> tuple[int | None, int | None] | None:
     return start, taken
 
 
-def decode_seen(name: str, data: bytes) -> SeenFiles | None:
+def decode_seen(name: str, data: bytes, returned: Mapping[str, int] | None = None) -> SeenFiles | None:
     """Read of a snapshot what tells which files are loaded; None as for ``decode_snapshot``.
 
     Of a file that was loaded again, the newest counts. A part at a time: a million files take half of
     the memory that they take as a table and a dict.
+
+    :param returned: Files that were given back, and the newest entry at that time.
     """
     seen: Seen = {}
     try:
         file = pq.ParquetFile(pa.BufferReader(data))
         seq, start, taken = _covered(file)
-        for part in file.iter_batches(_AT_ONCE, columns=["uri", "modificationTime", "size"]):
-            uris, times, sizes = (part[name].to_pylist() for name in ("uri", "modificationTime", "size"))
-            seen.update(zip(uris, zip(times, sizes, strict=True), strict=True))
+        names = ["uri", "modificationTime", "size", *(["seq"] if returned else [])]
+        for part in file.iter_batches(_AT_ONCE, columns=names):
+            uris, times, sizes, *seqs = (part[name].to_pylist() for name in names)
+            statuses = zip(times, sizes, strict=True)
+            if not returned:
+                seen.update(zip(uris, statuses, strict=True))
+                continue
+            for uri, status, number in zip(uris, statuses, seqs[0], strict=True):
+                if not is_returned(uri, number, returned):
+                    seen[uri] = status
     except _DAMAGED as err:
         _report(name, err)
         return None

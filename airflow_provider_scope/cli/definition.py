@@ -44,6 +44,9 @@ _INTERVAL = Arg(
     help='The interval, <start>_<end>, of a pipeline with mode="data_interval"',
     default=None,
 )
+_QUARANTINE = Arg(
+    ("--quarantine",), help="The quarantine's location, if it is not beside the table", default=None
+)
 _SEQ = Arg(("seq",), help="The batch's number", type=int)
 _VERBOSE = Arg(("-v", "--verbose"), help="Show details of errors", action="store_true")
 
@@ -89,6 +92,23 @@ def get_scope_cli_commands() -> list[CLICommand]:
                     module="validation",
                 ),
                 _command(
+                    "quarantine",
+                    "Show what could not be loaded and was put aside, and give mended files back",
+                    _TABLE,
+                    Arg(("--give-back",), help="A file that the next run loads again", action="append"),
+                    Arg(
+                        ("--give-back-all",),
+                        help="All files that were put aside as a whole",
+                        action="store_true",
+                    ),
+                    _QUARANTINE,
+                    _CHECKPOINT,
+                    _STORAGE,
+                    _INTERVAL,
+                    _YES,
+                    module="quarantine",
+                ),
+                _command(
                     "rebuild",
                     "Write watermark.json and sources/ again from the log",
                     _TABLE,
@@ -102,6 +122,7 @@ def get_scope_cli_commands() -> list[CLICommand]:
                     "Give up the oldest open batch: its files count as new again",
                     _TABLE,
                     _SEQ,
+                    _QUARANTINE,
                     _CHECKPOINT,
                     _STORAGE,
                     _INTERVAL,

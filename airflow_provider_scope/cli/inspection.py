@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from airflow_provider_scope.checkpoint.intervals import IntervalLog
@@ -18,11 +19,16 @@ from airflow_provider_scope.execution.view import read_log
 
 if TYPE_CHECKING:
     from argparse import Namespace
+    from collections.abc import Sequence
 
     from airflow_provider_scope.checkpoint.audit import AuditFiles
     from airflow_provider_scope.checkpoint.log import CheckpointLog
+    from airflow_provider_scope.core.records import CommitRecord
     from airflow_provider_scope.core.takeover import Takeover
     from airflow_provider_scope.execution.view import LogView
+
+BATCHES_LOOKED_AT = 50
+"""Committed batches whose records are read for what they put aside."""
 
 
 @command
@@ -78,6 +84,7 @@ def _show_progress(view: LogView, table: str, log: CheckpointLog, audit: AuditFi
             "given up" if done.abandoned else f"{counted(done.files, 'file')}, version {done.table_version}"
         )
         say(f"committed   batch {done.seq}: {what}; {when(done.committed_at_ms)}")
+    _show_quarantined(log)
     if view.refresh_start is not None:
         say(f"refresh     files count as new since batch {view.refresh_start}")
     mark = last.highest.modified_ms if last and last.highest else taken.floor_ms if taken else None
@@ -89,6 +96,22 @@ def _show_progress(view: LogView, table: str, log: CheckpointLog, audit: AuditFi
         and audit.watermark_bytes() != audits.watermark(last, taken)
     ):
         say("            watermark.json is not up to date; the next run or `airflow scope rebuild` writes it")
+
+
+def _show_quarantined(log: CheckpointLog) -> None:
+    """Say what the newest batches put aside."""
+    newest = [log.commit(seq) for seq in log.committed()[-BATCHES_LOOKED_AT:]]
+    counts = sum((Counter(record.quarantined) for record in newest), Counter[str]())
+    if not counts:
+        return
+    say(f"quarantined {counted(counts.total(), 'record or file', 'records or files')} of {_of(newest)}")
+    for rule, count in counts.most_common(SHOWN_AT_MOST):
+        say(f"            {count:,}: {rule}")
+    say("            `airflow scope quarantine` shows them")
+
+
+def _of(newest: Sequence[CommitRecord]) -> str:
+    return span([record.seq for record in newest])
 
 
 def _taken(taken: Takeover) -> str:

@@ -211,6 +211,15 @@ Seen = dict[str, Status]
 """Path -> status of every file that counts as loaded."""
 
 
+def is_returned(path: str, seq: int | None, returned: Mapping[str, int]) -> bool:
+    """Tell whether a file of an entry was given back since, so that it counts as not loaded.
+
+    :param seq: The entry; None for a file that another program loaded.
+    :param returned: Files that were given back, and the newest entry at that time.
+    """
+    return seq is not None and seq <= returned.get(path, -1)
+
+
 def is_changed(file: FileEntry, before: Status) -> bool:
     """Tell whether a file is another one than when it was loaded."""
     modified_ms, size_bytes = before

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from airflow_provider_scope.core import recovery, takeover
+from airflow_provider_scope.core.discovery import is_returned
 from airflow_provider_scope.core.files import is_below
 from airflow_provider_scope.core.records import CommitRecord
 from airflow_provider_scope.core.report import BatchReport
@@ -42,6 +43,8 @@ class LogView:
     seen: Seen = field(default_factory=dict)
     takeovers: list[Takeover] = field(default_factory=list)
     """What the pipeline took over from dbt-scope; before the pipeline exists, what it would take over."""
+    returned: dict[str, int] = field(default_factory=dict)
+    """Files that were given back from the quarantine, and the newest entry at that time."""
     left: LeftState | None = None
     """What dbt-scope left, for a pipeline without an entry."""
 
@@ -118,6 +121,7 @@ def read_log(
     view = LogView(pipeline, recovery.MISSING_TABLE, last_commit, accepted)
     view.table = engine.probe(location, pipeline.pipeline if pipeline else None, view.baseline)
     view.takeovers = log.takeovers(pipeline) if pipeline else []
+    view.returned = {path: record.after for record in log.returns() for path in record.files}
 
     logged = log.logged()
     if pipeline is None and (logged or committed) and log.pipeline():
@@ -142,7 +146,11 @@ def read_log(
             continue
         given_up = log.commit(seq).abandoned if seq in done else recovery.is_given_up(seq, view.table, gone)
         if not given_up:
-            view.seen.update((f.path, (f.modified_ms, f.size_bytes)) for f in entry.files)
+            view.seen.update(
+                (f.path, (f.modified_ms, f.size_bytes))
+                for f in entry.files
+                if not is_returned(f.path, seq, view.returned)
+            )
     newest_done = [seq for seq in committed if seq >= start]
     if newest_done:
         view.last_committed_entry = log.offset(newest_done[-1])
@@ -152,7 +160,7 @@ def read_log(
 def _read_history(log: CheckpointLog, audit: AuditFiles, view: LogView, start: int) -> int:
     """Read which files count as loaded, and give the first entry that is still to be read for that."""
     taken = view.taken
-    snapshot = audit.newest_seen(view.refresh_start, taken) if view.newest else None
+    snapshot = audit.newest_seen(view.refresh_start, taken, view.returned) if view.newest else None
     if snapshot:
         view.seen = snapshot.files
         return snapshot.seq + 1

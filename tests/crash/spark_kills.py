@@ -7,6 +7,7 @@ says where it really hit: a kill that missed its place is repeated, and not coun
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from collections import Counter
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING
 from airflow_provider_scope.exceptions import SourceFileGoneError, TableDivergedError
 from tests.crash.exhaustive import State, compare
 from tests.crash.scenarios import land
-from tests.crash.spark_world import MAX_FILES, Runner, SparkWorld, any_in
+from tests.crash.spark_world import ASIDE, MAX_FILES, Runner, SparkWorld, any_in
 from tests.crash.tally import Tally
 from tests.crash.world import DeltaWorld, fast_folder
 from tests.support.faulty_storage import Counting
@@ -37,6 +38,10 @@ class Seen:
     stray: bool
     """Data files that no commit names."""
     recorded: int
+    aside: int = 0
+    """Versions of the quarantine."""
+    aside_stray: bool = False
+    """Data files in the quarantine before its first version."""
 
 
 @dataclass(frozen=True)
@@ -101,16 +106,58 @@ PLACES = (
     ),
 )
 
+ASIDE_PLACES = (
+    Place(
+        "data files in the quarantine, no commit",
+        "run",
+        lambda seen: (seen.logged, seen.versions, seen.aside, seen.aside_stray) == (3, 0, 0, True),
+        now=lambda seen: seen.aside_stray,
+    ),
+    Place(
+        "in the quarantine, not in the table",
+        "run",
+        lambda seen: (seen.logged, seen.versions, seen.aside) == (3, 0, 1),
+        now=lambda seen: seen.aside == 1,
+    ),
+    Place(
+        "in the quarantine, its application alive",
+        "run",
+        lambda seen: (seen.logged, seen.recorded) == (3, 0) and seen.aside - seen.versions in (0, 1),
+        now=lambda seen: seen.aside == 1,
+        application=False,
+    ),
+    Place(
+        "in both tables, no record",
+        "run",
+        lambda seen: (seen.logged, seen.versions, seen.recorded) == (3, 1, 0) and seen.aside in (1, 2),
+        now=lambda seen: seen.versions == 1,
+    ),
+    Place(
+        "full refresh, in the quarantine alone",
+        "refresh",
+        lambda seen: (seen.logged, seen.versions, seen.aside) == (3, 0, 1),
+        now=lambda seen: seen.aside == 1,
+    ),
+)
+
 
 class SparkStage:
-    """The two states that runs start from, and the states that undisturbed runs lead to."""
+    """The two states that runs start from, and the states that undisturbed runs lead to.
 
-    def __init__(self, folder: Path) -> None:
+    :param aside: Whether some of the rows, and a file, cannot be loaded and go to the quarantine.
+    """
+
+    def __init__(self, folder: Path, *, aside: bool = False) -> None:
         self.place = folder / "world"
         self.starts = {"run": folder / "nothing", "refresh": folder / "loaded"}
         self.ends: dict[str, State] = {}
+        if aside:
+            self.place.mkdir(parents=True)
+            (self.place / ASIDE).touch()
         world = SparkWorld(self.place)
         land(world, 2, 3, 4, 5, 6, 8, 9)
+        if aside:
+            spoil(world, "f04.parquet")
         shutil.copytree(self.place, self.starts["run"])
         self.ends["run"] = self._undisturbed("run")
         land(world, 1, 7)
@@ -129,6 +176,14 @@ class SparkStage:
         return SparkWorld(self.place)
 
 
+def spoil(world: DeltaWorld, name: str) -> None:
+    """Cut the end of a file off."""
+    path = world.folder / "landing" / name
+    times = path.stat()
+    path.write_bytes(path.read_bytes()[:-20])
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
 def state(world: DeltaWorld) -> State:
     """Give rows, records and audit, without the sizes of files that Spark wrote and the time."""
     records = world.records()
@@ -143,16 +198,18 @@ class Disk:
 
     def __init__(self, world: SparkWorld) -> None:
         self.table = world.folder / "table"
+        self.aside = world.folder / "table_quarantine"
         self.before = self._counts()
         self.named = self._data_files()
         self.newest = self.before[1]
 
-    def _counts(self) -> tuple[int, int, int]:
+    def _counts(self) -> tuple[int, int, int, int]:
         checkpoint = self.table / "_checkpoint"
         return (
             _count(checkpoint / "offsets", ""),
             _count(self.table / "_delta_log", ".json"),
             _count(checkpoint / "commits", ""),
+            _count(self.aside / "_delta_log", ".json"),
         )
 
     def _data_files(self) -> set[str]:
@@ -161,14 +218,16 @@ class Disk:
         return {path.name for path in self.table.iterdir() if path.name.endswith(".parquet")}
 
     def look(self) -> Seen:
-        logged, versions, recorded = (new - old for new, old in zip(self._counts(), self.before, strict=True))
+        counts = zip(self._counts(), self.before, strict=True)
+        logged, versions, recorded, aside = (new - old for new, old in counts)
         files = self._data_files() - self.named
         if versions + self.before[1] != self.newest:
             # A commit came since: whatever is there now may be its, and what comes after is not.
             self.newest = versions + self.before[1]
             self.named |= {name for name in files if self._is_named(name)}
             files -= self.named
-        return Seen(logged, versions, bool(files), recorded)
+        is_begun = aside == self.before[3] == 0 and _count(self.aside, ".parquet") > 0
+        return Seen(logged, versions, bool(files), recorded, aside, is_begun)
 
     def _is_named(self, name: str) -> bool:
         logs = sorted((self.table / "_delta_log").glob("*.json"))[self.before[1] :]
@@ -328,6 +387,15 @@ def all_places(report: Callable[[str, Tally, str, float], None]) -> Tally:
         for how in ("RESTORE between runs", "table recreated between runs"):
             part(how, lambda tally, how=how: diverge(stage, how, tally))  # type: ignore[misc]
         part("refresh whose file vanished", lambda tally: unreadable_refresh(stage, tally))
+    with fast_folder() as folder:
+
+        def set_up_aside(_tally: Tally) -> str:
+            stages.append(SparkStage(folder, aside=True))
+            return "two undisturbed runs with a quarantine to compare with"
+
+        part("undisturbed, with a quarantine", set_up_aside)
+        for place in ASIDE_PLACES:
+            part(place.name, lambda tally, place=place: kill_at(stages[1], place, tally))  # type: ignore[misc]
     return total
 
 

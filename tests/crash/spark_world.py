@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
+from deltalake import DeltaTable
 
 from airflow_provider_scope.engines.spark import SparkRunner
 from airflow_provider_scope.exceptions import ScopeProviderError
@@ -26,11 +27,15 @@ from tests.support.faulty_storage import FaultyStorage, open_gate
 from tests.support.processes import PROJECT
 
 if TYPE_CHECKING:
+    from collections import Counter
     from collections.abc import Callable
 
+    from tests.crash.world import Row
     from tests.support.faulty_storage import Call, Gate
 
 MAX_FILES = 3
+ASIDE = "aside"
+"""A file of this name says that some rows are bad, and that what is bad goes to the quarantine."""
 
 
 class SparkWorld(DeltaWorld):
@@ -39,17 +44,33 @@ class SparkWorld(DeltaWorld):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self.max_files = MAX_FILES
+        self.puts_aside = (folder / ASIDE).exists()
+
+    def rows(self) -> Counter[Row]:
+        """Give the rows of the table, and those of the quarantine beside them."""
+        found = super().rows()
+        place = self.folder / "table_quarantine"
+        if self.puts_aside and DeltaTable.is_deltatable(str(place)):
+            for row in DeltaTable(str(place)).to_pyarrow_table().to_pylist():
+                found[row["file"], f"{row['rule']}: {row['raw']}", row["batch"]] += 1
+        return found
 
     def engine(self, gate: Gate) -> Any:
         return SparkRunner(
             engine=SparkEngine(conf={"spark.sql.shuffle.partitions": "2"}),
-            source=FileSource(roots=(self.root,), patterns=(".*",), format="parquet"),
-            table=TableSpec(),
+            source=FileSource(
+                roots=(self.root,),
+                patterns=(".*",),
+                format="parquet",
+                bad_records="quarantine" if self.puts_aside else "fail",
+            ),
+            table=TableSpec(expect={"even": "id % 2 = 0"} if self.puts_aside else None),
             sql="SELECT id, day, source_file_uri AS file FROM @data",
             sql_params={},
             storage=FaultyStorage(self.storage, gate),
             log_file=self.folder / "spark.log",
             new_id=lambda: str(uuid.uuid4()),
+            quarantine=f"{self.table}_quarantine",
             report=lambda _line: None,
         )
 

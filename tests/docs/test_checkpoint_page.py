@@ -60,6 +60,11 @@ def settled_example() -> tuple[str, bytes]:
     return name, EXAMPLES[name].encode()
 
 
+def returned() -> records.Return:
+    name, data = example("returned/")
+    return records.decode_return(name, data, number(name))
+
+
 def taken_over() -> takeover.Takeover:
     name, data = example("taken_over/")
     return takeover.decode(name, data, number(name))
@@ -75,6 +80,7 @@ def pipeline() -> records.Pipeline:
         ("pipeline.json", pipeline),
         ("commits/", commit),
         ("accepted/", acceptance),
+        ("returned/", returned),
         ("attempts/", attempt),
     ],
 )
@@ -155,6 +161,7 @@ def test_the_example_of_the_metadata_of_a_commit_names_the_batch_of_the_others()
         ("## pipeline.json", records.Pipeline),
         ("## commits/<20 digits>", records.CommitRecord),
         ("## accepted/<20 digits>", records.Acceptance),
+        ("## returned/<20 digits>", records.Return),
         ("## attempts/<20 digits>.<k>", records.Attempt),
         ("## attempts/<20 digits>.<k>.settled", records.Settlement),
         ("## taken_over/<20 digits>", takeover.Takeover),

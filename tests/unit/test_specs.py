@@ -22,7 +22,8 @@ NAIVE = datetime(2026, 1, 1)  # noqa: DTZ001 - the mistake that is refused
 RETENTION = "delta.setTransactionRetentionDuration"
 KEYS = (
     "roots, patterns, format, columns, options, max_files_per_trigger, max_bytes_per_trigger, "
-    "safety_buffer_seconds, starting_timestamp, late_files, on_changed_file, extra_columns, missing_columns"
+    "safety_buffer_seconds, starting_timestamp, late_files, on_changed_file, extra_columns, missing_columns, "
+    "bad_records"
 )
 SOURCE = f"FileSource(…) or a dict with the keys {KEYS}"
 
