@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING, TypeVar
 
 from airflow_provider_scope.core import records, takeover
+from airflow_provider_scope.core.records import QuarantineUse
 from airflow_provider_scope.exceptions import CheckpointGapError, StorageError
 
 if TYPE_CHECKING:
@@ -92,7 +93,31 @@ class CheckpointLog:
             lambda name, data: records.decode_acceptance(name, data, record.number),
         )
 
-    # ---- returned/ -----------------------------------------------------------------------------
+    # ---- quarantines/, returned/ ---------------------------------------------------------------
+
+    def quarantines(self) -> list[str]:
+        """Give the tables that ever took what could not be loaded; the last one does now."""
+        return [
+            self._listed(
+                f"quarantines/{number:020}",
+                functools.partial(records.decode_quarantine_use, number=number),
+            ).table
+            for number in self._numbers("quarantines")
+        ]
+
+    def use_quarantine(self, table: str) -> list[str]:
+        """Record that a table takes what cannot be loaded, and give all that ever did, that one last."""
+        while True:
+            used = self.quarantines()
+            if used and used[-1] == table:
+                return used
+            mine = QuarantineUse(number=len(used), table=table)
+            self._put(
+                f"quarantines/{mine.number:020}",
+                records.encode(mine),
+                mine,
+                functools.partial(records.decode_quarantine_use, number=mine.number),
+            )
 
     def returns(self) -> list[Return]:
         """Read all records of files that were given back from the quarantine, in order."""

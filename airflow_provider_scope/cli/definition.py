@@ -44,9 +44,6 @@ _INTERVAL = Arg(
     help='The interval, <start>_<end>, of a pipeline with mode="data_interval"',
     default=None,
 )
-_QUARANTINE = Arg(
-    ("--quarantine",), help="The quarantine's location, if it is not beside the table", default=None
-)
 _SEQ = Arg(("seq",), help="The batch's number", type=int)
 _VERBOSE = Arg(("-v", "--verbose"), help="Show details of errors", action="store_true")
 
@@ -101,7 +98,6 @@ def get_scope_cli_commands() -> list[CLICommand]:
                         help="All files that were put aside as a whole",
                         action="store_true",
                     ),
-                    _QUARANTINE,
                     _CHECKPOINT,
                     _STORAGE,
                     _INTERVAL,
@@ -122,7 +118,6 @@ def get_scope_cli_commands() -> list[CLICommand]:
                     "Give up the oldest open batch: its files count as new again",
                     _TABLE,
                     _SEQ,
-                    _QUARANTINE,
                     _CHECKPOINT,
                     _STORAGE,
                     _INTERVAL,

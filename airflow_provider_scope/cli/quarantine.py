@@ -9,7 +9,6 @@ from airflow_provider_scope.cli.output import ADD_YES, SHOWN_AT_MOST, command, c
 from airflow_provider_scope.cli.targets import opened
 from airflow_provider_scope.core.files import printable
 from airflow_provider_scope.core.masking import mask
-from airflow_provider_scope.engines import assembly
 from airflow_provider_scope.execution import repair, returning
 from airflow_provider_scope.hooks.stores import store_of
 from airflow_provider_scope.storage.opening import canonical_uri
@@ -26,16 +25,23 @@ RAW_SHOWN = 200
 @command
 def quarantine(args: Namespace) -> None:
     """Show what was put aside; with ``--give-back`` let the next run load files again."""
-    table, log, _ = opened(args)
+    _, log, _ = opened(args)
     intervals.check_named(args, log)
     pipeline = repair.existing_pipeline(log)
-    location = assembly.quarantine_of(table, args.quarantine)
-    storage = store_of(location, args.storage_conn_id).storage
-    found = returning.counting(log, read_quarantine(location, storage, pipeline.pipeline))
+    places = list(dict.fromkeys(log.quarantines()))
+    everything = []
+    for place in places:
+        storage = store_of(place, args.storage_conn_id).storage
+        everything += read_quarantine(place, storage, pipeline.pipeline)
+    found = returning.counting(log, everything)
     whole = [aside.file for aside in found if aside.whole and aside.file]
     files = whole if args.give_back_all else [canonical_uri_of(name) for name in args.give_back or ()]
     if not files:
-        say(f"quarantine  {location}")
+        for place in places:
+            say(f"quarantine  {place}")
+        if not places:
+            say('quarantine  none: no run had bad_records="quarantine"')
+            return
         _show(found)
         if whole:
             say("when files are mended: --give-back FILE, or --give-back-all; the next run loads them")

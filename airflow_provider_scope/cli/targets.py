@@ -48,7 +48,6 @@ def engine_of(args: Namespace, log: CheckpointLog) -> SparkRunner | ScopeRunner:
         write="append",
         source={"roots": ["/"], "format": "parquet"},
         engine={"spark_conn_id": getattr(args, "spark_conn_id", None)},
-        table={"quarantine": getattr(args, "quarantine", None)},
         full_refresh=False,
     )
     ingest = ingest_from(raw)

@@ -34,8 +34,8 @@ class Plan:
     schema_evolution: str = "fail"
     expect: dict[str, str] = field(default_factory=dict)
     bad_records: str = "fail"
-    quarantine: str = ""
-    """The table of what is put aside; empty if there can be none."""
+    quarantines: tuple[str, ...] = ()
+    """The tables that ever took what could not be loaded; the last one does now."""
     fence: bool = False
     """Commit empty transactions in place of the batches."""
     format: int = FORMAT
@@ -59,5 +59,6 @@ def decode(data: bytes) -> Plan:
             do="install the same version of airflow-provider-scope on the worker and where Spark runs",
         )
     value["batches"] = tuple(value["batches"])
+    value["quarantines"] = tuple(value["quarantines"])
     value["partition_by"] = tuple(value["partition_by"])
     return Plan(**value)

@@ -151,7 +151,17 @@ class Return:
     format: int = FORMAT
 
 
-Record = Pipeline | CommitRecord | Acceptance | Attempt | Settlement | Return
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuarantineUse:
+    """``quarantines/<n>``: from now on this table takes what cannot be loaded; written before the first."""
+
+    number: int
+    table: str
+    """URI of the table."""
+    format: int = FORMAT
+
+
+Record = Pipeline | CommitRecord | Acceptance | Attempt | Settlement | Return | QuarantineUse
 
 _LEFT_OUT_IF_EMPTY = ("quarantined", "columns")
 """Keys that a record of version 0.1.0 does not have."""
@@ -245,6 +255,14 @@ def decode_return(name: str, data: bytes, number: int) -> Return:
     return Return(
         number=number, after=reader.integer("after"), files=tuple(files), format=reader.integer("format")
     )
+
+
+def decode_quarantine_use(name: str, data: bytes, number: int) -> QuarantineUse:
+    """Read ``quarantines/<n>``."""
+    reader = record_text.single(name, data)
+    if reader.integer("number") != number:
+        raise reader.corrupt(f"says number={reader.integer('number')}")
+    return QuarantineUse(number=number, table=reader.text("table"), format=reader.integer("format"))
 
 
 def decode_acceptance(name: str, data: bytes, number: int) -> Acceptance:

@@ -50,6 +50,9 @@ EXACT = {
     "spark.sql.legacy.timeParserPolicy": Setting(
         "CORRECTED", "what follows a date in a text would be left out"
     ),
+    "spark.sql.variable.substitute": Setting(
+        "false", "a text or a name with ${…} would become a setting, or a variable of the machine"
+    ),
     "spark.sql.mapKeyDedupPolicy": Setting("EXCEPTION", "of a key that comes twice, one value would be lost"),
     # Spark 4.2 hands parameters to the parser otherwise, and Delta 4.4's parser drops them there.
     "spark.sql.legacy.parameterSubstitution.constantsOnly": Setting("true", "sql_params would be lost"),

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_scope import exceptions
+from airflow_provider_scope.checkpoint.log import CheckpointLog
 from airflow_provider_scope.core import plan as plans
 from airflow_provider_scope.core.settings import EXACT_AT_START
 from airflow_provider_scope.engines import application
@@ -82,6 +83,8 @@ class SparkRunner:
 
     def _submit(self, work: Work, entries: Sequence[OffsetEntry], *, fence: bool) -> None:
         check_java()
+        log = CheckpointLog(self.storage, work.checkpoint)
+        puts_aside = self.source.bad_records == "quarantine" and not fence
         plan = plans.Plan(
             pipeline=work.pipeline,
             table=work.table,
@@ -100,7 +103,7 @@ class SparkRunner:
             extra_columns=self.source.extra_columns,
             missing_columns=self.source.missing_columns,
             bad_records=self.source.bad_records,
-            quarantine=self.quarantine,
+            quarantines=tuple(log.use_quarantine(self.quarantine) if puts_aside else log.quarantines()),
             fence=fence,
         )
         path = f"{work.checkpoint}/plans/{self.new_id()}"

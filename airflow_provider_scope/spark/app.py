@@ -122,7 +122,8 @@ def run_batch(plan: Plan, target: Target, entry: OffsetEntry, rows: Callable[[],
                 "status`",
             )
         try:
-            target.quarantine.clear(entry)
+            for quarantine in target.quarantines:
+                quarantine.clear(entry)
             if plan.fence:
                 return target.fence(entry)
             return _write(plan, target, entry, rows)
@@ -162,7 +163,7 @@ def _write(plan: Plan, target: Target, entry: OffsetEntry, rows: Callable[[], Da
 
 def _write_sorted(plan: Plan, target: Target, entry: OffsetEntry) -> int | None:
     """Commit what is bad to the quarantine, and then what is good to the table."""
-    aside = target.quarantine
+    aside = target.quarantines[-1]
     with sorted_out(target.spark, plan, entry) as found:
         if found.good is None and target.log.metadata() is None and not plan.table_columns and found.error:
             raise found.error

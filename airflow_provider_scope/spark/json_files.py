@@ -10,7 +10,7 @@ from pyspark.sql import types as T  # noqa: N812 - the name everybody uses
 from airflow_provider_scope.core.sql import literal, quoted
 from airflow_provider_scope.spark import checks, json_form, listing
 from airflow_provider_scope.spark.checks import RECORD, Check, Records
-from airflow_provider_scope.spark.problems import Problem, bad_files
+from airflow_provider_scope.spark.problems import Problem, bad_files, with_lines
 from airflow_provider_scope.spark.values import Converted, convert
 
 if TYPE_CHECKING:
@@ -50,9 +50,12 @@ def records(spark: SparkSession, entry: OffsetEntry, source: Source) -> list[Rec
     columns = source.columns or _inferred(spark, paths, source.options)
     groups = _groups(paths, source)
     problems = [problem for group in groups for problem in _rounded(group, columns)]
-    problems = problems or json_form.problems(spark, paths, columns, source)
     if problems:
         raise bad_files(entry, problems)
+    problems = json_form.problems(spark, paths, columns, source)
+    if problems:
+        has_lines = source.is_utf8 and not source.is_multi_line
+        raise bad_files(entry, with_lines(spark, entry, problems) if has_lines else problems)
     return [_read(spark, group, columns, source.options) for group in groups]
 
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 
 from airflow_provider_scope.spark.checks import broken_rule, broken_value
-from airflow_provider_scope.spark.listing import FILE
+from airflow_provider_scope.spark.listing import FILE, number_in_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
     from airflow_provider_scope.spark.checks import Records
 
@@ -26,31 +23,11 @@ RAW = "_scope_raw"
 NUMBER = "_scope_number"
 """The record's number in its file, from 1."""
 
-_IN_ORDER = {
-    "spark.sql.files.maxPartitionBytes": str(1 << 50),
-    "spark.sql.files.openCostInBytes": str(1 << 50),
-}
-_NUMBER_IN_PARTITION = (1 << 33) - 1
-"""The part of ``monotonically_increasing_id`` that counts the rows of a partition."""
-
-
-@contextmanager
-def in_order(spark: SparkSession) -> Iterator[None]:
-    """Let each file be one partition, in which its records have their order: then ``NUMBER`` is right."""
-    before = {name: str(spark.conf.get(name)) for name in _IN_ORDER}
-    try:
-        for name, value in _IN_ORDER.items():
-            spark.conf.set(name, value)
-        yield
-    finally:
-        for name, value in before.items():
-            spark.conf.set(name, value)
-
 
 def judged(piece: Records) -> DataFrame:
     """Give all records: typed values, NULL in those of a bad record, with ``FILE`` and the names above."""
     # The number first: behind a filter it would count other rows.
-    rows = piece.rows.select("*", F.monotonically_increasing_id().alias(NUMBER))
+    rows = piece.rows.select("*", number_in_file().alias(NUMBER))
     rows = rows.select(
         "*",
         F.expr(broken_rule(piece.checks)).alias(RULE),
@@ -63,5 +40,5 @@ def judged(piece: Records) -> DataFrame:
         RULE,
         VALUE,
         F.expr(f"CASE WHEN {RULE} IS NOT NULL THEN {piece.record} END").alias(RAW),
-        F.expr(f"({NUMBER} & {_NUMBER_IN_PARTITION}L) + 1").alias(NUMBER),
+        NUMBER,
     )

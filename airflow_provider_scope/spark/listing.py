@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
+
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 
 from airflow_provider_scope.exceptions import SourceMismatchError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.readwriter import DataFrameReader
 
 _PATTERN = re.compile(r"[\\\[\]{}*?]")
@@ -20,6 +23,10 @@ FILE = "_scope_file"
 """The column with the file of a record, as Spark spells it."""
 START = "_scope_start"
 """The column with the place in the file where the part begins that a record was read with."""
+_IN_ORDER = {
+    "spark.sql.files.maxPartitionBytes": str(1 << 50),
+    "spark.sql.files.openCostInBytes": str(1 << 50),
+}
 NAMED = 5
 """Files that an error names."""
 
@@ -79,6 +86,24 @@ def _with_file(data: DataFrame, paths: Sequence[str], *, with_start: bool) -> Da
     about = data.metadataColumn("_metadata")
     more = [about.getField("file_block_start").alias(START)] if with_start else []
     return data.select("*", about.getField("file_path").alias(FILE), *more)
+
+
+@contextmanager
+def in_order(spark: SparkSession) -> Iterator[None]:
+    """Let each file be one partition, in which its rows have their order and can be numbered."""
+    before = {name: str(spark.conf.get(name)) for name in _IN_ORDER}
+    try:
+        for name, value in _IN_ORDER.items():
+            spark.conf.set(name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            spark.conf.set(name, value)
+
+
+def number_in_file() -> Column:
+    """Give the number of a row in its file, from 1; only with ``in_order``, and before any filter."""
+    return (F.monotonically_increasing_id() % (1 << 33)) + 1
 
 
 def check_listed(data: DataFrame, paths: Sequence[str]) -> None:

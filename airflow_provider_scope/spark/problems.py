@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from airflow_provider_scope.core.masking import mask
+from airflow_provider_scope.core.sql import literal
 from airflow_provider_scope.exceptions import BadFileError, ScopeProviderError, SourceUnreadableError
 from airflow_provider_scope.spark.causes import short_cause
-from airflow_provider_scope.spark.listing import NAMED, same_key
+from airflow_provider_scope.spark.listing import NAMED, in_order, load, number_in_file, same_key
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from pyspark.sql import SparkSession
 
     from airflow_provider_scope.core.files import FileEntry
     from airflow_provider_scope.core.records import OffsetEntry
@@ -61,19 +64,18 @@ class Problem:
     """A text of the file that shows it."""
     hint: str = ""
     """What may help."""
+    line: int | None = None
+    """The number of the line with that text, from 1."""
 
     def told(self) -> str:
         """Say what is wrong, without secrets."""
-        return f"{self.what} ({mask(self.text)!r})" if self.text else self.what
+        place = f"line {self.line:,}: " if self.line else ""
+        return f"{self.what} ({place}{mask(self.text)!r})" if self.text else self.what
 
 
 def bad_files(entry: OffsetEntry, problems: Sequence[Problem]) -> BadFileError:
     """Give the error for files of a batch with problems; its ``files`` tell what is wrong with each."""
-    told = [
-        f"{path_of(entry, problem.file)}: {problem.what}"
-        + (f" ({mask(problem.text)!r})" if problem.text else "")
-        for problem in problems[:NAMED]
-    ]
+    told = [f"{path_of(entry, problem.file)}: {problem.told()}" for problem in problems[:NAMED]]
     more = f"; and {len(problems) - NAMED} more files" if len(problems) > NAMED else ""
     hint = next((problem.hint for problem in problems if problem.hint), "")
     error = BadFileError(
@@ -84,6 +86,24 @@ def bad_files(entry: OffsetEntry, problems: Sequence[Problem]) -> BadFileError:
     )
     error.files = {path_of(entry, problem.file): problem.what for problem in problems}
     return error
+
+
+def with_lines(spark: SparkSession, entry: OffsetEntry, problems: Sequence[Problem]) -> list[Problem]:
+    """Find the lines of the problems that an error names: the first in the file that begins like its text.
+
+    For files with a record on each line.
+    """
+    found = []
+    for problem in problems[:NAMED]:
+        path = path_of(entry, problem.file)
+        # By a comparison of texts: bytes that are not UTF-8 are shown as replacement characters.
+        alike = f"startswith(make_valid_utf8(value), {literal(problem.text or '')})"
+        with in_order(spark):
+            lines = load(lambda: spark.read.format("text").option("lineSep", "\n"), [path])
+            numbered = lines.select("value", number_in_file().alias("number"))
+            first = numbered.where(alike).select("number").limit(1).collect() if problem.text else []
+        found.append(replace(problem, line=first[0].number if first else None))
+    return [*found, *problems[NAMED:]]
 
 
 def unread(file: str, said: str) -> Problem | None:

@@ -14,7 +14,6 @@ from airflow_provider_scope.spark.delta_log import ConcurrentCommitError, DeltaL
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from airflow_provider_scope.core.plan import Plan
     from airflow_provider_scope.core.records import OffsetEntry
 
 COLUMNS = T.StructType(
@@ -42,12 +41,13 @@ class Quarantine:
     the target.
     """
 
-    def __init__(self, spark: SparkSession, plan: Plan) -> None:
+    def __init__(self, spark: SparkSession, pipeline: str, table: str) -> None:
         self.spark = spark
-        self.plan = plan
-        self.log = DeltaLog(spark, plan.quarantine)
-        self._app_id = f"{plan.pipeline}.quarantine"
-        self._is_clean = not plan.quarantine
+        self.pipeline = pipeline
+        self.table = table
+        self.log = DeltaLog(spark, table)
+        self._app_id = f"{pipeline}.quarantine"
+        self._is_clean = False
         """Whether it is known that no batch that is still to run has rows there."""
 
     def clear(self, entry: OffsetEntry) -> None:
@@ -85,7 +85,7 @@ class Quarantine:
                 .option("txnVersion", str(entry.seq * _TRIES_OF_A_BATCH + number))
             )
             if number:
-                mine = f"pipeline = {literal(self.plan.pipeline)} AND batch = {entry.seq}"
+                mine = f"pipeline = {literal(self.pipeline)} AND batch = {entry.seq}"
                 writer = writer.mode("overwrite").option("partitionOverwriteMode", "static")
                 writer = writer.option("replaceWhere", mine)
             else:
@@ -96,7 +96,7 @@ class Quarantine:
         written = self.log.written_rows(version)
         if written is not None and written != count:
             raise BatchNotInTableError(
-                f"The quarantine {self.plan.quarantine} took {written:,} rows of batch {entry.seq}, and "
+                f"The quarantine {self.table} took {written:,} rows of batch {entry.seq}, and "
                 f"{count:,} were counted.",
                 kept="the table; no row of this batch was written there, and the batch stays logged",
                 do="the next try runs it again, and replaces these rows; if it comes back, report it",
@@ -120,7 +120,7 @@ class Quarantine:
         found = T.StructType.fromJson(json.loads(metadata["schemaString"])).names
         if [*found] != COLUMNS.names:
             raise InputError(
-                f"The table {self.plan.quarantine} is no quarantine: it has the columns {', '.join(found)}.",
+                f"The table {self.table} is no quarantine: it has the columns {', '.join(found)}.",
                 kept="both tables; no row of this batch was written, and the batch stays logged",
                 do="name another folder: table=TableSpec(quarantine=…)",
             )

@@ -16,8 +16,8 @@ from airflow_provider_scope.core.sql import literal, quoted
 from airflow_provider_scope.exceptions import BadFileError, SourceMismatchError
 from airflow_provider_scope.spark import reading, suspicions
 from airflow_provider_scope.spark.checks import Check, broken_rule
-from airflow_provider_scope.spark.judged import NUMBER, RAW, RULE, VALUE, in_order, judged
-from airflow_provider_scope.spark.listing import FILE
+from airflow_provider_scope.spark.judged import NUMBER, RAW, RULE, VALUE, judged
+from airflow_provider_scope.spark.listing import FILE, in_order
 from airflow_provider_scope.spark.problems import KEPT, path_of
 from airflow_provider_scope.spark.quarantine import COLUMNS
 from airflow_provider_scope.spark.source import source_of

@@ -13,7 +13,8 @@ from airflow_provider_scope.exceptions import ScopeProviderError
 from airflow_provider_scope.spark import suspicions
 from airflow_provider_scope.spark.causes import unread_file, whole_text
 from airflow_provider_scope.spark.checks import SHOWN, bad_record
-from airflow_provider_scope.spark.judged import NUMBER, RAW, RULE, VALUE, in_order, judged
+from airflow_provider_scope.spark.judged import NUMBER, RAW, RULE, VALUE, judged
+from airflow_provider_scope.spark.listing import in_order
 from airflow_provider_scope.spark.problems import bad_files, path_of, place_of, unread
 from airflow_provider_scope.spark.reading import records, select, union
 from airflow_provider_scope.spark.source import source_of

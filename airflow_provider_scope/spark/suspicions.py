@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from airflow_provider_scope.core.sql import literal, quoted
 from airflow_provider_scope.spark import text_form
 from airflow_provider_scope.spark.checks import Check
-from airflow_provider_scope.spark.problems import Problem, bad_files
+from airflow_provider_scope.spark.problems import Problem, bad_files, with_lines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,4 +66,4 @@ def look(spark: SparkSession, entry: OffsetEntry, source: Source, rule: str, see
         what = f"it has bytes that are not {source.encoding}"
         problems = [Problem(file, what, hint=_ENCODING) for file in seen_in]
     if problems:
-        raise bad_files(entry, problems)
+        raise bad_files(entry, problems if source.is_multi_line else with_lines(spark, entry, problems))

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from airflow_provider_scope.core.plan import Plan
     from airflow_provider_scope.core.records import OffsetEntry
 
+_WIDENS_BY_ITSELF = "spark.databricks.delta.typeWidening.allowAutomaticWidening"
 _HIVES_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
@@ -39,7 +40,7 @@ class Target:
         self.spark = spark
         self.plan = plan
         self.log = DeltaLog(spark, plan.table)
-        self.quarantine = Quarantine(spark, plan)
+        self.quarantines = [Quarantine(spark, plan.pipeline, table) for table in plan.quarantines]
         self.told = ""
         """What the newest write did to the table's columns; empty if they are the SELECT's."""
         self._prepared = False
@@ -95,18 +96,20 @@ class Target:
                 raise
             partitions, new_schema = [*self.plan.partition_by], True
             made, after = shaping.grown(self.plan, rows, None)
-        if after.widened:
-            self.spark.conf.set("spark.databricks.delta.typeWidening.allowAutomaticWidening", "always")
         self._alter(shaping.needed_properties(made, metadata, widens=bool(after.widened)))
         fits = [schemas.Fit(name, name, None) for name in made.columns]
         batch = self._shaped(entry, made, fits, partitions)
         try:
+            if after.widened:
+                self.spark.conf.set(_WIDENS_BY_ITSELF, "always")
             version = self._commit(entry, batch, partitions if new_schema else None, merges=after.changes)
         except AnalysisException as err:
             now = self.log.metadata()
             if now and now["schemaString"] != metadata["schemaString"]:
                 raise ConcurrentCommitError("another writer changed the table's columns") from err
             raise
+        finally:
+            self.spark.conf.unset(_WIDENS_BY_ITSELF)
         self.told = after.told() if version is not None else ""
         return version
 

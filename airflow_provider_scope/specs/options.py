@@ -59,6 +59,11 @@ REFUSED = {
         "leave it out",
         "false",
     ),
+    "locale": Refused(
+        "numbers and names of months are read as English ones, whatever it says",
+        "declare the column as string, and convert it in the SELECT",
+        "en-US",
+    ),
     "basePath": Refused(
         "names of folders would become columns, whose types are guessed in each batch",
         "compute them from source_file_uri in `sql`",

@@ -60,6 +60,11 @@ def settled_example() -> tuple[str, bytes]:
     return name, EXAMPLES[name].encode()
 
 
+def quarantine_use() -> records.QuarantineUse:
+    name, data = example("quarantines/")
+    return records.decode_quarantine_use(name, data, number(name))
+
+
 def returned() -> records.Return:
     name, data = example("returned/")
     return records.decode_return(name, data, number(name))
@@ -80,6 +85,7 @@ def pipeline() -> records.Pipeline:
         ("pipeline.json", pipeline),
         ("commits/", commit),
         ("accepted/", acceptance),
+        ("quarantines/", quarantine_use),
         ("returned/", returned),
         ("attempts/", attempt),
     ],
@@ -161,6 +167,7 @@ def test_the_example_of_the_metadata_of_a_commit_names_the_batch_of_the_others()
         ("## pipeline.json", records.Pipeline),
         ("## commits/<20 digits>", records.CommitRecord),
         ("## accepted/<20 digits>", records.Acceptance),
+        ("## quarantines/<20 digits>", records.QuarantineUse),
         ("## returned/<20 digits>", records.Return),
         ("## attempts/<20 digits>.<k>", records.Attempt),
         ("## attempts/<20 digits>.<k>.settled", records.Settlement),

@@ -48,7 +48,7 @@ class Bench:
             table_columns=None,
             partition_by=(),
             properties={},
-            quarantine=f"file://{self.table}_quarantine",
+            quarantines=(f"file://{self.table}_quarantine",),
         )
 
     def parquet(self, name: str, **columns: list[Any]) -> FileEntry:

@@ -324,7 +324,7 @@ def test_what_a_try_believed_dead_puts_aside_meanwhile_does_not_count(bench, mon
                 f"SELECT '{bench.plan.pipeline}' pipeline, 0L batch, 'f' file, 1L record, 'other' rule, "
                 "'' value, '' raw, current_timestamp() quarantined_at"
             )
-            puts.append(Target(bench.spark, target.plan).quarantine.put(entry, other, 1))
+            puts.append(Target(bench.spark, target.plan).quarantines[-1].put(entry, other, 1))
         return version
 
     monkeypatch.setattr(Target, "write", late)

@@ -203,3 +203,18 @@ def test_a_row_outside_of_the_range_that_is_replaced_is_an_error(bench, session)
         bench.run_plan(outside)
 
     assert bench.rows() == [{"a": 1, "d": "mon"}]
+
+
+def test_a_dollar_in_a_select_or_in_a_name_is_a_dollar(bench, session):
+    session(**{"spark.sql.variable.substitute": "true"})
+    entry = bench.batch(0, bench.text("a.csv", "${env:HOME}\n1\n"))
+
+    bench.run_plan(
+        entry,
+        source_format="csv",
+        source_options={"header": "true"},
+        source_columns={"${env:HOME}": "int"},
+        sql="SELECT `${env:HOME}` AS home, '${env:PATH} ${spark.app.name}' AS text FROM @data",
+    )
+
+    assert bench.rows() == [{"home": 1, "text": "${env:PATH} ${spark.app.name}"}]

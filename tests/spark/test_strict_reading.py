@@ -54,3 +54,32 @@ def test_an_odd_file_gives_its_rows_or_an_error(bench: Bench, case: Case):
     error = caught.value if isinstance(caught.value, ScopeProviderError) else app.as_error(caught.value)
     assert case.then in error.what
     assert not bench.table.exists() or not list(bench.table.glob("_delta_log/*.json"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "where"),
+    [
+        ("json", '{"a": 1}\n\n{"a": 2}{"a": 3}\n{"a": 4}\n', """(line 3: '{"a": 2}{"a": 3}')"""),
+        ("json", '{"a": 1}\n{"a": 2, "a": 3}\n', """(line 2: '{"a": 2, "a": 3}')"""),
+        ("csv", '1\n"2\n3"\n', "(line 2: '\"2')"),
+        ("csv", "1\n2\n\udce4\n", "(line 3: '\N{REPLACEMENT CHARACTER}')"),
+    ],
+)
+def test_the_error_for_a_file_names_the_line(bench, kind, text, where):
+    path = bench.folder / "landing" / "[a].txt"
+    path.parent.mkdir()
+    path.write_bytes(text.encode(errors="surrogateescape"))
+    entry = bench.batch(0, bench.entry(path), bench.text("good", "1\n" if kind == "csv" else '{"a": 1}\n'))
+
+    error = bench.failure(entry, source_format=kind, source_columns={"a": "string"})
+
+    assert where in error.what
+
+
+def test_a_secret_in_a_bad_record_is_hidden(bench):
+    entry = bench.batch(0, bench.text("a.csv", "1,account_key=c2VjcmV0\nx,password=hunter2\n"))
+
+    error = bench.failure(entry, source_format="csv", source_columns={"a": "int", "b": "string"})
+
+    assert "a is not int: 'x'" in error.what
+    assert "hunter2" not in error.what

@@ -213,3 +213,13 @@ def test_a_quarantine_that_cannot_be_there_is_refused(named):
 def test_the_quarantine_is_beside_the_table():
     assert quarantine_of("file:///data/t", None) == "file:///data/t_quarantine"
     assert quarantine_of("file:///data/t", "/bad/t") == "file:///bad/t"
+
+
+def test_the_tables_that_took_what_could_not_be_loaded_are_remembered_in_order():
+    log = MemoryWorld().log()
+
+    assert log.quarantines() == []
+    assert log.use_quarantine("file:///a") == ["file:///a"]
+    assert log.use_quarantine("file:///a") == ["file:///a"]
+    assert log.use_quarantine("file:///b") == ["file:///a", "file:///b"]
+    assert log.use_quarantine("file:///a") == ["file:///a", "file:///b", "file:///a"]
