@@ -66,7 +66,7 @@ def _read(
     found = []
     for key, (asked, values, paths) in scans.items():
         calendar = _GREGORIAN if key[-1] == "True" else {}
-        given = {**calendar, **source.options}
+        given = {**calendar, **_CHECKED, **source.options}
         rows = listing.load(functools.partial(_reader, spark, source.format, given, asked), paths)
         checks = [
             Check(
@@ -87,6 +87,8 @@ def _read(
 _DAYS = (T.DateType, T.TimestampType, T.TimestampNTZType)
 _GREGORIAN = {"datetimeRebaseMode": "CORRECTED", "int96RebaseMode": "CORRECTED"}
 """Take old dates as they are; the session's setting is to refuse them."""
+_CHECKED = {"parquet.page.verify-checksum.enabled": "true"}
+"""Compare the pages of parquet files with their checksums, where they have them: Spark writes such."""
 _MICROS = "CAST(timestamp_micros("
 
 

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
+from airflow_provider_scope.spark import files
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from pyspark.sql import SparkSession
     from pyspark.sql import types as T  # noqa: N812 - the name everybody uses
@@ -47,7 +49,8 @@ class Footers:
     """What is known of the files of a batch."""
 
     shapes: tuple[Shape, ...]
-    unreadable: tuple[tuple[str, Exception], ...]
+    unreadable: tuple[tuple[str, Exception, bool], ...]
+    """Path and cause, and whether the bytes of the file can be read."""
 
 
 def read(spark: SparkSession, kind: str, paths: Sequence[str]) -> Footers:
@@ -60,10 +63,10 @@ def read(spark: SparkSession, kind: str, paths: Sequence[str]) -> Footers:
     groups: dict[str, list[str]] = {}
     unreadable = []
     with ThreadPoolExecutor(LOOKS_AT_ONCE, thread_name_prefix="scope-footer") as pool:
-        found = pool.map(lambda path: look(spark, conf, path), paths)
+        found = pool.map(lambda path: _twice(lambda: look(spark, conf, path)), paths)
         for path, text in zip(paths, found, strict=True):
             if isinstance(text, Exception):
-                unreadable.append((path, text))
+                unreadable.append((path, text, _opens(spark, path)))
             else:
                 groups.setdefault(text, []).append(path)
     shapes = []
@@ -75,6 +78,19 @@ def read(spark: SparkSession, kind: str, paths: Sequence[str]) -> Footers:
         is_known = not text.endswith(_CALENDAR_UNKNOWN)
         shapes.append(Shape(data.schema, nanoseconds, nested, is_known, tuple(same)))
     return Footers(tuple(shapes), tuple(unreadable))
+
+
+def _twice(look: Callable[[], str | Exception]) -> str | Exception:
+    """Look again if it failed: what passes is not the file's fault."""
+    found = look()
+    return look() if isinstance(found, Exception) else found
+
+
+def _opens(spark: SparkSession, path: str) -> bool:
+    try:
+        return bool(files.read(spark, path, at_most=4))
+    except (OSError, Py4JJavaError, PySparkException):
+        return False
 
 
 def _parquet(spark: SparkSession, conf: Any, path: str) -> str | Exception:

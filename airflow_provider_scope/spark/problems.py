@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -31,26 +32,26 @@ _SHOWN = 400
 """Characters of a reader's own words that are told."""
 _CUT = "it was cut, or is still being written"
 _NOT_PACKED = "its name says that it is compressed, and it is not, or in another way"
-_HINTS = {
+_DAMAGED = "it is damaged"
+_FAULTS = {
     "CSV header": "the header has to be the declared columns, in their order: correct `columns`; or set "
     "header=false if the files have none",
     "TextParsingException": "a quote in a quoted field is doubled, unless `escape` says otherwise; "
     "unescapedQuoteHandling='STOP_AT_DELIMITER' takes such fields as they are",
-    "ZipException": _NOT_PACKED,
-    "not a gzip file": _NOT_PACKED,
-    "Unexpected end of input stream": _CUT,
-    "Unexpected end of ZLIB": _CUT,
-    "bad block header": "it is not bzip2, or damaged",
-    "Stream is not BZip2": _NOT_PACKED,
-    "Can not read value": "it is damaged",
-    "could not read page": "it is damaged",
-    "is not a Parquet file": "",
-    "can not read class": "",
-    "Malformed ORC file": "",
-    "Protocol message": "",
-    "was written by a future ORC version": "",
+    "ZipException|not a gzip file|incorrect header check|Stream is not BZip2": _NOT_PACKED,
+    "Unexpected end of input stream|unexpected end of stream$|Unexpected end of ZLIB": _CUT,
+    "CRC failure|crc error|incorrect data check|bad block header|invalid (bit|code|distance|literal|block|"
+    "stored)|match decompressed size|FAILED_TO_UNCOMPRESS|Unknown encoding kind|(Read|Vulong) past EOF|"
+    "Can't finish byte read": _DAMAGED,
+    "is not a Parquet file|can not read class|Malformed ORC file|Protocol message|a future ORC version": "",
+    r"^java\.lang\.(\w*IndexOutOfBounds|NegativeArraySize|Arithmetic)Exception|^java\.util\.zip\.|"
+    r"^(shaded\.parquet\.)?org\.apache\.(parquet|orc|thrift)\.|^com\.github\.luben\.zstd\.": _DAMAGED,
 }
-"""What a reader says of a file that is surely at fault itself -> what may help."""
+"""What a reader says of a file that is surely at fault itself, as patterns -> what may help.
+
+Collected by reading files in which each byte in turn was changed, or behind which the rest was cut off. What
+a store says when it does not answer is none of these.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,24 +113,29 @@ def unread(file: str, said: str) -> Problem | None:
     :param said: The innermost cause, with its class.
     :return: None if it may be a passing failure of the store.
     """
-    hint = next((hint for start, hint in _HINTS.items() if start in said), None)
+    hint = next((hint for pattern, hint in _FAULTS.items() if re.search(pattern, said)), None)
     if hint is None:
         return None
     cause = said.partition(": ")[2] or said
     return Problem(file, f"it cannot be read: {cause[:_SHOWN].rstrip('.')}", hint=hint)
 
 
-def unreadable_footers(entry: OffsetEntry, found: Sequence[tuple[str, Exception]]) -> ScopeProviderError:
+def unreadable_footers(
+    entry: OffsetEntry, found: Sequence[tuple[str, Exception, bool]]
+) -> ScopeProviderError:
     """Give the error for footers that could not be read; retried unless all are surely the files' fault.
 
-    :param found: Path and cause of each.
+    :param found: Path and cause of each, and whether the bytes of the file could be read.
     """
     problems = []
-    for path, cause in found:
-        problem = unread(path, short_cause(cause))
+    for path, cause, opens in found:
+        said = short_cause(cause)
+        problem = unread(path, said)
+        if problem is None and opens:
+            problem = Problem(path, f"it cannot be read: {said.rstrip('.')}", hint=_DAMAGED)
         if problem is None:
             return SourceUnreadableError(
-                f"The columns of {path} of batch {entry.seq} could not be read: {short_cause(cause)}.",
+                f"The columns of {path} of batch {entry.seq} could not be read: {said}.",
                 kept=KEPT,
                 do="the next try reads it again",
             )

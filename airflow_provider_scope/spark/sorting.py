@@ -21,7 +21,7 @@ from airflow_provider_scope.spark.listing import FILE, in_order
 from airflow_provider_scope.spark.problems import KEPT, path_of
 from airflow_provider_scope.spark.quarantine import COLUMNS
 from airflow_provider_scope.spark.source import source_of
-from airflow_provider_scope.spark.strict import SPARK_ERRORS, fault_of
+from airflow_provider_scope.spark.strict import naming_faults
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,21 +74,22 @@ def _sort(spark: SparkSession, plan: Plan, entry: OffsetEntry, kept: list[DataFr
     counts: Counter[str] = Counter()
     while left.files:
         try:
-            data, counts = _read(spark, left, source, kept)
-            doubted = suspicions.SUSPICIONS & counts.keys()
-            if not doubted:
-                break
-            for rule in doubted:
-                seen_in = data.where(F.col(RULE) == rule).select(FILE).distinct().collect()
-                suspicions.look(spark, left, source, rule, [row[FILE] for row in seen_in])
-            source = replace(source, trusted=source.trusted | doubted)
+            with naming_faults(left):
+                data, counts = _read(spark, left, source, kept)
+                doubted = suspicions.SUSPICIONS & counts.keys()
+                _look(spark, left, source, data, doubted)
         except BadFileError as err:
             error = error or err
-            if not err.files.keys() & {file.path for file in left.files}:
-                raise
-            files.update(err.files)
+            found = err.files if err.__cause__ is None else _faults(spark, left, source)
+            if not found.keys() & {file.path for file in left.files}:
+                raise err.__cause__ or err from None  # no file fails alone: it may pass
+            files.update(found)
             data = None
             left = replace(left, files=tuple(file for file in left.files if file.path not in files))
+            continue
+        if not doubted:
+            break
+        source = replace(source, trusted=source.trusted | doubted)
     good, bad = None, [_of_files(spark, entry, plan, files)]
     if data is not None:
         bad.append(_of_records(data, entry, plan))
@@ -114,16 +115,10 @@ def _read(
     :raises BadFileError: Files cannot be read, and that is surely their own fault.
     """
     pieces = reading.records(spark, entry, source)
-    try:
-        with in_order(spark):
-            data = reading.union([judged(piece) for piece in pieces]).persist(StorageLevel.DISK_ONLY)
-            kept.append(data)
-            read = data.count()
-    except SPARK_ERRORS as err:
-        if fault_of(entry, err) is None:
-            raise
-        _find_faults(spark, entry, source)
-        raise  # none of them fails alone: it may pass
+    with in_order(spark):
+        data = reading.union([judged(piece) for piece in pieces]).persist(StorageLevel.DISK_ONLY)
+        kept.append(data)
+        read = data.count()
     found: dict[str | None, int] = {row[RULE]: row["count"] for row in data.groupBy(RULE).count().collect()}
     good = data.where(F.col(RULE).isNull()).count()
     bad = sum(count for rule, count in found.items() if rule is not None)
@@ -136,26 +131,34 @@ def _read(
     return data, Counter({rule: count for rule, count in found.items() if rule is not None})
 
 
-def _find_faults(spark: SparkSession, entry: OffsetEntry, source: Source) -> None:
-    """Read each file alone.
+def _look(
+    spark: SparkSession, entry: OffsetEntry, source: Source, data: DataFrame, doubted: frozenset[str]
+) -> None:
+    """See whether what is suspected of some records is in their files as such.
 
-    :raises BadFileError: For those that cannot be read, if that is surely their own fault.
+    :raises BadFileError: It is not.
     """
+    for rule in doubted:
+        seen_in = data.where(F.col(RULE) == rule).select(FILE).distinct().collect()
+        suspicions.look(spark, entry, source, rule, [row[FILE] for row in seen_in])
 
-    def look(path: str) -> BadFileError | None:
+
+def _faults(spark: SparkSession, entry: OffsetEntry, source: Source) -> dict[str, str]:
+    """Read each file alone, and give those that cannot be read: path -> why."""
+
+    def look(path: str) -> dict[str, str]:
         alone = replace(entry, files=tuple(file for file in entry.files if file.path == path))
         try:
-            rows = reading.union([judged(piece) for piece in reading.records(spark, alone, source)])
-            rows.write.format("noop").mode("overwrite").save()
-        except SPARK_ERRORS as err:
-            return fault_of(alone, err)
-        return None
+            with naming_faults(alone):
+                rows = reading.union([judged(piece) for piece in reading.records(spark, alone, source)])
+                rows.write.format("noop").mode("overwrite").save()
+        except BadFileError as err:
+            return {**err.files}
+        return {}
 
     with ThreadPoolExecutor(_FILES_AT_ONCE, thread_name_prefix="scope-alone") as pool:
-        found = [err for err in pool.map(look, [file.path for file in entry.files]) if err]
-    if found:
-        found[0].files = {path: what for err in found for path, what in err.files.items()}
-        raise found[0]
+        found = pool.map(look, [file.path for file in entry.files])
+        return {path: why for one in found for path, why in one.items()}
 
 
 def _of_records(data: DataFrame, entry: OffsetEntry, plan: Plan) -> DataFrame:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -20,13 +21,12 @@ from airflow_provider_scope.spark.reading import records, select, union
 from airflow_provider_scope.spark.source import source_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from pyspark.sql import DataFrame, SparkSession
 
     from airflow_provider_scope.core.plan import Plan
     from airflow_provider_scope.core.records import OffsetEntry
-    from airflow_provider_scope.exceptions import BadFileError
     from airflow_provider_scope.spark.checks import BadRecord
 
 SPARK_ERRORS = (PySparkException, Py4JJavaError)
@@ -55,15 +55,14 @@ def read_by(
         except SPARK_ERRORS as err:
             found = bad_record(whole_text(err))
             if found is None:
-                fault = fault_of(entry, err)
-                if fault is None:
+                with naming_faults(entry):
                     raise
-                raise fault from err
             if found.rule not in suspicions.SUSPICIONS:
                 found = _first_in_its_file(spark, plan, entry, found, trusted)
                 raise found.error(place_of(entry, found.file)) from err
             seen_in = [found.file] if found.file else []
-            suspicions.look(spark, entry, source_of(plan), found.rule, seen_in)
+            with naming_faults(entry):
+                suspicions.look(spark, entry, source_of(plan), found.rule, seen_in)
         # What was suspected is in the files as such.
         trusted |= {found.rule}
 
@@ -92,8 +91,17 @@ def _cut(text: str | None) -> str | None:
     return None if text is None else text[:SHOWN]
 
 
-def fault_of(entry: OffsetEntry, err: Exception) -> BadFileError | None:
-    """Give the error for a file that is surely at fault for a failure of Spark; None if none is."""
-    failed = unread_file(err)
-    problem = unread(*failed) if failed else None
-    return bad_files(entry, [problem]) if problem else None
+@contextmanager
+def naming_faults(entry: OffsetEntry) -> Iterator[None]:
+    """Name the file that is surely at fault itself if Spark fails to read it.
+
+    :raises BadFileError: As said; other failures of Spark stay what they are.
+    """
+    try:
+        yield
+    except SPARK_ERRORS as err:
+        failed = unread_file(err)
+        problem = unread(*failed) if failed else None
+        if problem is None:
+            raise
+        raise bad_files(entry, [problem]) from err

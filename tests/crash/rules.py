@@ -217,14 +217,18 @@ RULES = (
     Rule(
         "the winner's entry is read before the rest is planned", blind_put, "append", "doubled", schedules=200
     ),
-    Rule("an answer that was lost is looked up", ignore_lost, "append", "doubled"),
+    Rule("an answer that was lost is looked up", ignore_lost, "append", "doubled", schedules=100),
     Rule("a commit record needs the table's word", commit_before_probe, "append", "lost"),
     Rule("numbers never restart", epoch_reuse, "refresh", "lost"),
     Rule("commits, then the table, then offsets are read", probe_last, "append", "failures"),
     Rule("a snapshot of another refresh does not count", snapshot_of_any_refresh, "refresh", "lost"),
     Rule("late files are told by the log, not by watermark.json", skip_by_watermark_file, "skip", "doubled"),
     Rule(
-        "the table's stamp is compared for every record", restore_checked_only_at_open, "diverge", "failures"
+        "the table's stamp is compared for every record",
+        restore_checked_only_at_open,
+        "diverge",
+        "failures",
+        schedules=100,
     ),
     Rule("refresh_start is null before the first refresh", takeover_start_zero, "takeover", "lost"),
 )

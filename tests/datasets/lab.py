@@ -7,6 +7,7 @@ import json
 import struct
 import uuid
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -20,7 +21,7 @@ from airflow_provider_scope.core import records
 from airflow_provider_scope.core.files import FileEntry
 from airflow_provider_scope.core.plan import Plan
 from airflow_provider_scope.core.records import OffsetEntry
-from airflow_provider_scope.exceptions import ScopeProviderError
+from airflow_provider_scope.exceptions import BadFileError, ScopeProviderError
 from airflow_provider_scope.spark import app
 from airflow_provider_scope.spark.reading import select
 from airflow_provider_scope.spark.strict import read_by
@@ -228,6 +229,34 @@ def check_not_committed(lab: Lab, wrong_with_it: str) -> str:
         assert not DeltaTable.is_deltatable(str(lab.table)), lab.case.describe()
         return str(app.as_error(err)) if not isinstance(err, ScopeProviderError) else str(err)
     raise AssertionError(f"{wrong_with_it}: committed without an error\n{lab.case.describe()}")
+
+
+def check_put_aside(lab: Lab) -> None:
+    """See that what is bad in the file ``bad`` is put aside, and that the others are loaded whole."""
+    place = f"{lab.table}_quarantine"
+    lab.batch(0, lab.case.files)
+    plan = replace(lab.plan(1), bad_records="quarantine", quarantines=(f"file://{place}",))
+    others = [file for file in lab.case.files if not file.name.startswith("bad")]
+    with _splitting(lab.spark, lab.case.split_bytes):
+        try:
+            app.run(lab.spark, plan)
+        except BadFileError:
+            assert not others
+            assert lab.case.source_columns is None
+            return
+    loaded = Counter(map(_key, table_rows(read_table(lab.table))))
+    aside = DeltaTable(place).to_pyarrow_table().to_pylist()
+    good = Counter(_key(row) for file in others for row in lab.case.rows(file, lab.entries[file.name].path))
+    records = [row for row in aside if row["raw"] is not None]
+    assert aside, lab.case.describe()
+    assert {row["file"].rpartition("/")[2].partition(".")[0] for row in aside} == {"bad"}
+    assert not good - loaded, lab.case.describe()
+    whole = len(aside) - len(records)
+    assert whole == 0 or (whole == 1 and not records and loaded == good), lab.case.describe()
+    # Nothing is loaded and put aside: a spoilt file has at most one record more than it had.
+    (bad,) = [file for file in lab.case.files if file not in others]
+    at_most = len(lab.case.rows(bad, lab.entries[bad.name].path)) + 1
+    assert loaded.total() - good.total() + len(records) <= at_most, lab.case.describe()
 
 
 def check_right_or_refused(lab: Lab) -> None:

@@ -1,4 +1,4 @@
-"""A file with one thing wrong in it is an error, and no row of its batch is in the table."""
+"""A file with one thing wrong in it is an error, or it is put aside and the others are in the table."""
 
 from __future__ import annotations
 
@@ -18,3 +18,9 @@ def test_a_file_with_one_thing_wrong_is_refused(spark, tmp_path, what, seed):
         lab.check_not_committed(source, what)
     else:
         lab.check_refused(source, what)
+
+
+@pytest.mark.parametrize("what", mutilations.ALL)
+@pytest.mark.parametrize("seed", size.seeds(0.01))
+def test_of_a_file_with_one_thing_wrong_what_is_bad_is_put_aside(spark, tmp_path, what, seed):
+    lab.check_put_aside(lab.Lab(spark, tmp_path, mutilations.spoilt(what, seed + 1_000)))
