@@ -301,7 +301,7 @@ RULES = (
         rules.snapshot_of_any_refresh,
         "refresh",
         "lost",
-        first=270,
+        first=29308,
     ),
     Rule(
         "the table's stamp is compared for every record",
