@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
@@ -56,8 +56,27 @@ class Records:
 
     def strict(self) -> DataFrame:
         """Give the typed rows and ``FILE``; reading them fails at the first record that breaks a rule."""
-        typed = [F.expr(value).alias(name) for name, value in self.values]
-        return failing(self.rows, self.checks, self.record).select(*typed, F.col(FILE))
+        rows, checks, values = self._converted_once()
+        typed = [F.expr(value).alias(name) for name, value in values]
+        return failing(rows, checks, self.record).select(*typed, F.col(FILE))
+
+    def _converted_once(self) -> tuple[DataFrame, list[Check], list[tuple[str, str]]]:
+        """Give rows, checks and values, in which what checks and values both need is a column of the rows."""
+        checks, made = [*self.checks], dict[str, str]()
+        values: list[tuple[str, str]] = []
+        for name, value in self.values:
+            kept = f"_scope_value_{len(values)}"
+            if value != quoted(name) and any(value in check.passes for check in checks):
+                checks = [replace(check, passes=check.passes.replace(value, kept)) for check in checks]
+                made[kept] = value
+            values.append((name, kept if kept in made else value))
+        if not made:
+            return self.rows, checks, values
+        # The optimizer does not copy these columns into the checks if there is one beside them that may not
+        # be computed twice, and that a check needs.
+        checks[-1] = replace(checks[-1], passes=f"({checks[-1].passes} AND _scope_once >= 0)")
+        more = [F.expr(value).alias(name) for name, value in made.items()]
+        return self.rows.select("*", *more, F.spark_partition_id().alias("_scope_once")), checks, values
 
 
 def parsed(what: str, hint: str = "") -> Check:
@@ -133,6 +152,9 @@ def failing(rows: DataFrame, checks: Sequence[Check], record: str, file: str = F
         f"'value', {broken_value(checks, SHOWN)}, 'record', left({record}, {SHOWN}), "
         f"'hint', {_of_first_broken(checks, [literal(check.hint) for check in checks])}))"
     )
+    # A lambda is not compiled into the code that runs for each record; as a part of it, this text would make
+    # that code slower than all checks are.
+    told = f"element_at(transform(array(0), _scope_i -> {told}), 1)"
     passes = " AND ".join(f"coalesce({c.passes}, false)" for c in checks)
     # What is not deterministic stays where it is: the optimizer must not drop a bad record by the user's
     # WHERE first, nor leave the check out because the SELECT does not need its columns.

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 SHOWN = 300
 SEPARATED = ('" :', '"\t:', '"\r:')
 """A key with a blank behind it, which the quick look does not take for one."""
-_ESCAPED_SURROGATE = "\\ud"
+_ESCAPED_SURROGATES = ("\\ud", "\\uD")
 _HIGH, _LOW = r"\\ud[89ab][0-9a-f]{2}", r"\\ud[c-f][0-9a-f]{2}"
 _LONE_SURROGATE = rf"(?i)(?<!\\)(?:\\\\)*(?:{_HIGH}(?!{_LOW})|(?<!{_HIGH}){_LOW})"
 """``\\ud800`` without the other half; a parser makes a question mark of it."""
@@ -58,7 +58,9 @@ def problems(
     lax = tuple((name, source.options[name]) for name in sorted(source.options) if name.startswith("allow"))
     look = _Look(lax, extra=source.extra)
     quick = f"({_is_plain(columns, text)} OR trim({text}) = '')"
-    wrong = f"CASE WHEN {quick} THEN NULL ELSE {look.wrong(columns, text)} END"
+    # A lambda is not compiled into the code of the quick look, which its size would make slow.
+    close = f"element_at(transform(array(0), _scope_i -> {look.wrong(columns, text)}), 1)"
+    wrong = f"CASE WHEN {quick} THEN NULL ELSE {close} END"
     if is_utf8:
         wrong = f"CASE WHEN NOT is_valid_utf8(value) THEN {literal(NOT_UTF8)} ELSE {wrong} END"
     found = (
@@ -108,10 +110,12 @@ def _is_plain(columns: T.StructType, text: str) -> str:
     keys = [name for name in columns.names if '"' not in name and "\\" not in name]
     named = [literal('"' + name + '":') for name in keys]
     there = " + ".join(f"CAST(contains({text}, {key}) AS int)" for key in named) or "0"
-    ends = f"""(length({text}) - length(replace({text}, '":', ''))) DIV 2"""
+    ends = f"""(octet_length({text}) - octet_length(replace({text}, '":', ''))) DIV 2"""
     # An escape may be half of a character.
-    whole = f"NOT contains(lower({text}), {literal(_ESCAPED_SURROGATE)})"
-    closes = f"{whole} AND instr({text}, '}}') = length(rtrim({text}))"
+    whole = " AND ".join(f"NOT contains({text}, {literal(start)})" for start in _ESCAPED_SURROGATES)
+    # By bytes: to count characters costs as much as the rest of the look.
+    before = f"octet_length(substring_index({text}, '}}', 1))"
+    closes = f"{whole} AND {before} = octet_length(rtrim({text})) - 1"
     apart = " AND ".join(f"NOT contains({text}, {literal(part)})" for part in SEPARATED)
     opens = f"ltrim({text}) LIKE '{{%'"
     return f"({opens} AND {closes} AND {ends} = {there} AND {apart})"

@@ -22,7 +22,7 @@ _DATE = r"\\d{4,6}-\\d\\d?-\\d\\d?"
 _TIME = r"\\d\\d?:\\d\\d?(?::\\d\\d?(?:\\.\\d{1,6}0*)?)?"
 _ZONE = r" ?(?:Z|UTC|GMT|[+-]\\d\\d(?::?\\d\\d)?)"
 _DAY = rf"'^\\s*{_DATE}\\s*$'"
-_WITH_ZONE = rf"'^\\s*{_DATE}[ T]{_TIME}{_ZONE}\\s*$'"
+_INSTANT = rf"'^\\s*{_DATE}(?:[ T]{_TIME}(?:{_ZONE})?)?\\s*$'"
 _WALL_CLOCK = rf"'^\\s*{_DATE}(?:[ T]{_TIME})?\\s*$'"
 _INFINITE = "'inf', '+inf', '-inf', 'infinity', '+infinity', '-infinity'"
 _ZONE_LETTERS = frozenset("XxZzVO")
@@ -72,6 +72,11 @@ def convert(text: str, kind: T.DataType, column: str, options: Mapping[str, str]
     )
 
 
+def _has(text: str, letter: str) -> str:
+    """Give SQL for whether a letter is in a text, small or capital: ``lower`` costs more than all else."""
+    return f"(contains({text}, '{letter}') OR contains({text}, '{letter.upper()}'))"
+
+
 def _floating(text: str, kind: T.DataType, options: Mapping[str, str]) -> Converted:
     plain = f"try_cast({text} AS {kind.simpleString()})"
     named = {
@@ -86,7 +91,7 @@ def _floating(text: str, kind: T.DataType, options: Mapping[str, str]) -> Conver
     number = (
         f"ascii(right({text}, 1)) < 58 AND {plain} IS NOT NULL"
         f" AND abs({plain}) < {kind.simpleString()}('Infinity')"
-        f" AND instr(lower({text}), 'x') = 0 AND ({plain} <> 0 OR NOT {text} RLIKE '^[^eE]*[1-9]')"
+        f" AND NOT {_has(text, 'x')} AND ({plain} <> 0 OR NOT {text} RLIKE '^[^eE]*[1-9]')"
     )
     known = f"({text} IN ({names}) OR lower(trim({text})) IN ('nan', {_INFINITE}))"
     value = plain
@@ -100,7 +105,7 @@ def _decimal(text: str, plain: str, kind: T.DecimalType) -> str:
     wider = f"try_cast({text} AS decimal(38,{min(37, scale + 12)}))"
     return (
         f"({plain} IS NOT NULL AND CASE"
-        f" WHEN instr(lower({text}), 'e') > 0 THEN coalesce({wider} = {plain}, false)"
+        f" WHEN {_has(text, 'e')} THEN coalesce({wider} = {plain}, false)"
         f" WHEN instr({text}, '.') = 0 OR length({text}) - instr({text}, '.') <= {scale} THEN true"
         rf" ELSE {text} RLIKE '^[^.]*\\.\\d{{0,{scale}}}0*\\s*$' END)"
     )
@@ -123,7 +128,7 @@ def _instant(text: str, plain: str, options: Mapping[str, str]) -> Converted:
         if zone and not _ZONE_LETTERS & set(pattern):
             value = f"to_utc_timestamp({value}, {literal(zone)})"
         return Converted(value, f"{value} IS NOT NULL")
-    exact = f"({plain} IS NOT NULL AND ({text} RLIKE {_WALL_CLOCK} OR {text} RLIKE {_WITH_ZONE}))"
+    exact = f"({plain} IS NOT NULL AND {text} RLIKE {_INSTANT})"
     if zone:
         return Converted(
             f"if({text} RLIKE {_WALL_CLOCK}, to_utc_timestamp({plain}, {literal(zone)}), {plain})", exact

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from dataclasses import replace
 
 import pytest
 from deltalake import DeltaTable
@@ -15,6 +16,7 @@ from airflow_provider_scope.exceptions import (
     SqlError,
 )
 from airflow_provider_scope.spark import listing
+from airflow_provider_scope.spark.reading import select
 
 pytestmark = pytest.mark.spark
 
@@ -267,3 +269,16 @@ def test_options_are_known_in_any_case_and_ours_are_not_taken_from_the_user(benc
 
     assert bench.rows() == [{"a": 1, "b": 'x "y"'}]
     assert "it has not the 2 fields of the columns a, b" in error.what
+
+
+def test_a_text_is_converted_once_for_its_check_and_its_value(bench):
+    entry = bench.batch(0, bench.text("a.csv", "1.50,2026-01-01\n"))
+    plan = replace(
+        bench.plan,
+        source_format="csv",
+        source_columns={"v": "decimal(10,2)", "day": "date"},
+        source_options={},
+    )
+    done = select(bench.spark, plan, entry)._jdf.queryExecution().optimizedPlan().toString()
+    assert done.count("as decimal(10,2)") == 1
+    assert done.count("as date)") == 1
