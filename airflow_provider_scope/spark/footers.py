@@ -58,12 +58,12 @@ def read(spark: SparkSession, kind: str, paths: Sequence[str]) -> Footers:
 
     One file of each group is shown to Spark; the others have the same text for a schema.
     """
-    look = _parquet if kind == "parquet" else _orc
     conf = spark._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001 - no Python API
+    look = (_parquet if kind == "parquet" else _orc)(spark, conf)
     groups: dict[str, list[str]] = {}
     unreadable = []
     with ThreadPoolExecutor(LOOKS_AT_ONCE, thread_name_prefix="scope-footer") as pool:
-        found = pool.map(lambda path: _twice(lambda: look(spark, conf, path)), paths)
+        found = pool.map(lambda path: _twice(lambda: look(path)), paths)
         for path, text in zip(paths, found, strict=True):
             if isinstance(text, Exception):
                 unreadable.append((path, text, _opens(spark, path)))
@@ -93,22 +93,30 @@ def _opens(spark: SparkSession, path: str) -> bool:
         return False
 
 
-def _parquet(spark: SparkSession, conf: Any, path: str) -> str | Exception:
+def _parquet(spark: SparkSession, conf: Any) -> Callable[[str], str | Exception]:
     jvm: Any = spark._jvm  # noqa: SLF001
-    reader = None
-    try:
-        hadoop = jvm.org.apache.hadoop.fs.Path(path)
-        file = jvm.org.apache.parquet.hadoop.util.HadoopInputFile.fromPath(hadoop, conf)
-        reader = jvm.org.apache.parquet.hadoop.ParquetFileReader.open(file)
-        meta = reader.getFileMetaData()
-        # The first line names the program that wrote it.
-        columns = str(meta.getSchema().toString()).partition("\n")[2]
-        return f"{columns}{_CALENDAR_UNKNOWN}" if _may_be_julian(meta) else columns
-    except (Py4JJavaError, PySparkException) as err:
-        return err
-    finally:
-        if reader is not None:
-            reader.close()
+    # Once: each name below `jvm` is a question to the JVM, and the default options read Hadoop's XML.
+    to_path = jvm.org.apache.hadoop.fs.Path
+    input_file = jvm.org.apache.parquet.hadoop.util.HadoopInputFile
+    opened = jvm.org.apache.parquet.hadoop.ParquetFileReader
+    no_row_groups = jvm.org.apache.parquet.format.converter.ParquetMetadataConverter.SKIP_ROW_GROUPS
+    options = jvm.org.apache.parquet.HadoopReadOptions.builder(conf).withMetadataFilter(no_row_groups).build()
+
+    def look(path: str) -> str | Exception:
+        reader = None
+        try:
+            reader = opened.open(input_file.fromPath(to_path(path), conf), options)
+            meta = reader.getFileMetaData()
+            # The first line names the program that wrote it.
+            columns = str(meta.getSchema().toString()).partition("\n")[2]
+            return f"{columns}{_CALENDAR_UNKNOWN}" if _may_be_julian(meta) else columns
+        except (Py4JJavaError, PySparkException) as err:
+            return err
+        finally:
+            if reader is not None:
+                reader.close()
+
+    return look
 
 
 def _may_be_julian(meta: Any) -> bool:
@@ -118,16 +126,22 @@ def _may_be_julian(meta: Any) -> bool:
     return str(meta.getCreatedBy()).startswith(("parquet-mr", "impala"))
 
 
-def _orc(spark: SparkSession, conf: Any, path: str) -> str | Exception:
-    orc: Any = spark._jvm.org.apache.orc  # type: ignore[union-attr]  # noqa: SLF001
-    reader = None
-    try:
-        options = orc.OrcFile.readerOptions(conf)
-        reader = orc.OrcFile.createReader(spark._jvm.org.apache.hadoop.fs.Path(path), options)  # type: ignore[union-attr]  # noqa: SLF001
-        columns = str(reader.getSchema().toString())
-        return columns if reader.writerUsedProlepticGregorian() else f"{columns}{_CALENDAR_UNKNOWN}"
-    except (Py4JJavaError, PySparkException) as err:
-        return err
-    finally:
-        if reader is not None:
-            reader.close()
+def _orc(spark: SparkSession, conf: Any) -> Callable[[str], str | Exception]:
+    jvm: Any = spark._jvm  # noqa: SLF001
+    to_path = jvm.org.apache.hadoop.fs.Path
+    orc = jvm.org.apache.orc.OrcFile
+    options = orc.readerOptions(conf)
+
+    def look(path: str) -> str | Exception:
+        reader = None
+        try:
+            reader = orc.createReader(to_path(path), options)
+            columns = str(reader.getSchema().toString())
+            return columns if reader.writerUsedProlepticGregorian() else f"{columns}{_CALENDAR_UNKNOWN}"
+        except (Py4JJavaError, PySparkException) as err:
+            return err
+        finally:
+            if reader is not None:
+                reader.close()
+
+    return look
