@@ -122,7 +122,7 @@ def _read(
     except SPARK_ERRORS as err:
         if fault_of(entry, err) is None:
             raise
-        _find_faults(spark, entry, source)
+        find_faults(spark, entry, source)
         raise  # none of them fails alone: it may pass
     found: dict[str | None, int] = {row[RULE]: row["count"] for row in data.groupBy(RULE).count().collect()}
     good = data.where(F.col(RULE).isNull()).count()
@@ -136,7 +136,7 @@ def _read(
     return data, Counter({rule: count for rule, count in found.items() if rule is not None})
 
 
-def _find_faults(spark: SparkSession, entry: OffsetEntry, source: Source) -> None:
+def find_faults(spark: SparkSession, entry: OffsetEntry, source: Source) -> None:
     """Read each file alone.
 
     :raises BadFileError: For those that cannot be read, if that is surely their own fault.
