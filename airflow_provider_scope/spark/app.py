@@ -19,6 +19,7 @@ from airflow_provider_scope.exceptions import (
     BadFileError,
     BadRecordError,
     BatchNotInTableError,
+    SchemaMismatchError,
     ScopeProviderError,
     SparkJobFailedError,
     SqlError,
@@ -138,6 +139,12 @@ def run_batch(plan: Plan, target: Target, entry: OffsetEntry, rows: Callable[[],
             return _write(plan, target, entry, rows)
         except ConcurrentCommitError:
             continue  # look at the table again: it may have been this very batch
+        except SchemaMismatchError:
+            # Another run may have made the table with this very batch, and with columns that it inferred.
+            newest = target.newest_transaction()
+            if newest is None or newest < entry.seq:
+                raise
+            return None
     raise BatchNotInTableError(
         f"Batch {entry.seq} could not be committed to {plan.table}: another writer committed in between, "
         f"{TRIES} times.",
