@@ -15,7 +15,7 @@ from airflow_provider_scope.core.sql import literal
 from airflow_provider_scope.spark.values import Converted, convert, floating_names
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 _WHOLE_DIGITS, _FRACTION_DIGITS = 20, 18
 WHOLE = T.DecimalType(38, 0)
@@ -71,13 +71,26 @@ def possible(text: str, kinds: tuple[T.DataType, ...], options: Mapping[str, str
 
     Those of several texts together are the bits that all of them have.
     """
-    bits = []
-    for place, kind in enumerate(kinds):
-        held = strict(text, kind, "", options).is_exact
-        bits.append(f"if(coalesce({held}, false), {1 << place}L, 0L)")
-        if isinstance(kind, T.DoubleType):
-            bits.append(f"if(coalesce({_is_name(text, options)}, false), {_ONLY_NAMES}L, 0L)")
-    return f"if({text} IS NULL, {ANY}L, {' | '.join(bits)})"
+    formatted = [kind for name, kind in _FORMATS.items() if name in options]
+
+    def bits_of(some: Iterable[T.DataType]) -> str:
+        """Look at the types among some that have no format of the user."""
+        held = [_bit(strict(text, k, "", options).is_exact, 1 << kinds.index(k)) for k in some if k in kinds]
+        return " | ".join(held) or "0L"
+
+    times = bits_of(kind for kind in _TIMES if kind not in formatted)
+    name = _is_name(text, options)
+    words = f"{bits_of([T.BooleanType()])} | {_bit(name, 1 << kinds.index(T.DoubleType()))}"
+    # Most texts begin with a letter: then it need not be looked at each type.
+    return (
+        f"CASE WHEN {text} IS NULL THEN {ANY}L ELSE {bits_of(formatted)} | {_bit(name, _ONLY_NAMES)} |"
+        f" CASE WHEN NOT {text} RLIKE '^[-.0-9]' THEN {words}"
+        f" WHEN {text} RLIKE '^[0-9]{{4}}-' THEN {times} ELSE {bits_of(NUMBERS)} END END"
+    )
+
+
+def _bit(condition: str | None, bit: int) -> str:
+    return f"if(coalesce({condition}, false), {bit}L, 0L)"
 
 
 def narrowest(bits: int, kinds: tuple[T.DataType, ...]) -> T.DataType:

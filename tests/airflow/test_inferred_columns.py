@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
+from airflow.cli.cli_parser import get_parser
 from airflow.sdk import DAG
 from deltalake import DeltaTable
 
@@ -44,7 +45,7 @@ def make(root: Path) -> DAG:
 
 
 def test_the_second_run_has_the_columns_of_the_first_and_refuses_what_they_would_change(
-    run_dag, tmp_path, capfd
+    run_dag, tmp_path, capsys
 ):
     landing = tmp_path / "landing"
     land(landing, "a.csv", 60, "id,zip,price\n1,90210,0.5\n2,10001,\n")
@@ -52,13 +53,15 @@ def test_the_second_run_has_the_columns_of_the_first_and_refuses_what_they_would
     dag = make(tmp_path)
 
     first = run_dag(dag)
-    told = "".join(capfd.readouterr())
     land(landing, "c.csv", 40, "id,zip,price\n4,90211,2\n5,02134,3\n")
     second = run_dag(dag)
-    why = "".join(capfd.readouterr())
+    why = "".join(capsys.readouterr())
+    args = get_parser().parse_args(["scope", "status", str(tmp_path / "table")])
+    args.func(args)
+    shown = capsys.readouterr().out
 
     assert (first.state, second.state) == ("success", "failed")
-    assert "batch 0: inferred columns: id bigint, zip bigint, price double" in told
+    assert "columns     inferred: id bigint, zip bigint, price double" in shown
     assert "zip is not bigint" in why
     assert "the columns were inferred from an earlier batch" in why
     assert sorted(
