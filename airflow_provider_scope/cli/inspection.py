@@ -15,7 +15,7 @@ from airflow_provider_scope.core import recovery
 from airflow_provider_scope.engines import assembly
 from airflow_provider_scope.exceptions import BatchOutcomeUnknownError
 from airflow_provider_scope.execution import dbt_scope, repair
-from airflow_provider_scope.execution.view import read_log
+from airflow_provider_scope.execution.view import pinned_columns, read_log
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -85,6 +85,9 @@ def _show_progress(view: LogView, table: str, log: CheckpointLog, audit: AuditFi
         )
         say(f"committed   batch {done.seq}: {what}; {when(done.committed_at_ms)}")
     _show_quarantined(log)
+    pinned = pinned_columns(log, view)
+    if pinned:
+        say(f"columns     inferred: {pinned}")
     if view.refresh_start is not None:
         say(f"refresh     files count as new since batch {view.refresh_start}")
     mark = last.highest.modified_ms if last and last.highest else taken.floor_ms if taken else None

@@ -33,12 +33,19 @@ class Plan:
     missing_columns: str = "fail"
     schema_evolution: str = "fail"
     expect: dict[str, str] = field(default_factory=dict)
+    infers_columns: bool = False
+    """``source_columns`` were inferred; None if they are to be, from the first batch that is to run."""
     bad_records: str = "fail"
     quarantines: tuple[str, ...] = ()
     """The tables that ever took what could not be loaded; the last one does now."""
     fence: bool = False
     """Commit empty transactions in place of the batches."""
     format: int = FORMAT
+
+    @property
+    def has_to_infer(self) -> bool:
+        """Whether the columns of the files are to be inferred first."""
+        return self.infers_columns and not self.source_columns
 
 
 def encode(plan: Plan) -> bytes:

@@ -26,6 +26,7 @@ from airflow_provider_scope.hooks.scope import ScopeHook
 from airflow_provider_scope.hooks.stores import Store, store_of
 from airflow_provider_scope.script.generate import generate
 from airflow_provider_scope.specs import Replace, ScopeEngine, SparkEngine
+from airflow_provider_scope.specs.columns import INFER
 from airflow_provider_scope.specs.engine import check_tag
 from airflow_provider_scope.specs.source import MAX_BYTES_PER_TRIGGER, MAX_FILES_ON_SPARK, starting_at_ms
 from airflow_provider_scope.storage.opening import AZURE, GEN1, canonical_root, canonical_uri
@@ -330,4 +331,5 @@ def make_request(ingest: Ingest, at_ms: int) -> Request:
         refresh=ingest.full_refresh or replace is not None,
         where=replace.where if replace else None,
         safety_buffer_seconds=source.safety_buffer_seconds,
+        infers_columns=source.columns == INFER,
     )

@@ -12,7 +12,7 @@ from airflow_provider_scope.script.model import check_model
 from airflow_provider_scope.script.statements import VIRTUAL_FUNCTIONS
 from airflow_provider_scope.script.types import scope_type
 from airflow_provider_scope.specs import Replace
-from airflow_provider_scope.specs.columns import declared
+from airflow_provider_scope.specs.columns import INFER, declared
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -59,6 +59,11 @@ def check_scope(ingest: Ingest) -> None:
             bool(ingest.table.expect),
             "table.expect is not possible with SCOPE jobs",
             "leave it out, and name the rows that are wanted in the WHERE of `sql`; or engine=SparkEngine()",
+        ),
+        (
+            ingest.source.columns == INFER,
+            "source.columns='infer' is not possible with SCOPE jobs",
+            "declare the columns of the files; or engine=SparkEngine()",
         ),
         (
             ingest.source.bad_records != "fail",

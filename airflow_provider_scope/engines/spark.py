@@ -17,7 +17,7 @@ from airflow_provider_scope.engines import application
 from airflow_provider_scope.engines.java import check_java
 from airflow_provider_scope.engines.submit import SubmitHook
 from airflow_provider_scope.exceptions import ScopeProviderError, SparkJobFailedError
-from airflow_provider_scope.specs.columns import declared
+from airflow_provider_scope.specs.columns import INFER, declared, split_columns
 from airflow_provider_scope.table.probe import probe
 
 if TYPE_CHECKING:
@@ -85,13 +85,16 @@ class SparkRunner:
         check_java()
         log = CheckpointLog(self.storage, work.checkpoint)
         puts_aside = self.source.bad_records == "quarantine" and not fence
+        infers = self.source.columns == INFER and not fence
+        pinned = dict(split_columns(work.columns)) if infers and work.columns else None
         plan = plans.Plan(
             pipeline=work.pipeline,
             table=work.table,
             checkpoint=work.checkpoint,
             batches=tuple(entry.seq for entry in entries),
             source_format=self.source.format,
-            source_columns=declared(self.source.columns),
+            source_columns=pinned or declared(self.source.columns),
+            infers_columns=infers,
             source_options=dict(self.source.options or {}),
             sql=self.sql,
             sql_params=self.sql_params,

@@ -25,6 +25,8 @@ class Work:
     """Canonical URI of the table."""
     checkpoint: str
     """Canonical URI of the checkpoint."""
+    columns: str | None = None
+    """The columns of the files, as they were inferred from an earlier batch; None if they were not."""
 
 
 class Engine(Protocol):

@@ -19,7 +19,14 @@ from airflow_provider_scope.exceptions import (
 )
 from airflow_provider_scope.execution import dbt_scope
 from airflow_provider_scope.execution.engine import Work
-from airflow_provider_scope.execution.view import LogView, check_paths, read_log, record_commit, recorded
+from airflow_provider_scope.execution.view import (
+    LogView,
+    check_paths,
+    pinned_columns,
+    read_log,
+    record_commit,
+    recorded,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -305,7 +312,8 @@ class MicroBatchExecution:
             )
         failure: ScopeProviderError | None = None
         try:
-            self.engine.run(Work(view.pipeline.pipeline, request.table, self.log.location), todo)
+            pinned = pinned_columns(self.log, view) if request.infers_columns else None
+            self.engine.run(Work(view.pipeline.pipeline, request.table, self.log.location, pinned), todo)
         except ScopeProviderError as err:
             failure = err
         try:

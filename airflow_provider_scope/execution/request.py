@@ -36,6 +36,8 @@ class Request:
     safety_buffer_seconds: float = 0
     first_batch: int | None = None
     """Where a run began that waited in between: its report holds the batches of the earlier part, too."""
+    infers_columns: bool = False
+    """Whether the columns of the first batch since the table was begun or replaced are those of all."""
     fits: Callable[[tuple[FileEntry, ...]], int] | None = None
     """How many of some files one batch can take, from the first; None is all."""
 

@@ -228,6 +228,19 @@ def record_commit(
     return record
 
 
+def pinned_columns(log: CheckpointLog, view: LogView) -> str | None:
+    """Give the columns that were inferred for the batches since the table was begun or replaced.
+
+    Each of their commits names them. One that does not was made while the task did not infer any: what was
+    inferred before does not count any more. Batches that were given up say nothing.
+    """
+    newest = view.last_commit
+    if newest and newest.abandoned:
+        older = (log.commit(seq) for seq in reversed(log.committed()))
+        newest = next((record for record in older if not record.abandoned), None)
+    return newest.columns if newest and newest.seq >= (view.overwrite_start or 0) else None
+
+
 def recorded(log: CheckpointLog, first: int) -> list[BatchReport]:
     """Give the batches that have a commit record, from ``first`` on, as a report shows them."""
     found = [log.commit(seq) for seq in log.committed() if seq >= first]

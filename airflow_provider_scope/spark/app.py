@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import AnalysisException, ParseException
@@ -18,12 +19,13 @@ from airflow_provider_scope.exceptions import (
     BadFileError,
     BadRecordError,
     BatchNotInTableError,
+    SchemaMismatchError,
     ScopeProviderError,
     SparkJobFailedError,
     SqlError,
     TableDivergedError,
 )
-from airflow_provider_scope.spark import files
+from airflow_provider_scope.spark import files, inference
 from airflow_provider_scope.spark.causes import short_cause
 from airflow_provider_scope.spark.delta_log import ConcurrentCommitError
 from airflow_provider_scope.spark.reading import select
@@ -39,6 +41,10 @@ if TYPE_CHECKING:
     from airflow_provider_scope.core.plan import Plan
     from airflow_provider_scope.core.records import OffsetEntry
 
+_INFERRED = (
+    "the columns were inferred from an earlier batch (`airflow scope status` shows them): declare `columns` "
+    "with types for all files; or run once with full_refresh=True, which infers them anew"
+)
 TRIES = 3
 """How often a batch is tried when another writer's commit gets in between."""
 
@@ -65,7 +71,8 @@ def main(arguments: list[str]) -> int:
 def run(spark: SparkSession, plan: Plan) -> None:
     """Run the batches of a plan; stop at the first that fails.
 
-    While a batch is written, Spark looks at the files of the next one. Commits stay in order.
+    While a batch is written, Spark looks at the files of the next one. Commits stay in order. But columns
+    that are to be inferred are not known before a batch with them is in the table, whoever committed it.
     """
     make_exact(spark)
     _emit(event="started")
@@ -74,7 +81,8 @@ def run(spark: SparkSession, plan: Plan) -> None:
         upcoming = _read_ahead(ahead, spark, plan, 0)
         for index, seq in enumerate(plan.batches):
             entry, rows = upcoming
-            if index + 1 < len(plan.batches):
+            is_last = index + 1 == len(plan.batches)
+            if not is_last and not plan.has_to_infer:
                 upcoming = _read_ahead(ahead, spark, plan, index + 1)
             began = time.monotonic()
             version = run_batch(plan, target, entry, rows)
@@ -82,6 +90,9 @@ def run(spark: SparkSession, plan: Plan) -> None:
             _emit(event="batch", seq=seq, files=len(entry.files), version=version, seconds=seconds)
             if version is not None and target.told:
                 _emit(event="columns", seq=seq, told=target.told)
+            if not is_last and plan.has_to_infer:
+                plan = inference.pinned(plan, target.log)
+                upcoming = _read_ahead(ahead, spark, plan, index + 1)
 
 
 def make_exact(spark: SparkSession) -> None:
@@ -97,7 +108,7 @@ def _read_ahead(
     seq = plan.batches[index]
     name = f"{plan.checkpoint}/offsets/{seq:020}"
     entry = records.decode_offset(name, files.read(spark, name), seq)
-    if plan.fence:
+    if plan.fence or plan.has_to_infer:
         return entry, lambda: select(spark, plan, entry)
     return entry, ahead.submit(select, spark, plan, entry).result
 
@@ -129,6 +140,12 @@ def run_batch(plan: Plan, target: Target, entry: OffsetEntry, rows: Callable[[],
             return _write(plan, target, entry, rows)
         except ConcurrentCommitError:
             continue  # look at the table again: it may have been this very batch
+        except SchemaMismatchError:
+            # Another run may have made the table with this very batch, and with columns that it inferred.
+            newest = target.newest_transaction()
+            if newest is None or newest < entry.seq:
+                raise
+            return None
     raise BatchNotInTableError(
         f"Batch {entry.seq} could not be committed to {plan.table}: another writer committed in between, "
         f"{TRIES} times.",
@@ -148,12 +165,20 @@ def _write(plan: Plan, target: Target, entry: OffsetEntry, rows: Callable[[], Da
             # name.
             files.check_unchanged(spark, entry)
 
+    is_pinned = plan.infers_columns and not plan.has_to_infer
     try:
         if plan.source_format in TEXT_FORMATS:
             files.check_bzip2(spark, entry)
-        version = read_by(spark, plan, entry, looked_at, lambda found: target.write(entry, found))
-    except (BadFileError, BadRecordError):
-        if plan.bad_records != "quarantine":
+        if plan.has_to_infer:
+            plan = inference.inferred(spark, plan, entry)
+            _emit(event="columns", seq=entry.seq, told=f"inferred columns: {inference.columns_of(plan)}")
+            rows = partial(select, spark, plan, entry)
+        notes = _notes(plan)
+        version = read_by(spark, plan, entry, looked_at, lambda found: target.write(entry, found, notes))
+    except (BadFileError, BadRecordError) as err:
+        if plan.bad_records != "quarantine" or plan.has_to_infer:
+            if is_pinned:
+                err.do = f"{_INFERRED}. Or {err.do}"
             raise
         version = _write_sorted(plan, target, entry)
     if version is not None:
@@ -169,7 +194,7 @@ def _write_sorted(plan: Plan, target: Target, entry: OffsetEntry) -> int | None:
             raise found.error
         count = sum(found.counts.values())
         number = aside.put(entry, found.bad, count)
-        notes = {"quarantined": found.counts}
+        notes = {**_notes(plan), "quarantined": found.counts}
         if found.good is None:
             version = target.write_nothing(entry, notes)
         else:
@@ -178,6 +203,11 @@ def _write_sorted(plan: Plan, target: Target, entry: OffsetEntry) -> int | None:
             # A try that somebody believed to be dead has put its own there since; they do not count.
             number = aside.put(entry, found.bad, count)
     return version
+
+
+def _notes(plan: Plan) -> dict[str, Any]:
+    """Give what each commit of a plan says: it is in the table with the rows, whatever happens then."""
+    return {"columns": inference.columns_of(plan)} if plan.infers_columns else {}
 
 
 def as_error(err: Exception) -> ScopeProviderError:

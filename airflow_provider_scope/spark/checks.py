@@ -197,8 +197,9 @@ def bad_record(text: str) -> BadRecord | None:
 
     :return: None if the error is another one.
     """
-    _, found, rest = text.partition(MARK)
-    if not found:
+    # In an error about the SELECT the mark stands, too: as a part of the query.
+    told = next((rest for rest in text.split(MARK)[1:] if rest.startswith("{")), None)
+    if told is None:
         return None
-    value: dict[str, Any] = json.JSONDecoder().raw_decode(rest)[0]
+    value: dict[str, Any] = json.JSONDecoder().raw_decode(told)[0]
     return BadRecord(value.get("file"), value["rule"], value.get("value"), value.get("record"), value["hint"])

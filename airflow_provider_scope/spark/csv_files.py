@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import types as T  # noqa: N812 - the name everybody uses
 
 from airflow_provider_scope.core.sql import quoted
-from airflow_provider_scope.spark import checks, listing, suspicions, text_form
+from airflow_provider_scope.spark import candidates, checks, listing, suspicions, text_form
 from airflow_provider_scope.spark.checks import RECORD, Check, Records
 from airflow_provider_scope.spark.problems import Problem, bad_files, path_of
 from airflow_provider_scope.spark.values import convert
@@ -56,7 +56,7 @@ def records(spark: SparkSession, entry: OffsetEntry, source: Source) -> list[Rec
     :raises BadFileError: A file has lines that the parser would not take for the records that they are.
     """
     paths = [file.path for file in entry.files]
-    columns = source.columns or _names(spark, paths, source.options)
+    columns = source.columns or names(spark, paths, source.options)
     groups = _groups(spark, entry, source)
     if len(columns) == 1 and not source.is_multi_line:
         blank = text_form.blank_lines(spark, paths)
@@ -97,7 +97,7 @@ def _groups(spark: SparkSession, entry: OffsetEntry, source: Source) -> list[_Gr
     ]
 
 
-def _names(spark: SparkSession, paths: Sequence[str], options: Mapping[str, str]) -> T.StructType:
+def names(spark: SparkSession, paths: Sequence[str], options: Mapping[str, str]) -> T.StructType:
     """Give the columns of the first file: those of its header, all text; or what ``inferSchema`` finds."""
     reader = spark.read.format("csv").options(**{**_STRICT, **options})
     return reader.load(listing.for_inference(paths)).schema
@@ -127,7 +127,8 @@ def _read(spark: SparkSession, group: _Group, columns: T.StructType, source: Sou
         if not isinstance(field.dataType, T.StringType):
             # Only a text can be empty and not NULL.
             text = f"nullif({text}, '')"
-        converted = convert(text, field.dataType, field.name, options)
+        conversion = candidates.strict if source.inferred else convert
+        converted = conversion(text, field.dataType, field.name, options)
         if converted.is_exact:
             found.append(checks.exact(field, text, converted.is_exact))
         else:

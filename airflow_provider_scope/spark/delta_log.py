@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from delta import exceptions as delta_errors
 from pyspark.errors import AnalysisException
 
+from airflow_provider_scope.exceptions import BatchNotInTableError
 from airflow_provider_scope.spark import files
 
 if TYPE_CHECKING:
@@ -83,6 +84,29 @@ class DeltaLog:
         found = snapshot.transactions().get(app_id)
         return int(found.get()) if found.isDefined() else None
 
+    def inferred_columns(self, app_id: str, since: int) -> str | None:
+        """Give the columns that were inferred for a batch of an application, as its commit says.
+
+        :param since: The oldest batch that counts; this one, or a later one, is in the table.
+        :return: None if the batches were given up, or no columns were inferred for them.
+        :raises BatchNotInTableError: The commits cannot be found.
+        """
+        for number in range(int(self._snapshot().version()), -1, -1):
+            for info in self._actions(number, "commitInfo"):
+                ours = _notes(info)
+                if ours.get("pipeline") != app_id:
+                    continue
+                if not ours["abandoned"]:
+                    columns = ours.get("columns")
+                    return None if columns is None else str(columns)
+                if ours["seq"] <= since:
+                    return None
+        raise BatchNotInTableError(
+            f"The log of {self.table} does not show the commit of batch {since}, which was made just now.",
+            kept="the table and the log; the batches behind it stay logged",
+            do="the next try reads the table and the checkpoint again",
+        )
+
     def save(self, writer: DataFrameWriter) -> int | None:
         """Write, and give the version that was committed; None if Delta skipped the transaction."""
         self.spark.conf.unset(_COMMITTED)
@@ -113,3 +137,12 @@ class DeltaLog:
                 action = json.loads(line).get(kind)
                 if action:
                     yield action
+
+
+def _notes(info: dict[str, Any]) -> dict[str, Any]:
+    """Give what we wrote into a commit; other writers put any text there."""
+    try:
+        value = json.loads(info.get("userMetadata") or "{}")
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}

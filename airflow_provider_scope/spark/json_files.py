@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import types as T  # noqa: N812 - the name everybody uses
 
 from airflow_provider_scope.core.sql import literal, quoted
-from airflow_provider_scope.spark import checks, json_form, listing
+from airflow_provider_scope.spark import candidates, checks, json_form, listing
 from airflow_provider_scope.spark.checks import RECORD, Check, Records
 from airflow_provider_scope.spark.problems import Problem, bad_files, with_lines
 from airflow_provider_scope.spark.values import Converted, convert
@@ -16,7 +16,7 @@ from airflow_provider_scope.spark.values import Converted, convert
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from airflow_provider_scope.core.records import OffsetEntry
     from airflow_provider_scope.spark.source import Source
@@ -29,7 +29,8 @@ time for seconds. It gives the text of a number as it stands in the file."""
 
 
 _COMPRESSED = (".gz", ".gzip", ".bz2", ".deflate")
-_EXACT = (T.IntegralType, T.BooleanType, T.StringType, T.FloatType, T.DoubleType)
+_EXACT_INFERRED = (T.IntegralType, T.BooleanType, T.StringType)
+_EXACT = (*_EXACT_INFERRED, T.FloatType, T.DoubleType)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +48,16 @@ def records(spark: SparkSession, entry: OffsetEntry, source: Source) -> list[Rec
     :raises BadFileError: A file has a text of which Spark's parser would drop or change something.
     """
     paths = [file.path for file in entry.files]
-    columns = source.columns or _inferred(spark, paths, source.options)
+    columns = source.columns or columns_of(spark, paths, source.options)
     groups = _groups(paths, source)
-    problems = [problem for group in groups for problem in _rounded(group, columns)]
+    problems = [problem for group in groups for problem in _rounded(group, columns, source)]
     if problems:
         raise bad_files(entry, problems)
     problems = json_form.problems(spark, paths, columns, source)
     if problems:
         has_lines = source.is_utf8 and not source.is_multi_line
         raise bad_files(entry, with_lines(spark, entry, problems) if has_lines else problems)
-    return [_read(spark, group, columns, source.options) for group in groups]
+    return [_read(spark, group, columns, source) for group in groups]
 
 
 def _groups(paths: Sequence[str], source: Source) -> list[_Group]:
@@ -68,9 +69,11 @@ def _groups(paths: Sequence[str], source: Source) -> list[_Group]:
     return [group for group in (_Group(plain), _Group(rounded, is_rounded=True)) if group.paths]
 
 
-def _rounded(group: _Group, columns: T.StructType) -> list[Problem]:
+def _rounded(group: _Group, columns: T.StructType, source: Source) -> list[Problem]:
     """Give the files in which a number could be rounded before it is seen."""
-    if not group.is_rounded or all(isinstance(field.dataType, _EXACT) for field in columns):
+    # Who declares a double wants the nearest one; who does not, wants to know of digits that it has not.
+    exact = _EXACT_INFERRED if source.inferred else _EXACT
+    if not group.is_rounded or all(isinstance(field.dataType, exact) for field in columns):
         return []
     what = "it is compressed and read with multiLine: its decimals would be rounded"
     return [Problem(path, what, hint="decompress it, or write a value on a line") for path in group.paths]
@@ -89,7 +92,7 @@ def _unrounded(field: T.StructField) -> list[Check]:
     return []
 
 
-def _inferred(spark: SparkSession, paths: Sequence[str], options: Mapping[str, str]) -> T.StructType:
+def columns_of(spark: SparkSession, paths: Sequence[str], options: Mapping[str, str]) -> T.StructType:
     """Give the columns that Spark finds in the files; one that is always NULL is text."""
     reader = spark.read.format("json").options(**{**_STRICT, **options})
     found = reader.load(listing.for_inference(paths)).schema
@@ -102,23 +105,25 @@ def _inferred(spark: SparkSession, paths: Sequence[str], options: Mapping[str, s
     )
 
 
-def _read(
-    spark: SparkSession,
-    group: _Group,
-    columns: T.StructType,
-    options: Mapping[str, str],
-) -> Records:
-    """Give the records of all files, and what makes them typed values; ``json_form`` has seen their bytes."""
+def rows_of(
+    spark: SparkSession, paths: Sequence[str], columns: T.StructType, options: Mapping[str, str]
+) -> DataFrame:
+    """Read files with text in place of the types that Spark's parser changes, and with ``RECORD``."""
     texts = T.StructType([T.StructField(field.name, _read_as(field.dataType)) for field in columns])
     wanted = texts.add(RECORD, T.StringType())
-    rows = listing.load(
-        lambda: spark.read.format("json").options(**{**_STRICT, **options}).schema(wanted), group.paths
+    return listing.load(
+        lambda: spark.read.format("json").options(**{**_STRICT, **options}).schema(wanted), paths
     )
+
+
+def _read(spark: SparkSession, group: _Group, columns: T.StructType, source: Source) -> Records:
+    """Give the records of all files, and what makes them typed values; ``json_form`` has seen their bytes."""
+    rows = rows_of(spark, group.paths, columns, source.options)
     found = [checks.parsed("it is not JSON with values of the declared types")]
     values = []
     for field in columns:
         name = quoted(field.name)
-        converted = _convert(name, field.dataType, field.name, options, depth=0)
+        converted = _convert(name, field.dataType, field.name, source, depth=0)
         if converted.is_exact:
             found.append(checks.exact(field, name, converted.is_exact))
         if group.is_rounded:
@@ -139,14 +144,12 @@ def _read_as(kind: T.DataType) -> T.DataType:
     return kind
 
 
-def _convert(
-    value: str, kind: T.DataType, column: str, options: Mapping[str, str], *, depth: int
-) -> Converted:
+def _convert(value: str, kind: T.DataType, column: str, source: Source, *, depth: int) -> Converted:
     """Give the typed value of what was read: what holds no text that is converted stays as it is."""
     one = f"x{depth}"
     if isinstance(kind, T.StructType):
         inner = [
-            (f.name, _convert(f"{value}.{quoted(f.name)}", f.dataType, column, options, depth=depth))
+            (f.name, _convert(f"{value}.{quoted(f.name)}", f.dataType, column, source, depth=depth))
             for f in kind
         ]
         if not any(c.is_exact for _, c in inner):
@@ -159,14 +162,15 @@ def _convert(
         ]
         return Converted(f"if({value} IS NULL, NULL, named_struct({fields}))", f"({' AND '.join(exact)})")
     if isinstance(kind, T.ArrayType):
-        item = _convert(one, kind.elementType, column, options, depth=depth + 1)
+        item = _convert(one, kind.elementType, column, source, depth=depth + 1)
         return _each(item, value, f"transform({value}, {one} -> {item.value})", one)
     if isinstance(kind, T.MapType):
-        item = _convert(one, kind.valueType, column, options, depth=depth + 1)
+        item = _convert(one, kind.valueType, column, source, depth=depth + 1)
         changed = f"transform_values({value}, (k{depth}, {one}) -> {item.value})"
         return _each(item, value, changed, one, of=f"map_values({value})")
     if isinstance(kind, (*_AS_TEXT, T.VarcharType, T.CharType)):
-        return convert(value, kind, column, options)
+        conversion = candidates.strict if source.inferred else convert
+        return conversion(value, kind, column, source.options)
     return Converted(value, None)
 
 

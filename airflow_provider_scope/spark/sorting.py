@@ -80,7 +80,7 @@ def _sort(spark: SparkSession, plan: Plan, entry: OffsetEntry, kept: list[DataFr
                 _look(spark, left, source, data, doubted)
         except BadFileError as err:
             error = error or err
-            found = err.files if err.__cause__ is None else _faults(spark, left, source)
+            found = err.files if err.__cause__ is None else faults(spark, left, source)
             if not found.keys() & {file.path for file in left.files}:
                 raise err.__cause__ or err from None  # no file fails alone: it may pass
             files.update(found)
@@ -143,7 +143,7 @@ def _look(
         suspicions.look(spark, entry, source, rule, [row[FILE] for row in seen_in])
 
 
-def _faults(spark: SparkSession, entry: OffsetEntry, source: Source) -> dict[str, str]:
+def faults(spark: SparkSession, entry: OffsetEntry, source: Source) -> dict[str, str]:
     """Read each file alone, and give those that cannot be read: path -> why."""
 
     def look(path: str) -> dict[str, str]:

@@ -31,6 +31,8 @@ class Source:
     """Whether columns and keys that are not declared are left out; else they are a problem."""
     missing: bool
     """Whether declared columns that a file lacks are NULL; else that is a problem."""
+    inferred: bool
+    """Whether nobody declared the columns: then no text may be changed by its type; see ``candidates``."""
     trusted: frozenset[str]
     """Rules that are not checked again: what they suspected was looked at in the bytes."""
 
@@ -68,5 +70,6 @@ def source_of(plan: Plan, trusted: frozenset[str] = frozenset()) -> Source:
         options={name: value for name, value in named.items() if name not in _OURS},
         extra=plan.extra_columns == "ignore",
         missing=plan.missing_columns == "null",
+        inferred=plan.infers_columns,
         trusted=trusted,
     )

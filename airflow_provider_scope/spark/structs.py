@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, cast
 
 from pyspark.errors import ParseException
 from pyspark.sql import types as T  # noqa: N812 - the name everybody uses
 
+from airflow_provider_scope.core.sql import quoted
 from airflow_provider_scope.exceptions import InputError
 
 if TYPE_CHECKING:
@@ -37,3 +39,34 @@ def to_struct(columns: Mapping[str, str]) -> T.StructType:
 def to_columns(struct: T.StructType) -> list[Column]:
     """Give the names and types of a schema's columns."""
     return [(field.name, field.dataType.simpleString()) for field in struct.fields]
+
+
+_PLAIN = re.compile("[A-Za-z_][A-Za-z0-9_]*")
+
+
+def to_text(struct: T.StructType) -> str:
+    """Give columns as text that Spark and ``specs.columns`` read: ``id bigint, `a b` array<string>``."""
+    return ", ".join(
+        f"{name} {kind}" for name, kind in ((_named(f.name), type_text(f.dataType)) for f in struct)
+    )
+
+
+def type_text(kind: T.DataType) -> str:
+    """Give a type as text that Spark reads; ``simpleString`` leaves the names of fields without quotes."""
+    if isinstance(kind, T.StructType):
+        return f"struct<{', '.join(f'{_named(f.name)}: {type_text(f.dataType)}' for f in kind)}>"
+    if isinstance(kind, T.ArrayType):
+        return f"array<{type_text(kind.elementType)}>"
+    if isinstance(kind, T.MapType):
+        return f"map<{type_text(kind.keyType)}, {type_text(kind.valueType)}>"
+    return kind.simpleString()
+
+
+def _named(name: str) -> str:
+    return name if _PLAIN.fullmatch(name) else quoted(name)
+
+
+def from_text(text: str) -> dict[str, str]:
+    """Give the columns that ``to_text`` wrote: name -> type."""
+    found = cast("T.StructType", T.StructType.fromDDL(text))
+    return {field.name: type_text(field.dataType) for field in found}

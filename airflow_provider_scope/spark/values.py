@@ -16,7 +16,7 @@ from airflow_provider_scope.core.sql import literal
 from airflow_provider_scope.exceptions import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 _DATE = r"\\d{4,6}-\\d\\d?-\\d\\d?"
 _TIME = r"\\d\\d?:\\d\\d?(?::\\d\\d?(?:\\.\\d{1,6}0*)?)?"
@@ -24,7 +24,7 @@ _ZONE = r" ?(?:Z|UTC|GMT|[+-]\\d\\d(?::?\\d\\d)?)"
 _DAY = rf"'^\\s*{_DATE}\\s*$'"
 _INSTANT = rf"'^\\s*{_DATE}(?:[ T]{_TIME}(?:{_ZONE})?)?\\s*$'"
 _WALL_CLOCK = rf"'^\\s*{_DATE}(?:[ T]{_TIME})?\\s*$'"
-_INFINITE = "'inf', '+inf', '-inf', 'infinity', '+infinity', '-infinity'"
+_NO_NUMBER = ("nan", "inf", "+inf", "-inf", "infinity", "+infinity", "-infinity")
 _ZONE_LETTERS = frozenset("XxZzVO")
 """Letters of a pattern that read a zone."""
 
@@ -77,15 +77,23 @@ def _has(text: str, letter: str) -> str:
     return f"(contains({text}, '{letter}') OR contains({text}, '{letter.upper()}'))"
 
 
-def _floating(text: str, kind: T.DataType, options: Mapping[str, str]) -> Converted:
-    plain = f"try_cast({text} AS {kind.simpleString()})"
-    named = {
+def floating_names(options: Mapping[str, str]) -> tuple[list[str], Sequence[str]]:
+    """Give the names of floating values that are no numbers: those of the options; others in lower case."""
+    return [*_named(options)], _NO_NUMBER
+
+
+def _named(options: Mapping[str, str]) -> dict[str, str]:
+    return {
         options.get("nanvalue", "NaN"): "NaN",
         options.get("positiveinf", "Inf"): "Infinity",
         options.get("negativeinf", "-Inf"): "-Infinity",
     }
-    cases = " ".join(f"WHEN {literal(name)} THEN '{value}'" for name, value in named.items())
-    names = ", ".join(literal(name) for name in named)
+
+
+def _floating(text: str, kind: T.DataType, options: Mapping[str, str]) -> Converted:
+    plain = f"try_cast({text} AS {kind.simpleString()})"
+    cases = " ".join(f"WHEN {literal(name)} THEN '{value}'" for name, value in _named(options).items())
+    names, others = (", ".join(map(literal, known)) for known in floating_names(options))
     # A name of the options, or a number that ends in a digit, a point or a blank. Java takes `1f` and
     # `0x1p3` as well, makes infinity of what is too large, and zero of what is too small.
     number = (
@@ -93,7 +101,7 @@ def _floating(text: str, kind: T.DataType, options: Mapping[str, str]) -> Conver
         f" AND abs({plain}) < {kind.simpleString()}('Infinity')"
         f" AND NOT {_has(text, 'x')} AND ({plain} <> 0 OR NOT {text} RLIKE '^[^eE]*[1-9]')"
     )
-    known = f"({text} IN ({names}) OR lower(trim({text})) IN ('nan', {_INFINITE}))"
+    known = f"({text} IN ({names}) OR lower(trim({text})) IN ({others}))"
     value = plain
     if any(name in options for name in ("nanvalue", "positiveinf", "negativeinf")):
         value = f"try_cast(CASE {text} {cases} ELSE {text} END AS {kind.simpleString()})"

@@ -11,6 +11,9 @@ from airflow_provider_scope.specs import validation
 Columns = Mapping[str, str] | Sequence[Any] | str
 """Name -> type; or a list of (name, type) or {"name": …, "type": …}; or ``id bigint, name string``."""
 
+INFER = "infer"
+"""In place of columns: their types are inferred from the first batch, and kept."""
+
 _EXPECTED = (
     "a mapping of name to type, a list of [name, type] pairs, or text such as 'id bigint, name string'"
 )
@@ -47,8 +50,8 @@ def columns_from(argument: str, value: Any) -> Any:
 
 
 def declared(columns: Columns | None) -> dict[str, str] | None:
-    """Give the columns of a spec whose values are rendered; None for none."""
-    return dict(cast("Mapping[str, str]", columns)) if columns else None
+    """Give the columns of a spec whose values are rendered; None for none, or if they are inferred."""
+    return dict(cast("Mapping[str, str]", columns)) if columns and columns != INFER else None
 
 
 def split_columns(text: str) -> list[tuple[str, str]]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from airflow_provider_scope.core.interval import Window, milliseconds
 from airflow_provider_scope.specs import validation
+from airflow_provider_scope.specs.columns import INFER
 from airflow_provider_scope.specs.engine import ScopeEngine
 from airflow_provider_scope.specs.source import FileSource
 from airflow_provider_scope.specs.write import Replace
@@ -106,6 +107,13 @@ def _check_source(source: FileSource) -> None:
             source.starting_timestamp,
             'None with mode="data_interval"',
             "leave it out: the interval says which files are taken",
+        )
+    if source.columns == INFER:
+        raise validation.bad(
+            "source.columns",
+            INFER,
+            'declared columns or None with mode="data_interval"',
+            "declare them: the types would be inferred for each interval alone, and could disagree",
         )
     if source.late_files == "skip":
         raise validation.bad(

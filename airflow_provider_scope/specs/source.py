@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any, Literal, get_args
 
 from airflow_provider_scope.specs import validation
-from airflow_provider_scope.specs.columns import Columns, columns_from
+from airflow_provider_scope.specs.columns import INFER, Columns, columns_from
 from airflow_provider_scope.specs.options import check_options
 
 FileFormat = Literal["sstream", "parquet", "csv", "json", "text", "orc"]
@@ -19,6 +19,10 @@ ExtraColumns = Literal["fail", "ignore"]
 MissingColumns = Literal["fail", "null"]
 BadRecords = Literal["fail", "quarantine"]
 
+INFERRED_FORMATS = ("csv", "json")
+"""Formats for which ``columns="infer"`` is possible."""
+_GUESSING = frozenset({"inferschema", "samplingratio", "prefersdate", "infertimestamp", "prefersdecimal"})
+"""Options of Spark's own inference, in lower case."""
 MAX_BYTES_PER_TRIGGER = 10_737_418_240_000
 """dbt-scope's default: ten thousand gibibytes, in practice the number of files is the limit."""
 MAX_FILES_ON_SPARK = 1_000
@@ -44,7 +48,8 @@ class FileSource:
     :param format: How the files are read.
     :param columns: Column name -> Spark type, in the order of the files; or a list of (name, type) or
         ``{"name": …, "type": …}``; or text such as ``id bigint, name string``. None takes them from the
-        files: the union of the columns of all files of a batch.
+        files: the union of the columns of all files of a batch. ``"infer"`` infers names and types of CSV
+        and JSON files from the first batch since the table was begun or replaced, and keeps them.
     :param options: Options of Spark's reader for the format. Those that would leave files or rows out are
         refused.
     :param max_files_per_trigger: Files in one batch at the most. None is 1,000 on Spark, and the
@@ -98,7 +103,10 @@ class FileSource:
         validation.one_of("extra_columns", self.extra_columns, get_args(ExtraColumns))
         validation.one_of("missing_columns", self.missing_columns, get_args(MissingColumns))
         validation.one_of("bad_records", self.bad_records, get_args(BadRecords))
-        put(self, "columns", columns_from("columns", self.columns))
+        if self.columns == INFER:
+            _check_inferred(self.format, self.options)
+        else:
+            put(self, "columns", columns_from("columns", self.columns))
         validation.mapping("options", self.options)
         if isinstance(self.options, Mapping):
             check_options(self.options)
@@ -125,6 +133,25 @@ def _check_pattern(pattern: str) -> None:
             f"a regular expression ({err})",
             r"regular expressions are searched in the file's name; for *.csv write r'.*\.csv$'",
         ) from err
+
+
+def _check_inferred(kind: str, options: Any) -> None:
+    if kind not in INFERRED_FORMATS and not validation.is_deferred(kind):
+        raise validation.bad(
+            "columns",
+            INFER,
+            f"declared columns or None with format={kind!r}",
+            "leave it out: types are inferred for CSV and JSON files; others have theirs, or none",
+        )
+    named = {name.lower() for name in options} if isinstance(options, Mapping) else set()
+    guessing = sorted(named & _GUESSING)
+    if guessing:
+        raise validation.bad(
+            "options",
+            guessing[0],
+            f"options beside columns={INFER!r}",
+            "leave it out: all values of the first batch are looked at, and none is changed",
+        )
 
 
 def _check_columns(columns: Mapping[str, str]) -> None:

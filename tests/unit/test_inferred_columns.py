@@ -1,0 +1,214 @@
+"""`columns="infer"`: where it is taken, and which batches have the columns of an earlier one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from airflow_provider_scope.core.records import decode_commit
+from airflow_provider_scope.core.recovery import Landed
+from airflow_provider_scope.engines.scope_script import check_scope
+from airflow_provider_scope.exceptions import InputError, ScopeProviderError, StorageError
+from airflow_provider_scope.execution.request import Request
+from airflow_provider_scope.specs import FileSource, ScopeEngine
+from airflow_provider_scope.specs.columns import declared
+from airflow_provider_scope.specs.ingest import ARGUMENTS, ingest_from
+from tests.crash.world import MemoryWorld
+from tests.support.memory_engine import MemoryEngine
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from airflow_provider_scope.core.records import OffsetEntry
+    from airflow_provider_scope.core.recovery import TableState
+    from airflow_provider_scope.execution.engine import Work
+
+
+def source(**kwargs: Any) -> dict[str, Any]:
+    return {"roots": ["/in"], "format": "csv", "columns": "infer", **kwargs}
+
+
+def arguments(**kwargs: Any) -> dict[str, Any]:
+    return {
+        **dict.fromkeys(ARGUMENTS),
+        "delta_location": "/delta/t",
+        "source": source(),
+        "sql": "SELECT anything FROM @data",
+        "write": "append",
+        "full_refresh": False,
+        **kwargs,
+    }
+
+
+@pytest.mark.parametrize("kind", ["csv", "json"])
+def test_columns_can_be_inferred_for_texts(kind: str) -> None:
+    ingest = ingest_from(arguments(source=source(format=kind)))
+
+    assert ingest is not None
+    assert ingest.source.columns == "infer"
+    assert declared(ingest.source.columns) is None
+
+
+@pytest.mark.parametrize("kind", ["parquet", "orc", "text", "sstream"])
+def test_columns_of_other_formats_are_not_inferred(kind: str) -> None:
+    with pytest.raises(InputError, match="declared columns or None with format="):
+        FileSource(**source(format=kind))
+
+
+@pytest.mark.parametrize("option", ["inferSchema", "samplingRatio", "PREFERSDATE"])
+def test_options_of_another_inference_are_refused(option: str) -> None:
+    with pytest.raises(InputError, match=option.lower()):
+        FileSource(**source(options={option: "true"}))
+
+
+def test_intervals_infer_no_columns() -> None:
+    with pytest.raises(InputError, match=r"source\.columns.*data_interval"):
+        ingest_from(arguments(mode="data_interval"))
+
+
+def test_scope_jobs_infer_no_columns() -> None:
+    ingest = ingest_from(
+        arguments(
+            engine=ScopeEngine(),
+            sql="SELECT a FROM @data",
+            table={"columns": {"a": "string"}},
+        )
+    )
+    assert ingest is not None
+    with pytest.raises(InputError, match=r"source\.columns='infer' is not possible"):
+        check_scope(ingest)
+
+
+def test_the_columns_of_a_table_are_not_inferred() -> None:
+    with pytest.raises(InputError):
+        ingest_from(arguments(table={"columns": "infer"}))
+
+
+# ---- the columns of an earlier batch --------------------------------------------------------------
+
+
+class Inferring(MemoryEngine):
+    """Every commit names the columns that the run was given, or those that its first batch infers."""
+
+    def __init__(self, world: Inferrer, gate: Any) -> None:
+        super().__init__(world.delta, world.memory, gate)
+        self.world = world
+
+    def run(self, work: Work, entries: Sequence[OffsetEntry]) -> None:
+        self.world.given.append(work.columns)
+        for entry in entries:
+            pinned = work.columns or self.world.said.get(entries[0].seq)
+            self.world.said.setdefault(entry.seq, pinned or f"of_{entry.seq} string")
+            super().run(work, [entry])
+
+    def look(self, location: str, pipeline: str | None, baseline: Any) -> TableState:
+        state = super().look(location, pipeline, baseline)
+        landed = {
+            seq: Landed(one.version, one.rows, None, one.abandoned, columns=self.columns(seq, one))
+            for seq, one in state.landed.items()
+        }
+        return type(state)(state.stamp, state.version, state.txn, landed, state.restores)
+
+    def columns(self, seq: int, landed: Landed) -> str | None:
+        return None if landed.abandoned or not self.world.infers else self.world.said.get(seq)
+
+
+class Inferrer(MemoryWorld):
+    def __init__(self) -> None:
+        super().__init__()
+        self.max_files = 1
+        self.infers = True
+        self.given: list[str | None] = []
+        """What each run was given."""
+        self.said: dict[int, str] = {}
+
+    def engine(self, gate: Any) -> Inferring:
+        return Inferring(self, gate)
+
+    def request(self, **asked: Any) -> Request:
+        made = super().request(**asked)
+        return Request(
+            **{**{f: getattr(made, f) for f in Request.__dataclass_fields__}, "infers_columns": self.infers}
+        )
+
+    def load(self, name: str, at: int, **asked: Any) -> None:
+        self.drop(name, at)
+        self.run(**asked)
+
+    def recorded(self, seq: int) -> str | None:
+        name = f"{self.checkpoint}/commits/{seq:020}"
+        return decode_commit(name, self.memory.control[name], seq).columns
+
+
+def test_each_run_is_given_the_columns_of_the_first_batch() -> None:
+    world = Inferrer()
+    for i, name in enumerate("abc"):
+        world.load(name, 100 - i)
+
+    assert world.given == [None, "of_0 string", "of_0 string"]
+    assert [world.recorded(seq) for seq in range(3)] == ["of_0 string"] * 3
+
+
+def test_columns_of_a_batch_that_is_in_the_table_and_not_recorded_are_not_lost() -> None:
+    world = Inferrer()
+    world.drop("a", 100)
+
+    def full(call: Any, do: Any, torn: Any = None) -> Any:
+        if call.name == f"put commits/{0:020}":
+            raise StorageError("No space left on device")
+        return do()
+
+    with pytest.raises(ScopeProviderError):
+        world.run(full)
+    world.load("b", 90)
+
+    assert world.given == [None, "of_0 string"]
+    assert world.recorded(0) == "of_0 string"
+
+
+def test_a_refresh_is_given_no_columns_and_the_batches_behind_it_are_given_its_own() -> None:
+    world = Inferrer()
+    world.load("a", 100)
+    world.run(refresh=True)
+    world.load("b", 90)
+
+    assert world.given == [None, None, "of_1 string"]
+
+
+def test_a_range_that_is_replaced_has_the_columns_of_the_rest_of_the_table() -> None:
+    world = Inferrer()
+    world.load("a", 100)
+    world.load("b", 90, where="day = 1")
+
+    assert world.given == [None, "of_0 string"]
+
+
+def test_a_batch_that_was_given_up_is_passed_over() -> None:
+    world = Inferrer()
+    world.load("a", 100)
+    world.drop("b", 90)
+
+    def gone(call: Any, do: Any, torn: Any = None) -> Any:
+        if call.name == "files 1":
+            world.hide("b")
+        return do()
+
+    with pytest.raises(ScopeProviderError):
+        world.run(gone)
+    world.abandon(1)
+    world.load("c", 80)
+
+    assert world.given[-1] == "of_0 string"
+    assert [world.recorded(seq) for seq in (1, 2)] == [None, "of_0 string"]
+
+
+def test_columns_count_no_more_after_a_batch_that_inferred_none() -> None:
+    world = Inferrer()
+    world.load("a", 100)
+    world.infers = False
+    world.load("b", 90)
+    world.infers = True
+    world.load("c", 80)
+
+    assert world.given == [None, None, None]
