@@ -173,7 +173,7 @@ def _write(plan: Plan, target: Target, entry: OffsetEntry, rows: Callable[[], Da
             plan = inference.inferred(spark, plan, entry)
             _emit(event="columns", seq=entry.seq, told=f"inferred columns: {inference.columns_of(plan)}")
             rows = partial(select, spark, plan, entry)
-        notes = _notes(plan)
+        notes = _notes(plan) or None
         version = read_by(spark, plan, entry, looked_at, lambda found: target.write(entry, found, notes))
     except (BadFileError, BadRecordError) as err:
         if plan.bad_records != "quarantine" or plan.has_to_infer:
