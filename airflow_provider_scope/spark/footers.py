@@ -102,21 +102,13 @@ def _parquet(spark: SparkSession, conf: Any) -> Callable[[str], str | Exception]
     no_row_groups = jvm.org.apache.parquet.format.converter.ParquetMetadataConverter.SKIP_ROW_GROUPS
     options = jvm.org.apache.parquet.HadoopReadOptions.builder(conf).withMetadataFilter(no_row_groups).build()
 
-    def look(path: str) -> str | Exception:
-        reader = None
-        try:
-            reader = opened.open(input_file.fromPath(to_path(path), conf), options)
-            meta = reader.getFileMetaData()
-            # The first line names the program that wrote it.
-            columns = str(meta.getSchema().toString()).partition("\n")[2]
-            return f"{columns}{_CALENDAR_UNKNOWN}" if _may_be_julian(meta) else columns
-        except (Py4JJavaError, PySparkException) as err:
-            return err
-        finally:
-            if reader is not None:
-                reader.close()
+    def told(reader: Any) -> str:
+        meta = reader.getFileMetaData()
+        # The first line names the program that wrote it.
+        columns = str(meta.getSchema().toString()).partition("\n")[2]
+        return f"{columns}{_CALENDAR_UNKNOWN}" if _may_be_julian(meta) else columns
 
-    return look
+    return _looking(lambda path: opened.open(input_file.fromPath(to_path(path), conf), options), told)
 
 
 def _may_be_julian(meta: Any) -> bool:
@@ -132,12 +124,21 @@ def _orc(spark: SparkSession, conf: Any) -> Callable[[str], str | Exception]:
     orc = jvm.org.apache.orc.OrcFile
     options = orc.readerOptions(conf)
 
+    def told(reader: Any) -> str:
+        columns = str(reader.getSchema().toString())
+        return columns if reader.writerUsedProlepticGregorian() else f"{columns}{_CALENDAR_UNKNOWN}"
+
+    return _looking(lambda path: orc.createReader(to_path(path), options), told)
+
+
+def _looking(opened: Callable[[str], Any], told: Callable[[Any], str]) -> Callable[[str], str | Exception]:
+    """Give what opens a file, lets it tell its columns, and closes it; or why that failed."""
+
     def look(path: str) -> str | Exception:
         reader = None
         try:
-            reader = orc.createReader(to_path(path), options)
-            columns = str(reader.getSchema().toString())
-            return columns if reader.writerUsedProlepticGregorian() else f"{columns}{_CALENDAR_UNKNOWN}"
+            reader = opened(path)
+            return told(reader)
         except (Py4JJavaError, PySparkException) as err:
             return err
         finally:

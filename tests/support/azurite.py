@@ -6,12 +6,11 @@ import atexit
 import functools
 import os
 import re
-import shutil
 import subprocess
-import sys
 import tempfile
-from pathlib import Path
 from typing import Any
+
+from tests.support.npm import install
 
 VERSION = "3.35.0"
 ACCOUNT = "devstoreaccount1"
@@ -19,39 +18,14 @@ ACCOUNT = "devstoreaccount1"
 KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 HOST = f"{ACCOUNT}.dfs.core.windows.net"
 
-MISSING = "install node and npm (Debian: apt-get install nodejs npm): Azurite runs on them"
-
 # It ends with the pipe to its parent, however the parent ends.
 _START = "process.stdin.resume(); process.stdin.on('end', () => process.exit(0)); require(process.argv[1])"
-
-
-def install() -> Path:
-    """Give the folder of Azurite below the virtual environment; fetch it if it is not there.
-
-    :raises RuntimeError: Node or npm is missing, or npm failed.
-    """
-    if not shutil.which("node") or not shutil.which("npm"):
-        raise RuntimeError(MISSING)
-    folder = Path(sys.prefix) / f"azurite-{VERSION}"
-    if not folder.exists():
-        fresh = Path(tempfile.mkdtemp(dir=sys.prefix, prefix=".azurite-"))
-        command = ["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", str(fresh)]
-        done = subprocess.run([*command, f"azurite@{VERSION}"], capture_output=True, text=True, check=False)
-        if done.returncode:
-            shutil.rmtree(fresh)
-            msg = f"npm could not install azurite@{VERSION}: {done.stderr.strip()[-500:]}"
-            raise RuntimeError(msg)
-        try:
-            fresh.rename(folder)
-        except OSError:  # another process was faster
-            shutil.rmtree(fresh)
-    return folder / "node_modules" / "azurite"
 
 
 @functools.cache
 def address() -> str:
     """Start Azurite's blob service on a free port, and give its URL; it ends with this process."""
-    program = install() / "dist" / "src" / "blob" / "main.js"
+    program = install("azurite", VERSION) / "dist" / "src" / "blob" / "main.js"
     options = ["--blobHost", "127.0.0.1", "--blobPort", "0", "--inMemoryPersistence", "--disableTelemetry"]
     server = subprocess.Popen(
         # The SDK's newest API version is newer than Azurite.

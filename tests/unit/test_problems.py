@@ -1,0 +1,92 @@
+"""What a reader says of a damaged file, and what a store says that does not answer."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_provider_scope.core.files import FileEntry
+from airflow_provider_scope.core.records import OffsetEntry
+from airflow_provider_scope.exceptions import BadFileError, SourceUnreadableError
+from airflow_provider_scope.spark.problems import Problem, bad_files, unread, unreadable_footers
+
+DAMAGED = (
+    "java.io.EOFException: Unexpected end of input stream",
+    "java.io.IOException: unexpected end of stream",
+    "java.io.IOException: not a gzip file",
+    "java.io.IOException: gzip stream CRC failure",
+    "java.io.IOException: stored gzip size doesn't match decompressed size",
+    "java.io.IOException: crc error",
+    "java.io.IOException: incorrect data check",
+    "java.io.IOException: invalid distance too far back",
+    "java.io.IOException: FAILED_TO_UNCOMPRESS(5)",
+    "java.lang.ArrayIndexOutOfBoundsException: Index -1 out of bounds for length 258",
+    "java.util.zip.DataFormatException: invalid distance code",
+    "org.apache.parquet.io.ParquetDecodingException: could not verify page integrity, CRC checksum",
+    "shaded.parquet.org.apache.thrift.transport.TTransportException: Socket is closed by peer.",
+    "com.github.luben.zstd.ZstdIOException: Data corruption detected",
+)
+PASSING = (
+    "java.net.SocketTimeoutException: Read timed out",
+    "java.net.ConnectException: Connection refused",
+    "java.io.IOException: unexpected end of stream on Connection{account.dfs.core.windows.net:443}",
+    "java.io.IOException: Premature EOF from inputStream",
+    "java.io.IOException: Filesystem closed",
+    "java.io.InterruptedIOException: interrupted",
+    "java.lang.InterruptedException: sleep interrupted",
+    "java.util.concurrent.TimeoutException: timed out",
+    "org.apache.hadoop.hdfs.BlockMissingException: Could not obtain block",
+    "org.apache.hadoop.fs.azurebfs.contracts.exceptions.AbfsRestOperationException: 503, server busy",
+    "org.apache.hadoop.security.AccessControlException: Permission denied",
+    "",
+)
+ENTRY = OffsetEntry(
+    seq=3,
+    mode="append",
+    files=tuple(FileEntry(1, f"file:///in/{name}", 1) for name in ("a b.csv", "c.csv")),
+    refresh_start=None,
+    overwrite_start=None,
+    highest=None,
+)
+
+
+@pytest.mark.parametrize("said", DAMAGED)
+def test_a_damaged_file_is_at_fault_itself(said):
+    problem = unread("file:/in/a%20b.csv", said)
+
+    assert problem
+    assert problem.what == f"it cannot be read: {said.partition(': ')[2].rstrip('.')}"
+
+
+@pytest.mark.parametrize("said", PASSING)
+def test_a_store_that_does_not_answer_is_not_the_fault_of_a_file(said):
+    assert unread("file:/in/c.csv", said) is None
+
+
+def test_the_error_names_the_files_as_users_write_them_and_hides_secrets():
+    error = bad_files(
+        ENTRY,
+        [
+            Problem("file:/in/a%20b.csv", "it is odd", "password=hunter2", "mend it", 7),
+            Problem("file:///in/c.csv", "it is worse"),
+        ],
+    )
+
+    assert error.what == (
+        "2 of the 2 files of batch 3 cannot be loaded: file:///in/a b.csv: it is odd "
+        "(line 7: 'password=***'); file:///in/c.csv: it is worse."
+    )
+    assert error.do.startswith("mend it. Or correct the declaration")
+    assert dict(error.files) == {"file:///in/a b.csv": "it is odd", "file:///in/c.csv": "it is worse"}
+
+
+def test_a_footer_is_retried_unless_the_bytes_of_the_file_can_be_read():
+    strange = RuntimeError("strange")
+
+    opened = unreadable_footers(ENTRY, [("file:///in/c.csv", strange, True)])
+    closed = unreadable_footers(
+        ENTRY, [("file:///in/a b.csv", strange, True), ("file:///in/c.csv", strange, False)]
+    )
+
+    assert isinstance(opened, BadFileError)
+    assert isinstance(closed, SourceUnreadableError)
+    assert closed.is_retryable
