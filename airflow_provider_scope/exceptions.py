@@ -108,6 +108,8 @@ class BadFileError(SourceError):
 
     files: Mapping[str, str] = MappingProxyType({})
     """URI of each such file of the batch -> what is wrong with it; empty in another process."""
+    details: Mapping[str, str | None] = MappingProxyType({})
+    """URI -> what shows it, and what may help."""
 
 
 class BadRecordError(SourceError):

@@ -12,7 +12,7 @@ _SECRETS = (
     re.compile(r"()\beyJ[\w-]+\.[\w-]+(?:\.[\w-]*)?"),  # a JSON web token, wherever it stands
     re.compile(r"(?i)((?<!\w)(?:sig|delegation)=)[^&\s\"']+"),
     re.compile(
-        r"(?i)((?<![A-Za-z0-9])(?:access_token|refresh_token|client_secret|client_assertion|account_?key|"
+        r"(?i)((?<![A-Za-z0-9])(?:token|client_secret|client_assertion|account_?key|"
         r"secret_?(?:access_?)?key|shared_?access_?(?:key|signature)|password)[\"']?\s*[=:]\s*[\"']?)"
         r"[^\s\"'&;,}]+"
     ),

@@ -21,10 +21,10 @@ def counting(log: CheckpointLog, found: Sequence[Aside]) -> list[Aside]:
     Left out are batches that are not in the table (or were given up), batches of before the last full
     refresh, and files that were given back since.
     """
-    logged = log.logged()
-    start = (log.offset(logged[-1]).refresh_start or 0) if logged else 0
+    committed = log.committed()
+    start = (log.offset(committed[-1]).refresh_start or 0) if committed else 0
     batches = {aside.batch for aside in found}
-    done = {seq for seq in log.committed() if seq in batches and not log.commit(seq).abandoned}
+    done = {seq for seq in committed if seq in batches and not log.commit(seq).abandoned}
     returned = _returned(log)
     return [
         aside
@@ -63,8 +63,8 @@ def check(files: Sequence[str], found: Sequence[Aside]) -> None:
             continue
         if file in parts:
             raise InputError(
-                f"The file {file} cannot be given back: only some of its records were put aside, and its "
-                "other rows are in the table.",
+                f"The file {file} cannot be given back: records of it were put aside, and not the file, so "
+                "that its other rows are in the table.",
                 kept="everything; nothing was written",
                 do="write the mended records into a new file, and let the next run load it",
             )

@@ -102,7 +102,7 @@ def exact(field: T.StructField, text: str, is_exact: str) -> Check:
     )
 
 
-_TEXT_HINT = "declare it as string, and CAST in the SELECT"
+_TEXT_HINT = "declare it as string, and use try_cast in the SELECT"
 _TIME_HINT = f"`dateFormat` and `timestampFormat` tell other spellings; or {_TEXT_HINT}"
 
 
@@ -111,7 +111,19 @@ def record_of(names: Sequence[str]) -> str:
 
     :param names: The columns that were read.
     """
-    return f"coalesce({RECORD}, to_json(struct({', '.join(map(quoted, names))})))"
+    struct = "struct(" + ", ".join(map(quoted, names)) + ")"
+    return f"coalesce({RECORD}, {json_of(struct)})"
+
+
+def json_of(struct: str) -> str:
+    """Give SQL of a struct as JSON, with its NULLs and microseconds."""
+    options = {
+        "ignoreNullFields": "false",
+        "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+        "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+    }
+    pairs = ", ".join(f"{literal(name)}, {literal(value)}" for name, value in options.items())
+    return f"to_json({struct}, map({pairs}))"
 
 
 def broken_rule(checks: Sequence[Check]) -> str:

@@ -9,7 +9,7 @@ from pyspark.sql import types as T  # noqa: N812 - the name everybody uses
 
 from airflow_provider_scope.core.sql import quoted
 from airflow_provider_scope.spark import file_columns, footers, listing
-from airflow_provider_scope.spark.checks import Check, Records
+from airflow_provider_scope.spark.checks import Check, Records, json_of
 from airflow_provider_scope.spark.file_columns import own_columns
 from airflow_provider_scope.spark.problems import Problem, bad_files, unreadable_footers
 
@@ -79,7 +79,7 @@ def _read(
         ]
         if source.format == "orc" and key[-1] != "True":
             checks += [_after_1582(f) for f in asked if isinstance(f.dataType, _DAYS)]
-        record = f"to_json(struct({', '.join(quoted(name) for name in asked.names)}))"
+        record = json_of("struct(" + ", ".join(map(quoted, asked.names)) + ")")
         found.append(Records(rows, checks, record, list(zip(columns.names, values, strict=True))))
     return found
 

@@ -122,13 +122,13 @@ def _orc(spark: SparkSession, conf: Any) -> Callable[[str], str | Exception]:
     jvm: Any = spark._jvm  # noqa: SLF001
     to_path = jvm.org.apache.hadoop.fs.Path
     orc = jvm.org.apache.orc.OrcFile
-    options = orc.readerOptions(conf)
 
     def told(reader: Any) -> str:
         columns = str(reader.getSchema().toString())
         return columns if reader.writerUsedProlepticGregorian() else f"{columns}{_CALENDAR_UNKNOWN}"
 
-    return _looking(lambda path: orc.createReader(to_path(path), options), told)
+    # Options of its own for each: a reader puts the footer that it has read into them, and the next takes it.
+    return _looking(lambda path: orc.createReader(to_path(path), orc.readerOptions(conf)), told)
 
 
 def _looking(opened: Callable[[str], Any], told: Callable[[Any], str]) -> Callable[[str], str | Exception]:

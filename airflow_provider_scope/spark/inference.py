@@ -90,8 +90,8 @@ def _columns(spark: SparkSession, entry: OffsetEntry, source: Source, *, all_fau
                 return _of_json(spark, paths, source.options)
             names = csv_files.names(spark, paths, source.options).names
             texts = [T.StructField(name, T.StringType()) for name in names]
-            as_texts = replace(source, columns=T.StructType(texts))
-            return _of_csv(spark, entry, as_texts) if names else T.StructType()
+            source = replace(source, columns=T.StructType(texts))
+            return _of_csv(spark, entry, source) if names else T.StructType()
     except BadFileError as err:
         if all_faults and err.__cause__ is not None:
             err.files = faults(spark, entry, source)

@@ -38,7 +38,8 @@ LONE_SURROGATE = "it has an escape for half of a character"
 SECOND_VALUE = "it has something behind its first JSON value"
 _HINTS = {
     NOT_UTF8: "name its encoding: options={'encoding': 'ISO-8859-1'}",
-    SECOND_VALUE: "one line holds one value; with multiLine, one file holds one value or one array",
+    SECOND_VALUE: "one line holds one value; with multiLine, one file holds one value or one array; "
+    "NaN and Infinity are no JSON",
     "it has keys": "declare them in `columns` (as string they hold their JSON text), or set "
     'extra_columns="ignore"; keys are compared exactly, letter case included',
     "it has a key twice": "only the last value would be loaded",

@@ -30,6 +30,8 @@ WAYS = (
 )
 _SHOWN = 400
 """Characters of a reader's own words that are told."""
+_ITS_FILE = re.compile(r"\s*CSV file: .*$|^\S+:/.*?(?=is not a Parquet file)", re.DOTALL)
+"""The file in the words of a reader: we name it ourselves, and it would make a rule of its own of each."""
 _CUT = "it was cut, or is still being written"
 _NOT_PACKED = "its name says that it is compressed, and it is not, or in another way"
 _DAMAGED = "it is damaged"
@@ -73,6 +75,11 @@ class Problem:
         place = f"line {self.line:,}: " if self.line else ""
         return f"{self.what} ({place}{mask(self.text)!r})" if self.text else self.what
 
+    def details(self) -> str | None:
+        """Give what shows it, and what may help."""
+        place = f"line {self.line:,}" if self.line else None
+        return ": ".join(part for part in (place, self.text, self.hint) if part) or None
+
 
 def bad_files(entry: OffsetEntry, problems: Sequence[Problem]) -> BadFileError:
     """Give the error for files of a batch with problems; its ``files`` tell what is wrong with each."""
@@ -86,6 +93,7 @@ def bad_files(entry: OffsetEntry, problems: Sequence[Problem]) -> BadFileError:
         do=f"{hint}. Or {WAYS}" if hint else WAYS,
     )
     error.files = {path_of(entry, problem.file): problem.what for problem in problems}
+    error.details = {path_of(entry, problem.file): problem.details() for problem in problems}
     return error
 
 
@@ -116,7 +124,7 @@ def unread(file: str, said: str) -> Problem | None:
     hint = next((hint for pattern, hint in _FAULTS.items() if re.search(pattern, said)), None)
     if hint is None:
         return None
-    cause = said.partition(": ")[2] or said
+    cause = _ITS_FILE.sub("", said.partition(": ")[2] or said)
     return Problem(file, f"it cannot be read: {cause[:_SHOWN].rstrip('.')}", hint=hint)
 
 

@@ -11,7 +11,7 @@ from pyspark.sql import types as T  # noqa: N812
 from airflow_provider_scope.core import sql as sql_text
 from airflow_provider_scope.core.sql import quoted
 from airflow_provider_scope.spark import columnar, csv_files, json_files, text_files
-from airflow_provider_scope.spark.checks import Check, failing
+from airflow_provider_scope.spark.checks import Check, failing, json_of
 from airflow_provider_scope.spark.listing import FILE, same_key
 from airflow_provider_scope.spark.source import source_of
 
@@ -97,14 +97,15 @@ def over(spark: SparkSession, plan: Plan, entry: OffsetEntry, data: DataFrame) -
     return _once(result, wanted)
 
 
-ROW = "to_json(struct(*))"
+_RULE_HINT = "correct the rule or the SELECT; with source_file_uri in the SELECT the file is told"
+ROW = json_of("struct(*)")
 """SQL of a row of the SELECT as text."""
 
 
 def expected(plan: Plan) -> list[Check]:
     """Give the rules of ``TableSpec.expect`` as checks of the SELECT's rows."""
     return [
-        Check(f"it breaks the rule {name!r} ({predicate})", predicate, "NULL")
+        Check(f"it breaks the rule {name!r} ({predicate})", predicate, "NULL", _RULE_HINT)
         for name, predicate in plan.expect.items()
     ]
 

@@ -24,7 +24,7 @@ from airflow_provider_scope.spark.source import source_of
 from airflow_provider_scope.spark.strict import naming_faults
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -70,6 +70,7 @@ def _sort(spark: SparkSession, plan: Plan, entry: OffsetEntry, kept: list[DataFr
     source = source_of(plan)
     left, error = entry, None
     files: dict[str, str] = {}
+    details: dict[str, str | None] = {}
     data = None
     counts: Counter[str] = Counter()
     while left.files:
@@ -84,13 +85,14 @@ def _sort(spark: SparkSession, plan: Plan, entry: OffsetEntry, kept: list[DataFr
             if not found.keys() & {file.path for file in left.files}:
                 raise err.__cause__ or err from None  # no file fails alone: it may pass
             files.update(found)
+            details.update(err.details)
             data = None
             left = replace(left, files=tuple(file for file in left.files if file.path not in files))
             continue
         if not doubted:
             break
         source = replace(source, trusted=source.trusted | doubted)
-    good, bad = None, [_of_files(spark, entry, plan, files)]
+    good, bad = None, [_of_files(spark, entry, plan, files, details)]
     if data is not None:
         bad.append(_of_records(data, entry, plan))
         good = data.where(F.col(RULE).isNull()).drop(RULE, VALUE, RAW, NUMBER)
@@ -169,12 +171,20 @@ def _of_records(data: DataFrame, entry: OffsetEntry, plan: Plan) -> DataFrame:
     return _rows(bad, entry, plan, file=file, record=NUMBER, rule=RULE, value=VALUE, raw=RAW)
 
 
-def _of_files(spark: SparkSession, entry: OffsetEntry, plan: Plan, files: dict[str, str]) -> DataFrame:
-    told = json.dumps([{"file": file, "rule": rule} for file, rule in files.items()])
+def _of_files(
+    spark: SparkSession,
+    entry: OffsetEntry,
+    plan: Plan,
+    files: Mapping[str, str],
+    details: Mapping[str, str | None],
+) -> DataFrame:
+    told = json.dumps(
+        [{"file": file, "rule": rule, "value": details.get(file)} for file, rule in files.items()]
+    )
     # As a literal: a list of Python rows would start a Python worker.
-    schema = "array<struct<file string, rule string>>"
+    schema = "array<struct<file string, rule string, value string>>"
     rows = spark.range(1).select(F.inline(F.from_json(F.lit(told), schema)))
-    return _rows(rows, entry, plan, file="file", record="NULL", rule="rule", value="NULL", raw="NULL")
+    return _rows(rows, entry, plan, file="file", record="NULL", rule="rule", value="value", raw="NULL")
 
 
 def _rows(

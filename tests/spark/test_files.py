@@ -235,3 +235,17 @@ def test_a_file_that_is_removed_while_it_is_read_is_loaded(bench: Any) -> None:
     bench.run(bench.batch(0, file), source_format="text", sql="SELECT remove(value) v FROM @data")
 
     assert bench.rows() == [{"v": "1"}]
+
+
+def test_each_orc_file_is_asked_for_its_own_columns(bench: Any) -> None:
+    """Options that two readers share hold the footer of the first: a file without a column would pass."""
+    landing = bench.folder / "landing"
+    landing.mkdir()
+    files = []
+    for number in range(4):
+        columns = {"a": [number], "b": ["x"]} if number % 2 == 0 else {"a": [number]}
+        orc.write_table(pa.table(columns), str(landing / f"{number}"))
+        files.append(bench.entry(landing / f"{number}"))
+
+    with pytest.raises(BadFileError, match=r"2 of the 4 files .*/1: it has no column b; .*/3: it has no"):
+        bench.run(bench.batch(0, *files), source_format="orc", source_columns={"a": "bigint", "b": "string"})

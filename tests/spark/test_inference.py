@@ -609,6 +609,21 @@ def test_what_goes_to_the_quarantine_does_not_count_and_every_commit_says_the_co
     assert sorted((row["batch"], row["rule"][:20]) for row in quarantine)[2:3] == [(1, "a is not bigint")]
 
 
+def test_a_file_with_another_header_goes_to_the_quarantine_while_columns_are_inferred(bench):
+    good = bench.text("a.csv", "id,größe\n1,007\n2,9\n")
+    other = bench.text("d.csv", "id;größe\n5;2\n")
+
+    bench.run_plan(bench.batch(0, good, other), **CSV, bad_records="quarantine")
+
+    assert columns_said(bench) == {0: "id bigint, `größe` string"}
+    assert bench.rows() == [{"id": 1, "größe": "007"}, {"id": 2, "größe": "9"}]
+    (aside,) = DeltaTable(f"{bench.table}_quarantine").to_pyarrow_table().to_pylist()
+    assert aside["file"].endswith("/d.csv")
+    assert "CSV header" in aside["rule"]
+    assert "file:" not in aside["rule"]
+    assert "correct `columns`" in aside["value"]
+
+
 def test_a_first_batch_of_which_no_file_can_be_read_is_an_error_with_a_quarantine_too(bench):
     with pytest.raises(BadFileError):
         bench.run_plan(bench.batch(0, bench.text("b.csv.gz", "no gzip")), **CSV, bad_records="quarantine")

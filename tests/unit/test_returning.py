@@ -101,7 +101,7 @@ PART = Aside(3, "file:///in/part", None, {"a is not int": 2}, 7, '{"a":"x"}')
 
 def test_only_what_was_put_aside_as_a_whole_is_given_back():
     returning.check(["file:///in/whole"], [WHOLE, PART])
-    with pytest.raises(InputError, match="only some of its records"):
+    with pytest.raises(InputError, match="records of it were put aside, and not the file"):
         returning.check(["file:///in/part"], [WHOLE, PART])
     with pytest.raises(InputError, match="is not in the quarantine"):
         returning.check(["file:///in/none"], [WHOLE, PART])
