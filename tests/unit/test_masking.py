@@ -15,7 +15,7 @@ KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr
         ("Authorization: Bearer abc.def-ghi, 401", "Authorization: Bearer ***, 401"),
         ("Authorization: SharedKey acme:c2lnbmF0dXJl=", "Authorization: SharedKey acme:***"),
         ("token eyJ0eXAi.eyJhdWQi.c2ln was refused", "token *** was refused"),
-        ("station: \"token=abcdef123456\"", "station: \"token=***\""),
+        ('station: "token=abcdef123456"', 'station: "token=***"'),
         ("https://acme/in/a?sv=2025&sig=a%2Fb%3D&se=1", "https://acme/in/a?sv=2025&sig=***&se=1"),
         ("sig=a%2Fb%3D", "sig=***"),
         (
