@@ -210,7 +210,6 @@ def ours(spark: SparkSession, kind: Kind, files: list[Path], table: Path) -> Non
         table_columns=None,
         partition_by=(),
         properties={},
-        quarantine=f"file://{table}-quarantine",
     )
     with redirect_stdout(io.StringIO()):
         app.run(spark, plan)
