@@ -106,10 +106,11 @@ class SourceMismatchError(SourceError):
 class BadFileError(SourceError):
     """A file is not what the source says: its columns, its encoding or its form."""
 
-    files: Mapping[str, str] = MappingProxyType({})
-    """URI of each such file of the batch -> what is wrong with it; empty in another process."""
-    details: Mapping[str, str | None] = MappingProxyType({})
-    """URI -> what shows it, and what may help."""
+    files: Mapping[str, tuple[str, str | None]] = MappingProxyType({})
+    """URI of each such file of the batch -> what is wrong with it, and what shows it or may help.
+
+    Empty in another process.
+    """
 
 
 class BadRecordError(SourceError):

@@ -129,6 +129,10 @@ class CheckpointLog:
             for number in self._numbers("returned")
         ]
 
+    def returned(self) -> dict[str, int]:
+        """Give the files that were given back, and the newest entry at that time."""
+        return {path: record.after for record in self.returns() for path in record.files}
+
     def put_return(self, record: Return) -> Return:
         """Create the record of files that were given back; give the one that is there."""
         return self._put(

@@ -110,3 +110,12 @@ def text_of(name: str, data: bytes) -> str:
             kept="the table and all records; nothing was written",
             do="restore the record from a copy of the checkpoint; do not delete or edit it",
         ) from err
+
+
+def notes(user_metadata: str | None) -> dict[str, Any]:
+    """Give what we wrote into a commit of a Delta table; other writers put any text there."""
+    try:
+        value = json.loads(user_metadata or "{}")
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}

@@ -25,7 +25,7 @@ def counting(log: CheckpointLog, found: Sequence[Aside]) -> list[Aside]:
     start = (log.offset(committed[-1]).refresh_start or 0) if committed else 0
     batches = {aside.batch for aside in found}
     done = {seq for seq in committed if seq in batches and not log.commit(seq).abandoned}
-    returned = _returned(log)
+    returned = log.returned()
     return [
         aside
         for aside in found
@@ -73,7 +73,3 @@ def check(files: Sequence[str], found: Sequence[Aside]) -> None:
             kept="everything; nothing was written",
             do="name one that `airflow scope quarantine` shows, as it shows it",
         )
-
-
-def _returned(log: CheckpointLog) -> dict[str, int]:
-    return {path: record.after for record in log.returns() for path in record.files}

@@ -121,7 +121,7 @@ def read_log(
     view = LogView(pipeline, recovery.MISSING_TABLE, last_commit, accepted)
     view.table = engine.probe(location, pipeline.pipeline if pipeline else None, view.baseline)
     view.takeovers = log.takeovers(pipeline) if pipeline else []
-    view.returned = {path: record.after for record in log.returns() for path in record.files}
+    view.returned = log.returned()
 
     logged = log.logged()
     if pipeline is None and (logged or committed) and log.pipeline():

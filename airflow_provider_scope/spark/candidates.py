@@ -27,8 +27,7 @@ NUMBERS: tuple[T.DataType, ...] = (T.LongType(), WHOLE, T.DoubleType(), FRACTION
 point is. A decimal as wide as the first batch is too narrow for the next one, and products of wide decimals
 are rounded by Spark."""
 _TIMES: tuple[T.DataType, ...] = (T.DateType(), T.TimestampType(), T.TimestampNTZType())
-_FORMATS = {"dateformat": T.DateType(), "timestampformat": T.TimestampType(),
-            "timestampntzformat": T.TimestampNTZType()}  # fmt: skip
+_FORMATS = dict(zip(("dateformat", "timestampformat", "timestampntzformat"), _TIMES, strict=True))
 _KEPT_DIGITS = 15
 """Significant digits that a double keeps, whatever they are, unless it is very large or very small."""
 _LEAST, _MOST = "1e-300D", "1e300D"

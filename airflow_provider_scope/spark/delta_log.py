@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from delta import exceptions as delta_errors
 from pyspark.errors import AnalysisException
 
+from airflow_provider_scope.core.record_text import notes
 from airflow_provider_scope.exceptions import BatchNotInTableError
 from airflow_provider_scope.spark import files
 
@@ -93,7 +94,7 @@ class DeltaLog:
         """
         for number in range(int(self._snapshot().version()), -1, -1):
             for info in self._actions(number, "commitInfo"):
-                ours = _notes(info)
+                ours = notes(info.get("userMetadata"))
                 if ours.get("pipeline") != app_id:
                     continue
                 if not ours["abandoned"]:
@@ -137,12 +138,3 @@ class DeltaLog:
                 action = json.loads(line).get(kind)
                 if action:
                     yield action
-
-
-def _notes(info: dict[str, Any]) -> dict[str, Any]:
-    """Give what we wrote into a commit; other writers put any text there."""
-    try:
-        value = json.loads(info.get("userMetadata") or "{}")
-    except ValueError:
-        return {}
-    return value if isinstance(value, dict) else {}

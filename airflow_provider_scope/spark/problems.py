@@ -92,8 +92,7 @@ def bad_files(entry: OffsetEntry, problems: Sequence[Problem]) -> BadFileError:
         kept=KEPT,
         do=f"{hint}. Or {WAYS}" if hint else WAYS,
     )
-    error.files = {path_of(entry, problem.file): problem.what for problem in problems}
-    error.details = {path_of(entry, problem.file): problem.details() for problem in problems}
+    error.files = {path_of(entry, problem.file): (problem.what, problem.details()) for problem in problems}
     return error
 
 

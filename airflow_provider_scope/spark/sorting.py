@@ -69,8 +69,7 @@ def sorted_out(spark: SparkSession, plan: Plan, entry: OffsetEntry) -> Iterator[
 def _sort(spark: SparkSession, plan: Plan, entry: OffsetEntry, kept: list[DataFrame]) -> Sorted:
     source = source_of(plan)
     left, error = entry, None
-    files: dict[str, str] = {}
-    details: dict[str, str | None] = {}
+    files: dict[str, tuple[str, str | None]] = {}
     data = None
     counts: Counter[str] = Counter()
     while left.files:
@@ -85,14 +84,13 @@ def _sort(spark: SparkSession, plan: Plan, entry: OffsetEntry, kept: list[DataFr
             if not found.keys() & {file.path for file in left.files}:
                 raise err.__cause__ or err from None  # no file fails alone: it may pass
             files.update(found)
-            details.update(err.details)
             data = None
             left = replace(left, files=tuple(file for file in left.files if file.path not in files))
             continue
         if not doubted:
             break
         source = replace(source, trusted=source.trusted | doubted)
-    good, bad = None, [_of_files(spark, entry, plan, files, details)]
+    good, bad = None, [_of_files(spark, entry, plan, files)]
     if data is not None:
         bad.append(_of_records(data, entry, plan))
         good = data.where(F.col(RULE).isNull()).drop(RULE, VALUE, RAW, NUMBER)
@@ -104,7 +102,7 @@ def _sort(spark: SparkSession, plan: Plan, entry: OffsetEntry, kept: list[DataFr
             good, rows, broken = _expected(plan, entry, good, kept)
             bad.append(rows)
             counts += broken
-    counts.update(files.values())
+    counts.update(what for what, _ in files.values())
     return Sorted(good, reading.union(bad), dict(counts), error)
 
 
@@ -118,19 +116,28 @@ def _read(
     """
     pieces = reading.records(spark, entry, source)
     with in_order(spark):
-        data = reading.union([judged(piece) for piece in pieces]).persist(StorageLevel.DISK_ONLY)
-        kept.append(data)
-        read = data.count()
-    found: dict[str | None, int] = {row[RULE]: row["count"] for row in data.groupBy(RULE).count().collect()}
-    good = data.where(F.col(RULE).isNull()).count()
-    bad = sum(count for rule, count in found.items() if rule is not None)
-    if good + bad != read:
+        data = reading.union([judged(piece) for piece in pieces])
+        return data, _counted(entry, data, kept)
+
+
+def _counted(entry: OffsetEntry, judged_rows: DataFrame, kept: list[DataFrame]) -> Counter[str]:
+    """Keep rows as they are now, and count those that break each rule.
+
+    :param judged_rows: With the column ``RULE``; what is good and what is bad is cut out of them.
+    :raises SourceMismatchError: Good and bad ones together are not all of them.
+    """
+    kept.append(judged_rows.persist(StorageLevel.DISK_ONLY))
+    read = judged_rows.count()
+    good = judged_rows.where(F.col(RULE).isNull()).count()
+    bad = judged_rows.where(F.col(RULE).isNotNull())
+    counts = Counter({row[RULE]: row["count"] for row in bad.groupBy(RULE).count().collect()})
+    if good + counts.total() != read:
         raise SourceMismatchError(
-            f"Of batch {entry.seq} {read:,} records were read, {good:,} of them good and {bad:,} bad.",
+            f"Of batch {entry.seq} {read:,} rows were read, {good:,} good and {counts.total():,} bad.",
             kept=KEPT,
             do="the next try runs it again; if it comes back, report it",
         )
-    return data, Counter({rule: count for rule, count in found.items() if rule is not None})
+    return counts
 
 
 def _look(
@@ -145,10 +152,10 @@ def _look(
         suspicions.look(spark, entry, source, rule, [row[FILE] for row in seen_in])
 
 
-def faults(spark: SparkSession, entry: OffsetEntry, source: Source) -> dict[str, str]:
-    """Read each file alone, and give those that cannot be read: path -> why."""
+def faults(spark: SparkSession, entry: OffsetEntry, source: Source) -> dict[str, tuple[str, str | None]]:
+    """Read each file alone, and give those that cannot be read, as ``BadFileError.files`` does."""
 
-    def look(path: str) -> dict[str, str]:
+    def look(path: str) -> dict[str, tuple[str, str | None]]:
         alone = replace(entry, files=tuple(file for file in entry.files if file.path == path))
         try:
             with naming_faults(alone):
@@ -172,14 +179,10 @@ def _of_records(data: DataFrame, entry: OffsetEntry, plan: Plan) -> DataFrame:
 
 
 def _of_files(
-    spark: SparkSession,
-    entry: OffsetEntry,
-    plan: Plan,
-    files: Mapping[str, str],
-    details: Mapping[str, str | None],
+    spark: SparkSession, entry: OffsetEntry, plan: Plan, files: Mapping[str, tuple[str, str | None]]
 ) -> DataFrame:
     told = json.dumps(
-        [{"file": file, "rule": rule, "value": details.get(file)} for file, rule in files.items()]
+        [{"file": file, "rule": what, "value": details} for file, (what, details) in files.items()]
     )
     # As a literal: a list of Python rows would start a Python worker.
     schema = "array<struct<file string, rule string, value string>>"
@@ -223,23 +226,10 @@ def _expected(
     """
     names = rows.columns
     checks = [Check(name, predicate, "NULL") for name, predicate in plan.expect.items()]
-    sorted_rows = rows.select(
-        "*",
-        F.expr(broken_rule(checks)).alias(RULE),
-        F.expr(reading.ROW).alias(RAW),
-    ).persist(StorageLevel.DISK_ONLY)
-    kept.append(sorted_rows)
-    read = sorted_rows.count()
-    bad = sorted_rows.where(F.col(RULE).isNotNull())
-    good = sorted_rows.where(F.col(RULE).isNull())
-    counts = Counter({row[RULE]: row["count"] for row in bad.groupBy(RULE).count().collect()})
-    if good.count() + counts.total() != read:
-        raise SourceMismatchError(
-            f"Of the {read:,} rows of batch {entry.seq}, the rules of `expect` sorted out "
-            f"{counts.total():,} and did not keep the others.",
-            kept=KEPT,
-            do="the next try runs it again; if it comes back, report it",
-        )
+    judged_rows = rows.select("*", F.expr(broken_rule(checks)).alias(RULE), F.expr(reading.ROW).alias(RAW))
+    counts = _counted(entry, judged_rows, kept)
+    bad = judged_rows.where(F.col(RULE).isNotNull())
+    good = judged_rows.where(F.col(RULE).isNull())
     file = reading.file_of(rows)
     moved = _rows(bad, entry, plan, file=file, record="NULL", rule=RULE, value="NULL", raw=RAW)
     return good.select(*[quoted(name) for name in names]), moved, counts

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from deltalake.exceptions import DeltaError
 
+from airflow_provider_scope.core.record_text import notes
 from airflow_provider_scope.core.records import TableStamp
 from airflow_provider_scope.core.recovery import MISSING_TABLE, Landed, Restored, TableState
 from airflow_provider_scope.exceptions import BatchOutcomeUnknownError
@@ -88,7 +88,7 @@ def _history(table: DeltaTable, first: int, version: int) -> list[dict[str, Any]
 def _landed(history: Sequence[dict[str, Any]], app_id: str) -> dict[int, Landed]:
     landed: dict[int, Landed] = {}
     for info in history:
-        ours = _metadata(info)
+        ours = notes(info.get("userMetadata"))
         if ours.get("pipeline") == app_id and type(ours.get("seq")) is int:
             metrics = info.get("operationMetrics") or {}
             landed[ours["seq"]] = Landed(
@@ -100,15 +100,6 @@ def _landed(history: Sequence[dict[str, Any]], app_id: str) -> dict[int, Landed]
                 columns=ours.get("columns"),
             )
     return landed
-
-
-def _metadata(info: dict[str, Any]) -> dict[str, Any]:
-    """Give our part of a commit's ``userMetadata``; other writers put any text there."""
-    try:
-        value = json.loads(info.get("userMetadata") or "{}")
-    except ValueError:
-        return {}
-    return value if isinstance(value, dict) else {}
 
 
 def _metric(metrics: dict[str, Any], *names: str) -> int | None:

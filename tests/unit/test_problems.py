@@ -76,7 +76,10 @@ def test_the_error_names_the_files_as_users_write_them_and_hides_secrets():
         "(line 7: 'password=***'); file:///in/c.csv: it is worse."
     )
     assert error.do.startswith("mend it. Or correct the declaration")
-    assert dict(error.files) == {"file:///in/a b.csv": "it is odd", "file:///in/c.csv": "it is worse"}
+    assert dict(error.files) == {
+        "file:///in/a b.csv": ("it is odd", "line 7: password=hunter2: mend it"),
+        "file:///in/c.csv": ("it is worse", None),
+    }
 
 
 def test_a_footer_is_retried_unless_the_bytes_of_the_file_can_be_read():
