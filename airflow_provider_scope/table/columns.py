@@ -28,15 +28,15 @@ def table_columns(location: str, storage: Storage | None = None) -> TableColumns
         if table is None:
             return None
         try:
-            fields = json.loads(table.schema().to_json())["fields"]
-            partitions = tuple(table.metadata().partition_columns)
+            fields = json.loads(table.delta.schema().to_json())["fields"]
+            partitions = tuple(table.delta.metadata().partition_columns)
         except (DeltaError, OSError, ValueError) as err:
             raise TableUnreadableError(
                 f"The columns of the table {location} could not be read: {err}.",
                 kept="everything; nothing was written",
                 do="give the worker read access to the table's _delta_log; the next try looks again",
             ) from err
-        version = table.version()
+        version = table.delta.version()
     return TableColumns(
         version=version,
         columns=tuple((field["name"], _spark_type(field["type"])) for field in fields),

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
@@ -44,10 +44,30 @@ _PART = re.compile(r"(\d{20})\.checkpoint\.(\d{10})\.(\d{10})\.parquet")
 _SIDECAR = re.compile(r"[\w.-]+\.parquet")
 
 
+@dataclass(frozen=True, slots=True)
+class OpenTable:
+    """A table, and its log as files of this machine."""
+
+    delta: DeltaTable
+    log: Path
+
+    def commit_info(self, version: int) -> dict[str, Any] | None:
+        """Give what a commit says of itself; empty if it says nothing, None if it is not in the log any more.
+
+        The version is that of the file's name. deltalake's history counts only commits that say something.
+        """
+        try:
+            lines = (self.log / f"{version:020}.json").read_bytes().split(b"\n")
+        except FileNotFoundError:
+            return None
+        infos = (json.loads(line).get("commitInfo") for line in lines if b'"commitInfo"' in line)
+        return next((dict(info) for info in infos if info), {})
+
+
 @contextmanager
 def open_table(
     location: str, storage: Storage | None = None, *, since: int | None = None
-) -> Iterator[DeltaTable | None]:
+) -> Iterator[OpenTable | None]:
     """Open a table; None if there is none.
 
     :param location: Canonical URI of the table.
@@ -56,12 +76,12 @@ def open_table(
     :raises TableUnreadableError: The log could not be read. That never means "no table".
     """
     if location.startswith(SCHEME):
-        yield _open(location, local_path(location))
+        yield _open(location, Path(local_path(location)))
         return
     store = storage or open_storage(location)
     with tempfile.TemporaryDirectory(prefix="airflow-provider-scope-log-") as folder:
         found = _copy(store, location, Path(folder), since)
-        yield _open(location, folder) if found else None
+        yield _open(location, Path(folder)) if found else None
 
 
 def newest_version(location: str, storage: Storage | None = None) -> int:
@@ -71,7 +91,7 @@ def newest_version(location: str, storage: Storage | None = None) -> int:
     """
     if location.startswith(SCHEME):
         with open_table(location) as table:
-            return -1 if table is None else table.version()
+            return -1 if table is None else table.delta.version()
     return _listed(storage or open_storage(location), location).newest
 
 
@@ -90,9 +110,9 @@ def unreadable(location: str, err: object) -> TableUnreadableError:
     )
 
 
-def _open(location: str, path: str) -> DeltaTable | None:
+def _open(location: str, path: Path) -> OpenTable | None:
     try:
-        return DeltaTable(path)
+        return OpenTable(DeltaTable(str(path)), path / "_delta_log")
     except TableNotFoundError as err:
         # deltalake says "not found" for "no access" as well: look for a log ourselves.
         if _has_log(open_storage(f"{SCHEME}{path}").names(f"{SCHEME}{path}/_delta_log")):

@@ -13,11 +13,10 @@ from airflow_provider_scope.exceptions import BatchOutcomeUnknownError
 from airflow_provider_scope.table.opening import newest_version, open_table, unreadable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from deltalake import DeltaTable
+    from collections.abc import Mapping
 
     from airflow_provider_scope.storage.protocol import Storage
+    from airflow_provider_scope.table.opening import OpenTable
 
 __all__ = ["newest_version", "probe"]
 
@@ -44,7 +43,7 @@ def probe(
         if table is None:
             return MISSING_TABLE
         try:
-            table_id = str(table.metadata().id)
+            table_id = str(table.delta.metadata().id)
             same = expected is not None and expected.table_id == table_id
             if same or needed == 0:
                 return _state(table, location, app_id, baseline)
@@ -55,17 +54,20 @@ def probe(
 
 
 def _state(
-    table: DeltaTable, location: str, app_id: str | None, baseline: tuple[TableStamp | None, int]
+    table: OpenTable, location: str, app_id: str | None, baseline: tuple[TableStamp | None, int]
 ) -> TableState:
     expected, since = baseline
-    version = table.version()
-    table_id = str(table.metadata().id)
-    txn = table.transaction_version(app_id) if app_id else None
+    version = table.delta.version()
+    table_id = str(table.delta.metadata().id)
+    txn = table.delta.transaction_version(app_id) if app_id else None
     same = expected is not None and expected.table_id == table_id
-    history = _history(table, since + 1 if same else 0, version)
-    if same and [h["version"] for h in history] != list(range(version, since, -1)):
+    wanted = range(version, since if same else -1, -1)
+    history = {number: info for number in wanted if (info := table.commit_info(number)) is not None}
+    if same and len(history) < len(wanted):
         raise _cleaned(location, since, version)
-    restores = tuple(_restore(h) for h in history if h.get("operation") == "RESTORE")
+    restores = tuple(
+        _restore(number, info) for number, info in history.items() if info.get("operation") == "RESTORE"
+    )
     newest = max(
         (r.version for r in restores), default=expected.restore_version if same and expected else None
     )
@@ -73,26 +75,14 @@ def _state(
     return TableState(TableStamp(table_id, newest), version, txn, landed, restores)
 
 
-def _history(table: DeltaTable, first: int, version: int) -> list[dict[str, Any]]:
-    """Read commit infos of ``first`` to ``version``, newest first; a commit that came since is left out."""
-    if version < first:
-        return []
-    limit = version - first + 1
-    found = table.history(limit)
-    newer = found[0]["version"] - version if found else 0
-    if newer > 0:
-        found = table.history(limit + newer)
-    return [h for h in found if first <= h["version"] <= version]
-
-
-def _landed(history: Sequence[dict[str, Any]], app_id: str) -> dict[int, Landed]:
+def _landed(history: Mapping[int, dict[str, Any]], app_id: str) -> dict[int, Landed]:
     landed: dict[int, Landed] = {}
-    for info in history:
+    for version, info in history.items():
         ours = notes(info.get("userMetadata"))
         if ours.get("pipeline") == app_id and type(ours.get("seq")) is int:
             metrics = info.get("operationMetrics") or {}
             landed[ours["seq"]] = Landed(
-                version=info["version"],
+                version=version,
                 rows=_metric(metrics, "numOutputRows", "num_added_rows"),
                 written_bytes=_metric(metrics, "numOutputBytes"),
                 abandoned=ours.get("abandoned") is True,
@@ -110,9 +100,9 @@ def _metric(metrics: dict[str, Any], *names: str) -> int | None:
     return None
 
 
-def _restore(info: dict[str, Any]) -> Restored:
+def _restore(version: int, info: dict[str, Any]) -> Restored:
     target = (info.get("operationParameters") or {}).get("version")
-    return Restored(info["version"], int(target) if target not in (None, "", "null") else None)
+    return Restored(version, int(target) if target not in (None, "", "null") else None)
 
 
 def _cleaned(location: str, since: int, version: int) -> BatchOutcomeUnknownError:

@@ -77,7 +77,7 @@ def _parts(location: str, storage: Storage) -> Iterator[pa.RecordBatch]:
         with open_table(location, storage) as table:
             if table is None:
                 return
-            names = pa.table(table.get_add_actions(flatten=True))["path"].to_pylist()
+            names = pa.table(table.delta.get_add_actions(flatten=True))["path"].to_pylist()
         for name in names:
             data = storage.read(f"{location}/{name}")
             if data is None:

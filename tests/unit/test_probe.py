@@ -82,3 +82,23 @@ def test_the_hint_for_readers_of_the_log_decides_nothing(stale, tmp_path):
     state = probe(f"file://{tmp_path}", "pipeline", (None, -1))
 
     assert (state.version, state.txn) == (3, 3)
+
+
+def test_a_commit_that_says_nothing_of_itself_does_not_move_the_versions_of_others(tmp_path):
+    """`commitInfo` is optional in Delta's protocol."""
+    for seq in range(4):
+        ours = {"abandoned": False, "pipeline": "pipeline", "seq": seq}
+        done = CommitProperties(
+            custom_metadata={"userMetadata": json.dumps(ours)},
+            app_transactions=[Transaction("pipeline", seq)],
+        )
+        write_deltalake(str(tmp_path), pa.table({"a": [seq]}), mode="append", commit_properties=done)
+    DeltaTable(str(tmp_path)).restore(2)
+    silent = tmp_path / "_delta_log" / f"{1:020}.json"
+    lines = [line for line in silent.read_text().splitlines() if "commitInfo" not in line]
+    silent.write_text("\n".join(lines) + "\n")
+
+    state = probe(f"file://{tmp_path}", "pipeline", (None, -1))
+
+    assert {seq: landed.version for seq, landed in state.landed.items()} == {0: 0, 2: 2, 3: 3}
+    assert [(restored.version, restored.to_version) for restored in state.restores] == [(4, 2)]
