@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import functools
 import json
+import logging
 from typing import TYPE_CHECKING, TypeVar
 
 from airflow_provider_scope.checkpoint import snapshot as snapshots
 from airflow_provider_scope.core import audit, takeover
+from airflow_provider_scope.exceptions import StorageError
+from airflow_provider_scope.storage.protocol import CONTROL_FILE_LIMIT_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +19,8 @@ if TYPE_CHECKING:
     from airflow_provider_scope.checkpoint.snapshot import SeenFiles, Snapshot
     from airflow_provider_scope.core.records import OffsetEntry
     from airflow_provider_scope.core.takeover import Takeover
+
+logger = logging.getLogger(__name__)
 
 _T = TypeVar("_T", "SeenFiles", "Snapshot")
 
@@ -60,7 +65,7 @@ class AuditFiles:
         for name in sorted(names, key=audit.snapshot_number, reverse=True):
             if taken and audit.snapshot_number(name) < taken.next_batch_id:
                 return None  # dbt-scope wrote it: what it tells is in the record of the takeover
-            data = self.storage.read(f"{self.folder}/{name}")
+            data = self._read(name)
             found = None if data is None else decode(name, data)
             number = taken.number if taken else None
             if found and (found.refresh_start, found.taken_over) == (refresh_start, number):
@@ -135,9 +140,17 @@ class AuditFiles:
                 self.storage.delete(f"{self.folder}/{name}")
 
     def _is_of(self, name: str, refresh_start: int | None, taken: Takeover | None) -> bool:
-        data = self.storage.read(f"{self.folder}/{name}")
+        data = self._read(name)
         era = (refresh_start, taken.number if taken else None)
         return data is not None and snapshots.era_of(name, data) == era
+
+    def _read(self, name: str) -> bytes | None:
+        """Read a snapshot; None if it cannot be read: all that it tells is in the log."""
+        try:
+            return self.storage.read(f"{self.folder}/{name}")
+        except StorageError as err:
+            logger.warning("A snapshot is not used, the log is read instead: %s", err)
+            return None
 
     def _compact(self, last: OffsetEntry, taken: Takeover | None) -> None:
         older = self.newest_snapshot(last.refresh_start, taken)
@@ -150,7 +163,14 @@ class AuditFiles:
             data = snapshots.encode_snapshot(
                 older, rows, last.seq, last.refresh_start, taken.number if taken else None
             )
-            self.storage.replace(f"{self.folder}/{number}.parquet", data)
+            if len(data) <= CONTROL_FILE_LIMIT_BYTES:
+                self.storage.replace(f"{self.folder}/{number}.parquet", data)
+            else:
+                logger.warning(
+                    "No snapshot of batch %d was written: it would have %d bytes, and more than %d are never "
+                    "read back. Runs read the log from batch %d on.",
+                    last.seq, len(data), CONTROL_FILE_LIMIT_BYTES, after,
+                )  # fmt: skip
         names = self.storage.names(self.folder)
         for name in audit.expired(names, self.retention_files):
             self.storage.delete(f"{self.folder}/{name}")

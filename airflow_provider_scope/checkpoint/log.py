@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from airflow_provider_scope.core import records, takeover
 from airflow_provider_scope.core.records import QuarantineUse
-from airflow_provider_scope.exceptions import CheckpointGapError, StorageError
+from airflow_provider_scope.exceptions import CheckpointGapError, InputError, StorageError
+from airflow_provider_scope.storage.protocol import CONTROL_FILE_LIMIT_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -308,6 +309,13 @@ class CheckpointLog:
 
     def _put(self, name: str, data: bytes, record: _T, decode: Callable[[str, bytes], _T]) -> _T:
         path = self._path(name)
+        if len(data) > CONTROL_FILE_LIMIT_BYTES:
+            raise InputError(
+                f"The record {path} would have {len(data):,} bytes; records of more than "
+                f"{CONTROL_FILE_LIMIT_BYTES:,} are never read back.",
+                kept="the table and the checkpoint; nothing was written",
+                do="set `max_files_per_trigger`, so that a batch has fewer files",
+            )
         try:
             if self.storage.put_if_absent(path, data):
                 return record

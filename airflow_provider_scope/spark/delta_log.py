@@ -9,11 +9,13 @@ from delta import exceptions as delta_errors
 from pyspark.errors import AnalysisException
 
 from airflow_provider_scope.core.record_text import notes
+from airflow_provider_scope.core.sql import literal, quoted
 from airflow_provider_scope.exceptions import BatchNotInTableError
 from airflow_provider_scope.spark import files
+from airflow_provider_scope.spark.commit_lock import one_commit_at_a_time
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from pyspark.sql import SparkSession
     from pyspark.sql.readwriter import DataFrameWriter
@@ -59,7 +61,6 @@ class DeltaLog:
     def __init__(self, spark: SparkSession, table: str) -> None:
         self.spark = spark
         self.table = table
-        self.path = table.removeprefix("file://")
 
     def metadata(self) -> dict[str, Any] | None:
         """Give the table's metadata as the log has it; None if there is no table."""
@@ -111,9 +112,16 @@ class DeltaLog:
     def save(self, writer: DataFrameWriter) -> int | None:
         """Write, and give the version that was committed; None if Delta skipped the transaction."""
         self.spark.conf.unset(_COMMITTED)
-        writer.save(self.path)
+        with one_commit_at_a_time(self.spark, self.table):
+            writer.save(self.table)
         committed = self.spark.conf.get(_COMMITTED, None)
         return None if committed is None else int(committed)
+
+    def alter(self, properties: Mapping[str, str]) -> None:
+        """Set properties of the table."""
+        pairs = ", ".join(f"{literal(name)} = {literal(value)}" for name, value in properties.items())
+        with one_commit_at_a_time(self.spark, self.table):
+            self.spark.sql(f"ALTER TABLE delta.{quoted(self.table)} SET TBLPROPERTIES ({pairs})")
 
     def written_rows(self, version: int) -> int | None:
         """Give how many rows a commit wrote; None if it does not say."""
@@ -124,7 +132,7 @@ class DeltaLog:
 
     def _snapshot(self) -> Any:
         jvm: Any = self.spark._jvm  # noqa: SLF001 - Delta's Python API has no way to a transaction
-        log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(self.spark._jsparkSession, self.path)  # noqa: SLF001
+        log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(self.spark._jsparkSession, self.table)  # noqa: SLF001
         none = jvm.scala.Option.empty()
         return log.update(False, none, none)  # noqa: FBT003 - a Scala signature
 

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 from pyspark.sql import types as T  # noqa: N812
 
 from airflow_provider_scope.core import schema as schemas
-from airflow_provider_scope.core.sql import literal, quoted
+from airflow_provider_scope.core.sql import quoted
 from airflow_provider_scope.exceptions import (
     BatchNotInTableError,
     InputError,
@@ -272,7 +272,7 @@ class Target:
                 f"{there['delta.settransactionretentionduration']!r}: it would forget which batches it "
                 "holds, and load them again.",
                 kept="the table; nothing was written",
-                do=f"ALTER TABLE delta.`{self.log.path}` UNSET TBLPROPERTIES "
+                do=f"ALTER TABLE delta.`{self.plan.table}` UNSET TBLPROPERTIES "
                 "('delta.setTransactionRetentionDuration')",
             )
         changed = {k: v for k, v in self.plan.properties.items() if there.get(k.lower()) != v}
@@ -281,8 +281,7 @@ class Target:
 
     def _alter(self, properties: dict[str, str]) -> None:
         if properties:
-            pairs = ", ".join(f"{literal(k)} = {literal(str(v))}" for k, v in properties.items())
-            self.spark.sql(f"ALTER TABLE delta.{quoted(self.log.path)} SET TBLPROPERTIES ({pairs})")
+            self.log.alter(properties)
 
     def _check_declared(self, table: Sequence[schemas.Column], *, in_order: bool) -> None:
         """Refuse a table with other columns; rows are matched by name, so their order is no reason to."""

@@ -107,7 +107,7 @@ class AzureStorage:
                 return sorted(found.removeprefix(prefix) for found in names)
             marker = page.marker
 
-    def read(self, path: str) -> bytes | None:
+    def read(self, path: str, at_most: int = CONTROL_FILE_LIMIT_BYTES) -> bytes | None:
         """Read a control file."""
         blob = self._blob(path)
 
@@ -116,8 +116,8 @@ class AzureStorage:
             # With a hierarchical namespace a folder reads like an empty file.
             if _is_folder(stream.properties):
                 raise _NotAFileError("it is a folder")
-            if stream.size > CONTROL_FILE_LIMIT_BYTES:
-                raise _NotAFileError(f"it is larger than {CONTROL_FILE_LIMIT_BYTES:,} bytes")
+            if stream.size > at_most:
+                raise _NotAFileError(f"it is larger than {at_most:,} bytes")
             return bytes(await stream.readall())
 
         try:

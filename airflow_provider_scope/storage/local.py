@@ -70,17 +70,17 @@ class LocalStorage:
         except OSError as err:
             raise _failed("list", folder, err) from err
 
-    def read(self, path: str) -> bytes | None:
+    def read(self, path: str, at_most: int = CONTROL_FILE_LIMIT_BYTES) -> bytes | None:
         """Read a control file."""
         try:
             with Path(local_path(path)).open("rb") as file:
-                data = file.read(CONTROL_FILE_LIMIT_BYTES + 1)
+                data = file.read(at_most + 1)
         except FileNotFoundError:
             return None
         except OSError as err:
             raise _failed("read", path, err) from err
-        if len(data) > CONTROL_FILE_LIMIT_BYTES:
-            raise _failed("read", path, f"it is larger than {CONTROL_FILE_LIMIT_BYTES:,} bytes")
+        if len(data) > at_most:
+            raise _failed("read", path, f"it is larger than {at_most:,} bytes")
         return data
 
     def put_if_absent(self, path: str, data: bytes) -> bool:

@@ -14,6 +14,7 @@ from airflow_provider_scope.exceptions import (
 )
 from airflow_provider_scope.storage.azure_calls import without_secrets
 from airflow_provider_scope.storage.opening import canonical_uri
+from airflow_provider_scope.storage.protocol import CONTROL_FILE_LIMIT_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -71,7 +72,7 @@ class ObjectSource:
         """Refuse."""
         self._refuse(folder)
 
-    def read(self, path: str) -> bytes | None:
+    def read(self, path: str, at_most: int = CONTROL_FILE_LIMIT_BYTES) -> bytes | None:  # noqa: ARG002 - of the protocol
         """Refuse."""
         self._refuse(path)
 

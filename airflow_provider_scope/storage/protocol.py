@@ -14,7 +14,10 @@ if TYPE_CHECKING:
     from airflow_provider_scope.core.files import FileEntry
 
 CONTROL_FILE_LIMIT_BYTES = 256 * 1024 * 1024
-"""No record is larger: the checkpoint is untrusted input, and reading it must not fill the memory."""
+"""No record is larger: the checkpoint is untrusted input, and reading it must not fill the memory.
+
+So nothing larger is written either: it could not be read back.
+"""
 
 
 class Storage(Protocol):
@@ -33,10 +36,11 @@ class Storage(Protocol):
         :raises StorageError: The folder could not be listed.
         """
 
-    def read(self, path: str) -> bytes | None:
+    def read(self, path: str, at_most: int = CONTROL_FILE_LIMIT_BYTES) -> bytes | None:
         """Read a control file; None if it does not exist.
 
-        :raises StorageError: It could not be read, or is larger than ``CONTROL_FILE_LIMIT_BYTES``.
+        :param at_most: Bytes that it may have.
+        :raises StorageError: It could not be read, or is larger.
         """
 
     def put_if_absent(self, path: str, data: bytes) -> bool:

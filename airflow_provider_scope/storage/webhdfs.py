@@ -69,14 +69,14 @@ class WebHdfsStorage:
         with _failing("list", folder):
             return [name for name in self._files.names(folder) if not name.startswith(".")]
 
-    def read(self, path: str) -> bytes | None:
+    def read(self, path: str, at_most: int = CONTROL_FILE_LIMIT_BYTES) -> bytes | None:
         """Read a control file."""
         with _failing("read", path):
             status = self._file("read", path)
             if status is None:
                 return None
-            if status.size_bytes > CONTROL_FILE_LIMIT_BYTES:
-                raise _failed("read", path, f"it is larger than {CONTROL_FILE_LIMIT_BYTES:,} bytes")
+            if status.size_bytes > at_most:
+                raise _failed("read", path, f"it is larger than {at_most:,} bytes")
             return self._files.read_whole(path)
 
     def put_if_absent(self, path: str, data: bytes) -> bool:

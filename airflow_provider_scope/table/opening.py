@@ -36,7 +36,7 @@ COPY_LIMIT_BYTES = 4 * 1024**3
 """Most bytes of a log that are copied: it is untrusted input, and must not fill the worker's disk."""
 
 THREADS = 4
-"""Files of a log that are read at once; each may fill ``CONTROL_FILE_LIMIT_BYTES`` of memory."""
+"""Files of a log that are read at once, each as a whole."""
 
 _COMMIT = re.compile(r"(\d{20})\.json")
 _WHOLE = re.compile(r"(\d{20})\.checkpoint\.(?:parquet|[0-9a-fA-F-]{36}\.(?:parquet|json))")
@@ -239,7 +239,7 @@ class _Copying:
                 pool.shutdown(wait=True, cancel_futures=True)
 
     def _one(self, name: str) -> str:
-        data = self.storage.read(f"{self.location}/_delta_log/{name}")
+        data = self.storage.read(f"{self.location}/_delta_log/{name}", COPY_LIMIT_BYTES)
         if data is None:
             return name
         self.copied += len(data)

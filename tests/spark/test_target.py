@@ -371,3 +371,17 @@ def test_a_range_that_is_replaced_first_makes_the_table_and_takes_only_rows_of_t
 
     assert "a row lies outside of the range that is replaced: a = 1" in failure.what
     assert bench.rows() == [{"a": 1}]
+
+
+def test_a_local_table_stays_local_whatever_file_system_is_the_default(bench):
+    """``fs.defaultFS`` of a cluster's ``core-site.xml`` is that of all paths without a scheme."""
+    hadoop = bench.spark._jsc.hadoopConfiguration()
+    before = hadoop.get("fs.defaultFS")
+    hadoop.set("fs.defaultFS", "elsewhere://cluster")
+    try:
+        bench.run(bench.batch(0, bench.parquet("a.parquet", a=[1])), properties={"team.owner": "me"})
+        bench.run(bench.batch(1, bench.parquet("b.parquet", a=[2])))
+    finally:
+        hadoop.set("fs.defaultFS", before)
+
+    assert bench.rows() == [{"a": 1}, {"a": 2}]

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
 from airflow_provider_scope.exceptions import SourceUnreadableError, StorageError
+from airflow_provider_scope.storage.protocol import CONTROL_FILE_LIMIT_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -128,8 +129,8 @@ class FaultyStorage:
     def names(self, folder: str) -> list[str]:
         return self._pass("list", folder, lambda: self.inner.names(folder))
 
-    def read(self, path: str) -> bytes | None:
-        return self._pass("read", path, lambda: self.inner.read(path))
+    def read(self, path: str, at_most: int = CONTROL_FILE_LIMIT_BYTES) -> bytes | None:
+        return self._pass("read", path, lambda: self.inner.read(path, at_most))
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
         put = lambda: self.inner.put_if_absent(path, data)  # noqa: E731 - the same shape as the others

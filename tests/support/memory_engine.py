@@ -17,6 +17,7 @@ from airflow_provider_scope.exceptions import (
     SourceNotFoundError,
     SparkJobFailedError,
 )
+from airflow_provider_scope.storage.protocol import CONTROL_FILE_LIMIT_BYTES
 from tests.support.batch_loop import BatchLoop, ConflictError
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class MemoryStorage:
         rest = [path[len(start) :] for path in self.control if path.startswith(start)]
         return sorted(name for name in rest if "/" not in name)
 
-    def read(self, path: str) -> bytes | None:
+    def read(self, path: str, at_most: int = CONTROL_FILE_LIMIT_BYTES) -> bytes | None:
         return self.control.get(path)
 
     def put_if_absent(self, path: str, data: bytes) -> bool:

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
+from airflow_provider_scope.checkpoint import audit
+from airflow_provider_scope.checkpoint import log as log_module
 from airflow_provider_scope.checkpoint.audit import AuditFiles
 from airflow_provider_scope.checkpoint.log import CheckpointLog
+from airflow_provider_scope.exceptions import InputError, StorageError
 from airflow_provider_scope.storage.local import LocalStorage
+from airflow_provider_scope.storage.protocol import CONTROL_FILE_LIMIT_BYTES
 from tests.crash.world import MemoryWorld
 from tests.support.faulty_storage import Counting
 from tests.support.values import a_commit, a_file, a_refresh, an_entry
@@ -83,3 +89,53 @@ def test_a_snapshot_that_another_run_of_this_refresh_has_just_written_stays():
     assert "replace watermark.json" in late.writes
     assert not [name for name in late.writes if name.startswith("delete")]
     assert "1.parquet" in world.audit()
+
+
+def test_a_snapshot_that_could_not_be_read_back_is_not_written(monkeypatch: pytest.MonkeyPatch):
+    world = MemoryWorld(interval=2)
+    world.max_files = 1
+    for name in ("a", "b", "c", "d"):
+        world.drop(name, 10)
+    monkeypatch.setattr(audit, "CONTROL_FILE_LIMIT_BYTES", 1_000)
+
+    world.run()
+    world.run()  # knows from the log alone what is loaded
+
+    assert sorted(world.audit()) == ["0", "1", "2", "3", "watermark.json"]
+
+
+class WithoutSnapshots(LocalStorage):
+    """A store that gives every file but snapshots."""
+
+    def read(self, path: str, at_most: int = CONTROL_FILE_LIMIT_BYTES) -> bytes | None:
+        if path.endswith(".parquet"):
+            raise StorageError(f"{path} is larger than {at_most} bytes")
+        return super().read(path, at_most)
+
+
+def test_a_snapshot_that_cannot_be_read_is_no_reason_to_stop(tmp_path: Path):
+    log = CheckpointLog(LocalStorage(), f"file://{tmp_path}")
+    files = AuditFiles(log, compaction_interval=2, retention_files=100)
+    entries = [an_entry(0, a_file("a")), an_entry(1, a_file("b", 2_000))]
+    for entry in entries:
+        log.put_offset(entry)
+        log.put_commit(a_commit(entry.seq))
+    files.bring_up_to_date(entries[-1])
+    assert files.newest_seen(None) is not None
+
+    blind = AuditFiles(
+        CheckpointLog(WithoutSnapshots(), log.location), compaction_interval=2, retention_files=100
+    )
+
+    assert blind.newest_seen(None) is None
+    assert blind.bring_up_to_date(entries[-1], everything=True) is True
+
+
+def test_an_entry_that_could_not_be_read_back_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    log = CheckpointLog(LocalStorage(), f"file://{tmp_path}")
+    monkeypatch.setattr(log_module, "CONTROL_FILE_LIMIT_BYTES", 1_000)
+
+    with pytest.raises(InputError, match="max_files_per_trigger"):
+        log.put_offset(an_entry(0, *(a_file(f"a long name {number}") for number in range(100))))
+
+    assert log.logged() == []
