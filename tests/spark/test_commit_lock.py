@@ -51,7 +51,10 @@ class Application:
 
     def wait(self) -> None:
         assert self.process.stdout
-        assert self.process.stdout.readline() == "ready\n"
+        line = self.process.stdout.readline()
+        while line != "ready\n":
+            assert line, "it died"
+            line = self.process.stdout.readline()
 
     def jvm(self) -> psutil.Process:
         children = psutil.Process(self.process.pid).children(recursive=True)
