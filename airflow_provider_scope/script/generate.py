@@ -59,11 +59,15 @@ def generate(batch: ScriptBatch) -> str:
             "DECLARE TABLE @target_rw\nLOCATION @deltaPath\nOPTIONS (LAYOUT = DELTA);\n\n"
             "DELETE FROM @target_rw WHERE true;\n"
         )
-    names = ",\n".join(f"    {quote_name('table_columns', name)}" for name in batch.table_columns)
+    parts += [
+        f"ALTER TABLE @target\nADD COLUMN IF NOT EXISTS {quote_name('new_columns', name)} "
+        f"{parse_type(batch.table_columns[name]).text};\n"
+        for name in batch.new_columns
+    ]
     parts += [
         _extract(batch),
         f"@batch_data =\n{model};\n",
-        f"INSERT INTO @target\nSELECT\n{names}\nFROM @batch_data;\n",
+        _insert(batch),
     ]
     if batch.mark_table:
         parts.append(_set_properties({MARKER_PROPERTY: batch.identity.closing_marker}))
@@ -113,11 +117,13 @@ def _check(batch: ScriptBatch) -> None:
     _distinct("table_columns", batch.table_columns)
     _distinct("columns of the files", [*_extract_columns(batch), *batch.virtual_columns])
     _distinct("partition_by", batch.partition_by)
+    _distinct("new_columns", batch.new_columns)
     _distinct("properties", [*batch.properties, *([MARKER_PROPERTY] if batch.mark_table else [])])
     _distinct("settings", batch.settings)
-    for name in batch.partition_by:
-        if name not in batch.table_columns:
-            raise bad("partition_by", name, f"one of the columns {', '.join(batch.table_columns)}")
+    for argument in ("partition_by", "new_columns"):
+        for name in getattr(batch, argument):
+            if name not in batch.table_columns:
+                raise bad(argument, name, f"one of the columns {', '.join(batch.table_columns)}")
     for name in batch.virtual_columns:
         if name not in VIRTUAL_FUNCTIONS:
             raise bad("virtual_columns", name, "one of " + ", ".join(VIRTUAL_FUNCTIONS))
@@ -189,6 +195,14 @@ def _set_properties(properties: Mapping[str, Value]) -> str:
         for key, value in properties.items()
     ]
     return "ALTER TABLE @target\nSET TBLPROPERTIES\n(\n" + ",\n".join(lines) + "\n);\n"
+
+
+def _insert(batch: ScriptBatch) -> str:
+    # The columns are named twice: without the list SCOPE goes by position, and a table that has grown has
+    # its columns in another order.
+    names = [quote_name("table_columns", name) for name in batch.table_columns]
+    selected = ",\n".join(f"    {name}" for name in names)
+    return f"INSERT INTO @target ({', '.join(names)})\nSELECT\n{selected}\nFROM @batch_data;\n"
 
 
 def _extract_columns(batch: ScriptBatch) -> Mapping[str, str]:

@@ -120,7 +120,7 @@ def test_a_trigger_is_stored_as_ids_and_numbers():
         ({"table": None}, "table.columns is missing"),
         ({"write": {"where": "id = 1"}}, "write=Replace"),
         ({"sql_params": {"a": 1}}, "sql_params is not possible"),
-        ({"table": {"columns": COLUMNS, "schema_evolution": "add"}}, "table.schema_evolution='add'"),
+        ({"table": {"columns": COLUMNS, "schema_evolution": "widen"}}, "table.schema_evolution='widen'"),
         ({"table": {"columns": COLUMNS, "expect": {"has id": "id > 0"}}}, "table.expect is not possible"),
         ({"sql": "SELECT id FROM @data; DROP"}, "statement"),
         ({"source": FileSource(roots=ROOT, format="json")}, "source.format='json'"),

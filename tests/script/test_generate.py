@@ -13,6 +13,7 @@ from airflow_provider_scope.script.batch import BatchIdentity, identity_of, iden
 from airflow_provider_scope.script.generate import files_that_fit, generate, generate_void, script_bytes
 from airflow_provider_scope.script.parse import parse
 from airflow_provider_scope.script.statements import (
+    AddColumn,
     AlterTable,
     Assign,
     Column,
@@ -71,7 +72,7 @@ USING Extractors.SStream();
 @batch_data =
 SELECT id, name, source_file_uri FROM @data;
 
-INSERT INTO @target
+INSERT INTO @target (id, name, source_file_uri)
 SELECT
     id,
     name,
@@ -130,7 +131,7 @@ USING Extractors.Parquet();
 @batch_data =
 SELECT 1 AS [flight id] FROM @data;
 
-INSERT INTO @target
+INSERT INTO @target ([flight id], [int])
 SELECT
     [flight id],
     [int]
@@ -202,7 +203,11 @@ def test_the_script_of_an_append_reads_back_as_its_statements():
             "Extractors.SStream",
         ),
         Assign("batch_data", "SELECT id, name, source_file_uri FROM @data"),
-        Insert("target", "SELECT\n    id,\n    name,\n    source_file_uri\nFROM @batch_data"),
+        Insert(
+            "target",
+            "SELECT\n    id,\n    name,\n    source_file_uri\nFROM @batch_data",
+            ("id", "name", "source_file_uri"),
+        ),
     ]
 
 
@@ -224,6 +229,16 @@ def test_the_script_of_a_refresh_deletes_after_its_mark_and_closes_the_mark_afte
     assert statements[9] == Delete("target_rw", "true")
     done = ("adlaScope.batch", "7d3f2c1e-0a52-5b0c-9f5e-3b1f6f1f2a10:9:2:done")
     assert statements[-1] == AlterTable("target", (done,))
+
+
+def test_columns_that_the_table_does_not_have_are_added_after_the_mark_and_before_the_rows():
+    script = generate(batch(new_columns=("source_file_uri",), mark_table=True))
+    statements = parse(script)
+    kinds = [type(statement) for statement in statements]
+    assert kinds[3:] == [CreateTable, AlterTable, AddColumn, Extract, Assign, Insert, AlterTable]
+    column = Column("source_file_uri", "string", nullable=True)
+    assert statements[5] == AddColumn("target", column, if_not_exists=True)
+    assert "ALTER TABLE @target\nADD COLUMN IF NOT EXISTS source_file_uri string;\n" in script
 
 
 def test_a_script_names_the_attempt_it_was_made_for():
