@@ -28,10 +28,14 @@ SCRIPT_LIMIT_BYTES = 3_000_000
 """The service takes 3 MB; which of the two megabytes is not documented, so the smaller one."""
 _SHOWN_FILES = 20
 _EXTRACTOR = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
-_OWN_SETTINGS = {
-    "featurepreviews": "use feature_previews",
-    "deltalakecommitcondition": "leave it out: appends always fail on a conflict",
+_CONDITIONS = ("FailIfConflict", "FailIfPartitionConflict", "FailIfFileConflict")
+_MOST_OUTPUT_FILES = 1_000_000
+"""The compiler takes no more."""
+_DEFAULTS: Mapping[str, Value] = {
+    "DeltaLakeCommitCondition": "FailIfFileConflict",
+    "MaxFileCountPerOutputFileSet": 5000,
 }
+"""dbt-scope's, under the names of SCOPE."""
 
 
 def generate(batch: ScriptBatch) -> str:
@@ -158,13 +162,29 @@ def _settings(batch: ScriptBatch) -> str:
     if batch.feature_previews:
         previews = quote_string("feature_previews", ",".join(batch.feature_previews))
         lines.append(f"SET @@FeaturePreviews = {previews};\n")
-    if not batch.overwrite:
-        lines.append('SET @@DeltaLakeCommitCondition = "FailIfPartitionConflict";\n')
-    for name, value in batch.settings.items():
-        if name.lower() in _OWN_SETTINGS:
-            raise bad("settings", name, "a setting that has no argument", _OWN_SETTINGS[name.lower()])
+    given = {name.lower(): value for name, value in batch.settings.items()}
+    settings = {name: given.pop(name.lower(), value) for name, value in _DEFAULTS.items()}
+    settings |= {name: value for name, value in batch.settings.items() if name.lower() in given}
+    _check_settings(settings)
+    for name, value in settings.items():
         lines.append(f"SET @@{plain_name('settings', name)} = {value_text(f'settings[{name!r}]', value)};\n")
     return "".join(lines)
+
+
+def _check_settings(settings: Mapping[str, Value]) -> None:
+    for name in settings:
+        if name.lower() == "featurepreviews":
+            raise bad("settings", name, "a setting that has no argument", "use feature_previews")
+    condition = settings["DeltaLakeCommitCondition"]
+    if condition not in _CONDITIONS:
+        raise bad("settings['DeltaLakeCommitCondition']", condition, f"one of {', '.join(_CONDITIONS)}")
+    count = settings["MaxFileCountPerOutputFileSet"]
+    if type(count) is not int or not 1 <= count <= _MOST_OUTPUT_FILES:
+        raise bad(
+            "settings['MaxFileCountPerOutputFileSet']",
+            count,
+            f"a whole number from 1 to {_MOST_OUTPUT_FILES:,}",
+        )
 
 
 def _columns(argument: str, columns: Mapping[str, str], sign: str) -> list[str]:

@@ -69,7 +69,8 @@ class ScopeEngine:
     :param job_tag: How the jobs' names begin; None is the task's id.
     :param job_timeout_seconds: How long a job may take, from its submission (36,000).
     :param feature_previews: Previews that the script turns on (``EnableDeltaTableDynamicInsert:on``).
-    :param settings: Further ``SET @@name = value`` of the script.
+    :param settings: Further ``SET @@name = value`` of the script; they take the place of its
+        ``DeltaLakeCommitCondition`` (``FailIfFileConflict``) and ``MaxFileCountPerOutputFileSet`` (5,000).
     :raises InputError: A value is not valid.
     """
 
