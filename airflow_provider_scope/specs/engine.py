@@ -115,6 +115,13 @@ def check_tag(argument: str, value: Any) -> None:
 _OF_SCOPE = {field.name for field in fields(ScopeEngine)}
 
 
+def may_be_scope(value: Any) -> bool:
+    """Tell whether an engine is SCOPE's, or is only known when the task runs."""
+    if value is None or isinstance(value, SparkEngine):
+        return False
+    return bool(_OF_SCOPE & set(value)) if isinstance(value, Mapping) else True
+
+
 def engine_from(value: Any) -> SparkEngine | ScopeEngine:
     """Make the engine out of what the user wrote: a spec, or a dict of one's fields.
 
