@@ -198,7 +198,7 @@ def _file_line(file: FileEntry) -> dict[str, object]:
         "path": file.path,
         "size": file.size_bytes,
     }
-    return line | {"md5": file.content_md5} if file.content_md5 else line
+    return line | {"md5": file.content_md5} if file.content_md5 is not None else line
 
 
 def _stamp(reader: Reader) -> TableStamp | None:
