@@ -136,9 +136,8 @@ def decode_seen(name: str, data: bytes, returned: Mapping[str, int] | None = Non
     try:
         file = pq.ParquetFile(pa.BufferReader(data))
         seq, start, taken = _covered(file)
-        names = [
-            name for name in ("uri", "modificationTime", "size", "md5", "seq") if name in file.schema.names
-        ]
+        names = ["uri", "modificationTime", "size", *(["seq"] if returned else [])]
+        names += ["md5"] if "md5" in file.schema.names else []
         for part in file.iter_batches(_AT_ONCE, columns=names):
             columns = {name: part[name].to_pylist() for name in names}
             sums = columns.get("md5", repeat(None, part.num_rows))
