@@ -219,6 +219,10 @@ class JobRunningError(EngineError):
         self.deadline = deadline
 
 
+class JobNotEndedError(EngineError):
+    """A job that was cancelled has not ended, so it may still change the table."""
+
+
 # ---- the Azure services -----------------------------------------------------------------------------
 
 

@@ -86,29 +86,41 @@ def _adla_scope() -> dict[str, Any]:
             "placeholders": {"host": "https://<account>.azuredatalakeanalytics.net"},
         },
         "conn-fields": {
-            "account_name": _text("Account", "The Data Lake Analytics account."),
-            **_credentials(),
-            "au": _number("AU", "Analytics units of a job.", 100, 1),
-            "priority": _number("Priority", "A lower number leaves the queue first.", 1, 1),
-            "job_timeout_seconds": _number(
-                "Job timeout (s)", "A job that takes longer is cancelled.", 36000, 1
+            **_section("Account", account_name=_needed("Account", "The Data Lake Analytics account.")),
+            **_section("Identity", **_credentials()),
+            **_section(
+                "Jobs",
+                au=_number("AU", "Analytics units of a job.", 100, 1),
+                priority=_number("Priority", "A lower number leaves the queue first.", 1, 1),
+                job_timeout_seconds=_number(
+                    "Job timeout (s)", "A job that takes longer is cancelled.", 36000, 1
+                ),
+                poll_interval=_number(
+                    "Poll interval (s)", "Between two looks at a job; at least 10 s in the triggerer.", 5, 1
+                ),
+                feature_previews=_text(
+                    "Feature previews",
+                    "SCOPE's @@FeaturePreviews.",
+                    default="EnableDeltaTableDynamicInsert:on",
+                ),
             ),
-            "poll_interval": _number(
-                "Poll interval (s)", "Between two looks at a job; at least 10 s in the triggerer.", 5, 1
+            **_section(
+                "Limits of a batch",
+                max_files_per_trigger=_number("Files", "Most files of one job.", 50, 1),
+                max_bytes_per_trigger=_text(
+                    "Size",
+                    "Most that one job reads, such as 500 GiB; its first file is always taken. A number "
+                    "without a unit is bytes.",
+                    default="10000 GiB",
+                ),
             ),
-            "feature_previews": _text(
-                "Feature previews",
-                "SCOPE's @@FeaturePreviews.",
-                default="EnableDeltaTableDynamicInsert:on",
+            **_section(
+                "Tables without a location",
+                storage_account=_text("Storage account", "Where tables without delta_location are."),
+                container=_text("Container", "The container of the storage account."),
+                delta_base_path=_text("Base path", "The folder of the tables in the container."),
             ),
-            "max_files_per_trigger": _number("Files a batch", "Most files of one job.", 50, 1),
-            "max_bytes_per_trigger": _number(
-                "Bytes a batch", "Most bytes of one job; its first file is always taken.", 10737418240000, 1
-            ),
-            "storage_account": _text("Storage account", "Where tables without delta_location are."),
-            "container": _text("Container", "The container of the storage account."),
-            "delta_base_path": _text("Base path", "The folder of the tables in the container."),
-            **_http(),
+            **_section("Requests", **_http()),
         },
     }
 
@@ -124,12 +136,26 @@ def _adls_gen1() -> dict[str, Any]:
             "placeholders": {"host": "https://<account>.azuredatalakestore.net"},
         },
         "conn-fields": {
-            "account_name": _text("Account", "The Data Lake Storage Gen1 account."),
-            **_credentials(),
-            "base_path": _text("Folder to test", "The folder that the connection test lists."),
-            **_http(),
+            **_section(
+                "Account",
+                account_name=_needed("Account", "The Data Lake Storage Gen1 account."),
+                base_path=_text("Folder to test", "The folder that the connection test lists."),
+            ),
+            **_section("Identity", **_credentials()),
+            **_section("Requests", **_http()),
         },
     }
+
+
+def _section(title: str, **fields: dict[str, Any]) -> dict[str, Any]:
+    """Put fields below one heading of the form, which keeps their order."""
+    for field in fields.values():
+        field["schema"]["section"] = title
+    return fields
+
+
+def _needed(label: str, description: str) -> dict[str, Any]:
+    return {"label": label, "description": description, "schema": {"type": "string", "minLength": 1}}
 
 
 def _credentials() -> dict[str, Any]:
@@ -152,7 +178,11 @@ def _credentials() -> dict[str, Any]:
         "credential": credential,
         "tenant": _text("Tenant ID", "For a client secret or a certificate."),
         "certificate_path": _text("Certificate", "Path of a PEM or PKCS12 file on workers and triggerers."),
-        "certificate_password": {"label": "Certificate password", "schema": dict(secret)},
+        "certificate_password": {
+            "label": "Certificate password",
+            "description": "Empty: the file has none.",
+            "schema": dict(secret),
+        },
         "managed_identity_client_id": _text("Managed identity", "Client ID; empty is the system's own."),
         "workload_identity_tenant_id": _text(
             "Workload identity tenant", "Empty: what the cluster's environment says."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from itertools import repeat
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -32,8 +33,11 @@ _SCHEMA = pa.schema(
         ("size", pa.int64()),
         ("seq", pa.int64()),
         ("uri", pa.string()),
+        ("md5", pa.string()),
     ]
 )
+_WITHOUT_MD5 = _SCHEMA.remove(_SCHEMA.get_field_index("md5"))
+"""The columns of version 0.1.0."""
 
 _AT_ONCE = 65_536
 """Rows that are turned into Python values together."""
@@ -80,6 +84,7 @@ def encode_snapshot(
             "size": [row.size_bytes for row in rows],
             "seq": [row.seq for row in rows],
             "uri": [row.uri for row in rows],
+            "md5": [row.content_md5 for row in rows],
         },
         schema=_SCHEMA,
     )
@@ -100,7 +105,10 @@ def decode_snapshot(name: str, data: bytes) -> Snapshot | None:
     try:
         file = pq.ParquetFile(pa.BufferReader(data))
         seq, start, taken = _covered(file)
-        return Snapshot(seq, start, file.read().replace_schema_metadata(None), taken)
+        table = file.read().replace_schema_metadata(None)
+        if "md5" not in table.column_names:
+            table = table.append_column("md5", pa.nulls(table.num_rows, pa.string()))
+        return Snapshot(seq, start, table, taken)
     except _DAMAGED as err:
         _report(name, err)
         return None
@@ -129,13 +137,16 @@ def decode_seen(name: str, data: bytes, returned: Mapping[str, int] | None = Non
         file = pq.ParquetFile(pa.BufferReader(data))
         seq, start, taken = _covered(file)
         names = ["uri", "modificationTime", "size", *(["seq"] if returned else [])]
+        names += ["md5"] if "md5" in file.schema.names else []
         for part in file.iter_batches(_AT_ONCE, columns=names):
-            uris, times, sizes, *seqs = (part[name].to_pylist() for name in names)
-            statuses = zip(times, sizes, strict=True)
+            columns = {name: part[name].to_pylist() for name in names}
+            sums = columns.get("md5", repeat(None, part.num_rows))
+            uris = columns["uri"]
+            statuses = zip(columns["modificationTime"], columns["size"], sums, strict=True)
             if not returned:
                 seen.update(zip(uris, statuses, strict=True))
                 continue
-            for uri, status, number in zip(uris, statuses, seqs[0], strict=True):
+            for uri, status, number in zip(uris, statuses, columns["seq"], strict=True):
                 if not is_returned(uri, number, returned):
                     seen[uri] = status
     except _DAMAGED as err:
@@ -156,7 +167,7 @@ def _covered(file: pq.ParquetFile) -> tuple[int, int | None, int | None]:
     schema = file.schema_arrow
     metadata = schema.metadata or {}
     seq, start, taken = int(metadata[_SEQ]), metadata[_REFRESH_START], metadata.get(_TAKEN_OVER)
-    if not schema.remove_metadata().equals(_SCHEMA):
+    if schema.remove_metadata() not in (_SCHEMA, _WITHOUT_MD5):
         raise ValueError(f"columns {schema.names}")
     return seq, int(start) if start else None, int(taken) if taken else None
 

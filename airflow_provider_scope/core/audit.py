@@ -67,6 +67,7 @@ class AuditRow:
     seq: int | None
     """None for a file that dbt-scope loaded."""
     uri: str
+    content_md5: str | None = None
 
 
 def taken_rows(files: Sequence[LoadedFile]) -> Iterator[AuditRow]:
@@ -98,6 +99,7 @@ def audit_rows(entry: OffsetEntry, commit: CommitRecord, taken: Takeover | None 
             file.size_bytes,
             entry.seq,
             file.path,
+            file.content_md5,
         )
 
 

@@ -137,7 +137,7 @@ def candidates(listing: Iterable[FileEntry], rules: Rules, roots: Sequence[str] 
         if reason:
             left_out.add(reason, path)
         else:
-            kept.append(file._replace(size_bytes=streams.size(file)) if streams else file)
+            kept.append(streams.whole(file) if streams else file)
     kept.sort()  # files compare by their position; a key would take a million tuples more
     return Candidates(tuple(kept), left_out, len(everything), matched, newest)
 
@@ -195,6 +195,12 @@ class _Streams:
             cut = path.rfind("/", 0, cut - 1) + 1
         return False
 
+    def whole(self, file: FileEntry) -> FileEntry:
+        """Give a file with its folder's bytes; the manifest's sum says nothing of those."""
+        if not file.path.endswith(".ss"):
+            return file
+        return file._replace(size_bytes=self.size(file), content_md5=None)
+
     def size(self, file: FileEntry) -> int:
         if not self.folders or not file.path.endswith(".ss"):
             return file.size_bytes
@@ -204,8 +210,11 @@ class _Streams:
         return file.size_bytes + self.sums[last] - self.sums[first]
 
 
-Status = tuple[int, int | None]
-"""modified_ms and size_bytes of a file; the size is None where dbt-scope loaded it: it notes no size."""
+Status = tuple[int, int | None, str | None]
+"""modified_ms, size_bytes and content_md5 of a file when it was loaded.
+
+The size is None where dbt-scope loaded it: it notes no size.
+"""
 
 Seen = dict[str, Status]
 """Path -> status of every file that counts as loaded."""
@@ -220,13 +229,24 @@ def is_returned(path: str, seq: int | None, returned: Mapping[str, int]) -> bool
     return seq is not None and seq <= returned.get(path, -1)
 
 
+def status(file: FileEntry) -> Status:
+    """Give what tells a file from what it may become."""
+    return file.modified_ms, file.size_bytes, file.content_md5
+
+
 def is_changed(file: FileEntry, before: Status) -> bool:
-    """Tell whether a file is another one than when it was loaded."""
-    modified_ms, size_bytes = before
+    """Tell whether a file is another one than when it was loaded.
+
+    Its content decides where its sum was noted then and is told now: in Azure a file's time changes with its
+    metadata, too.
+    """
+    modified_ms, size_bytes, md5 = before
     if size_bytes is None:
         # dbt-scope cuts a float of milliseconds off, which can make it one less.
         return file.modified_ms - modified_ms not in (0, 1)
-    return before != (file.modified_ms, file.size_bytes)
+    if md5 and file.content_md5:
+        return (size_bytes, md5) != (file.size_bytes, file.content_md5)
+    return (modified_ms, size_bytes) != (file.modified_ms, file.size_bytes)
 
 
 def unseen(

@@ -38,6 +38,8 @@ class FileEntry(NamedTuple):
     """Length; of a structured stream ``X.ss`` with a folder ``X`` beside it, with all files below it."""
     created_ms: int | None = None
     """Creation time in milliseconds since the epoch, or None where the store does not tell."""
+    content_md5: str | None = None
+    """The store's sum of the content, in base64; None where it keeps none, or does not tell."""
 
 
 class Position(NamedTuple):

@@ -87,14 +87,21 @@ def model_differences(model: Sequence[Column], declared: Sequence[Column]) -> li
 
 
 def table_differences(
-    declared: Sequence[Column], partition_by: Sequence[str], table: TableColumns
+    declared: Sequence[Column],
+    partition_by: Sequence[str],
+    table: TableColumns,
+    *,
+    adds_columns: bool = False,
 ) -> list[str]:
-    """Tell where a table that exists is not the declared one."""
+    """Tell where a table that exists is not the declared one.
+
+    :param adds_columns: Whether a job adds the declared columns that the table does not have.
+    """
     wanted, there = dict(declared), dict(table.columns)
     found = [
         *(
             f"{name} {kind} is declared, and is not a column of the table"
-            for name, kind in _without(declared, there)
+            for name, kind in ([] if adds_columns else _without(declared, there))
         ),
         *(f"{name} {kind} of the table is not declared" for name, kind in _without(table.columns, wanted)),
         *(

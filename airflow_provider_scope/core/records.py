@@ -187,13 +187,18 @@ def encode_offset(entry: OffsetEntry) -> bytes:
         "where": entry.where,
     }
     lines = [record_text.line(header)]
-    lines += [
-        record_text.line(
-            {"created": f.created_ms, "modified": f.modified_ms, "path": f.path, "size": f.size_bytes}
-        )
-        for f in entry.files
-    ]
+    lines += [record_text.line(_file_line(file)) for file in entry.files]
     return ("\n".join(lines) + "\n").encode()
+
+
+def _file_line(file: FileEntry) -> dict[str, object]:
+    line: dict[str, object] = {
+        "created": file.created_ms,
+        "modified": file.modified_ms,
+        "path": file.path,
+        "size": file.size_bytes,
+    }
+    return line | {"md5": file.content_md5} if file.content_md5 is not None else line
 
 
 def _stamp(reader: Reader) -> TableStamp | None:
@@ -352,4 +357,5 @@ def _file(name: str, line: str) -> FileEntry:
         path=reader.text("path"),
         size_bytes=reader.integer("size"),
         created_ms=reader.optional_integer("created"),
+        content_md5=None if reader.value.get("md5") is None else reader.text("md5"),
     )

@@ -9,7 +9,7 @@ from deltalake import write_deltalake
 from pyarrow import csv, parquet
 
 from airflow_provider_scope.emulator.reading import ScriptFailedError, StreamFile, is_parquet, open_stream
-from airflow_provider_scope.emulator.script_run import ScriptRun, Tables, delta_schema, run_script
+from airflow_provider_scope.emulator.script_run import ScriptRun, Tables, delta_schema, run_script, sources_of
 from airflow_provider_scope.emulator.selection import read_selection
 
 if TYPE_CHECKING:
@@ -50,14 +50,18 @@ class _InstantRun(ScriptRun):
     def append(self, number: int, statement: Insert, path: Path, handle: DeltaTable) -> None:  # noqa: ARG002
         rows = self._select(statement.select)
         schema = pa.schema(handle.schema().to_arrow())
-        if sorted(rows.column_names) != sorted(schema.names):
-            raise ScriptFailedError(
-                f"INSERT gives the columns {rows.column_names}, the table has {schema.names}."
-            )
+        rows = pa.table(
+            {
+                name: pa.nulls(rows.num_rows) if place is None else rows.column(place)
+                for name, place in zip(
+                    schema.names, sources_of(statement, rows.num_columns, schema.names), strict=True
+                )
+            }
+        )
         for column in self.columns.get(statement.table, ()):
             if not column.nullable and rows[column.name].null_count:
                 raise ScriptFailedError(f"Column {column.name} of type {column.type} cannot hold null.")
-        converted = _converted(rows.select(schema.names), schema)
+        converted = _converted(rows, schema)
         self.check_cancelled()
         write_deltalake(handle, converted, mode="append", commit_properties=self.commit(number))
 

@@ -21,6 +21,7 @@ from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.script.errors import ScriptError
 from airflow_provider_scope.script.parse import parse
 from airflow_provider_scope.script.statements import (
+    AddColumn,
     AlterTable,
     Assign,
     CreateTable,
@@ -121,6 +122,8 @@ class ScriptRun(ABC):
                 self._handle(statement.name)
             case AlterTable():
                 self._alter(number, statement)
+            case AddColumn():
+                self._add_column(number, statement)
             case Delete():
                 self._delete(number, statement)
             case Extract():
@@ -175,6 +178,18 @@ class ScriptRun(ABC):
                 properties, raise_if_not_exists=False, commit_properties=self.commit(number)
             )
 
+    def _add_column(self, number: int, statement: AddColumn) -> None:
+        handle = self._handle(statement.table)
+        if self._is_done(handle, number):
+            return
+        name = statement.column.name
+        if name.lower() in (field.name.lower() for field in handle.schema().fields):
+            if not statement.if_not_exists:
+                raise ScriptFailedError(f"The table has a column {name} already.")
+            return
+        fields = delta_schema((statement.column,)).fields
+        handle.alter.add_columns(fields, commit_properties=self.commit(number))
+
     def _delete(self, number: int, statement: Delete) -> None:
         handle = self._handle(statement.table)
         if not self._is_done(handle, number):
@@ -191,6 +206,29 @@ class ScriptRun(ABC):
         """Tell whether an earlier run of this job committed a statement."""
         done = handle.transaction_version(self.app)
         return done is not None and done >= number
+
+
+def sources_of(statement: Insert, given: int, columns: list[str]) -> list[int | None]:
+    """Give for each column of a table which column of the SELECT goes into it, if any.
+
+    :param given: How many columns the SELECT gives.
+    :param columns: Those of the table, in order.
+    :raises ScriptFailedError: They do not match.
+    """
+    if not statement.columns:
+        if given != len(columns):
+            raise ScriptFailedError(
+                f"INSERT gives {given} columns, and the table has {len(columns)}: {', '.join(columns)}."
+            )
+        return list(range(given))
+    if given != len(statement.columns):
+        raise ScriptFailedError(
+            f"INSERT names {len(statement.columns)} columns, and its SELECT gives {given}."
+        )
+    for name in statement.columns:
+        if name not in columns:
+            raise ScriptFailedError(f"The table has no column {name}.")
+    return [statement.columns.index(name) if name in statement.columns else None for name in columns]
 
 
 def run_script(run: ScriptRun) -> Outcome:

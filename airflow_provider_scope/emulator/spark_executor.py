@@ -18,7 +18,7 @@ from airflow_provider_scope.core.sql import quoted
 from airflow_provider_scope.core.streams import Stream
 from airflow_provider_scope.emulator.execution import Outcome
 from airflow_provider_scope.emulator.reading import ScriptFailedError, open_stream
-from airflow_provider_scope.emulator.script_run import ScriptRun, Tables, run_script
+from airflow_provider_scope.emulator.script_run import ScriptRun, Tables, run_script, sources_of
 from airflow_provider_scope.engines import streams
 from airflow_provider_scope.engines.application import (
     EXCLUDED_PACKAGES,
@@ -37,8 +37,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from deltalake import DeltaTable
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
+    from airflow_provider_scope.core.streams import StreamColumn
     from airflow_provider_scope.emulator.account import Account
     from airflow_provider_scope.emulator.execution import Task
     from airflow_provider_scope.emulator.reading import StreamFile
@@ -128,10 +129,16 @@ class _SparkRun(ScriptRun):
     def append(self, number: int, statement: Insert, path: Path, handle: DeltaTable) -> None:
         rows, _ = self._select(statement.select)
         names = pa.schema(handle.schema().to_arrow()).names
-        if sorted(rows.columns) != sorted(names):
-            raise ScriptFailedError(f"INSERT gives the columns {rows.columns}, the table has {names}.")
+        places = sources_of(statement, len(rows.columns), names)
         declared = {c.name: streams.column_of(c) for c in self.columns.get(statement.table, ())}
-        rows = rows.select([checked(F.col(quoted(name)), declared.get(name), name) for name in names])
+        rows = rows.select(
+            [
+                checked(_value(rows, place, declared.get(name)), declared.get(name), name)
+                for name, place in zip(names, places, strict=True)
+                # Delta gives NULL where a column is not there, with the type that the table has.
+                if place is not None or name in declared
+            ]
+        )
         self.check_cancelled()
         writer = rows.write.format("delta").mode("append")
         writer = writer.option("txnAppId", self.app).option("txnVersion", str(number))
@@ -143,6 +150,12 @@ class _SparkRun(ScriptRun):
     def _select(self, text: str) -> tuple[DataFrame, dict[str, str]]:
         translation = translate(text, self._types)
         return self._spark.sql(translation.sql), translation.columns
+
+
+def _value(rows: DataFrame, place: int | None, column: StreamColumn | None) -> Column:
+    if place is not None:
+        return F.col(quoted(rows.columns[place]))
+    return F.lit(None).cast(column.spark) if column else F.lit(None)
 
 
 def _as_stream(file: StreamFile) -> Stream:

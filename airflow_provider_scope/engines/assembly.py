@@ -30,6 +30,7 @@ from airflow_provider_scope.specs.columns import INFER
 from airflow_provider_scope.specs.engine import check_tag
 from airflow_provider_scope.specs.source import MAX_BYTES_PER_TRIGGER, MAX_FILES_ON_SPARK, starting_at_ms
 from airflow_provider_scope.storage.opening import AZURE, GEN1, canonical_root, canonical_uri
+from airflow_provider_scope.table.columns import table_columns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -182,7 +183,12 @@ def scope_runner(
     check_tag("job_tag" if engine.job_tag else "task_id", name)
     hook = ScopeHook(engine.scope_conn_id)
     defaults = hook.defaults
-    make, fits = scripts(ingest, engine, engine.feature_previews or (defaults.feature_previews,))
+    make, fits = scripts(
+        ingest,
+        engine,
+        engine.feature_previews or (defaults.feature_previews,),
+        lambda: table_columns(canonical_uri(ingest.delta_location), runner.table_storage),
+    )
 
     def script(identity: BatchIdentity, entry: OffsetEntry) -> str:
         if source is not None:

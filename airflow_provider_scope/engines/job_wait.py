@@ -6,12 +6,21 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from airflow_provider_scope.core.jobs import next_step, outcome
-from airflow_provider_scope.exceptions import JobRunningError, ScopeJobFailedError, ScopeScriptError
+from airflow_provider_scope.exceptions import (
+    JobNotEndedError,
+    JobRunningError,
+    ScopeJobFailedError,
+    ScopeScriptError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from airflow_provider_scope.core.jobs import Job, NewJob
+
+
+CANCEL_SECONDS = 600.0
+"""How long a job may take to end after it was cancelled; dbt-scope waits for two minutes, and goes on."""
 
 
 class Jobs(Protocol):
@@ -57,6 +66,7 @@ class JobWait:
         :param what: The job's name in a sentence, such as ``of batch 3``.
         :return: The job, ended; None if the service does not know it, even after all its time.
         :raises JobRunningError: It is still running; whoever looks next goes on with it.
+        :raises JobNotEndedError: It was cancelled and does not end.
         """
         began = self.clock()
         while True:
@@ -104,9 +114,22 @@ class JobWait:
             )
 
     def await_end(self, number: str) -> Job | None:
-        """Wait until a job has ended, however long that takes; None if the service does not know it."""
+        """Wait until a job that was cancelled has ended; None if the service does not know it.
+
+        :raises JobNotEndedError: It has not, for ``CANCEL_SECONDS``.
+        """
+        deadline = self.clock() + CANCEL_SECONDS
         while (job := self.jobs.get_job(number)) is not None and outcome(job) == "waiting":
-            self.sleep(self.poll_seconds)
+            if self.clock() >= deadline:
+                raise JobNotEndedError(
+                    f"The job {number} was cancelled and is still {job.state}, "
+                    f"{CANCEL_SECONDS / 60:g} minutes later.",
+                    kept="what was recorded before; no further job was submitted, because this one may still "
+                    "change the table",
+                    do="look at the job in the portal, or ask who runs the account to end it; the next try "
+                    "waits for it again, and goes on once it has ended",
+                )
+            self.sleep(min(self.poll_seconds, deadline - self.clock()))
         return job
 
     def cancel(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airflow_provider_scope.core.sql import words
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_scope.client.statuses import Status
     from airflow_provider_scope.core.files import FileEntry
+    from airflow_provider_scope.core.model_check import TableColumns
     from airflow_provider_scope.core.records import OffsetEntry
     from airflow_provider_scope.specs import ScopeEngine
     from airflow_provider_scope.specs.ingest import Ingest
@@ -51,9 +53,9 @@ def check_scope(ingest: Ingest) -> None:
             "write the values into `sql`, with templates if they change",
         ),
         (
-            ingest.table.schema_evolution != "fail",
-            f"table.schema_evolution={ingest.table.schema_evolution!r} is not possible with SCOPE jobs",
-            "leave it out and change table.columns; or engine=SparkEngine()",
+            ingest.table.schema_evolution == "widen",
+            "table.schema_evolution='widen' is not possible with SCOPE jobs",
+            "use 'add', which adds columns and leaves types as they are; or engine=SparkEngine()",
         ),
         (
             bool(ingest.table.expect),
@@ -118,16 +120,47 @@ def script_batch(
     )
 
 
+def new_columns(ingest: Ingest, table: TableColumns | None) -> tuple[str, ...]:
+    """Give the declared columns that a job has to add to a table.
+
+    :param table: The table as it is; None if there is none.
+    :raises InputError: One of them partitions the table.
+    """
+    if ingest.table.schema_evolution == "fail" or table is None:
+        return ()
+    there = {name.lower() for name, _ in table.columns}
+    missing = tuple(name for name in declared(ingest.table.columns) or {} if name.lower() not in there)
+    partitions = {name.lower() for name in ingest.table.partition_by}
+    for name in missing:
+        if name.lower() in partitions:
+            raise InputError(
+                f"The column {name} cannot be added to the table {ingest.delta_location}: it partitions it.",
+                kept="the table and the log; no job was submitted",
+                do="make the table anew with this partitioning; or leave the column out of "
+                "table.partition_by",
+            )
+    return missing
+
+
 def scripts(
-    ingest: Ingest, engine: ScopeEngine, previews: Sequence[str]
+    ingest: Ingest,
+    engine: ScopeEngine,
+    previews: Sequence[str],
+    columns_of_table: Callable[[], TableColumns | None],
 ) -> tuple[Callable[[BatchIdentity, OffsetEntry], ScriptBatch], Callable[[tuple[FileEntry, ...]], int]]:
-    """Give how an entry becomes a script, and how many of some files one script can name."""
+    """Give how an entry becomes a script, and how many of some files one script can name.
+
+    :param columns_of_table: Looks at the table; asked only where its columns matter.
+    """
+    adds = ingest.table.schema_evolution != "fail"
 
     def make(identity: BatchIdentity, entry: OffsetEntry) -> ScriptBatch:
-        return script_batch(ingest, engine, previews, identity, (entry.overwrites_table, entry.files))
+        batch = script_batch(ingest, engine, previews, identity, (entry.overwrites_table, entry.files))
+        return replace(batch, new_columns=new_columns(ingest, columns_of_table())) if adds else batch
 
     def fits(files: tuple[FileEntry, ...]) -> int:
-        count = files_that_fit(script_batch(ingest, engine, previews, _SAMPLE, (True, files)))
+        batch = script_batch(ingest, engine, previews, _SAMPLE, (True, files))
+        count = files_that_fit(replace(batch, new_columns=tuple(batch.table_columns)) if adds else batch)
         if not count:
             raise InputError(
                 f"The script of a batch is longer than 3 MB with the one file {files[0].path}.",

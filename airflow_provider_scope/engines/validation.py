@@ -202,7 +202,8 @@ class Validator:
         made = [(name, spark_type(kind)) for name, kind in translation.columns.items()]
         found = model_differences(made, declared)
         if table:
-            found += table_differences(declared, model.create.partition_by, table)
+            adds = self.ingest.table.schema_evolution != "fail"
+            found += table_differences(declared, model.create.partition_by, table, adds_columns=adds)
             columns = [replace(c, nullable=c.nullable and c.name not in table.not_null) for c in columns]
         self._refuse(found, table)
         inserted = translate(model.insert.select, {model.assign.rowset: translation.columns})

@@ -79,7 +79,7 @@ def _look(
         )
     view.takeovers = [*view.takeovers, record_of(state, stores[0], now_ms)]
     if history:
-        view.seen = {file.path: (file.modified_ms, file.size_bytes) for file in state.files}
+        view.seen = {file.path: (file.modified_ms, file.size_bytes, None) for file in state.files}
     view.left = state
 
 

@@ -49,7 +49,7 @@ def check_not_loaded_by_watermark(
     :raises InputError: As said.
     """
     view = read_loaded(log, audit, roots, now_ms)
-    doubled = sorted(path for path, (modified_ms, _) in view.seen.items() if modified_ms in window)
+    doubled = sorted(path for path, (modified_ms, *_) in view.seen.items() if modified_ms in window)
     if doubled:
         raise InputError(
             f'Files of the interval {window.name} were loaded before, by mode="watermark" or by dbt-scope '

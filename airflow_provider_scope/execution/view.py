@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from airflow_provider_scope.core import recovery, takeover
-from airflow_provider_scope.core.discovery import is_returned
+from airflow_provider_scope.core.discovery import is_returned, status
 from airflow_provider_scope.core.files import is_below
 from airflow_provider_scope.core.records import CommitRecord
 from airflow_provider_scope.core.report import BatchReport
@@ -89,7 +89,7 @@ class LogView:
         """Take in the entry behind the newest one."""
         if entry.refresh_start != self.refresh_start:
             self.seen = {}
-        self.seen.update((f.path, (f.modified_ms, f.size_bytes)) for f in entry.files)
+        self.seen.update((f.path, status(f)) for f in entry.files)
         self.newest = entry
         self.uncommitted.append(entry)
 
@@ -147,9 +147,7 @@ def read_log(
         given_up = log.commit(seq).abandoned if seq in done else recovery.is_given_up(seq, view.table, gone)
         if not given_up:
             view.seen.update(
-                (f.path, (f.modified_ms, f.size_bytes))
-                for f in entry.files
-                if not is_returned(f.path, seq, view.returned)
+                (f.path, status(f)) for f in entry.files if not is_returned(f.path, seq, view.returned)
             )
     newest_done = [seq for seq in committed if seq >= start]
     if newest_done:
@@ -165,7 +163,7 @@ def _read_history(log: CheckpointLog, audit: AuditFiles, view: LogView, start: i
         view.seen = snapshot.files
         return snapshot.seq + 1
     if taken:
-        view.seen = {file.path: (file.modified_ms, file.size_bytes) for file in log.taken_files(taken)}
+        view.seen = {file.path: (file.modified_ms, file.size_bytes, None) for file in log.taken_files(taken)}
     return start
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -28,6 +29,13 @@ QUEUE_FULL = (
 SHORTEST_DEFERRED_POLL_SECONDS = 10.0
 """A trigger that fires sooner makes Airflow 3.3 fail the task (the event of the earlier part is late)."""
 
+_UNITS = {
+    "": 1,
+    "b": 1,
+    **{f"{prefix}ib": 1024**power for power, prefix in enumerate("kmgtp", start=1)},
+    **{f"{prefix}b": 1000**power for power, prefix in enumerate("kmgtp", start=1)},
+}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*((?:[kmgtp]i?)?b|)", re.ASCII | re.IGNORECASE)
 _ACCOUNT = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*")
 
 
@@ -137,6 +145,19 @@ class Fields:
             raise self.bad(name, self.get(name), f"a whole number, at least {at_least}")
         return int(number)
 
+    def size(self, name: str, default: int) -> int:
+        """Give a number of bytes: a number, or text with a unit such as ``500 GiB``."""
+        value = self.get(name)
+        if value is None:
+            return default
+        match = _SIZE.fullmatch(str(value).strip().replace(",", "")) if not isinstance(value, bool) else None
+        bytes_ = Decimal(match[1]) * _UNITS[match[2].lower()] if match else Decimal(0)
+        if bytes_ < 1:
+            raise self.bad(
+                name, value, "a size of at least one byte, such as '500 GiB'; a plain number is bytes"
+            )
+        return int(bytes_)
+
     def texts(self, name: str, default: tuple[str, ...]) -> tuple[str, ...]:
         """Give several texts: a list, the JSON text of one, or one text a line."""
         value = self.get(name)
@@ -202,7 +223,7 @@ def defaults_of(fields: Fields) -> ScopeDefaults:
         feature_previews=fields.text("feature_previews") or seed.feature_previews,
         poll_interval=fields.number("poll_interval", seed.poll_interval, at_least=0.1),
         max_files_per_trigger=fields.integer("max_files_per_trigger", seed.max_files_per_trigger, at_least=1),
-        max_bytes_per_trigger=fields.integer("max_bytes_per_trigger", seed.max_bytes_per_trigger, at_least=1),
+        max_bytes_per_trigger=fields.size("max_bytes_per_trigger", seed.max_bytes_per_trigger),
         delta_root=_delta_root(fields),
     )
 

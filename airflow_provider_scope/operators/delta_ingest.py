@@ -22,7 +22,7 @@ from airflow_provider_scope.engines.validation import Validator
 from airflow_provider_scope.exceptions import JobRunningError, ScopeProviderError
 from airflow_provider_scope.hooks.scope import ScopeHook
 from airflow_provider_scope.operators import intervals
-from airflow_provider_scope.operators.mapped import mapped_late
+from airflow_provider_scope.operators.mapped import engine_of, mapped_late
 from airflow_provider_scope.operators.waiting import JobWaitingOperator
 from airflow_provider_scope.specs import (
     Checkpoint,
@@ -34,6 +34,7 @@ from airflow_provider_scope.specs import (
     validation,
 )
 from airflow_provider_scope.specs.columns import is_late
+from airflow_provider_scope.specs.engine import may_be_scope
 from airflow_provider_scope.specs.ingest import (
     ARGUMENTS,
     SELECT_ALL,
@@ -45,8 +46,10 @@ from airflow_provider_scope.specs.ingest import (
 from airflow_provider_scope.specs.interval import mode_from
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from datetime import datetime
 
+    from airflow.providers.common.compat.sdk import BaseOperatorLink
     from airflow.sdk import Context
 
     from airflow_provider_scope.engines.spark import SparkRunner
@@ -156,6 +159,11 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
         ingest = self.ingest()
         if ingest and isinstance(ingest.engine, ScopeEngine):
             check_scope(ingest)
+
+    @property
+    def operator_extra_links(self) -> Collection[BaseOperatorLink]:  # type: ignore[override]
+        """Give the button of the newest SCOPE job, unless the batches run on Spark."""
+        return JobWaitingOperator.operator_extra_links if may_be_scope(engine_of(self)) else ()
 
     def ingest(self, map_index: int | None = None) -> Ingest | None:
         """Give the arguments as they are now, validated; None if one is known only when the task runs.

@@ -9,6 +9,19 @@ from airflow_provider_scope.specs.columns import is_late
 from airflow_provider_scope.specs.ingest import WITH_COLUMNS
 
 
+def engine_of(task: Any) -> Any:
+    """Give the engine of a task, or of all instances of a mapped one; what each is given counts as text.
+
+    Airflow asks a mapped task for its buttons, too, which has no arguments of its own.
+    """
+    if not hasattr(task, "expand_input"):
+        return getattr(task, "engine", None)
+    given = task.expand_input.value
+    if not isinstance(given, Mapping) or "engine" in given:
+        return "given to each instance"
+    return task.partial_kwargs.get("engine")
+
+
 def mapped_late(task: Any, map_index: int | None) -> list[str]:
     """Give the arguments whose columns come from an XComArg of ``expand`` or ``expand_kwargs``.
 

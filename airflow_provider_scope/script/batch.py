@@ -62,6 +62,8 @@ class ScriptBatch:
     virtual_columns: tuple[str, ...] = tuple(VIRTUAL_FUNCTIONS)
     """Which of ``VIRTUAL_FUNCTIONS`` are read."""
     partition_by: tuple[str, ...] = ()
+    new_columns: tuple[str, ...] = ()
+    """Those of ``table_columns`` that the table may not have; they are added where they are missing."""
     properties: Mapping[str, Value] = field(default_factory=dict)
     overwrite: bool = False
     """Whether everything in the table is deleted first: the first batch of a full refresh."""

@@ -28,10 +28,14 @@ SCRIPT_LIMIT_BYTES = 3_000_000
 """The service takes 3 MB; which of the two megabytes is not documented, so the smaller one."""
 _SHOWN_FILES = 20
 _EXTRACTOR = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
-_OWN_SETTINGS = {
-    "featurepreviews": "use feature_previews",
-    "deltalakecommitcondition": "leave it out: appends always fail on a conflict",
+_CONDITIONS = ("FailIfConflict", "FailIfPartitionConflict", "FailIfFileConflict")
+_MOST_OUTPUT_FILES = 1_000_000
+"""The compiler takes no more."""
+_DEFAULTS: Mapping[str, Value] = {
+    "DeltaLakeCommitCondition": "FailIfFileConflict",
+    "MaxFileCountPerOutputFileSet": 5000,
 }
+"""dbt-scope's, under the names of SCOPE."""
 
 
 def generate(batch: ScriptBatch) -> str:
@@ -59,11 +63,15 @@ def generate(batch: ScriptBatch) -> str:
             "DECLARE TABLE @target_rw\nLOCATION @deltaPath\nOPTIONS (LAYOUT = DELTA);\n\n"
             "DELETE FROM @target_rw WHERE true;\n"
         )
-    names = ",\n".join(f"    {quote_name('table_columns', name)}" for name in batch.table_columns)
+    parts += [
+        f"ALTER TABLE @target\nADD COLUMN IF NOT EXISTS {quote_name('new_columns', name)} "
+        f"{parse_type(batch.table_columns[name]).text};\n"
+        for name in batch.new_columns
+    ]
     parts += [
         _extract(batch),
         f"@batch_data =\n{model};\n",
-        f"INSERT INTO @target\nSELECT\n{names}\nFROM @batch_data;\n",
+        _insert(batch),
     ]
     if batch.mark_table:
         parts.append(_set_properties({MARKER_PROPERTY: batch.identity.closing_marker}))
@@ -113,11 +121,13 @@ def _check(batch: ScriptBatch) -> None:
     _distinct("table_columns", batch.table_columns)
     _distinct("columns of the files", [*_extract_columns(batch), *batch.virtual_columns])
     _distinct("partition_by", batch.partition_by)
+    _distinct("new_columns", batch.new_columns)
     _distinct("properties", [*batch.properties, *([MARKER_PROPERTY] if batch.mark_table else [])])
     _distinct("settings", batch.settings)
-    for name in batch.partition_by:
-        if name not in batch.table_columns:
-            raise bad("partition_by", name, f"one of the columns {', '.join(batch.table_columns)}")
+    for argument in ("partition_by", "new_columns"):
+        for name in getattr(batch, argument):
+            if name not in batch.table_columns:
+                raise bad(argument, name, f"one of the columns {', '.join(batch.table_columns)}")
     for name in batch.virtual_columns:
         if name not in VIRTUAL_FUNCTIONS:
             raise bad("virtual_columns", name, "one of " + ", ".join(VIRTUAL_FUNCTIONS))
@@ -152,13 +162,29 @@ def _settings(batch: ScriptBatch) -> str:
     if batch.feature_previews:
         previews = quote_string("feature_previews", ",".join(batch.feature_previews))
         lines.append(f"SET @@FeaturePreviews = {previews};\n")
-    if not batch.overwrite:
-        lines.append('SET @@DeltaLakeCommitCondition = "FailIfPartitionConflict";\n')
-    for name, value in batch.settings.items():
-        if name.lower() in _OWN_SETTINGS:
-            raise bad("settings", name, "a setting that has no argument", _OWN_SETTINGS[name.lower()])
+    given = {name.lower(): value for name, value in batch.settings.items()}
+    settings = {name: given.pop(name.lower(), value) for name, value in _DEFAULTS.items()}
+    settings |= {name: value for name, value in batch.settings.items() if name.lower() in given}
+    _check_settings(settings)
+    for name, value in settings.items():
         lines.append(f"SET @@{plain_name('settings', name)} = {value_text(f'settings[{name!r}]', value)};\n")
     return "".join(lines)
+
+
+def _check_settings(settings: Mapping[str, Value]) -> None:
+    for name in settings:
+        if name.lower() == "featurepreviews":
+            raise bad("settings", name, "a setting that has no argument", "use feature_previews")
+    condition = settings["DeltaLakeCommitCondition"]
+    if condition not in _CONDITIONS:
+        raise bad("settings['DeltaLakeCommitCondition']", condition, f"one of {', '.join(_CONDITIONS)}")
+    count = settings["MaxFileCountPerOutputFileSet"]
+    if type(count) is not int or not 1 <= count <= _MOST_OUTPUT_FILES:
+        raise bad(
+            "settings['MaxFileCountPerOutputFileSet']",
+            count,
+            f"a whole number from 1 to {_MOST_OUTPUT_FILES:,}",
+        )
 
 
 def _columns(argument: str, columns: Mapping[str, str], sign: str) -> list[str]:
@@ -189,6 +215,14 @@ def _set_properties(properties: Mapping[str, Value]) -> str:
         for key, value in properties.items()
     ]
     return "ALTER TABLE @target\nSET TBLPROPERTIES\n(\n" + ",\n".join(lines) + "\n);\n"
+
+
+def _insert(batch: ScriptBatch) -> str:
+    # The columns are named twice: without the list SCOPE goes by position, and a table that has grown has
+    # its columns in another order.
+    names = [quote_name("table_columns", name) for name in batch.table_columns]
+    selected = ",\n".join(f"    {name}" for name in names)
+    return f"INSERT INTO @target ({', '.join(names)})\nSELECT\n{selected}\nFROM @batch_data;\n"
 
 
 def _extract_columns(batch: ScriptBatch) -> Mapping[str, str]:

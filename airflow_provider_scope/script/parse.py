@@ -8,6 +8,7 @@ from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.script.lexer import Token, refuse, tokens
 from airflow_provider_scope.script.statements import (
     VIRTUAL_FUNCTIONS,
+    AddColumn,
     AlterTable,
     Assign,
     Column,
@@ -95,6 +96,18 @@ class _Parser:
             self.fail("a name")
         return self.advance().value
 
+    def names(self) -> tuple[str, ...]:
+        """Read different names up to the bracket that closes them."""
+        found: dict[str, str] = {}
+        while not found or self.accept_symbol(","):
+            token = self.token
+            name = self.name()
+            if name.lower() in found:
+                self.fail("each name once", token)
+            found[name.lower()] = name
+        self.symbol(")")
+        return tuple(found.values())
+
     # ---- statements -----------------------------------------------------------------------------
 
     def script(self) -> list[Statement]:
@@ -135,9 +148,15 @@ class _Parser:
     def table(self) -> str:
         return self.take("variable", "a table such as @target")
 
-    def alter(self, at: Place) -> AlterTable:
+    def alter(self, at: Place) -> AlterTable | AddColumn:
         self.keywords("TABLE")
         table = self.table()
+        if self.accept_keyword("ADD"):
+            self.keywords("COLUMN")
+            if_not_exists = self.accept_keyword("IF")
+            if if_not_exists:
+                self.keywords("NOT", "EXISTS")
+            return AddColumn(table, self.column(), if_not_exists, at)
         self.keywords("SET", "TBLPROPERTIES")
         return AlterTable(table, self.properties(), at)
 
@@ -154,9 +173,10 @@ class _Parser:
     def insert(self, at: Place) -> Insert:
         self.keywords("INTO")
         table = self.table()
+        columns = self.names() if self.accept_symbol("(") else ()
         if not self.token.is_keyword("SELECT"):
             self.fail("SELECT")
-        return Insert(table, self.rest("a SELECT"), at)
+        return Insert(table, self.rest("a SELECT"), columns, at)
 
     def setting(self, at: Place) -> SetVariable:
         name = self.take("system", "a setting such as @@FeaturePreviews")
@@ -199,10 +219,7 @@ class _Parser:
         if self.accept_keyword("PARTITIONED"):
             self.keywords("BY")
             self.symbol("(")
-            partition_by.append(self.name())
-            while self.accept_symbol(","):
-                partition_by.append(self.name())
-            self.symbol(")")
+            partition_by += self.names()
         return CreateTable(name, tuple(columns), tuple(partition_by), self.location(), if_not_exists, at)
 
     def location(self) -> str:

@@ -90,6 +90,16 @@ class AlterTable:
 
 
 @dataclass(frozen=True, slots=True)
+class AddColumn:
+    """``ALTER TABLE @table ADD COLUMN [IF NOT EXISTS] name type;``."""
+
+    table: str
+    column: Column
+    if_not_exists: bool
+    at: Place = field(default=_NOWHERE, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
 class DeclareTable:
     """``DECLARE TABLE @name LOCATION … OPTIONS (LAYOUT = DELTA);``: bind a table that exists."""
 
@@ -133,10 +143,12 @@ class Assign:
 
 @dataclass(frozen=True, slots=True)
 class Insert:
-    """``INSERT INTO @table SELECT …;``."""
+    """``INSERT INTO @table [(column, …)] SELECT …;``."""
 
     table: str
     select: str
+    columns: tuple[str, ...] = ()
+    """The columns of the table that the SELECT gives, in its order; empty is the table's, by position."""
     at: Place = field(default=_NOWHERE, compare=False)
 
 
@@ -152,6 +164,7 @@ Statement = (
     | DeclareConstant
     | CreateTable
     | AlterTable
+    | AddColumn
     | DeclareTable
     | Delete
     | Extract

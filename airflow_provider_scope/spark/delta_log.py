@@ -69,6 +69,10 @@ class DeltaLog:
             return None
         return dict(json.loads(snapshot.metadata().json())["metaData"])
 
+    def protocol(self) -> dict[str, Any]:
+        """Give the protocol of a table that exists, as the log has it."""
+        return dict(json.loads(self._snapshot().protocol().json())["protocol"])
+
     def newest_transaction(self, app_id: str) -> int | None:
         """Give the newest ``txnVersion`` of an application in the table.
 

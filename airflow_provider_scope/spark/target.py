@@ -11,6 +11,7 @@ from pyspark.sql import types as T  # noqa: N812
 
 from airflow_provider_scope.core import schema as schemas
 from airflow_provider_scope.core.sql import quoted
+from airflow_provider_scope.core.table_properties import missing_properties
 from airflow_provider_scope.exceptions import (
     BatchNotInTableError,
     InputError,
@@ -275,8 +276,9 @@ class Target:
                 do=f"ALTER TABLE delta.`{self.plan.table}` UNSET TBLPROPERTIES "
                 "('delta.setTransactionRetentionDuration')",
             )
-        changed = {k: v for k, v in self.plan.properties.items() if there.get(k.lower()) != v}
-        self._alter(changed)
+        if self.plan.properties:
+            there_now = metadata.get("configuration", {})
+            self._alter(missing_properties(self.plan.properties, there_now, self.log.protocol()))
         self._prepared = True
 
     def _alter(self, properties: dict[str, str]) -> None:

@@ -96,6 +96,30 @@ _PROFILE_WITHOUT_EFFECT = {
     "wait_on_cancel_seconds",
 }
 
+_OF_PROFILE = _PROFILE | _PROFILE_IN_CONNECTIONS | _PROFILE_WITHOUT_EFFECT
+_OTHER_VERSIONS = {
+    "source_root": "source_root is now source_roots, a list",
+    "source_pattern": "source_pattern is now source_patterns, a list",
+    "scope_columns": "scope_columns is now delta_table_columns for the table and extract_columns for the "
+    "files",
+    "extract": "leave extract out, and columns with 'extract': False out of extract_columns",
+    "ss_source_path": "ss_source_path is now source_roots, a list, with source_patterns",
+    "days_per_batch": "leave days_per_batch out: max_files_per_trigger says how much one job loads",
+    "delete_before_insert": "leave delete_before_insert out: each file is loaded once, so a run that is "
+    "repeated adds nothing",
+    "starting_timestamp_fallback_to_latest": "leave starting_timestamp_fallback_to_latest out: a "
+    "starting_timestamp after all files loads none of them, so name an earlier one",
+    "enable_job_retry": "leave enable_job_retry out, and set retries=… of the task: 0 is off",
+    "job_retry_max_attempts": "leave job_retry_max_attempts out, and set retries=… of the task",
+    "job_retry_initial_wait_seconds": "leave job_retry_initial_wait_seconds out, and set retry_delay=… of "
+    "the task, with retry_exponential_backoff",
+    "job_retry_max_wait_seconds": "leave job_retry_max_wait_seconds out, and set max_retry_delay=… of the "
+    "task",
+    "job_retry_on_messages": "leave job_retry_on_messages out: every job that fails is tried again as "
+    "retries=… and retry_policy=… of the task say, with retry_policy=SCOPE_RETRY_POLICY by its kind",
+}
+"""Names of older and newer versions of dbt-scope -> what to write instead."""
+
 _CONDITIONS = ("FailIfConflict", "FailIfPartitionConflict", "FailIfFileConflict")
 
 
@@ -112,15 +136,12 @@ def from_dbt_scope(
     """
     profile = profile or {}
     _check_keys("config", config, _CONFIG | _CONFIG_WITHOUT_EFFECT)
-    _check_keys("profile", profile, _PROFILE | _PROFILE_IN_CONNECTIONS | _PROFILE_WITHOUT_EFFECT)
+    _check_keys("profile", profile, _OF_PROFILE)
     if "{{" in sql or "{%" in sql:
         raise validation.bad(
             "sql", sql[:60], "SQL without Jinja", "take it from dbt's folder target/compiled"
         )
     _check_trigger(config.get("trigger"))
-    condition = _first(config, profile, "delta_lake_commit_condition")
-    if condition is not None:
-        validation.one_of("delta_lake_commit_condition", condition, _CONDITIONS)
     arguments: dict[str, Any] = {
         "delta_location": _location(config, profile),
         "source": _source(config, profile),
@@ -149,8 +170,18 @@ def _check_keys(what: str, given: Mapping[str, Any], known: set[str]) -> None:
         raise InputError(
             f"{what} has keys that are not dbt-scope's, or have no counterpart here: {', '.join(unknown)}.",
             kept="everything; nothing was read or written",
-            do="correct the spelling; or leave them out, and write what they did in another way",
+            do="; ".join(_instead(what, key) for key in unknown),
         )
+
+
+def _instead(what: str, key: str) -> str:
+    if key in _OTHER_VERSIONS:
+        return _OTHER_VERSIONS[key]
+    if what == "config" and key in _OF_PROFILE:
+        return f"take {key} out of config: it belongs into the profile"
+    if what == "profile" and key in _CONFIG:
+        return f"take {key} out of the profile: it belongs into config"
+    return f"{key}: correct the spelling, or leave it out"
 
 
 def _check_trigger(trigger: Any) -> None:
@@ -262,7 +293,13 @@ def _write(config: Mapping[str, Any]) -> str:
 
 def _engine(config: Mapping[str, Any], profile: Mapping[str, Any]) -> dict[str, Any]:
     previews = _first(config, profile, "scope_feature_previews")
-    files = _first(config, profile, "max_file_count_per_output_file_set")
+    condition = _first(config, profile, "delta_lake_commit_condition")
+    if condition is not None:
+        validation.one_of("delta_lake_commit_condition", condition, _CONDITIONS)
+    settings = _present(
+        DeltaLakeCommitCondition=condition,
+        MaxFileCountPerOutputFileSet=_first(config, profile, "max_file_count_per_output_file_set"),
+    )
     return {
         # It tells the engine from Spark's, so it is there even if it is the default.
         "scope_conn_id": "adla_scope_default",
@@ -272,6 +309,6 @@ def _engine(config: Mapping[str, Any], profile: Mapping[str, Any]) -> dict[str, 
             job_tag=config.get("job_tag") or config.get("alias"),
             job_timeout_seconds=_first(config, profile, "job_timeout_seconds"),
             feature_previews=previews.split(",") if isinstance(previews, str) and previews else None,
-            settings=None if files is None else {"MaxFileCountPerOutputFileSet": files},
+            settings=settings or None,
         ),
     }

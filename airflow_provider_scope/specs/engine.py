@@ -69,7 +69,8 @@ class ScopeEngine:
     :param job_tag: How the jobs' names begin; None is the task's id.
     :param job_timeout_seconds: How long a job may take, from its submission (36,000).
     :param feature_previews: Previews that the script turns on (``EnableDeltaTableDynamicInsert:on``).
-    :param settings: Further ``SET @@name = value`` of the script.
+    :param settings: Further ``SET @@name = value`` of the script; they take the place of its
+        ``DeltaLakeCommitCondition`` (``FailIfFileConflict``) and ``MaxFileCountPerOutputFileSet`` (5,000).
     :raises InputError: A value is not valid.
     """
 
@@ -112,6 +113,13 @@ def check_tag(argument: str, value: Any) -> None:
 
 
 _OF_SCOPE = {field.name for field in fields(ScopeEngine)}
+
+
+def may_be_scope(value: Any) -> bool:
+    """Tell whether an engine is SCOPE's, or is only known when the task runs."""
+    if value is None or isinstance(value, SparkEngine):
+        return False
+    return bool(_OF_SCOPE & set(value)) if isinstance(value, Mapping) else True
 
 
 def engine_from(value: Any) -> SparkEngine | ScopeEngine:

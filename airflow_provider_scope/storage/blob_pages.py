@@ -24,6 +24,7 @@ _CREATED = re.compile(r"<Creation-Time>([^<]+)</Creation-Time>")
 _MODIFIED = re.compile(r"<Last-Modified>([^<]+)</Last-Modified>")
 _LENGTH = re.compile(r"<Content-Length>(\d+)</Content-Length>")
 _FOLDER = re.compile(r"(?i)<ResourceType>directory</ResourceType>|<hdi_isfolder>true</hdi_isfolder>")
+_SUM = "<Content-MD5>"
 _NEXT = re.compile(r"<NextMarker>([^<]*)</NextMarker>|<NextMarker\s*/>")
 _REFERENCE = re.compile(r"&(?:#x([0-9A-Fa-f]+)|#(\d+)|(amp|lt|gt|quot|apos));")
 _NAMED = {"amp": "&", "lt": "<", "gt": ">", "quot": '"', "apos": "'"}
@@ -73,8 +74,20 @@ def entries(page: Page, base: str) -> list[FileEntry]:
             modified, created = _milliseconds(modified_at), _milliseconds(created_at)
             size = int(length)
         if size or not (name.endswith("/") or _FOLDER.search(blob)):
-            found.append(FileEntry(modified, base + name, size, created))
+            found.append(FileEntry(modified, base + name, size, created, _md5(blob)))
     return found
+
+
+def _md5(blob: str) -> str | None:
+    """Give the sum of a blob's content, which new metadata leave as it is; large uploads have none.
+
+    That of a page blob or an append blob is not kept up to date when its bytes change.
+    """
+    start = blob.find(_SUM)
+    if start < 0 or "<BlobType>BlockBlob<" not in blob:
+        return None
+    properties, end = blob.find("</Properties>"), blob.find("</Content-MD5>", start)
+    return blob[start + len(_SUM) : end] or None if start < end < properties else None
 
 
 def _unusual(blob: str) -> tuple[str, int | None, int, int]:

@@ -14,12 +14,13 @@ from airflow.sdk.exceptions import (
     TaskDeferred,
 )
 from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
+from airflow.serialization.serialized_objects import DagSerialization
 
 from airflow_provider_scope.core.jobs import outcome
 from airflow_provider_scope.engines import assembly
 from airflow_provider_scope.exceptions import InputError, JobRunningError, ScopeJobFailedError
 from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator
-from airflow_provider_scope.specs import FileSource, ScopeEngine, TableSpec
+from airflow_provider_scope.specs import FileSource, ScopeEngine, SparkEngine, TableSpec
 from airflow_provider_scope.triggers import scope_job
 from tests.scope.conftest import ROOT, start_emulator, world
 
@@ -120,7 +121,7 @@ def test_a_trigger_is_stored_as_ids_and_numbers():
         ({"table": None}, "table.columns is missing"),
         ({"write": {"where": "id = 1"}}, "write=Replace"),
         ({"sql_params": {"a": 1}}, "sql_params is not possible"),
-        ({"table": {"columns": COLUMNS, "schema_evolution": "add"}}, "table.schema_evolution='add'"),
+        ({"table": {"columns": COLUMNS, "schema_evolution": "widen"}}, "table.schema_evolution='widen'"),
         ({"table": {"columns": COLUMNS, "expect": {"has id": "id > 0"}}}, "table.expect is not possible"),
         ({"sql": "SELECT id FROM @data; DROP"}, "statement"),
         ({"source": FileSource(roots=ROOT, format="json")}, "source.format='json'"),
@@ -143,6 +144,43 @@ def test_the_button_of_the_task_leads_to_its_job(run_dag, world):
     (ti,) = run.get_task_instances()
     link = ti.xcom_pull(task_ids="load", key="_link_ScopeJobLink")
     assert link == f"{world.emulator.url}/Jobs/{job.job_id}"
+
+
+SCOPE = {"scope_conn_id": "adla_scope_default"}
+
+
+@pytest.mark.parametrize(
+    ("engine", "expanded", "has_button"),
+    [
+        (None, {}, False),
+        (SparkEngine(), {}, False),
+        ({"conf": {"spark.master": "local[2]"}}, {}, False),
+        (ScopeEngine(), {}, True),
+        (SCOPE, {}, True),
+        ("{{ params.engine }}", {}, True),
+        (None, {"full_refresh": [True, False]}, False),
+        (ScopeEngine(), {"full_refresh": [True, False]}, True),
+        (None, {"engine": [SCOPE, {}]}, True),
+    ],
+)
+def test_a_task_on_spark_has_no_button_for_a_job(engine, expanded, has_button):
+    arguments = {
+        "task_id": "load",
+        "delta_location": "/data/t",
+        "source": FileSource(roots="/in", columns={"id": "bigint"}, format="parquet"),
+        "table": TableSpec(columns={"id": "bigint"}),
+        "sql": "SELECT id FROM @data",
+        **({} if engine is None else {"engine": engine}),
+    }
+    with DAG("scope_button", schedule=None) as dag:
+        if expanded:
+            DeltaIncrementalIngestOperator.partial(**arguments).expand(**expanded)
+        else:
+            DeltaIncrementalIngestOperator(**arguments)
+
+    (task,) = DagSerialization.to_dict(dag)["dag"]["tasks"]
+
+    assert bool(task["__var"].get("_operator_extra_links")) is has_button
 
 
 @pytest.mark.parametrize("error", [TaskDeferralError, TaskDeferralTimeout])

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from airflow_provider_scope.core.discovery import is_changed
 from airflow_provider_scope.exceptions import (
     InputError,
     SourceNotFoundError,
@@ -22,6 +24,8 @@ from tests.support.storages import AZURITE, Place
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from airflow_provider_scope.core.files import FileEntry
 
 pytestmark = pytest.mark.azurite
 
@@ -160,3 +164,29 @@ def test_requests_do_not_fill_the_log(place: Place, caplog: pytest.LogCaptureFix
     list(storage.walk(place.uri))
 
     assert [record.name for record in caplog.records] == []
+
+
+def test_new_metadata_give_a_file_another_time_and_not_another_content(place: Place) -> None:
+    fs = azurite.filesystem(place.address)
+    container = place.uri.removeprefix("abfss://").partition("@")[0]
+    blob = fs.service_client.get_blob_client(container, "landing/a")
+
+    def look() -> FileEntry:
+        (file,) = connect(place.uri, place.address).walk(place.at("landing"))
+        return file
+
+    def wait_for(call: Any) -> None:
+        asyncio.run_coroutine_threadsafe(call, fs.loop).result()
+
+    place.storage.replace(place.at("landing/a"), b"1")
+    before = look()
+    time.sleep(1.1)  # the service tells whole seconds
+    wait_for(blob.set_blob_metadata({"owner": "us"}))
+    touched = look()
+    place.storage.replace(place.at("landing/a"), b"2")
+    changed = look()
+
+    assert before.content_md5
+    assert touched.modified_ms > before.modified_ms
+    status = (before.modified_ms, before.size_bytes, before.content_md5)
+    assert (is_changed(touched, status), is_changed(changed, status)) == (False, True)

@@ -38,6 +38,7 @@ MIDNIGHT = 1_767_225_600
             "## Profile",
             dbt_scope._PROFILE | dbt_scope._PROFILE_IN_CONNECTIONS | dbt_scope._PROFILE_WITHOUT_EFFECT,
         ),
+        ("## Other versions", set(dbt_scope._OTHER_VERSIONS) - {"extract"}),
     ],
 )
 def test_every_key_that_is_translated_is_on_the_page(heading, known):

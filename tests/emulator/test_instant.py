@@ -196,6 +196,70 @@ def test_a_table_that_was_deleted_is_made_again(root, run):
     assert rows(root) == [(2, "/in/b.ss")]
 
 
+SAME_TYPES = (
+    'CREATE TABLE IF NOT EXISTS @t (a string, b string, n long?) LOCATION "{location}" '
+    "OPTIONS (LAYOUT = DELTA);\n"
+    '@d = EXTRACT id : long, name : string, uri = FILE.URI() FROM "/in/a.ss" USING Extractors.SStream();\n'
+    "INSERT INTO @t {insert} FROM @d;"
+).replace("{location}", LOCATION)
+
+
+@pytest.mark.parametrize(
+    ("insert", "row"),
+    [
+        ("SELECT name AS b, uri AS a, id AS n", {"a": "n", "b": "/in/a.ss", "n": 1}),
+        ("(b, a, n) SELECT name AS b, uri AS a, id AS n", {"a": "/in/a.ss", "b": "n", "n": 1}),
+        ("(n, b, a) SELECT id, name, uri", {"a": "/in/a.ss", "b": "n", "n": 1}),
+        ("(b) SELECT name", {"a": None, "b": "n", "n": None}),
+    ],
+    ids=["by position", "by list", "other names", "some columns"],
+)
+def test_an_insertion_goes_by_its_list_or_else_by_position(root, run, insert, row):
+    write(root / "in/a.ss", 1)
+    job = run(SAME_TYPES.replace("{insert}", insert))
+    assert job.get("errorMessage") is None
+    assert DeltaTable(root / "lake/tables/orders").to_pyarrow_table().to_pylist() == [row]
+
+
+@pytest.mark.parametrize(
+    ("insert", "message"),
+    [
+        ("SELECT name, uri", "INSERT gives 2 columns, and the table has 3: a, b, n."),
+        ("(a, b) SELECT name", "INSERT names 2 columns, and its SELECT gives 1."),
+        ("(a, c) SELECT name, uri", "The table has no column c."),
+    ],
+)
+def test_an_insertion_whose_columns_do_not_match_is_refused(root, run, insert, message):
+    write(root / "in/a.ss", 1)
+    assert message in run(SAME_TYPES.replace("{insert}", insert))["errorMessage"][0]["message"]
+
+
+def test_a_column_that_an_insertion_leaves_out_is_null_only_if_it_may_be(root, run):
+    write(root / "in/a.ss", 1)
+    text = SAME_TYPES.replace("long?", "long").replace("{insert}", "(a) SELECT name")
+    assert "Column n of type long cannot hold null" in run(text)["errorMessage"][0]["message"]
+
+
+def test_a_column_is_added_once(emulator, root):
+    write(root / "in/a.ss", 1)
+    executor = InstantExecutor(emulator.account)
+    made = SAME_TYPES.replace("{insert}", "SELECT name, uri, id")
+    altered = made.replace(
+        "@d =", "ALTER TABLE @t ADD COLUMN IF NOT EXISTS c SQL.ARRAY<int?>;\n@d ="
+    ).replace("INSERT INTO @t SELECT", "INSERT INTO @t (a, b, n) SELECT")
+
+    def execute(text):
+        return executor.execute(Task(str(uuid.uuid4()), text, names_job=True, is_cancelled=lambda: False))
+
+    for text in (made, altered, altered):
+        assert execute(text).failure == ""
+    table = DeltaTable(root / "lake/tables/orders")
+    assert [field.name for field in table.schema().fields] == ["a", "b", "n", "c"]
+    assert [entry["operation"] for entry in table.history()].count("ADD COLUMN") == 1
+    assert table.to_pyarrow_table()["c"].to_pylist() == [None] * 3
+    assert execute(altered.replace("IF NOT EXISTS c", "c")).failure == "The table has a column c already."
+
+
 def test_commits_of_others_between_two_jobs_are_seen(root, run):
     write(root / "in/a.ss", 1)
     run(script("/in/a.ss"))

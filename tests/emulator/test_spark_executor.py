@@ -14,7 +14,16 @@ from deltalake import DeltaTable
 from airflow_provider_scope.emulator.execution import Task
 from airflow_provider_scope.emulator.instant import InstantExecutor
 from tests.emulator.conftest import Jobs
-from tests.emulator.test_instant import LOCATION, NESTED, nested_rows, rows, script, write, write_nested
+from tests.emulator.test_instant import (
+    LOCATION,
+    NESTED,
+    SAME_TYPES,
+    nested_rows,
+    rows,
+    script,
+    write,
+    write_nested,
+)
 
 pytestmark = pytest.mark.spark
 
@@ -93,6 +102,24 @@ def test_both_executors_give_the_same_rows_and_schema(emulator, root, run):
     left, right = (sorted(t.to_pyarrow_table().to_pylist(), key=key) for t in (by_spark, again))
     assert len(left) == 3
     assert left == right
+
+
+@pytest.mark.parametrize(
+    ("insert", "row"),
+    [
+        ("SELECT name AS b, uri AS a, id AS n", {"a": "n", "b": "/in/a.ss", "n": 1, "c": None}),
+        ("(n, b, a) SELECT id, name, uri", {"a": "/in/a.ss", "b": "n", "n": 1, "c": None}),
+        ("(b) SELECT name", {"a": None, "b": "n", "n": None, "c": None}),
+    ],
+)
+def test_an_insertion_goes_by_its_list_or_else_by_position(root, run, insert, row):
+    write(root / "in/a.ss", 1)
+    text = SAME_TYPES.replace("{insert}", insert)
+    added = "ALTER TABLE @t ADD COLUMN IF NOT EXISTS c int?;\n"
+    text = text.replace("INSERT", f"{added}INSERT") if "(" in insert else f"{text}\n{added}"
+    job = run(text)
+    assert job.get("errorMessage") is None
+    assert DeltaTable(root / "lake/tables/orders").to_pyarrow_table().to_pylist() == [row]
 
 
 def test_a_script_that_is_run_again_commits_nothing_twice(spark, emulator, root):

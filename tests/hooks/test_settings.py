@@ -90,6 +90,26 @@ def test_what_the_connection_says_wins_over_the_seed_also_as_text(connect):
     assert hook.service.retry_on_error_messages == ("busy", "re:a|b")
 
 
+@pytest.mark.parametrize(
+    ("value", "size"),
+    [
+        ("10000 GiB", 10_737_418_240_000),
+        ("1.5 TiB", 1_649_267_441_664),
+        ("10,000 gib", 10_737_418_240_000),
+        ("500GB", 500_000_000_000),
+        ("7 B", 7),
+        ("1000", 1000),
+        (1000, 1000),
+        (1000.0, 1000),
+        ("  2 kib ", 2048),
+    ],
+)
+def test_a_size_has_a_unit_or_is_bytes(connect, value, size):
+    hook = ScopeHook(connect(extra={**ACME, "max_bytes_per_trigger": value}))
+
+    assert hook.defaults.max_bytes_per_trigger == size
+
+
 def test_a_connection_survives_the_way_through_a_uri():
     from airflow.models.connection import Connection
 
@@ -143,6 +163,8 @@ def test_the_defaults_that_the_form_shows_are_those_that_hold():
             held = "auto"
         elif name.startswith("http_"):
             held = getattr(hook.service, name.removeprefix("http_"))
+        elif name == "max_bytes_per_trigger":
+            held = f"{held // 1024**3} GiB"
         assert held == value, name
 
 
@@ -185,6 +207,14 @@ def test_the_forms_fit_airflows_schema_and_airflow_finds_the_hooks():
         ("poll_interval", float("nan")),
         ("max_files_per_trigger", 0),
         ("max_bytes_per_trigger", -1),
+        ("max_bytes_per_trigger", "0 GiB"),
+        ("max_bytes_per_trigger", "5 gigs"),
+        ("max_bytes_per_trigger", "GiB"),
+        ("max_bytes_per_trigger", "1 2 GiB"),
+        ("max_bytes_per_trigger", "0.3 B"),
+        ("max_bytes_per_trigger", True),
+        ("max_bytes_per_trigger", float("inf")),
+        ("max_bytes_per_trigger", [1]),
         ("feature_previews", 7),
         ("http_retries", -1),
         ("http_timeout_seconds", 0),

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_scope.core.discovery import NAMED_AT_MOST, Rules, Tally, candidates, is_hidden, unseen
+from airflow_provider_scope.core.discovery import (
+    NAMED_AT_MOST,
+    Rules,
+    Tally,
+    candidates,
+    is_hidden,
+    status,
+    unseen,
+)
 from airflow_provider_scope.core.files import FileEntry, Position, base_name, position, printable
 from tests.support.strategies import LISTINGS, SMALL_SIZES, SMALL_TIMES
 
@@ -91,7 +99,7 @@ def test_new_and_seen_files_part_the_candidates(listing: list[FileEntry], data: 
     )
     files = sorted(listing, key=position)
     seen = {
-        file.path: (data.draw(st.just(file.modified_ms) | SMALL_TIMES), data.draw(SMALL_SIZES))
+        file.path: (data.draw(st.just(file.modified_ms) | SMALL_TIMES), data.draw(SMALL_SIZES), None)
         for file in files
         if data.draw(st.booleans())
     }
@@ -99,7 +107,7 @@ def test_new_and_seen_files_part_the_candidates(listing: list[FileEntry], data: 
 
     new = unseen(files, seen, rules, None, left_out)
 
-    unchanged = [file for file in files if seen.get(file.path) == (file.modified_ms, file.size_bytes)]
+    unchanged = [file for file in files if seen.get(file.path) == status(file)]
     assert len(new) + len(unchanged) + left_out.counts.get("changed after it was loaded", 0) == len(files)
     assert not set(new) & set(unchanged)
     assert [file for file in files if file in set(new)] == new
@@ -128,7 +136,7 @@ def test_what_one_run_took_the_next_one_does_not_take_again(
 ) -> None:
     rules = Rules(patterns=("",), young_after_ms=10)
     taken = unseen(candidates(first, rules).files, {}, rules, None, Tally())
-    seen = {file.path: (file.modified_ms, file.size_bytes) for file in taken}
+    seen = {file.path: status(file) for file in taken}
 
     found = candidates([*first, *second], rules).files
     again = unseen(found, seen, rules, None, Tally())

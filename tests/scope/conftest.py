@@ -99,6 +99,14 @@ class World:
 
         return list(ScopeHook().list_jobs(orderby="submitTime asc"))
 
+    def job(self, listed: Job) -> Job:
+        """Describe a job of a list, with its script."""
+        from airflow_provider_scope.hooks.scope import ScopeHook
+
+        found = ScopeHook().get_job(listed.job_id)
+        assert found
+        return found
+
 
 @pytest.fixture
 def world(tmp_path, start_emulator, monkeypatch) -> World:

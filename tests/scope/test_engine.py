@@ -47,6 +47,63 @@ def test_a_run_with_nothing_new_submits_no_job(world):
     assert len(world.jobs()) == 1
 
 
+GROWN = {
+    "source": {"roots": "adl://acme.azuredatalakestore.net/landing", "columns": {"id": "bigint"}},
+    "sql": "SELECT id, source_file_uri, source_file_uri AS region FROM @data",
+}
+
+
+@pytest.mark.parametrize("region_comes", ["last", "first"])
+def test_a_table_grows_with_its_declared_columns_wherever_they_are_declared(world, region_comes):
+    world.open()
+    world.land(1)
+    world.run()
+    world.land(2)
+    columns = {"id": "bigint", "source_file_uri": "string"}
+    grown = {**columns, "region": "string"} if region_comes == "last" else {"region": "string", **columns}
+    table = {"columns": grown, "schema_evolution": "add"}
+
+    world.run(**GROWN, table=table)
+    world.land(3)
+    world.run(**GROWN, table=table)
+
+    assert world.rows_are_those_of(1, 2, 3)
+    delta = DeltaTable(world.table)
+    assert [field.name for field in delta.schema().fields] == ["id", "source_file_uri", "region"]
+    by_id = {row["id"]: row for row in delta.to_pyarrow_table().to_pylist()}
+    assert by_id[1]["region"] is None
+    assert by_id[2]["region"] == by_id[2]["source_file_uri"] == f"{GROWN['source']['roots']}/f2.ss"
+    added = ["ADD COLUMN" in (world.job(job).script or "") for job in world.jobs()]
+    assert added == [False, True, False]
+
+
+def test_a_column_that_partitions_cannot_be_added(world):
+    world.open()
+    world.land(1)
+    world.run()
+    world.land(2)
+    columns = {"id": "bigint", "source_file_uri": "string", "region": "string"}
+
+    with pytest.raises(InputError, match=r"region cannot be added to the table .*: it partitions it"):
+        world.run(**GROWN, table={"columns": columns, "partition_by": ["region"], "schema_evolution": "add"})
+
+    assert len(world.jobs()) == 1
+
+
+def test_columns_of_one_type_are_not_swapped_when_the_table_has_another_order(world):
+    world.open()
+    schema = pa.schema([("source_file_length", pa.int64()), ("id", pa.int64())])
+    write_deltalake(world.table, schema.empty_table())
+    world.land(1)
+
+    world.run(
+        sql="SELECT id, source_file_length FROM @data",
+        table={"columns": {"id": "bigint", "source_file_length": "bigint"}},
+    )
+
+    assert world.rows_are_those_of(1)
+
+
 def test_a_job_is_submitted_as_the_task_says(world):
     world.open()
     world.land(1)

@@ -13,6 +13,7 @@ from airflow_provider_scope.script.batch import BatchIdentity, identity_of, iden
 from airflow_provider_scope.script.generate import files_that_fit, generate, generate_void, script_bytes
 from airflow_provider_scope.script.parse import parse
 from airflow_provider_scope.script.statements import (
+    AddColumn,
     AlterTable,
     Assign,
     Column,
@@ -41,7 +42,8 @@ APPEND = """\
 //              512  "adl://store.azuredatalakestore.net/landing/b.ss"
 
 SET @@FeaturePreviews = "EnableDeltaTableDynamicInsert:on";
-SET @@DeltaLakeCommitCondition = "FailIfPartitionConflict";
+SET @@DeltaLakeCommitCondition = "FailIfFileConflict";
+SET @@MaxFileCountPerOutputFileSet = 5000;
 
 #DECLARE @deltaPath string = "abfss://lake@account.dfs.core.windows.net/delta/flights";
 
@@ -71,7 +73,7 @@ USING Extractors.SStream();
 @batch_data =
 SELECT id, name, source_file_uri FROM @data;
 
-INSERT INTO @target
+INSERT INTO @target (id, name, source_file_uri)
 SELECT
     id,
     name,
@@ -90,6 +92,7 @@ REFRESH = """\
 //                7  "/landing/it is \\"quoted\\" \\u00fc.ss"
 
 SET @@FeaturePreviews = "A:on,B:off";
+SET @@DeltaLakeCommitCondition = "FailIfPartitionConflict";
 SET @@MaxFileCountPerOutputFileSet = 8;
 SET @@Strict = true;
 SET @@Ratio = 0.5;
@@ -130,7 +133,7 @@ USING Extractors.Parquet();
 @batch_data =
 SELECT 1 AS [flight id] FROM @data;
 
-INSERT INTO @target
+INSERT INTO @target ([flight id], [int])
 SELECT
     [flight id],
     [int]
@@ -155,7 +158,13 @@ REFRESH_BATCH = batch(
     overwrite=True,
     mark_table=True,
     feature_previews=("A:on", "B:off"),
-    settings={"MaxFileCountPerOutputFileSet": 8, "Strict": True, "Ratio": 0.5, "Note": "a\nb"},
+    settings={
+        "DeltaLakeCommitCondition": "FailIfPartitionConflict",
+        "maxFileCountPerOutputFileSet": 8,
+        "Strict": True,
+        "Ratio": 0.5,
+        "Note": "a\nb",
+    },
     extractor="Extractors.Parquet",
 )
 
@@ -177,7 +186,8 @@ def test_the_script_of_an_append_reads_back_as_its_statements():
     columns = (Column("id", "long", nullable=False), Column("name", "string", nullable=True))
     assert parse(generate(batch())) == [
         SetVariable("FeaturePreviews", "EnableDeltaTableDynamicInsert:on"),
-        SetVariable("DeltaLakeCommitCondition", "FailIfPartitionConflict"),
+        SetVariable("DeltaLakeCommitCondition", "FailIfFileConflict"),
+        SetVariable("MaxFileCountPerOutputFileSet", 5000),
         DeclareConstant("deltaPath", "string", location),
         CreateTable(
             "target",
@@ -202,14 +212,18 @@ def test_the_script_of_an_append_reads_back_as_its_statements():
             "Extractors.SStream",
         ),
         Assign("batch_data", "SELECT id, name, source_file_uri FROM @data"),
-        Insert("target", "SELECT\n    id,\n    name,\n    source_file_uri\nFROM @batch_data"),
+        Insert(
+            "target",
+            "SELECT\n    id,\n    name,\n    source_file_uri\nFROM @batch_data",
+            ("id", "name", "source_file_uri"),
+        ),
     ]
 
 
 def test_the_script_of_a_refresh_deletes_after_its_mark_and_closes_the_mark_after_its_rows():
     statements = parse(generate(REFRESH_BATCH))
     kinds = [type(statement) for statement in statements]
-    assert kinds[5:] == [
+    assert kinds[6:] == [
         DeclareConstant,
         CreateTable,
         AlterTable,
@@ -220,10 +234,20 @@ def test_the_script_of_a_refresh_deletes_after_its_mark_and_closes_the_mark_afte
         Insert,
         AlterTable,
     ]
-    assert statements[7].properties[-1] == ("adlaScope.batch", "7d3f2c1e-0a52-5b0c-9f5e-3b1f6f1f2a10:9:2")
-    assert statements[9] == Delete("target_rw", "true")
+    assert statements[8].properties[-1] == ("adlaScope.batch", "7d3f2c1e-0a52-5b0c-9f5e-3b1f6f1f2a10:9:2")
+    assert statements[10] == Delete("target_rw", "true")
     done = ("adlaScope.batch", "7d3f2c1e-0a52-5b0c-9f5e-3b1f6f1f2a10:9:2:done")
     assert statements[-1] == AlterTable("target", (done,))
+
+
+def test_columns_that_the_table_does_not_have_are_added_after_the_mark_and_before_the_rows():
+    script = generate(batch(new_columns=("source_file_uri",), mark_table=True))
+    statements = parse(script)
+    kinds = [type(statement) for statement in statements]
+    assert kinds[4:] == [CreateTable, AlterTable, AddColumn, Extract, Assign, Insert, AlterTable]
+    column = Column("source_file_uri", "string", nullable=True)
+    assert statements[6] == AddColumn("target", column, if_not_exists=True)
+    assert "ALTER TABLE @target\nADD COLUMN IF NOT EXISTS source_file_uri string;\n" in script
 
 
 def test_a_script_names_the_attempt_it_was_made_for():
@@ -297,7 +321,16 @@ def test_no_file_fits_when_the_select_alone_is_too_long():
         ({"settings": {"A": float("inf")}}, "settings['A']=inf"),
         ({"settings": {"A": 2**63}}, "settings['A']=9223372036854775808"),
         ({"settings": {"featurepreviews": "x"}}, "settings='featurepreviews'"),
-        ({"settings": {"DeltaLakeCommitCondition": "x"}}, "settings='DeltaLakeCommitCondition'"),
+        ({"settings": {"DeltaLakeCommitCondition": "Auto"}}, "settings['DeltaLakeCommitCondition']='Auto'"),
+        ({"settings": {"maxFileCountPerOutputFileSet": 0}}, "settings['MaxFileCountPerOutputFileSet']=0"),
+        (
+            {"settings": {"MaxFileCountPerOutputFileSet": 2_000_000}},
+            "settings['MaxFileCountPerOutputFileSet']=2000000",
+        ),
+        (
+            {"settings": {"MaxFileCountPerOutputFileSet": True}},
+            "settings['MaxFileCountPerOutputFileSet']=True",
+        ),
         ({"extractor": "Extractors.Csv(); DROP"}, "extractor='Extractors.Csv(); DROP'"),
         ({"identity": BatchIdentity('p"\nSET', 1, 1)}, "pipeline="),
         ({"identity": BatchIdentity("p", -1, 1)}, "seq=-1"),
@@ -326,7 +359,7 @@ def test_a_virtual_column_of_the_table_is_not_looked_for_in_the_files():
 def test_text_that_a_submitter_would_fill_in_is_taken_apart():
     script = generate(batch(properties={"k": "@@date@@"}))
     assert '"k" = "@\\u0040date@\\u0040"' in script
-    assert parse(script)[4] == AlterTable("target", (("k", "@@date@@"),))
+    assert parse(script)[5] == AlterTable("target", (("k", "@@date@@"),))
 
 
 def test_columns_of_files_and_table_stand_in_the_order_in_which_they_are_declared():

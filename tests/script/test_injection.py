@@ -88,8 +88,8 @@ def _check(made):
     expected = (
         [SetVariable("FeaturePreviews", ",".join(made.feature_previews))] if made.feature_previews else []
     )
-    if not made.overwrite:
-        expected.append(SetVariable("DeltaLakeCommitCondition", "FailIfPartitionConflict"))
+    expected.append(SetVariable("DeltaLakeCommitCondition", "FailIfFileConflict"))
+    expected.append(SetVariable("MaxFileCountPerOutputFileSet", 5000))
     expected += [SetVariable(name, value) for name, value in made.settings.items()]
     expected.append(DeclareConstant("deltaPath", "string", made.location))
     assert statements[: len(expected)] == expected

@@ -11,6 +11,7 @@ from airflow_provider_scope.script.errors import ScriptError
 from airflow_provider_scope.script.lexer import tokens
 from airflow_provider_scope.script.parse import parse
 from airflow_provider_scope.script.statements import (
+    AddColumn,
     Assign,
     Column,
     CreateTable,
@@ -18,6 +19,7 @@ from airflow_provider_scope.script.statements import (
     DeclareTable,
     Delete,
     Extract,
+    Insert,
     NoOp,
     Place,
     SetVariable,
@@ -74,6 +76,10 @@ def test_every_form_of_the_statements_is_read():
         DELETE FROM @rw WHERE a == 1 && s != ";" ;
         @d = EXTRACT a int, u = FILE.URI(), b : DateTime? FROM "f1", "f2" USING Extractors.SStream();
         @e = SELECT a FROM @d /* ; */ WHERE b.Split(';')[0] == "x";
+        ALTER TABLE @t ADD COLUMN IF NOT EXISTS [d e] SQL.MAP<string, int?>;
+        ALTER TABLE @t ADD COLUMN f long;
+        INSERT INTO @t SELECT a FROM @e;
+        INSERT INTO @t (a, [b c]) SELECT a, b FROM @e;
         ;
     """
     assert parse(script) == [
@@ -99,6 +105,10 @@ def test_every_form_of_the_statements_is_read():
             "Extractors.SStream",
         ),
         Assign("e", "SELECT a FROM @d /* ; */ WHERE b.Split(';')[0] == \"x\""),
+        AddColumn("t", Column("d e", "SQL.MAP<string,int?>", nullable=True), if_not_exists=True),
+        AddColumn("t", Column("f", "long", nullable=False), if_not_exists=False),
+        Insert("t", "SELECT a FROM @e"),
+        Insert("t", "SELECT a, b FROM @e", ("a", "b c")),
         NoOp(),
     ]
 
@@ -138,6 +148,10 @@ def test_a_statement_knows_where_it_starts():
         ("@a = SELECT );", "unbalanced", 1, 13),
         ("@a = SELECT 1 #IF x;", "directive", 1, 15),
         ("INSERT INTO @t VALUES (1);", "syntax", 1, 16),
+        ("INSERT INTO @t () SELECT a FROM @b;", "syntax", 1, 17),
+        ("INSERT INTO @t (a, A) SELECT a FROM @b;", "syntax", 1, 20),
+        ("ALTER TABLE @t DROP COLUMN a;", "syntax", 1, 16),
+        ("ALTER TABLE @t ADD COLUMN a;", "syntax", 1, 28),
         ("DELETE FROM @t WHERE ;", "syntax", 1, 22),
     ],
 )

@@ -288,6 +288,19 @@ def test_properties_are_set_when_the_table_is_made_and_when_they_change(bench):
     assert bench.version() == before + 1
 
 
+def test_properties_that_become_a_part_of_the_protocol_are_set_once(bench):
+    made = {"delta.feature.appendOnly": "supported", "delta.minWriterVersion": "7"}
+    bench.run(bench.batch(0, bench.parquet("a.parquet", a=[1])), properties=made)
+    more = {**made, "delta.feature.deletionVectors": "supported", "delta.minReaderVersion": "3"}
+
+    for number in (1, 2, 3):
+        bench.run(bench.batch(number, bench.parquet(f"{number}.parquet", a=[number])), properties=more)
+
+    operations = [entry["operation"] for entry in DeltaTable(bench.table).history()]
+    assert (operations.count("SET TBLPROPERTIES"), operations.count("WRITE")) == (1, 4)
+    assert "deletionVectors" in DeltaTable(bench.table).protocol().reader_features
+
+
 def test_properties_without_the_delta_prefix_are_set_by_the_first_batch(bench):
     bench.run(bench.batch(0, bench.parquet("a.parquet", a=[1])), properties={"team": "me"})
 

@@ -84,7 +84,7 @@ def test_a_young_file_that_does_not_count_holds_nothing_up():
 
 
 def test_files_that_the_pipeline_has_loaded_do_not_count_changed_or_not():
-    loaded = {"file:///in/a.ss": (1_000, 10), "file:///in/b.ss": (1_000, 10)}
+    loaded = {"file:///in/a.ss": (1_000, 10, None), "file:///in/b.ss": (1_000, 10, None)}
 
     found = look(a_file("a.ss"), a_file("b.ss", 2_000), a_file("c.ss"), loaded=loaded)
 
@@ -126,7 +126,7 @@ def test_the_text_says_what_is_there_what_was_left_out_and_what_is_missing():
         a_file("a.ss", 98_000),
         a_file("b.ss"),
         a_file("_c.ss"),
-        loaded={"file:///in/b.ss": (1_000, 10)},
+        loaded={"file:///in/b.ss": (1_000, 10, None)},
         min_files=3,
         min_bytes=2_000,
     )

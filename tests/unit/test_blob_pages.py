@@ -48,6 +48,21 @@ def test_the_order_of_the_elements_and_white_space_do_not_matter() -> None:
     ]
 
 
+def test_the_md5_of_a_block_blob_tells_its_content() -> None:
+    md5 = "<Content-MD5>sQqNsWTwhUgZtBkUt3/x0A==</Content-MD5>"
+    listed = files(
+        blob("a").replace("<BlobType>", f"{md5}<BlobType>"),
+        blob("b").replace("<BlobType>", "<Content-MD5 /><BlobType>"),
+        blob("c").replace("<BlobType>", "<Content-MD5></Content-MD5><BlobType>"),
+        # Its bytes can change under a sum that somebody set once.
+        blob("d").replace("<BlobType>BlockBlob", f"{md5}<BlobType>PageBlob"),
+        blob("e", metadata=f"<Metadata><x>{md5}</x></Metadata>"),
+        blob("f").replace("<BlobType>", "<Content-MD5>cut"),
+    )
+
+    assert [file.content_md5 for file in listed] == ["sQqNsWTwhUgZtBkUt3/x0A==", *[None] * 5]
+
+
 def test_a_blob_without_a_modification_time_has_the_time_0() -> None:
     assert files("<Blob><Name>a</Name><Content-Length>7</Content-Length></Blob>")[0].modified_ms == 0
 

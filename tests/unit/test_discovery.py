@@ -288,7 +288,7 @@ def test_a_stream_whose_folder_has_an_unusual_name_counts_its_files_alone() -> N
 
 # ---- what the log holds -----------------------------------------------------------------------------
 
-LOADED = {"file:///in/a": (1_000, 10), "file:///in/gone": (500, 10)}
+LOADED = {"file:///in/a": (1_000, 10, None), "file:///in/gone": (500, 10, None)}
 
 
 def test_files_are_new_by_path_and_not_by_time() -> None:
@@ -390,3 +390,35 @@ def test_a_tally_adds_up() -> None:
     tally.add_unnamed("zero length", 0)
 
     assert tally == Tally({"too young": 5}, {"too young": ["x", "y"]})
+
+
+# ---- what a file's content says ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "is_new"),
+    [
+        ((1_000, 10, "x"), (2_000, 10, "x"), False),
+        ((1_000, 10, "x"), (1_000, 10, "y"), True),
+        ((1_000, 10, "x"), (2_000, 11, "x"), True),
+        ((1_000, 10, "x"), (2_000, 10, None), True),
+        ((1_000, 10, None), (2_000, 10, "x"), True),
+        ((1_000, 10, None), (1_000, 10, "x"), False),
+    ],
+    ids=["touched", "changed in one second", "longer", "no sum now", "no sum then", "same, no sum then"],
+)
+def test_a_file_with_a_sum_of_its_content_changes_with_it_and_not_with_its_time(before, now, is_new) -> None:
+    file = a_file("a", now[0], now[1])._replace(content_md5=now[2])
+
+    for on_changed_file in ("ignore", "reload"):
+        left_out = Tally()
+        new = unseen([file], {file.path: before}, rules(on_changed_file=on_changed_file), None, left_out)
+
+        assert new == ([file] if is_new and on_changed_file == "reload" else [])
+        assert bool(left_out.counts) is (is_new and on_changed_file == "ignore")
+
+
+def test_the_sum_of_a_streams_manifest_says_nothing_of_its_folder() -> None:
+    listing = [a_file("day.ss")._replace(content_md5="x"), a_file("day/0.du"), a_file("a.ssx")]
+
+    assert [file.content_md5 for file in candidates(listing, STREAMS).files] == [None]

@@ -25,6 +25,7 @@ RETRYABLE = {
     "EngineError",
     "SparkJobFailedError",
     "DeltaJarsError",
+    "JobNotEndedError",
     "JobRunningError",
     "ScopeJobFailedError",
     "ServiceAuthError",

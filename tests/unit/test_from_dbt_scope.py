@@ -29,7 +29,7 @@ CONFIG: dict[str, Any] = {
         "x": True,
     },
     "scope_feature_previews": "EnableDeltaTableDynamicInsert:on,Other:off",
-    "delta_lake_commit_condition": "FailIfFileConflict",
+    "delta_lake_commit_condition": "FailIfPartitionConflict",
     "max_file_count_per_output_file_set": 5000,
     "au": 4,
     "priority": 2,
@@ -91,7 +91,10 @@ ARGUMENTS: dict[str, Any] = {
         "job_tag": "servers",
         "job_timeout_seconds": 7200,
         "feature_previews": ["EnableDeltaTableDynamicInsert:on", "Other:off"],
-        "settings": {"MaxFileCountPerOutputFileSet": 5000},
+        "settings": {
+            "DeltaLakeCommitCondition": "FailIfPartitionConflict",
+            "MaxFileCountPerOutputFileSet": 5000,
+        },
     },
     "checkpoint": {"compaction_interval": 5, "retention_files": 50},
     "poll_interval": 7,
@@ -159,9 +162,8 @@ def test_the_model_and_the_profile_stay_as_they_are():
             {},
             "max_file_per_trigger, on_schema_change",
         ),
-        ({"source_root": "/in"}, {}, "config has keys that are not dbt-scope's.*: source_root"),
         ({}, {"adls_account": "x"}, "profile has keys that are not dbt-scope's.*: adls_account"),
-        ({"extract_columns": [{"name": "a", "extract": False}]}, {}, "extract_columns has keys .*: extract"),
+        ({"extract_columns": [{"name": "a", "kind": "x"}]}, {}, "extract_columns has keys .*: kind"),
         ({"extract_columns": ["a"]}, {}, "extract_columns='a'"),
         ({"delta_table_columns": [{"name": "a"}, {"name": "a"}]}, {}, "expected each column once"),
         ({"materialized": "view"}, {}, "materialized='view'"),
@@ -180,6 +182,40 @@ def test_the_model_and_the_profile_stay_as_they_are():
 def test_what_has_no_counterpart_is_refused_by_name(config, profile, words):
     with pytest.raises(InputError, match=words):
         from_dbt_scope({**CONFIG, **config}, SQL, {**PROFILE, **profile})
+
+
+@pytest.mark.parametrize(
+    ("config", "profile", "key", "hint"),
+    [
+        ({"source_root": "/in"}, {}, "source_root", "source_root is now source_roots, a list"),
+        ({"source_pattern": "x"}, {}, "source_pattern", "source_pattern is now source_patterns, a list"),
+        ({"scope_columns": []}, {}, "scope_columns", "delta_table_columns for the table and extract_columns"),
+        ({"delete_before_insert": True}, {}, "delete_before_insert", "each file is loaded once"),
+        ({"days_per_batch": 3}, {}, "days_per_batch", "max_files_per_trigger"),
+        ({"ss_source_path": "/in"}, {}, "ss_source_path", "source_roots"),
+        ({"starting_timestamp_fallback_to_latest": True}, {}, "starting_timestamp_f.*", "an earlier one"),
+        ({"extract_columns": [{"name": "a", "extract": False}]}, {}, "extract", "out of extract_columns"),
+        ({"max_retries_on_error": 9}, {}, "max_retries_on_error", "it belongs into the profile"),
+        ({}, {"job_retry_max_attempts": 3}, "job_retry_max_attempts", "retries=… of the task"),
+        ({}, {"job_retry_initial_wait_seconds": 3}, "job_retry_initial_wait_seconds", "retry_delay=…"),
+        ({}, {"job_retry_max_wait_seconds": 3}, "job_retry_max_wait_seconds", "max_retry_delay=…"),
+        ({}, {"enable_job_retry": True}, "enable_job_retry", "retries=… of the task"),
+        ({}, {"job_retry_on_messages": ["x"]}, "job_retry_on_messages", "retry_policy=…"),
+        ({}, {"source_root": "/in"}, "source_root", "source_roots"),
+    ],
+)
+def test_a_name_of_other_versions_is_refused_with_what_to_write_instead(config, profile, key, hint):
+    with pytest.raises(InputError, match=rf"have no counterpart here: {key}\.") as caught:
+        from_dbt_scope({**CONFIG, **config}, SQL, {**PROFILE, **profile})
+    assert hint in caught.value.do
+    assert "correct the spelling" not in caught.value.do
+
+
+def test_a_name_that_is_known_and_one_that_is_not_have_both_their_advice():
+    with pytest.raises(InputError) as caught:
+        from_dbt_scope({**CONFIG, "source_root": "/in", "sourceroots": "/in"}, SQL, PROFILE)
+    assert caught.value.do.startswith("source_root is now source_roots")
+    assert caught.value.do.endswith("sourceroots: correct the spelling, or leave it out")
 
 
 def test_sql_with_jinja_is_refused():

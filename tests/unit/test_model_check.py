@@ -43,6 +43,14 @@ def test_a_model_gives_the_declared_columns_or_the_differences_are_named(model, 
     assert model_differences(model, declared) == found
 
 
+def test_a_column_that_is_added_is_no_difference():
+    table = TableColumns(version=3, columns=(("a", "int"), ("z", "int")), partition_by=())
+
+    found = table_differences([("a", "int"), ("b", "int")], (), table, adds_columns=True)
+
+    assert found == ["z int of the table is not declared"]
+
+
 @pytest.mark.parametrize(
     ("declared", "partition_by", "found"),
     [

@@ -302,3 +302,14 @@ def test_an_entry_knows_its_size_and_whether_it_replaces_the_table() -> None:
     assert not an_entry(0).overwrites_table
     assert a_refresh(0).overwrites_table
     assert not a_refresh(0, where="day = 1").overwrites_table
+
+
+def test_the_sum_of_a_files_content_is_in_its_line_and_no_key_where_there_is_none() -> None:
+    plain, summed = a_file("a"), a_file("b")._replace(content_md5="sQqNsWTwhUgZtBkUt3/x0A==")
+    data = records.encode_offset(an_entry(0, plain, summed))
+
+    lines = [json.loads(line) for line in data.decode().splitlines()[1:]]
+    assert [line.get("md5", "none") for line in lines] == ["none", "sQqNsWTwhUgZtBkUt3/x0A=="]
+    assert decode_offset("r", data, 0).files == (plain, summed)
+    with pytest.raises(CheckpointCorruptError, match="md5=7"):
+        decode_offset("r", data.replace(b'"sQqNsWTwhUgZtBkUt3/x0A=="', b"7"), 0)

@@ -17,7 +17,7 @@ from airflow_provider_scope.checkpoint.snapshot import (
 from airflow_provider_scope.core.audit import audit_rows
 from tests.support.values import a_commit, a_file, an_entry
 
-A, B = a_file("a", 1_000, 10), a_file("b", 2_000, 20)
+A, B = a_file("a", 1_000, 10), a_file("b", 2_000, 20)._replace(content_md5="x")
 ROWS = [*audit_rows(an_entry(3, A, B), a_commit(3))]
 
 
@@ -29,7 +29,7 @@ def test_the_seen_files_are_those_of_the_older_snapshot_and_of_the_batches_after
     data = encode_snapshot(older, [*audit_rows(an_entry(4, reloaded), a_commit(4))], 4, 2)
 
     assert decode_seen("1.parquet", data) == SeenFiles(
-        seq=4, refresh_start=2, files={A.path: (1_500, 15), B.path: (2_000, 20)}
+        seq=4, refresh_start=2, files={A.path: (1_500, 15, None), B.path: (2_000, 20, "x")}
     )
 
 
@@ -66,3 +66,27 @@ def test_a_snapshot_of_another_program_is_not_used(decode) -> None:
     pq.write_table(pa.table({"path": ["/in/a"], "modificationTime": [1_000]}), sink)
 
     assert decode("0.parquet", sink.getvalue().to_pybytes()) is None
+
+
+def without_sums(data: bytes) -> bytes:
+    """Give a snapshot as version 0.1.0 wrote it."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(pq.read_table(pa.BufferReader(data)).drop(["md5"]), sink, compression="zstd")
+    return sink.getvalue().to_pybytes()
+
+
+def test_a_snapshot_without_sums_goes_on_to_be_used() -> None:
+    old = without_sums(encode_snapshot(None, ROWS, 3, None))
+    older = decode_snapshot("0.parquet", old)
+    assert older
+    more = a_file("c", 3_000, 30)._replace(content_md5="z")
+
+    seen = decode_seen("0.parquet", old)
+    grown = decode_seen(
+        "1.parquet", encode_snapshot(older, [*audit_rows(an_entry(4, more), a_commit(4))], 4, None)
+    )
+
+    assert seen
+    assert seen.files == {A.path: (1_000, 10, None), B.path: (2_000, 20, None)}
+    assert grown
+    assert grown.files == {**seen.files, more.path: (3_000, 30, "z")}
