@@ -23,6 +23,7 @@ from airflow_provider_scope.exceptions import JobRunningError, ScopeProviderErro
 from airflow_provider_scope.hooks.scope import ScopeHook
 from airflow_provider_scope.operators import intervals
 from airflow_provider_scope.operators.mapped import mapped_late
+from airflow_provider_scope.operators.telling import emit, only_told
 from airflow_provider_scope.operators.waiting import JobWaitingOperator
 from airflow_provider_scope.specs import (
     Checkpoint,
@@ -208,10 +209,12 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
         finally:
             self._note_job(ingest)
             self._runner = self._validator = None
-        self.log.info("%s\n%s", request.table, report.text())
-        result = report.to_xcom()
-        for outlet in self.outlets:
-            context["outlet_events"][outlet].extra = dict(result)
+        result: dict[str, Any] = {}
+        with only_told(self.log, "The report cannot be shown"):
+            self.log.info("%s\n%s", request.table, report.text())
+        with only_told(self.log, "The report is not in XCom"):
+            result = report.to_xcom()
+        emit(context, self.outlets, result, table=request.table, log=self.log)
         return result
 
     def resume(self, context: Context, event: Any = None) -> dict[str, Any]:
@@ -268,7 +271,8 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
         def tell(line: str) -> None:
             self.log.info(line)
             if store is not None:
-                store.set("progress", line[:500])  # for people; nothing is decided by it
+                with only_told(self.log, "The progress is not in the task's state"):
+                    store.set("progress", line[:500])
 
         return tell
 
@@ -289,8 +293,9 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
     def _note_job(self, ingest: Ingest | None) -> None:
         """Keep the address of the newest job, for its button."""
         if isinstance(self._runner, ScopeRunner) and self._runner.newest_job and ingest:
-            hook = ScopeHook(ingest.engine.scope_conn_id)  # type: ignore[union-attr] # SCOPE's, as its runner
-            self.job_url = hook.url_of(self._runner.newest_job)
+            with only_told(self.log, "The button to the job is missing"):
+                hook = ScopeHook(ingest.engine.scope_conn_id)  # type: ignore[union-attr] # as its runner
+                self.job_url = hook.url_of(self._runner.newest_job)
 
 
 def _plain(value: Any) -> Any:
