@@ -54,6 +54,7 @@ LOCAL_CONF = {
     # Every run is a young JVM, whose optimizing compiler takes more than it gives back: 365 small files
     # cost 48 s of CPU instead of 84 s, and 12 million rows still the same 57 s.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+    "spark.submit.deployMode": "client",  # a spark-defaults.conf may be there for a cluster
     "spark.databricks.delta.snapshotPartitions": "2",
     "spark.sql.shuffle.partitions": "8",
     "spark.ui.enabled": "false",

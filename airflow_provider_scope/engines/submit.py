@@ -16,23 +16,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
-from airflow.providers.common.compat.sdk import AirflowException, BaseHook
+from airflow.providers.common.compat.sdk import AirflowException
 from airflow.sdk import Connection
 
 from airflow_provider_scope.core.plan import EVENT
 from airflow_provider_scope.engines import java
-from airflow_provider_scope.exceptions import DeltaJarsError, SparkJobFailedError
+from airflow_provider_scope.exceptions import DeltaJarsError, InputError, SparkJobFailedError
+from airflow_provider_scope.hooks.connections import connection_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-LOCAL_MASTER = "local[*]"
+LOCAL = Connection(conn_id="local", conn_type="spark", host="local[*]")
 END_SECONDS = 10.0
 """How long an application may take to end when it is asked to; then it is killed."""
 
 _SECRET_NAME = re.compile(r"secret|password|passphrase|token|credential|key|sas", re.IGNORECASE)
 _IVY_NAME = re.compile(r"^\s*:: (\S+#.*\S)\s*$", re.MULTILINE)
 """A line of Ivy's list of what it could not get: ``:: io.delta#delta-storage;4.4.0!delta-storage.jar``."""
+_NO_KUBERNETES = "a master on Kubernetes needs the package apache-airflow-providers-cncf-kubernetes"
 _SHORTEST_SECRET = 6
 """A shorter value, such as "true", would blank out half of the log."""
 
@@ -60,10 +62,19 @@ class SubmitHook(SparkSubmitHook):
         environment: Mapping[str, str] | None = None,
         **kwargs: Any,
     ) -> None:
-        self._is_local = conn_id is None
-        if conn_id is not None:
-            BaseHook.get_connection(conn_id)  # a missing one is an error here, not YARN
-        super().__init__(conn_id=conn_id or "local", **kwargs)
+        # A missing one is an error here, not YARN.
+        self._given = LOCAL if conn_id is None else connection_of(conn_id)
+        try:
+            super().__init__(conn_id=conn_id or "local", **kwargs)
+        except (NameError, RuntimeError, ValueError) as err:
+            # A NameError is how the hook says that it could not import Kubernetes' client.
+            why = _NO_KUBERNETES if isinstance(err, NameError) else str(err).rstrip("!.")
+            raise InputError(
+                f"The Spark connection {conn_id!r} cannot be used: {why}.",
+                kept="the batches that are in the table; the others stay logged",
+                do="correct the connection, or install what is missing on the worker; the next run takes the "
+                "open batches",
+            ) from err
         self.log_file = log_file
         self.on_event = on_event
         self.tail: deque[str] = deque(maxlen=400)
@@ -72,11 +83,9 @@ class SubmitHook(SparkSubmitHook):
         self.environment = dict(environment or {})
         self._secrets = secret_values(conf)
 
-    def get_connection(self, conn_id: str) -> Any:  # type: ignore[override]
+    def get_connection(self, conn_id: str) -> Any:  # type: ignore[override]  # noqa: ARG002 - one is known
         """Give the connection, or the one for local mode."""
-        if self._is_local:
-            return Connection(conn_id="local", conn_type="spark", host=LOCAL_MASTER)
-        return BaseHook.get_connection(conn_id)
+        return self._given
 
     def run(self, script: str, arguments: list[str]) -> None:
         """Run the application and wait for it.
@@ -94,6 +103,7 @@ class SubmitHook(SparkSubmitHook):
         environment = java.environment() | self.environment
         environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", "")])
         environment["PYSPARK_PYTHON"] = environment.get("PYSPARK_PYTHON", sys.executable)
+        environment |= java.locale(environment)
         with tempfile.NamedTemporaryFile("w", suffix=".conf", encoding="utf-8") as settings:
             settings.write(properties(self.settings))
             settings.flush()
@@ -118,6 +128,9 @@ class SubmitHook(SparkSubmitHook):
     def _process_spark_submit_log(self, itr: Iterator[Any]) -> None:
         if self._ended:  # between the look at the start of `run` and the process
             self.end()
+        # The parent's reader sets it, and its `submit` fails without it on Kubernetes, after all is done. In
+        # client mode the exit code of spark-submit is that of the application.
+        self._spark_exit_code = 0
         self.log_file.parent.mkdir(parents=True, exist_ok=True)
         with self.log_file.open("a", encoding="utf-8", buffering=1) as file:
             for line in itr:

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from airflow.providers.apache.spark.hooks import spark_submit
 from airflow.sdk.exceptions import AirflowTaskTimeout
 
 from airflow_provider_scope.core.plan import EVENT
@@ -21,9 +22,12 @@ from airflow_provider_scope.engines.spark import SparkRunner
 from airflow_provider_scope.engines.submit import SubmitHook
 from airflow_provider_scope.exceptions import (
     DeltaJarsError,
+    InputError,
     ScopeProviderError,
+    SourceFileChangedError,
     SourceFileGoneError,
     SparkJobFailedError,
+    StorageError,
 )
 from airflow_provider_scope.execution.engine import Work
 from airflow_provider_scope.hooks.stores import Store
@@ -287,6 +291,56 @@ def test_output_is_added_to_the_file_and_events_are_handed_on_instead(fake):
     assert fake.events == [{"event": "started"}, {"event": "started"}]
 
 
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, "C.UTF-8"),
+        ({"LC_ALL": "POSIX"}, "C.UTF-8"),
+        ({"LANG": "C"}, "C.UTF-8"),
+        ({"LANG": "de_CH.UTF-8"}, ""),
+        ({"LANG": "C", "LC_CTYPE": "en_US.UTF-8"}, ""),
+    ],
+)
+def test_java_is_told_that_names_are_utf_8_where_the_locale_says_nothing(fake, monkeypatch, given, expected):
+    for name in ("LC_ALL", "LC_CTYPE", "LANG"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    fake.program("spark-submit", 'echo "[$LC_ALL]"')
+
+    fake.hook().run("main.py", [])
+
+    assert fake.log_file.read_text() == f"[{expected}]\n"
+
+
+def test_on_kubernetes_the_exit_code_of_spark_submit_decides(fake, monkeypatch):
+    monkeypatch.setattr(spark_submit, "kube_client", object(), raising=False)
+    monkeypatch.setenv("AIRFLOW_CONN_K8S", "spark://k8s%3A%2F%2Fhttps%3A%2F%2Fhost:443")
+    hook = SubmitHook(conn_id="k8s", log_file=fake.log_file, on_event=fake.events.append, conf={})
+
+    fake.prints("all is done\n", 0)
+    hook.run("main.py", ["the plan"])
+    fake.prints("Error: it is not\n", 1)
+    hook = SubmitHook(conn_id="k8s", log_file=fake.log_file, on_event=fake.events.append, conf={})
+    with pytest.raises(SparkJobFailedError, match="Error: it is not"):
+        hook.run("main.py", ["the plan"])
+
+
+def test_a_connection_that_the_hook_of_spark_refuses_is_told_in_three_parts(fake, monkeypatch):
+    monkeypatch.delattr(spark_submit, "kube_client", raising=False)
+    monkeypatch.setenv("AIRFLOW_CONN_K8S", "spark://k8s%3A%2F%2Fhttps%3A%2F%2Fhost:443")
+
+    with pytest.raises(InputError) as caught:
+        SubmitHook(conn_id="k8s", log_file=fake.log_file, on_event=fake.events.append, conf={})
+
+    assert caught.value.what == (
+        "The Spark connection 'k8s' cannot be used: a master on Kubernetes needs the package "
+        "apache-airflow-providers-cncf-kubernetes."
+    )
+    assert caught.value.kept
+    assert "install what is missing on the worker" in caught.value.do
+
+
 # ---- how it fails ------------------------------------------------------------------------------------
 
 
@@ -410,6 +464,44 @@ def test_the_plan_is_there_while_the_application_runs_and_gone_after_it_failed(f
 
     assert '"batches": [4]' in fake.log_file.read_text()
     assert list((fake.folder / "checkpoint" / "plans").iterdir()) == []
+
+
+BATCH = '{"event": "batch", "seq": %d, "files": 1, "version": %d, "seconds": 1.0}'
+
+
+def test_a_process_that_fails_when_all_batches_are_done_leaves_it_to_the_table(fake):
+    done = "".join(f"{EVENT}{BATCH % (seq, seq)}\n" for seq in (0, 1))
+    fake.prints(f"{done}Error: the cluster did not say goodbye\n", 1)
+
+    fake.runner().run(fake.work(), [an_entry(0, a_file("a")), an_entry(1, a_file("b"))])
+
+
+def test_a_process_that_fails_before_the_last_batch_is_done_fails(fake):
+    fake.prints(f"{EVENT}{BATCH % (0, 0)}\nError: the cluster went away\n", 1)
+
+    with pytest.raises(SparkJobFailedError, match="the cluster went away"):
+        fake.runner().run(fake.work(), [an_entry(0, a_file("a")), an_entry(1, a_file("b"))])
+
+
+def test_an_error_that_is_reported_after_the_last_batch_is_raised(fake):
+    event = '{"event": "failed", "error": "SourceFileChangedError", "what": "w", "kept": "k", "do": "d"}'
+    fake.prints(f"{EVENT}{BATCH % (0, 0)}\n{EVENT}{event}\n", 1)
+
+    with pytest.raises(SourceFileChangedError):
+        fake.runner().run(fake.work(), [an_entry(0, a_file("a"))])
+
+
+def test_a_plan_that_cannot_be_deleted_hides_no_result_and_no_error(fake, monkeypatch):
+    def busy(self: LocalStorage, uri: str) -> None:
+        raise StorageError("the disk is away")
+
+    monkeypatch.setattr(LocalStorage, "delete", busy)
+    fake.prints(f"{EVENT}{BATCH % (0, 0)}\n", 0)
+    fake.runner().run(fake.work(), [an_entry(0, a_file("a"))])
+
+    fake.prints("Error: no memory\n", 1)
+    with pytest.raises(SparkJobFailedError, match="no memory"):
+        fake.runner().run(fake.work(), [an_entry(0, a_file("a"))])
 
 
 # ---- how it ends -------------------------------------------------------------------------------------
