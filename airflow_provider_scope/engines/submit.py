@@ -19,9 +19,15 @@ from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.common.compat.sdk import AirflowException
 from airflow.sdk import Connection
 
+from airflow_provider_scope.core.failures import passing_advice, submit_cause
 from airflow_provider_scope.core.plan import EVENT
 from airflow_provider_scope.engines import java
-from airflow_provider_scope.exceptions import DeltaJarsError, InputError, SparkJobFailedError
+from airflow_provider_scope.exceptions import (
+    DeltaJarsError,
+    InputError,
+    ScopeProviderError,
+    SparkJobFailedError,
+)
 from airflow_provider_scope.hooks.connections import connection_of
 
 if TYPE_CHECKING:
@@ -91,6 +97,7 @@ class SubmitHook(SparkSubmitHook):
         """Run the application and wait for it.
 
         :raises SparkJobFailedError: It failed in a way that it could not report itself.
+        :raises InputError: Spark does not start with its settings.
         :raises DeltaJarsError: Spark could not resolve Delta's jars.
         """
         if self._ended:
@@ -145,7 +152,7 @@ class SubmitHook(SparkSubmitHook):
         file.write(line)
         self.tail.append(line.rstrip())
 
-    def _failure(self, err: Exception) -> SparkJobFailedError | DeltaJarsError:
+    def _failure(self, err: Exception) -> ScopeProviderError:
         if self._ended:
             return self._ended_error()
         if isinstance(err, OSError):
@@ -166,10 +173,18 @@ class SubmitHook(SparkSubmitHook):
                 ".pom without the .jar (delete io/delta in ~/.m2/repository and ~/.ivy2*); or name the "
                 f"jars: SparkEngine(jars=[...]). Full log: {self.log_file}",
             )
+        cause, is_lasting = submit_cause(self.tail)
+        if is_lasting:
+            return InputError(
+                f"Spark does not start: {cause.removeprefix('Java does not start: ')}",
+                kept="the batches that are in the table; the others stay logged",
+                do="correct `conf`, `packages` or `jars` of the engine, or the worker's spark-defaults.conf; "
+                f"the next run takes what is open. Full log: {self.log_file}",
+            )
         return SparkJobFailedError(
-            f"spark-submit failed: {_last_error(self.tail) or self._exit(err)}",
+            f"spark-submit failed: {cause or self._exit(err)}",
             kept="the batches that are in the table; the others stay logged",
-            do=f"the next try runs what is open again. Full log: {self.log_file}",
+            do=f"{passing_advice(cause)}. Full log: {self.log_file}",
         )
 
     def _exit(self, err: Exception) -> str:
@@ -228,10 +243,3 @@ def _wait(pid: int, seconds: float) -> None:
 
 def _unresolved(text: str) -> str:
     return "; ".join(dict.fromkeys(_IVY_NAME.findall(text)))[:300] or "see the log"
-
-
-def _last_error(tail: deque[str]) -> str:
-    for line in reversed(tail):
-        if "Exception" in line or "Error" in line:
-            return line.strip()[:400]
-    return tail[-1].strip()[:400] if tail else ""

@@ -380,7 +380,8 @@ def test_an_application_that_dies_without_a_word_of_its_own_gives_its_last_error
     assert str(err) == (
         "spark-submit failed: java.io.IOException: No space left on device\n"
         "Kept: the batches that are in the table; the others stay logged\n"
-        f"What to do: the next try runs what is open again. Full log: {fake.log_file}"
+        "What to do: the next try runs what is open again; if it comes back, mend the cause. "
+        f"Full log: {fake.log_file}"
     )
     assert fake.log_file.read_text() == OUT_OF_DISK
 
@@ -426,6 +427,24 @@ def test_a_log_that_cannot_be_written_ends_the_application(fake):
 
     assert hook._submit_sp.returncode in (-signal.SIGTERM, -signal.SIGKILL)
     assert caught.value.what == f"The log of Spark cannot be written: File exists: {fake.folder}/output."
+
+
+def test_settings_that_java_does_not_start_with_are_told_whole_and_not_tried_again(fake):
+    fake.prints(
+        "Invalid maximum heap size: -Xmx1 gigabyte\nError: Could not create the Java Virtual Machine.\n"
+        "Error: A fatal exception has occurred. Program will exit.\n",
+        1,
+    )
+
+    err = fake.failure()
+
+    assert str(err) == (
+        "Spark does not start: Invalid maximum heap size: -Xmx1 gigabyte\n"
+        "Kept: the batches that are in the table; the others stay logged\n"
+        "What to do: correct `conf`, `packages` or `jars` of the engine, or the worker's "
+        f"spark-defaults.conf; the next run takes what is open. Full log: {fake.log_file}"
+    )
+    assert not err.is_retryable
 
 
 # ---- what the runner makes of it ---------------------------------------------------------------------
