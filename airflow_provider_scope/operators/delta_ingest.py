@@ -10,7 +10,7 @@ from dataclasses import is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
-from airflow.providers.common.compat.sdk import AirflowFailException, conf
+from airflow.providers.common.compat.sdk import conf
 from airflow.providers.standard.triggers.temporal import DateTimeTrigger
 from airflow.sdk.log import mask_secret
 
@@ -22,6 +22,7 @@ from airflow_provider_scope.engines.validation import Validator
 from airflow_provider_scope.exceptions import JobRunningError, ScopeProviderError
 from airflow_provider_scope.hooks.scope import ScopeHook
 from airflow_provider_scope.operators import intervals
+from airflow_provider_scope.operators.failing import fail
 from airflow_provider_scope.operators.mapped import mapped_late
 from airflow_provider_scope.operators.telling import emit, only_told
 from airflow_provider_scope.operators.waiting import JobWaitingOperator
@@ -203,9 +204,7 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
         except ScopeProviderError as err:
             if ingest and ingest.window:
                 intervals.name_interval(err, ingest.window)
-            if err.is_retryable:
-                raise
-            raise AirflowFailException(f"{type(err).__name__}: {err}") from err
+            fail(err, self.log)
         finally:
             self._note_job(ingest)
             self._runner = self._validator = None
