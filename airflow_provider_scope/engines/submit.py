@@ -38,6 +38,11 @@ END_SECONDS = 10.0
 """How long an application may take to end when it is asked to; then it is killed."""
 
 _SECRET_NAME = re.compile(r"secret|password|passphrase|token|credential|key|sas", re.IGNORECASE)
+_SECRET_INSIDE = re.compile(
+    r"(?:secret|password|passphrase|token|credential)[\w.]*=(?:[\"']([^\"']+)[\"']|([^\s\"';,&]+))",
+    re.IGNORECASE,
+)
+"""As in ``-Djavax.net.ssl.trustStorePassword=…``, among Java's options."""
 _IVY_NAME = re.compile(r"^\s*:: (\S+#.*\S)\s*$", re.MULTILINE)
 """A line of Ivy's list of what it could not get: ``:: io.delta#delta-storage;4.4.0!delta-storage.jar``."""
 _NO_KUBERNETES = "a master on Kubernetes needs the package apache-airflow-providers-cncf-kubernetes"
@@ -156,13 +161,16 @@ class SubmitHook(SparkSubmitHook):
         if self._ended:
             return self._ended_error()
         if isinstance(err, OSError):
-            started = self._submit_sp is not None
+            if self._submit_sp is None:
+                return InputError(
+                    f"spark-submit cannot be started: {err.strerror}: {err.filename}.",
+                    kept="the batches that are in the table; the others stay logged",
+                    do="install pyspark on the worker; the next run takes what is open",
+                )
             return SparkJobFailedError(
-                f"{'The log of Spark' if started else 'spark-submit'} cannot be "
-                f"{'written' if started else 'started'}: {err.strerror}: {err.filename}.",
+                f"The log of Spark cannot be written: {err.strerror}: {err.filename}.",
                 kept="the batches that are in the table; the others stay logged",
-                do=("give the worker write access to it" if started else "install pyspark on the worker")
-                + "; the next try runs what is open again",
+                do="give the worker write access to it; the next try runs what is open again",
             )
         text = "\n".join(self.tail)
         if "unresolved dependency" in text or "FAILED DOWNLOADS" in text:
@@ -216,8 +224,10 @@ class SubmitHook(SparkSubmitHook):
 
 
 def secret_values(conf: Mapping[str, Any]) -> list[str]:
-    """Give the values that the names of their settings call secret."""
+    """Give the values that the names of their settings, or names inside of them, call secret."""
     values = [str(value) for name, value in conf.items() if _SECRET_NAME.search(name)]
+    for value in conf.values():
+        values += [quoted or plain for quoted, plain in _SECRET_INSIDE.findall(str(value))]
     return [value for value in values if len(value) >= _SHORTEST_SECRET]
 
 
