@@ -8,6 +8,7 @@ import shutil
 import signal
 import sys
 import threading
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ from airflow.providers.apache.spark.hooks import spark_submit
 from airflow.sdk.exceptions import AirflowTaskTimeout
 
 from airflow_provider_scope.core.plan import EVENT
-from airflow_provider_scope.engines import submit
+from airflow_provider_scope.engines import application, submit
 from airflow_provider_scope.engines.spark import SparkRunner
 from airflow_provider_scope.engines.submit import SubmitHook
 from airflow_provider_scope.exceptions import (
@@ -404,6 +405,16 @@ def test_a_secret_of_the_configuration_is_in_no_error_no_event_and_no_log(fake):
     assert fake.log_file.read_text() == "*** is short\nError: bad ***\n"
 
 
+def test_a_secret_inside_of_a_setting_is_known_by_the_name_before_it():
+    options = (
+        "-Dhttps.proxyHost=proxy -Djavax.net.ssl.trustStorePassword='two words' -Dmy.client_secret=planted"
+    )
+
+    assert submit.secret_values(
+        {"spark.driver.extraJavaOptions": options, "spark.hadoop.fs.azure.account.key.lake": "Zm9vYmFyYmF6"}
+    ) == ["Zm9vYmFyYmF6", "two words", "planted"]
+
+
 def test_a_worker_without_spark_submit_is_told_what_to_install(fake, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
 
@@ -412,7 +423,28 @@ def test_a_worker_without_spark_submit_is_told_what_to_install(fake, monkeypatch
     assert str(err) == (
         "spark-submit cannot be started: No such file or directory: spark-submit.\n"
         "Kept: the batches that are in the table; the others stay logged\n"
-        "What to do: install pyspark on the worker; the next try runs what is open again"
+        "What to do: install pyspark on the worker; the next run takes what is open"
+    )
+    assert not err.is_retryable
+
+
+@pytest.mark.parametrize("missing", ["pyspark", "delta-spark"])
+def test_a_worker_without_a_package_of_spark_is_told_what_to_install(fake, monkeypatch, missing):
+    def found(name: str) -> str:
+        if name == missing:
+            raise PackageNotFoundError(name)
+        return "4.2.0"
+
+    monkeypatch.setattr(application, "version", found)
+
+    with pytest.raises(InputError) as caught:
+        fake.runner().run(fake.work(), [an_entry(0, a_file("a"))])
+
+    assert str(caught.value) == (
+        f"The package {missing} is not installed on the worker, and Spark needs it.\n"
+        "Kept: the batches that are in the table; the others stay logged\n"
+        "What to do: install it there: `pip check` names the version that this package needs. The next run "
+        "takes what is open"
     )
 
 
