@@ -72,6 +72,12 @@ class ModelValidationError(InputError):
     """A validation found that the SELECT does not fit the table, or does not run on the files."""
 
 
+class ConnectionMissingError(ScopeProviderError):
+    """Airflow has no connection of the given id, or its store of secrets does not answer."""
+
+    is_retryable = True  # Airflow says the same in both cases
+
+
 # ---- the files ------------------------------------------------------------------------------------
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.common.compat.sdk import conf
 
 from airflow_provider_scope.cli import intervals, scope_jobs
-from airflow_provider_scope.cli.output import say
+from airflow_provider_scope.cli.output import quiet, say
 from airflow_provider_scope.engines import assembly
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.specs import Checkpoint
@@ -74,7 +74,8 @@ def of_task(args: Namespace) -> tuple[Ingest, RunContext]:
 
     from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator  # noqa: PLC0415
 
-    dag = get_bagged_dag(args.bundle_name, args.dag_id)
+    with quiet(but=args.verbose):
+        dag = get_bagged_dag(args.bundle_name, args.dag_id)
     task = dag.get_task(args.task_id)
     if not isinstance(task, DeltaIncrementalIngestOperator):
         raise InputError(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import zipfile
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import airflow_provider_scope
+from airflow_provider_scope.exceptions import InputError
 
 _PACKAGE = Path(airflow_provider_scope.__file__).parent
 _SHIPPED = ("__init__.py", "exceptions.py", "core", "spark")
@@ -54,6 +55,7 @@ LOCAL_CONF = {
     # Every run is a young JVM, whose optimizing compiler takes more than it gives back: 365 small files
     # cost 48 s of CPU instead of 84 s, and 12 million rows still the same 57 s.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+    "spark.submit.deployMode": "client",  # a spark-defaults.conf may be there for a cluster
     "spark.databricks.delta.snapshotPartitions": "2",
     "spark.sql.shuffle.partitions": "8",
     "spark.ui.enabled": "false",
@@ -63,9 +65,24 @@ LOCAL_CONF = {
 
 
 def delta_package() -> str:
-    """Give the coordinate of Delta's jar for the installed pyspark and delta-spark."""
-    major, minor = version("pyspark").split(".")[:2]
-    return f"io.delta:delta-spark_{major}.{minor}_2.13:{version('delta-spark')}"
+    """Give the coordinate of Delta's jar for the installed pyspark and delta-spark.
+
+    :raises InputError: One of them is not installed.
+    """
+    major, minor = _installed("pyspark").split(".")[:2]
+    return f"io.delta:delta-spark_{major}.{minor}_2.13:{_installed('delta-spark')}"
+
+
+def _installed(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError as err:
+        raise InputError(
+            f"The package {name} is not installed on the worker, and Spark needs it.",
+            kept="the batches that are in the table; the others stay logged",
+            do="install it there: `pip check` names the version that this package needs. The next run "
+            "takes what is open",
+        ) from err
 
 
 def write_zip(path: Path) -> None:

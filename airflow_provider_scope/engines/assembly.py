@@ -13,6 +13,7 @@ from airflow_provider_scope.checkpoint.intervals import IntervalLog, NoAuditFile
 from airflow_provider_scope.checkpoint.log import CheckpointLog
 from airflow_provider_scope.core.discovery import Rules
 from airflow_provider_scope.core.files import HDFS, TEXT_FORMATS, is_below
+from airflow_provider_scope.engines.deploy_mode import check_client_mode
 from airflow_provider_scope.engines.scope import JobSettings, ScopeRunner
 from airflow_provider_scope.engines.scope_script import check_scope, check_unchanged, scripts
 from airflow_provider_scope.engines.spark import SparkRunner
@@ -22,6 +23,7 @@ from airflow_provider_scope.execution.loaded import check_not_loaded_by_watermar
 from airflow_provider_scope.execution.micro_batch import MicroBatchExecution
 from airflow_provider_scope.execution.request import Request
 from airflow_provider_scope.hooks.adls_gen1 import AdlsGen1Hook
+from airflow_provider_scope.hooks.connections import connection_of
 from airflow_provider_scope.hooks.scope import ScopeHook
 from airflow_provider_scope.hooks.stores import Store, store_of
 from airflow_provider_scope.script.generate import generate
@@ -121,11 +123,15 @@ def spark_runner(
 
     :param storage_conn_id: The connection of the stores.
     :param roots: Where files are read; none for a command that reads none.
-    :raises InputError: An open batch was submitted as a SCOPE job, or Spark cannot reach a location.
+    :raises InputError: An open batch was submitted as a SCOPE job, Spark cannot reach a location, or its
+        driver would run on a cluster.
+    :raises ConnectionMissingError: There is no such Spark connection.
     """
     if not isinstance(ingest.engine, SparkEngine):
         msg = "the engine is not Spark"
         raise TypeError(msg)
+    conn_id = ingest.engine.spark_conn_id
+    check_client_mode(connection_of(conn_id) if conn_id else None, ingest.engine.conf)
     with_jobs = [entry.seq for entry in repair.open_entries(log) if log.attempts(entry.seq)]
     if with_jobs:
         raise InputError(

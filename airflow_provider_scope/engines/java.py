@@ -7,8 +7,12 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from airflow_provider_scope.exceptions import JavaMissingError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 NEEDED = 17
 """Spark 4 and Delta 4 are built for Java 17."""
@@ -20,6 +24,16 @@ _AIRFLOW = ("AIRFLOW_CONN_", "AIRFLOW_VAR_", "AIRFLOW__")
 def environment() -> dict[str, str]:
     """Give the environment of a process that knows no Airflow: without its settings, which hold secrets."""
     return {name: value for name, value in os.environ.items() if not name.startswith(_AIRFLOW)}
+
+
+def locale(environment: Mapping[str, str]) -> dict[str, str]:
+    """Give what lets Java find files whose names are not ASCII: it takes their encoding from the locale.
+
+    Python takes UTF-8 where the locale is POSIX, or none is set. So does what it starts.
+    """
+    names = ("LC_ALL", "LC_CTYPE", "LANG")
+    named = next((environment[name] for name in names if environment.get(name)), "")
+    return {"LC_ALL": "C.UTF-8"} if named in ("", "C", "POSIX") else {}
 
 
 def check_java() -> None:

@@ -16,7 +16,7 @@ from airflow_provider_scope.core.settings import EXACT_AT_START
 from airflow_provider_scope.engines import application
 from airflow_provider_scope.engines.java import check_java
 from airflow_provider_scope.engines.submit import SubmitHook
-from airflow_provider_scope.exceptions import ScopeProviderError, SparkJobFailedError
+from airflow_provider_scope.exceptions import ScopeProviderError, SparkJobFailedError, StorageError
 from airflow_provider_scope.specs.columns import INFER, declared, split_columns
 from airflow_provider_scope.table.probe import probe
 
@@ -59,6 +59,7 @@ class SparkRunner:
     stores: Sequence[Store] = ()
     _hook: SubmitHook | None = field(default=None, repr=False)
     _failure: dict[str, str] | None = field(default=None, repr=False)
+    _done: int = field(default=0, repr=False)
     _cancelled: bool = field(default=False, repr=False)
 
     def probe(
@@ -118,10 +119,18 @@ class SparkRunner:
             self._run(archive, path, len(entries))
         finally:
             shutil.rmtree(folder, ignore_errors=True)
+            self._delete(path)
+
+    def _delete(self, path: str) -> None:
+        try:
             self.storage.delete(path)
+        except StorageError as err:
+            # Nobody reads it again; the batches, or why they failed, matter more.
+            logger.warning("The plan %s stays there: %s", path, err.what)
 
     def _run(self, archive: Path, plan_path: str, batches: int) -> None:
         self._failure = None
+        self._done = 0
         self._hook = self._make_hook(archive)
         if self._cancelled:
             self._hook.end()
@@ -131,9 +140,12 @@ class SparkRunner:
         )
         try:
             self._hook.run(application.SCRIPT, [plan_path])
-        except ScopeProviderError:
-            if self._failure is None or self._cancelled:
+        except ScopeProviderError as err:
+            if self._cancelled or (self._failure is None and self._done < batches):
                 raise
+            if self._failure is None:
+                # The caller looks at the table, which knows better than the end of a process.
+                logger.warning("Spark failed when it had done all batches: %s", err.what)
         finally:
             self._hook = None
         if self._failure is not None:
@@ -172,6 +184,7 @@ class SparkRunner:
         elif kind == "columns":
             self.report(f"batch {event['seq']}: {event['told']}")
         elif kind == "batch":
+            self._done += 1
             version = event["version"]
             outcome = "was in the table already" if version is None else f"is version {version}"
             self.report(

@@ -16,23 +16,36 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
-from airflow.providers.common.compat.sdk import AirflowException, BaseHook
+from airflow.providers.common.compat.sdk import AirflowException
 from airflow.sdk import Connection
 
+from airflow_provider_scope.core.failures import passing_advice, submit_cause
 from airflow_provider_scope.core.plan import EVENT
 from airflow_provider_scope.engines import java
-from airflow_provider_scope.exceptions import DeltaJarsError, SparkJobFailedError
+from airflow_provider_scope.exceptions import (
+    DeltaJarsError,
+    InputError,
+    ScopeProviderError,
+    SparkJobFailedError,
+)
+from airflow_provider_scope.hooks.connections import connection_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-LOCAL_MASTER = "local[*]"
+LOCAL = Connection(conn_id="local", conn_type="spark", host="local[*]")
 END_SECONDS = 10.0
 """How long an application may take to end when it is asked to; then it is killed."""
 
 _SECRET_NAME = re.compile(r"secret|password|passphrase|token|credential|key|sas", re.IGNORECASE)
+_SECRET_INSIDE = re.compile(
+    r"(?:secret|password|passphrase|token|credential)[\w.]*=(?:[\"']([^\"']+)[\"']|([^\s\"';,&]+))",
+    re.IGNORECASE,
+)
+"""As in ``-Djavax.net.ssl.trustStorePassword=…``, among Java's options."""
 _IVY_NAME = re.compile(r"^\s*:: (\S+#.*\S)\s*$", re.MULTILINE)
 """A line of Ivy's list of what it could not get: ``:: io.delta#delta-storage;4.4.0!delta-storage.jar``."""
+_NO_KUBERNETES = "a master on Kubernetes needs the package apache-airflow-providers-cncf-kubernetes"
 _SHORTEST_SECRET = 6
 """A shorter value, such as "true", would blank out half of the log."""
 
@@ -60,10 +73,19 @@ class SubmitHook(SparkSubmitHook):
         environment: Mapping[str, str] | None = None,
         **kwargs: Any,
     ) -> None:
-        self._is_local = conn_id is None
-        if conn_id is not None:
-            BaseHook.get_connection(conn_id)  # a missing one is an error here, not YARN
-        super().__init__(conn_id=conn_id or "local", **kwargs)
+        # A missing one is an error here, not YARN.
+        self._given = LOCAL if conn_id is None else connection_of(conn_id)
+        try:
+            super().__init__(conn_id=conn_id or "local", **kwargs)
+        except (NameError, RuntimeError, ValueError) as err:
+            # A NameError is how the hook says that it could not import Kubernetes' client.
+            why = _NO_KUBERNETES if isinstance(err, NameError) else str(err).rstrip("!.")
+            raise InputError(
+                f"The Spark connection {conn_id!r} cannot be used: {why}.",
+                kept="the batches that are in the table; the others stay logged",
+                do="correct the connection, or install what is missing on the worker; the next run takes the "
+                "open batches",
+            ) from err
         self.log_file = log_file
         self.on_event = on_event
         self.tail: deque[str] = deque(maxlen=400)
@@ -72,16 +94,15 @@ class SubmitHook(SparkSubmitHook):
         self.environment = dict(environment or {})
         self._secrets = secret_values(conf)
 
-    def get_connection(self, conn_id: str) -> Any:  # type: ignore[override]
+    def get_connection(self, conn_id: str) -> Any:  # type: ignore[override]  # noqa: ARG002 - one is known
         """Give the connection, or the one for local mode."""
-        if self._is_local:
-            return Connection(conn_id="local", conn_type="spark", host=LOCAL_MASTER)
-        return BaseHook.get_connection(conn_id)
+        return self._given
 
     def run(self, script: str, arguments: list[str]) -> None:
         """Run the application and wait for it.
 
         :raises SparkJobFailedError: It failed in a way that it could not report itself.
+        :raises InputError: Spark does not start with its settings.
         :raises DeltaJarsError: Spark could not resolve Delta's jars.
         """
         if self._ended:
@@ -94,6 +115,7 @@ class SubmitHook(SparkSubmitHook):
         environment = java.environment() | self.environment
         environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", "")])
         environment["PYSPARK_PYTHON"] = environment.get("PYSPARK_PYTHON", sys.executable)
+        environment |= java.locale(environment)
         with tempfile.NamedTemporaryFile("w", suffix=".conf", encoding="utf-8") as settings:
             settings.write(properties(self.settings))
             settings.flush()
@@ -118,6 +140,9 @@ class SubmitHook(SparkSubmitHook):
     def _process_spark_submit_log(self, itr: Iterator[Any]) -> None:
         if self._ended:  # between the look at the start of `run` and the process
             self.end()
+        # The parent's reader sets it, and its `submit` fails without it on Kubernetes, after all is done. In
+        # client mode the exit code of spark-submit is that of the application.
+        self._spark_exit_code = 0
         self.log_file.parent.mkdir(parents=True, exist_ok=True)
         with self.log_file.open("a", encoding="utf-8", buffering=1) as file:
             for line in itr:
@@ -132,17 +157,20 @@ class SubmitHook(SparkSubmitHook):
         file.write(line)
         self.tail.append(line.rstrip())
 
-    def _failure(self, err: Exception) -> SparkJobFailedError | DeltaJarsError:
+    def _failure(self, err: Exception) -> ScopeProviderError:
         if self._ended:
             return self._ended_error()
         if isinstance(err, OSError):
-            started = self._submit_sp is not None
+            if self._submit_sp is None:
+                return InputError(
+                    f"spark-submit cannot be started: {err.strerror}: {err.filename}.",
+                    kept="the batches that are in the table; the others stay logged",
+                    do="install pyspark on the worker; the next run takes what is open",
+                )
             return SparkJobFailedError(
-                f"{'The log of Spark' if started else 'spark-submit'} cannot be "
-                f"{'written' if started else 'started'}: {err.strerror}: {err.filename}.",
+                f"The log of Spark cannot be written: {err.strerror}: {err.filename}.",
                 kept="the batches that are in the table; the others stay logged",
-                do=("give the worker write access to it" if started else "install pyspark on the worker")
-                + "; the next try runs what is open again",
+                do="give the worker write access to it; the next try runs what is open again",
             )
         text = "\n".join(self.tail)
         if "unresolved dependency" in text or "FAILED DOWNLOADS" in text:
@@ -153,10 +181,18 @@ class SubmitHook(SparkSubmitHook):
                 ".pom without the .jar (delete io/delta in ~/.m2/repository and ~/.ivy2*); or name the "
                 f"jars: SparkEngine(jars=[...]). Full log: {self.log_file}",
             )
+        cause, is_lasting = submit_cause(self.tail)
+        if is_lasting:
+            return InputError(
+                f"Spark does not start: {cause.removeprefix('Java does not start: ')}",
+                kept="the batches that are in the table; the others stay logged",
+                do="correct `conf`, `packages` or `jars` of the engine, or the worker's spark-defaults.conf; "
+                f"the next run takes what is open. Full log: {self.log_file}",
+            )
         return SparkJobFailedError(
-            f"spark-submit failed: {_last_error(self.tail) or self._exit(err)}",
+            f"spark-submit failed: {cause or self._exit(err)}",
             kept="the batches that are in the table; the others stay logged",
-            do=f"the next try runs what is open again. Full log: {self.log_file}",
+            do=f"{passing_advice(cause)}. Full log: {self.log_file}",
         )
 
     def _exit(self, err: Exception) -> str:
@@ -188,8 +224,10 @@ class SubmitHook(SparkSubmitHook):
 
 
 def secret_values(conf: Mapping[str, Any]) -> list[str]:
-    """Give the values that the names of their settings call secret."""
+    """Give the values that the names of their settings, or names inside of them, call secret."""
     values = [str(value) for name, value in conf.items() if _SECRET_NAME.search(name)]
+    for value in conf.values():
+        values += [quoted or plain for quoted, plain in _SECRET_INSIDE.findall(str(value))]
     return [value for value in values if len(value) >= _SHORTEST_SECRET]
 
 
@@ -215,10 +253,3 @@ def _wait(pid: int, seconds: float) -> None:
 
 def _unresolved(text: str) -> str:
     return "; ".join(dict.fromkeys(_IVY_NAME.findall(text)))[:300] or "see the log"
-
-
-def _last_error(tail: deque[str]) -> str:
-    for line in reversed(tail):
-        if "Exception" in line or "Error" in line:
-            return line.strip()[:400]
-    return tail[-1].strip()[:400] if tail else ""

@@ -10,6 +10,7 @@ from airflow.providers.common.compat.sdk import BaseHook
 from airflow_provider_scope.client.gen1 import PAGE_SIZE, Gen1Client
 from airflow_provider_scope.client.http import HttpClient
 from airflow_provider_scope.exceptions import ScopeProviderError
+from airflow_provider_scope.hooks.connections import connection_of
 from airflow_provider_scope.hooks.credentials import identity_of, tokens_of
 from airflow_provider_scope.hooks.settings import GEN1_SUFFIX, Fields, Service, service_of
 
@@ -50,7 +51,7 @@ class AdlsGen1Hook(BaseHook):
 
     @cached_property
     def _fields(self) -> Fields:
-        return Fields(self._connection or self.get_connection(self.adls_gen1_conn_id))
+        return Fields(self._connection or connection_of(self.adls_gen1_conn_id))
 
     @cached_property
     def service(self) -> Service:

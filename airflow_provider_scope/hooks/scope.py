@@ -10,6 +10,7 @@ from airflow.providers.common.compat.sdk import BaseHook
 from airflow_provider_scope.client.adla import AdlaClient
 from airflow_provider_scope.client.http import HttpClient
 from airflow_provider_scope.exceptions import ScopeProviderError
+from airflow_provider_scope.hooks.connections import connection_of
 from airflow_provider_scope.hooks.credentials import identity_of, tokens_of
 from airflow_provider_scope.hooks.settings import (
     ADLA_SUFFIX,
@@ -49,7 +50,7 @@ class ScopeHook(BaseHook):
 
     @cached_property
     def _fields(self) -> Fields:
-        return Fields(self._connection or self.get_connection(self.scope_conn_id))
+        return Fields(self._connection or connection_of(self.scope_conn_id))
 
     @cached_property
     def service(self) -> Service:

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow.providers.common.compat.sdk import BaseHook
+from airflow.providers.common.compat.sdk import AirflowNotFoundException
 
 from airflow_provider_scope.client.gen1 import Gen1Client
 from airflow_provider_scope.client.http import HttpClient
@@ -19,6 +19,7 @@ from airflow_provider_scope.core.files import HDFS as HDFS_SCHEMES
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.hooks.adls_gen1 import AdlsGen1Hook
 from airflow_provider_scope.hooks.azure_storage import DEFAULT, access_of
+from airflow_provider_scope.hooks.connections import connection_missing, connection_of
 from airflow_provider_scope.hooks.settings import Fields
 from airflow_provider_scope.storage.azure import AzureStorage
 from airflow_provider_scope.storage.local import SCHEME, LocalStorage
@@ -66,7 +67,7 @@ def store_of(uri: str, storage_conn_id: str | None = None, *, connection: Connec
         hook = AdlsGen1Hook(storage_conn_id or AdlsGen1Hook.default_conn_name, connection=connection)
         return Store(storage=WebHdfsStorage(hook.get_conn()), is_for_spark=False)
     if storage_conn_id and connection is None and uri.startswith((AZURE, *HDFS_SCHEMES)):
-        connection = BaseHook.get_connection(storage_conn_id)
+        connection = connection_of(storage_conn_id)
     fields = Fields(connection) if connection else None
     if uri.startswith(AZURE):
         return _azure(uri, fields)
@@ -141,6 +142,8 @@ def _filesystem(scheme: str, conn_id: str | None) -> Any:
             return get_fs(scheme, conn_id)
         if conn_id is None:
             return filesystem(scheme, skip_instance_cache=True)
+    except AirflowNotFoundException as err:
+        raise connection_missing(conn_id or "") from err
     except (ImportError, ValueError) as err:
         raise _no_filesystem(scheme, f"could not be opened: {err}") from err
     raise _no_filesystem(scheme, "takes no connection: no installed provider has a filesystem for it")

@@ -10,7 +10,7 @@ from dataclasses import is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
-from airflow.providers.common.compat.sdk import AirflowFailException, conf
+from airflow.providers.common.compat.sdk import conf
 from airflow.providers.standard.triggers.temporal import DateTimeTrigger
 from airflow.sdk.log import mask_secret
 
@@ -22,7 +22,9 @@ from airflow_provider_scope.engines.validation import Validator
 from airflow_provider_scope.exceptions import JobRunningError, ScopeProviderError
 from airflow_provider_scope.hooks.scope import ScopeHook
 from airflow_provider_scope.operators import intervals
+from airflow_provider_scope.operators.failing import fail
 from airflow_provider_scope.operators.mapped import engine_of, mapped_late
+from airflow_provider_scope.operators.telling import emit, only_told
 from airflow_provider_scope.operators.waiting import JobWaitingOperator
 from airflow_provider_scope.specs import (
     Checkpoint,
@@ -210,16 +212,16 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
         except ScopeProviderError as err:
             if ingest and ingest.window:
                 intervals.name_interval(err, ingest.window)
-            if err.is_retryable:
-                raise
-            raise AirflowFailException(f"{type(err).__name__}: {err}") from err
+            fail(err, self.log)
         finally:
             self._note_job(ingest)
             self._runner = self._validator = None
-        self.log.info("%s\n%s", request.table, report.text())
-        result = report.to_xcom()
-        for outlet in self.outlets:
-            context["outlet_events"][outlet].extra = dict(result)
+        result: dict[str, Any] = {}
+        with only_told(self.log, "The report cannot be shown"):
+            self.log.info("%s\n%s", request.table, report.text())
+        with only_told(self.log, "The report is not in XCom"):
+            result = report.to_xcom()
+        emit(context, self.outlets, result, table=request.table, log=self.log)
         return result
 
     def resume(self, context: Context, event: Any = None) -> dict[str, Any]:
@@ -276,7 +278,8 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
         def tell(line: str) -> None:
             self.log.info(line)
             if store is not None:
-                store.set("progress", line[:500])  # for people; nothing is decided by it
+                with only_told(self.log, "The progress is not in the task's state"):
+                    store.set("progress", line[:500])
 
         return tell
 
@@ -297,8 +300,9 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
     def _note_job(self, ingest: Ingest | None) -> None:
         """Keep the address of the newest job, for its button."""
         if isinstance(self._runner, ScopeRunner) and self._runner.newest_job and ingest:
-            hook = ScopeHook(ingest.engine.scope_conn_id)  # type: ignore[union-attr] # SCOPE's, as its runner
-            self.job_url = hook.url_of(self._runner.newest_job)
+            with only_told(self.log, "The button to the job is missing"):
+                hook = ScopeHook(ingest.engine.scope_conn_id)  # type: ignore[union-attr] # as its runner
+                self.job_url = hook.url_of(self._runner.newest_job)
 
 
 def _plain(value: Any) -> Any:

@@ -40,8 +40,9 @@ def window_of_run(context: Mapping[str, Any]) -> Window:
             f"The data interval of this run is empty: it begins and ends at {start.isoformat()}. A cron "
             "expression as the Dag's schedule gives such intervals.",
             kept=_KEPT,
-            do='write schedule=CronDataIntervalTimetable("@daily", timezone="UTC"), or CronTriggerTimetable('
-            '"@daily", timezone="UTC", interval=timedelta(days=1)), both from airflow.sdk',
+            do='write schedule=CronDataIntervalTimetable("@daily", timezone="UTC"), from airflow.sdk, with '
+            "catchup=True, and delete the Dag's runs that failed like this one: Airflow goes on behind the "
+            "last run that is there, and would leave out what these were for",
         )
     return Window(milliseconds(start), milliseconds(end))
 

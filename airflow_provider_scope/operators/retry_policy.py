@@ -7,6 +7,7 @@ from datetime import timedelta
 from airflow.sdk import ExceptionRetryPolicy, RetryAction, RetryRule
 
 from airflow_provider_scope.exceptions import (
+    ConnectionMissingError,
     EngineError,
     ServiceAuthError,
     ServiceOutcomeUnknownError,
@@ -31,7 +32,7 @@ SCOPE_RETRY_POLICY = ExceptionRetryPolicy(
             reason="the service did not answer",
         ),
         RetryRule(
-            exception=[SourceError, StorageError, TableError],
+            exception=[ConnectionMissingError, SourceError, StorageError, TableError],
             action=RetryAction.RETRY,
             retry_delay=timedelta(seconds=30),
             reason="something could not be read or written",

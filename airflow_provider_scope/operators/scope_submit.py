@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow.providers.common.compat.sdk import AirflowFailException, conf
+from airflow.providers.common.compat.sdk import conf
 
 from airflow_provider_scope.core.jobs import SCRIPT_LIMIT_BYTES, NewJob, outcome
 from airflow_provider_scope.engines import assembly
@@ -18,6 +18,7 @@ from airflow_provider_scope.engines.job_identity import related_to
 from airflow_provider_scope.engines.job_wait import JobWait, job_error
 from airflow_provider_scope.exceptions import JobRunningError, ScopeProviderError, StorageError
 from airflow_provider_scope.hooks.scope import ScopeHook
+from airflow_provider_scope.operators.failing import fail
 from airflow_provider_scope.operators.waiting import JobWaitingOperator
 from airflow_provider_scope.specs import validation
 from airflow_provider_scope.specs.engine import check_tag
@@ -159,9 +160,7 @@ class ScopeSubmitJobOperator(JobWaitingOperator):
         except JobRunningError as err:
             self.wait_in_triggerer(err, self.scope_conn_id, _number(self.poll_interval) or 0)
         except ScopeProviderError as err:
-            if err.is_retryable:
-                raise
-            raise AirflowFailException(f"{type(err).__name__}: {err}") from err
+            fail(err, self.log)
         finally:
             self._waiting = None
             hook.close()

@@ -195,6 +195,6 @@ class AdlsGen1FileSensor(BaseSensorOperator):
             raise AirflowSkipException(f"never_fail: {err}") from err
         if err.is_retryable or self.soft_fail:
             raise err
-        raise AirflowFailException(f"{type(err).__name__}: {err}") from err
+        raise AirflowFailException(f"{type(err).__name__}: {err}") from None
 
     _sleep = staticmethod(time.sleep)

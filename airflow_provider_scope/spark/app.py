@@ -14,11 +14,13 @@ from pyspark.sql import SparkSession
 
 from airflow_provider_scope.core import plan as plans
 from airflow_provider_scope.core import records, recovery, settings
+from airflow_provider_scope.core.failures import kind_of, passing_advice
 from airflow_provider_scope.core.files import TEXT_FORMATS
 from airflow_provider_scope.exceptions import (
     BadFileError,
     BadRecordError,
     BatchNotInTableError,
+    InputError,
     SchemaMismatchError,
     ScopeProviderError,
     SparkJobFailedError,
@@ -26,8 +28,9 @@ from airflow_provider_scope.exceptions import (
     TableDivergedError,
 )
 from airflow_provider_scope.spark import files, inference
-from airflow_provider_scope.spark.causes import short_cause
+from airflow_provider_scope.spark.causes import short_cause, whole_text
 from airflow_provider_scope.spark.delta_log import ConcurrentCommitError
+from airflow_provider_scope.spark.problems import KEPT
 from airflow_provider_scope.spark.reading import select
 from airflow_provider_scope.spark.sorting import sorted_out
 from airflow_provider_scope.spark.strict import read_by
@@ -213,16 +216,31 @@ def _notes(plan: Plan) -> dict[str, Any]:
 def as_error(err: Exception) -> ScopeProviderError:
     """Give the error for whatever Spark raised, with its cause in one or two lines."""
     cause = short_cause(err)
-    if isinstance(err, (AnalysisException, ParseException)):
+    kind = kind_of(whole_text(err))
+    if kind == "not seen":
+        return SparkJobFailedError(
+            f"Spark does not see a path that is there for the worker, or was: {cause}",
+            kept=KEPT,
+            do="give Spark's machines the same disks under the same paths; if the name is not ASCII, set "
+            "LC_ALL=C.UTF-8 for them. The next try runs it again",
+        )
+    if kind == "setting":
+        return InputError(
+            f"Spark does not take a setting: {cause}",
+            kept=KEPT,
+            do="correct `options` of the source, or `conf`, `packages` or `jars` of the engine; the next run "
+            "takes the batch with them",
+        )
+    if kind == "sql" or isinstance(err, (AnalysisException, ParseException)):
         return SqlError(
             f"The SQL does not work on the files of the batch: {cause}",
-            kept="the batches before it; this one wrote no row and stays logged",
-            do="mend `sql` (or `columns`); the next run takes the batch with the mended SQL",
+            kept=KEPT,
+            do="mend `sql` (or `columns`, or `options`); the next run takes the batch with them",
         )
     return SparkJobFailedError(
         f"The Spark application failed: {cause}",
         kept="the batches before it; this one stays logged",
-        do="the next try runs it again",
+        do=passing_advice(cause),
     )
 
 

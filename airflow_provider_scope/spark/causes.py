@@ -7,14 +7,16 @@ import re
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
-CAUSE_LENGTH = 400
-"""Characters of one cause that are told; the rest is in Spark's log."""
+from airflow_provider_scope.core.failures import CAUSE_LENGTH
+
 _CAUSE = re.compile(
     r"^(?P<by>Caused by: )?[\w.$]+(?:Exception|Error): (?P<text>.*?)"
     r"(?=\n\s+at |\nCaused by: |\n\s*\.\.\. \d|\Z)",
     re.MULTILINE | re.DOTALL,
 )
 """One cause of a Java stack trace; its text may have several lines."""
+_PLAN_OR_SQL = re.compile(r";\s*\n|\n\s*== SQL")
+"""What follows the words of an error: the plan of the query, or its text."""
 _UNREAD = re.compile(
     r"\[FAILED_READ_FILE[.\w]*\] Encountered error while reading file (?P<file>.*?)\.\s+SQLSTATE"
 )
@@ -30,10 +32,10 @@ def short_cause(err: Exception) -> str:
         trace = str(getattr(err, "_stackTrace", "") or "")
     else:
         text, trace = f"{type(err).__name__}: {err}", ""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
     causes = [" ".join(m["text"].split()) for m in _CAUSE.finditer(trace) if m["by"]]
     if not causes:
-        return lines[0][:CAUSE_LENGTH] if lines else type(err).__name__
+        words = " ".join(_PLAN_OR_SQL.split(text.strip())[0].split())
+        return words[:CAUSE_LENGTH] or type(err).__name__
     # Outer ones say "task failed"; the file, the newest named condition and the innermost say why.
     named = [cause for cause in causes if cause.startswith("[")]
     told = [*[cause for cause in named if "FAILED_READ_FILE" in cause][:1], *named[-1:], causes[-1]]

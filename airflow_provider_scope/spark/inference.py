@@ -12,6 +12,7 @@ from airflow_provider_scope.core.sql import quoted
 from airflow_provider_scope.exceptions import BadFileError, InputError
 from airflow_provider_scope.spark import candidates, csv_files, json_files, structs
 from airflow_provider_scope.spark.checks import RECORD
+from airflow_provider_scope.spark.listing import NAMED
 from airflow_provider_scope.spark.problems import KEPT
 from airflow_provider_scope.spark.reading import union
 from airflow_provider_scope.spark.sorting import faults
@@ -69,11 +70,12 @@ def inferred(spark: SparkSession, plan: Plan, entry: OffsetEntry) -> Plan:
     text = structs.to_text(found)
     if not found.fields or T.StructType.fromDDL(text) != found:
         raise InputError(
-            f"The files of batch {entry.seq} have no column, so that none can be inferred."
+            f"The files of batch {entry.seq} have no column, so that none can be inferred. They may not be "
+            f"{plan.source_format}: {', '.join(file.path for file in left.files[:NAMED])}."
             if not found.fields
             else f"The columns of batch {entry.seq} have names that cannot be kept: {text}.",
             kept=KEPT,
-            do="declare `columns`",
+            do="check the `format`, or declare `columns`",
         )
     return replace(plan, source_columns=structs.from_text(text))
 

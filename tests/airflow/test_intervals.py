@@ -16,7 +16,8 @@ from airflow.providers.common.compat.sdk import AirflowFailException, TaskDeferr
 from airflow.sdk import DAG, CronDataIntervalTimetable
 from deltalake import DeltaTable
 
-from airflow_provider_scope.operators import delta_ingest
+from airflow_provider_scope.exceptions import InputError
+from airflow_provider_scope.operators import delta_ingest, intervals
 from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator
 from airflow_provider_scope.specs import FileSource, Replace
 
@@ -51,6 +52,68 @@ def example() -> Any:
 
 def parquet(root: Path, **more: Any) -> FileSource:
     return FileSource(roots=str(root), patterns=r"\.parquet$", format="parquet", **more)
+
+
+@pytest.mark.parametrize("are_deleted", [True, False])
+def test_a_dag_that_changes_from_a_preset_loses_the_interval_of_its_last_run_unless_that_is_deleted(
+    airflow_db, tmp_path, are_deleted
+):
+    """What the error about empty intervals says to do, with Airflow's own creation of runs."""
+    from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
+    from airflow.models.dag import DagModel
+    from airflow.models.dagrun import DagRun
+    from airflow.serialization.serialized_objects import DagSerialization
+    from airflow.timetables.base import DataInterval
+    from airflow.utils.session import create_session
+    from airflow.utils.state import DagRunState
+    from airflow.utils.types import DagRunTriggeredByType, DagRunType
+    from sqlalchemy import delete
+
+    dag_id = f"changes_{are_deleted}"
+    january = [datetime(2026, 1, day, tzinfo=UTC) for day in range(1, 8)]
+
+    def parse(schedule: Any) -> Any:
+        with DAG(dag_id, schedule=schedule, start_date=january[0], catchup=True) as dag:
+            DeltaIncrementalIngestOperator(
+                task_id="ingest",
+                mode="data_interval",
+                delta_location=str(tmp_path / "table"),
+                source=parquet(tmp_path / "landing"),
+            )
+        bag = DagBag(dag_folder=os.devnull, collect_dags=False, bundle_name="dags-folder")
+        bag.bag_dag(dag)
+        sync_bag_to_db(bag, "dags-folder", None)
+        return DagSerialization.from_dict(DagSerialization.to_dict(dag))
+
+    def next_interval() -> tuple[datetime, datetime]:
+        with create_session() as session:
+            found = session.get(DagModel, dag_id)
+            return found.next_dagrun_data_interval_start, found.next_dagrun_data_interval_end
+
+    dag = parse("@daily")
+    for day in january[:5]:
+        assert next_interval() == (day, day)
+        with pytest.raises(InputError, match="The data interval of this run is empty") as caught:
+            intervals.window_of_run({"data_interval_start": day, "data_interval_end": day})
+        assert "with catchup=True, and delete the Dag's runs that failed like this one" in caught.value.do
+        dag.create_dagrun(
+            run_id=f"scheduled__{day.isoformat()}",
+            logical_date=day,
+            data_interval=DataInterval(day, day),
+            run_after=day,
+            run_type=DagRunType.SCHEDULED,
+            triggered_by=DagRunTriggeredByType.TIMETABLE,
+            state=DagRunState.FAILED,
+        )
+        parse("@daily")
+    if are_deleted:
+        with create_session() as session:
+            session.execute(delete(DagRun).where(DagRun.dag_id == dag_id))
+    parse(CronDataIntervalTimetable("@daily", timezone="UTC"))
+
+    # Otherwise nobody ever loads what came from the first to the fifth of January.
+    expected = january[0:2] if are_deleted else january[5:7]
+    assert next_interval() == tuple(expected)
 
 
 @pytest.mark.spark

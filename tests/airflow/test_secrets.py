@@ -167,9 +167,11 @@ def test_a_secret_of_sparks_settings_is_not_among_the_rendered_fields(run_dag, t
 
     monkeypatch.setenv("AIRFLOW_VAR_OF_THE_LAKE", SECRETS["key"])
     monkeypatch.setenv("AIRFLOW_VAR_OF_TWO", SECRETS["client"])
+    monkeypatch.setenv("AIRFLOW_VAR_OF_JAVA", SECRETS["token"])
     settings = {
         "spark.hadoop.fs.azure.account.key.one.dfs.core.windows.net": "{{ var.value.of_the_lake }}",
         "spark.hadoop.fs.azure.sas.fixed.token.two": "{{ var.value.of_two }}",
+        "spark.driver.extraJavaOptions": "-Da=b -Dmy.storePassword={{ var.value.of_java }}",
         "spark.sql.shuffle.partitions": "2",
     }
     more = {
@@ -192,7 +194,12 @@ def test_a_secret_of_sparks_settings_is_not_among_the_rendered_fields(run_dag, t
         query = "SELECT rendered_fields FROM rendered_task_instance_fields WHERE dag_id = :dag"
         ((fields,),) = session.execute(text(query), {"dag": dag.dag_id}).all()
     assert found_in(fields) == []
-    assert list(json.loads(fields)["engine"]["conf"].values()) == ["***", "***", "2"]
+    assert list(json.loads(fields)["engine"]["conf"].values()) == [
+        "-Da=b -Dmy.storePassword=***",
+        "***",
+        "***",
+        "2",
+    ]
 
 
 @pytest.mark.azurite

@@ -17,6 +17,7 @@ CLASSES = [
     if inspect.isclass(value) and issubclass(value, ScopeProviderError)
 ]
 RETRYABLE = {
+    "ConnectionMissingError",
     "SourceNotFoundError",
     "SourceUnreadableError",
     "StorageError",

@@ -8,22 +8,27 @@ import shutil
 import signal
 import sys
 import threading
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from airflow.providers.apache.spark.hooks import spark_submit
 from airflow.sdk.exceptions import AirflowTaskTimeout
 
 from airflow_provider_scope.core.plan import EVENT
-from airflow_provider_scope.engines import submit
+from airflow_provider_scope.engines import application, submit
 from airflow_provider_scope.engines.spark import SparkRunner
 from airflow_provider_scope.engines.submit import SubmitHook
 from airflow_provider_scope.exceptions import (
     DeltaJarsError,
+    InputError,
     ScopeProviderError,
+    SourceFileChangedError,
     SourceFileGoneError,
     SparkJobFailedError,
+    StorageError,
 )
 from airflow_provider_scope.execution.engine import Work
 from airflow_provider_scope.hooks.stores import Store
@@ -287,6 +292,56 @@ def test_output_is_added_to_the_file_and_events_are_handed_on_instead(fake):
     assert fake.events == [{"event": "started"}, {"event": "started"}]
 
 
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, "C.UTF-8"),
+        ({"LC_ALL": "POSIX"}, "C.UTF-8"),
+        ({"LANG": "C"}, "C.UTF-8"),
+        ({"LANG": "de_CH.UTF-8"}, ""),
+        ({"LANG": "C", "LC_CTYPE": "en_US.UTF-8"}, ""),
+    ],
+)
+def test_java_is_told_that_names_are_utf_8_where_the_locale_says_nothing(fake, monkeypatch, given, expected):
+    for name in ("LC_ALL", "LC_CTYPE", "LANG"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    fake.program("spark-submit", 'echo "[$LC_ALL]"')
+
+    fake.hook().run("main.py", [])
+
+    assert fake.log_file.read_text() == f"[{expected}]\n"
+
+
+def test_on_kubernetes_the_exit_code_of_spark_submit_decides(fake, monkeypatch):
+    monkeypatch.setattr(spark_submit, "kube_client", object(), raising=False)
+    monkeypatch.setenv("AIRFLOW_CONN_K8S", "spark://k8s%3A%2F%2Fhttps%3A%2F%2Fhost:443")
+    hook = SubmitHook(conn_id="k8s", log_file=fake.log_file, on_event=fake.events.append, conf={})
+
+    fake.prints("all is done\n", 0)
+    hook.run("main.py", ["the plan"])
+    fake.prints("Error: it is not\n", 1)
+    hook = SubmitHook(conn_id="k8s", log_file=fake.log_file, on_event=fake.events.append, conf={})
+    with pytest.raises(SparkJobFailedError, match="Error: it is not"):
+        hook.run("main.py", ["the plan"])
+
+
+def test_a_connection_that_the_hook_of_spark_refuses_is_told_in_three_parts(fake, monkeypatch):
+    monkeypatch.delattr(spark_submit, "kube_client", raising=False)
+    monkeypatch.setenv("AIRFLOW_CONN_K8S", "spark://k8s%3A%2F%2Fhttps%3A%2F%2Fhost:443")
+
+    with pytest.raises(InputError) as caught:
+        SubmitHook(conn_id="k8s", log_file=fake.log_file, on_event=fake.events.append, conf={})
+
+    assert caught.value.what == (
+        "The Spark connection 'k8s' cannot be used: a master on Kubernetes needs the package "
+        "apache-airflow-providers-cncf-kubernetes."
+    )
+    assert caught.value.kept
+    assert "install what is missing on the worker" in caught.value.do
+
+
 # ---- how it fails ------------------------------------------------------------------------------------
 
 
@@ -326,7 +381,8 @@ def test_an_application_that_dies_without_a_word_of_its_own_gives_its_last_error
     assert str(err) == (
         "spark-submit failed: java.io.IOException: No space left on device\n"
         "Kept: the batches that are in the table; the others stay logged\n"
-        f"What to do: the next try runs what is open again. Full log: {fake.log_file}"
+        "What to do: the next try runs what is open again; if it comes back, mend the cause. "
+        f"Full log: {fake.log_file}"
     )
     assert fake.log_file.read_text() == OUT_OF_DISK
 
@@ -349,6 +405,16 @@ def test_a_secret_of_the_configuration_is_in_no_error_no_event_and_no_log(fake):
     assert fake.log_file.read_text() == "*** is short\nError: bad ***\n"
 
 
+def test_a_secret_inside_of_a_setting_is_known_by_the_name_before_it():
+    options = (
+        "-Dhttps.proxyHost=proxy -Djavax.net.ssl.trustStorePassword='two words' -Dmy.client_secret=planted"
+    )
+
+    assert submit.secret_values(
+        {"spark.driver.extraJavaOptions": options, "spark.hadoop.fs.azure.account.key.lake": "Zm9vYmFyYmF6"}
+    ) == ["Zm9vYmFyYmF6", "two words", "planted"]
+
+
 def test_a_worker_without_spark_submit_is_told_what_to_install(fake, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
 
@@ -357,7 +423,28 @@ def test_a_worker_without_spark_submit_is_told_what_to_install(fake, monkeypatch
     assert str(err) == (
         "spark-submit cannot be started: No such file or directory: spark-submit.\n"
         "Kept: the batches that are in the table; the others stay logged\n"
-        "What to do: install pyspark on the worker; the next try runs what is open again"
+        "What to do: install pyspark on the worker; the next run takes what is open"
+    )
+    assert not err.is_retryable
+
+
+@pytest.mark.parametrize("missing", ["pyspark", "delta-spark"])
+def test_a_worker_without_a_package_of_spark_is_told_what_to_install(fake, monkeypatch, missing):
+    def found(name: str) -> str:
+        if name == missing:
+            raise PackageNotFoundError(name)
+        return "4.2.0"
+
+    monkeypatch.setattr(application, "version", found)
+
+    with pytest.raises(InputError) as caught:
+        fake.runner().run(fake.work(), [an_entry(0, a_file("a"))])
+
+    assert str(caught.value) == (
+        f"The package {missing} is not installed on the worker, and Spark needs it.\n"
+        "Kept: the batches that are in the table; the others stay logged\n"
+        "What to do: install it there: `pip check` names the version that this package needs. The next run "
+        "takes what is open"
     )
 
 
@@ -372,6 +459,24 @@ def test_a_log_that_cannot_be_written_ends_the_application(fake):
 
     assert hook._submit_sp.returncode in (-signal.SIGTERM, -signal.SIGKILL)
     assert caught.value.what == f"The log of Spark cannot be written: File exists: {fake.folder}/output."
+
+
+def test_settings_that_java_does_not_start_with_are_told_whole_and_not_tried_again(fake):
+    fake.prints(
+        "Invalid maximum heap size: -Xmx1 gigabyte\nError: Could not create the Java Virtual Machine.\n"
+        "Error: A fatal exception has occurred. Program will exit.\n",
+        1,
+    )
+
+    err = fake.failure()
+
+    assert str(err) == (
+        "Spark does not start: Invalid maximum heap size: -Xmx1 gigabyte\n"
+        "Kept: the batches that are in the table; the others stay logged\n"
+        "What to do: correct `conf`, `packages` or `jars` of the engine, or the worker's "
+        f"spark-defaults.conf; the next run takes what is open. Full log: {fake.log_file}"
+    )
+    assert not err.is_retryable
 
 
 # ---- what the runner makes of it ---------------------------------------------------------------------
@@ -410,6 +515,44 @@ def test_the_plan_is_there_while_the_application_runs_and_gone_after_it_failed(f
 
     assert '"batches": [4]' in fake.log_file.read_text()
     assert list((fake.folder / "checkpoint" / "plans").iterdir()) == []
+
+
+BATCH = '{"event": "batch", "seq": %d, "files": 1, "version": %d, "seconds": 1.0}'
+
+
+def test_a_process_that_fails_when_all_batches_are_done_leaves_it_to_the_table(fake):
+    done = "".join(f"{EVENT}{BATCH % (seq, seq)}\n" for seq in (0, 1))
+    fake.prints(f"{done}Error: the cluster did not say goodbye\n", 1)
+
+    fake.runner().run(fake.work(), [an_entry(0, a_file("a")), an_entry(1, a_file("b"))])
+
+
+def test_a_process_that_fails_before_the_last_batch_is_done_fails(fake):
+    fake.prints(f"{EVENT}{BATCH % (0, 0)}\nError: the cluster went away\n", 1)
+
+    with pytest.raises(SparkJobFailedError, match="the cluster went away"):
+        fake.runner().run(fake.work(), [an_entry(0, a_file("a")), an_entry(1, a_file("b"))])
+
+
+def test_an_error_that_is_reported_after_the_last_batch_is_raised(fake):
+    event = '{"event": "failed", "error": "SourceFileChangedError", "what": "w", "kept": "k", "do": "d"}'
+    fake.prints(f"{EVENT}{BATCH % (0, 0)}\n{EVENT}{event}\n", 1)
+
+    with pytest.raises(SourceFileChangedError):
+        fake.runner().run(fake.work(), [an_entry(0, a_file("a"))])
+
+
+def test_a_plan_that_cannot_be_deleted_hides_no_result_and_no_error(fake, monkeypatch):
+    def busy(self: LocalStorage, uri: str) -> None:
+        raise StorageError("the disk is away")
+
+    monkeypatch.setattr(LocalStorage, "delete", busy)
+    fake.prints(f"{EVENT}{BATCH % (0, 0)}\n", 0)
+    fake.runner().run(fake.work(), [an_entry(0, a_file("a"))])
+
+    fake.prints("Error: no memory\n", 1)
+    with pytest.raises(SparkJobFailedError, match="no memory"):
+        fake.runner().run(fake.work(), [an_entry(0, a_file("a"))])
 
 
 # ---- how it ends -------------------------------------------------------------------------------------
