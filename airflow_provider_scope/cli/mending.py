@@ -10,14 +10,16 @@ from airflow_provider_scope.cli.output import ADD_YES, command, counted, say
 from airflow_provider_scope.cli.targets import engine_of, opened
 from airflow_provider_scope.engines import assembly
 from airflow_provider_scope.exceptions import InputError, TableError
-from airflow_provider_scope.execution import repair
+from airflow_provider_scope.execution import first_run, repair
 from airflow_provider_scope.execution.view import read_log
+from airflow_provider_scope.storage.opening import canonical_uri
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
     from airflow_provider_scope.checkpoint.audit import AuditFiles
     from airflow_provider_scope.checkpoint.log import CheckpointLog
+    from airflow_provider_scope.core.recovery import TableState
     from airflow_provider_scope.engines.scope import ScopeRunner
     from airflow_provider_scope.engines.spark import SparkRunner
     from airflow_provider_scope.execution.repair import Consequences
@@ -90,8 +92,12 @@ def accept_table(args: Namespace) -> None:
 def _accept(args: Namespace) -> None:
     table, log, audit = opened(args)
     intervals.check_named(args, log)
-    repair.existing_pipeline(log)
     engine = engine_of(args, log)
+    # What dbt-scope left beside a table says which files are in it: the next run takes that over.
+    if audit.watermark_bytes() is None and (others := first_run.table_of_others(log, engine, table)):
+        _accept_rows(args, log, engine, others)
+        return
+    repair.existing_pipeline(log)
     why = _divergence(log, audit, engine, table)
     if why is None:
         say(f"{table} and its log fit together: there is nothing to accept")
@@ -106,6 +112,22 @@ def _accept(args: Namespace) -> None:
         return
     record = repair.accept_table(log, engine, table, reload_undecidable=args.reload_undecidable)
     say(f"accepted, as {log.location}/accepted/{record.number:020}; the next run goes on from here")
+
+
+def _accept_rows(
+    args: Namespace, log: CheckpointLog, engine: SparkRunner | ScopeRunner, others: TableState
+) -> None:
+    """Accept rows that no record tells of, before the first run."""
+    table = canonical_uri(args.delta_location)
+    say(f"The table {table} holds rows, and there is no record in {log.location} of how they came.")
+    say(f"The table is at version {others.version}. To accept it as it is means:")
+    say("- the rows stay, and the next run adds the rows of all files of its source")
+    say("- a file whose rows are among them is loaded again")
+    if not args.yes:
+        say(ADD_YES)
+        return
+    record = first_run.accept(log, engine, table, new_id=assembly.new_id)
+    say(f"accepted, as {log.location}/accepted/{record.number:020}; the next run adds its files")
 
 
 def _divergence(

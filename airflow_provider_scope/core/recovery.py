@@ -56,6 +56,8 @@ class TableState:
     landed: Mapping[int, Landed]
     """Batches found in the part of the table's log that was looked at."""
     restores: tuple[Restored, ...] = ()
+    has_rows: bool = False
+    """Whether there are rows in it; only looked at for no pipeline in particular."""
     running: int | None = None
     """The open batch whose job still runs, if any: what becomes of its rows does not show yet."""
     beyond: Mapping[int, Landed] = field(default_factory=dict)
@@ -125,6 +127,33 @@ def check_transaction(found: TableState, newest_commit: int, newest_entry: int, 
             do="restore the checkpoint's folder from a copy. If there is none, start a new pipeline: a "
             "checkpoint location of its own, and starting_timestamp after the files that are loaded",
         )
+
+
+def rows_of_others(location: str, checkpoint: str, interval: str | None) -> TableDivergedError:
+    """Give the error for a first run on a table with rows.
+
+    :param interval: The name of the interval that the run loads, if it loads one.
+    """
+    command = f"airflow scope accept-table {location}"
+    beside = f"{location}/_checkpoint"
+    if interval:
+        command += f" --interval {interval}"
+        beside += f"/intervals/{interval}"
+    if checkpoint != beside:
+        command += f" --checkpoint {checkpoint.removesuffix(f'/intervals/{interval}')}"
+    ways = (
+        "to replace the rows of the interval, use write=Replace(where=…)"
+        if interval
+        else "to load all files anew and replace all rows, run once with full_refresh=True. To leave out the "
+        "files that are in the table, set starting_timestamp behind them"
+    )
+    return _diverged(
+        f"The table {location} holds rows, and there is no record in {checkpoint} of how they came: files "
+        "that are in the table would be loaded again.",
+        location,
+        do=f"if the checkpoint was moved or lost, bring it back. Else {ways}. If no file of the source is "
+        f"in the table, run `{command} --yes`: the next run adds all files",
+    )
 
 
 def _diverged(what: str, location: str, do: str = "") -> TableDivergedError:

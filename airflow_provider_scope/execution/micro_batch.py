@@ -13,11 +13,10 @@ from airflow_provider_scope.core.report import BatchReport, RunReport
 from airflow_provider_scope.exceptions import (
     BatchNotInTableError,
     BatchOutcomeUnknownError,
-    CheckpointCorruptError,
     EmptyRefreshError,
     ScopeProviderError,
 )
-from airflow_provider_scope.execution import dbt_scope
+from airflow_provider_scope.execution import dbt_scope, first_run
 from airflow_provider_scope.execution.engine import Work
 from airflow_provider_scope.execution.view import (
     LogView,
@@ -146,14 +145,14 @@ class MicroBatchExecution:
     def _open(self, request: Request) -> LogView:
         history = request.reads_history and not request.refresh
         view = read_log(self.log, self.audit, self.engine, request.table, history=history)
-        if view.pipeline is None:
-            self._check_new(view)
         if view.newest is None and view.taken is None:
             history, is_void = request.reads_history, request.replaces_table
             if not dbt_scope.look(
                 self.log, view, request.roots, self.now_ms(), history=history, is_void=is_void
             ):
                 return self._open(request)
+        if not first_run.check(self.log, self.engine, view, request):
+            return self._open(request)
         if view.pipeline is None:
             return view
         recovery.check_stamp(view.table, view.baseline[0], request.table)
@@ -168,15 +167,6 @@ class MicroBatchExecution:
         for entry in view.open:
             check_paths(entry, request.roots, self.log.location)
         return view
-
-    def _check_new(self, view: LogView) -> None:
-        if view.newest or view.last_commit or view.accepted:
-            raise CheckpointCorruptError(
-                f"The checkpoint {self.log.location} has records but no pipeline.json.",
-                kept="the table and all records; nothing was written",
-                do="restore pipeline.json from a copy: without it the table cannot tell which batches "
-                "it holds",
-            )
 
     def _adopt(self, request: Request, view: LogView, found: Candidates, report: RunReport) -> None:
         """Take over what dbt-scope left, once it is known which files that leaves to this pipeline."""
@@ -210,6 +200,9 @@ class MicroBatchExecution:
         tally = discovery.Tally(dict(found.left_out.counts), dict(found.left_out.names))
         files = dbt_scope.not_loaded(self.log, view, found.files, tally, history=request.reads_history)
         pending = discovery.unseen(files, view.seen, request.rules, view.highest, tally)
+        newest = view.newest.files if view.newest and not request.reads_history else ()
+        known = view.seen or {file.path: (file.modified_ms, file.size_bytes) for file in newest}
+        discovery.check_names(pending, known, request.roots)
         report.left_out = tally
         report.already_loaded = report.matched - len(pending) - sum(tally.counts.values())
         return pending

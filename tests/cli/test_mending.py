@@ -373,3 +373,58 @@ def test_a_table_that_is_gone_cannot_be_accepted(desk, yes):
         "Kept: the log; nothing was written\n"
         "What to do: bring the table back; or start anew by deleting the checkpoint folder\n"
     )
+
+
+# ---- accept-table before the first run -----------------------------------------------------------------
+
+
+def filled_by_others(desk) -> None:
+    (desk.world.folder / "table").mkdir()
+    desk.world.add_foreign_rows(1)
+    desk.world.drop("a.parquet", 60)
+
+
+def test_rows_that_no_record_tells_of_are_accepted_before_the_first_run(desk):
+    filled_by_others(desk)
+    before = desk.tree()
+    what = (
+        "The table file:///table holds rows, and there is no record in file:///table/_checkpoint of how they "
+        "came.\n"
+        "The table is at version 0. To accept it as it is means:\n"
+        "- the rows stay, and the next run adds the rows of all files of its source\n"
+        "- a file whose rows are among them is loaded again\n"
+    )
+
+    said = desk.table_command("accept-table")
+
+    assert (said.code, said.err, said.out) == (0, "", what + ADD_YES)
+    assert desk.tree() == before
+
+    said = desk.table_command("accept-table", "--yes")
+
+    assert (said.code, said.err) == (0, "")
+    assert said.out == (
+        what + f"accepted, as file:///table/_checkpoint/accepted/{0:020}; the next run adds its files\n"
+    )
+    desk.world.run()
+    assert sum(desk.world.rows().values()) == 3
+    assert desk.table_command("accept-table").out == (
+        "file:///table and its log fit together: there is nothing to accept\n"
+    )
+
+
+def test_a_table_of_others_that_was_accepted_needs_no_second_acceptance(desk):
+    filled_by_others(desk)
+    desk.table_command("accept-table", "--yes")
+
+    assert "there is nothing to accept" in desk.table_command("accept-table", "--yes").out
+
+
+def test_an_interval_of_a_table_of_others_is_accepted_by_its_name(desk):
+    filled_by_others(desk)
+    name = "20231114T000000000Z_20231115T000000000Z"
+
+    said = desk.table_command("accept-table", "--interval", name, "--yes")
+
+    assert (said.code, said.err) == (0, "")
+    assert f"accepted, as file:///table/_checkpoint/intervals/{name}/accepted/{0:020}" in said.out
