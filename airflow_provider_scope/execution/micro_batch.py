@@ -151,10 +151,14 @@ class MicroBatchExecution:
                 self.log, view, request.roots, self.now_ms(), history=history, is_void=is_void
             ):
                 return self._open(request)
+        if view.pipeline is not None:
+            self._check(request, view)
         if not first_run.check(self.log, self.engine, view, request):
             return self._open(request)
-        if view.pipeline is None:
-            return view
+        return view
+
+    def _check(self, request: Request, view: LogView) -> None:
+        """Refuse a table that diverged from the log, and entries that name other files than the source's."""
         recovery.check_stamp(view.table, view.baseline[0], request.table)
         recovery.check_transaction(
             view.table,
@@ -166,7 +170,6 @@ class MicroBatchExecution:
             dbt_scope.check(self.audit, view)
         for entry in view.open:
             check_paths(entry, request.roots, self.log.location)
-        return view
 
     def _adopt(self, request: Request, view: LogView, found: Candidates, report: RunReport) -> None:
         """Take over what dbt-scope left, once it is known which files that leaves to this pipeline."""
