@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from airflow_provider_scope.checkpoint.intervals import IntervalLog
 from airflow_provider_scope.cli import intervals, scope_jobs
 from airflow_provider_scope.cli.entries import show, span, undecided
 from airflow_provider_scope.cli.output import ADD_YES, command, counted, say
@@ -55,8 +56,11 @@ def abandon(args: Namespace) -> None:
         raise InputError(
             f"The table {table} does not exist: no batch has been loaded, and none can be given up.",
             kept="everything; nothing was written",
-            do=f"when no run{' and no job' if log.has_attempts() else ''} is going on, delete "
-            f"{log.location}; the next run begins anew, with the files that are there",
+            do=f"when no run is going on, delete {log.location}; the next run of the interval begins anew, "
+            "with the files that are there"
+            if isinstance(log, IntervalLog)
+            else "mend the file, or move it away, and run the task once with full_refresh=True: nothing is "
+            "in the table yet, and all files that are there then are loaded",
         )
     if not args.yes:
         show([entry], "batch ", view)
@@ -66,7 +70,10 @@ def abandon(args: Namespace) -> None:
             say(f"it would be given up for good: {_how_it_is_closed(engine)}")
             if entry.mode == "overwrite":
                 say(f"the rows that it replaces ({entry.where}) are removed")
-            say("its files count as new again; the next run loads those that are there then")
+            say(
+                "its files count as new again; the next run loads those that are there then (with "
+                'late_files="skip" only those behind the newest file that was logged)'
+            )
         say(ADD_YES)
         return
     record = repair.abandon(log, audit, engine, table, args.seq, now_ms=assembly.now_ms)

@@ -6,6 +6,8 @@ import json
 
 import pytest
 
+from airflow_provider_scope.core.interval import window_of
+
 ADD_YES = "nothing was written; add --yes to do it\n"
 
 
@@ -96,7 +98,8 @@ def test_abandon_says_what_it_would_give_up_and_writes_nothing(desk):
     assert said.out == (
         f"batch 1: append, 1 file, {desk.size('b.parquet')}: file:///landing/b.parquet\n"
         "it would be given up for good: an empty transaction takes its place in the table\n"
-        "its files count as new again; the next run loads those that are there then\n" + ADD_YES
+        "its files count as new again; the next run loads those that are there then (with "
+        'late_files="skip" only those behind the newest file that was logged)\n' + ADD_YES
     )
     desk.world.hide("b.parquet")
     assert desk.tree() == before
@@ -187,11 +190,30 @@ def test_a_first_batch_without_a_table_is_refused_with_the_way_out_and_that_way_
         "InputError: The table file:///table does not exist: no batch has been loaded, and none can be "
         "given up.\n"
         "Kept: everything; nothing was written\n"
-        "What to do: when no run is going on, delete file:///table/_checkpoint; the next run begins anew, "
-        "with the files that are there\n"
+        "What to do: mend the file, or move it away, and run the task once with full_refresh=True: nothing "
+        "is in the table yet, and all files that are there then are loaded\n"
     )
     assert desk.tree() == before
-    (desk.world.folder / "table" / "_checkpoint").rename(desk.world.folder / "deleted")
+    desk.world.run(refresh=True)
+    assert desk.rows_are_those_of("b.parquet")
+    desk.world.show("a.parquet")
+    desk.world.run()
+    assert desk.rows_are_those_of("a.parquet", "b.parquet")
+
+
+def test_of_an_interval_without_a_table_the_log_is_deleted_for_it_cannot_be_refreshed(desk):
+    name = "20231114T000000000Z_20231115T000000000Z"
+    desk.world = desk.world.of(window_of(name))
+    desk.vanished("a.parquet", 0)
+    desk.world.drop("b.parquet", 60)
+
+    said = desk.table_command("abandon", "0", "--interval", name)
+
+    assert said.err.endswith(
+        f"What to do: when no run is going on, delete file:///table/_checkpoint/intervals/{name}; the next "
+        "run of the interval begins anew, with the files that are there\n"
+    )
+    (desk.world.folder / "table/_checkpoint/intervals" / name).rename(desk.world.folder / "deleted")
     desk.world.run()
     assert desk.rows_are_those_of("b.parquet")
 
