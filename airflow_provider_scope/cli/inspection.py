@@ -15,7 +15,7 @@ from airflow_provider_scope.core import recovery
 from airflow_provider_scope.engines import assembly
 from airflow_provider_scope.exceptions import BatchOutcomeUnknownError
 from airflow_provider_scope.execution import dbt_scope, repair
-from airflow_provider_scope.execution.view import pinned_columns, read_log
+from airflow_provider_scope.execution.view import check_table, pinned_columns, read_log
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -53,7 +53,7 @@ def status(args: Namespace) -> None:
     show(view.open, "            ", view, jobs)
     if args.interval is None:
         intervals.show(log)
-    repair.check(view, table)
+    check_table(view, table)
     dbt_scope.check(audit, view)
     if undecided(view):
         say(f"what next   run `airflow scope accept-table {table}`: what became of a batch is not known")

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airflow_provider_scope.checkpoint.intervals import IntervalLog
 from airflow_provider_scope.cli import intervals, scope_jobs
 from airflow_provider_scope.cli.entries import show, span, undecided
 from airflow_provider_scope.cli.output import ADD_YES, command, counted, say
 from airflow_provider_scope.cli.targets import engine_of, opened
 from airflow_provider_scope.engines import assembly
-from airflow_provider_scope.exceptions import InputError, TableError
+from airflow_provider_scope.exceptions import TableError
 from airflow_provider_scope.execution import first_run, repair
-from airflow_provider_scope.execution.view import read_log
+from airflow_provider_scope.execution.view import check_table, read_log
 from airflow_provider_scope.storage.opening import canonical_uri
 
 if TYPE_CHECKING:
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from airflow_provider_scope.engines.scope import ScopeRunner
     from airflow_provider_scope.engines.spark import SparkRunner
     from airflow_provider_scope.execution.repair import Consequences
+    from airflow_provider_scope.execution.view import LogView
 
 
 @command
@@ -50,24 +50,14 @@ def abandon(args: Namespace) -> None:
     repair.existing_pipeline(log)
     engine = engine_of(args, log)
     view = read_log(log, audit, engine, table, history=False)
-    repair.check(view, table)
+    check_table(view, table)
     entry = repair.open_entry(view, args.seq, log.location)
-    if view.table.stamp is None:
-        raise InputError(
-            f"The table {table} does not exist: no batch has been loaded, and none can be given up.",
-            kept="everything; nothing was written",
-            do=f"when no run is going on, delete {log.location}; the next run of the interval begins anew, "
-            "with the files that are there"
-            if isinstance(log, IntervalLog)
-            else "mend the file, or move it away, and run the task once with full_refresh=True: nothing is "
-            "in the table yet, and all files that are there then are loaded",
-        )
     if not args.yes:
         show([entry], "batch ", view)
         if repair.settled(view, entry):
             say("it would be recorded, not given up")
         else:
-            say(f"it would be given up for good: {_how_it_is_closed(engine)}")
+            say(f"it would be given up for good: {_how_it_is_closed(engine, view)}")
             if entry.mode == "overwrite":
                 say(f"the rows that it replaces ({entry.where}) are removed")
             say(
@@ -83,9 +73,11 @@ def abandon(args: Namespace) -> None:
         say(f"batch {args.seq} was in the table already, as version {record.table_version}; now recorded")
 
 
-def _how_it_is_closed(engine: SparkRunner | ScopeRunner) -> str:
+def _how_it_is_closed(engine: SparkRunner | ScopeRunner, view: LogView) -> str:
     if scope_jobs.is_scope(engine):
         return "a job of its own is cancelled, and none is submitted any more"
+    if view.table.stamp is None:
+        return "there is no table yet, so its record says so alone. See that no run is going on"
     return "an empty transaction takes its place in the table"
 
 
@@ -143,7 +135,7 @@ def _divergence(
     """Say what is wrong with the table; None if a run would go on with it."""
     try:
         view = read_log(log, audit, engine, table, history=False)
-        repair.check(view, table)
+        check_table(view, table)
     except TableError as err:
         return err.what
     unclear = undecided(view)
@@ -164,6 +156,10 @@ def _consequences(seen: Consequences) -> list[str]:
         lines.append("the RESTORE was to a time: which committed batches lost their rows cannot be told")
     for seq in seen.gone:
         lines.append(f"the files of the open batch {seq} count as new: the next run loads them")
+    lines += [
+        f"the rows of batch {seq}, which was given up, stay if nobody has deleted them; its files come again"
+        for seq in seen.back
+    ]
     if seen.needs_transaction:
         lines.append(f"an empty transaction tells the table that batch {seen.newest_commit} is its newest")
     return lines or ["no batch lost its rows, and no file is loaded again"]

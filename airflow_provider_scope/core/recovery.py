@@ -78,6 +78,33 @@ def baseline(
     return pipeline.table, -1 if pipeline.table_version is None else pipeline.table_version
 
 
+def first_in_table(last_commit: CommitRecord | None, accepted: Acceptance | None) -> int:
+    """Give the first batch that can be in the table: those below it were given up before there was one.
+
+    No transaction could be put in their place, so the first batch needs a table without any of them.
+    """
+    if last_commit is None or last_commit.table is not None:
+        return 0
+    return 0 if accepted and accepted.after_commit >= last_commit.seq else last_commit.seq + 1
+
+
+def check_given_up(found: TableState, first: int, location: str) -> None:
+    """Refuse a table that holds a batch which was given up before there was a table.
+
+    :param first: The first batch that can be in it.
+    :raises TableDivergedError: As said: an application that nobody waited for has made the table since.
+    """
+    back = [seq for seq, landed in found.landed.items() if seq < first and not landed.abandoned]
+    if back:
+        raise _diverged(
+            f"The table {location} holds batch {min(back)}, which was given up before there was a table: the "
+            "application that ran it was still going on. Its files count as new, and would be loaded again.",
+            location,
+            do="run the task once with full_refresh=True, which replaces all rows. Or delete the rows of the "
+            f"batch, then run `airflow scope accept-table {location}`",
+        )
+
+
 def check_stamp(found: TableState, expected: TableStamp | None, location: str) -> None:
     """Refuse a table that was restored or recreated since the newest record.
 
@@ -179,19 +206,28 @@ def open_entries(uncommitted: Sequence[OffsetEntry], newest: OffsetEntry | None)
     return tuple(entry for entry in uncommitted if entry.seq >= floor)
 
 
-def predecessor(entry: OffsetEntry) -> int | None:
+def predecessor(entry: OffsetEntry, first: int = 0) -> int | None:
     """Give the transaction that must be the table's newest before ``entry`` runs; None for any smaller.
 
     Only a batch that replaces the whole table may jump: Delta skips an older transaction silently, so
     a batch that overtakes its predecessor would drop the predecessor's rows for good.
+
+    :param first: The first batch that can be in the table; it has no predecessor: -1.
     """
-    return None if entry.overwrites_table else entry.seq - 1
+    if entry.overwrites_table:
+        return None
+    return -1 if entry.seq == first else entry.seq - 1
 
 
-def may_run(entry: OffsetEntry, txn: int | None) -> bool:
-    """Tell whether ``entry`` may be committed to a table whose newest transaction is ``txn``."""
+def may_run(entry: OffsetEntry, txn: int | None, first: int = 0) -> bool:
+    """Tell whether ``entry`` may be committed to a table whose newest transaction is ``txn``.
+
+    :param first: The first batch that can be in the table.
+    """
     newest = -1 if txn is None else txn
-    needed = predecessor(entry)
+    needed = predecessor(entry, first)
+    if entry.seq < first:
+        return False
     return newest < entry.seq if needed is None else newest == needed
 
 

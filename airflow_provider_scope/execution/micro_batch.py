@@ -21,6 +21,7 @@ from airflow_provider_scope.execution.engine import Work
 from airflow_provider_scope.execution.view import (
     LogView,
     check_paths,
+    check_table,
     pinned_columns,
     read_log,
     record_commit,
@@ -159,13 +160,7 @@ class MicroBatchExecution:
 
     def _check(self, request: Request, view: LogView) -> None:
         """Refuse a table that diverged from the log, and entries that name other files than the source's."""
-        recovery.check_stamp(view.table, view.baseline[0], request.table)
-        recovery.check_transaction(
-            view.table,
-            view.last_commit.seq if view.last_commit else -1,
-            view.newest.seq if view.newest else -1,
-            request.table,
-        )
+        check_table(view, request.table, is_void=request.replaces_table)
         if not request.replaces_table:
             dbt_scope.check(self.audit, view)
         for entry in view.open:
@@ -309,7 +304,8 @@ class MicroBatchExecution:
         failure: ScopeProviderError | None = None
         try:
             pinned = pinned_columns(self.log, view) if request.infers_columns else None
-            self.engine.run(Work(view.pipeline.pipeline, request.table, self.log.location, pinned), todo)
+            work = Work(view.pipeline.pipeline, request.table, self.log.location, view.first, pinned)
+            self.engine.run(work, todo)
         except ScopeProviderError as err:
             failure = err
         try:

@@ -7,6 +7,9 @@ import json
 import pytest
 
 from airflow_provider_scope.core.interval import window_of
+from airflow_provider_scope.exceptions import TableDivergedError
+from airflow_provider_scope.execution.engine import Work
+from tests.support.faulty_storage import open_gate
 
 ADD_YES = "nothing was written; add --yes to do it\n"
 
@@ -177,45 +180,92 @@ def test_a_committed_batch_cannot_be_given_up(desk, yes):
     )
 
 
-@pytest.mark.parametrize("yes", [(), ("--yes",)])
-def test_a_first_batch_without_a_table_is_refused_with_the_way_out_and_that_way_works(desk, yes):
-    desk.vanished("a.parquet", 0)
+@pytest.mark.parametrize("interval", [None, "20231114T000000000Z_20231115T000000000Z"])
+def test_a_first_batch_is_given_up_before_there_is_a_table_and_later_ones_go_on(desk, interval):
+    words = ("--interval", interval) if interval else ()
+    if interval:
+        desk.world = desk.world.of(window_of(interval))
+    desk.world.max_files = 1
     desk.world.drop("b.parquet", 60)
+    desk.vanished("a.parquet", 0)
     before = desk.tree()
 
-    said = desk.table_command("abandon", "0", *yes)
+    said = desk.table_command("abandon", "0", *words)
 
-    assert said.code == 1
-    assert said.err == (
-        "InputError: The table file:///table does not exist: no batch has been loaded, and none can be "
-        "given up.\n"
-        "Kept: everything; nothing was written\n"
-        "What to do: mend the file, or move it away, and run the task once with full_refresh=True: nothing "
-        "is in the table yet, and all files that are there then are loaded\n"
+    assert (said.code, said.err) == (0, "")
+    assert said.out.partition("\n")[2] == (
+        "it would be given up for good: there is no table yet, so its record says so alone. See that no "
+        "run is going on\n"
+        "its files count as new again; the next run loads those that are there then (with "
+        'late_files="skip" only those behind the newest file that was logged)\n' + ADD_YES
     )
     assert desk.tree() == before
-    desk.world.run(refresh=True)
+
+    said = desk.table_command("abandon", "0", *words, "--yes")
+
+    assert (said.code, said.err) == (0, "")
+    assert said.out == "batch 0 is given up; the next run loads those of its files that are there\n"
+    record = desk.world.records()[f"commits/{0:020}"][0]
+    assert (record["abandoned"], record["table"], record["table_version"]) == (True, None, -1)
+    assert desk.table_command("status", *words).code == 0
+    desk.world.run()
     assert desk.rows_are_those_of("b.parquet")
     desk.world.show("a.parquet")
     desk.world.run()
     assert desk.rows_are_those_of("a.parquet", "b.parquet")
+    assert sorted(name for name in desk.world.record_names() if name.startswith("commits")) == [
+        f"commits/{seq:020}" for seq in range(3)
+    ]
 
 
-def test_of_an_interval_without_a_table_the_log_is_deleted_for_it_cannot_be_refreshed(desk):
-    name = "20231114T000000000Z_20231115T000000000Z"
-    desk.world = desk.world.of(window_of(name))
-    desk.vanished("a.parquet", 0)
+def test_several_first_batches_are_given_up_one_after_the_other(desk):
+    desk.world.max_files = 1
     desk.world.drop("b.parquet", 60)
-
-    said = desk.table_command("abandon", "0", "--interval", name)
-
-    assert said.err.endswith(
-        f"What to do: when no run is going on, delete file:///table/_checkpoint/intervals/{name}; the next "
-        "run of the interval begins anew, with the files that are there\n"
-    )
-    (desk.world.folder / "table/_checkpoint/intervals" / name).rename(desk.world.folder / "deleted")
+    desk.vanished("a.parquet", 0)
+    desk.world.hide("b.parquet")
+    for seq in (0, 1):
+        assert desk.table_command("abandon", str(seq), "--yes").code == 0
+    desk.world.drop("c.parquet", 50)
     desk.world.run()
-    assert desk.rows_are_those_of("b.parquet")
+    desk.world.show("b.parquet")
+    desk.world.run()
+
+    assert desk.rows_are_those_of("b.parquet", "c.parquet")
+
+
+def test_an_application_that_makes_the_table_after_all_is_noticed(desk):
+    """Nothing could keep it out; its batch counts as given up, so its files would be loaded again."""
+    desk.vanished("a.parquet", 0)
+    desk.table_command("abandon", "0", "--yes")
+    desk.world.show("a.parquet")
+    log = desk.world.log()
+    work = Work(log.pipeline().pipeline, desk.world.table, log.location)
+    desk.world.engine(open_gate).run(work, [log.offset(0)])
+
+    for _ in range(2):
+        with pytest.raises(TableDivergedError, match="batch 0, which was given up"):
+            desk.world.run()
+
+    assert desk.rows_are_those_of("a.parquet")
+    said = desk.table_command("accept-table")
+    assert "- the rows of batch 0, which was given up, stay" in said.out
+    desk.world.run(refresh=True)
+    assert desk.rows_are_those_of("a.parquet")
+
+
+def test_a_run_that_goes_on_while_its_first_batch_is_given_up_stops(desk):
+    """Its application is about to make the table."""
+    desk.world.max_files = 1
+    desk.world.drop("a.parquet", 60)
+    desk.world.drop("b.parquet", 50)
+
+    desk.fails("commit 0", lambda: desk.world.abandon(0))
+
+    with pytest.raises(TableDivergedError, match="batch 0, which was given up"):
+        desk.world.run()
+    assert desk.rows_are_those_of("a.parquet", "b.parquet")
+    desk.world.run(refresh=True)
+    assert desk.rows_are_those_of("a.parquet", "b.parquet")
 
 
 @pytest.mark.parametrize("yes", [(), ("--yes",)])
