@@ -294,7 +294,7 @@ def check_names(new: Sequence[FileEntry], loaded: Mapping[str, Status], roots: S
                     f"({', '.join(roots)}). Its rows would be in the table twice.",
                     kept="the table and all records; nothing was written",
                     do="name the folder in `roots` as before. To go on with the new name, set "
-                    "starting_timestamp behind the files that are loaded; or run once with "
+                    "starting_timestamp to a time after the loaded files; or run once with "
                     "full_refresh=True, which loads all files under their new names and replaces all rows",
                 )
 

@@ -65,13 +65,14 @@ def check_roots(roots: Sequence[str], rules: Rules, tables: Sequence[str], check
     written += [f"{checkpoint}/{name}" for name in _OF_CHECKPOINT]
     for root in roots:
         inside = [FileEntry(1, path, 1) for path in written if _below(path, root)]
-        found = candidates(inside, rules, (root,)).files
+        found = {file.path for file in candidates(inside, rules, (root,)).files}
         if found:
-            place = next(p for p in (checkpoint, *tables) if _below(found[0].path, p))
+            path = next(path for path in written if path in found)
+            place = next(p for p in (checkpoint, *tables) if _below(path, p))
             what = "checkpoint" if place == checkpoint else "table"
             raise InputError(
-                f"The root {root} holds the {what} {place}, and the patterns match files there, such as "
-                f"{found[0].path[len(place) + 1 :]}: a run would load its own output.",
+                f"The root {root} holds the {what} {place}, and the patterns match names of files there, "
+                f"such as {path[len(place) + 1 :]}: a run would load its own output.",
                 kept="everything; nothing was read or written",
                 do="name the folders beside it in `roots`, or patterns that match your files alone",
             )
@@ -85,8 +86,8 @@ def check_checkpoint(checkpoint: str, tables: Sequence[str]) -> None:
     for table in tables:
         if _below(checkpoint, table) is not None and not is_spared(checkpoint, table):
             raise InputError(
-                f"The checkpoint {checkpoint} lies in the table {table}, where VACUUM deletes records. The "
-                "next run would load every file again.",
+                f"The checkpoint {checkpoint} lies in the table {table}, in a folder that VACUUM cleans: "
+                "without the records the next run would load every file again.",
                 kept="everything; nothing was read or written",
                 do=f"name {tables[0]}/_checkpoint (the default: VACUUM spares names that begin with _), or a "
                 "folder beside the table. If there are records, move their folder there as a whole while no "

@@ -169,16 +169,16 @@ def rows_of_others(location: str, checkpoint: str, interval: str | None) -> Tabl
     if checkpoint != beside:
         command += f" --checkpoint {checkpoint.removesuffix(f'/intervals/{interval}')}"
     ways = (
-        "to replace the rows of the interval, use write=Replace(where=…)"
+        "To replace the rows of the interval, use write=Replace(where=…)"
         if interval
-        else "to load all files anew and replace all rows, run once with full_refresh=True. To leave out the "
-        "files that are in the table, set starting_timestamp behind them"
+        else "To load all files anew and replace all rows, run once with full_refresh=True. To leave out the "
+        "files that are in the table, set starting_timestamp to a time after them"
     )
     return _diverged(
         f"The table {location} holds rows, and there is no record in {checkpoint} of how they came: files "
         "that are in the table would be loaded again.",
         location,
-        do=f"if the checkpoint was moved or lost, bring it back. Else {ways}. If no file of the source is "
+        do=f"if the checkpoint was moved or lost, bring it back. {ways}. If no file of the source is "
         f"in the table, run `{command} --yes`: the next run adds all files",
     )
 
