@@ -21,7 +21,7 @@ from airflow_provider_scope.core.records import (
     decode_pipeline,
 )
 from airflow_provider_scope.exceptions import CheckpointCorruptError, CheckpointVersionError
-from tests.support.values import a_file, a_refresh, an_entry
+from tests.support.values import a_commit, a_file, a_refresh, an_entry
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -302,3 +302,12 @@ def test_an_entry_knows_its_size_and_whether_it_replaces_the_table() -> None:
     assert not an_entry(0).overwrites_table
     assert a_refresh(0).overwrites_table
     assert not a_refresh(0, where="day = 1").overwrites_table
+
+
+def test_only_a_batch_that_was_given_up_may_be_in_no_table() -> None:
+    given_up = a_commit(0, table=None, table_version=-1, abandoned=True)
+    data = records.encode(given_up)
+
+    assert decode_commit("commits/0", data, 0) == given_up
+    with pytest.raises(CheckpointCorruptError, match="names no table"):
+        decode_commit("commits/0", data.replace(b'"abandoned":true', b'"abandoned":false'), 0)
