@@ -78,6 +78,23 @@ def check_roots(roots: Sequence[str], rules: Rules, tables: Sequence[str], check
             )
 
 
+def check_distinct(roots: Sequence[str], real: Sequence[str]) -> None:
+    """Refuse two roots that lead to the same files under two names: each file would be loaded twice.
+
+    :param real: Where each root leads.
+    :raises InputError: As said.
+    """
+    for root, there in zip(roots, real, strict=True):
+        for other, beyond in zip(roots, real, strict=True):
+            if _below(beyond, there) is not None and _below(other, root) is None:
+                raise InputError(
+                    f"The roots {root} and {other} lead to the same files: {there}, {beyond}. "
+                    "They would be loaded twice, under two names.",
+                    kept="everything; nothing was read or written",
+                    do="name only one of them",
+                )
+
+
 def check_checkpoint(checkpoint: str, tables: Sequence[str]) -> None:
     """Refuse a checkpoint that VACUUM deletes: one in a folder of a table that it does not spare.
 

@@ -45,6 +45,8 @@ def check_places(ingest: Ingest) -> None:
     """
     _check(ingest, ingest.source.roots, lambda uri: uri)
     _check(ingest, ingest.source.roots, _real)
+    roots = [canonical_root(root) for root in ingest.source.roots]
+    places.check_distinct(roots, [_real(root) for root in roots])
 
 
 def _check(ingest: Ingest, roots: Sequence[str], resolved: Callable[[str], str]) -> None:

@@ -119,6 +119,22 @@ def test_links_do_not_hide_that_a_root_holds_the_table(tmp_path, link):
     assert list((data / "out").iterdir()) == []
 
 
+@pytest.mark.parametrize("inner", ["", "day=1"])
+def test_roots_that_lead_to_the_same_files_are_refused(tmp_path, inner):
+    (tmp_path / "data" / "day=1").mkdir(parents=True)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "data" / inner)
+    both = {"source": {"roots": [str(tmp_path / "data"), str(tmp_path / "link")]}}
+
+    with pytest.raises(InputError, match="lead to the same files"):
+        assembled(arguments("", tmp_path / "t", **both), tmp_path)
+
+    # Roots that overlap under one name are listed twice, and each file counts once.
+    for more in ("other", "data/day=1", "data"):
+        roots = [str(tmp_path / "data"), str(tmp_path / more)]
+        assembled(arguments("", tmp_path / "t", source={"roots": roots}), tmp_path)
+
+
 def test_what_is_put_aside_is_not_loaded_either(tmp_path):
     raw = arguments(tmp_path / "bad", tmp_path / "t")
     raw |= {"table": {"quarantine": str(tmp_path / "bad" / "q")}}
