@@ -45,6 +45,13 @@ class IntervalLog(CheckpointLog):
         self._check_alone()  # of two that begin at the same time, at least one sees the other's note
         return super().put_pipeline(pipeline)
 
+    def shares_table(self) -> bool:
+        """Tell whether another interval was begun, or files were loaded by watermark."""
+        if any(window != self.window for window in known_intervals(self.storage, self.checkpoint)):
+            return True
+        names = ("pipeline.json", "watermark.json")
+        return any(self.storage.read(f"{self.checkpoint}/{name}") is not None for name in names)
+
     def _check_alone(self) -> None:
         other = overlapping(self.window, known_intervals(self.storage, self.checkpoint))
         if other:

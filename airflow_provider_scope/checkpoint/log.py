@@ -94,6 +94,10 @@ class CheckpointLog:
             lambda name, data: records.decode_acceptance(name, data, record.number),
         )
 
+    def shares_table(self) -> bool:
+        """Tell whether the table holds rows of pipelines beside this one, in the same checkpoint."""
+        return False
+
     # ---- quarantines/, returned/ ---------------------------------------------------------------
 
     def quarantines(self) -> list[str]:

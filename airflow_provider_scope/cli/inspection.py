@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from airflow_provider_scope.checkpoint.intervals import IntervalLog
-from airflow_provider_scope.cli import intervals, scope_jobs
+from airflow_provider_scope.cli import intervals, open_files, scope_jobs
 from airflow_provider_scope.cli.entries import show, span, undecided, when
 from airflow_provider_scope.cli.output import SHOWN_AT_MOST, command, counted, say
 from airflow_provider_scope.cli.targets import engine_of, of_task, opened
@@ -15,7 +15,7 @@ from airflow_provider_scope.core import recovery
 from airflow_provider_scope.engines import assembly
 from airflow_provider_scope.exceptions import BatchOutcomeUnknownError
 from airflow_provider_scope.execution import dbt_scope, repair
-from airflow_provider_scope.execution.view import pinned_columns, read_log
+from airflow_provider_scope.execution.view import check_table, pinned_columns, read_log
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_scope.checkpoint.audit import AuditFiles
     from airflow_provider_scope.checkpoint.log import CheckpointLog
-    from airflow_provider_scope.core.records import CommitRecord
+    from airflow_provider_scope.core.records import CommitRecord, OffsetEntry
     from airflow_provider_scope.core.takeover import Takeover
     from airflow_provider_scope.execution.view import LogView
 
@@ -50,10 +50,10 @@ def status(args: Namespace) -> None:
         raise
     _show_progress(view, table, log, audit)
     say(f"open        {counted(len(view.open), 'batch', 'batches') if view.open else 'nothing'}")
-    show(view.open, "            ", view, jobs)
+    show(view.open, "            ", view, lambda entry: [*jobs(entry), *_blocking(view, entry)])
     if args.interval is None:
         intervals.show(log)
-    repair.check(view, table)
+    check_table(view, table)
     dbt_scope.check(audit, view)
     if undecided(view):
         say(f"what next   run `airflow scope accept-table {table}`: what became of a batch is not known")
@@ -61,6 +61,11 @@ def status(args: Namespace) -> None:
         say("what next   the table and the log fit together; the next run begins with the open batches")
     else:
         say("what next   the table and the log fit together; the next run looks for new files")
+
+
+def _blocking(view: LogView, entry: OffsetEntry) -> list[str]:
+    """Name the files that keep a batch from being loaded; one that is in the table is not kept."""
+    return [] if repair.settled(view, entry) else open_files.blocking(entry)
 
 
 def _show_progress(view: LogView, table: str, log: CheckpointLog, audit: AuditFiles) -> None:

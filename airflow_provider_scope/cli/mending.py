@@ -9,18 +9,21 @@ from airflow_provider_scope.cli.entries import show, span, undecided
 from airflow_provider_scope.cli.output import ADD_YES, command, counted, say
 from airflow_provider_scope.cli.targets import engine_of, opened
 from airflow_provider_scope.engines import assembly
-from airflow_provider_scope.exceptions import InputError, TableError
-from airflow_provider_scope.execution import repair
-from airflow_provider_scope.execution.view import read_log
+from airflow_provider_scope.exceptions import TableError
+from airflow_provider_scope.execution import first_run, repair
+from airflow_provider_scope.execution.view import check_table, read_log
+from airflow_provider_scope.storage.opening import canonical_uri
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
     from airflow_provider_scope.checkpoint.audit import AuditFiles
     from airflow_provider_scope.checkpoint.log import CheckpointLog
+    from airflow_provider_scope.core.recovery import TableState
     from airflow_provider_scope.engines.scope import ScopeRunner
     from airflow_provider_scope.engines.spark import SparkRunner
     from airflow_provider_scope.execution.repair import Consequences
+    from airflow_provider_scope.execution.view import LogView
 
 
 @command
@@ -47,24 +50,20 @@ def abandon(args: Namespace) -> None:
     repair.existing_pipeline(log)
     engine = engine_of(args, log)
     view = read_log(log, audit, engine, table, history=False)
-    repair.check(view, table)
+    check_table(view, table)
     entry = repair.open_entry(view, args.seq, log.location)
-    if view.table.stamp is None:
-        raise InputError(
-            f"The table {table} does not exist: no batch has been loaded, and none can be given up.",
-            kept="everything; nothing was written",
-            do=f"when no run{' and no job' if log.has_attempts() else ''} is going on, delete "
-            f"{log.location}; the next run begins anew, with the files that are there",
-        )
     if not args.yes:
         show([entry], "batch ", view)
         if repair.settled(view, entry):
             say("it would be recorded, not given up")
         else:
-            say(f"it would be given up for good: {_how_it_is_closed(engine)}")
+            say(f"it would be given up for good: {_how_it_is_closed(engine, view)}")
             if entry.mode == "overwrite":
                 say(f"the rows that it replaces ({entry.where}) are removed")
-            say("its files count as new again; the next run loads those that are there then")
+            say(
+                "its files count as new again; the next run loads those that are there then (with "
+                'late_files="skip" only those behind the newest file that was logged)'
+            )
         say(ADD_YES)
         return
     record = repair.abandon(log, audit, engine, table, args.seq, now_ms=assembly.now_ms)
@@ -74,9 +73,11 @@ def abandon(args: Namespace) -> None:
         say(f"batch {args.seq} was in the table already, as version {record.table_version}; now recorded")
 
 
-def _how_it_is_closed(engine: SparkRunner | ScopeRunner) -> str:
+def _how_it_is_closed(engine: SparkRunner | ScopeRunner, view: LogView) -> str:
     if scope_jobs.is_scope(engine):
         return "a job of its own is cancelled, and none is submitted any more"
+    if view.table.stamp is None:
+        return "there is no table yet, so its record says so alone. See that no run is going on"
     return "an empty transaction takes its place in the table"
 
 
@@ -90,8 +91,12 @@ def accept_table(args: Namespace) -> None:
 def _accept(args: Namespace) -> None:
     table, log, audit = opened(args)
     intervals.check_named(args, log)
-    repair.existing_pipeline(log)
     engine = engine_of(args, log)
+    # What dbt-scope left beside a table says which files are in it: the next run takes that over.
+    if audit.watermark_bytes() is None and (others := first_run.table_of_others(log, engine, table)):
+        _accept_rows(args, log, engine, others)
+        return
+    repair.existing_pipeline(log)
     why = _divergence(log, audit, engine, table)
     if why is None:
         say(f"{table} and its log fit together: there is nothing to accept")
@@ -108,13 +113,29 @@ def _accept(args: Namespace) -> None:
     say(f"accepted, as {log.location}/accepted/{record.number:020}; the next run goes on from here")
 
 
+def _accept_rows(
+    args: Namespace, log: CheckpointLog, engine: SparkRunner | ScopeRunner, others: TableState
+) -> None:
+    """Accept rows that no record tells of, before the first run."""
+    table = canonical_uri(args.delta_location)
+    say(f"The table {table} holds rows, and there is no record in {log.location} of how they came.")
+    say(f"The table is at version {others.version}. To accept it as it is means:")
+    say("- the rows stay, and the next run adds the rows of all files of its source")
+    say("- a file whose rows are among them is loaded again")
+    if not args.yes:
+        say(ADD_YES)
+        return
+    record = first_run.accept(log, engine, table, new_id=assembly.new_id)
+    say(f"accepted, as {log.location}/accepted/{record.number:020}; the next run adds its files")
+
+
 def _divergence(
     log: CheckpointLog, audit: AuditFiles, engine: SparkRunner | ScopeRunner, table: str
 ) -> str | None:
     """Say what is wrong with the table; None if a run would go on with it."""
     try:
         view = read_log(log, audit, engine, table, history=False)
-        repair.check(view, table)
+        check_table(view, table)
     except TableError as err:
         return err.what
     unclear = undecided(view)
@@ -135,6 +156,10 @@ def _consequences(seen: Consequences) -> list[str]:
         lines.append("the RESTORE was to a time: which committed batches lost their rows cannot be told")
     for seq in seen.gone:
         lines.append(f"the files of the open batch {seq} count as new: the next run loads them")
+    lines += [
+        f"the rows of batch {seq}, which was given up, stay if nobody has deleted them; its files come again"
+        for seq in seen.back
+    ]
     if seen.needs_transaction:
         lines.append(f"an empty transaction tells the table that batch {seen.newest_commit} is its newest")
     return lines or ["no batch lost its rows, and no file is loaded again"]

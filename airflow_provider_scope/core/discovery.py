@@ -12,12 +12,13 @@ from airflow_provider_scope.core.files import (
     FileEntry,
     Position,
     base_name,
+    is_below,
     is_packed,
     is_readable,
     position,
     printable,
 )
-from airflow_provider_scope.exceptions import SourceFileChangedError
+from airflow_provider_scope.exceptions import InputError, SourceFileChangedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -286,6 +287,37 @@ def unseen(
             else:
                 left_out.add("changed after it was loaded", file.path)
     return new
+
+
+def check_names(new: Sequence[FileEntry], loaded: Mapping[str, Status], roots: Sequence[str]) -> None:
+    """Refuse files that were loaded under another name, from outside of the roots that are named now.
+
+    A root that is reached through a link, another mount, scheme or namenode has other paths, and all of its
+    files would be loaded again. Their names, sizes and times are still the same; those of another folder
+    with files of its own are not.
+
+    :param new: Files that would be loaded.
+    :param loaded: Files that were.
+    :raises InputError: As said.
+    """
+    by_name: dict[str, list[FileEntry]] = {}
+    for file in new:
+        by_name.setdefault(base_name(file.path), []).append(file)
+    within = tuple(roots)
+    for path, before in loaded.items() if by_name else ():
+        for file in by_name.get(base_name(path), ()):
+            # By time, too: a copy of some content under another name is a file of its own.
+            is_same = not is_changed(file._replace(content_md5=None), before)
+            if is_same and not is_below(path, within):
+                raise InputError(
+                    f"The file {printable(file.path)} was loaded before under another name: "
+                    f"{printable(path)} has the same size and time, and lies below none of the roots now "
+                    f"({', '.join(roots)}). Its rows would be in the table twice.",
+                    kept="the table and all records; nothing was written",
+                    do="name the folder in `roots` as before. To go on with the new name, set "
+                    "starting_timestamp to a time after the loaded files; or run once with "
+                    "full_refresh=True, which loads all files under their new names and replaces all rows",
+                )
 
 
 def _changed(file: FileEntry, before: Status) -> SourceFileChangedError:

@@ -38,6 +38,8 @@ class Plan:
     bad_records: str = "fail"
     quarantines: tuple[str, ...] = ()
     """The tables that ever took what could not be loaded; the last one does now."""
+    first: int = 0
+    """The first batch that can be in the table: those below were given up before there was one."""
     fence: bool = False
     """Commit empty transactions in place of the batches."""
     format: int = FORMAT

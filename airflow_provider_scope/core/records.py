@@ -76,7 +76,8 @@ class CommitRecord:
     """``commits/<seq>``: the batch is in the table, or was abandoned."""
 
     seq: int
-    table: TableStamp
+    table: TableStamp | None
+    """The table that the batch is in; None if it was given up before there was one."""
     table_version: int
     files: int
     size_bytes: int
@@ -235,7 +236,7 @@ def decode_commit(name: str, data: bytes, seq: int) -> CommitRecord:
         raise reader.corrupt(f"says seq={reader.integer('seq')}")
     return CommitRecord(
         seq=seq,
-        table=_needed_stamp(reader),
+        table=_stamp(reader) if reader.switch("abandoned") else _needed_stamp(reader),
         table_version=reader.integer("table_version"),
         files=reader.integer("files"),
         size_bytes=reader.integer("size_bytes"),

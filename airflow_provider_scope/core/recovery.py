@@ -56,6 +56,8 @@ class TableState:
     landed: Mapping[int, Landed]
     """Batches found in the part of the table's log that was looked at."""
     restores: tuple[Restored, ...] = ()
+    has_rows: bool = False
+    """Whether there are rows in it; only looked at for no pipeline in particular."""
     running: int | None = None
     """The open batch whose job still runs, if any: what becomes of its rows does not show yet."""
     beyond: Mapping[int, Landed] = field(default_factory=dict)
@@ -74,6 +76,33 @@ def baseline(
     if last_commit:
         return last_commit.table, last_commit.table_version
     return pipeline.table, -1 if pipeline.table_version is None else pipeline.table_version
+
+
+def first_in_table(last_commit: CommitRecord | None, accepted: Acceptance | None) -> int:
+    """Give the first batch that can be in the table: those below it were given up before there was one.
+
+    No transaction could be put in their place, so the first batch needs a table without any of them.
+    """
+    if last_commit is None or last_commit.table is not None:
+        return 0
+    return 0 if accepted and accepted.after_commit >= last_commit.seq else last_commit.seq + 1
+
+
+def check_given_up(found: TableState, first: int, location: str) -> None:
+    """Refuse a table that holds a batch which was given up before there was a table.
+
+    :param first: The first batch that can be in it.
+    :raises TableDivergedError: As said: an application that nobody waited for has made the table since.
+    """
+    back = [seq for seq, landed in found.landed.items() if seq < first and not landed.abandoned]
+    if back:
+        raise _diverged(
+            f"The table {location} holds batch {min(back)}, which was given up before there was a table: the "
+            "application that ran it was still going on. Its files count as new, and would be loaded again.",
+            location,
+            do="run the task once with full_refresh=True, which replaces all rows. Or delete the rows of the "
+            f"batch, then run `airflow scope accept-table {location}`",
+        )
 
 
 def check_stamp(found: TableState, expected: TableStamp | None, location: str) -> None:
@@ -127,6 +156,33 @@ def check_transaction(found: TableState, newest_commit: int, newest_entry: int, 
         )
 
 
+def rows_of_others(location: str, checkpoint: str, interval: str | None) -> TableDivergedError:
+    """Give the error for a first run on a table with rows.
+
+    :param interval: The name of the interval that the run loads, if it loads one.
+    """
+    command = f"airflow scope accept-table {location}"
+    beside = f"{location}/_checkpoint"
+    if interval:
+        command += f" --interval {interval}"
+        beside += f"/intervals/{interval}"
+    if checkpoint != beside:
+        command += f" --checkpoint {checkpoint.removesuffix(f'/intervals/{interval}')}"
+    ways = (
+        "To replace the rows of the interval, use write=Replace(where=…)"
+        if interval
+        else "To load all files anew and replace all rows, run once with full_refresh=True. To leave out the "
+        "files that are in the table, set starting_timestamp to a time after them"
+    )
+    return _diverged(
+        f"The table {location} holds rows, and there is no record in {checkpoint} of how they came: files "
+        "that are in the table would be loaded again.",
+        location,
+        do=f"if the checkpoint was moved or lost, bring it back. {ways}. If no file of the source is "
+        f"in the table, run `{command} --yes`: the next run adds all files",
+    )
+
+
 def _diverged(what: str, location: str, do: str = "") -> TableDivergedError:
     return TableDivergedError(
         what,
@@ -150,19 +206,28 @@ def open_entries(uncommitted: Sequence[OffsetEntry], newest: OffsetEntry | None)
     return tuple(entry for entry in uncommitted if entry.seq >= floor)
 
 
-def predecessor(entry: OffsetEntry) -> int | None:
+def predecessor(entry: OffsetEntry, first: int = 0) -> int | None:
     """Give the transaction that must be the table's newest before ``entry`` runs; None for any smaller.
 
     Only a batch that replaces the whole table may jump: Delta skips an older transaction silently, so
     a batch that overtakes its predecessor would drop the predecessor's rows for good.
+
+    :param first: The first batch that can be in the table; it has no predecessor: -1.
     """
-    return None if entry.overwrites_table else entry.seq - 1
+    if entry.overwrites_table:
+        return None
+    return -1 if entry.seq == first else entry.seq - 1
 
 
-def may_run(entry: OffsetEntry, txn: int | None) -> bool:
-    """Tell whether ``entry`` may be committed to a table whose newest transaction is ``txn``."""
+def may_run(entry: OffsetEntry, txn: int | None, first: int = 0) -> bool:
+    """Tell whether ``entry`` may be committed to a table whose newest transaction is ``txn``.
+
+    :param first: The first batch that can be in the table.
+    """
     newest = -1 if txn is None else txn
-    needed = predecessor(entry)
+    needed = predecessor(entry, first)
+    if entry.seq < first:
+        return False
     return newest < entry.seq if needed is None else newest == needed
 
 

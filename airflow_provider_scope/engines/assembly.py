@@ -12,8 +12,9 @@ from airflow_provider_scope.checkpoint.audit import AuditFiles
 from airflow_provider_scope.checkpoint.intervals import IntervalLog, NoAuditFiles, check_beside_intervals
 from airflow_provider_scope.checkpoint.log import CheckpointLog
 from airflow_provider_scope.core.discovery import Rules
-from airflow_provider_scope.core.files import HDFS, TEXT_FORMATS, is_below
+from airflow_provider_scope.core.files import TEXT_FORMATS
 from airflow_provider_scope.engines.deploy_mode import check_client_mode
+from airflow_provider_scope.engines.places import check_one_store, check_places, quarantine_of
 from airflow_provider_scope.engines.scope import JobSettings, ScopeRunner
 from airflow_provider_scope.engines.scope_script import check_scope, check_unchanged, scripts
 from airflow_provider_scope.engines.spark import SparkRunner
@@ -31,7 +32,7 @@ from airflow_provider_scope.specs import Replace, ScopeEngine, SparkEngine
 from airflow_provider_scope.specs.columns import INFER
 from airflow_provider_scope.specs.engine import check_tag
 from airflow_provider_scope.specs.source import MAX_BYTES_PER_TRIGGER, MAX_FILES_ON_SPARK, starting_at_ms
-from airflow_provider_scope.storage.opening import AZURE, GEN1, canonical_root, canonical_uri
+from airflow_provider_scope.storage.opening import GEN1, canonical_root, canonical_uri
 from airflow_provider_scope.table.columns import table_columns
 
 if TYPE_CHECKING:
@@ -158,25 +159,6 @@ def spark_runner(
     )
 
 
-def quarantine_of(table: str, named: str | None) -> str:
-    """Give the URI of the table for what is put aside.
-
-    :param table: URI of the target.
-    :param named: What the user named; None is the table beside the target.
-    :raises InputError: It cannot be there.
-    """
-    if named is None:
-        return f"{table}_quarantine"
-    found = canonical_uri(named)
-    if _place(found) != _place(table) or is_below(found, (table,)) or is_below(table, (found,)):
-        raise InputError(
-            f"The quarantine {found} is inside of the table {table}, around it, or on another store.",
-            kept="everything; nothing was read or written",
-            do="name a folder of its own beside the table: table=TableSpec(quarantine=…)",
-        )
-    return found
-
-
 def scope_runner(
     ingest: Ingest, engine: ScopeEngine, log: CheckpointLog, context: RunContext, source: AdlsGen1Hook | None
 ) -> tuple[ScopeRunner, Callable[[tuple[FileEntry, ...]], int]]:
@@ -230,6 +212,7 @@ def assemble(
 ) -> tuple[MicroBatchExecution, Request, SparkRunner | ScopeRunner]:
     """Put the parts of a run together; nothing is written yet."""
     ingest = located(ingest, context)
+    check_places(ingest)
     conn_id = context.storage_conn_id
     log = open_log(ingest.delta_location, ingest.checkpoint, ingest.window, storage_conn_id=conn_id)
     request = make_request(ingest, now_ms())
@@ -250,7 +233,7 @@ def assemble(
         beside = open_log(ingest.delta_location, ingest.checkpoint, storage_conn_id=conn_id)
         audit = audit_files(beside, ingest.checkpoint)
         check_not_loaded_by_watermark(beside, audit, request.roots, ingest.window, now_ms())
-    _check_one_store(request.roots)
+    check_one_store(request.roots)
     gen1 = _gen1(request.roots[0], conn_id)
     source = store_of(request.roots[0], conn_id)
     runner: SparkRunner | ScopeRunner
@@ -291,24 +274,6 @@ def located(ingest: Ingest, context: RunContext) -> Ingest:
 
 def _gen1(root: str, conn_id: str | None) -> AdlsGen1Hook | None:
     return AdlsGen1Hook(conn_id or AdlsGen1Hook.default_conn_name) if root.startswith(GEN1) else None
-
-
-def _check_one_store(roots: tuple[str, ...]) -> None:
-    if len({_place(root) for root in roots}) > 1:
-        raise InputError(
-            f"The roots {', '.join(roots)} are on different stores.",
-            kept="everything; nothing was read or written",
-            do="use one task for each store",
-        )
-
-
-def _place(root: str) -> str:
-    """Name what one ``Storage`` serves: a disk, an account, a cluster, or a kind of store."""
-    scheme, _, rest = root.partition("://")
-    authority = rest.partition("/")[0]
-    if root.startswith((AZURE, GEN1, *HDFS)):
-        return f"{scheme}://{authority.rpartition('@')[2]}"
-    return scheme
 
 
 def _check_for_spark(stores: Mapping[str, Store]) -> None:

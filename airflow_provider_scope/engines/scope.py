@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from airflow_provider_scope.core.jobs import NewJob
 from airflow_provider_scope.core.records import Attempt
@@ -16,7 +16,6 @@ from airflow_provider_scope.engines.job_wait import JobWait, job_error
 from airflow_provider_scope.exceptions import (
     BatchNotInTableError,
     BatchOutcomeUnknownError,
-    InputError,
     JobMismatchError,
     TableDivergedError,
 )
@@ -89,6 +88,8 @@ class ScopeRunner:
     report: Callable[[str], None] = logger.info
     table_storage: Storage | None = None
     """Where the table is; None is a disk of this machine."""
+    fences_without_table: ClassVar[bool] = True
+    """A record closes a batch, and its job is ended."""
     newest_job: str | None = field(default=None, repr=False)
     """The job that was waited for last."""
     _waiting: JobWait | None = field(default=None, repr=False)
@@ -292,17 +293,7 @@ class ScopeRunner:
         return 0
 
     def fence(self, work: Work, entry: OffsetEntry) -> None:
-        """Close a batch, so that no job of it can change the table any more.
-
-        :raises InputError: There is no table, so there is no version of it to record.
-        """
-        if newest_version(work.table, self.table_storage) < 0:
-            raise InputError(
-                f"Batch {entry.seq} cannot be given up: there is no table at {work.table} yet.",
-                kept="everything; nothing was written",
-                do="run the task with full_refresh=True: a new refresh, of the files that are there then, "
-                "takes its place",
-            )
+        """Close a batch, so that no job of it can change the table any more."""
         self._close(work, entry.seq)
 
     def _close(self, work: Work, seq: int) -> None:

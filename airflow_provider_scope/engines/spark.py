@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider_scope import exceptions
 from airflow_provider_scope.checkpoint.log import CheckpointLog
@@ -57,6 +57,8 @@ class SparkRunner:
     quarantine: str = ""
     table_storage: Storage | None = None
     stores: Sequence[Store] = ()
+    fences_without_table: ClassVar[bool] = False
+    """An empty transaction needs a table."""
     _hook: SubmitHook | None = field(default=None, repr=False)
     _failure: dict[str, str] | None = field(default=None, repr=False)
     _done: int = field(default=0, repr=False)
@@ -108,6 +110,7 @@ class SparkRunner:
             missing_columns=self.source.missing_columns,
             bad_records=self.source.bad_records,
             quarantines=tuple(log.use_quarantine(self.quarantine) if puts_aside else log.quarantines()),
+            first=work.first,
             fence=fence,
         )
         path = f"{work.checkpoint}/plans/{self.new_id()}"

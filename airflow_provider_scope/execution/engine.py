@@ -25,6 +25,8 @@ class Work:
     """Canonical URI of the table."""
     checkpoint: str
     """Canonical URI of the checkpoint."""
+    first: int = 0
+    """The first batch that can be in the table: those below were given up before there was one."""
     columns: str | None = None
     """The columns of the files, as they were inferred from an earlier batch; None if they were not."""
 
@@ -48,6 +50,10 @@ class Engine(Protocol):
 
         :raises ScopeProviderError: With the cause; batches before the failed one may be in the table.
         """
+
+    @property
+    def fences_without_table(self) -> bool:
+        """Whether a batch can be closed to everybody while there is no table."""
 
     def fence(self, work: Work, entry: OffsetEntry) -> None:
         """Commit an empty transaction in place of a batch, so that nobody can commit it any more.

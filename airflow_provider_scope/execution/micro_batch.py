@@ -13,15 +13,15 @@ from airflow_provider_scope.core.report import BatchReport, RunReport
 from airflow_provider_scope.exceptions import (
     BatchNotInTableError,
     BatchOutcomeUnknownError,
-    CheckpointCorruptError,
     EmptyRefreshError,
     ScopeProviderError,
 )
-from airflow_provider_scope.execution import dbt_scope
+from airflow_provider_scope.execution import dbt_scope, first_run
 from airflow_provider_scope.execution.engine import Work
 from airflow_provider_scope.execution.view import (
     LogView,
     check_paths,
+    check_table,
     pinned_columns,
     read_log,
     record_commit,
@@ -146,37 +146,25 @@ class MicroBatchExecution:
     def _open(self, request: Request) -> LogView:
         history = request.reads_history and not request.refresh
         view = read_log(self.log, self.audit, self.engine, request.table, history=history)
-        if view.pipeline is None:
-            self._check_new(view)
         if view.newest is None and view.taken is None:
             history, is_void = request.reads_history, request.replaces_table
             if not dbt_scope.look(
                 self.log, view, request.roots, self.now_ms(), history=history, is_void=is_void
             ):
                 return self._open(request)
-        if view.pipeline is None:
-            return view
-        recovery.check_stamp(view.table, view.baseline[0], request.table)
-        recovery.check_transaction(
-            view.table,
-            view.last_commit.seq if view.last_commit else -1,
-            view.newest.seq if view.newest else -1,
-            request.table,
-        )
+        if view.pipeline is not None:
+            self._check(request, view)
+        if not first_run.check(self.log, self.engine, view, request):
+            return self._open(request)
+        return view
+
+    def _check(self, request: Request, view: LogView) -> None:
+        """Refuse a table that diverged from the log, and entries that name other files than the source's."""
+        check_table(view, request.table, is_void=request.replaces_table)
         if not request.replaces_table:
             dbt_scope.check(self.audit, view)
         for entry in view.open:
             check_paths(entry, request.roots, self.log.location)
-        return view
-
-    def _check_new(self, view: LogView) -> None:
-        if view.newest or view.last_commit or view.accepted:
-            raise CheckpointCorruptError(
-                f"The checkpoint {self.log.location} has records but no pipeline.json.",
-                kept="the table and all records; nothing was written",
-                do="restore pipeline.json from a copy: without it the table cannot tell which batches "
-                "it holds",
-            )
 
     def _adopt(self, request: Request, view: LogView, found: Candidates, report: RunReport) -> None:
         """Take over what dbt-scope left, once it is known which files that leaves to this pipeline."""
@@ -210,6 +198,9 @@ class MicroBatchExecution:
         tally = discovery.Tally(dict(found.left_out.counts), dict(found.left_out.names))
         files = dbt_scope.not_loaded(self.log, view, found.files, tally, history=request.reads_history)
         pending = discovery.unseen(files, view.seen, request.rules, view.highest, tally)
+        newest = view.newest.files if view.newest and not request.reads_history else ()
+        known = view.seen or {file.path: discovery.status(file) for file in newest}
+        discovery.check_names(pending, known, request.roots)
         report.left_out = tally
         report.already_loaded = report.matched - len(pending) - sum(tally.counts.values())
         return pending
@@ -313,7 +304,8 @@ class MicroBatchExecution:
         failure: ScopeProviderError | None = None
         try:
             pinned = pinned_columns(self.log, view) if request.infers_columns else None
-            self.engine.run(Work(view.pipeline.pipeline, request.table, self.log.location, pinned), todo)
+            work = Work(view.pipeline.pipeline, request.table, self.log.location, view.first, pinned)
+            self.engine.run(work, todo)
         except ScopeProviderError as err:
             failure = err
         try:

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Protocol
 
 from airflow_provider_scope.core import recovery, takeover
 from airflow_provider_scope.core.records import Acceptance, OffsetEntry, Settlement
+from airflow_provider_scope.core.recovery import Landed
 from airflow_provider_scope.exceptions import BatchOutcomeUnknownError, InputError, TableUnreadableError
 from airflow_provider_scope.execution import dbt_scope, restores
 from airflow_provider_scope.execution.engine import Work
-from airflow_provider_scope.execution.view import LogView, read_log, record_commit
+from airflow_provider_scope.execution.view import LogView, check_table, read_log, record_commit
 from airflow_provider_scope.table.probe import newest_version
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from airflow_provider_scope.checkpoint.audit import AuditFiles
     from airflow_provider_scope.checkpoint.log import CheckpointLog
     from airflow_provider_scope.core.records import Attempt, CommitRecord, Pipeline
-    from airflow_provider_scope.core.recovery import Landed, TableState
+    from airflow_provider_scope.core.recovery import TableState
     from airflow_provider_scope.execution.engine import Engine
     from airflow_provider_scope.storage.protocol import Storage
 
@@ -82,14 +83,16 @@ def abandon(  # the steps of one command, in order
     """
     pipeline = existing_pipeline(log)
     view = read_log(log, audit, engine, table, history=False)
-    check(view, table)
+    check_table(view, table)
     dbt_scope.check(audit, view)
     entry = open_entry(view, seq, log.location)
     found = settled(view, entry)
-    if found is None:
+    if found is None and (view.table.stamp or engine.fences_without_table):
         engine.fence(Work(pipeline.pipeline, table, log.location), entry)
         view.table = engine.probe(table, pipeline.pipeline, view.baseline)
         found = settled(view, entry)
+    elif found is None:
+        found = Landed(-1, 0, 0, abandoned=True)  # the record alone says so: there is nowhere else to
     if found is None and seq in log.committed():
         return log.commit(seq)  # another run recorded it in the meantime
     if found is None:
@@ -99,19 +102,11 @@ def abandon(  # the steps of one command, in order
             do="run the command again",
         )
     record = record_commit(log, view, table, entry, found, committed_at_ms=now_ms())
+    if record.table is None:
+        view.table = engine.probe(table, pipeline.pipeline, view.baseline)
+        check_table(view, table)
     audit.bring_up_to_date(entry, view.takeovers)
     return record
-
-
-def check(view: LogView, table: str) -> None:
-    """Refuse a table that diverged; see ``core.recovery``."""
-    recovery.check_stamp(view.table, view.baseline[0], table)
-    recovery.check_transaction(
-        view.table,
-        view.last_commit.seq if view.last_commit else -1,
-        view.newest.seq if view.newest else -1,
-        table,
-    )
 
 
 def open_entry(view: LogView, seq: int, checkpoint: str) -> OffsetEntry:
@@ -157,6 +152,8 @@ class Consequences:
     """Open batches that had been committed to the table, and whose rows are gone: they come again."""
     seen_version: int
     """The version to go on from: below the commits of open batches that are still to be recorded."""
+    back: tuple[int, ...]
+    """Batches that were given up before there was a table, and whose rows are in it."""
     needs_transaction: bool
     """The table has to be told which batch is its newest: it was created again."""
 
@@ -230,6 +227,7 @@ def look_at_table(
         rows_gone=tuple(r for r in records if not r.abandoned and restores.is_gone(r, found)),
         gone=tuple(sorted([*gone, *unknown])),
         seen_version=min([found.version, *(v.version - 1 for seq, v in in_table.items() if seq not in gone)]),
+        back=tuple(seq for seq in found.landed if seq < recovery.first_in_table(last_commit, None)),
         needs_transaction=bool(committed) and (found.txn is None or found.txn < committed[-1]),
     )
 

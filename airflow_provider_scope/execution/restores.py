@@ -76,9 +76,9 @@ def doubled_by_going_on(
     The rows of before the refresh are back, but its log has not seen their files: those that no
     committed batch of the refresh names come again.
     """
+    table_id = found.stamp.table_id if found.stamp else None
     undone = start in gone or any(
-        r.seq == start and found.stamp and r.table.table_id == found.stamp.table_id and is_gone(r, found)
-        for r in records
+        r.seq == start and r.table and r.table.table_id == table_id and is_gone(r, found) for r in records
     )
     if not undone:
         return set()
@@ -101,6 +101,6 @@ def refresh_undone(table: str, start: int, doubled: Collection[str]) -> BatchOut
 
 def is_gone(record: CommitRecord, found: TableState) -> bool:
     """Tell whether the rows of a recorded batch are no longer in the table, as far as its log tells."""
-    if found.stamp is None or record.table.table_id != found.stamp.table_id:
+    if found.stamp is None or record.table is None or record.table.table_id != found.stamp.table_id:
         return True
     return recovery.rows_gone(Landed(record.table_version, None, None), found.restores) is True

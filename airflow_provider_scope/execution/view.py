@@ -61,6 +61,11 @@ class LogView:
         return recovery.baseline(self.pipeline, self.last_commit, self.accepted)
 
     @property
+    def first(self) -> int:
+        """The first batch that can be in the table: those below were given up before there was one."""
+        return recovery.first_in_table(self.last_commit, self.accepted)
+
+    @property
     def next_seq(self) -> int:
         """The number of the next entry."""
         return self.newest.seq + 1 if self.newest else 0
@@ -200,7 +205,7 @@ def record_commit(
     :raises TableDivergedError: The table is not the one of the record below.
     """
     recovery.check_stamp(view.table, view.baseline[0], location)
-    if view.table.stamp is None:
+    if view.table.stamp is None and not landed.abandoned:
         raise TableDivergedError(
             f"The engine says that batch {entry.seq} is in the table, and there is no table at {location}.",
             kept="the log; the batch stays open",
@@ -223,7 +228,27 @@ def record_commit(
         )
     )
     view.record(record, entry)
+    if record.table is None:
+        recovery.check_given_up(view.table, view.first, location)
     return record
+
+
+def check_table(view: LogView, location: str, *, is_void: bool = False) -> None:
+    """Refuse a table that diverged from the log; see ``core.recovery``.
+
+    :param is_void: What is in the table is about to be replaced.
+    :raises TableDivergedError: As said.
+    """
+    recovery.check_stamp(view.table, view.baseline[0], location)
+    is_in_table = view.last_commit and view.last_commit.table
+    recovery.check_transaction(
+        view.table,
+        view.last_commit.seq if view.last_commit and is_in_table else -1,
+        view.newest.seq if view.newest else -1,
+        location,
+    )
+    if not is_void:
+        recovery.check_given_up(view.table, view.first, location)
 
 
 def pinned_columns(log: CheckpointLog, view: LogView) -> str | None:

@@ -15,6 +15,7 @@ from airflow.providers.standard.triggers.temporal import DateTimeTrigger
 from airflow.sdk.log import mask_secret
 
 from airflow_provider_scope.engines.assembly import RunContext, assemble, now_ms
+from airflow_provider_scope.engines.places import check_literal_places
 from airflow_provider_scope.engines.scope import ScopeRunner
 from airflow_provider_scope.engines.scope_script import check_scope
 from airflow_provider_scope.engines.submit import secret_values
@@ -159,6 +160,8 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
         self._ti: Any = None
         self._late = [name for name in WITH_COLUMNS if is_late(getattr(self, name))]
         ingest = self.ingest()
+        if ingest:
+            check_literal_places(ingest)
         if ingest and isinstance(ingest.engine, ScopeEngine):
             check_scope(ingest)
 

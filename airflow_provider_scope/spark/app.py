@@ -127,10 +127,10 @@ def run_batch(plan: Plan, target: Target, entry: OffsetEntry, rows: Callable[[],
         newest = target.newest_transaction()
         if newest is not None and newest >= entry.seq:
             return None
-        if not plan.fence and not recovery.may_run(entry, newest):
+        if not plan.fence and not recovery.may_run(entry, newest, plan.first):
             raise TableDivergedError(
                 f"Batch {entry.seq} cannot run: the table {plan.table} holds batch {newest} as its newest, "
-                f"not {recovery.predecessor(entry)}.",
+                f"not {recovery.predecessor(entry, plan.first)}.",
                 kept="the table, the log and all files",
                 do="the next try reads the log and the table again; if it comes back, run `airflow scope "
                 "status`",

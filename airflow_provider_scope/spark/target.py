@@ -175,8 +175,8 @@ class Target:
                     f"The table {self.plan.table} does not exist yet, so batch {entry.seq} cannot be "
                     "committed to it without rows.",
                     kept="everything; nothing was written",
-                    do="nothing has been loaded yet: delete the checkpoint folder and run again; or name "
-                    "the table's columns (table=TableSpec(columns=...))",
+                    do="name the table's columns (table=TableSpec(columns=...)); or run the task once with "
+                    "full_refresh=True, without the files that cannot be read: nothing has been loaded yet",
                 )
             empty = self.spark.createDataFrame([], columns)
             partitions = None if metadata else [*self.plan.partition_by]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake.exceptions import DeltaError
 
 from airflow_provider_scope.core.record_text import notes
@@ -72,7 +74,14 @@ def _state(
         (r.version for r in restores), default=expected.restore_version if same and expected else None
     )
     landed = {} if app_id is None else _landed(history, app_id)
-    return TableState(TableStamp(table_id, newest), version, txn, landed, restores)
+    has_rows = app_id is None and _has_rows(table)
+    return TableState(TableStamp(table_id, newest), version, txn, landed, restores, has_rows)
+
+
+def _has_rows(table: OpenTable) -> bool:
+    """Tell whether a table has a row; a file that does not tell how many it holds has some."""
+    counts = pa.table(table.delta.get_add_actions())["num_records"]
+    return bool(counts.null_count or pc.any(pc.greater(counts, 0)).as_py())
 
 
 def _landed(history: Mapping[int, dict[str, Any]], app_id: str) -> dict[int, Landed]:

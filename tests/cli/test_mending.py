@@ -6,6 +6,11 @@ import json
 
 import pytest
 
+from airflow_provider_scope.core.interval import window_of
+from airflow_provider_scope.exceptions import TableDivergedError
+from airflow_provider_scope.execution.engine import Work
+from tests.support.faulty_storage import open_gate
+
 ADD_YES = "nothing was written; add --yes to do it\n"
 
 
@@ -96,7 +101,8 @@ def test_abandon_says_what_it_would_give_up_and_writes_nothing(desk):
     assert said.out == (
         f"batch 1: append, 1 file, {desk.size('b.parquet')}: file:///landing/b.parquet\n"
         "it would be given up for good: an empty transaction takes its place in the table\n"
-        "its files count as new again; the next run loads those that are there then\n" + ADD_YES
+        "its files count as new again; the next run loads those that are there then (with "
+        'late_files="skip" only those behind the newest file that was logged)\n' + ADD_YES
     )
     desk.world.hide("b.parquet")
     assert desk.tree() == before
@@ -174,26 +180,92 @@ def test_a_committed_batch_cannot_be_given_up(desk, yes):
     )
 
 
-@pytest.mark.parametrize("yes", [(), ("--yes",)])
-def test_a_first_batch_without_a_table_is_refused_with_the_way_out_and_that_way_works(desk, yes):
-    desk.vanished("a.parquet", 0)
+@pytest.mark.parametrize("interval", [None, "20231114T000000000Z_20231115T000000000Z"])
+def test_a_first_batch_is_given_up_before_there_is_a_table_and_later_ones_go_on(desk, interval):
+    words = ("--interval", interval) if interval else ()
+    if interval:
+        desk.world = desk.world.of(window_of(interval))
+    desk.world.max_files = 1
     desk.world.drop("b.parquet", 60)
+    desk.vanished("a.parquet", 0)
     before = desk.tree()
 
-    said = desk.table_command("abandon", "0", *yes)
+    said = desk.table_command("abandon", "0", *words)
 
-    assert said.code == 1
-    assert said.err == (
-        "InputError: The table file:///table does not exist: no batch has been loaded, and none can be "
-        "given up.\n"
-        "Kept: everything; nothing was written\n"
-        "What to do: when no run is going on, delete file:///table/_checkpoint; the next run begins anew, "
-        "with the files that are there\n"
+    assert (said.code, said.err) == (0, "")
+    assert said.out.partition("\n")[2] == (
+        "it would be given up for good: there is no table yet, so its record says so alone. See that no "
+        "run is going on\n"
+        "its files count as new again; the next run loads those that are there then (with "
+        'late_files="skip" only those behind the newest file that was logged)\n' + ADD_YES
     )
     assert desk.tree() == before
-    (desk.world.folder / "table" / "_checkpoint").rename(desk.world.folder / "deleted")
+
+    said = desk.table_command("abandon", "0", *words, "--yes")
+
+    assert (said.code, said.err) == (0, "")
+    assert said.out == "batch 0 is given up; the next run loads those of its files that are there\n"
+    record = desk.world.records()[f"commits/{0:020}"][0]
+    assert (record["abandoned"], record["table"], record["table_version"]) == (True, None, -1)
+    assert desk.table_command("status", *words).code == 0
     desk.world.run()
     assert desk.rows_are_those_of("b.parquet")
+    desk.world.show("a.parquet")
+    desk.world.run()
+    assert desk.rows_are_those_of("a.parquet", "b.parquet")
+    assert sorted(name for name in desk.world.record_names() if name.startswith("commits")) == [
+        f"commits/{seq:020}" for seq in range(3)
+    ]
+
+
+def test_several_first_batches_are_given_up_one_after_the_other(desk):
+    desk.world.max_files = 1
+    desk.world.drop("b.parquet", 60)
+    desk.vanished("a.parquet", 0)
+    desk.world.hide("b.parquet")
+    for seq in (0, 1):
+        assert desk.table_command("abandon", str(seq), "--yes").code == 0
+    desk.world.drop("c.parquet", 50)
+    desk.world.run()
+    desk.world.show("b.parquet")
+    desk.world.run()
+
+    assert desk.rows_are_those_of("b.parquet", "c.parquet")
+
+
+def test_an_application_that_makes_the_table_after_all_is_noticed(desk):
+    """Nothing could keep it out; its batch counts as given up, so its files would be loaded again."""
+    desk.vanished("a.parquet", 0)
+    desk.table_command("abandon", "0", "--yes")
+    desk.world.show("a.parquet")
+    log = desk.world.log()
+    work = Work(log.pipeline().pipeline, desk.world.table, log.location)
+    desk.world.engine(open_gate).run(work, [log.offset(0)])
+
+    for _ in range(2):
+        with pytest.raises(TableDivergedError, match="batch 0, which was given up"):
+            desk.world.run()
+
+    assert desk.rows_are_those_of("a.parquet")
+    said = desk.table_command("accept-table")
+    assert "- the rows of batch 0, which was given up, stay" in said.out
+    desk.world.run(refresh=True)
+    assert desk.rows_are_those_of("a.parquet")
+
+
+def test_a_run_that_goes_on_while_its_first_batch_is_given_up_stops(desk):
+    """Its application is about to make the table."""
+    desk.world.max_files = 1
+    desk.world.drop("a.parquet", 60)
+    desk.world.drop("b.parquet", 50)
+
+    desk.fails("commit 0", lambda: desk.world.abandon(0))
+
+    with pytest.raises(TableDivergedError, match="batch 0, which was given up"):
+        desk.world.run()
+    assert desk.rows_are_those_of("a.parquet", "b.parquet")
+    desk.world.run(refresh=True)
+    assert desk.rows_are_those_of("a.parquet", "b.parquet")
 
 
 @pytest.mark.parametrize("yes", [(), ("--yes",)])
@@ -373,3 +445,58 @@ def test_a_table_that_is_gone_cannot_be_accepted(desk, yes):
         "Kept: the log; nothing was written\n"
         "What to do: bring the table back; or start anew by deleting the checkpoint folder\n"
     )
+
+
+# ---- accept-table before the first run -----------------------------------------------------------------
+
+
+def filled_by_others(desk) -> None:
+    (desk.world.folder / "table").mkdir()
+    desk.world.add_foreign_rows(1)
+    desk.world.drop("a.parquet", 60)
+
+
+def test_rows_that_no_record_tells_of_are_accepted_before_the_first_run(desk):
+    filled_by_others(desk)
+    before = desk.tree()
+    what = (
+        "The table file:///table holds rows, and there is no record in file:///table/_checkpoint of how they "
+        "came.\n"
+        "The table is at version 0. To accept it as it is means:\n"
+        "- the rows stay, and the next run adds the rows of all files of its source\n"
+        "- a file whose rows are among them is loaded again\n"
+    )
+
+    said = desk.table_command("accept-table")
+
+    assert (said.code, said.err, said.out) == (0, "", what + ADD_YES)
+    assert desk.tree() == before
+
+    said = desk.table_command("accept-table", "--yes")
+
+    assert (said.code, said.err) == (0, "")
+    assert said.out == (
+        what + f"accepted, as file:///table/_checkpoint/accepted/{0:020}; the next run adds its files\n"
+    )
+    desk.world.run()
+    assert sum(desk.world.rows().values()) == 3
+    assert desk.table_command("accept-table").out == (
+        "file:///table and its log fit together: there is nothing to accept\n"
+    )
+
+
+def test_a_table_of_others_that_was_accepted_needs_no_second_acceptance(desk):
+    filled_by_others(desk)
+    desk.table_command("accept-table", "--yes")
+
+    assert "there is nothing to accept" in desk.table_command("accept-table", "--yes").out
+
+
+def test_an_interval_of_a_table_of_others_is_accepted_by_its_name(desk):
+    filled_by_others(desk)
+    name = "20231114T000000000Z_20231115T000000000Z"
+
+    said = desk.table_command("accept-table", "--interval", name, "--yes")
+
+    assert (said.code, said.err) == (0, "")
+    assert f"accepted, as file:///table/_checkpoint/intervals/{name}/accepted/{0:020}" in said.out

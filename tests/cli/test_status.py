@@ -102,6 +102,7 @@ def test_open_batches_are_listed_with_what_became_of_them(desk):
         "               in the table as version 1; the next run records that\n"
         f"            2: append, 2 files, {desk.size('c.parquet', 'd.parquet')}: "
         "file:///landing/c.parquet … file:///landing/d.parquet\n"
+        "               blocked: file:///landing/d.parquet is gone\n"
         "what next   the table and the log fit together; the next run begins with the open batches\n"
     )
 
@@ -121,8 +122,32 @@ def test_ten_open_batches_are_listed_and_the_others_counted(desk):
     lines = desk.table_command("status").out.splitlines()
 
     assert lines[8] == "open        12 batches"
+    assert lines[10] == "               blocked: file:///landing/b00.parquet is gone"
     assert lines[-2] == "            and 2 more"
-    assert len(lines) == 21
+    assert len(lines) == 22
+
+
+def test_the_files_that_block_a_batch_are_named(desk):
+    desk.world.max_files = 20
+    names = [f"b{number:02}.parquet" for number in range(13)]
+    for name in names:
+        desk.world.drop(name, 60)
+    desk.fails("files 0", lambda: desk.world.hide("b00.parquet"))
+    desk.world.drop("b01.parquet", 50)
+    desk.world.drop("b02.parquet", 60, ids=3)
+
+    lines = desk.table_command("status").out.splitlines()
+
+    assert lines[9:12] == [
+        "               blocked: file:///landing/b00.parquet is gone",
+        "               blocked: file:///landing/b01.parquet has changed since it was logged",
+        "               blocked: file:///landing/b02.parquet has changed since it was logged",
+    ]
+    for name in names[3:]:
+        desk.world.hide(name)
+    lines = desk.table_command("status").out.splitlines()
+    assert len([line for line in lines if "blocked" in line]) == 10
+    assert "               and 3 more" in lines
 
 
 def test_a_full_refresh_is_told(desk):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import shutil
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -81,6 +81,7 @@ class ApplicationInProcess:
             table_columns=None,
             partition_by=(),
             properties={},
+            first=work.first,
             fence=fence,
         )
         target = Target(self.spark, plan)
@@ -269,6 +270,30 @@ def test_a_later_batch_on_a_missing_table_is_refused(subject: Subject) -> None:
 # ---- overwrite --------------------------------------------------------------------------------------
 
 
+def test_the_first_batch_that_can_be_in_the_table_makes_it_and_others_do_not(subject: Subject) -> None:
+    """Those below it were given up before there was a table."""
+    a, b = subject.file("a"), subject.file("b")
+    work = replace(subject.work(), first=2)
+
+    for seq in (1, 3):
+        with pytest.raises(TableDivergedError):
+            subject.engine.run(work, [an_entry(seq, a)])
+    subject.engine.run(work, [an_entry(2, a), an_entry(3, b)])
+
+    assert subject.rows() == rows_of((a, 1, 1), (b, 1, 1))
+    assert subject.probe().txn == 3
+
+
+def test_a_batch_that_was_given_up_and_made_the_table_keeps_the_next_one_out(subject: Subject) -> None:
+    a, b = subject.file("a"), subject.file("b")
+    subject.run(an_entry(0, a))
+
+    with pytest.raises(TableDivergedError):
+        subject.engine.run(replace(subject.work(), first=1), [an_entry(1, b)])
+
+    assert subject.rows() == rows_of((a, 1, 1))
+
+
 def test_a_refresh_replaces_all_rows_and_may_overtake_open_batches(subject: Subject) -> None:
     a, b, c = (subject.file(name) for name in "abc")
     subject.run(an_entry(0, a))
@@ -421,6 +446,15 @@ def test_a_pipeline_that_does_not_exist_has_no_batches_in_the_table(subject: Sub
 
     assert found.stamp == subject.probe().stamp
     assert (found.version, found.txn, found.landed) == (0, None, {})
+
+
+def test_whether_there_are_rows_is_told_where_no_pipeline_is(subject: Subject) -> None:
+    assert not subject.probe(None).has_rows
+    subject.run(an_entry(0, subject.file("empty", ids=0)))
+    assert not subject.probe(None).has_rows
+    subject.run(an_entry(1, subject.file("a")))
+    assert subject.probe(None).has_rows
+    assert not subject.probe().has_rows
 
 
 def test_two_pipelines_share_a_table_and_see_each_their_own_batches(subject: Subject) -> None:

@@ -57,7 +57,7 @@ class Rule:
 
 def no_predecessor_check(patch: pytest.MonkeyPatch) -> None:
     """Let an application commit a batch although the one before it is not in the table."""
-    patch.setattr(recovery, "may_run", lambda entry, txn: (-1 if txn is None else txn) < entry.seq)
+    patch.setattr(recovery, "may_run", lambda entry, txn, _first=0: (-1 if txn is None else txn) < entry.seq)
 
 
 def blind_put(patch: pytest.MonkeyPatch) -> None:

@@ -103,6 +103,13 @@ def one_batch_unreadable(world: DeltaWorld) -> None:
     land(world, 8)
 
 
+def first_batch_unreadable(world: DeltaWorld) -> None:
+    """Leave the batches of a first run open; of the first one a file vanished for good."""
+    land(world, 2, 3, 4, 5, 6)
+    leave_open(world, "f02.parquet")
+    land(world, 8)
+
+
 def refresh_unreadable(world: DeltaWorld) -> None:
     to_be_refreshed(world)
     leave_open(world, "f02.parquet", refresh=True)
@@ -240,6 +247,13 @@ SCENARIOS = [
     ),
     Scenario("open batch", one_batch_open, run, run),
     Scenario("abandoned batch", one_batch_unreadable, abandon_and_run, abandon_and_run, snapshots_vary=True),
+    Scenario(
+        "abandoned before there is a table",
+        first_batch_unreadable,
+        abandon_and_run,
+        abandon_and_run,
+        snapshots_vary=True,
+    ),
     Scenario("refresh that cannot be read", refresh_unreadable, refresh, refresh, renumbered=True),
     Scenario("accepted after RESTORE", restored, accept_and_run, accept_and_run),
     Scenario("accepted after recreation", recreated, accept_and_run, accept_and_run),

@@ -153,16 +153,19 @@ def test_a_job_that_lands_before_its_batch_is_given_up_stays():
     assert world.rows() == rows_of(1, 2)
 
 
-def test_a_batch_without_a_table_cannot_be_given_up_and_a_refresh_takes_its_place():
+@pytest.mark.parametrize("refresh", [False, True])
+def test_a_first_batch_is_given_up_before_there_is_a_table(refresh):
     world = a_world(1)
     with pytest.raises(DeadError):
         world.run(at("PUT", 0, before=die))
 
-    with pytest.raises(InputError, match="there is no table"):
-        world.abandon(0)
-    assert not any(attempt.void for attempt in world.log().attempts(0))
-    world.run(refresh=True)
+    record = world.abandon(0)
 
+    assert (record.abandoned, record.table) == (True, None)
+    assert world.log().attempts(0)[-1].void
+    world.run(refresh=refresh)
+    assert world.rows() == rows_of(1)
+    world.run()
     assert world.rows() == rows_of(1)
 
 

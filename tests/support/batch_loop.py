@@ -31,6 +31,8 @@ class ConflictError(Exception):
 class BatchLoop:
     """Base of the engines that the tests bring; a gate stands before each step on something shared."""
 
+    fences_without_table = False
+
     def __init__(self, gate: Gate = open_gate) -> None:
         self.gate = gate
 
@@ -87,7 +89,7 @@ class BatchLoop:
                 if newest is not None and newest >= self.txn_version(entry):
                     return
                 # The caller of a fence knows that every batch below is settled.
-                if not fence and not recovery.may_run(entry, newest):
+                if not fence and not recovery.may_run(entry, newest, work.first):
                     raise TableDivergedError(f"batch {entry.seq} cannot run on transaction {newest}")
                 rows = self.no_rows() if fence else self._read(entry)
                 self._commit(work, handle, entry, rows, fence=fence)

@@ -130,7 +130,8 @@ class MemoryEngine(BatchLoop):
             if v.seq is not None and v.pipeline == pipeline
         }
         txn = versions[-1].txn.get(pipeline) if pipeline else None
-        return TableState(TableStamp(table_id, newest), len(versions) - 1, txn, landed, restores)
+        has_rows = pipeline is None and bool(versions[-1].rows)
+        return TableState(TableStamp(table_id, newest), len(versions) - 1, txn, landed, restores, has_rows)
 
     def open(self, work: Work) -> tuple[Any, int | None]:
         if not self.table.versions:

@@ -21,7 +21,7 @@ from airflow_provider_scope.core.records import (
     decode_pipeline,
 )
 from airflow_provider_scope.exceptions import CheckpointCorruptError, CheckpointVersionError
-from tests.support.values import a_file, a_refresh, an_entry
+from tests.support.values import a_commit, a_file, a_refresh, an_entry
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -313,3 +313,12 @@ def test_the_sum_of_a_files_content_is_in_its_line_and_no_key_where_there_is_non
     assert decode_offset("r", data, 0).files == (plain, summed)
     with pytest.raises(CheckpointCorruptError, match="md5=7"):
         decode_offset("r", data.replace(b'"sQqNsWTwhUgZtBkUt3/x0A=="', b"7"), 0)
+
+
+def test_only_a_batch_that_was_given_up_may_be_in_no_table() -> None:
+    given_up = a_commit(0, table=None, table_version=-1, abandoned=True)
+    data = records.encode(given_up)
+
+    assert decode_commit("commits/0", data, 0) == given_up
+    with pytest.raises(CheckpointCorruptError, match="names no table"):
+        decode_commit("commits/0", data.replace(b'"abandoned":true', b'"abandoned":false'), 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,8 +15,10 @@ from airflow_provider_scope.core.recovery import (
     Restored,
     TableState,
     baseline,
+    check_given_up,
     check_stamp,
     check_transaction,
+    first_in_table,
     may_run,
     open_entries,
     outcomes,
@@ -356,3 +359,44 @@ def test_a_batch_is_gone_if_the_versions_that_restores_lead_to_lack_it(
     committed_at: int, restores: list[tuple[int, int | None]], expected: bool | None
 ) -> None:
     assert rows_gone(Landed(committed_at, 1, 1), [Restored(*restore) for restore in restores]) is expected
+
+
+# ---- batches that were given up before there was a table -----------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("seq", "txn", "expected"),
+    [
+        (2, None, True),
+        (2, 0, False),
+        (2, 1, False),
+        (2, 2, False),
+        (1, None, False),
+        (3, None, False),
+        (3, 2, True),
+    ],
+)
+def test_the_first_batch_of_a_table_needs_one_without_transactions(seq, txn, expected):
+    assert may_run(an_entry(seq, a_file("a")), txn, 2) is expected
+
+
+@pytest.mark.parametrize(
+    ("commit", "acceptance", "expected"),
+    [
+        (None, None, 0),
+        (a_commit(3, table=T), None, 0),
+        (a_commit(3, table=None, abandoned=True), None, 4),
+        (a_commit(3, table=None, abandoned=True), accepted(3), 0),
+    ],
+)
+def test_batches_below_the_first_were_given_up_before_there_was_a_table(commit, acceptance, expected):
+    assert first_in_table(commit, acceptance) == expected
+
+
+def test_a_batch_that_is_there_although_it_was_given_up_is_refused():
+    found = TableState(T, 1, 1, {0: Landed(0, 1, 1), 1: Landed(1, 1, 1)})
+
+    check_given_up(found, 0, AT)
+    check_given_up(replace(found, landed={0: Landed(0, 0, 0, abandoned=True)}), 1, AT)
+    with pytest.raises(TableDivergedError, match="batch 0"):
+        check_given_up(found, 1, AT)

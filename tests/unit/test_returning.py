@@ -10,7 +10,7 @@ from deltalake import write_deltalake
 
 from airflow_provider_scope.checkpoint.log import CheckpointLog
 from airflow_provider_scope.core.records import CommitRecord, Return, TableStamp, decode_return, encode
-from airflow_provider_scope.engines.assembly import quarantine_of
+from airflow_provider_scope.engines.places import quarantine_of
 from airflow_provider_scope.exceptions import CheckpointCorruptError, InputError, TableUnreadableError
 from airflow_provider_scope.execution import returning
 from airflow_provider_scope.execution.loaded import read_loaded

@@ -1,0 +1,112 @@
+"""Where a pipeline reads and writes: as the Dag names it, and as links on the worker's disk lead there."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from airflow_provider_scope.core import places
+from airflow_provider_scope.core.discovery import Rules
+from airflow_provider_scope.core.files import HDFS, TEXT_FORMATS, is_below
+from airflow_provider_scope.exceptions import InputError
+from airflow_provider_scope.specs.validation import is_deferred
+from airflow_provider_scope.storage.local import SCHEME, local_path
+from airflow_provider_scope.storage.opening import AZURE, GEN1, canonical_root, canonical_uri
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from airflow_provider_scope.specs.ingest import Ingest
+
+
+def check_literal_places(ingest: Ingest) -> None:
+    """Do what ``check_places`` does while the Dag is parsed: without templates, and without the disk.
+
+    :raises InputError: As said.
+    """
+    named = (ingest.checkpoint.location, ingest.table.quarantine)
+    if not ingest.delta_location or any(map(is_deferred, (ingest.delta_location, *named))):
+        return
+    source = ingest.source
+    roots: list[str] = []
+    if not _is_late(source.patterns) and not is_deferred(source.roots):
+        roots = [root for root in source.roots if not is_deferred(root)]
+    _check(ingest, roots, lambda uri: uri)
+
+
+def _is_late(values: Sequence[str]) -> bool:
+    return is_deferred(values) or any(map(is_deferred, values))
+
+
+def check_places(ingest: Ingest) -> None:
+    """Refuse a root in which runs would find their own output, and a checkpoint that VACUUM deletes.
+
+    :raises InputError: As said.
+    """
+    _check(ingest, ingest.source.roots, lambda uri: uri)
+    _check(ingest, ingest.source.roots, _real)
+    roots = [canonical_root(root) for root in ingest.source.roots]
+    places.check_distinct(roots, [_real(root) for root in roots])
+
+
+def _check(ingest: Ingest, roots: Sequence[str], resolved: Callable[[str], str]) -> None:
+    table = canonical_uri(ingest.delta_location)
+    tables = [table]
+    if ingest.source.bad_records == "quarantine":
+        tables.append(quarantine_of(table, ingest.table.quarantine))
+    tables = [resolved(uri) for uri in tables]
+    location = ingest.checkpoint.location
+    checkpoint = resolved(canonical_uri(location) if location else f"{table}/_checkpoint")
+    places.check_checkpoint(checkpoint, tables)
+    rules = Rules(
+        patterns=tuple(ingest.source.patterns) if roots else (),
+        young_after_ms=0,
+        is_text=ingest.source.format in TEXT_FORMATS,
+    )
+    places.check_roots([resolved(canonical_root(root)) for root in roots], rules, tables, checkpoint)
+
+
+def _real(uri: str) -> str:
+    """Give where a path on the worker's disk leads; other stores have no links."""
+    return SCHEME + os.path.realpath(local_path(uri)) if uri.startswith(SCHEME) else uri
+
+
+def quarantine_of(table: str, named: str | None) -> str:
+    """Give the URI of the table for what is put aside.
+
+    :param table: URI of the target.
+    :param named: What the user named; None is the table beside the target.
+    :raises InputError: It cannot be there.
+    """
+    if named is None:
+        return f"{table}_quarantine"
+    found = canonical_uri(named)
+    if _place(found) != _place(table) or is_below(found, (table,)) or is_below(table, (found,)):
+        raise InputError(
+            f"The quarantine {found} is inside of the table {table}, around it, or on another store.",
+            kept="everything; nothing was read or written",
+            do="name a folder of its own beside the table: table=TableSpec(quarantine=…)",
+        )
+    return found
+
+
+def check_one_store(roots: tuple[str, ...]) -> None:
+    """Refuse roots of which one client cannot list all.
+
+    :raises InputError: As said.
+    """
+    if len({_place(root) for root in roots}) > 1:
+        raise InputError(
+            f"The roots {', '.join(roots)} are on different stores.",
+            kept="everything; nothing was read or written",
+            do="use one task for each store",
+        )
+
+
+def _place(root: str) -> str:
+    """Name what one ``Storage`` serves: a disk, an account, a cluster, or a kind of store."""
+    scheme, _, rest = root.partition("://")
+    authority = rest.partition("/")[0]
+    if root.startswith((AZURE, GEN1, *HDFS)):
+        return f"{scheme}://{authority.rpartition('@')[2]}"
+    return scheme

@@ -1,0 +1,209 @@
+"""The first run of a pipeline on a table that holds rows of others."""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from deltalake import write_deltalake
+
+from airflow_provider_scope.core.interval import Window
+from airflow_provider_scope.core.records import Pipeline
+from airflow_provider_scope.exceptions import ScopeProviderError, SourceFileGoneError, TableDivergedError
+from airflow_provider_scope.execution import first_run
+from tests.crash.scenarios import VanishingFile
+from tests.crash.world import NOW_MS, DeltaWorld, World
+from tests.support.delta_engine import TABLE, local
+from tests.support.faulty_storage import Call, open_gate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+FOREIGN = ("elsewhere", -1, 1)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> DeltaWorld:
+    """Files that are waiting, and a table that another writer filled."""
+    made = DeltaWorld(tmp_path)
+    made.drop("a.parquet", 60)
+    (tmp_path / "table").mkdir()
+    made.add_foreign_rows(1)
+    return made
+
+
+def accept(world: World) -> None:
+    first_run.accept(world.log(), world.engine(open_gate), world.table, new_id=lambda: str(uuid.uuid4()))
+
+
+def files_of(world: World) -> list[str]:
+    return sorted(row[0].rpartition("/")[2] for row in world.rows().elements())
+
+
+def test_a_table_with_rows_of_others_is_refused_and_the_ways_on_are_named(world):
+    with pytest.raises(TableDivergedError) as caught:
+        world.run()
+
+    assert world.record_names() == []
+    assert world.rows() == {FOREIGN: 1}
+    for way in ("starting_timestamp", "full_refresh=True", f"airflow scope accept-table {world.table}"):
+        assert way in caught.value.do
+    with pytest.raises(TableDivergedError):
+        world.plan()
+
+
+def test_rows_that_came_twice_is_what_that_prevents(tmp_path):
+    """A checkpoint that is gone: the table's own files would come again."""
+    world = DeltaWorld(tmp_path)
+    world.drop("a.parquet", 60)
+    world.run()
+    shutil.rmtree(tmp_path / "table" / "_checkpoint")
+
+    with pytest.raises(TableDivergedError):
+        world.run()
+
+    assert files_of(world) == ["a.parquet"] * 2
+
+
+def test_a_table_without_rows_is_begun(tmp_path):
+    world = DeltaWorld(tmp_path)
+    world.drop("a.parquet", 60)
+    write_deltalake(local(world.table), TABLE.empty_table())
+    world.run()
+
+    assert files_of(world) == ["a.parquet"] * 2
+
+
+def test_rows_that_were_deleted_are_none(world):
+    write_deltalake(local(world.table), TABLE.empty_table(), mode="overwrite")
+    world.run()
+
+    assert files_of(world) == ["a.parquet"] * 2
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ({"refresh": True}, ["a.parquet"] * 2),
+        ({"where": "day = 1"}, ["a.parquet"] * 2),
+        ({"starting_at_ms": NOW_MS - 100_000}, ["a.parquet"] * 2 + ["elsewhere"]),
+    ],
+)
+def test_a_run_that_says_which_rows_stay_is_done(world, asked, expected):
+    world.run(**asked)
+
+    assert files_of(world) == expected
+
+
+def test_a_pipeline_that_logged_nothing_is_as_good_as_none(world):
+    """A full refresh that died before its first entry; the next run is asked for none."""
+
+    def dies(call: Call, effect: Callable[[], Any], torn: Any = None) -> Any:
+        if call.name.startswith("put offsets"):
+            raise KeyboardInterrupt
+        return effect()
+
+    with pytest.raises(KeyboardInterrupt):
+        world.run(dies, refresh=True)
+    assert world.record_names() == ["pipeline.json"]
+
+    with pytest.raises(TableDivergedError):
+        world.run()
+
+    world.run(refresh=True)
+    assert files_of(world) == ["a.parquet"] * 2
+
+
+@pytest.mark.parametrize("began", [False, True])
+def test_an_accepted_table_is_appended_to(world, began):
+    if began:
+        log = world.log()
+        log.put_pipeline(Pipeline(pipeline="22222222-2222-2222-2222-222222222222", table=None))
+    accept(world)
+    accept(world)  # again does no harm
+    world.run()
+    world.drop("b.parquet", 50)
+    world.run()
+
+    assert files_of(world) == ["a.parquet"] * 2 + ["b.parquet"] * 2 + ["elsewhere"]
+    assert [name for name in world.record_names() if name.startswith("accepted")] == [f"accepted/{0:020}"]
+
+
+def test_a_table_that_is_restored_after_it_was_accepted_is_refused(world):
+    world.add_foreign_rows(2)
+    accept(world)
+    world.restore(0)
+
+    with pytest.raises(TableDivergedError, match="restored"):
+        world.run()
+
+
+def test_the_batches_of_a_first_run_that_failed_are_loaded_by_the_next(tmp_path):
+    """Its first batch is in the table, and neither it nor the next has a record."""
+    world = DeltaWorld(tmp_path)
+    for name in ("a.parquet", "b.parquet", "c.parquet"):
+        world.drop(name, 60)
+    with pytest.raises(SourceFileGoneError):
+        world.run(engine=VanishingFile(world, "c.parquet"))
+    world.show("c.parquet")
+    world.run()
+
+    assert files_of(world) == ["a.parquet"] * 2 + ["b.parquet"] * 2 + ["c.parquet"] * 2
+
+
+def test_another_run_that_begins_the_pipeline_meanwhile_is_not_taken_for_a_stranger(tmp_path):
+    world = DeltaWorld(tmp_path)
+    world.drop("a.parquet", 60)
+    world.log().put_pipeline(Pipeline(pipeline="22222222-2222-2222-2222-222222222222", table=None))
+    probes = 0
+
+    def other_is_faster(call: Call, effect: Callable[[], Any], torn: Any = None) -> Any:
+        nonlocal probes
+        probes += call.name == "probe"
+        if call.name == "probe" and probes == 2:  # behind the listing of offsets/
+            world.run()
+        return effect()
+
+    world.run(other_is_faster)
+
+    assert probes > 1
+    assert files_of(world) == ["a.parquet"] * 2
+
+
+# ---- intervals -----------------------------------------------------------------------------------------
+
+
+def test_the_first_interval_is_refused_and_those_beside_a_begun_one_are_not(world):
+    world.drop("b.parquet", 2_000)
+    one = world.of(Window(NOW_MS - 1_000_000, NOW_MS))
+    before = world.of(Window(NOW_MS - 3_000_000, NOW_MS - 1_000_000))
+    with pytest.raises(TableDivergedError) as caught:
+        one.run()
+    assert f"--interval {one.window.name}" in caught.value.do
+    assert "starting_timestamp" not in caught.value.do
+
+    accept(one)
+    one.run()
+    before.run()
+
+    assert files_of(world) == ["a.parquet"] * 2 + ["b.parquet"] * 2 + ["elsewhere"]
+
+
+def test_an_interval_beside_a_pipeline_by_watermark_is_not_refused(tmp_path):
+    world = DeltaWorld(tmp_path)
+    world.drop("b.parquet", 2_000)
+    world.run()
+    world.drop("a.parquet", 60)
+    world.of(Window(NOW_MS - 1_000_000, NOW_MS)).run()
+
+    assert files_of(world) == ["a.parquet"] * 2 + ["b.parquet"] * 2
+
+
+def test_nothing_is_accepted_where_there_is_nothing_to_accept(tmp_path):
+    world = DeltaWorld(tmp_path)
+    with pytest.raises(ScopeProviderError):
+        accept(world)
+    assert world.record_names() == []

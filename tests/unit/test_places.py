@@ -1,0 +1,213 @@
+"""Roots that hold what a run writes, and folders that VACUUM deletes."""
+
+from __future__ import annotations
+
+import os
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from airflow.sdk import DAG, task
+from deltalake import DeltaTable, write_deltalake
+
+from airflow_provider_scope.core import places
+from airflow_provider_scope.core.discovery import Rules
+from airflow_provider_scope.engines import assembly
+from airflow_provider_scope.exceptions import InputError
+from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator
+from airflow_provider_scope.specs.ingest import ARGUMENTS, ingest_from
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PARQUET = r"\.parquet$"
+CSV = r".*\.csv$"
+NUMBERS = count()
+
+
+def check(root: str, pattern: str, **more: Any) -> None:
+    places.check_roots(
+        (root,),
+        Rules(patterns=(pattern,), young_after_ms=10, is_text=more.pop("is_text", False)),
+        (more.get("table", "file:///data/out"), *more.get("quarantine", ())),
+        more.get("checkpoint", "file:///data/out/_checkpoint"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("root", "pattern", "more"),
+    [
+        ("file:///data", PARQUET, {}),
+        ("file:///", "", {}),
+        ("file:///data", r"part-\d+", {}),
+        ("file:///data", r"^0*4\.parquet$|c000", {}),
+        # What lies in a hidden folder is no result, unless the root is that folder.
+        ("file:///data/out/_delta_log", r"\.json$", {}),
+        ("file:///data/out/_delta_log", PARQUET, {}),
+        ("file:///data/out/_change_data", PARQUET, {}),
+        ("file:///data/out/_checkpoint", PARQUET, {}),
+        ("file:///data/out/_checkpoint/sources", "", {}),
+        ("file:///data", r"\.json$", {"checkpoint": "file:///data/state"}),
+        ("file:///data", r"^\d+$", {"checkpoint": "file:///data/state"}),
+        ("file:///data", PARQUET, {"table": "file:///lake/t", "checkpoint": "file:///data/state"}),
+        ("file:///data", PARQUET, {"table": "file:///lake/t", "quarantine": ("file:///data/q",)}),
+        # VACUUM deletes what it finds in the table's own folders, whatever it is.
+        ("file:///data/out", CSV, {}),
+        ("file:///data/out/landing", CSV, {}),
+        ("file:///data/out/day=1", PARQUET, {}),
+        ("file:///data/out/_day=1", CSV, {}),
+        ("abfss://lake@acme.dfs.core.windows.net", "", {"table": "abfss://lake@acme.dfs.core.windows.net/t"}),
+    ],
+)
+def test_a_root_in_which_a_run_would_find_its_own_output_is_refused(root, pattern, more):
+    with pytest.raises(InputError) as caught:
+        check(root, pattern, **more)
+
+    assert root in str(caught.value)
+    assert caught.value.do
+
+
+@pytest.mark.parametrize(
+    ("root", "pattern", "more"),
+    [
+        ("file:///data", CSV, {}),
+        ("file:///data", r"^flights.*\.parquet$", {}),
+        ("file:///data", r"\.json$", {}),  # the table's log and the checkpoint are in hidden folders
+        ("file:///data/landing", "", {}),
+        ("file:///data/out2", PARQUET, {}),
+        ("file:///data/o", PARQUET, {}),
+        ("file:///data/out/_landing", PARQUET, {}),
+        ("file:///data/out/.landing/x", PARQUET, {}),
+        ("file:///data", PARQUET, {"table": "file:///data/_tables/out"}),
+        ("s3a://data", "", {}),
+    ],
+)
+def test_a_root_in_which_no_output_can_be_found_is_let_through(root, pattern, more):
+    check(root, pattern, **more)
+
+
+def arguments(root: Path | str, table: Path | str, **more: Any) -> dict[str, Any]:
+    raw: dict[str, Any] = dict.fromkeys(ARGUMENTS)
+    source = {"roots": str(root), "patterns": PARQUET, "format": "parquet", **more.pop("source", {})}
+    return raw | {"sql": "SELECT * FROM @data", "delta_location": str(table), "source": source} | more
+
+
+def assembled(raw: dict[str, Any], folder: Path) -> None:
+    ingest = ingest_from(
+        {"write": "append", "engine": {}, "full_refresh": False, **raw} | {"write": "append"}
+    )
+    assert ingest
+    context = assembly.RunContext(task="dag.task", log_file=folder / "spark.log", report=print)
+    assembly.assemble(ingest, context)
+
+
+@pytest.mark.parametrize("link", ["root", "table", "checkpoint"])
+def test_links_do_not_hide_that_a_root_holds_the_table(tmp_path, link):
+    data = tmp_path / "data"
+    (data / "out").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(data)
+    place = {"root": data, "table": data / "out", "checkpoint": data / "out" / "_checkpoint"}
+    place[link] = tmp_path / "link" / place[link].relative_to(data)
+    if link == "checkpoint":
+        place |= {"table": tmp_path / "lake" / "t", "checkpoint": tmp_path / "link" / "state"}
+    raw = arguments(place["root"], place["table"], checkpoint={"location": str(place["checkpoint"])})
+
+    with pytest.raises(InputError, match="load its own output"):
+        assembled(raw, tmp_path)
+
+    assert list((data / "out").iterdir()) == []
+
+
+@pytest.mark.parametrize("inner", ["", "day=1"])
+def test_roots_that_lead_to_the_same_files_are_refused(tmp_path, inner):
+    (tmp_path / "data" / "day=1").mkdir(parents=True)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "data" / inner)
+    both = {"source": {"roots": [str(tmp_path / "data"), str(tmp_path / "link")]}}
+
+    with pytest.raises(InputError, match="lead to the same files"):
+        assembled(arguments("", tmp_path / "t", **both), tmp_path)
+
+    # Roots that overlap under one name are listed twice, and each file counts once.
+    for more in ("other", "data/day=1", "data"):
+        roots = [str(tmp_path / "data"), str(tmp_path / more)]
+        assembled(arguments("", tmp_path / "t", source={"roots": roots}), tmp_path)
+
+
+def test_what_is_put_aside_is_not_loaded_either(tmp_path):
+    raw = arguments(tmp_path / "bad", tmp_path / "t")
+    raw |= {"table": {"quarantine": str(tmp_path / "bad" / "q")}}
+    assembled(raw, tmp_path)  # nothing is put aside
+
+    with pytest.raises(InputError, match=r"/bad/q"):
+        assembled(raw | {"source": raw["source"] | {"bad_records": "quarantine"}}, tmp_path)
+
+
+def test_literal_places_are_refused_when_the_dag_is_parsed():
+    with pytest.raises(InputError, match="load its own output"):
+        operator(root="/data")
+    operator(root="/data", delta_location="{{ params.table }}")
+    operator(root="{{ params.root }}")
+
+    @task
+    def found() -> list[str]:
+        return ["/data"]
+
+    with DAG("places", schedule=None):
+        folders = found()
+        operator(root="", source={"roots": folders})
+        operator(root="/data", source={"patterns": folders})
+    operator(root="/data", source={"patterns": "{{ params.pattern }}"})
+    with pytest.raises(InputError, match="VACUUM"):
+        operator(root="/landing", checkpoint={"location": "/data/out/checkpoint"})
+    operator(root="/landing", checkpoint={"location": "{{ params.checkpoint }}"})
+
+
+def operator(root: str, **more: Any) -> DeltaIncrementalIngestOperator:
+    source = {"roots": [root], "patterns": [PARQUET], "format": "parquet", **more.pop("source", {})}
+    named = {"delta_location": "/data/out", "source": source, **more}
+    return DeltaIncrementalIngestOperator(task_id=f"ingest_{next(NUMBERS)}", **named)
+
+
+# ---- the checkpoint and VACUUM -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "inside",
+    ["", "checkpoint", "a/_checkpoint", "_x=1/c", "_delta_log/c", "_delta_index_c", "_change_data/c"],
+)
+def test_a_checkpoint_that_vacuum_deletes_is_refused(inside):
+    with pytest.raises(InputError) as caught:
+        places.check_checkpoint(f"file:///t/{inside}".rstrip("/"), ("file:///t",))
+
+    assert "file:///t/_checkpoint" in caught.value.do
+
+
+@pytest.mark.parametrize(
+    "place", ["t/_checkpoint", "t/_cp/of/orders", "t/.cp", "t_checkpoint", "state/t", "t2/checkpoint"]
+)
+def test_a_checkpoint_that_vacuum_spares_is_let_through(place):
+    places.check_checkpoint(f"file:///{place}", ("file:///t",))
+
+
+def test_vacuum_deletes_and_spares_what_these_rules_say(tmp_path):
+    """The reader of the log that is not Spark follows Delta's rule for the first folder."""
+    write_deltalake(str(tmp_path), pa.table({"a": [1]}))
+    names = ["checkpoint", "_checkpoint", ".cp", "_cp/of", "_delta_index_c", "_change_data", "a/_checkpoint"]
+    for name in names:
+        file = tmp_path / name / "offsets" / f"{0:020}"
+        file.parent.mkdir(parents=True)
+        file.write_text("")
+        os.utime(file, (0, 0))
+
+    DeltaTable(str(tmp_path)).vacuum(0, enforce_retention_duration=False, dry_run=False, full=True)
+
+    spared = {name for name in names if (tmp_path / name / "offsets" / f"{0:020}").exists()}
+    for name in names:
+        if name in spared:
+            places.check_checkpoint(f"file://{tmp_path}/{name}", (f"file://{tmp_path}",))
+        else:
+            with pytest.raises(InputError):
+                places.check_checkpoint(f"file://{tmp_path}/{name}", (f"file://{tmp_path}",))
+    assert spared == {"_checkpoint", ".cp", "_cp/of"}
