@@ -14,6 +14,8 @@ from deltalake import DeltaTable
 
 from airflow_provider_scope.exceptions import BadFileError, BadRecordError, InputError
 from airflow_provider_scope.spark.target import Target
+from airflow_provider_scope.storage.local import LocalStorage
+from airflow_provider_scope.table.quarantine import read_quarantine
 
 pytestmark = pytest.mark.spark
 
@@ -239,7 +241,31 @@ def test_if_all_records_are_bad_the_table_is_made_without_rows(bench):
 
     assert bench.rows() == []
     assert DeltaTable(str(bench.table)).schema().to_arrow().names == list(ORDERS)
-    assert len(aside(bench)) == 1
+    assert [(row["record"], row["rule"]) for row in aside(bench)] == [
+        (None, "none of its records can be loaded"),
+        (1, "nr is not int"),
+    ]
+
+
+def test_a_file_without_a_good_record_is_aside_as_a_whole_beside_its_records(bench):
+    """So that it can be given back: it has no row in the table."""
+    lost = bench.text("[lost] 1%.csv", HEADER + "x,a,1.00,2026-01-01\n2,b,y,2026-01-01\n3\n")
+    part = bench.text("part.csv", HEADER + "1,a,1.00,2026-01-01\nx,a,1.00,2026-01-01\n")
+    rest = [bench.text("good.csv", HEADER + "2,b,1.00,2026-01-01\n"), bench.text("empty.csv", HEADER)]
+
+    bench.run(bench.batch(0, lost, part, *rest), **orders())
+
+    assert [row["nr"] for row in bench.rows()] == [1, 2]
+    found = aside(bench)
+    assert [(row["file"], row["record"]) for row in found] == [
+        ("[lost] 1%.csv", None),
+        *[("[lost] 1%.csv", number) for number in (1, 2, 3)],
+        ("part.csv", 2),
+    ]
+    assert (found[0]["rule"], found[0]["raw"]) == ("none of its records can be loaded", None)
+    assert commit_says(bench)["quarantined"] == dict(Counter(row["rule"] for row in found))
+    shown = read_quarantine(f"file://{bench.table}_quarantine", LocalStorage(), bench.plan.pipeline)
+    assert [(one.whole is not None, one.records) for one in shown] == [(True, 3), (False, 1)]
 
 
 # ---- exactly once in both tables -----------------------------------------------------------------------
@@ -382,7 +408,7 @@ def test_every_record_of_random_files_is_in_one_of_the_two_tables(bench, seed):
 
     found: Counter[tuple[str, ...]] = Counter()
     good = DeltaTable(str(bench.table)).to_pyarrow_table().num_rows
-    rows = aside(bench)
+    rows = [row for row in aside(bench) if row["record"] is not None]
     for row in rows:
         raw = row["raw"]
         if raw.startswith("{"):
