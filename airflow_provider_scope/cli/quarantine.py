@@ -54,9 +54,8 @@ def quarantine(args: Namespace) -> None:
         if found:
             for place in places:
                 sql = f"SELECT * FROM delta.{quoted(place)}"  # noqa: S608 - it is shown, not run
-                say(
-                    f"all of them, with all their records: {sql} WHERE pipeline = {literal(pipeline.pipeline)}"
-                )
+                mine = literal(pipeline.pipeline)
+                say(f"all of them, with all their records: {sql} WHERE pipeline = {mine}")
         if whole:
             say("when files are mended: --give-back FILE, or --give-back-all; the next run loads them")
         return

@@ -77,7 +77,7 @@ def _sort(spark: SparkSession, plan: Plan, entry: OffsetEntry, kept: list[DataFr
     counts: Counter[str] = Counter()
     while left.files:
         try:
-            with naming_faults(left):
+            with naming_faults(spark, left):
                 data, counts = _read(spark, left, source, kept)
                 doubted = suspicions.SUSPICIONS & counts.keys()
                 _look(spark, left, source, data, doubted)
@@ -164,7 +164,7 @@ def faults(spark: SparkSession, entry: OffsetEntry, source: Source) -> dict[str,
     def look(path: str) -> dict[str, tuple[str, str | None]]:
         alone = replace(entry, files=tuple(file for file in entry.files if file.path == path))
         try:
-            with naming_faults(alone):
+            with naming_faults(spark, alone):
                 rows = reading.union([judged(piece) for piece in reading.records(spark, alone, source)])
                 rows.write.format("noop").mode("overwrite").save()
         except BadFileError as err:

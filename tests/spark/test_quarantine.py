@@ -157,6 +157,37 @@ def test_json_records_that_do_not_parse_go_aside_and_a_second_value_on_a_line_ta
     ]
 
 
+def test_a_json_record_goes_aside_with_the_key_that_is_wrong(bench):
+    odd = '{"id":"x","n":1}\n{"n":{"b":2}}\n{"id":\n{"s":{"a b":"y"}}\n7\n{"id":1}\n[{"id":2},{"id":"x"}]\n'
+    columns = {"id": "int", "n": "bigint", "s": "struct<`a b`: int>"}
+
+    sql = "SELECT id, n FROM @data"
+    file = bench.text("a.json", odd)
+    bench.run(bench.batch(0, file), source_format="json", source_columns=columns, sql=sql, **ASIDE)
+
+    assert bench.rows() == [{"id": 1, "n": None}]
+    assert [(row["record"], row["rule"]) for row in aside(bench)] == [
+        (1, "id is not int"),
+        (2, "n is not bigint"),
+        (3, "it is not JSON, or no object"),
+        (4, "s is not struct<a b:int>"),
+        (5, "it is not JSON, or no object"),
+        (7, "it is not JSON with values of the declared types"),
+        (8, "it is not JSON with values of the declared types"),
+    ]
+
+
+def test_what_csv_quotes_do_wrong_is_told_in_plain_words(bench):
+    good = bench.text("good.csv", HEADER + "1,a,1.00,2026-01-01\n")
+    odd = bench.text("odd.csv", HEADER + '1,"a" b,1.00,2026-01-01\n')
+
+    bench.run(bench.batch(0, good, odd), **orders())
+
+    (row,) = aside(bench)
+    assert row["rule"] == "a quote in a quoted field is not doubled, or text stands behind its closing quote"
+    assert row["value"].startswith("a: a quote in a quoted field is doubled, unless")
+
+
 def test_rows_that_break_a_rule_go_aside_and_null_breaks_it(bench):
     file = bench.text(
         "a.csv", HEADER + "1,a,1.00,2026-01-01\n2,b,-1.00,2026-01-01\n3,c,,2026-01-01\n4,,5.00,\n"
