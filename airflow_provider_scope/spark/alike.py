@@ -26,7 +26,7 @@ CLASH = "COLUMN_ALREADY_EXISTS"
 """Spark's condition for two names that differ in case alone."""
 _FILES_AT_ONCE = 4
 _KEYS_HINT = (
-    "write it in one way; or declare one of them in `columns`, and leave the other out with "
+    "write the key in one way; or declare one spelling in `columns`, and leave the other out with "
     'extra_columns="ignore"'
 )
 _HEADER_HINT = "give each column of the file a name of its own"
