@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from airflow.providers.common.compat.sdk import AirflowException
+
 from airflow_provider_scope.cli import intervals
 from airflow_provider_scope.cli.output import ADD_YES, SHOWN_AT_MOST, command, counted, say
 from airflow_provider_scope.cli.targets import opened
-from airflow_provider_scope.core.files import printable
+from airflow_provider_scope.core.files import base_name, printable
 from airflow_provider_scope.core.masking import mask
+from airflow_provider_scope.core.sql import literal, quoted
+from airflow_provider_scope.exceptions import ScopeProviderError
 from airflow_provider_scope.execution import repair, returning
 from airflow_provider_scope.hooks.stores import store_of
 from airflow_provider_scope.storage.opening import canonical_uri
@@ -16,6 +20,7 @@ from airflow_provider_scope.table.quarantine import read_quarantine
 
 if TYPE_CHECKING:
     from argparse import Namespace
+    from collections.abc import Sequence
 
     from airflow_provider_scope.table.quarantine import Aside
 
@@ -35,6 +40,9 @@ def quarantine(args: Namespace) -> None:
         everything += read_quarantine(place, storage, pipeline.pipeline)
     found = returning.counting(log, everything)
     whole = [aside.file for aside in found if aside.whole and aside.file]
+    if args.give_back_all and not whole:
+        say("there is no file to give back")
+        return
     files = whole if args.give_back_all else [canonical_uri_of(name) for name in args.give_back or ()]
     if not files:
         for place in places:
@@ -43,20 +51,49 @@ def quarantine(args: Namespace) -> None:
             say('quarantine  none: no run had bad_records="quarantine"')
             return
         _show(found)
+        if found:
+            for place in places:
+                sql = f"SELECT * FROM delta.{quoted(place)}"  # noqa: S608 - it is shown, not run
+                mine = literal(pipeline.pipeline)
+                say(f"all of them, with all their records: {sql} WHERE pipeline = {mine}")
         if whole:
             say("when files are mended: --give-back FILE, or --give-back-all; the next run loads them")
         return
-    returning.check(files, found)
-    for file in files[:SHOWN_AT_MOST]:
-        say(f"  {printable(file)}")
-    if len(files) > SHOWN_AT_MOST:
-        say(f"  and {len(files) - SHOWN_AT_MOST:,} more")
+    returning.check(log, files, found)
+    _name(files)
+    _name_gone(files, args.storage_conn_id)
     if not args.yes:
         say(f"{counted(len(files), 'file')} would count as new; the next run loads what is there then")
         say(ADD_YES)
         return
     record = returning.give_back(log, files, found)
     say(f"given back, as {log.location}/returned/{record.number:020}; the next run loads what is there then")
+
+
+def _name(files: Sequence[str]) -> None:
+    for file in files[:SHOWN_AT_MOST]:
+        say(f"  {printable(file)}")
+    if len(files) > SHOWN_AT_MOST:
+        say(f"  and {len(files) - SHOWN_AT_MOST:,} more")
+
+
+def _name_gone(files: Sequence[str], storage_conn_id: str | None) -> None:
+    """Say which of the files are not there: a run loads what its listing has, and says nothing of them."""
+    folders: dict[str, list[str]] = {}
+    try:
+        for file in files:
+            folder = file.rpartition("/")[0]
+            if folder not in folders:
+                folders[folder] = store_of(folder, storage_conn_id).storage.names(folder)
+    except (ScopeProviderError, AirflowException) as err:
+        say(f"whether they are there could not be seen: {str(err).splitlines()[0]}")
+        return
+    there = {folder: set(names) for folder, names in folders.items()}
+    gone = [file for file in files if base_name(file) not in there[file.rpartition("/")[0]]]
+    if gone:
+        is_are, it_is = ("is", "it when it is") if len(gone) == 1 else ("are", "them when they are")
+        say(f"{len(gone):,} of them {is_are} not there now: the next runs load {it_is} there again")
+        _name(gone)
 
 
 def canonical_uri_of(name: str) -> str:
@@ -79,6 +116,9 @@ def _show(found: list[Aside]) -> None:
             say(f"  {counted(count, 'record')}: {rule}")
         if aside.raw is not None:
             place = f"record {aside.record:,}" if aside.record else "a row"
-            say(f"  such as {place}: {mask(aside.raw)[:RAW_SHOWN]}")
+            such = (
+                f"the first of its {aside.records:,} is" if aside.record and aside.records > 1 else "such as"
+            )
+            say(f"  {such} {place}: {mask(aside.raw)[:RAW_SHOWN]}")
     if len(found) > SHOWN_AT_MOST:
         say(f"and {counted(len(found) - SHOWN_AT_MOST, 'file')} more: the table has them all")

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from airflow_provider_scope.checkpoint.log import CheckpointLog
     from airflow_provider_scope.table.quarantine import Aside
 
+_KEPT = "everything; nothing was written"
+
 
 def counting(log: CheckpointLog, found: Sequence[Aside]) -> list[Aside]:
     """Give what of the quarantine still counts.
@@ -42,7 +44,7 @@ def give_back(log: CheckpointLog, files: Sequence[str], found: Sequence[Aside]) 
     :param found: What of the quarantine still counts.
     :raises InputError: One was not put aside as a whole: rows of it are in the table.
     """
-    check(files, found)
+    check(log, files, found)
     while True:
         number = len(log.returns())
         mine = Return(number=number, after=log.logged()[-1], files=tuple(files))
@@ -51,25 +53,53 @@ def give_back(log: CheckpointLog, files: Sequence[str], found: Sequence[Aside]) 
             return there
 
 
-def check(files: Sequence[str], found: Sequence[Aside]) -> None:
+def check(log: CheckpointLog, files: Sequence[str], found: Sequence[Aside]) -> None:
     """Refuse to give back what is not there to give back.
 
-    :raises InputError: As said.
+    :raises InputError: A file has rows in the table, was given back already, or was never put aside.
     """
     whole = {aside.file for aside in found if aside.whole}
-    parts = {aside.file for aside in found if not aside.whole}
+    parts = {aside.file: aside.records for aside in found if not aside.whole}
     for file in files:
         if file in whole:
             continue
         if file in parts:
+            count = parts[file]
+            were = "1 record of it was" if count == 1 else f"{count:,} records of it were"
             raise InputError(
-                f"The file {file} cannot be given back: records of it were put aside, and not the file, so "
-                "that its other rows are in the table.",
-                kept="everything; nothing was written",
-                do="write the mended records into a new file, and let the next run load it",
+                f"The file {file} cannot be given back: {were} put aside, and the file was not, so that its "
+                "other rows are in the table, and would be doubled.",
+                kept=_KEPT,
+                do="write the mended records into a new file, and let the next run load it; or, if the "
+                "declaration was wrong and not the file, run once with full_refresh=True",
             )
+        after = log.returned().get(file)
+        if after is not None:
+            raise _given_back_before(log, file, after)
         raise InputError(
             f"The file {file} is not in the quarantine.",
-            kept="everything; nothing was written",
+            kept=_KEPT,
             do="name one that `airflow scope quarantine` shows, as it shows it",
         )
+
+
+def _given_back_before(log: CheckpointLog, file: str, after: int) -> InputError:
+    """Say what became of a file that was given back.
+
+    :param after: The newest batch at that time.
+    """
+    committed = set(log.committed())
+    since, do = "no batch has it since", "run the task: it loads the file if it is there"
+    for seq in reversed([seq for seq in log.logged() if seq > after]):
+        if all(one.path != file for one in log.offset(seq).files):
+            continue
+        if seq not in committed:
+            since = f"batch {seq} has it since, and is not in the table yet"
+            do = "run the task: it runs that batch first"
+            break
+        if not log.commit(seq).abandoned:
+            since, do = f"batch {seq} has loaded it since", "nothing: the file is loaded"
+            break
+    return InputError(
+        f"The file {file} was given back already, after batch {after}; {since}.", kept=_KEPT, do=do
+    )

@@ -40,6 +40,8 @@ class Check:
     """SQL of the text that is shown."""
     hint: str = ""
     """What may help with a record that does not pass."""
+    told: str = ""
+    """SQL of the rule in words where it depends on the record; ``rule`` if empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +81,13 @@ class Records:
         return self.rows.select("*", *more, F.spark_partition_id().alias("_scope_once")), checks, values
 
 
-def parsed(what: str, hint: str = "") -> Check:
+def parsed(what: str, hint: str = "", told: str = "") -> Check:
     """Check that Spark could parse a record.
 
     :param what: The rule in words.
+    :param told: SQL of it where the record tells more.
     """
-    return Check(what, f"{RECORD} IS NULL", RECORD, hint)
+    return Check(what, f"{RECORD} IS NULL", RECORD, hint, told)
 
 
 def exact(field: T.StructField, text: str, is_exact: str) -> Check:
@@ -128,7 +131,7 @@ def json_of(struct: str) -> str:
 
 def broken_rule(checks: Sequence[Check]) -> str:
     """Give SQL for the first rule that a record breaks, NULL if it is good."""
-    return _of_first_broken(checks, [literal(check.rule) for check in checks])
+    return _of_first_broken(checks, [check.told or literal(check.rule) for check in checks])
 
 
 def broken_value(checks: Sequence[Check], at_most: int | None = None) -> str:

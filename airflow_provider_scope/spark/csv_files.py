@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from pyspark.sql import types as T  # noqa: N812 - the name everybody uses
 
 from airflow_provider_scope.core.sql import quoted
-from airflow_provider_scope.spark import candidates, checks, listing, suspicions, text_form
+from airflow_provider_scope.spark import alike, candidates, checks, listing, suspicions, text_form
 from airflow_provider_scope.spark.checks import RECORD, Check, Records
 from airflow_provider_scope.spark.problems import Problem, bad_files, path_of
 from airflow_provider_scope.spark.values import convert
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from pyspark.sql import SparkSession
 
@@ -56,7 +56,7 @@ def records(spark: SparkSession, entry: OffsetEntry, source: Source) -> list[Rec
     :raises BadFileError: A file has lines that the parser would not take for the records that they are.
     """
     paths = [file.path for file in entry.files]
-    columns = source.columns or names(spark, paths, source.options)
+    columns = source.columns or names(spark, entry, source.options)
     groups = _groups(spark, entry, source)
     if len(columns) == 1 and not source.is_multi_line:
         blank = text_form.blank_lines(spark, paths)
@@ -97,10 +97,16 @@ def _groups(spark: SparkSession, entry: OffsetEntry, source: Source) -> list[_Gr
     ]
 
 
-def names(spark: SparkSession, paths: Sequence[str], options: Mapping[str, str]) -> T.StructType:
-    """Give the columns of the first file: those of its header, all text; or what ``inferSchema`` finds."""
-    reader = spark.read.format("csv").options(**{**_STRICT, **options})
-    return reader.load(listing.for_inference(paths)).schema
+def names(spark: SparkSession, entry: OffsetEntry, options: Mapping[str, str]) -> T.StructType:
+    """Give the columns of one file: those of its header, all text; or what ``inferSchema`` finds.
+
+    :raises BadFileError: The header has a name twice, or an empty one.
+    """
+    given = {**_STRICT, **options}
+    paths = listing.for_inference([file.path for file in entry.files])
+    found = spark.read.format("csv").options(**given).load(paths).schema
+    alike.check_header(spark, entry, given, found.names)
+    return found
 
 
 def _read(spark: SparkSession, group: _Group, columns: T.StructType, source: Source) -> Records:

@@ -112,6 +112,28 @@ def check_bzip2(spark: SparkSession, entry: OffsetEntry) -> None:
         raise bad_files(entry, [Problem(path, what, hint=hint) for path in odd])
 
 
+def has_more_behind_gzip(spark: SparkSession, uri: str) -> bool:
+    """Tell whether a gzip file is whole, so that what could not be read of it lies behind that.
+
+    Java's reader stops at the end of the compressed data, Hadoop's takes what follows for more of it.
+
+    :param uri: A file; one that is not named so is none.
+    """
+    if not uri.lower().endswith((".gz", ".gzip")):
+        return False
+    java: Any = spark._jvm.java  # type: ignore[union-attr]  # noqa: SLF001 - no Python API
+    stream: Any = None
+    try:
+        stream = _filesystem(spark, uri).open(_path(spark, uri))
+        java.util.zip.GZIPInputStream(stream, 1 << 16).transferTo(java.io.OutputStream.nullOutputStream())
+    except _ERRORS:
+        return False
+    finally:
+        if stream is not None:
+            stream.close()
+    return True
+
+
 def _is_other(file: FileEntry, found: tuple[int, int]) -> bool:
     modified_ms, size = found
     # The size of a structured stream is that of its folder too; its own time tells enough.

@@ -20,7 +20,7 @@ from airflow_provider_scope.spark.source import source_of
 from airflow_provider_scope.spark.strict import naming_faults
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -85,12 +85,11 @@ def _columns(spark: SparkSession, entry: OffsetEntry, source: Source, *, all_fau
 
     :param all_faults: Whether an error has to name all files that cannot be read.
     """
-    paths = [file.path for file in entry.files]
     try:
-        with naming_faults(entry):
+        with naming_faults(spark, entry):
             if source.format == "json":
-                return _of_json(spark, paths, source.options)
-            names = csv_files.names(spark, paths, source.options).names
+                return _of_json(spark, entry, source.options)
+            names = csv_files.names(spark, entry, source.options).names
             texts = [T.StructField(name, T.StringType()) for name in names]
             source = replace(source, columns=T.StructType(texts))
             return _of_csv(spark, entry, source) if names else T.StructType()
@@ -120,12 +119,13 @@ def _of_csv(spark: SparkSession, entry: OffsetEntry, source: Source) -> T.Struct
     )
 
 
-def _of_json(spark: SparkSession, paths: Sequence[str], options: Mapping[str, str]) -> T.StructType:
+def _of_json(spark: SparkSession, entry: OffsetEntry, options: Mapping[str, str]) -> T.StructType:
     """Give the columns that Spark finds, with types of numbers that hold each digit."""
-    found = json_files.columns_of(spark, paths, options)
+    found = json_files.columns_of(spark, entry, options)
     numbers = [one for field in found for one in _numbers(quoted(field.name), field.dataType)]
     if not numbers:
         return found
+    paths = [file.path for file in entry.files]
     rows = json_files.rows_of(spark, paths, found, options).where(f"{RECORD} IS NULL")
     lists = rows.selectExpr(f"posexplode(array({', '.join(numbers)})) AS (place, texts)")
     bits = _possible(lists.selectExpr("place", "explode(texts) AS text"), candidates.NUMBERS, options)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import types as T  # noqa: N812 - the name everybody uses
 
 from airflow_provider_scope.core.sql import literal, quoted
-from airflow_provider_scope.spark import candidates, checks, json_form, listing
+from airflow_provider_scope.spark import alike, candidates, checks, json_form, listing
 from airflow_provider_scope.spark.checks import RECORD, Check, Records
 from airflow_provider_scope.spark.problems import Problem, bad_files, with_lines
+from airflow_provider_scope.spark.structs import type_text
 from airflow_provider_scope.spark.values import Converted, convert
 
 if TYPE_CHECKING:
@@ -28,6 +30,8 @@ _AS_TEXT = (T.FloatType, T.DoubleType, T.DecimalType, T.DateType, T.TimestampTyp
 time for seconds. It gives the text of a number as it stands in the file."""
 
 
+_NOT_JSON = "it is not JSON, or no object"
+_NOT_TYPED = "it is not JSON with values of the declared types"
 _COMPRESSED = (".gz", ".gzip", ".bz2", ".deflate")
 _EXACT_INFERRED = (T.IntegralType, T.BooleanType, T.StringType)
 _EXACT = (*_EXACT_INFERRED, T.FloatType, T.DoubleType)
@@ -48,7 +52,7 @@ def records(spark: SparkSession, entry: OffsetEntry, source: Source) -> list[Rec
     :raises BadFileError: A file has a text of which Spark's parser would drop or change something.
     """
     paths = [file.path for file in entry.files]
-    columns = source.columns or columns_of(spark, paths, source.options)
+    columns = source.columns or columns_of(spark, entry, source.options)
     groups = _groups(paths, source)
     problems = [problem for group in groups for problem in _rounded(group, columns, source)]
     if problems:
@@ -92,10 +96,20 @@ def _unrounded(field: T.StructField) -> list[Check]:
     return []
 
 
-def columns_of(spark: SparkSession, paths: Sequence[str], options: Mapping[str, str]) -> T.StructType:
-    """Give the columns that Spark finds in the files; one that is always NULL is text."""
-    reader = spark.read.format("json").options(**{**_STRICT, **options})
-    found = reader.load(listing.for_inference(paths)).schema
+def columns_of(spark: SparkSession, entry: OffsetEntry, options: Mapping[str, str]) -> T.StructType:
+    """Give the columns that Spark finds in the files; one that is always NULL is text.
+
+    :raises BadFileError: Keys differ in letter case alone.
+    """
+    given = {**_STRICT, **options}
+    paths = listing.for_inference([file.path for file in entry.files])
+    try:
+        found = spark.read.format("json").options(**given).load(paths).schema
+    except AnalysisException as err:
+        told = alike.json_keys(spark, entry, given) if err.getCondition() == alike.CLASH else None
+        if told is None:
+            raise
+        raise told from None
     return T.StructType(
         [
             T.StructField(f.name, T.StringType() if isinstance(f.dataType, T.NullType) else f.dataType)
@@ -119,7 +133,7 @@ def rows_of(
 def _read(spark: SparkSession, group: _Group, columns: T.StructType, source: Source) -> Records:
     """Give the records of all files, and what makes them typed values; ``json_form`` has seen their bytes."""
     rows = rows_of(spark, group.paths, columns, source.options)
-    found = [checks.parsed("it is not JSON with values of the declared types")]
+    found = [checks.parsed(_NOT_TYPED, told=_why_not_parsed(columns, source))]
     values = []
     for field in columns:
         name = quoted(field.name)
@@ -130,6 +144,33 @@ def _read(spark: SparkSession, group: _Group, columns: T.StructType, source: Sou
             found += _unrounded(field)
         values.append((field.name, converted.value))
     return Records(rows, found, checks.record_of(columns.names), values)
+
+
+def _why_not_parsed(columns: T.StructType, source: Source) -> str:
+    """Give SQL that says why Spark could not parse a record: it parses it again, with one key at a time."""
+    # Of a text it takes any value.
+    typed = [field for field in columns if not isinstance(_read_as(field.dataType), T.StringType)]
+    if len(typed) > json_form.MOST_KEYS:
+        return ""
+    options = {
+        **_STRICT,
+        **{name: value for name, value in source.options.items() if name.startswith("allow")},
+    }
+    pairs = ", ".join(f"{literal(name)}, {literal(value)}" for name, value in options.items())
+
+    def fails(name: str, kind: str) -> str:
+        wanted = literal(f"{quoted(name)} {kind}, {RECORD} string")
+        return f"from_json({RECORD}, {wanted}, map({pairs})).{RECORD} IS NOT NULL"
+
+    # Of an array it would see the first value alone.
+    cases = [f"WHEN ltrim({RECORD}) LIKE '[%' THEN {literal(_NOT_TYPED)}"]
+    cases.append(f"WHEN {fails('_scope_none', 'int')} THEN {literal(_NOT_JSON)}")
+    for field in typed:
+        told = literal(f"{field.name} is not {field.dataType.simpleString()}")
+        cases.append(f"WHEN {fails(field.name, type_text(_read_as(field.dataType)))} THEN {told}")
+    why = f"CASE {' '.join(cases)} ELSE {literal(_NOT_TYPED)} END"
+    # A lambda is not compiled into the code that runs for each record.
+    return f"element_at(transform(array(0), _scope_j -> {why}), 1)"
 
 
 def _read_as(kind: T.DataType) -> T.DataType:

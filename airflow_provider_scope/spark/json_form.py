@@ -33,18 +33,27 @@ _LONE_SURROGATE = rf"(?i)(?<!\\)(?:\\\\)*(?:{_HIGH}(?!{_LOW})|(?<!{_HIGH}){_LOW}
 MOST_KEYS = 60
 """With more columns than these, to look for each key costs more than the close look."""
 _SENTINEL = "airflow_provider_scope_end"
+UNDECLARED = "it has keys"
 NOT_UTF8 = "it has bytes that are not UTF-8"
 LONE_SURROGATE = "it has an escape for half of a character"
 SECOND_VALUE = "it has something behind its first JSON value"
+NO_NUMBER = "it has NaN or Infinity, which are no JSON"
+_NO_NUMBER = r"[:,\[]\s*[-+]?(?:NaN|INF|Infinity)\s*[,\]}]"
 _HINTS = {
     NOT_UTF8: "name its encoding: options={'encoding': 'ISO-8859-1'}",
-    SECOND_VALUE: "one line holds one value; with multiLine, one file holds one value or one array; "
-    "NaN and Infinity are no JSON",
-    "it has keys": "declare them in `columns` (as string they hold their JSON text), or set "
+    SECOND_VALUE: "one line holds one value; with multiLine, one file holds one value or one array",
+    NO_NUMBER: "options={'allowNonNumericNumbers': 'true'} takes them as numbers; a key that comes twice is "
+    "then not seen",
+    UNDECLARED: "declare them in `columns` (as string they hold their JSON text), or set "
     'extra_columns="ignore"; keys are compared exactly, letter case included',
     "it has a key twice": "only the last value would be loaded",
 }
 """Beginning of a problem -> what may help."""
+_NOT_INFERRED = (
+    "a key that holds nothing but {} in the files that columns are inferred from gets no column: declare "
+    '`columns` (as string it holds its JSON text), or set extra_columns="ignore"; keys are compared exactly, '
+    "letter case included"
+)
 
 
 def problems(
@@ -71,11 +80,11 @@ def problems(
         .agg(F.first(F.struct("wrong", "line")).alias("first"))
         .select("file", "first.wrong", "first.line")
     )
-    return [Problem(row.file, row.wrong, row.line, _hint(row.wrong)) for row in found.collect()]
-
-
-def _hint(wrong: str) -> str:
-    return next((hint for start, hint in _HINTS.items() if wrong.startswith(start)), "")
+    hints = {**_HINTS, UNDECLARED: _NOT_INFERRED} if source.inferred or source.columns is None else _HINTS
+    return [
+        Problem(row.file, row.wrong, row.line, next((hints[s] for s in hints if row.wrong.startswith(s)), ""))
+        for row in found.collect()
+    ]
 
 
 def _texts(spark: SparkSession, paths: Sequence[str], source: Source) -> tuple[DataFrame, str]:
@@ -141,6 +150,7 @@ class _Look:
         return (
             f"CASE WHEN {lone} THEN {literal(LONE_SURROGATE)} "
             f"WHEN {self._is_single(text)} THEN if({array}, {in_array}, {self._keys(columns, text)}) "
+            f"WHEN {text} RLIKE {literal(_NO_NUMBER)} AND {self._is_closed(text)} THEN {literal(NO_NUMBER)} "
             f"WHEN {broken} THEN NULL ELSE {literal(SECOND_VALUE)} END"
         )
 
@@ -151,12 +161,16 @@ class _Look:
 
     def _is_single(self, text: str) -> str:
         """Give SQL for whether a text is one JSON value and nothing else; children are skipped, not read."""
-        put = f"""concat('{{"v":', {text}, ',"{_SENTINEL}":1}}')"""
-        ends = self._parse(put, f"{_SENTINEL} int, bad string")
-        closed = f"{ends}.{_SENTINEL} <=> 1 AND {ends}.bad IS NULL"
+        closed = self._is_closed(text)
         if self.lax:
             return f"({closed})"
         return f"({closed} AND json_array_length(concat('[', {text}, ']')) <=> 1)"
+
+    def _is_closed(self, text: str) -> str:
+        """Give SQL for the same of a text in which Spark's reader takes more than JSON has."""
+        put = f"""concat('{{"v":', {text}, ',"{_SENTINEL}":1}}')"""
+        ends = self._parse(put, f"{_SENTINEL} int, bad string")
+        return f"{ends}.{_SENTINEL} <=> 1 AND {ends}.bad IS NULL"
 
     def _names(self, text: str) -> str:
         if self.lax:  # the function takes no options; a key that comes twice is not seen then

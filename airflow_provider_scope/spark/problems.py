@@ -34,6 +34,10 @@ _ITS_FILE = re.compile(r"\s*CSV file: .*$|^\S+:/.*?(?=is not a Parquet file)", r
 """The file in the words of a reader: we name it ourselves, and it would make a rule of its own of each."""
 _CUT = "it was cut, or is still being written"
 _NOT_PACKED = "its name says that it is compressed, and it is not, or in another way"
+GZIP_ENDS = (_CUT, _NOT_PACKED)
+"""What may be said of a gzip file because of what lies behind its end."""
+BEHIND_GZIP = "there are bytes behind the end of its compressed data that are no gzip"
+BEHIND_GZIP_HINT = "write the file again without them; what comes before them is whole"
 _DAMAGED = "it is damaged"
 _FAULTS = {
     "CSV header": "the header has to be the declared columns, in their order: correct `columns`; or set "
@@ -54,6 +58,11 @@ _FAULTS = {
 Collected by reading files in which each byte in turn was changed, or behind which the rest was cut off. What
 a store says when it does not answer is none of these.
 """
+
+
+_STRAY_QUOTE = "a quote in a quoted field is not doubled, or text stands behind its closing quote"
+_FIELD = re.compile(r"content parsed=(.+?)(?:\s*CSV file:|$)")
+"""The beginning of the field at which the reader of CSV stopped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +132,9 @@ def unread(file: str, said: str) -> Problem | None:
     hint = next((hint for pattern, hint in _FAULTS.items() if re.search(pattern, said)), None)
     if hint is None:
         return None
+    if re.search("Unescaped quote|following quoted value", said):
+        field = _FIELD.search(said)
+        return Problem(file, _STRAY_QUOTE, field[1][:_SHOWN] if field else None, hint)
     cause = _ITS_FILE.sub("", said.partition(": ")[2] or said)
     return Problem(file, f"it cannot be read: {cause[:_SHOWN].rstrip('.')}", hint=hint)
 

@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 import json
+import re
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 from pyspark.sql import types as T  # noqa: N812
 
 from airflow_provider_scope.core.evolution import Array, Evolution, Field, Kind, Map, Struct, evolve, text
 from airflow_provider_scope.core.sql import quoted
+from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.spark.structs import to_struct
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pyspark.sql import Column, DataFrame
 
     from airflow_provider_scope.core.plan import Plan
 
 _COMPUTED = ("delta.generationExpression", "delta.identity.start", "CURRENT_DEFAULT")
 """Keys in the metadata of a column for which Delta finds the value if a row does not bring it."""
+
+_ODD_NAMES = "DELTA_INVALID_CHARACTERS_IN_COLUMN_NAMES"
+"""Delta's condition for a table without column mapping."""
+_ODD = frozenset(" ,;{}()\n\t=")
 
 _WITHOUT_ZONE = 'ype":"timestamp_ntz"'
 """How Spark's JSON of a schema says that a column, an element or a value is of this type."""
@@ -114,6 +124,42 @@ def _value(value: Column, source: Kind, target: Kind) -> Column:
         case Map(), Map():
             return F.transform_values(value, lambda _, part: _value(part, source.value, target.value))
     return value.cast(_spark_type(target))
+
+
+@contextmanager
+def naming_odd_columns(rows: DataFrame, table: str) -> Iterator[None]:
+    """Name the columns that a table without column mapping cannot have; Delta refuses them before it writes.
+
+    :raises InputError: As said.
+    """
+    try:
+        yield
+    except AnalysisException as err:
+        odd = [name for name in _names(rows.schema) if _ODD & {*name}]
+        if err.getCondition() != _ODD_NAMES or not odd:
+            raise
+        named = ", ".join(quoted(name) for name in odd)
+        plain = re.sub(r"\W+", "_", odd[0]).strip("_") or "name"
+        raise InputError(
+            f"The table {table} cannot have columns with these names: {named}. Without column mapping a "
+            "table of Delta has no name with a blank, a line break, a tab or one of , ; { } ( ) =.",
+            kept="the table; no row of this batch was written, and the batch stays logged",
+            do=f"rename them in `sql`: SELECT {quoted(odd[0])} AS {plain}, …; a key inside of an object goes "
+            "with its column, declared as string. Or let the table have such names, with "
+            'TableSpec(properties={"delta.columnMapping.mode": "name"}); its readers have to know that, too',
+        ) from err
+
+
+def _names(kind: T.DataType) -> list[str]:
+    """Give the names of all fields, at any depth."""
+    match kind:
+        case T.StructType():
+            return [name for field in kind for name in (field.name, *_names(field.dataType))]
+        case T.ArrayType():
+            return _names(kind.elementType)
+        case T.MapType():
+            return [*_names(kind.keyType), *_names(kind.valueType)]
+    return []
 
 
 def _null(kind: Kind) -> Column:

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from airflow_provider_scope.spark.source import Source
 
 _FILES_AT_ONCE = 4
+NOTHING_GOOD = "none of its records can be loaded"
+"""The rule of a file that was put aside record by record, up to the last."""
+_LISTED = "its records are in the quarantine one by one, each with its rule"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +49,7 @@ class Sorted:
     counts: dict[str, int]
     """Rule -> rows of the quarantine."""
     error: BadFileError | None
-    """About the files that go to the quarantine as a whole."""
+    """About the files that cannot be read."""
 
 
 @contextmanager
@@ -74,7 +77,7 @@ def _sort(spark: SparkSession, plan: Plan, entry: OffsetEntry, kept: list[DataFr
     counts: Counter[str] = Counter()
     while left.files:
         try:
-            with naming_faults(left):
+            with naming_faults(spark, left):
                 data, counts = _read(spark, left, source, kept)
                 doubted = suspicions.SUSPICIONS & counts.keys()
                 _look(spark, left, source, data, doubted)
@@ -90,8 +93,10 @@ def _sort(spark: SparkSession, plan: Plan, entry: OffsetEntry, kept: list[DataFr
         if not doubted:
             break
         source = replace(source, trusted=source.trusted | doubted)
-    good, bad = None, [_of_files(spark, entry, plan, files)]
+    good, bad = None, []
     if data is not None:
+        if counts:
+            files.update(_without_good(data, left))
         bad.append(_of_records(data, entry, plan))
         good = data.where(F.col(RULE).isNull()).drop(RULE, VALUE, RAW, NUMBER)
     elif source.columns:
@@ -102,6 +107,7 @@ def _sort(spark: SparkSession, plan: Plan, entry: OffsetEntry, kept: list[DataFr
             good, rows, broken = _expected(plan, entry, good, kept)
             bad.append(rows)
             counts += broken
+    bad.append(_of_files(spark, entry, plan, files))
     counts.update(what for what, _ in files.values())
     return Sorted(good, reading.union(bad), dict(counts), error)
 
@@ -158,7 +164,7 @@ def faults(spark: SparkSession, entry: OffsetEntry, source: Source) -> dict[str,
     def look(path: str) -> dict[str, tuple[str, str | None]]:
         alone = replace(entry, files=tuple(file for file in entry.files if file.path == path))
         try:
-            with naming_faults(alone):
+            with naming_faults(spark, alone):
                 rows = reading.union([judged(piece) for piece in reading.records(spark, alone, source)])
                 rows.write.format("noop").mode("overwrite").save()
         except BadFileError as err:
@@ -168,6 +174,12 @@ def faults(spark: SparkSession, entry: OffsetEntry, source: Source) -> dict[str,
     with ThreadPoolExecutor(_FILES_AT_ONCE, thread_name_prefix="scope-alone") as pool:
         found = pool.map(look, [file.path for file in entry.files])
         return {path: why for one in found for path, why in one.items()}
+
+
+def _without_good(data: DataFrame, entry: OffsetEntry) -> dict[str, tuple[str, str | None]]:
+    """Give the files of which no record is good: no row of the table is theirs, so they may be given back."""
+    lost = data.groupBy(FILE).agg(F.expr(f"every({RULE} IS NOT NULL)").alias("lost")).where("lost")
+    return {path_of(entry, row[FILE]): (NOTHING_GOOD, _LISTED) for row in lost.collect()}
 
 
 def _of_records(data: DataFrame, entry: OffsetEntry, plan: Plan) -> DataFrame:

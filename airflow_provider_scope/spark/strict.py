@@ -11,12 +11,21 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 
 from airflow_provider_scope.exceptions import ScopeProviderError
-from airflow_provider_scope.spark import suspicions
+from airflow_provider_scope.spark import files, suspicions
 from airflow_provider_scope.spark.causes import unread_file, whole_text
 from airflow_provider_scope.spark.checks import SHOWN, bad_record
 from airflow_provider_scope.spark.judged import NUMBER, RAW, RULE, VALUE, judged
 from airflow_provider_scope.spark.listing import in_order
-from airflow_provider_scope.spark.problems import bad_files, path_of, place_of, unread
+from airflow_provider_scope.spark.problems import (
+    BEHIND_GZIP,
+    BEHIND_GZIP_HINT,
+    GZIP_ENDS,
+    Problem,
+    bad_files,
+    path_of,
+    place_of,
+    unread,
+)
 from airflow_provider_scope.spark.reading import records, select, union
 from airflow_provider_scope.spark.source import source_of
 
@@ -55,13 +64,13 @@ def read_by(
         except SPARK_ERRORS as err:
             found = bad_record(whole_text(err))
             if found is None:
-                with naming_faults(entry):
+                with naming_faults(spark, entry):
                     raise
             if found.rule not in suspicions.SUSPICIONS:
                 found = _first_in_its_file(spark, plan, entry, found, trusted)
                 raise found.error(place_of(entry, found.file)) from err
             seen_in = [found.file] if found.file else []
-            with naming_faults(entry):
+            with naming_faults(spark, entry):
                 suspicions.look(spark, entry, source_of(plan), found.rule, seen_in)
         # What was suspected is in the files as such.
         trusted |= {found.rule}
@@ -92,7 +101,7 @@ def _cut(text: str | None) -> str | None:
 
 
 @contextmanager
-def naming_faults(entry: OffsetEntry) -> Iterator[None]:
+def naming_faults(spark: SparkSession, entry: OffsetEntry) -> Iterator[None]:
     """Name the file that is surely at fault itself if Spark fails to read it.
 
     :raises BadFileError: As said; other failures of Spark stay what they are.
@@ -104,4 +113,6 @@ def naming_faults(entry: OffsetEntry) -> Iterator[None]:
         problem = unread(*failed) if failed else None
         if problem is None:
             raise
+        if problem.hint in GZIP_ENDS and files.has_more_behind_gzip(spark, path_of(entry, problem.file)):
+            problem = Problem(problem.file, BEHIND_GZIP, hint=BEHIND_GZIP_HINT)
         raise bad_files(entry, [problem]) from err

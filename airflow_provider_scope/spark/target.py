@@ -220,7 +220,8 @@ class Target:
             writer = writer.options(**self._delta_properties()).partitionBy(*partitions)
         if merges:
             writer = writer.option("mergeSchema", "true")
-        committed = self.log.save(writer)
+        with shaping.naming_odd_columns(rows, self.plan.table):
+            committed = self.log.save(writer)
         if committed is not None:
             return committed
         newest = self.newest_transaction()

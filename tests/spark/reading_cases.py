@@ -61,6 +61,7 @@ def typed(kind: str, text: str, then: Any, what: str, **more: Any) -> Case:
     return Case("csv", what, f"{text}\n", rows, {"v": kind}, **more)
 
 
+STRAY_QUOTE = "a quote in a quoted field is not doubled, or text stands behind its closing quote"
 CSV = [
     Case("csv", "declared columns, no header", "1,Alice,Berlin\n", [(1, "Alice", "Berlin")], PEOPLE),
     Case(
@@ -95,6 +96,8 @@ CSV = [
         PEOPLE,
         HEADER,
     ),
+    Case("csv", "header has a name twice", "a,b,A\n1,2,3\n", "a name more than once: a, A", None, HEADER),
+    Case("csv", "header has an empty name", "a,,c\n1,2,3\n", "no name for column 2", None, HEADER),
     Case("csv", "header and nothing else", "id,name,city\n", [], PEOPLE, HEADER),
     Case("csv", "a record is too short", "1,Alice\n2,Bob,Rom\n", "it has not the 3 fields", PEOPLE),
     Case("csv", "a record is too long", "1,Alice,Berlin,x\n", "it has not the 3 fields", PEOPLE),
@@ -106,7 +109,11 @@ CSV = [
         PEOPLE,
     ),
     Case(
-        "csv", "a quote in a quoted field, with a backslash", '1,"Al \\"the\\" ice",Berlin\n', "quote", PEOPLE
+        "csv",
+        "a quote in a quoted field, with a backslash",
+        '1,"Al \\"the\\" ice",Berlin\n',
+        STRAY_QUOTE,
+        PEOPLE,
     ),
     Case(
         "csv",
@@ -123,7 +130,7 @@ CSV = [
         [(1, "C:\\dir\\", "Berlin")],
         PEOPLE,
     ),
-    Case("csv", "text behind a closing quote", '1,"Al"ice,Berlin\n', "quote", PEOPLE),
+    Case("csv", "text behind a closing quote", '1,"Al"ice,Berlin\n', STRAY_QUOTE, PEOPLE),
     Case("csv", "a line break in a quoted field", '1,"Al\nice",Berlin\n', "it has not the 3 fields", PEOPLE),
     Case(
         "csv",
@@ -192,6 +199,14 @@ CSV = [
     ),
     Case("csv", "gzip", gzip.compress(b"1,A,B\n"), [(1, "A", "B")], PEOPLE, name="odd.csv.gz"),
     Case("csv", "gzip, cut", gzip.compress(b"1,A,B\n" * 5000)[:-30], "odd.csv.gz", PEOPLE, name="odd.csv.gz"),
+    Case(
+        "csv",
+        "gzip, and bytes behind its end",
+        gzip.compress(b"1,A,B\n") + b"\n",
+        "bytes behind the end of its compressed data",
+        PEOPLE,
+        name="odd.csv.gz",
+    ),
     Case("csv", "named .gz and not gzip", "1,A,B\n", "odd.csv.gz", PEOPLE, name="odd.csv.gz"),
     Case("csv", "gzip, and not named so", gzip.compress(b"1,A,B\n" * 9), "odd", PEOPLE),
     Case("csv", "another separator", "1;A;B\n", "it has not the 3 fields", PEOPLE),
@@ -272,6 +287,20 @@ JSON = [
         plan={"extra_columns": "ignore"},
     ),
     Case("json", "a key in another case", '{"ID":1}\n', "keys that are not declared: ID", KEYS),
+    Case(
+        "json",
+        "without `columns`, keys that differ in case alone",
+        '{"id":1}\n{"ID":2,"name":"A"}\n',
+        "keys that differ in letter case alone: ID, id",
+        None,
+    ),
+    Case(
+        "json",
+        "without `columns`, a key that holds nothing but `{}`",
+        '{"id":1,"s":{}}\n',
+        "keys that are not declared: s",
+        None,
+    ),
     Case("json", "a key twice", '{"id":1,"id":2}\n', "a key twice", KEYS),
     Case(
         "json",
@@ -290,20 +319,36 @@ JSON = [
     Case(
         "json", "a text with braces and quotes", '{"id":1,"name":"}{\\"id\\":2"}\n', [(1, '}{"id":2')], KEYS
     ),
+    Case("json", "NaN or Infinity as a `double`", '{"v":NaN}\n', [(float("nan"),)], {"v": "double"}),
+    Case(
+        "json",
+        "NaN or Infinity inside of an object",
+        '{"s":{"v":-Infinity}}\n',
+        "it has NaN or Infinity, which are no JSON",
+        {"s": "struct<v:double>"},
+    ),
+    Case(
+        "json",
+        "the same, with `allowNonNumericNumbers`",
+        '{"s":{"v":-Infinity}}\n',
+        [({"v": float("-inf")},)],
+        {"s": "struct<v:double>"},
+        {"allowNonNumericNumbers": "true"},
+    ),
     Case("json", "not JSON", "hello\n", "it is not JSON", KEYS),
     Case("json", "cut", '{"id":1,"na', "it is not JSON", KEYS),
     Case(
         "json",
         "a text where a number is declared",
         '{"id":"x"}\n',
-        "it is not JSON with values of the declared types",
+        "id is not int",
         KEYS,
     ),
     Case(
         "json",
         "a number with a fraction in an int",
         '{"id":1.5}\n',
-        "it is not JSON with values of the declared types",
+        "id is not int",
         KEYS,
     ),
     Case(

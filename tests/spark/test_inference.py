@@ -640,3 +640,58 @@ def test_a_run_of_one_batch_infers_like_a_run_of_several(bench):
     assert app.run_batch(plan, target, entry, lambda: None) == 0
     assert app.run_batch(plan, target, entry, lambda: None) is None
     assert columns_said(bench) == {0: "v bigint"}
+
+
+# ---- names that a table cannot tell apart ----------------------------------------------------------
+
+
+def test_a_csv_header_with_a_name_twice_is_told_with_the_names_of_the_file_and_goes_aside(bench):
+    good = bench.text("good.csv", "a0,b\n1,2\n")
+    twice = bench.text("twice.csv", "a,A,,b\n" + "1,2,3,4\n" * 90)
+
+    error = bench.failure(bench.batch(0, twice), **CSV)
+    bench.run(bench.batch(0, good, twice), **CSV, bad_records="quarantine")
+
+    assert isinstance(error, BadFileError)
+    assert (
+        "twice.csv: its CSV header has a name more than once: a, A and no name for column 3 "
+        "(line 1: 'a,A,,b')." in error.what
+    )
+    assert bench.rows() == [{"a0": 1, "b": 2}]
+    (aside,) = DeltaTable(f"{bench.table}_quarantine").to_pyarrow_table().to_pylist()
+    assert "header" in aside["rule"]
+
+
+def test_json_keys_in_two_spellings_are_told_with_their_file(bench):
+    good = bench.text("good.json", '{"id":1}\n')
+    odd = bench.text("odd.json", '{"id":1,"x":[{"b c":1}]}\n{"id":2,"x":[{"B c":1,"d":{}}]}\n')
+
+    error = bench.failure(bench.batch(0, good, odd), **JSON)
+    bench.run(bench.batch(0, good, odd), **JSON, bad_records="quarantine")
+
+    assert isinstance(error, BadFileError)
+    assert "odd.json: it has keys that differ in letter case alone: x.B c, x.b c." in error.what
+    assert "good.json" not in error.what
+    assert bench.rows() == [{"id": 1}]
+
+
+def test_json_keys_that_are_spelled_differently_in_two_files_stop_the_batch(bench):
+    """Neither file is at fault alone, so that none of them goes aside."""
+    files = [bench.text("a.json", '{"id":1}\n'), bench.text("b.json", '{"Id":1,"n":2}\n')]
+
+    error = bench.failure(bench.batch(0, *files), **JSON, bad_records="quarantine")
+
+    assert isinstance(error, BadFileError)
+    assert f"in letter case alone: id in {files[0].path}; Id in {files[1].path}." in error.what
+    assert not DeltaTable.is_deltatable(str(bench.table))
+
+
+def test_a_key_that_holds_nothing_but_an_empty_object_is_named_with_the_way_out(bench):
+    entry = bench.batch(0, bench.text("a.json", '{"id":1,"s":{}}\n'))
+
+    error = bench.failure(entry, **JSON)
+    bench.run(entry, source_format="json", source_columns={"id": "int", "s": "string"})
+
+    assert "keys that are not declared: s" in error.what
+    assert error.do.startswith("a key that holds nothing but {} in the files")
+    assert bench.rows() == [{"id": 1, "s": "{}"}]

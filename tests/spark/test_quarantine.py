@@ -14,6 +14,8 @@ from deltalake import DeltaTable
 
 from airflow_provider_scope.exceptions import BadFileError, BadRecordError, InputError
 from airflow_provider_scope.spark.target import Target
+from airflow_provider_scope.storage.local import LocalStorage
+from airflow_provider_scope.table.quarantine import read_quarantine
 
 pytestmark = pytest.mark.spark
 
@@ -155,6 +157,37 @@ def test_json_records_that_do_not_parse_go_aside_and_a_second_value_on_a_line_ta
     ]
 
 
+def test_a_json_record_goes_aside_with_the_key_that_is_wrong(bench):
+    odd = '{"id":"x","n":1}\n{"n":{"b":2}}\n{"id":\n{"s":{"a b":"y"}}\n7\n{"id":1}\n[{"id":2},{"id":"x"}]\n'
+    columns = {"id": "int", "n": "bigint", "s": "struct<`a b`: int>"}
+
+    sql = "SELECT id, n FROM @data"
+    file = bench.text("a.json", odd)
+    bench.run(bench.batch(0, file), source_format="json", source_columns=columns, sql=sql, **ASIDE)
+
+    assert bench.rows() == [{"id": 1, "n": None}]
+    assert [(row["record"], row["rule"]) for row in aside(bench)] == [
+        (1, "id is not int"),
+        (2, "n is not bigint"),
+        (3, "it is not JSON, or no object"),
+        (4, "s is not struct<a b:int>"),
+        (5, "it is not JSON, or no object"),
+        (7, "it is not JSON with values of the declared types"),
+        (8, "it is not JSON with values of the declared types"),
+    ]
+
+
+def test_what_csv_quotes_do_wrong_is_told_in_plain_words(bench):
+    good = bench.text("good.csv", HEADER + "1,a,1.00,2026-01-01\n")
+    odd = bench.text("odd.csv", HEADER + '1,"a" b,1.00,2026-01-01\n')
+
+    bench.run(bench.batch(0, good, odd), **orders())
+
+    (row,) = aside(bench)
+    assert row["rule"] == "a quote in a quoted field is not doubled, or text stands behind its closing quote"
+    assert row["value"].startswith("a: a quote in a quoted field is doubled, unless")
+
+
 def test_rows_that_break_a_rule_go_aside_and_null_breaks_it(bench):
     file = bench.text(
         "a.csv", HEADER + "1,a,1.00,2026-01-01\n2,b,-1.00,2026-01-01\n3,c,,2026-01-01\n4,,5.00,\n"
@@ -239,7 +272,31 @@ def test_if_all_records_are_bad_the_table_is_made_without_rows(bench):
 
     assert bench.rows() == []
     assert DeltaTable(str(bench.table)).schema().to_arrow().names == list(ORDERS)
-    assert len(aside(bench)) == 1
+    assert [(row["record"], row["rule"]) for row in aside(bench)] == [
+        (None, "none of its records can be loaded"),
+        (1, "nr is not int"),
+    ]
+
+
+def test_a_file_without_a_good_record_is_aside_as_a_whole_beside_its_records(bench):
+    """So that it can be given back: it has no row in the table."""
+    lost = bench.text("[lost] 1%.csv", HEADER + "x,a,1.00,2026-01-01\n2,b,y,2026-01-01\n3\n")
+    part = bench.text("part.csv", HEADER + "1,a,1.00,2026-01-01\nx,a,1.00,2026-01-01\n")
+    rest = [bench.text("good.csv", HEADER + "2,b,1.00,2026-01-01\n"), bench.text("empty.csv", HEADER)]
+
+    bench.run(bench.batch(0, lost, part, *rest), **orders())
+
+    assert [row["nr"] for row in bench.rows()] == [1, 2]
+    found = aside(bench)
+    assert [(row["file"], row["record"]) for row in found] == [
+        ("[lost] 1%.csv", None),
+        *[("[lost] 1%.csv", number) for number in (1, 2, 3)],
+        ("part.csv", 2),
+    ]
+    assert (found[0]["rule"], found[0]["raw"]) == ("none of its records can be loaded", None)
+    assert commit_says(bench)["quarantined"] == dict(Counter(row["rule"] for row in found))
+    shown = read_quarantine(f"file://{bench.table}_quarantine", LocalStorage(), bench.plan.pipeline)
+    assert [(one.whole is not None, one.records) for one in shown] == [(True, 3), (False, 1)]
 
 
 # ---- exactly once in both tables -----------------------------------------------------------------------
@@ -382,7 +439,7 @@ def test_every_record_of_random_files_is_in_one_of_the_two_tables(bench, seed):
 
     found: Counter[tuple[str, ...]] = Counter()
     good = DeltaTable(str(bench.table)).to_pyarrow_table().num_rows
-    rows = aside(bench)
+    rows = [row for row in aside(bench) if row["record"] is not None]
     for row in rows:
         raw = row["raw"]
         if raw.startswith("{"):

@@ -123,7 +123,7 @@ def test_a_broken_file_is_an_error(bench, session):
         (
             '{"a":9,"b":2}\n{"a":1,"b":"x"}\n',
             "SELECT a, b FROM @data WHERE a > 5",
-            "it is not JSON with values of the declared types",
+            "b is not int",
         ),
     ],
 )

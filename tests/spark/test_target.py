@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from datetime import datetime
 
+import pyarrow.parquet as pq
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction
 
@@ -398,3 +400,40 @@ def test_a_local_table_stays_local_whatever_file_system_is_the_default(bench):
         hadoop.set("fs.defaultFS", before)
 
     assert bench.rows() == [{"a": 1}, {"a": 2}]
+
+
+# ---- names that Delta refuses ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("evolution", ["fail", "add"])
+def test_names_that_a_table_cannot_have_are_named_with_the_way_out(bench, evolution):
+    bench.run(bench.batch(0, bench.parquet("a.parquet", a=[1])), schema_evolution=evolution)
+    odd = bench.batch(1, bench.parquet("b.parquet", **{"a": [2], "b (°C)": [{"c,d": 1}]}), mode="overwrite")
+    odd = dataclasses.replace(odd, refresh_start=1, overwrite_start=1)
+
+    error = bench.failure(odd, schema_evolution=evolution)
+    bench.run(odd, sql="SELECT a, `b (°C)`.`c,d` AS b_C FROM @data", schema_evolution=evolution)
+
+    assert isinstance(error, InputError)
+    assert (
+        f"The table file://{bench.table} cannot have columns with these names: `b (°C)`, `c,d`." in error.what
+    )
+    assert error.do.startswith("rename them in `sql`: SELECT `b (°C)` AS b_C, …")
+    assert bench.rows() == [{"a": 2, "b_C": 1}]
+
+
+def test_with_column_mapping_a_table_has_any_names(bench):
+    properties = {"delta.columnMapping.mode": "name"}
+    for number in (1, 2):
+        file = bench.parquet(f"{number}.parquet", **{"a b": [number], "c,d": [f"x{number}"]})
+        bench.run(bench.batch(number - 1, file), properties=properties)
+
+    schema = json.loads(DeltaTable(str(bench.table)).schema().to_json())
+    names = {f["metadata"]["delta.columnMapping.physicalName"]: f["name"] for f in schema["fields"]}
+    rows = [
+        {names[name]: value for name, value in row.items()}
+        for path in DeltaTable(str(bench.table)).file_uris()
+        for row in pq.read_table(path).to_pylist()
+    ]
+    assert sorted(rows, key=repr) == [{"a b": 1, "c,d": "x1"}, {"a b": 2, "c,d": "x2"}]
+    assert DeltaTable(str(bench.table)).transaction_version(bench.plan.pipeline) == 1

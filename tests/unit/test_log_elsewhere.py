@@ -42,10 +42,10 @@ class Reading:
         self.read_names: list[str] = []
         self.before: Callable[[str], None] = lambda _: None
 
-    def read(self, path: str) -> bytes | None:
+    def read(self, path: str, at_most: int) -> bytes | None:
         self.before(path)
         self.read_names.append(path.partition("/_delta_log/")[2])
-        return self.storage.read(path)
+        return self.storage.read(path, at_most)
 
     def names(self, folder: str) -> list[str]:
         return self.storage.names(folder)

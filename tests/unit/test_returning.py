@@ -100,11 +100,12 @@ PART = Aside(3, "file:///in/part", None, {"a is not int": 2}, 7, '{"a":"x"}')
 
 
 def test_only_what_was_put_aside_as_a_whole_is_given_back():
-    returning.check(["file:///in/whole"], [WHOLE, PART])
-    with pytest.raises(InputError, match="records of it were put aside, and not the file"):
-        returning.check(["file:///in/part"], [WHOLE, PART])
+    log = MemoryWorld().log()
+    returning.check(log, ["file:///in/whole"], [WHOLE, PART])
+    with pytest.raises(InputError, match="2 records of it were put aside, and the file was not"):
+        returning.check(log, ["file:///in/part"], [WHOLE, PART])
     with pytest.raises(InputError, match="is not in the quarantine"):
-        returning.check(["file:///in/none"], [WHOLE, PART])
+        returning.check(log, ["file:///in/none"], [WHOLE, PART])
 
 
 def put_commit(world: MemoryWorld, seq: int, *, abandoned: bool) -> None:
