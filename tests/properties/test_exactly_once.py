@@ -157,6 +157,11 @@ class ExactlyOnce(RuleBasedStateMachine):
     def start(self, times: list[int], what: str) -> None:
         self.files_arrive(times)
         oldest = self.oldest_open()
+        if what == "abandon" and oldest is not None and not self.world.delta.versions:
+            # Before there is a table nothing keeps an application out: no run may be going on.
+            if not self.runners and oldest == self.first_to_run():
+                self.world.abandon(oldest)
+            return
         work: dict[str, Callable[[Any], object]] = {
             "run": self.world.run,
             "refresh": lambda gate: self.world.run(gate, refresh=True),
@@ -258,6 +263,12 @@ class ExactlyOnce(RuleBasedStateMachine):
         start = (entries[-1]["overwrite_start"] or 0) if entries else 0
         numbers = [entry["seq"] for entry in entries if entry["seq"] >= start]
         return next((seq for seq in numbers if f"commits/{seq:020}" not in records), None)
+
+    def first_to_run(self) -> int | None:
+        """Give the oldest open batch, unless it begins a refresh: that one is never given up."""
+        seq = self.oldest_open()
+        is_refresh = any(entry["seq"] == seq and entry["mode"] == "overwrite" for entry in self.entries())
+        return None if is_refresh else seq
 
     def teardown(self) -> None:
         try:

@@ -8,6 +8,7 @@ import shutil
 import signal
 import sys
 import threading
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +18,7 @@ import pytest
 from airflow.providers.apache.spark.hooks import spark_submit
 from airflow.sdk.exceptions import AirflowTaskTimeout
 
-from airflow_provider_scope.core.plan import EVENT
+from airflow_provider_scope.core.plan import EVENT, decode
 from airflow_provider_scope.engines import application, submit
 from airflow_provider_scope.engines.spark import SparkRunner
 from airflow_provider_scope.engines.submit import SubmitHook
@@ -504,6 +505,14 @@ def test_a_class_that_this_version_does_not_know_is_a_failed_application(fake):
 
     with pytest.raises(SparkJobFailedError, match="w"):
         fake.runner().run(fake.work(), [an_entry(0, a_file("a.parquet"))])
+
+
+def test_the_plan_says_which_batch_can_be_the_first_in_the_table(fake):
+    fake.program("spark-submit", f"cp {fake.folder}/checkpoint/plans/* {fake.folder}/seen")
+
+    fake.runner().run(replace(fake.work(), first=3), [])
+
+    assert decode((fake.folder / "seen").read_bytes()).first == 3
 
 
 def test_the_plan_is_there_while_the_application_runs_and_gone_after_it_failed(fake):
