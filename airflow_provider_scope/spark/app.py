@@ -132,8 +132,8 @@ def run_batch(plan: Plan, target: Target, entry: OffsetEntry, rows: Callable[[],
                 f"Batch {entry.seq} cannot run: the table {plan.table} holds batch {newest} as its newest, "
                 f"not {recovery.predecessor(entry, plan.first)}.",
                 kept="the table, the log and all files",
-                do="the next try reads the log and the table again; if it comes back, run `airflow scope "
-                "status`",
+                do="clear the task: it reads the log and the table again; if it comes back, run `airflow "
+                "scope status`",
             )
         try:
             for quarantine in target.quarantines:

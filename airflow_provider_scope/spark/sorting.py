@@ -141,7 +141,7 @@ def _counted(entry: OffsetEntry, judged_rows: DataFrame, kept: list[DataFrame]) 
         raise SourceMismatchError(
             f"Of batch {entry.seq} {read:,} rows were read, {good:,} good and {counts.total():,} bad.",
             kept=KEPT,
-            do="the next try runs it again; if it comes back, report it",
+            do="clear the task, which runs it again; if it comes back, report it",
         )
     return counts
 

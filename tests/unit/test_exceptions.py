@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 import copy
 import inspect
 import pickle
+from pathlib import Path
 
 import pytest
 
 from airflow_provider_scope import exceptions
 from airflow_provider_scope.exceptions import InputError, ScopeProviderError, StorageError
 
+PACKAGE = Path(exceptions.__file__).parent
 CLASSES = [
     value
     for value in vars(exceptions).values()
@@ -72,3 +75,25 @@ def test_parts_that_are_not_given_are_not_shown() -> None:
 
 def test_a_wrong_argument_is_a_value_error() -> None:
     assert issubclass(InputError, ValueError)
+
+
+def advice() -> list[tuple[str, str, str]]:
+    """Give place, class and advice of each error that the package makes by name."""
+    classes = {cls.__name__ for cls in CLASSES}
+    found = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            name = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
+            if name in classes:
+                said = [ast.unparse(word.value) for word in node.keywords if word.arg == "do"]
+                found.append((f"{path.relative_to(PACKAGE)}:{node.lineno}", name, "".join(said)))
+    return found
+
+
+def test_the_next_try_is_promised_only_where_there_is_one() -> None:
+    made = advice()
+    assert len(made) > 100
+    promised = [(place, name) for place, name, said in made if "next try" in said]
+    assert promised
+
+    assert [one for one in promised if one[1] not in RETRYABLE] == []
