@@ -12,7 +12,7 @@ from airflow_provider_scope.checkpoint.audit import AuditFiles
 from airflow_provider_scope.checkpoint.intervals import IntervalLog, NoAuditFiles, check_beside_intervals
 from airflow_provider_scope.checkpoint.log import CheckpointLog
 from airflow_provider_scope.core.discovery import Rules
-from airflow_provider_scope.core.files import HDFS, TEXT_FORMATS, is_below
+from airflow_provider_scope.core.files import HDFS, TEXT_FORMATS, is_below, usual_pattern
 from airflow_provider_scope.engines.scope import JobSettings, ScopeRunner
 from airflow_provider_scope.engines.scope_script import check_scope, check_unchanged, scripts
 from airflow_provider_scope.engines.spark import SparkRunner
@@ -317,7 +317,7 @@ def make_request(ingest: Ingest, at_ms: int) -> Request:
         table=canonical_uri(ingest.delta_location),
         roots=tuple(dict.fromkeys(canonical_root(root) for root in source.roots)),
         rules=Rules(
-            patterns=tuple(source.patterns),
+            patterns=tuple(source.patterns or (usual_pattern(source.format),)),
             young_after_ms=at_ms - int(source.safety_buffer_seconds * 1000),
             starting_at_ms=starting_at_ms(source.starting_timestamp),
             window=ingest.window,
@@ -332,4 +332,5 @@ def make_request(ingest: Ingest, at_ms: int) -> Request:
         where=replace.where if replace else None,
         safety_buffer_seconds=source.safety_buffer_seconds,
         infers_columns=source.columns == INFER,
+        fail_on_empty=bool(source.fail_on_empty),
     )

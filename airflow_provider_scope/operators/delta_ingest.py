@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import tempfile
 import time
@@ -208,7 +209,9 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
         finally:
             self._note_job(ingest)
             self._runner = self._validator = None
-        self.log.info("%s\n%s", request.table, report.text())
+        # Files that are there, and none that counts: most likely the patterns are not what was meant.
+        level = logging.WARNING if report.matches_nothing else logging.INFO
+        self.log.log(level, "%s\n%s", request.table, report.text())
         result = report.to_xcom()
         for outlet in self.outlets:
             context["outlet_events"][outlet].extra = dict(result)
