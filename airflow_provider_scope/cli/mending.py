@@ -8,7 +8,7 @@ from airflow_provider_scope.cli import intervals, scope_jobs
 from airflow_provider_scope.cli.entries import show, span, undecided
 from airflow_provider_scope.cli.output import ADD_YES, command, counted, say
 from airflow_provider_scope.cli.targets import engine_of, opened
-from airflow_provider_scope.engines import assembly
+from airflow_provider_scope.engines import clock
 from airflow_provider_scope.exceptions import InputError, TableError
 from airflow_provider_scope.execution import repair
 from airflow_provider_scope.execution.view import read_log
@@ -67,7 +67,7 @@ def abandon(args: Namespace) -> None:
             say("its files count as new again; the next run loads those that are there then")
         say(ADD_YES)
         return
-    record = repair.abandon(log, audit, engine, table, args.seq, now_ms=assembly.now_ms)
+    record = repair.abandon(log, audit, engine, table, args.seq, now_ms=clock.now_ms)
     if record.abandoned:
         say(f"batch {args.seq} is given up; the next run loads those of its files that are there")
     else:

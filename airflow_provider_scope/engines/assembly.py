@@ -13,6 +13,7 @@ from airflow_provider_scope.checkpoint.intervals import IntervalLog, NoAuditFile
 from airflow_provider_scope.checkpoint.log import CheckpointLog
 from airflow_provider_scope.core.discovery import Rules
 from airflow_provider_scope.core.files import HDFS, TEXT_FORMATS, is_below, usual_pattern
+from airflow_provider_scope.engines import clock
 from airflow_provider_scope.engines.scope import JobSettings, ScopeRunner
 from airflow_provider_scope.engines.scope_script import check_scope, check_unchanged, scripts
 from airflow_provider_scope.engines.spark import SparkRunner
@@ -48,11 +49,6 @@ if TYPE_CHECKING:
 INLINE_WAIT_SECONDS = 15.0
 """How long a deferrable task polls a job in the worker: a deferral costs some seconds, and one that ends
 within ten makes Airflow 3.3 fail the task."""
-
-
-def now_ms() -> int:
-    """Give the time, milliseconds since the epoch."""
-    return time.time_ns() // 1_000_000
 
 
 def new_id() -> str:
@@ -220,7 +216,7 @@ def assemble(
     ingest = located(ingest, context)
     conn_id = context.storage_conn_id
     log = open_log(ingest.delta_location, ingest.checkpoint, ingest.window, storage_conn_id=conn_id)
-    request = make_request(ingest, now_ms())
+    request = make_request(ingest, clock.now_ms())
     if ingest.mode == "watermark":
         check_beside_intervals(
             log.storage,
@@ -237,7 +233,7 @@ def assemble(
     elif request.where is None and log.pipeline() is None:
         beside = open_log(ingest.delta_location, ingest.checkpoint, storage_conn_id=conn_id)
         audit = audit_files(beside, ingest.checkpoint)
-        check_not_loaded_by_watermark(beside, audit, request.roots, ingest.window, now_ms())
+        check_not_loaded_by_watermark(beside, audit, request.roots, ingest.window, clock.now_ms())
     _check_one_store(request.roots)
     gen1 = _gen1(request.roots[0], conn_id)
     source = store_of(request.roots[0], conn_id)
@@ -260,7 +256,7 @@ def assemble(
         audit_files(log, ingest.checkpoint),
         gen1 or source.storage,
         runner,
-        now_ms=now_ms,
+        now_ms=clock.now_ms,
         new_id=new_id,
     )
     return execution, request, runner

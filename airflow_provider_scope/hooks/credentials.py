@@ -80,7 +80,7 @@ def identity_of(fields: Fields, service: Service) -> Identity:
 def credential_of(identity: Identity) -> Any:
     """Make the credential: an object with azure-identity's ``get_token``."""
     # Not with the module: it takes 0.4 s, and Dag files import the hooks.
-    from azure.identity import (  # noqa: PLC0415
+    from azure.identity import (
         AzureCliCredential,
         CertificateCredential,
         ClientSecretCredential,

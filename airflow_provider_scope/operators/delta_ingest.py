@@ -15,11 +15,7 @@ from airflow.providers.common.compat.sdk import AirflowFailException, conf
 from airflow.providers.standard.triggers.temporal import DateTimeTrigger
 from airflow.sdk.log import mask_secret
 
-from airflow_provider_scope.engines.assembly import RunContext, assemble, now_ms
-from airflow_provider_scope.engines.scope import ScopeRunner
-from airflow_provider_scope.engines.scope_script import check_scope
-from airflow_provider_scope.engines.submit import secret_values
-from airflow_provider_scope.engines.validation import Validator
+from airflow_provider_scope.engines.clock import now_ms
 from airflow_provider_scope.exceptions import JobRunningError, ScopeProviderError
 from airflow_provider_scope.hooks.scope import ScopeHook
 from airflow_provider_scope.operators import intervals
@@ -50,7 +46,10 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
+    from airflow_provider_scope.engines.assembly import RunContext
+    from airflow_provider_scope.engines.scope import ScopeRunner
     from airflow_provider_scope.engines.spark import SparkRunner
+    from airflow_provider_scope.engines.validation import Validator
 
 DEFAULT_DEFERRABLE = conf.getboolean("operators", "default_deferrable", fallback=False)
 
@@ -156,6 +155,8 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
         self._late = [name for name in WITH_COLUMNS if is_late(getattr(self, name))]
         ingest = self.ingest()
         if ingest and isinstance(ingest.engine, ScopeEngine):
+            from airflow_provider_scope.engines.scope_script import check_scope
+
             check_scope(ingest)
 
     def ingest(self, map_index: int | None = None) -> Ingest | None:
@@ -172,7 +173,9 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
         This is what Airflow calls for a mapped task, too.
         """
         super()._do_render_template_fields(parent, *args, **kwargs)
-        if parent is self and isinstance(self.engine, Mapping):
+        if parent is self and isinstance(self.engine, Mapping) and self.engine.get("conf"):
+            from airflow_provider_scope.engines.submit import secret_values
+
             for value in secret_values(self.engine.get("conf") or {}):
                 mask_secret(value)
 
@@ -181,6 +184,9 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
         return self._run(context, None)
 
     def _run(self, context: Context, first_batch: int | None, *, resumed: bool = False) -> dict[str, Any]:
+        from airflow_provider_scope.engines.assembly import assemble
+        from airflow_provider_scope.engines.validation import Validator
+
         self._ti = context["ti"]
         ingest: Ingest | None = None
         try:
@@ -253,6 +259,8 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
         self.wait_in_triggerer(running, engine.scope_conn_id, self.poll_interval or 0, first)
 
     def _run_context(self, context: Context) -> RunContext:
+        from airflow_provider_scope.engines.assembly import RunContext
+
         return RunContext(
             task=f"{self.dag_id}.{self.task_id}",
             # The instances of a mapped task have one id, and must not share a table by accident.
@@ -283,6 +291,8 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
         """
         if self._validator:
             self._validator.cancel()
+        from airflow_provider_scope.engines.scope import ScopeRunner
+
         if isinstance(self._runner, ScopeRunner) and not self.is_over(self._ti):
             self.log.info("the task is not over: its job goes on")
             return
@@ -291,6 +301,8 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
 
     def _note_job(self, ingest: Ingest | None) -> None:
         """Keep the address of the newest job, for its button."""
+        from airflow_provider_scope.engines.scope import ScopeRunner
+
         if isinstance(self._runner, ScopeRunner) and self._runner.newest_job and ingest:
             hook = ScopeHook(ingest.engine.scope_conn_id)  # type: ignore[union-attr] # SCOPE's, as its runner
             self.job_url = hook.url_of(self._runner.newest_job)
