@@ -9,7 +9,7 @@ import tomllib
 
 import pytest
 
-from tests.docs.pages import ROOT
+from tests.docs.pages import DOCS, ROOT, blocks, code, rows, section
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 BLOCK = """
@@ -97,3 +97,24 @@ def test_what_is_missing_is_named_with_its_extra(lines, extra, package):
 def test_the_package_says_that_it_is_typed():
     # The wheel is all of the folder; `make test-versions` looks for it in an installed one.
     assert (ROOT / "airflow_provider_scope" / "py.typed").is_file()
+
+
+def test_the_page_lists_the_extras_and_their_packages():
+    table = rows(section(DOCS / "install.md", "## Extras"))
+    documented = {code(row[0])[0]: set(code(row[2])) for row in table if row[0].startswith("`")}
+    extras = PROJECT["optional-dependencies"]
+    names = {name: {re.split(r"[<>=]", one)[0] for one in more} for name, more in extras.items()}
+
+    assert documented == {**names, "all": set()}
+
+
+def test_the_error_that_the_page_shows_is_the_one_that_is_raised():
+    done = run_without(
+        "from airflow_provider_scope.hooks.stores import store_of",
+        "try:",
+        "    store_of('abfss://lake@acme.dfs.core.windows.net/t').storage",
+        "except ValueError as err:",
+        "    print(f'InputError: {err}')",
+    )
+
+    assert done.stdout == blocks(section(DOCS / "install.md", "## Extras"), "text")[0].text
