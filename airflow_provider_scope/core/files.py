@@ -109,7 +109,8 @@ def usual_pattern(source_format: str) -> str:
     """
     if source_format not in _ENDINGS:
         return r".*\.ss$"
-    pattern = rf"\.({'|'.join(_ENDINGS[source_format])})"
+    endings = _ENDINGS[source_format]
+    pattern = rf"\.{endings[0]}" if len(endings) == 1 else rf"\.({'|'.join(endings)})"
     if source_format in TEXT_FORMATS:
         pattern += f"({'|'.join(map(re.escape, _COMPRESSED + _PACKED))})?"
     return f"(?i){pattern}$"
