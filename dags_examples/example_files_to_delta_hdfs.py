@@ -23,7 +23,6 @@ with DAG(
         delta_location="{{ params.lake }}/delta/flights",
         source=FileSource(
             roots="{{ params.lake }}/landing",
-            patterns=r".*\.parquet$",
             format="parquet",
         ),
         sql="SELECT *, source_file_uri FROM @data",

@@ -17,7 +17,7 @@ from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngest
 from airflow_provider_scope.specs import FileSource
 
 # [START delta_intervals]
-SOURCE = {"roots": "{{ params.landing }}", "patterns": r"\.parquet$", "format": "parquet"}
+SOURCE = {"roots": "{{ params.landing }}", "format": "parquet"}
 PARAMS = {"landing": "/data/landing", "table": "/data/delta/flights"}
 
 with DAG(

@@ -59,10 +59,16 @@ def airflow_db() -> None:
 @pytest.fixture
 def run_dag(airflow_db: None) -> Callable[..., Any]:
     """Run a Dag with ``dag.test()`` and give the finished run."""
-    from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
+    more = {"bundle_name": "dags-folder"}
+    try:
+        from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
+    except ImportError:
+        from airflow.models.dagbag import DagBag, sync_bag_to_db
+
+        more = {}  # Airflow 3.1
 
     def run(dag: Any, **kwargs: Any) -> Any:
-        bag = DagBag(dag_folder=os.devnull, collect_dags=False, bundle_name="dags-folder")
+        bag = DagBag(dag_folder=os.devnull, collect_dags=False, **more)
         bag.bag_dag(dag)
         sync_bag_to_db(bag, "dags-folder", None)
         return dag.test(**kwargs)

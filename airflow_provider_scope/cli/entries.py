@@ -8,7 +8,7 @@ from airflow_provider_scope.cli.output import SHOWN_AT_MOST, counted, say
 from airflow_provider_scope.core import audit as audits
 from airflow_provider_scope.core import recovery
 from airflow_provider_scope.core.files import printable
-from airflow_provider_scope.engines import assembly
+from airflow_provider_scope.engines import clock
 from airflow_provider_scope.execution import repair
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def span(batches: Sequence[int]) -> str:
 
 def when(milliseconds: int) -> str:
     """Give a time and how long ago it was, in its two largest units."""
-    seconds = max(0, assembly.now_ms() - milliseconds) // 1000
+    seconds = max(0, clock.now_ms() - milliseconds) // 1000
     units = [(86_400, "d"), (3_600, "h"), (60, "min"), (1, "s")]
     parts = [
         (seconds // size % limit, unit)

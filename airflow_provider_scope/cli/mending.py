@@ -8,7 +8,7 @@ from airflow_provider_scope.cli import intervals, scope_jobs
 from airflow_provider_scope.cli.entries import show, span, undecided
 from airflow_provider_scope.cli.output import ADD_YES, command, counted, say
 from airflow_provider_scope.cli.targets import engine_of, opened
-from airflow_provider_scope.engines import assembly
+from airflow_provider_scope.engines import assembly, clock
 from airflow_provider_scope.exceptions import TableError
 from airflow_provider_scope.execution import first_run, repair
 from airflow_provider_scope.execution.view import check_table, read_log
@@ -66,7 +66,7 @@ def abandon(args: Namespace) -> None:
             )
         say(ADD_YES)
         return
-    record = repair.abandon(log, audit, engine, table, args.seq, now_ms=assembly.now_ms)
+    record = repair.abandon(log, audit, engine, table, args.seq, now_ms=clock.now_ms)
     if record.abandoned:
         say(f"batch {args.seq} is given up; the next run loads those of its files that are there")
     else:

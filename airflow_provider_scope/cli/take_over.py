@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_scope.cli.output import ADD_YES, command, counted, say
 from airflow_provider_scope.core.takeover import Decision
-from airflow_provider_scope.engines import assembly
+from airflow_provider_scope.engines import assembly, clock
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.execution import take_over as steps
 from airflow_provider_scope.specs import Checkpoint
@@ -33,7 +33,7 @@ def take_over(args: Namespace) -> None:
         say("the next run of the task takes the table over; there is nothing to do here")
         return
     audit = assembly.audit_files(log, checkpoint)
-    found = steps.went_on(log, audit, pipeline, assembly.now_ms())
+    found = steps.went_on(log, audit, pipeline, clock.now_ms())
     if found is None:
         say(f"dbt-scope has not run on {log.location} since it was taken over: there is nothing to do")
         return

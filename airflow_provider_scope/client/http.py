@@ -7,7 +7,6 @@ was: that is ``ServiceOutcomeUnknownError``, and the caller looks for the effect
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 import random
 import re
@@ -19,6 +18,7 @@ import requests
 from requests.adapters import HTTPAdapter
 from urllib3.exceptions import NewConnectionError
 
+from airflow_provider_scope.client.hosts import is_loopback
 from airflow_provider_scope.client.tokens import Tokens
 from airflow_provider_scope.client.wire import Answer, answer_of, not_understood, retry_after_seconds
 from airflow_provider_scope.core.masking import mask
@@ -312,16 +312,6 @@ def _checked_origin(base_url: str, *, has_secret: bool) -> tuple[str, str, int]:
     if has_secret and origin[0] == "http" and not is_loopback(origin[1]):
         raise _bad_url(base_url, "https, because a token must not leave this machine unencrypted")
     return origin
-
-
-def is_loopback(host: str) -> bool:
-    """Tell whether a host is this machine itself."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _origin(url: str) -> tuple[str, str, int] | None:

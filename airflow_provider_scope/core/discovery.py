@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
+from heapq import nsmallest
 from itertools import accumulate
 from typing import TYPE_CHECKING, Literal
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 NAMED_AT_MOST = 20
 """Names a report keeps for each reason; the rest is counted."""
+SHOWN_OF_UNMATCHED = 3
+"""Names a report shows if no file matches the patterns."""
 
 Reason = Literal[
     "too young",
@@ -76,6 +79,8 @@ class Candidates:
     matched: int
     """Files whose name matches a pattern."""
     newest: FileEntry | None
+    unmatched: tuple[str, ...] = ()
+    """Some names of files, if none matches a pattern."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +145,14 @@ def candidates(listing: Iterable[FileEntry], rules: Rules, roots: Sequence[str] 
         else:
             kept.append(streams.whole(file) if streams else file)
     kept.sort()  # files compare by their position; a key would take a million tuples more
-    return Candidates(tuple(kept), left_out, len(everything), matched, newest)
+    unmatched = () if matched else _some_names(everything)
+    return Candidates(tuple(kept), left_out, len(everything), matched, newest, unmatched)
+
+
+def _some_names(paths: Iterable[str]) -> tuple[str, ...]:
+    """Give the first names, and those that Spark itself would not read last."""
+    names = nsmallest(SHOWN_OF_UNMATCHED, ((is_hidden(base_name(path)), base_name(path)) for path in paths))
+    return tuple(printable(name) for _, name in names)
 
 
 def _in_hidden_folder(path: str, roots: Sequence[str]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 from unicodedata import is_normalized
 
@@ -21,6 +22,13 @@ _PACKED = (
     *(".7z", ".rar", ".tar", ".taz", ".tbz", ".tbz2", ".tgz", ".txz", ".tzst", ".zip"),
     *(".bz", ".lz", ".lz4", ".lzma", ".lzo", ".snappy", ".xz", ".z", ".zlib", ".zst", ".zstd"),
 )
+_ENDINGS = {
+    "parquet": ("parquet",),
+    "orc": ("orc",),
+    "csv": ("csv",),
+    "json": ("json", "jsonl", "ndjson"),
+    "text": ("txt", "text", "log"),
+}
 
 
 class FileEntry(NamedTuple):
@@ -94,6 +102,20 @@ def is_packed(name: str) -> bool:
     if not rest.endswith(_COMPRESSED):
         return rest.endswith(_PACKED)
     return rest.rpartition(".")[0].endswith(_COMPRESSED + _PACKED)
+
+
+def usual_pattern(source_format: str) -> str:
+    """Give the regular expression for the usual names of a format's files.
+
+    Text counts with a compression, too; with one that cannot be read as well, so that a report names it.
+    """
+    if source_format not in _ENDINGS:
+        return r".*\.ss$"
+    endings = _ENDINGS[source_format]
+    pattern = rf"\.{endings[0]}" if len(endings) == 1 else rf"\.({'|'.join(endings)})"
+    if source_format in TEXT_FORMATS:
+        pattern += f"({'|'.join(map(re.escape, _COMPRESSED + _PACKED))})?"
+    return f"(?i){pattern}$"
 
 
 def printable(path: str) -> str:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 XCOM_LIMIT_BYTES = 4096
 RULES_AT_MOST = 10
+PATTERN_LENGTH = 50
+"""Of a pattern that matches nothing."""
 NAME_LENGTH = 100
 """Of a rule, in XCom."""
 
@@ -45,6 +47,9 @@ class RunReport:
     listed: int = 0
     matched: int = 0
     newest: FileEntry | None = None
+    patterns: tuple[str, ...] = ()
+    unmatched: tuple[str, ...] = ()
+    """Some names of files, if none matches the patterns."""
     batches: list[BatchReport] = field(default_factory=list)
     left_out: Tally = field(default_factory=Tally)
     already_loaded: int = 0
@@ -78,13 +83,20 @@ class RunReport:
         """Rule -> records, rows and files of the committed batches that are in the quarantine."""
         return sum((Counter(batch.quarantined) for batch in self.batches), Counter())
 
+    @property
+    def matches_nothing(self) -> bool:
+        """Whether there are files, and none of them counts: most likely the patterns are wrong."""
+        return self.listed > 0 and self.matched == 0
+
     def why_nothing(self) -> str:
         """Say why no file was loaded."""
         where = ", ".join(self.roots)
         if not self.listed:
             return f"0 files: {where} holds no file"
         if not self.matched:
-            return f"0 files: none of the {self.listed:,} files in {where} matches the patterns"
+            such = f", such as {', '.join(self.unmatched)}," if self.unmatched else ""
+            asked = "".join(f" {_short(pattern)}" for pattern in self.patterns)
+            return f"0 files: none of the {self.listed:,} files in {where}{such} matches the patterns{asked}"
         newest = f"the newest of {self.matched:,} files in {where} is {_name(self.newest)}"
         parts = []
         if self.already_loaded:
@@ -188,6 +200,10 @@ def _batch_line(batch: BatchReport) -> str:
         f"{batch.seq:>7}  {batch.mode:9} {batch.files:>7,} {batch.size_bytes:>15,} {rows:>13} "
         f"{batch.table_version:>8}{note}"
     )
+
+
+def _short(pattern: str) -> str:
+    return pattern if len(pattern) <= PATTERN_LENGTH else pattern[:PATTERN_LENGTH] + "…"
 
 
 def _name(file: FileEntry | None) -> str:

@@ -1,5 +1,6 @@
 """Fixtures for tests that need the emulator.
 
+It needs pytest, which the extra ``emulator`` installs.
 Put ``pytest_plugins = ["airflow_provider_scope.emulator.pytest_plugin"]`` into ``conftest.py``.
 """
 
@@ -7,7 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import pytest
+from airflow_provider_scope.core.extras import of_extra
+
+with of_extra("emulator", "airflow_provider_scope.emulator.pytest_plugin"):
+    import pytest
 
 from airflow_provider_scope.emulator.emulator import Emulator
 

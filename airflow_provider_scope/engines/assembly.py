@@ -13,6 +13,7 @@ from airflow_provider_scope.checkpoint.intervals import IntervalLog, NoAuditFile
 from airflow_provider_scope.checkpoint.log import CheckpointLog
 from airflow_provider_scope.core.discovery import Rules
 from airflow_provider_scope.core.files import TEXT_FORMATS
+from airflow_provider_scope.engines import clock
 from airflow_provider_scope.engines.deploy_mode import check_client_mode
 from airflow_provider_scope.engines.places import check_one_store, check_places, quarantine_of
 from airflow_provider_scope.engines.scope import JobSettings, ScopeRunner
@@ -52,11 +53,6 @@ if TYPE_CHECKING:
 INLINE_WAIT_SECONDS = 15.0
 """How long a deferrable task polls a job in the worker: a deferral costs some seconds, and one that ends
 within ten makes Airflow 3.3 fail the task."""
-
-
-def now_ms() -> int:
-    """Give the time, milliseconds since the epoch."""
-    return time.time_ns() // 1_000_000
 
 
 def new_id() -> str:
@@ -215,7 +211,7 @@ def assemble(
     check_places(ingest)
     conn_id = context.storage_conn_id
     log = open_log(ingest.delta_location, ingest.checkpoint, ingest.window, storage_conn_id=conn_id)
-    request = make_request(ingest, now_ms())
+    request = make_request(ingest, clock.now_ms())
     if ingest.mode == "watermark":
         check_beside_intervals(
             log.storage,
@@ -232,7 +228,7 @@ def assemble(
     elif request.where is None and log.pipeline() is None:
         beside = open_log(ingest.delta_location, ingest.checkpoint, storage_conn_id=conn_id)
         audit = audit_files(beside, ingest.checkpoint)
-        check_not_loaded_by_watermark(beside, audit, request.roots, ingest.window, now_ms())
+        check_not_loaded_by_watermark(beside, audit, request.roots, ingest.window, clock.now_ms())
     check_one_store(request.roots)
     gen1 = _gen1(request.roots[0], conn_id)
     source = store_of(request.roots[0], conn_id)
@@ -255,7 +251,7 @@ def assemble(
         audit_files(log, ingest.checkpoint),
         gen1 or source.storage,
         runner,
-        now_ms=now_ms,
+        now_ms=clock.now_ms,
         new_id=new_id,
     )
     return execution, request, runner
@@ -294,7 +290,7 @@ def make_request(ingest: Ingest, at_ms: int) -> Request:
         table=canonical_uri(ingest.delta_location),
         roots=tuple(dict.fromkeys(canonical_root(root) for root in source.roots)),
         rules=Rules(
-            patterns=tuple(source.patterns),
+            patterns=source.name_patterns,
             young_after_ms=at_ms - int(source.safety_buffer_seconds * 1000),
             starting_at_ms=starting_at_ms(source.starting_timestamp),
             window=ingest.window,
@@ -309,4 +305,5 @@ def make_request(ingest: Ingest, at_ms: int) -> Request:
         where=replace.where if replace else None,
         safety_buffer_seconds=source.safety_buffer_seconds,
         infers_columns=source.columns == INFER,
+        fail_on_empty=bool(source.fail_on_empty),
     )

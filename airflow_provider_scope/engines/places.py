@@ -29,7 +29,7 @@ def check_literal_places(ingest: Ingest) -> None:
         return
     source = ingest.source
     roots: list[str] = []
-    if not _is_late(source.patterns) and not is_deferred(source.roots):
+    if not _is_late(source.patterns or ()) and not is_deferred(source.roots):
         roots = [root for root in source.roots if not is_deferred(root)]
     _check(ingest, roots, lambda uri: uri)
 
@@ -59,7 +59,7 @@ def _check(ingest: Ingest, roots: Sequence[str], resolved: Callable[[str], str])
     checkpoint = resolved(canonical_uri(location) if location else f"{table}/_checkpoint")
     places.check_checkpoint(checkpoint, tables)
     rules = Rules(
-        patterns=tuple(ingest.source.patterns) if roots else (),
+        patterns=ingest.source.name_patterns if roots else (),
         young_after_ms=0,
         is_text=ingest.source.format in TEXT_FORMATS,
     )

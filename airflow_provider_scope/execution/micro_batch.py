@@ -10,10 +10,10 @@ from airflow_provider_scope.core import discovery, planning, recovery
 from airflow_provider_scope.core.files import position
 from airflow_provider_scope.core.records import OffsetEntry, Pipeline
 from airflow_provider_scope.core.report import BatchReport, RunReport
+from airflow_provider_scope.core.run_without_files import check_found
 from airflow_provider_scope.exceptions import (
     BatchNotInTableError,
     BatchOutcomeUnknownError,
-    EmptyRefreshError,
     ScopeProviderError,
 )
 from airflow_provider_scope.execution import dbt_scope, first_run
@@ -179,15 +179,12 @@ class MicroBatchExecution:
         listing = (file for root in request.roots for file in self.source.walk(root))
         found = discovery.candidates(listing, request.rules, request.roots)
         report.listed, report.matched, report.newest = found.listed, found.matched, found.newest
-        report.left_out = found.left_out
+        report.left_out, report.unmatched = found.left_out, found.unmatched
+        report.patterns = request.rules.patterns
         # An interval in which no file came has no rows to replace either, unless it had files before.
         may_be_empty = request.rules.window is not None and not self.log.logged()
-        if request.refresh and not found.files and not may_be_empty:
-            raise EmptyRefreshError(
-                f"A full refresh of {request.table} found no file to load: {report.why_nothing()}.",
-                kept="the table as it is; nothing was logged",
-                do="check `roots` and `patterns`. To empty the table on purpose, delete its rows",
-            )
+        would_empty = request.refresh and not found.files and not may_be_empty
+        check_found(report, request.table, fail_on_empty=request.fail_on_empty, would_empty=would_empty)
         return found
 
     def _pending(

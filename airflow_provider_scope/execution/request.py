@@ -38,6 +38,8 @@ class Request:
     """Where a run began that waited in between: its report holds the batches of the earlier part, too."""
     infers_columns: bool = False
     """Whether the columns of the first batch since the table was begun or replaced are those of all."""
+    fail_on_empty: bool = False
+    """Whether a source without a file that matches is an error."""
     fits: Callable[[tuple[FileEntry, ...]], int] | None = None
     """How many of some files one batch can take, from the first; None is all."""
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.common.compat.sdk import BaseHook
 
 from airflow_provider_scope.client.gen1 import PAGE_SIZE, Gen1Client
-from airflow_provider_scope.client.http import HttpClient
 from airflow_provider_scope.exceptions import ScopeProviderError
 from airflow_provider_scope.hooks.connections import connection_of
 from airflow_provider_scope.hooks.credentials import identity_of, tokens_of
@@ -63,6 +62,8 @@ class AdlsGen1Hook(BaseHook):
 
     @cached_property
     def _client(self) -> Gen1Client:
+        from airflow_provider_scope.client.http import HttpClient
+
         service = self.service
         http = HttpClient(
             service.url,

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
-from airflow_provider_scope.client.http import is_loopback
+from airflow_provider_scope.client.hosts import is_loopback
+from airflow_provider_scope.core.extras import of_extra
 from airflow_provider_scope.exceptions import InputError
 
 if TYPE_CHECKING:
@@ -39,7 +40,8 @@ class AzureAccess:
         :raises InputError: adlfs would take credentials out of the environment instead.
         """
         # Not with the module: it takes 0.5 s, and Dag files import this one.
-        from adlfs import AzureBlobFileSystem  # type: ignore[import-untyped]  # noqa: PLC0415
+        with of_extra("azure", f"A location on Azure Storage ({host})"):
+            from adlfs import AzureBlobFileSystem  # type: ignore[import-untyped]
 
         account = host.partition(".")[0]
         blob_host = host.replace(".dfs.", ".blob.", 1)
@@ -107,7 +109,8 @@ class AzureAccess:
 
     def _credential(self) -> Any:
         # Not with the module: it takes 0.4 s. adlfs is asynchronous, and so are its credentials.
-        from azure.identity.aio import ClientSecretCredential, DefaultAzureCredential  # noqa: PLC0415
+        with of_extra("azure", "The identity of a connection to Azure Storage"):
+            from azure.identity.aio import ClientSecretCredential, DefaultAzureCredential
 
         if self.kind == "client_secret":
             return ClientSecretCredential(self.tenant or "", self.client_id or "", self.secret)

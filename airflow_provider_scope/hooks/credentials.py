@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.common.compat.sdk import conf
 
 from airflow_provider_scope.client.tokens import Token, Tokens
+from airflow_provider_scope.core.extras import of_extra
 from airflow_provider_scope.core.masking import mask
 from airflow_provider_scope.exceptions import InputError, ServiceAuthError
 
@@ -80,14 +81,15 @@ def identity_of(fields: Fields, service: Service) -> Identity:
 def credential_of(identity: Identity) -> Any:
     """Make the credential: an object with azure-identity's ``get_token``."""
     # Not with the module: it takes 0.4 s, and Dag files import the hooks.
-    from azure.identity import (  # noqa: PLC0415
-        AzureCliCredential,
-        CertificateCredential,
-        ClientSecretCredential,
-        DefaultAzureCredential,
-        ManagedIdentityCredential,
-        WorkloadIdentityCredential,
-    )
+    with of_extra("scope", "The identity of a connection to SCOPE jobs and ADLS Gen1"):
+        from azure.identity import (
+            AzureCliCredential,
+            CertificateCredential,
+            ClientSecretCredential,
+            DefaultAzureCredential,
+            ManagedIdentityCredential,
+            WorkloadIdentityCredential,
+        )
 
     match identity.kind:
         case "client_secret":

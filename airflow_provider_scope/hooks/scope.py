@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.common.compat.sdk import BaseHook
 
 from airflow_provider_scope.client.adla import AdlaClient
-from airflow_provider_scope.client.http import HttpClient
 from airflow_provider_scope.exceptions import ScopeProviderError
 from airflow_provider_scope.hooks.connections import connection_of
 from airflow_provider_scope.hooks.credentials import identity_of, tokens_of
@@ -70,6 +69,8 @@ class ScopeHook(BaseHook):
 
     @cached_property
     def _client(self) -> AdlaClient:
+        from airflow_provider_scope.client.http import HttpClient
+
         service = self.service
         return AdlaClient(
             HttpClient(

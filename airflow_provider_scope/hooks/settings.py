@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from airflow_provider_scope.client.http import is_loopback
+from airflow_provider_scope.client.hosts import is_loopback
 from airflow_provider_scope.exceptions import InputError
 
 if TYPE_CHECKING:

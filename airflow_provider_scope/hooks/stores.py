@@ -134,8 +134,8 @@ def _hdfs(uri: str, fields: Fields | None) -> Store:
 
 def _filesystem(scheme: str, conn_id: str | None) -> Any:
     """Give fsspec's filesystem of a scheme: a provider's, through its connection, or fsspec's own."""
-    from airflow.sdk.io.fs import get_fs, has_fs  # noqa: PLC0415 - loads all providers' filesystems
-    from fsspec import filesystem  # type: ignore[import-untyped]  # noqa: PLC0415
+    from airflow.sdk.io.fs import get_fs, has_fs  # loads all providers' filesystems
+    from fsspec import filesystem  # type: ignore[import-untyped]
 
     try:
         if has_fs(scheme):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import tempfile
 import time
@@ -14,12 +15,8 @@ from airflow.providers.common.compat.sdk import conf
 from airflow.providers.standard.triggers.temporal import DateTimeTrigger
 from airflow.sdk.log import mask_secret
 
-from airflow_provider_scope.engines.assembly import RunContext, assemble, now_ms
+from airflow_provider_scope.engines.clock import now_ms
 from airflow_provider_scope.engines.places import check_literal_places
-from airflow_provider_scope.engines.scope import ScopeRunner
-from airflow_provider_scope.engines.scope_script import check_scope
-from airflow_provider_scope.engines.submit import secret_values
-from airflow_provider_scope.engines.validation import Validator
 from airflow_provider_scope.exceptions import JobRunningError, ScopeProviderError
 from airflow_provider_scope.hooks.scope import ScopeHook
 from airflow_provider_scope.operators import intervals
@@ -55,7 +52,10 @@ if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import BaseOperatorLink
     from airflow.sdk import Context
 
+    from airflow_provider_scope.engines.assembly import RunContext
+    from airflow_provider_scope.engines.scope import ScopeRunner
     from airflow_provider_scope.engines.spark import SparkRunner
+    from airflow_provider_scope.engines.validation import Validator
 
 DEFAULT_DEFERRABLE = conf.getboolean("operators", "default_deferrable", fallback=False)
 
@@ -163,6 +163,8 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
         if ingest:
             check_literal_places(ingest)
         if ingest and isinstance(ingest.engine, ScopeEngine):
+            from airflow_provider_scope.engines.scope_script import check_scope
+
             check_scope(ingest)
 
     @property
@@ -184,7 +186,9 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
         This is what Airflow calls for a mapped task, too.
         """
         super()._do_render_template_fields(parent, *args, **kwargs)
-        if parent is self and isinstance(self.engine, Mapping):
+        if parent is self and isinstance(self.engine, Mapping) and self.engine.get("conf"):
+            from airflow_provider_scope.engines.submit import secret_values
+
             for value in secret_values(self.engine.get("conf") or {}):
                 mask_secret(value)
 
@@ -193,6 +197,9 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
         return self._run(context, None)
 
     def _run(self, context: Context, first_batch: int | None, *, resumed: bool = False) -> dict[str, Any]:
+        from airflow_provider_scope.engines.assembly import assemble
+        from airflow_provider_scope.engines.validation import Validator
+
         self._ti = context["ti"]
         ingest: Ingest | None = None
         try:
@@ -221,7 +228,9 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
             self._runner = self._validator = None
         result: dict[str, Any] = {}
         with only_told(self.log, "The report cannot be shown"):
-            self.log.info("%s\n%s", request.table, report.text())
+            # Files that are there, and none that counts: most likely the patterns are not what was meant.
+            level = logging.WARNING if report.matches_nothing else logging.INFO
+            self.log.log(level, "%s\n%s", request.table, report.text())
         with only_told(self.log, "The report is not in XCom"):
             result = report.to_xcom()
         emit(context, self.outlets, result, table=request.table, log=self.log)
@@ -263,6 +272,8 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
         self.wait_in_triggerer(running, engine.scope_conn_id, self.poll_interval or 0, first)
 
     def _run_context(self, context: Context) -> RunContext:
+        from airflow_provider_scope.engines.assembly import RunContext
+
         return RunContext(
             task=f"{self.dag_id}.{self.task_id}",
             # The instances of a mapped task have one id, and must not share a table by accident.
@@ -294,6 +305,8 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
         """
         if self._validator:
             self._validator.cancel()
+        from airflow_provider_scope.engines.scope import ScopeRunner
+
         if isinstance(self._runner, ScopeRunner) and not self.is_over(self._ti):
             self.log.info("the task is not over: its job goes on")
             return
@@ -302,6 +315,8 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
 
     def _note_job(self, ingest: Ingest | None) -> None:
         """Keep the address of the newest job, for its button."""
+        from airflow_provider_scope.engines.scope import ScopeRunner
+
         if isinstance(self._runner, ScopeRunner) and self._runner.newest_job and ingest:
             with only_told(self.log, "The button to the job is missing"):
                 hook = ScopeHook(ingest.engine.scope_conn_id)  # type: ignore[union-attr] # as its runner

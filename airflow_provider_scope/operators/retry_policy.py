@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from airflow.sdk import ExceptionRetryPolicy, RetryAction, RetryRule
-
+from airflow_provider_scope.compat import of_airflow
 from airflow_provider_scope.exceptions import (
     ConnectionMissingError,
     EngineError,
@@ -16,6 +15,9 @@ from airflow_provider_scope.exceptions import (
     StorageError,
     TableError,
 )
+
+with of_airflow("3.3", "SCOPE_RETRY_POLICY", "leave `retry_policy` out: `retries` and `retry_delay` remain"):
+    from airflow.sdk import ExceptionRetryPolicy, RetryAction, RetryRule
 
 SCOPE_RETRY_POLICY = ExceptionRetryPolicy(
     rules=[

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.providers.common.compat.sdk import conf
 
 from airflow_provider_scope.core.jobs import SCRIPT_LIMIT_BYTES, NewJob, outcome
-from airflow_provider_scope.engines import assembly
 from airflow_provider_scope.engines.job_identity import related_to
 from airflow_provider_scope.engines.job_wait import JobWait, job_error
 from airflow_provider_scope.exceptions import JobRunningError, ScopeProviderError, StorageError
@@ -166,6 +165,8 @@ class ScopeSubmitJobOperator(JobWaitingOperator):
             hook.close()
 
     def _run(self, context: Context, hook: ScopeHook, *, resumed: bool) -> dict[str, Any]:
+        from airflow_provider_scope.engines import assembly
+
         defaults = hook.defaults
         self._waiting = wait = JobWait(
             jobs=hook,

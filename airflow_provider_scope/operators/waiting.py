@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.providers.common.compat.sdk import AirflowException, BaseOperator
-from airflow.sdk.exceptions import TaskDeferralError, TaskDeferralTimeout
 
+from airflow_provider_scope.compat import TaskDeferralError, TaskDeferralTimeout
 from airflow_provider_scope.links.scope_job import ScopeJobLink
 from airflow_provider_scope.triggers.scope_job import ScopeJobTrigger, is_over
 

@@ -93,7 +93,7 @@ def ingest_from(raw: Mapping[str, Any], late: Collection[str] = ()) -> Ingest | 
     dialect = _dialect(raw["sql_dialect"], specs["engine"])
     write = None if validation.is_deferred(raw["write"]) else write_from(raw["write"])
     batches = validation.number("max_batches_per_run", raw["max_batches_per_run"], at_least=1)
-    refresh = _switch("full_refresh", raw["full_refresh"])
+    refresh = validation.switch("full_refresh", raw["full_refresh"])
     on_scope = isinstance(specs["engine"], ScopeEngine)
     _check_location(raw["delta_location"], specs["engine"])
     tried = _tried(raw.get("validate_on_spark"), specs["engine"])
@@ -122,7 +122,8 @@ def ingest_from(raw: Mapping[str, Any], late: Collection[str] = ()) -> Ingest | 
     if not on_scope and not validation.is_deferred(sql) and not sql.endswith(".sql"):
         over_view(sql, "data")
         source = specs["source"]
-        if isinstance(source, FileSource) and isinstance(source.columns, Mapping):
+        # Nothing to check without columns in it, and the parser costs a quarter of a second to import.
+        if sql != SELECT_ALL and isinstance(source, FileSource) and isinstance(source.columns, Mapping):
             check_columns(sql, source.columns)
     if None in specs.values() or write is None or validation.is_deferred(raw["sql_params"]):
         return None
@@ -179,20 +180,6 @@ def _check_format(kind: str) -> None:
             "source.format",
             kind,
             "a format that Spark reads",
-            "structured streams are read by SCOPE alone; for other files name the format: 'parquet', 'csv', "
-            "'json', 'text' or 'orc'",
+            "name the format of the files: 'parquet', 'csv', 'json', 'text' or 'orc'. 'sstream' is the "
+            "default, for structured streams, which SCOPE alone reads",
         )
-
-
-def _switch(argument: str, value: Any) -> bool | None:
-    """Give a boolean; a template renders to text."""
-    if isinstance(value, bool):
-        return value
-    if validation.is_deferred(value):
-        return None
-    known = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False, "": False}
-    if isinstance(value, str) and value.strip().lower() in known:
-        return known[value.strip().lower()]
-    if value is None or value == "None":
-        return False
-    raise validation.bad(argument, value, "True or False, or a template that renders to one of them")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, get_args
 
+from airflow_provider_scope.core.files import usual_pattern
 from airflow_provider_scope.specs import validation
 from airflow_provider_scope.specs.columns import INFER, Columns, columns_from
 from airflow_provider_scope.specs.options import check_options
@@ -44,7 +45,8 @@ class FileSource:
     """Files below one or more folders.
 
     :param roots: Folders, listed recursively. Absolute paths or ``file://`` URIs.
-    :param patterns: Regular expressions, searched in the file's name; one match is enough.
+    :param patterns: Regular expressions, searched in the file's name; one match is enough. None is the usual
+        names of the format: ``.csv`` and ``.csv.gz`` for CSV, and so on.
     :param format: How the files are read.
     :param columns: Column name -> Spark type, in the order of the files; or a list of (name, type) or
         ``{"name": …, "type": …}``; or text such as ``id bigint, name string``. None takes them from the
@@ -71,11 +73,13 @@ class FileSource:
     :param bad_records: What to do with records and files that are not what was declared, and with rows that
         break a rule of ``TableSpec.expect``: stop the batch (``"fail"``), or put them into the table
         ``TableSpec.quarantine`` and load the others (``"quarantine"``).
+    :param fail_on_empty: Fail a run if no file that is there matches the patterns. False is a warning if
+        there are other files, and nothing if there are none. Files that were loaded before count.
     :raises InputError: A value is not valid.
     """
 
     roots: Sequence[str]
-    patterns: Sequence[str] = (r".*\.ss$",)
+    patterns: Sequence[str] | None = None
     format: FileFormat = "sstream"
     columns: Columns | None = None
     options: Mapping[str, str] | None = None
@@ -88,13 +92,15 @@ class FileSource:
     extra_columns: ExtraColumns = "fail"
     missing_columns: MissingColumns = "fail"
     bad_records: BadRecords = "fail"
+    fail_on_empty: bool | str = False
 
     def __post_init__(self) -> None:
         """Validate; values that are templates are let through."""
         put = validation.set_field
         put(self, "roots", validation.texts("roots", self.roots, needed=True))
-        put(self, "patterns", validation.texts("patterns", self.patterns, needed=True))
-        if not validation.is_deferred(self.patterns):
+        if self.patterns is not None:
+            put(self, "patterns", validation.texts("patterns", self.patterns, needed=True))
+        if self.patterns is not None and not validation.is_deferred(self.patterns):
             for pattern in self.patterns:
                 _check_pattern(pattern)
         validation.one_of("format", self.format, get_args(FileFormat))
@@ -119,6 +125,13 @@ class FileSource:
         )
         put(self, "safety_buffer_seconds", SAFETY_BUFFER_SECONDS if buffer is None else buffer)
         starting_at_ms(self.starting_timestamp)
+        switch = validation.switch("fail_on_empty", self.fail_on_empty)
+        put(self, "fail_on_empty", self.fail_on_empty if switch is None else switch)
+
+    @property
+    def name_patterns(self) -> tuple[str, ...]:
+        """The patterns that count: those of the user, or the one for the usual names of the format."""
+        return (usual_pattern(self.format),) if self.patterns is None else tuple(self.patterns)
 
 
 def _check_pattern(pattern: str) -> None:

@@ -5,16 +5,14 @@ from __future__ import annotations
 import difflib
 from typing import TYPE_CHECKING
 
-import sqlglot
-from sqlglot import exp
-from sqlglot.errors import SqlglotError
-
 from airflow_provider_scope.core.sql import over_view
 from airflow_provider_scope.exceptions import SqlError
 from airflow_provider_scope.specs.source import VIRTUAL_COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from sqlglot import exp
 
 _VIEW = "scope_data"
 
@@ -28,6 +26,10 @@ def check_columns(sql: str, columns: Iterable[str]) -> None:
     :param columns: The declared columns of the files.
     :raises SqlError: Names each unknown column, and the declared one that looks most like it.
     """
+    import sqlglot
+    from sqlglot import exp
+    from sqlglot.errors import SqlglotError
+
     try:
         tree = sqlglot.parse_one(over_view(sql, _VIEW), dialect="spark")
     except SqlglotError:
@@ -58,6 +60,8 @@ def check_columns(sql: str, columns: Iterable[str]) -> None:
 
 def _made_in(tree: exp.Expr) -> set[str]:
     """Give the names that the SELECT itself makes: aliases, lambda parameters, columns of generators."""
+    from sqlglot import exp
+
     names = {alias.alias.lower() for alias in tree.find_all(exp.Alias)}
     for function in tree.find_all(exp.Lambda):
         names |= {parameter.name.lower() for parameter in function.expressions}
@@ -69,6 +73,8 @@ def _made_in(tree: exp.Expr) -> set[str]:
 
 
 def _relations(tree: exp.Expr) -> set[str]:
+    from sqlglot import exp
+
     aliases = {alias.name.lower() for alias in tree.find_all(exp.TableAlias) if alias.this}
     return aliases | {_VIEW}
 

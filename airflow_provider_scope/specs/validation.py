@@ -69,6 +69,20 @@ def number(argument: str, value: Any, *, at_least: float, whole: bool = True) ->
     return result
 
 
+def switch(argument: str, value: Any) -> bool | None:
+    """Give a boolean, also of the text that a template rendered to; None if it is not rendered yet."""
+    if isinstance(value, bool):
+        return value
+    if is_deferred(value):
+        return None
+    known = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False, "": False}
+    if isinstance(value, str) and value.strip().lower() in known:
+        return known[value.strip().lower()]
+    if value is None or value == "None":
+        return False
+    raise bad(argument, value, "True or False, or a template that renders to one of them")
+
+
 def texts(argument: str, value: Any, *, needed: bool = False) -> Any:
     """Check for several texts and give them as a tuple; one text alone becomes a tuple of it."""
     if is_deferred(value) and not isinstance(value, str):

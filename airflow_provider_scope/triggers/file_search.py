@@ -8,16 +8,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_provider_scope.core.arrival import Wanted, absent, arrived
 from airflow_provider_scope.core.discovery import Tally
-from airflow_provider_scope.engines.assembly import audit_files, now_ms, open_log
+from airflow_provider_scope.engines.clock import now_ms
 from airflow_provider_scope.exceptions import (
     InputError,
     SourceNotFoundError,
     SourceUnreadableError,
 )
-from airflow_provider_scope.execution import dbt_scope
-from airflow_provider_scope.execution.loaded import read_loaded
 from airflow_provider_scope.hooks.adls_gen1 import AdlsGen1Hook
-from airflow_provider_scope.hooks.stores import store_of
 from airflow_provider_scope.specs import Checkpoint, validation
 from airflow_provider_scope.specs.source import starting_at_ms
 from airflow_provider_scope.storage.local import SCHEME
@@ -135,6 +132,8 @@ def look(
     :param stopped: Asked after each file; True ends the listing with an error.
     :raises ScopeProviderError: What has arrived is not known.
     """
+    from airflow_provider_scope.hooks.stores import store_of
+
     began_ms = now_ms()
     loaded = NOTHING
     if search.checkpoint:
@@ -196,6 +195,10 @@ def loaded_files(
     :param conn_id: The connection of the checkpoint's store; ``connection`` is itself, if it was read before.
     :raises ScopeProviderError: The log, or what dbt-scope left, could not be read.
     """
+    from airflow_provider_scope.engines.assembly import audit_files, open_log
+    from airflow_provider_scope.execution import dbt_scope
+    from airflow_provider_scope.execution.loaded import read_loaded
+
     log = open_log(location, Checkpoint(location=location), storage_conn_id=conn_id, connection=connection)
     if log.pipeline() is None:
         log = open_log(location, Checkpoint(), storage_conn_id=conn_id, connection=connection)

@@ -16,6 +16,7 @@ from airflow.providers.common.compat.sdk import AirflowFailException, TaskDeferr
 from airflow.sdk import DAG, CronDataIntervalTimetable
 from deltalake import DeltaTable
 
+from airflow_provider_scope.engines import assembly
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.operators import delta_ingest, intervals
 from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator
@@ -258,7 +259,7 @@ def test_a_wait_too_short_for_the_triggerer_is_a_sleep_in_the_worker(monkeypatch
     waits = []
     now_is(monkeypatch, NEW_YEAR + timedelta(seconds=after))
     monkeypatch.setattr(delta_ingest.time, "sleep", waits.append)
-    monkeypatch.setattr(delta_ingest, "assemble", begin)
+    monkeypatch.setattr(assembly, "assemble", begin)
     task = an_operator(deferrable=deferrable)
     monkeypatch.setattr(task, "_run_context", lambda context: None)
 
@@ -270,7 +271,7 @@ def test_a_wait_too_short_for_the_triggerer_is_a_sleep_in_the_worker(monkeypatch
 
 def test_a_task_that_comes_back_looks_at_the_time_again(monkeypatch):
     now_is(monkeypatch, NEW_YEAR + timedelta(seconds=30))
-    monkeypatch.setattr(delta_ingest, "assemble", begin)
+    monkeypatch.setattr(assembly, "assemble", begin)
     task = an_operator(deferrable=True)
     monkeypatch.setattr(task, "_run_context", lambda context: None)
 
@@ -286,7 +287,7 @@ def test_a_window_that_was_written_out_goes_before_the_data_interval(monkeypatch
         seen.append(ingest.window.name)
         raise AirflowFailException
 
-    monkeypatch.setattr(delta_ingest, "assemble", assembled)
+    monkeypatch.setattr(assembly, "assemble", assembled)
     for arguments in (
         {"window_start": "2013-12-01T00:00:00+00:00", "window_end": "2013-12-31T00:00:00+00:00"},
         {},

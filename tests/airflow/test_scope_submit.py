@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException, TaskDeferred
 from airflow.sdk import DAG, BaseOperator
-from airflow.sdk.exceptions import TaskDeferralError
 from deltalake import DeltaTable
 
+from airflow_provider_scope.compat import TaskDeferralError
 from airflow_provider_scope.core.jobs import NewJob, outcome
 from airflow_provider_scope.emulator import Fault
 from airflow_provider_scope.engines import assembly

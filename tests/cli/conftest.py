@@ -9,7 +9,7 @@ import pytest
 from deltalake import DeltaTable
 
 from airflow_provider_scope.core.records import decode_pipeline
-from airflow_provider_scope.engines import assembly
+from airflow_provider_scope.engines import assembly, clock
 from airflow_provider_scope.exceptions import ScopeProviderError, StorageError
 from tests.crash.world import NOW_MS, DeltaWorld
 from tests.support.delta_engine import DeltaEngine, local
@@ -117,6 +117,6 @@ class Desk:
 @pytest.fixture
 def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Desk:
     """One hour after the last run. Batches are run and fenced by deltalake instead of by Spark."""
-    monkeypatch.setattr(assembly, "now_ms", lambda: NOW_MS + HOUR_MS)
+    monkeypatch.setattr(clock, "now_ms", lambda: NOW_MS + HOUR_MS)
     monkeypatch.setattr(assembly, "spark_runner", lambda *_: DeltaEngine())
     return Desk(DeltaWorld(tmp_path), capsys)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_scope.engines import assembly
+from airflow_provider_scope.engines import clock
 from tests.cli.conftest import HOUR_MS, Desk
 from tests.crash.world import DeltaWorld
 from tests.support import azurite
@@ -30,8 +30,8 @@ def test_the_example_is_planned_and_leaves_the_account_as_it_was(tmp_path, monke
     monkeypatch.setenv(
         "AIRFLOW_CONN_LAKE", json.dumps({"conn_type": "wasb", "extra": {"connection_string": text}})
     )
-    clock = assembly.now_ms
-    monkeypatch.setattr(assembly, "now_ms", lambda: clock() + HOUR_MS)
+    before = clock.now_ms
+    monkeypatch.setattr(clock, "now_ms", lambda: before() + HOUR_MS)
     base = f"abfss://{container}@{azurite.HOST}"
     dag = EXAMPLE.read_text().replace("abfss://lake@acme.dfs.core.windows.net", base)
     path = Path(os.environ["AIRFLOW_HOME"], "dags", "azure.py")

@@ -255,10 +255,10 @@ def test_verbose_gives_the_stack(desk):
     ],
 )
 def test_how_long_ago_something_was_is_told_in_its_two_largest_units(desk, monkeypatch, seconds, words):
-    from airflow_provider_scope.engines import assembly
+    from airflow_provider_scope.engines import clock
 
     desk.loaded("a.parquet")
-    monkeypatch.setattr(assembly, "now_ms", lambda: NOW_MS + seconds * 1_000)
+    monkeypatch.setattr(clock, "now_ms", lambda: NOW_MS + seconds * 1_000)
 
     assert f"2023-11-14T22:13:20Z ({words})\n" in desk.table_command("status").out
 

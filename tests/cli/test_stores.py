@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_provider_scope.emulator import Emulator
-from airflow_provider_scope.engines import assembly
+from airflow_provider_scope.engines import clock
 from tests.cli.conftest import HOUR_MS, Desk
 from tests.crash.world import NOW_MS, DeltaWorld
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Desk:
-    monkeypatch.setattr(assembly, "now_ms", lambda: NOW_MS + HOUR_MS)
+    monkeypatch.setattr(clock, "now_ms", lambda: NOW_MS + HOUR_MS)
     folder = tmp_path / "account" / "work"
     folder.mkdir(parents=True)
     return Desk(DeltaWorld(folder), capsys)

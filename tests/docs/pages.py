@@ -28,8 +28,10 @@ def page_id(page: Path) -> str:
     return page.name
 
 
-def blocks(text: str, language: str) -> list[Block]:
-    return [block for block in map(Block._make, _FENCED.findall(text)) if block.language == language]
+def blocks(text: str, language: str | None = None) -> list[Block]:
+    """Give the fenced blocks of a language, or all."""
+    found = map(Block._make, _FENCED.findall(text))
+    return [block for block in found if language in (None, block.language)]
 
 
 def prose(text: str) -> str:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import dataclasses
 import re
 import textwrap
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from airflow_provider_scope import specs
+from airflow_provider_scope.core.files import usual_pattern
 from tests.docs.pages import DOCS, PAGES, ROOT, blocks, page_id
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 EXAMPLE = ROOT / "dags_examples" / "example_files_to_delta.py"
 
@@ -19,17 +23,15 @@ def python_of(page: Any) -> list[str]:
     return [block.text for block in blocks(page.read_text(), "python")]
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if python_of(page)], ids=page_id)
-def test_the_python_of_a_page_runs_and_its_operators_become_tasks(page, monkeypatch):
+def tasks_of(page: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, list[Any]]]:
+    """Run the Python of a page, block by block, and give each with the tasks that it makes."""
     from airflow.sdk import DAG
 
     from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator
 
-    made: list[str] = []
+    made: list[Any] = []
     add_task = DAG.add_task
-    monkeypatch.setattr(
-        DAG, "add_task", lambda dag, task: (made.append(task.task_type), add_task(dag, task))[1]
-    )
+    monkeypatch.setattr(DAG, "add_task", lambda dag, task: (made.append(task), add_task(dag, task))[1])
     names: dict[str, Any] = {
         "DeltaIncrementalIngestOperator": DeltaIncrementalIngestOperator,
         "FileSource": specs.FileSource,
@@ -38,8 +40,28 @@ def test_the_python_of_a_page_runs_and_its_operators_become_tasks(page, monkeypa
         made.clear()
         with DAG(f"page_{number}", schedule=None):
             exec(compile(text, f"{page.name}, block {number}", "exec"), names)
+        yield text, [task for task in made if task.task_type == "DeltaIncrementalIngestOperator"]
+
+
+WITH_PYTHON = pytest.mark.parametrize("page", [page for page in PAGES if python_of(page)], ids=page_id)
+
+
+@WITH_PYTHON
+def test_the_python_of_a_page_runs_and_its_operators_become_tasks(page, monkeypatch):
+    for text, tasks in tasks_of(page, monkeypatch):
         shown = re.findall(r"DeltaIncrementalIngestOperator(?:\.partial)?\(", text)
-        assert made.count("DeltaIncrementalIngestOperator") == len(shown)
+        assert len(tasks) == len(shown)
+
+
+@WITH_PYTHON
+def test_the_files_of_an_example_are_those_of_its_format(page, monkeypatch):
+    """Else a reader who copies it has a task that succeeds with 0 files."""
+    for _, tasks in tasks_of(page, monkeypatch):
+        for source in [task.source for task in tasks if isinstance(getattr(task, "source", None), dict)]:
+            kind = source.get("format", "sstream")
+            patterns = source.get("patterns") or [usual_pattern(kind)]
+            name = "a." + {"sstream": "ss", "text": "txt"}.get(kind, kind)
+            assert any(re.search(pattern, name) for pattern in patterns)
 
 
 def test_the_tutorial_quotes_the_example_as_it_is():

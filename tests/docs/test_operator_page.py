@@ -15,14 +15,14 @@ from airflow_provider_scope import specs
 from airflow_provider_scope.core import schema
 from airflow_provider_scope.core.discovery import Reason, Tally
 from airflow_provider_scope.core.evolution import Array, Field, Map, Struct, evolve, text
-from airflow_provider_scope.core.files import FileEntry
+from airflow_provider_scope.core.files import TEXT_FORMATS, FileEntry, usual_pattern
 from airflow_provider_scope.core.report import BatchReport, RunReport
 from airflow_provider_scope.core.settings import EXACT, EXACT_AT_START
 from airflow_provider_scope.engines import application
 from airflow_provider_scope.engines.spark import SparkRunner
 from airflow_provider_scope.exceptions import SchemaMismatchError
 from airflow_provider_scope.specs.options import REFUSED
-from airflow_provider_scope.specs.source import MAX_FILES_ON_SPARK, VIRTUAL_COLUMNS
+from airflow_provider_scope.specs.source import MAX_FILES_ON_SPARK, VIRTUAL_COLUMNS, FileFormat
 from airflow_provider_scope.storage.local import LocalStorage
 from tests.docs.pages import DOCS, blocks, code, rows, section
 
@@ -240,6 +240,26 @@ def test_the_report_that_is_shown_is_the_one_that_is_logged():
     shown = [block.text for block in blocks(section(PAGE, "## Report"), "text")]
 
     assert shown[:2] == [loaded.text() + "\n", nothing.text() + "\n"]
+
+
+def test_the_names_that_count_without_patterns_are_those_of_the_code():
+    text = section(PAGE, "### Usual names")
+    documented = {code(row[0])[0]: code(row[1]) for row in rows(text) if row[0].startswith("`")}
+    packed = code(text.split("may be compressed: ")[1].split(" comes behind")[0])
+
+    assert {*documented} == {*get_args(FileFormat)}
+    for kind, endings in documented.items():
+        for ending in endings:
+            assert re.search(usual_pattern(kind), "a" + ending)
+            for more in packed:
+                assert bool(re.search(usual_pattern(kind), "a" + ending + more)) is (kind in TEXT_FORMATS)
+
+
+def test_the_line_for_patterns_that_match_nothing_is_what_a_report_says():
+    report = RunReport((LANDING,), listed=2, patterns=(r"\.csv$",), unmatched=("a.tsv", "b.tsv"))
+
+    assert blocks(section(PAGE, "### Usual names"), "text")[0].text == report.text() + "\n"
+    assert f"`{RunReport((LANDING,)).why_nothing()}`" in section(PAGE, "### Usual names")
 
 
 def test_the_progress_that_is_shown_is_what_the_engine_reports():

@@ -62,6 +62,12 @@ def test_a_run_without_batches_has_no_rows() -> None:
             id="no match",
         ),
         pytest.param(
+            a_report(listed=3, matched=0, unmatched=("a.tsv", "b.tsv"), patterns=(r"\.csv$", r"\.txt$")),
+            "0 files: none of the 3 files in file:///in, such as a.tsv, b.tsv, matches the patterns "
+            r"\.csv$ \.txt$",
+            id="no match, with names",
+        ),
+        pytest.param(
             a_report(newest=a_file("x/a.csv", TIME_MS), already_loaded=2),
             "0 new files: the newest of 2 files in file:///in is a.csv (2026-04-01T12:34:56Z); "
             "2 were loaded before",

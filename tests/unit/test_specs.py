@@ -23,7 +23,7 @@ RETENTION = "delta.setTransactionRetentionDuration"
 KEYS = (
     "roots, patterns, format, columns, options, max_files_per_trigger, max_bytes_per_trigger, "
     "safety_buffer_seconds, starting_timestamp, late_files, on_changed_file, extra_columns, missing_columns, "
-    "bad_records"
+    "bad_records, fail_on_empty"
 )
 SOURCE = f"FileSource(…) or a dict with the keys {KEYS}"
 
@@ -326,7 +326,7 @@ def test_defaults_are_the_documented_ones() -> None:
     source = FileSource(roots="/in")
 
     assert (source.patterns, source.format, source.late_files, source.on_changed_file) == (
-        (r".*\.ss$",),
+        None,
         "sstream",
         "ingest",
         "ignore",

@@ -1,0 +1,121 @@
+"""Which names files of a format have, if the user names no patterns."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_provider_scope.core.discovery import candidates
+from airflow_provider_scope.core.run_without_files import check_found
+from airflow_provider_scope.engines.assembly import make_request
+from airflow_provider_scope.exceptions import EmptyRefreshError, InputError, SourceEmptyError
+from airflow_provider_scope.specs import FileSource
+from airflow_provider_scope.specs.ingest import ARGUMENTS, ingest_from
+from tests.support.values import a_file, rules
+from tests.unit.test_report import a_report
+
+
+def request_for(**source):
+    raw = {"delta_location": "/delta/t", "sql": "SELECT * FROM @data", "write": "append"}
+    engine = {"scope_conn_id": "c"} if source.get("format") in (None, "sstream") else {}
+    given = {**dict.fromkeys(ARGUMENTS), **raw, "engine": engine, "source": {"roots": "/in", **source}}
+    ingest = ingest_from(given)
+    assert ingest
+    return make_request(ingest, 10**12)
+
+
+def taken(names, **source):
+    found = candidates([a_file(name, 1_000) for name in names], request_for(**source).rules)
+    return [file.path.rpartition("/")[2] for file in found.files], found
+
+
+@pytest.mark.parametrize(
+    ("kind", "right", "wrong"),
+    [
+        ("csv", ["a.csv", "b.CSV", "c.csv.gz", "d.csv.GZIP", "e.csv.bz2", "f.csv.deflate"], ["g.csv.tmp"]),
+        ("csv", ["a.b.csv"], ["csv", "acsv", "a.csv.bak", "a.tsv", "a.csvx", "a.parquet"]),
+        ("json", ["a.json", "b.jsonl", "c.ndjson", "d.json.gz", "e.jsonl.bz2"], ["f.json5", "g.csv"]),
+        ("text", ["a.txt", "b.txt.gz", "c.text", "d.log"], ["e.md", "f.csv"]),
+        ("parquet", ["a.parquet", "b.snappy.parquet", "c.PARQUET"], ["d.parquet.crc", "e.parquet.gz"]),
+        ("orc", ["a.orc", "b.zlib.orc"], ["c.orc.gz", "d.parquet"]),
+        ("sstream", ["a.ss"], ["b.ss.tmp", "c.parquet"]),
+        (None, ["a.ss"], ["b.csv"]),
+    ],
+)
+def test_the_usual_names_of_a_format_count_without_patterns(kind, right, wrong):
+    names, found = taken(right + wrong, **({"format": kind} if kind else {}))
+
+    assert names == sorted(right)
+    assert (found.listed, found.matched) == (len(right) + len(wrong), len(right))
+
+
+def test_patterns_that_are_named_are_all_that_counts():
+    assert taken(["a.csv", "b.dat"], format="csv", patterns=r"\.dat$")[0] == ["b.dat"]
+
+
+@pytest.mark.parametrize("kind", ["csv", "json", "text"])
+def test_an_archive_of_the_format_is_named_in_the_report(kind):
+    end = {"text": "txt"}.get(kind, kind)
+    names, found = taken([f"a.{end}.zip", f"b.{end}.zst", f"c.{end}.gz"], format=kind)
+
+    assert names == [f"c.{end}.gz"]
+    assert found.left_out.counts == {"archive or unreadable compression": 2}
+
+
+def test_spark_needs_to_be_told_the_format_when_the_dag_is_parsed():
+    raw = {"delta_location": "/delta/t", "sql": "SELECT * FROM @data", "write": "append"}
+
+    with pytest.raises(InputError, match="'sstream' is the default") as caught:
+        ingest_from({**dict.fromkeys(ARGUMENTS), **raw, "engine": {}, "source": {"roots": "/in"}})
+
+    assert "'csv'" in caught.value.do
+
+
+def test_three_names_of_files_that_match_nothing_are_kept_and_none_of_spark_s_own():
+    listing = [a_file(name, 1_000) for name in ("_SUCCESS", ".a.crc", "c.txt", "b.txt", "e.txt", "d.txt")]
+
+    assert candidates(listing, rules(r"\.csv$")).unmatched == ("b.txt", "c.txt", "d.txt")
+    assert candidates(listing[:2], rules(r"\.csv$")).unmatched == (".a.crc", "_SUCCESS")
+    assert candidates(listing, rules()).unmatched == ()
+
+
+# ---- nothing found -----------------------------------------------------------------------------------
+
+MISMATCH = {"listed": 3, "matched": 0, "unmatched": ("b.txt", "c.txt", "d.txt"), "patterns": (r"\.csv$",)}
+
+
+def test_a_run_whose_patterns_match_no_file_that_is_there_is_told_from_an_empty_folder():
+    assert a_report(**MISMATCH).matches_nothing
+    assert not a_report(listed=0, matched=0).matches_nothing
+    assert not a_report(listed=3, matched=1).matches_nothing
+
+
+@pytest.mark.parametrize(
+    ("report", "asked", "error", "what"),
+    [
+        (a_report(listed=0, matched=0), {}, None, ""),
+        (a_report(listed=0, matched=0), {"fail_on_empty": True}, SourceEmptyError, "holds no file"),
+        (a_report(**MISMATCH), {}, None, ""),
+        (a_report(**MISMATCH), {"fail_on_empty": True}, SourceEmptyError, "such as b.txt, c.txt, d.txt"),
+        (a_report(), {"fail_on_empty": True}, None, ""),
+        (a_report(listed=0, matched=0), {"would_empty": True}, EmptyRefreshError, "holds no file"),
+    ],
+)
+def test_what_a_run_without_files_does(report, asked, error, what):
+    given = {"fail_on_empty": False, "would_empty": False, **asked}
+    if error is None:
+        check_found(report, "file:///delta/t", **given)
+        return
+
+    with pytest.raises(error, match=what):
+        check_found(report, "file:///delta/t", **given)
+
+
+@pytest.mark.parametrize(("value", "expected"), [(True, True), ("True", True), ("no", False), (None, False)])
+def test_the_switch_may_come_from_a_template(value, expected):
+    assert request_for(format="csv", fail_on_empty=value).fail_on_empty is expected
+    assert FileSource(roots="/in", fail_on_empty="{{ params.x }}").fail_on_empty == "{{ params.x }}"
+
+
+def test_a_switch_that_is_none_is_refused():
+    with pytest.raises(InputError, match="fail_on_empty='maybe'"):
+        FileSource(roots="/in", fail_on_empty="maybe")
