@@ -18,6 +18,7 @@ CLASSES = [
 ]
 RETRYABLE = {
     "SourceNotFoundError",
+    "SourceEmptyError",
     "SourceUnreadableError",
     "StorageError",
     "TableUnreadableError",
