@@ -22,6 +22,7 @@ CLASSES = [
 RETRYABLE = {
     "ConnectionMissingError",
     "SourceNotFoundError",
+    "SourceEmptyError",
     "SourceUnreadableError",
     "StorageError",
     "TableUnreadableError",
