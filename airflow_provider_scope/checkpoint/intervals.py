@@ -46,7 +46,7 @@ class IntervalLog(CheckpointLog):
         return super().put_pipeline(pipeline)
 
     def shares_table(self) -> bool:
-        """Tell whether another interval was begun, or files were loaded by watermark."""
+        """Tell whether another interval was begun, or files were loaded incrementally."""
         if any(window != self.window for window in known_intervals(self.storage, self.checkpoint)):
             return True
         names = ("pipeline.json", "watermark.json")
@@ -98,7 +98,7 @@ def known_intervals(storage: Storage, checkpoint: str) -> list[Window]:
 def check_beside_intervals(
     storage: Storage, checkpoint: str, starting_at_ms: int | None, *, replaces_table: bool
 ) -> None:
-    """Refuse a run by watermark that would load the files of intervals again, or delete their rows.
+    """Refuse an incremental run that would load the files of intervals again, or delete their rows.
 
     :raises InputError: It begins before the end of the last interval, or replaces the whole table.
     """

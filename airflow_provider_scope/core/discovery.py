@@ -312,14 +312,15 @@ def check_names(new: Sequence[FileEntry], loaded: Mapping[str, Status], roots: S
     :param loaded: Files that were.
     :raises InputError: As said.
     """
-    by_name: dict[str, list[FileEntry]] = {}
+    # By time as well as by name: every file of a folder for each day may have the same name.
+    alike: dict[tuple[str, int], list[FileEntry]] = {}
     for file in new:
-        by_name.setdefault(base_name(file.path), []).append(file)
+        alike.setdefault((base_name(file.path), file.modified_ms), []).append(file)
     within = tuple(roots)
-    for path, before in loaded.items() if by_name else ():
-        for file in by_name.get(base_name(path), ()):
-            # By time, too: a copy of some content under another name is a file of its own.
-            is_same = not is_changed(file._replace(content_md5=None), before)
+    for path, before in loaded.items() if alike else ():
+        name, at = base_name(path), before[0]
+        for file in (*alike.get((name, at), ()), *alike.get((name, at + 1), ())):
+            is_same = not is_changed(file, before)
             if is_same and not is_below(path, within):
                 raise InputError(
                     f"The file {printable(file.path)} was loaded before under another name: "

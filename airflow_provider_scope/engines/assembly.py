@@ -21,7 +21,7 @@ from airflow_provider_scope.engines.scope_script import check_scope, check_uncha
 from airflow_provider_scope.engines.spark import SparkRunner
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.execution import repair
-from airflow_provider_scope.execution.loaded import check_not_loaded_by_watermark
+from airflow_provider_scope.execution.loaded import check_not_loaded_before
 from airflow_provider_scope.execution.micro_batch import MicroBatchExecution
 from airflow_provider_scope.execution.request import Request
 from airflow_provider_scope.hooks.adls_gen1 import AdlsGen1Hook
@@ -70,7 +70,7 @@ def open_log(
 ) -> CheckpointLog:
     """Give the log of the pipeline that writes to a table.
 
-    :param window: The interval whose pipeline it is; None is the pipeline of ``mode="watermark"``.
+    :param window: The interval whose pipeline it is; None is the pipeline of ``mode="incremental"``.
     :param storage_conn_id: The connection of the checkpoint's store; ``connection`` is itself.
     """
     table = canonical_uri(delta_location)
@@ -212,7 +212,7 @@ def assemble(
     conn_id = context.storage_conn_id
     log = open_log(ingest.delta_location, ingest.checkpoint, ingest.window, storage_conn_id=conn_id)
     request = make_request(ingest, clock.now_ms())
-    if ingest.mode == "watermark":
+    if ingest.mode == "incremental":
         check_beside_intervals(
             log.storage,
             log.location,
@@ -228,7 +228,7 @@ def assemble(
     elif request.where is None and log.pipeline() is None:
         beside = open_log(ingest.delta_location, ingest.checkpoint, storage_conn_id=conn_id)
         audit = audit_files(beside, ingest.checkpoint)
-        check_not_loaded_by_watermark(beside, audit, request.roots, ingest.window, clock.now_ms())
+        check_not_loaded_before(beside, audit, request.roots, ingest.window, clock.now_ms())
     check_one_store(request.roots)
     gen1 = _gen1(request.roots[0], conn_id)
     source = store_of(request.roots[0], conn_id)

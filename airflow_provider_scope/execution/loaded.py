@@ -40,19 +40,19 @@ def read_loaded(log: CheckpointLog, audit: AuditFiles, roots: Sequence[str], now
     return view
 
 
-def check_not_loaded_by_watermark(
+def check_not_loaded_before(
     log: CheckpointLog, audit: AuditFiles, roots: Sequence[str], window: Window, now_ms: int
 ) -> None:
-    """Refuse to begin an interval of which ``mode="watermark"``, or dbt-scope, has loaded files already.
+    """Refuse to begin an interval of which ``mode="incremental"``, or dbt-scope, has loaded files already.
 
-    :param log: The log of ``mode="watermark"`` in the same checkpoint, which need not exist.
+    :param log: The log of ``mode="incremental"`` in the same checkpoint, which need not exist.
     :raises InputError: As said.
     """
     view = read_loaded(log, audit, roots, now_ms)
     doubled = sorted(path for path, (modified_ms, *_) in view.seen.items() if modified_ms in window)
     if doubled:
         raise InputError(
-            f'Files of the interval {window.name} were loaded before, by mode="watermark" or by dbt-scope '
+            f'Files of the interval {window.name} were loaded before, by mode="incremental" or by dbt-scope '
             f"({log.location}): {len(doubled):,}, such as {printable(doubled[0])}. Their rows would be "
             "in the table twice.",
             kept="the table and all records; nothing was written",

@@ -83,7 +83,7 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
     :param write: ``"append"``, ``"replace"`` (every run replaces the table by the rows of all files) or
         ``Replace(where=...)`` (the same for the rows of a range).
     :param engine: What runs the batches. The default is Spark in the task's own process group.
-    :param mode: ``"watermark"``: one log, new files since the last run. ``"data_interval"``: a log for each
+    :param mode: ``"incremental"``: one log, new files since the last run. ``"data_interval"``: a log for each
         data interval, the files that were modified in it; for catchup and backfill.
     :param window_start: With ``mode="data_interval"``: files modified at this time or later, instead of the
         run's data interval. A datetime with time zone, or ISO-8601 text; None, and a template that renders
@@ -119,7 +119,7 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
         table: TableSpec | Mapping[str, Any] | None = None,
         write: str | Replace | Mapping[str, Any] = "append",
         engine: SparkEngine | ScopeEngine | Mapping[str, Any] | None = None,
-        mode: str = "watermark",
+        mode: str = "incremental",
         window_start: str | datetime | None = None,
         window_end: str | datetime | None = None,
         full_refresh: bool | str = False,
@@ -131,7 +131,7 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
         validate_on_spark: int = 0,
         **kwargs: Any,
     ) -> None:
-        if mode_from(mode) == "watermark":
+        if mode_from(mode) == "incremental":
             # Two runs at once are safe, but they would do the same work twice.
             kwargs.setdefault("max_active_tis_per_dag", 1)
         super().__init__(**kwargs)

@@ -63,9 +63,9 @@ class Ingest:
     checkpoint: Checkpoint
     validate_on_spark: int = 0
     """On how many files the model is tried before a job is submitted; 0 is not at all."""
-    mode: Mode = "watermark"
+    mode: Mode = "incremental"
     window: Window | None = None
-    """The interval that is loaded; None if the run's own interval says so, or with ``mode="watermark"``."""
+    """The interval that is loaded; None if the run's own interval says so, or with ``mode="incremental"``."""
 
 
 def ingest_from(raw: Mapping[str, Any], late: Collection[str] = ()) -> Ingest | None:

@@ -15,18 +15,19 @@ from airflow_provider_scope.specs.write import Replace
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-Mode = Literal["watermark", "data_interval"]
+Mode = Literal["incremental", "data_interval"]
 
 
 def mode_from(value: Any) -> Mode:
-    """Give the mode; None is ``"watermark"``.
+    """Give the mode; None is ``"incremental"``.
 
     :raises InputError: There is no such mode.
     """
-    mode = "watermark" if value is None else value
+    mode = "incremental" if value is None else value
     if not isinstance(mode, str) or mode not in get_args(Mode):
-        raise validation.bad("mode", value, "one of 'watermark', 'data_interval'")
-    return "data_interval" if mode == "data_interval" else "watermark"
+        hint = "write 'incremental', its new name" if mode == "watermark" else ""
+        raise validation.bad("mode", value, "one of 'incremental', 'data_interval'", hint)
+    return "data_interval" if mode == "data_interval" else "incremental"
 
 
 def window_from(mode: Mode, start: Any, end: Any) -> Window | None:
@@ -43,7 +44,7 @@ def window_from(mode: Mode, start: Any, end: Any) -> Window | None:
     if mode != "data_interval":
         name, value = next(iter(given.items()))
         raise validation.bad(
-            name, value, 'None with mode="watermark"', 'leave it out, or write mode="data_interval"'
+            name, value, 'None with mode="incremental"', 'leave it out, or write mode="data_interval"'
         )
     moments = {name: _milliseconds(name, value) for name, value in given.items()}
     if any(validation.is_deferred(value) for value in (start, end)):
@@ -70,7 +71,7 @@ def check_interval(known: Mapping[str, Any]) -> None:
         raise validation.bad(
             "mode",
             "data_interval",
-            "'watermark' with ScopeEngine",
+            "'incremental' with ScopeEngine",
             "load intervals with SparkEngine(): SCOPE jobs that write one table at the same time cannot be "
             "told apart in its log",
         )

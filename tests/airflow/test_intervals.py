@@ -228,7 +228,7 @@ def now_is(monkeypatch: pytest.MonkeyPatch, moment: datetime) -> None:
 
 
 def test_only_one_task_of_a_watermark_runs_at_a_time_and_as_many_intervals_as_airflow_lets():
-    assert an_operator(mode="watermark").max_active_tis_per_dag == 1
+    assert an_operator(mode="incremental").max_active_tis_per_dag == 1
     assert an_operator().max_active_tis_per_dag is None
 
 

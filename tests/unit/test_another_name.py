@@ -120,7 +120,7 @@ def test_stores_under_another_name(old, new, status):
     files = [FileEntry(1_000, f"{new}/a.csv", 5)]
 
     with pytest.raises(InputError, match="another name"):
-        check_names(files, {old: status}, (new,))
+        check_names(files, {old: (*status, None)}, (new,))
 
 
 @pytest.mark.parametrize(
@@ -134,4 +134,4 @@ def test_stores_under_another_name(old, new, status):
     ],
 )
 def test_other_files_are_let_through(path, status):
-    check_names([FileEntry(1_000, "file:///new/a.csv", 5)], {path: status}, ("file:///new",))
+    check_names([FileEntry(1_000, "file:///new/a.csv", 5)], {path: (*status, None)}, ("file:///new",))

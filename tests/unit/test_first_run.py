@@ -192,7 +192,7 @@ def test_the_first_interval_is_refused_and_those_beside_a_begun_one_are_not(worl
     assert files_of(world) == ["a.parquet"] * 2 + ["b.parquet"] * 2 + ["elsewhere"]
 
 
-def test_an_interval_beside_a_pipeline_by_watermark_is_not_refused(tmp_path):
+def test_an_interval_beside_a_incremental_pipeline_is_not_refused(tmp_path):
     world = DeltaWorld(tmp_path)
     world.drop("b.parquet", 2_000)
     world.run()

@@ -17,7 +17,7 @@ from airflow_provider_scope.checkpoint.log import CheckpointLog
 from airflow_provider_scope.core.interval import Window
 from airflow_provider_scope.core.records import Pipeline
 from airflow_provider_scope.exceptions import InputError
-from airflow_provider_scope.execution.loaded import check_not_loaded_by_watermark
+from airflow_provider_scope.execution.loaded import check_not_loaded_before
 from airflow_provider_scope.specs.ingest import ARGUMENTS, TEMPLATES, ingest_from
 from tests.crash.world import NOW_MS, MemoryWorld
 from tests.support.dbt_scope import DbtScopeOnMemory
@@ -54,7 +54,12 @@ def test_all_arguments_but_the_mode_may_be_templates() -> None:
 
 def test_without_a_window_the_run_says_which_interval_it_loads() -> None:
     assert (made().mode, made().window) == ("data_interval", None)
-    assert made(mode=None).mode == "watermark"
+    assert made(mode=None).mode == "incremental"
+
+
+def test_the_name_of_the_mode_in_version_0_1_0_is_told() -> None:
+    with pytest.raises(InputError, match="write 'incremental', its new name"):
+        made(mode="watermark")
 
 
 @pytest.mark.parametrize(
@@ -82,8 +87,8 @@ def test_a_window_that_only_the_task_knows_is_let_through(value: Any) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"mode": "daily"}, "mode='daily' is not valid: expected one of 'watermark', 'data_interval'"),
-        ({"mode": XComArgLike()}, "expected one of 'watermark', 'data_interval'"),
+        ({"mode": "daily"}, "mode='daily' is not valid: expected one of 'incremental', 'data_interval'"),
+        ({"mode": XComArgLike()}, "expected one of 'incremental', 'data_interval'"),
         (
             {"window_start": "2013-01-01"},
             "window_start='2013-01-01' is not valid: expected a time with its zone",
@@ -98,8 +103,8 @@ def test_a_window_that_only_the_task_knows_is_let_through(value: Any) -> None:
             "is not valid: expected a time after window_start='2013-01-01T00:00:00Z'",
         ),
         (
-            {"mode": "watermark", "window_start": "2013-01-01T00:00:00Z"},
-            'is not valid: expected None with mode="watermark"',
+            {"mode": "incremental", "window_start": "2013-01-01T00:00:00Z"},
+            'is not valid: expected None with mode="incremental"',
         ),
         ({"full_refresh": True}, "full_refresh=True is not valid: expected False"),
         ({"full_refresh": "True"}, "full_refresh=True is not valid: expected False"),
@@ -115,7 +120,7 @@ def test_a_window_that_only_the_task_knows_is_let_through(value: Any) -> None:
         ),
         (
             {"engine": {"scope_conn_id": "adla_scope_default"}, "table": {"columns": {"a": "int"}}},
-            "mode='data_interval' is not valid: expected 'watermark' with ScopeEngine",
+            "mode='data_interval' is not valid: expected 'incremental' with ScopeEngine",
         ),
     ],
 )
@@ -207,10 +212,10 @@ def test_a_table_with_intervals_is_not_replaced_as_a_whole() -> None:
 def check_day(world: MemoryWorld, day: int) -> None:
     log = CheckpointLog(world.storage, f"{world.table}/_checkpoint")
     window = Window(NOW_MS - (day + 1) * DAY, NOW_MS - day * DAY)
-    check_not_loaded_by_watermark(log, world.audit_files(log), (world.root,), window, NOW_MS)
+    check_not_loaded_before(log, world.audit_files(log), (world.root,), window, NOW_MS)
 
 
-def test_an_interval_whose_files_were_loaded_by_watermark_is_refused() -> None:
+def test_an_interval_whose_files_were_loaded_before_is_refused() -> None:
     world = MemoryWorld()
     for day in range(3):
         world.drop(str(day), day * 86_400 + 10)
