@@ -97,7 +97,7 @@ def test_a_select_that_does_not_fit_ends_with_the_differences_and_exit_code_1(wo
 
 
 def test_a_task_on_spark_is_refused(world, scope, task, tmp_path):
-    source = FileSource(roots=str(tmp_path), format="parquet")
+    source = FileSource(roots=str(tmp_path / "landing"), format="parquet")
     task(DeltaIncrementalIngestOperator, delta_location=str(world.table), source=source)
 
     code, out, err = scope("validate", "flights_scope", "ingest")

@@ -187,7 +187,7 @@ def test_files_that_are_too_large_cannot_be_tried(bench, monkeypatch):
 
 
 def test_tasks_on_spark_need_no_validation(bench):
-    source = {"roots": str(bench.folder), "format": "parquet"}
+    source = {"roots": str(bench.folder / "landing"), "format": "parquet"}
 
     with pytest.raises(InputError, match="run on Spark, which needs no validation"):
         bench.validator(engine={}, source=source, sql="SELECT * FROM @data", table={})
