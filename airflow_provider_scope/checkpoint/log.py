@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from typing import TYPE_CHECKING, TypeVar
 
-from airflow_provider_scope.core import records, takeover
-from airflow_provider_scope.core.records import QuarantineUse
+from airflow_provider_scope.core import record_text, records, takeover
+from airflow_provider_scope.core.records import (
+    Acceptance,
+    Attempt,
+    CommitRecord,
+    Pipeline,
+    QuarantineUse,
+    Return,
+    Settlement,
+)
+from airflow_provider_scope.core.takeover import Decision, Takeover
 from airflow_provider_scope.exceptions import CheckpointGapError, InputError, StorageError
 from airflow_provider_scope.storage.protocol import CONTROL_FILE_LIMIT_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-    from airflow_provider_scope.core.records import (
-        Acceptance,
-        Attempt,
-        CommitRecord,
-        OffsetEntry,
-        Pipeline,
-        Return,
-        Settlement,
-    )
-    from airflow_provider_scope.core.takeover import Decision, LoadedFile, Takeover
+    from _typeshed import DataclassInstance
+
+    from airflow_provider_scope.core.records import OffsetEntry
+    from airflow_provider_scope.core.takeover import LoadedFile
     from airflow_provider_scope.storage.protocol import Storage
 
-_T = TypeVar("_T")
+_R = TypeVar("_R", bound="DataclassInstance")
 _NUMBER = re.compile(r"\d{20}")
 
 
@@ -48,12 +50,11 @@ class CheckpointLog:
 
     def pipeline(self) -> Pipeline | None:
         """Read ``pipeline.json``; None before the first batch was logged."""
-        data = self.storage.read(self._path("pipeline.json"))
-        return None if data is None else records.decode_pipeline(self._path("pipeline.json"), data)
+        return self._there("pipeline.json", Pipeline)
 
     def put_pipeline(self, pipeline: Pipeline) -> Pipeline:
         """Create ``pipeline.json``; give the one that is there, ours or another runner's."""
-        return self._put("pipeline.json", records.encode(pipeline), pipeline, records.decode_pipeline)
+        return self._put("pipeline.json", pipeline)
 
     # ---- commits/, accepted/ -------------------------------------------------------------------
 
@@ -63,36 +64,22 @@ class CheckpointLog:
 
     def commit(self, seq: int) -> CommitRecord:
         """Read a commit record that was listed."""
-        return self._listed(f"commits/{seq:020}", lambda name, data: records.decode_commit(name, data, seq))
+        return self._listed(f"commits/{seq:020}", CommitRecord, seq=seq)
 
     def put_commit(self, record: CommitRecord) -> CommitRecord:
         """Create a commit record; give the one that is there."""
-        return self._put(
-            f"commits/{record.seq:020}",
-            records.encode(record),
-            record,
-            lambda name, data: records.decode_commit(name, data, record.seq),
-        )
+        return self._put(f"commits/{record.seq:020}", record, seq=record.seq)
 
     def newest_acceptance(self) -> Acceptance | None:
         """Read the newest record of an accepted table, if there is one."""
         numbers = self._numbers("accepted")
-        if not numbers:
-            return None
-        newest = numbers[-1]
-        return self._listed(
-            f"accepted/{newest:020}",
-            lambda name, data: records.decode_acceptance(name, data, newest),
+        return (
+            self._listed(f"accepted/{numbers[-1]:020}", Acceptance, number=numbers[-1]) if numbers else None
         )
 
     def put_acceptance(self, record: Acceptance) -> Acceptance:
         """Create the record of an accepted table; give the one that is there."""
-        return self._put(
-            f"accepted/{record.number:020}",
-            records.encode(record),
-            record,
-            lambda name, data: records.decode_acceptance(name, data, record.number),
-        )
+        return self._put(f"accepted/{record.number:020}", record, number=record.number)
 
     def shares_table(self) -> bool:
         """Tell whether the table holds rows of pipelines beside this one, in the same checkpoint."""
@@ -103,10 +90,7 @@ class CheckpointLog:
     def quarantines(self) -> list[str]:
         """Give the tables that ever took what could not be loaded; the last one does now."""
         return [
-            self._listed(
-                f"quarantines/{number:020}",
-                functools.partial(records.decode_quarantine_use, number=number),
-            ).table
+            self._listed(f"quarantines/{number:020}", QuarantineUse, number=number).table
             for number in self._numbers("quarantines")
         ]
 
@@ -116,21 +100,13 @@ class CheckpointLog:
             used = self.quarantines()
             if used and used[-1] == table:
                 return used
-            mine = QuarantineUse(number=len(used), table=table)
-            self._put(
-                f"quarantines/{mine.number:020}",
-                records.encode(mine),
-                mine,
-                functools.partial(records.decode_quarantine_use, number=mine.number),
-            )
+            number = len(used)
+            self._put(f"quarantines/{number:020}", QuarantineUse(number=number, table=table), number=number)
 
     def returns(self) -> list[Return]:
         """Read all records of files that were given back from the quarantine, in order."""
         return [
-            self._listed(
-                f"returned/{number:020}",
-                functools.partial(records.decode_return, number=number),
-            )
+            self._listed(f"returned/{number:020}", Return, number=number)
             for number in self._numbers("returned")
         ]
 
@@ -140,12 +116,7 @@ class CheckpointLog:
 
     def put_return(self, record: Return) -> Return:
         """Create the record of files that were given back; give the one that is there."""
-        return self._put(
-            f"returned/{record.number:020}",
-            records.encode(record),
-            record,
-            functools.partial(records.decode_return, number=record.number),
-        )
+        return self._put(f"returned/{record.number:020}", record, number=record.number)
 
     # ---- offsets/ ------------------------------------------------------------------------------
 
@@ -168,16 +139,14 @@ class CheckpointLog:
 
     def offset(self, seq: int) -> OffsetEntry:
         """Read an offset entry that was listed."""
-        return self._listed(f"offsets/{seq:020}", lambda name, data: records.decode_offset(name, data, seq))
+        path = self._path(f"offsets/{seq:020}")
+        return records.decode_offset(path, self._read(path), seq)
 
     def put_offset(self, entry: OffsetEntry) -> OffsetEntry:
         """Create an offset entry; give the one that is there, ours or the winner's."""
-        return self._put(
-            f"offsets/{entry.seq:020}",
-            records.encode_offset(entry),
-            entry,
-            lambda name, data: records.decode_offset(name, data, entry.seq),
-        )
+        path = self._path(f"offsets/{entry.seq:020}")
+        there = self._put_bytes(path, records.encode_offset(entry))
+        return entry if there is None else records.decode_offset(path, there, entry.seq)
 
     # ---- attempts/ -----------------------------------------------------------------------------
 
@@ -195,17 +164,15 @@ class CheckpointLog:
                 kept="the table and all records; nothing was written and no job was submitted",
                 do="restore the missing records from a copy of the checkpoint: a job of theirs may run",
             )
-        return [self._attempt(seq, number) for number in numbers]
+        return [
+            self._listed(f"attempts/{seq:020}.{number}", Attempt, seq=seq, number=number)
+            for number in numbers
+        ]
 
     def put_attempt(self, attempt: Attempt) -> Attempt:
         """Create the record of an attempt; give the one that is there."""
         seq, number = attempt.seq, attempt.number
-        return self._put(
-            f"attempts/{seq:020}.{number}",
-            records.encode(attempt),
-            attempt,
-            lambda name, data: records.decode_attempt(name, data, seq, number),
-        )
+        return self._put(f"attempts/{seq:020}.{number}", attempt, seq=seq, number=number)
 
     def has_attempts(self) -> bool:
         """Tell whether any batch was ever run as a job."""
@@ -213,25 +180,12 @@ class CheckpointLog:
 
     def settlement(self, seq: int, number: int) -> Settlement | None:
         """Read what somebody decided about an attempt; None if nobody did."""
-        name = self._path(f"attempts/{seq:020}.{number}.settled")
-        data = self.storage.read(name)
-        return None if data is None else records.decode_settlement(name, data, seq, number)
+        return self._there(f"attempts/{seq:020}.{number}.settled", Settlement, seq=seq, number=number)
 
     def put_settlement(self, settled: Settlement) -> Settlement:
         """Create the record of a decision; give the one that is there."""
         seq, number = settled.seq, settled.number
-        return self._put(
-            f"attempts/{seq:020}.{number}.settled",
-            records.encode(settled),
-            settled,
-            lambda name, data: records.decode_settlement(name, data, seq, number),
-        )
-
-    def _attempt(self, seq: int, number: int) -> Attempt:
-        return self._listed(
-            f"attempts/{seq:020}.{number}",
-            lambda name, data: records.decode_attempt(name, data, seq, number),
-        )
+        return self._put(f"attempts/{seq:020}.{number}.settled", settled, seq=seq, number=number)
 
     # ---- taken_over/ -----------------------------------------------------------------------------
 
@@ -253,48 +207,34 @@ class CheckpointLog:
 
     def put_takeover(self, taken: Takeover) -> Takeover:
         """Create the record of a takeover; give the one that is there."""
-        return self._put(
-            f"taken_over/{taken.number:020}",
-            takeover.encode(taken),
-            taken,
-            lambda name, data: takeover.decode(name, data, taken.number),
-        )
+        return self._put(f"taken_over/{taken.number:020}", taken, number=taken.number)
 
     def put_taken_files(self, files: Sequence[LoadedFile]) -> tuple[str, ...]:
         """Create the lists of files that a takeover names by their digests, and give the digests."""
         digests = []
         for data in takeover.encode_files(files):
             digests.append(takeover.digest(data))
-            self._put(f"taken_over/{digests[-1]}.files", data, data, lambda _, there: there)
+            self._put_bytes(self._path(f"taken_over/{digests[-1]}.files"), data)
         return tuple(digests)
 
     def taken_files(self, taken: Takeover) -> list[LoadedFile]:
         """Read the files that a takeover names."""
         found: list[LoadedFile] = []
         for digest in taken.lists:
-            decode = functools.partial(takeover.decode_files, expected=digest)
-            found += self._listed(f"taken_over/{digest}.files", decode)
+            path = self._path(f"taken_over/{digest}.files")
+            found += takeover.decode_files(path, self._read(path), digest)
         return found
 
     def decision(self, watermark: str) -> Decision | None:
         """Read what somebody decided about the files that have a watermark's very time."""
-        name = self._path(f"taken_over/{watermark}.decided")
-        data = self.storage.read(name)
-        return None if data is None else takeover.decode_decision(name, data, watermark)
+        return self._there(f"taken_over/{watermark}.decided", Decision, watermark=watermark)
 
     def put_decision(self, decided: Decision) -> Decision:
         """Create the record of a decision; give the one that is there."""
-        return self._put(
-            f"taken_over/{decided.watermark}.decided",
-            takeover.encode_decision(decided),
-            decided,
-            lambda name, data: takeover.decode_decision(name, data, decided.watermark),
-        )
+        return self._put(f"taken_over/{decided.watermark}.decided", decided, watermark=decided.watermark)
 
     def _takeover(self, number: int) -> Takeover:
-        return self._listed(
-            f"taken_over/{number:020}", lambda name, data: takeover.decode(name, data, number)
-        )
+        return self._listed(f"taken_over/{number:020}", Takeover, number=number)
 
     # ---- how ------------------------------------------------------------------------------------
 
@@ -305,14 +245,28 @@ class CheckpointLog:
         names = self.storage.names(self._path(folder))
         return [int(name) for name in names if _NUMBER.fullmatch(name)]
 
-    def _listed(self, name: str, decode: Callable[[str, bytes], _T]) -> _T:
-        data = self.storage.read(self._path(name))
-        if data is None:
-            raise _gone(self._path(name))
-        return decode(self._path(name), data)
-
-    def _put(self, name: str, data: bytes, record: _T, decode: Callable[[str, bytes], _T]) -> _T:
+    def _there(self, name: str, kind: type[_R], **expected: object) -> _R | None:
         path = self._path(name)
+        data = self.storage.read(path)
+        return None if data is None else record_text.decode(kind, path, data, **expected)
+
+    def _listed(self, name: str, kind: type[_R], **expected: object) -> _R:
+        path = self._path(name)
+        return record_text.decode(kind, path, self._read(path), **expected)
+
+    def _read(self, path: str) -> bytes:
+        data = self.storage.read(path)
+        if data is None:
+            raise _gone(path)
+        return data
+
+    def _put(self, name: str, record: _R, **expected: object) -> _R:
+        path = self._path(name)
+        there = self._put_bytes(path, record_text.encode(record))
+        return record if there is None else record_text.decode(type(record), path, there, **expected)
+
+    def _put_bytes(self, path: str, data: bytes) -> bytes | None:
+        """Create a record; give what is there instead, if this did not."""
         if len(data) > CONTROL_FILE_LIMIT_BYTES:
             raise InputError(
                 f"The record {path} would have {len(data):,} bytes; records of more than "
@@ -322,14 +276,14 @@ class CheckpointLog:
             )
         try:
             if self.storage.put_if_absent(path, data):
-                return record
+                return None
         except StorageError:
             # The answer was lost, or the write was: only what is there now tells. If it is absent,
             # the caller's run fails with the storage's own error and the next one starts afresh.
             there = self.storage.read(path)
             if there is None:
                 raise
-            return decode(path, there)
+            return there
         there = self.storage.read(path)
         if there is None:
             raise CheckpointGapError(
@@ -337,7 +291,7 @@ class CheckpointLog:
                 kept="the table and all other records",
                 do="nothing but this package may write there; find out what does, then run again",
             )
-        return decode(path, there)
+        return there
 
 
 def _gone(path: str) -> CheckpointGapError:

@@ -1,115 +1,187 @@
-"""How a record of the checkpoint is written and read.
+"""How a record of the checkpoint is written and read; its dataclass says which keys it has, of which types.
 
 Bytes are deterministic (sorted keys, fixed separators, a newline at the end), so two runners that
 write the same record write the same bytes. Reading is strict: the checkpoint is untrusted input, and a
-record that is cut short must never pass as a shorter one.
+record that is cut short must never pass as a shorter one. Keys that are not known are ignored: a newer
+version may have added them.
 """
 
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, fields, is_dataclass
+from functools import cache
+from itertools import product
+from operator import itemgetter
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 from airflow_provider_scope.exceptions import CheckpointCorruptError, CheckpointVersionError
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from _typeshed import DataclassInstance
+
 FORMAT = 1
+ADDED = {"may be missing": True}
+"""Metadata of a field that the first records did not have: without its key it has its default."""
+LEFT_OUT = {**ADDED, "left out if empty": True}
+"""The same of one that is written only if there is something in it."""
+
+_R = TypeVar("_R", bound="DataclassInstance")
+_Row = TypeVar("_Row")
+_EXPECTED = {
+    int: "a whole number",
+    str: "text",
+    bool: "true or false",
+    tuple[int, ...]: "a list of numbers",
+    tuple[str, ...]: "a list of texts",
+    Mapping[str, int]: "a number for each name",
+}
+_TO_TEXT = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+class _UnfitError(Exception):
+    """A value is not of the type that the annotation says."""
+
+
+# ---- writing -----------------------------------------------------------------------------------------
 
 
 def line(value: object) -> str:
     """Give a value as one line of JSON, always the same."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return _TO_TEXT.encode(value)
 
 
-class Reader:
-    """Typed access to the fields of one JSON object, with the record's name in every error."""
-
-    def __init__(self, name: str, text: str) -> None:
-        self.name = name
-        try:
-            value = json.loads(text)
-        except (ValueError, RecursionError) as err:
-            raise self.corrupt(f"is not JSON ({err})") from err
-        if not isinstance(value, dict):
-            raise self.corrupt(f"holds {type(value).__name__}, not an object")
-        self.value: dict[str, Any] = value
-
-    def corrupt(self, what: str) -> CheckpointCorruptError:
-        """Give the error for a record that says something that cannot be."""
-        return CheckpointCorruptError(
-            f"The checkpoint record {self.name} {what}.",
-            kept="the table and all records; nothing was written",
-            do="restore the record from a copy of the checkpoint. It must not be deleted or edited to "
-            "make the error go away: that loses or doubles rows.",
-        )
-
-    def check_format(self) -> None:
-        """Refuse a record of a newer version of this package."""
-        found = self.integer("format")
-        if found > FORMAT:
-            raise CheckpointVersionError(
-                f"The checkpoint record {self.name} has format {found}; this version of "
-                f"airflow-provider-scope reads formats up to {FORMAT}.",
-                kept="the table and all records; nothing was written",
-                do="install the version of airflow-provider-scope that wrote it, or a newer one",
-            )
-
-    def integer(self, key: str) -> int:
-        """Give a whole number that must be there."""
-        value = self.value.get(key)
-        if type(value) is not int:
-            raise self.corrupt(f"has {key}={value!r}, expected a whole number")
-        return value
-
-    def optional_integer(self, key: str) -> int | None:
-        """Give a whole number; None for null and for no such key."""
-        return None if self.value.get(key) is None else self.integer(key)
-
-    def text(self, key: str) -> str:
-        """Give a text that must be there."""
-        value = self.value.get(key)
-        if not isinstance(value, str):
-            raise self.corrupt(f"has {key}={value!r}, expected text")
-        return value
-
-    def switch(self, key: str) -> bool:
-        """Give true or false; false for no such key."""
-        value = self.value.get(key, False)
-        if not isinstance(value, bool):
-            raise self.corrupt(f"has {key}={value!r}, expected true or false")
-        return value
-
-    def counts(self, key: str) -> dict[str, int]:
-        """Give whole numbers by name; none for no such key."""
-        value = self.value.get(key, {})
-        if not isinstance(value, dict) or not all(type(count) is int for count in value.values()):
-            raise self.corrupt(f"has {key}={value!r}, expected a number for each name")
-        return value
+def encode(record: DataclassInstance) -> bytes:
+    """Give the bytes of a record that is one JSON object."""
+    value = asdict(record)
+    for field in fields(record):
+        if "left out if empty" in field.metadata and not value[field.name]:
+            del value[field.name]
+    return f"{line(value)}\n".encode()
 
 
-def single(name: str, data: bytes) -> Reader:
-    """Read a record that is one JSON object."""
-    text = text_of(name, data)
-    reader = Reader(name, text)
-    reader.check_format()
-    return reader
+def row_line(kind: type[DataclassInstance], row: Iterable[object]) -> str:
+    """Give a tuple as one line of JSON.
+
+    :param kind: The dataclass of a line, with the tuple's fields in their order.
+    """
+    keys = zip(_keys(kind), row, strict=True)
+    return line({key.name: value for key, value in keys if value is not None or not key.may_be_missing})
+
+
+# ---- reading -----------------------------------------------------------------------------------------
+
+
+def decode(kind: type[_R], name: str, data: bytes, **expected: object) -> _R:
+    """Read a record that is one JSON object.
+
+    :param kind: The dataclass of the record: each field is a key, and only one that is ``ADDED`` may be
+        missing.
+    :param name: What errors call the record.
+    :param expected: Fields that the record's name tells: the record must say the same.
+    :raises CheckpointCorruptError: It was not written to its end, or says something that cannot be.
+    :raises CheckpointVersionError: A newer version of this package wrote it.
+    """
+    record = typed(kind, name, parsed(name, text_of(name, data)))
+    check_says(name, record, **expected)
+    return record
 
 
 def text_of(name: str, data: bytes) -> str:
     """Give the text of a record that was written to its end."""
     if not data.endswith(b"\n"):
-        raise CheckpointCorruptError(
-            f"The checkpoint record {name} is cut short ({len(data)} bytes, no newline at the end).",
-            kept="the table and all records; nothing was written",
-            do="restore the record from a copy of the checkpoint; do not delete or edit it",
-        )
+        raise corrupt(name, f"is cut short ({len(data)} bytes, no newline at the end)")
     try:
         return data.decode()
     except UnicodeDecodeError as err:
-        raise CheckpointCorruptError(
-            f"The checkpoint record {name} is not UTF-8 ({err}).",
+        raise corrupt(name, f"is not UTF-8 ({err})") from err
+
+
+def parsed(name: str, text: str) -> dict[str, Any]:
+    """Give the JSON object of a record, of a format that this version reads."""
+    value = _object(name, text)
+    found = value.get("format")
+    if type(found) is not int:
+        raise corrupt(name, f"has format={found!r}, expected a whole number")
+    if found > FORMAT:
+        raise CheckpointVersionError(
+            f"The checkpoint record {name} has format {found}; this version of "
+            f"airflow-provider-scope reads formats up to {FORMAT}.",
             kept="the table and all records; nothing was written",
-            do="restore the record from a copy of the checkpoint; do not delete or edit it",
-        ) from err
+            do="install the version of airflow-provider-scope that wrote it, or a newer one",
+        )
+    return value
+
+
+def typed(kind: type[_R], name: str, value: Mapping[str, Any], **made: object) -> _R:
+    """Give a JSON object as its dataclass.
+
+    :param made: Fields that are not in the object as they are in the record.
+    """
+    for key, annotation, plain, may_be_missing in _keys(kind):
+        if key in made:
+            continue
+        if key not in value:
+            if may_be_missing:
+                continue
+            raise corrupt(name, f"has no key {key!r}")
+        found = made[key] = value[key]
+        if type(found) not in plain:
+            try:
+                made[key] = _fitting(name, annotation, found)
+            except _UnfitError:
+                what = f"has {key}={found!r}, expected {_expected(annotation)}"
+                raise corrupt(name, what) from None
+    try:
+        return kind(**made)
+    except ValueError as err:
+        raise corrupt(name, str(err)) from err
+
+
+def check_says(name: str, record: object, **expected: object) -> None:
+    """Refuse a record that says something else than its name."""
+    found = {key: getattr(record, key) for key in expected}
+    if found != expected:
+        raise corrupt(name, "says " + ", ".join(f"{key}={value!r}" for key, value in found.items()))
+
+
+def rows(
+    kind: type[DataclassInstance], row: Callable[..., _Row], name: str, lines: Iterable[str]
+) -> list[_Row]:
+    """Read lines that are one JSON object each; there may be a million of them.
+
+    :param kind: The dataclass of a line.
+    :param row: Makes the value of a line from the fields, in their order.
+    """
+    always = itemgetter(*(key.name for key in _keys(kind) if not key.may_be_missing))
+    added = [key.name for key in _keys(kind) if key.may_be_missing]
+    usual = set(product(*(key.plain for key in _keys(kind))))
+    found = []
+    for text in lines:
+        value = _object(name, text)
+        try:
+            values = (*always(value), *map(value.get, added))
+        except KeyError:
+            values = ()
+        if tuple(map(type, values)) not in usual:
+            typed(kind, name, value)  # which tells what is wrong
+        found.append(row(*values))
+    return found
+
+
+def corrupt(name: str, what: str) -> CheckpointCorruptError:
+    """Give the error for a record that says something that cannot be."""
+    return CheckpointCorruptError(
+        f"The checkpoint record {name} {what}.",
+        kept="the table and all records; nothing was written",
+        do="restore the record from a copy of the checkpoint. It must not be deleted or edited to "
+        "make the error go away: that loses or doubles rows.",
+    )
 
 
 def notes(user_metadata: str | None) -> dict[str, Any]:
@@ -119,3 +191,84 @@ def notes(user_metadata: str | None) -> dict[str, Any]:
     except ValueError:
         return {}
     return value if isinstance(value, dict) else {}
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        key = Counter(key for key, _ in pairs).most_common(1)[0][0]
+        raise ValueError(f"the key {key!r} is there twice")
+    return value
+
+
+_FROM_TEXT = json.JSONDecoder(object_pairs_hook=_unique)
+
+
+def _object(name: str, text: str) -> dict[str, Any]:
+    try:
+        # raw_decode() is the faster half of decode(); what that does besides is done here.
+        text = text.strip(" \t\r\n")
+        value, end = _FROM_TEXT.raw_decode(text)
+        if end != len(text):
+            raise json.JSONDecodeError("Extra data", text, end)
+    except (ValueError, RecursionError) as err:
+        raise corrupt(name, f"is not JSON ({err})") from err
+    if not isinstance(value, dict):
+        raise corrupt(name, f"holds {type(value).__name__}, not an object")
+    return value
+
+
+class _Key(NamedTuple):
+    """A field of a dataclass."""
+
+    name: str
+    annotation: Any
+    plain: tuple[type, ...]
+    """Types whose values are as they are in JSON."""
+    may_be_missing: bool
+
+
+@cache
+def _keys(kind: type[DataclassInstance]) -> list[_Key]:
+    hints = get_type_hints(kind)
+    found = []
+    for field in fields(kind):
+        hint = hints[field.name]
+        plain = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+        found.append(_Key(field.name, hint, plain, "may be missing" in field.metadata))
+    return found
+
+
+def _fitting(name: str, annotation: Any, value: Any) -> Any:
+    """Give what JSON holds as the annotation says: of the kinds that records have."""
+    if type(value) is annotation:
+        return value
+    origin, inner = get_origin(annotation), get_args(annotation)
+    if origin is UnionType:
+        return None if value is None else _fitting(name, _not_none(annotation), value)
+    if origin is Literal and type(value) is str and value in inner:
+        return value
+    if origin is tuple and inner[1:] == (...,) and type(value) is list:
+        return tuple(_fitting(name, inner[0], one) for one in value)
+    if type(value) is list and hasattr(annotation, "_fields") and len(value) == len(annotation._fields):
+        hints = get_type_hints(annotation).values()
+        return annotation(*(_fitting(name, *each) for each in zip(hints, value, strict=True)))
+    if origin is Mapping and type(value) is dict:
+        return {key: _fitting(name, inner[1], one) for key, one in value.items()}
+    if type(value) is dict and isinstance(annotation, type) and is_dataclass(annotation):
+        return typed(annotation, name, value)
+    raise _UnfitError
+
+
+def _not_none(annotation: Any) -> Any:
+    return next(kind for kind in get_args(annotation) if kind is not NoneType)
+
+
+def _expected(annotation: Any) -> str:
+    if get_origin(annotation) is UnionType:
+        return _expected(_not_none(annotation))
+    if get_origin(annotation) is Literal:
+        return " or ".join(map(repr, get_args(annotation)))
+    if hasattr(annotation, "_fields"):
+        return f"[{', '.join(annotation._fields)}]"
+    return _EXPECTED.get(annotation, "an object" if is_dataclass(annotation) else str(annotation))

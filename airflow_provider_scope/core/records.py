@@ -1,16 +1,14 @@
-"""The records of the checkpoint as values, and their bytes; see ``record_text`` for how they are read."""
+"""The records of the checkpoint as values; see ``record_text`` for how they are written and read."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Mapping  # noqa: TC003 - the annotations are read at run time
+from dataclasses import dataclass, field, fields
+from typing import Literal
 
 from airflow_provider_scope.core import record_text
 from airflow_provider_scope.core.files import FileEntry, Position
-from airflow_provider_scope.core.record_text import FORMAT, Reader
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from airflow_provider_scope.core.record_text import ADDED, FORMAT, LEFT_OUT
 
 Mode = Literal["append", "overwrite"]
 
@@ -35,7 +33,7 @@ class Pipeline:
     """The table when the pipeline was created; None if there was none yet."""
     table_version: int | None = None
     """The table's version at that time: transactions of this pipeline are all newer."""
-    taken_over: int | None = None
+    taken_over: int | None = field(default=None, metadata=ADDED)
     """The first record in ``taken_over/`` that counts; None if no other program loaded files before."""
     format: int = FORMAT
 
@@ -87,11 +85,19 @@ class CommitRecord:
     """Rows that the batch wrote; None if the table's log does not tell."""
     written_bytes: int | None = None
     abandoned: bool = False
-    quarantined: Mapping[str, int] = field(default_factory=dict)
+    quarantined: Mapping[str, int] = field(default_factory=dict, metadata=LEFT_OUT)
     """Rule -> records, rows and files of the batch that broke it and are in the quarantine."""
-    columns: str | None = None
+    columns: str | None = field(default=None, metadata=LEFT_OUT)
     """The columns that the batches of this refresh have, as they were inferred from its first one."""
     format: int = FORMAT
+
+    def __post_init__(self) -> None:
+        """Refuse a batch that is in no table.
+
+        :raises ValueError: As said.
+        """
+        if self.table is None and not self.abandoned:
+            raise ValueError("names no table")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,201 +168,38 @@ class QuarantineUse:
     format: int = FORMAT
 
 
-Record = Pipeline | CommitRecord | Acceptance | Attempt | Settlement | Return | QuarantineUse
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _FileLine:
+    """The keys of a line of an entry, in the order of ``FileEntry``."""
 
-_LEFT_OUT_IF_EMPTY = ("quarantined", "columns")
-"""Keys that a record of version 0.1.0 does not have."""
-
-
-def encode(record: Record) -> bytes:
-    """Give the bytes of a record that is one JSON object."""
-    fields = asdict(record)
-    value = {key: fields[key] for key in fields if fields[key] or key not in _LEFT_OUT_IF_EMPTY}
-    return (record_text.line(value) + "\n").encode()
+    modified: int
+    path: str
+    size: int
+    created: int | None
+    md5: str | None = field(default=None, metadata=LEFT_OUT)
 
 
 def encode_offset(entry: OffsetEntry) -> bytes:
     """Give the bytes of an offset entry: a header line, then one line a file."""
-    header = {
-        "files": len(entry.files),
-        "format": entry.format,
-        "highest": list(entry.highest) if entry.highest else None,
-        "mode": entry.mode,
-        "overwrite_start": entry.overwrite_start,
-        "refresh_start": entry.refresh_start,
-        "seq": entry.seq,
-        "where": entry.where,
-    }
-    lines = [record_text.line(header)]
-    lines += [record_text.line(_file_line(file)) for file in entry.files]
+    header = {key.name: getattr(entry, key.name) for key in fields(entry)}
+    lines = [record_text.line(header | {"files": len(entry.files)})]
+    lines += [record_text.row_line(_FileLine, file) for file in entry.files]
     return ("\n".join(lines) + "\n").encode()
 
 
-def _file_line(file: FileEntry) -> dict[str, object]:
-    line: dict[str, object] = {
-        "created": file.created_ms,
-        "modified": file.modified_ms,
-        "path": file.path,
-        "size": file.size_bytes,
-    }
-    return line | {"md5": file.content_md5} if file.content_md5 is not None else line
-
-
-def _stamp(reader: Reader) -> TableStamp | None:
-    value = reader.value.get("table")
-    if value is None:
-        return None
-    inner = Reader(reader.name, record_text.line(value))
-    return TableStamp(inner.text("table_id"), inner.optional_integer("restore_version"))
-
-
-def _needed_stamp(reader: Reader) -> TableStamp:
-    stamp = _stamp(reader)
-    if stamp is None:
-        raise reader.corrupt("names no table")
-    return stamp
-
-
-def decode_pipeline(name: str, data: bytes) -> Pipeline:
-    """Read ``pipeline.json``."""
-    reader = record_text.single(name, data)
-    return Pipeline(
-        pipeline=reader.text("pipeline"),
-        table=_stamp(reader),
-        table_version=reader.optional_integer("table_version"),
-        taken_over=reader.optional_integer("taken_over"),
-        format=reader.integer("format"),
-    )
-
-
-def decode_commit(name: str, data: bytes, seq: int) -> CommitRecord:
-    """Read ``commits/<seq>``; the number inside must be that of the name."""
-    reader = record_text.single(name, data)
-    if reader.integer("seq") != seq:
-        raise reader.corrupt(f"says seq={reader.integer('seq')}")
-    return CommitRecord(
-        seq=seq,
-        table=_stamp(reader) if reader.switch("abandoned") else _needed_stamp(reader),
-        table_version=reader.integer("table_version"),
-        files=reader.integer("files"),
-        size_bytes=reader.integer("size_bytes"),
-        committed_at_ms=reader.integer("committed_at_ms"),
-        rows=reader.optional_integer("rows"),
-        written_bytes=reader.optional_integer("written_bytes"),
-        abandoned=reader.switch("abandoned"),
-        quarantined=reader.counts("quarantined"),
-        columns=None if reader.value.get("columns") is None else reader.text("columns"),
-        format=reader.integer("format"),
-    )
-
-
-def decode_return(name: str, data: bytes, number: int) -> Return:
-    """Read ``returned/<n>``."""
-    reader = record_text.single(name, data)
-    if reader.integer("number") != number:
-        raise reader.corrupt(f"says number={reader.integer('number')}")
-    files = reader.value.get("files")
-    if not isinstance(files, list) or not all(isinstance(path, str) for path in files):
-        raise reader.corrupt(f"has files={files!r}, expected a list of URIs")
-    return Return(
-        number=number, after=reader.integer("after"), files=tuple(files), format=reader.integer("format")
-    )
-
-
-def decode_quarantine_use(name: str, data: bytes, number: int) -> QuarantineUse:
-    """Read ``quarantines/<n>``."""
-    reader = record_text.single(name, data)
-    if reader.integer("number") != number:
-        raise reader.corrupt(f"says number={reader.integer('number')}")
-    return QuarantineUse(number=number, table=reader.text("table"), format=reader.integer("format"))
-
-
-def decode_acceptance(name: str, data: bytes, number: int) -> Acceptance:
-    """Read ``accepted/<n>``."""
-    reader = record_text.single(name, data)
-    if reader.integer("number") != number:
-        raise reader.corrupt(f"says number={reader.integer('number')}")
-    gone = reader.value.get("gone")
-    if not isinstance(gone, list) or not all(type(seq) is int for seq in gone):
-        raise reader.corrupt(f"has gone={gone!r}, expected a list of numbers")
-    return Acceptance(
-        number=number,
-        after_commit=reader.integer("after_commit"),
-        table=_needed_stamp(reader),
-        table_version=reader.integer("table_version"),
-        gone=tuple(gone),
-        format=reader.integer("format"),
-    )
-
-
-def decode_attempt(name: str, data: bytes, seq: int, number: int) -> Attempt:
-    """Read ``attempts/<seq>.<k>``; the numbers inside must be those of the name."""
-    reader = record_text.single(name, data)
-    found = reader.integer("seq"), reader.integer("number")
-    if found != (seq, number):
-        raise reader.corrupt(f"says seq={found[0]}, number={found[1]}")
-    return Attempt(
-        seq=seq,
-        number=number,
-        table_version=reader.integer("table_version"),
-        void=reader.switch("void"),
-        format=reader.integer("format"),
-    )
-
-
-def decode_settlement(name: str, data: bytes, seq: int, number: int) -> Settlement:
-    """Read ``attempts/<seq>.<k>.settled``; the numbers inside must be those of the name."""
-    reader = record_text.single(name, data)
-    found = reader.integer("seq"), reader.integer("number")
-    if found != (seq, number):
-        raise reader.corrupt(f"says seq={found[0]}, number={found[1]}")
-    if "landed" not in reader.value:
-        raise reader.corrupt("does not say whether the job's rows are in the table")
-    return Settlement(
-        seq=seq,
-        number=number,
-        landed=reader.switch("landed"),
-        table_version=reader.integer("table_version"),
-        format=reader.integer("format"),
-    )
-
-
 def decode_offset(name: str, data: bytes, seq: int) -> OffsetEntry:
-    """Read ``offsets/<seq>``; the number of file lines must be the one in the header."""
+    """Read ``offsets/<seq>``; the number of file lines must be the one in the header.
+
+    :raises CheckpointCorruptError: It was not written to its end, or says something that cannot be.
+    :raises CheckpointVersionError: A newer version of this package wrote it.
+    """
     # Not splitlines(): a path may hold any of the other characters that it takes for line ends.
-    header, *rest = record_text.text_of(name, data).split("\n")[:-1]
-    reader = Reader(name, header)
-    reader.check_format()
-    if reader.integer("seq") != seq:
-        raise reader.corrupt(f"says seq={reader.integer('seq')}")
-    mode = reader.text("mode")
-    if mode not in ("append", "overwrite"):
-        raise reader.corrupt(f"has mode={mode!r}, expected 'append' or 'overwrite'")
-    if len(rest) != reader.integer("files"):
-        raise reader.corrupt(f"lists {len(rest)} files, its header says {reader.integer('files')}")
-    highest = reader.value.get("highest")
-    if highest is not None and not (
-        isinstance(highest, list) and [type(part) for part in highest] == [int, str]
-    ):
-        raise reader.corrupt(f"has highest={highest!r}, expected [modified, path]")
-    return OffsetEntry(
-        seq=seq,
-        mode="append" if mode == "append" else "overwrite",
-        files=tuple(_file(name, line) for line in rest),
-        refresh_start=reader.optional_integer("refresh_start"),
-        overwrite_start=reader.optional_integer("overwrite_start"),
-        highest=Position(*highest) if highest else None,
-        where=None if reader.value.get("where") is None else reader.text("where"),
-        format=reader.integer("format"),
-    )
-
-
-def _file(name: str, line: str) -> FileEntry:
-    reader = Reader(name, line)
-    return FileEntry(
-        modified_ms=reader.integer("modified"),
-        path=reader.text("path"),
-        size_bytes=reader.integer("size"),
-        created_ms=reader.optional_integer("created"),
-        content_md5=None if reader.value.get("md5") is None else reader.text("md5"),
-    )
+    first, *lines = record_text.text_of(name, data).split("\n")[:-1]
+    header = record_text.parsed(name, first)
+    count = header.get("files")
+    if type(count) is not int or count != len(lines):
+        raise record_text.corrupt(name, f"lists {len(lines)} files, its header says {count!r}")
+    files = tuple(record_text.rows(_FileLine, FileEntry, name, lines))
+    entry = record_text.typed(OffsetEntry, name, header, files=files)
+    record_text.check_says(name, entry, seq=seq)
+    return entry

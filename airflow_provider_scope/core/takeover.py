@@ -5,18 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 from bisect import bisect_left, bisect_right
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from airflow_provider_scope.core import record_text
 from airflow_provider_scope.core.discovery import is_changed
 from airflow_provider_scope.core.files import printable
-from airflow_provider_scope.core.record_text import FORMAT, Reader
-from airflow_provider_scope.exceptions import (
-    BatchOutcomeUnknownError,
-    CheckpointCorruptError,
-    TableDivergedError,
-)
+from airflow_provider_scope.core.record_text import FORMAT
+from airflow_provider_scope.exceptions import BatchOutcomeUnknownError, TableDivergedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -87,49 +83,20 @@ class Takeover:
 # ---- records -----------------------------------------------------------------------------------------
 
 
-def encode(takeover: Takeover) -> bytes:
-    """Give the bytes of ``taken_over/<n>``."""
-    return (record_text.line(asdict(takeover)) + "\n").encode()
-
-
-def decode(name: str, data: bytes, number: int) -> Takeover:
-    """Read ``taken_over/<n>``; the number inside must be that of the name."""
-    reader = record_text.single(name, data)
-    if reader.integer("number") != number:
-        raise reader.corrupt(f"says number={reader.integer('number')}")
-    return Takeover(
-        number=number,
-        pipeline=reader.text("pipeline"),
-        seq=reader.integer("seq"),
-        watermark=_optional_text(reader, "watermark"),
-        batch_id=reader.optional_integer("batch_id"),
-        modified_time=reader.text("modified_time"),
-        floor_ms=reader.optional_integer("floor_ms"),
-        is_recorded=reader.switch("is_recorded"),
-        missing=reader.integer("missing"),
-        at_floor=_texts(reader, "at_floor"),
-        files=reader.integer("files"),
-        lists=_texts(reader, "lists"),
-        store=reader.text("store"),
-        taken_at_ms=reader.integer("taken_at_ms"),
-        format=reader.integer("format"),
-    )
-
-
-def _optional_text(reader: Reader, key: str) -> str | None:
-    return None if reader.value.get(key) is None else reader.text(key)
-
-
-def _texts(reader: Reader, key: str) -> tuple[str, ...]:
-    value = reader.value.get(key)
-    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
-        raise reader.corrupt(f"has no list of texts as {key}")
-    return tuple(value)
-
-
 def digest(data: bytes) -> str:
     """Give what tells contents apart."""
     return hashlib.sha256(data).hexdigest()[:32]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Line:
+    """The keys of a line of a list, in the order of ``LoadedFile``."""
+
+    batch_id: int
+    path: str
+    modified: int
+    processed: str
+    size: int | None
 
 
 def encode_files(files: Iterable[LoadedFile], limit_bytes: int = LIST_LIMIT_BYTES) -> Iterator[bytes]:
@@ -140,14 +107,7 @@ def encode_files(files: Iterable[LoadedFile], limit_bytes: int = LIST_LIMIT_BYTE
     lines: list[bytes] = []
     room = limit_bytes
     for file in sorted(files, key=lambda file: file[:3]):
-        value = {
-            "batch_id": file.batch_id,
-            "modified": file.modified_ms,
-            "path": file.path,
-            "processed": file.processed,
-            "size": file.size_bytes,
-        }
-        line = f"{record_text.line(value)}\n".encode()
+        line = f"{record_text.row_line(_Line, file)}\n".encode()
         if lines and len(line) > room:
             yield b"".join(lines)
             lines, room = [], limit_bytes
@@ -163,24 +123,8 @@ def decode_files(name: str, data: bytes, expected: str) -> list[LoadedFile]:
     :raises CheckpointCorruptError: It is not what was written under this name.
     """
     if digest(data) != expected:
-        raise CheckpointCorruptError(
-            f"The checkpoint record {name} was changed after it was written.",
-            kept="the table and all records; nothing was written",
-            do="restore the record from a copy of the checkpoint; do not delete or edit it",
-        )
-    found = []
-    for line in data.decode().split("\n")[:-1]:
-        reader = Reader(name, line)
-        found.append(
-            LoadedFile(
-                reader.integer("batch_id"),
-                reader.text("path"),
-                reader.integer("modified"),
-                reader.text("processed"),
-                reader.optional_integer("size"),
-            )
-        )
-    return found
+        raise record_text.corrupt(name, "was changed after it was written")
+    return record_text.rows(_Line, LoadedFile, name, data.decode().split("\n")[:-1])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,21 +136,6 @@ class Decision:
     loaded: bool
     """Whether files with the watermark's very time are in the table."""
     format: int = FORMAT
-
-
-def encode_decision(decision: Decision) -> bytes:
-    """Give the bytes of a decision."""
-    return (record_text.line(asdict(decision)) + "\n").encode()
-
-
-def decode_decision(name: str, data: bytes, watermark: str) -> Decision:
-    """Read a decision; it must be about the watermark that its name says."""
-    reader = record_text.single(name, data)
-    if reader.text("watermark") != watermark:
-        raise reader.corrupt(f"says watermark={reader.text('watermark')!r}")
-    if "loaded" not in reader.value:
-        raise reader.corrupt("does not say whether the files are in the table")
-    return Decision(watermark=watermark, loaded=reader.switch("loaded"), format=reader.integer("format"))
 
 
 # ---- which of them counts ----------------------------------------------------------------------------

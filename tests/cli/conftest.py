@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake import DeltaTable
 
-from airflow_provider_scope.core.records import decode_pipeline
+from airflow_provider_scope.core.record_text import decode
+from airflow_provider_scope.core.records import Pipeline
 from airflow_provider_scope.engines import assembly, clock
 from airflow_provider_scope.exceptions import ScopeProviderError, StorageError
 from tests.crash.world import NOW_MS, DeltaWorld
@@ -58,7 +59,7 @@ class Desk:
     def masked(self, text: str) -> str:
         pipeline = self.world.storage.read(f"{self.world.checkpoint}/pipeline.json")
         if pipeline:
-            text = text.replace(decode_pipeline("pipeline.json", pipeline).pipeline, "PIPELINE")
+            text = text.replace(decode(Pipeline, "pipeline.json", pipeline).pipeline, "PIPELINE")
         if DeltaTable.is_deltatable(local(self.world.table)):
             text = text.replace(str(DeltaTable(local(self.world.table)).metadata().id), "TABLE-ID")
         return text.replace(str(self.world.folder), "")

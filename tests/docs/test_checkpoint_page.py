@@ -8,7 +8,7 @@ import json
 import pytest
 
 from airflow_provider_scope.checkpoint import snapshot
-from airflow_provider_scope.core import audit, plan, records, takeover
+from airflow_provider_scope.core import audit, plan, record_text, records, takeover
 from airflow_provider_scope.script.batch import MARKER_PROPERTY
 from airflow_provider_scope.storage.protocol import CONTROL_FILE_LIMIT_BYTES
 from tests.docs.pages import DOCS, blocks, code, rows, section
@@ -37,22 +37,23 @@ def offset() -> records.OffsetEntry:
 
 def commit() -> records.CommitRecord:
     name, data = example("commits/")
-    return records.decode_commit(name, data, number(name))
+    return record_text.decode(records.CommitRecord, name, data, seq=number(name))
 
 
 def acceptance() -> records.Acceptance:
     name, data = example("accepted/")
-    return records.decode_acceptance(name, data, number(name))
+    return record_text.decode(records.Acceptance, name, data, number=number(name))
 
 
 def attempt() -> records.Attempt:
     name, data = example("attempts/")
-    return records.decode_attempt(name, data, *map(int, name.removeprefix("attempts/").split(".")))
+    seq, of_batch = map(int, name.removeprefix("attempts/").split("."))
+    return record_text.decode(records.Attempt, name, data, seq=seq, number=of_batch)
 
 
 def settlement() -> records.Settlement:
     name, data = settled_example()
-    return records.decode_settlement(name, data, attempt().seq, attempt().number)
+    return record_text.decode(records.Settlement, name, data, seq=attempt().seq, number=attempt().number)
 
 
 def settled_example() -> tuple[str, bytes]:
@@ -62,21 +63,21 @@ def settled_example() -> tuple[str, bytes]:
 
 def quarantine_use() -> records.QuarantineUse:
     name, data = example("quarantines/")
-    return records.decode_quarantine_use(name, data, number(name))
+    return record_text.decode(records.QuarantineUse, name, data, number=number(name))
 
 
 def returned() -> records.Return:
     name, data = example("returned/")
-    return records.decode_return(name, data, number(name))
+    return record_text.decode(records.Return, name, data, number=number(name))
 
 
 def taken_over() -> takeover.Takeover:
     name, data = example("taken_over/")
-    return takeover.decode(name, data, number(name))
+    return record_text.decode(takeover.Takeover, name, data, number=number(name))
 
 
 def pipeline() -> records.Pipeline:
-    return records.decode_pipeline(*example("pipeline.json"))
+    return record_text.decode(records.Pipeline, *example("pipeline.json"))
 
 
 @pytest.mark.parametrize(
@@ -91,11 +92,11 @@ def pipeline() -> records.Pipeline:
     ],
 )
 def test_the_example_of_a_record_is_its_bytes(folder, decoded):
-    assert records.encode(decoded()) == example(folder)[1]
+    assert record_text.encode(decoded()) == example(folder)[1]
 
 
 def test_the_example_of_a_decision_is_its_bytes_and_about_the_attempt():
-    assert records.encode(settlement()) == settled_example()[1]
+    assert record_text.encode(settlement()) == settled_example()[1]
     assert attempt().seq == commit().seq
 
 
@@ -104,11 +105,13 @@ def test_the_examples_of_a_takeover_are_their_bytes_and_belong_together():
     (digest,) = taken.lists
     files, decided = f"taken_over/{digest}.files", f"taken_over/{taken.watermark}.decided"
     listed = takeover.decode_files(files, EXAMPLES[files].encode(), digest)
-    decision = takeover.decode_decision(decided, EXAMPLES[decided].encode(), taken.watermark or "")
+    decision = record_text.decode(
+        takeover.Decision, decided, EXAMPLES[decided].encode(), watermark=taken.watermark or ""
+    )
 
-    assert takeover.encode(taken) == example("taken_over/")[1]
+    assert record_text.encode(taken) == example("taken_over/")[1]
     assert [*takeover.encode_files(listed)] == [EXAMPLES[files].encode()]
-    assert takeover.encode_decision(decision) == EXAMPLES[decided].encode()
+    assert record_text.encode(decision) == EXAMPLES[decided].encode()
     assert (taken.files, taken.at_floor) == (len(listed), (listed[-1].path,))
     assert taken.pipeline == pipeline().pipeline
 
@@ -177,10 +180,13 @@ def test_the_example_of_the_metadata_of_a_commit_names_the_batch_of_the_others()
     ],
 )
 def test_the_fields_of_a_record_are_documented(heading, record):
-    documented = {code(row[0])[0] for row in rows(section(PAGE, heading))}
+    documented = {code(row[0])[0]: row[2] for row in rows(section(PAGE, heading))}
 
     assert {key for key in documented if "." not in key} == {
         field.name for field in dataclasses.fields(record)
+    }
+    assert {key for key, text in documented.items() if "key is missing" in text} == {
+        field.name for field in dataclasses.fields(record) if field.metadata.keys() & record_text.ADDED.keys()
     }
 
 

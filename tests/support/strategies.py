@@ -9,11 +9,16 @@ from hypothesis import strategies as st
 from airflow_provider_scope.core.files import FileEntry, Position
 from airflow_provider_scope.core.records import (
     Acceptance,
+    Attempt,
     CommitRecord,
     OffsetEntry,
     Pipeline,
+    QuarantineUse,
+    Return,
+    Settlement,
     TableStamp,
 )
+from airflow_provider_scope.core.takeover import Decision, LoadedFile, Takeover
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,10 +54,16 @@ FILES = st.builds(
     path=st.lists(PART, min_size=1, max_size=4).map(lambda parts: "file:///" + "/".join(parts)),
     size_bytes=COUNT,
     created_ms=st.none() | NUMBER,
+    content_md5=st.none() | TEXT,
 )
 STAMPS = st.builds(TableStamp, TEXT, MAYBE_COUNT)
 PIPELINES = st.builds(
-    Pipeline, pipeline=TEXT, table=st.none() | STAMPS, table_version=MAYBE_COUNT, format=st.just(1)
+    Pipeline,
+    pipeline=TEXT,
+    table=st.none() | STAMPS,
+    table_version=MAYBE_COUNT,
+    taken_over=MAYBE_COUNT,
+    format=st.just(1),
 )
 COMMITS = st.builds(
     CommitRecord,
@@ -65,6 +76,8 @@ COMMITS = st.builds(
     rows=MAYBE_COUNT,
     written_bytes=MAYBE_COUNT,
     abandoned=st.booleans(),
+    quarantined=st.dictionaries(TEXT, COUNT, max_size=3),
+    columns=st.none() | st.text(UTF8, min_size=1, max_size=20),
     format=st.just(1),
 )
 ACCEPTANCES = st.builds(
@@ -86,4 +99,39 @@ OFFSETS = st.builds(
     highest=st.none() | st.builds(Position, NUMBER, TEXT),
     where=st.none() | TEXT,
     format=st.just(1),
+)
+
+ATTEMPTS = st.builds(
+    Attempt, seq=COUNT, number=COUNT, table_version=NUMBER, void=st.booleans(), format=st.just(1)
+)
+SETTLEMENTS = st.builds(
+    Settlement, seq=COUNT, number=COUNT, landed=st.booleans(), table_version=NUMBER, format=st.just(1)
+)
+TEXTS = st.lists(TEXT, max_size=3).map(tuple)
+RETURNS = st.builds(Return, number=COUNT, after=NUMBER, files=TEXTS, format=st.just(1))
+QUARANTINE_USES = st.builds(QuarantineUse, number=COUNT, table=TEXT, format=st.just(1))
+TAKEOVERS = st.builds(
+    Takeover,
+    number=COUNT,
+    pipeline=TEXT,
+    seq=COUNT,
+    watermark=st.none() | TEXT,
+    batch_id=MAYBE_COUNT,
+    modified_time=TEXT,
+    floor_ms=st.none() | NUMBER,
+    is_recorded=st.booleans(),
+    missing=COUNT,
+    at_floor=TEXTS,
+    files=COUNT,
+    lists=TEXTS,
+    store=TEXT,
+    taken_at_ms=NUMBER,
+    format=st.just(1),
+)
+DECISIONS = st.builds(Decision, watermark=TEXT, loaded=st.booleans(), format=st.just(1))
+RECORDS = st.one_of(
+    PIPELINES, COMMITS, ACCEPTANCES, ATTEMPTS, SETTLEMENTS, RETURNS, QUARANTINE_USES, TAKEOVERS, DECISIONS
+)
+LOADED_FILES = st.lists(
+    st.builds(LoadedFile, COUNT, TEXT, NUMBER, TEXT, MAYBE_COUNT), max_size=6, unique_by=lambda f: f[:3]
 )

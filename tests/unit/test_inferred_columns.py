@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_provider_scope.core.records import decode_commit
+from airflow_provider_scope.core.record_text import decode
+from airflow_provider_scope.core.records import CommitRecord
 from airflow_provider_scope.core.recovery import Landed
 from airflow_provider_scope.engines.scope_script import check_scope
 from airflow_provider_scope.exceptions import InputError, ScopeProviderError, StorageError
@@ -138,7 +139,7 @@ class Inferrer(MemoryWorld):
 
     def recorded(self, seq: int) -> str | None:
         name = f"{self.checkpoint}/commits/{seq:020}"
-        return decode_commit(name, self.memory.control[name], seq).columns
+        return decode(CommitRecord, name, self.memory.control[name], seq=seq).columns
 
 
 def test_each_run_is_given_the_columns_of_the_first_batch() -> None:

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_provider_scope.core import records
+from airflow_provider_scope.core import record_text, records
 from airflow_provider_scope.core.files import FileEntry, Position
+from airflow_provider_scope.core.record_text import decode
 from airflow_provider_scope.core.records import (
     Acceptance,
     CommitRecord,
     OffsetEntry,
     Pipeline,
     TableStamp,
-    decode_acceptance,
-    decode_commit,
     decode_offset,
-    decode_pipeline,
 )
 from airflow_provider_scope.exceptions import CheckpointCorruptError, CheckpointVersionError
 from tests.support.values import a_commit, a_file, a_refresh, an_entry
@@ -91,11 +90,11 @@ EMPTY_BYTES = (
 )
 
 READERS: dict[str, tuple[Any, bytes, Callable[[str, bytes], Any]]] = {
-    "pipeline": (PIPELINE, PIPELINE_BYTES, decode_pipeline),
-    "new pipeline": (NEW_PIPELINE, NEW_PIPELINE_BYTES, decode_pipeline),
-    "commit": (COMMIT, COMMIT_BYTES, lambda name, data: decode_commit(name, data, 12)),
-    "abandoned": (ABANDONED, ABANDONED_BYTES, lambda name, data: decode_commit(name, data, 0)),
-    "acceptance": (ACCEPTANCE, ACCEPTANCE_BYTES, lambda name, data: decode_acceptance(name, data, 1)),
+    "pipeline": (PIPELINE, PIPELINE_BYTES, functools.partial(decode, Pipeline)),
+    "new pipeline": (NEW_PIPELINE, NEW_PIPELINE_BYTES, functools.partial(decode, Pipeline)),
+    "commit": (COMMIT, COMMIT_BYTES, lambda name, data: decode(CommitRecord, name, data, seq=12)),
+    "abandoned": (ABANDONED, ABANDONED_BYTES, lambda name, data: decode(CommitRecord, name, data, seq=0)),
+    "acceptance": (ACCEPTANCE, ACCEPTANCE_BYTES, lambda name, data: decode(Acceptance, name, data, number=1)),
     "offset": (OFFSET, OFFSET_BYTES, lambda name, data: decode_offset(name, data, 7)),
     "empty offset": (EMPTY, EMPTY_BYTES, lambda name, data: decode_offset(name, data, 0)),
 }
@@ -103,7 +102,7 @@ each_record = pytest.mark.parametrize(("record", "data", "decode"), list(READERS
 
 
 def to_bytes(record: Any) -> bytes:
-    return records.encode_offset(record) if isinstance(record, OffsetEntry) else records.encode(record)
+    return records.encode_offset(record) if isinstance(record, OffsetEntry) else record_text.encode(record)
 
 
 @each_record
@@ -270,7 +269,7 @@ def test_no_character_of_a_name_ends_a_line(character: str) -> None:
 
 
 def test_unknown_fields_of_the_same_format_are_ignored() -> None:
-    assert decode_commit("r", changed(COMMIT_BYTES, "spark_version", "4.2.0"), 12) == COMMIT
+    assert decode(CommitRecord, "r", changed(COMMIT_BYTES, "spark_version", "4.2.0"), seq=12) == COMMIT
     assert decode_offset("r", changed(OFFSET_BYTES, "comment", None), 7) == OFFSET
 
 
@@ -290,7 +289,7 @@ def test_unknown_fields_of_the_same_format_are_ignored() -> None:
 )
 def test_a_refusal_names_the_record_and_warns_of_deleting_it(data: bytes, what: str) -> None:
     with pytest.raises(CheckpointCorruptError) as caught:
-        decode_commit("c/12", data, 12)
+        decode(CommitRecord, "c/12", data, seq=12)
 
     assert caught.value.what.startswith(what)
     assert caught.value.kept == "the table and all records; nothing was written"
@@ -317,8 +316,8 @@ def test_the_sum_of_a_files_content_is_in_its_line_and_no_key_where_there_is_non
 
 def test_only_a_batch_that_was_given_up_may_be_in_no_table() -> None:
     given_up = a_commit(0, table=None, table_version=-1, abandoned=True)
-    data = records.encode(given_up)
+    data = record_text.encode(given_up)
 
-    assert decode_commit("commits/0", data, 0) == given_up
+    assert decode(CommitRecord, "commits/0", data, seq=0) == given_up
     with pytest.raises(CheckpointCorruptError, match="names no table"):
-        decode_commit("commits/0", data.replace(b'"abandoned":true', b'"abandoned":false'), 0)
+        decode(CommitRecord, "commits/0", data.replace(b'"abandoned":true', b'"abandoned":false'), seq=0)

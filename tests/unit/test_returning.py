@@ -9,7 +9,8 @@ import pytest
 from deltalake import write_deltalake
 
 from airflow_provider_scope.checkpoint.log import CheckpointLog
-from airflow_provider_scope.core.records import CommitRecord, Return, TableStamp, decode_return, encode
+from airflow_provider_scope.core.record_text import decode, encode
+from airflow_provider_scope.core.records import CommitRecord, Return, TableStamp
 from airflow_provider_scope.engines.places import quarantine_of
 from airflow_provider_scope.exceptions import CheckpointCorruptError, InputError, TableUnreadableError
 from airflow_provider_scope.execution import returning
@@ -140,25 +141,23 @@ def test_what_no_longer_counts_is_left_out(world_of_one):
     ("text", "what"),
     [
         ('{"after":1,"files":["a"],"format":1,"number":1}\n', "says number=1"),
-        ('{"after":1,"files":"a","format":1,"number":0}\n', "expected a list of URIs"),
-        ('{"after":1,"files":[1],"format":1,"number":0}\n', "expected a list of URIs"),
-        ('{"files":[],"format":1,"number":0}\n', "has after=None"),
+        ('{"after":1,"files":"a","format":1,"number":0}\n', "expected a list of texts"),
+        ('{"after":1,"files":[1],"format":1,"number":0}\n', "expected a list of texts"),
+        ('{"files":[],"format":1,"number":0}\n', "has no key 'after'"),
     ],
 )
 def test_a_record_that_cannot_be_is_refused(text, what):
     with pytest.raises(CheckpointCorruptError, match=what):
-        decode_return("returned/0", text.encode(), 0)
+        decode(Return, "returned/0", text.encode(), number=0)
 
 
 def test_counts_that_cannot_be_are_refused(world_of_one):
-    from airflow_provider_scope.core.records import decode_commit
-
     world, _ = world_of_one
     good = encode(world.log().commit(0))
     bad = good.replace(b'"seq"', b'"quarantined":{"r":"1"},"seq"')
 
     with pytest.raises(CheckpointCorruptError, match="expected a number for each name"):
-        decode_commit("commits/0", bad, 0)
+        decode(CommitRecord, "commits/0", bad, seq=0)
 
 
 # ---- the table -----------------------------------------------------------------------------------------

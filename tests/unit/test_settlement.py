@@ -8,7 +8,8 @@ import pytest
 
 from airflow_provider_scope.checkpoint.log import CheckpointLog
 from airflow_provider_scope.core.attempts import NOTHING, Change, Evidence, fate
-from airflow_provider_scope.core.records import Attempt, Settlement, decode_settlement, encode
+from airflow_provider_scope.core.record_text import decode, encode
+from airflow_provider_scope.core.records import Attempt, Settlement
 from airflow_provider_scope.exceptions import (
     CheckpointCorruptError,
     CheckpointVersionError,
@@ -22,7 +23,7 @@ BYTES = b'{"format":1,"landed":false,"number":1,"seq":7,"table_version":20}\n'
 
 def test_the_bytes_are_fixed_and_read_back():
     assert encode(SETTLED) == BYTES
-    assert decode_settlement("attempts/7.1.settled", BYTES, 7, 1) == SETTLED
+    assert decode(Settlement, "attempts/7.1.settled", BYTES, seq=7, number=1) == SETTLED
 
 
 @pytest.mark.parametrize(
@@ -32,9 +33,9 @@ def test_the_bytes_are_fixed_and_read_back():
         ({"number": 0}, CheckpointCorruptError, "says seq=7, number=0"),
         ({"landed": 1}, CheckpointCorruptError, "has landed=1"),
         ({"landed": None}, CheckpointCorruptError, "has landed=None"),
-        ({"landed": ...}, CheckpointCorruptError, "does not say whether"),
+        ({"landed": ...}, CheckpointCorruptError, "has no key 'landed'"),
         ({"table_version": "20"}, CheckpointCorruptError, "has table_version='20'"),
-        ({"table_version": ...}, CheckpointCorruptError, "has table_version=None"),
+        ({"table_version": ...}, CheckpointCorruptError, "has no key 'table_version'"),
         ({"format": 2}, CheckpointVersionError, "has format 2"),
     ],
 )
@@ -43,13 +44,13 @@ def test_a_record_that_does_not_say_it_clearly_is_refused(changes, error, what):
     data = (json.dumps(value) + "\n").encode()
 
     with pytest.raises(error, match=what):
-        decode_settlement("attempts/7.1.settled", data, 7, 1)
+        decode(Settlement, "attempts/7.1.settled", data, seq=7, number=1)
 
 
 @pytest.mark.parametrize("length", range(len(BYTES)))
 def test_a_record_that_is_cut_short_is_refused(length):
     with pytest.raises(ScopeProviderError, match="cut short"):
-        decode_settlement("attempts/7.1.settled", BYTES[:length], 7, 1)
+        decode(Settlement, "attempts/7.1.settled", BYTES[:length], seq=7, number=1)
 
 
 def test_the_first_decision_stays(tmp_path):
