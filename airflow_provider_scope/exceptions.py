@@ -168,7 +168,35 @@ class TableUnreadableError(TableError):
 
 
 class TableDivergedError(TableError):
-    """The table is not the one that the log describes: restored, recreated, or written around the log."""
+    """Base of errors about a table that is not the one that the log describes."""
+
+
+class TableRestoredError(TableDivergedError):
+    """The table was restored since the newest record."""
+
+
+class TableRecreatedError(TableDivergedError):
+    """The table was dropped, or dropped and created again, since the newest record."""
+
+
+class TableBehindLogError(TableDivergedError):
+    """A batch that was committed, or the one before the next, is not in the table."""
+
+
+class TableAheadOfLogError(TableDivergedError):
+    """The table holds a batch that the log does not know."""
+
+
+class AbandonedBatchError(TableDivergedError):
+    """The table holds a batch that was given up before there was a table."""
+
+
+class WatermarkChangedError(TableDivergedError):
+    """dbt-scope, or somebody else, has written or deleted ``watermark.json`` since this package did."""
+
+
+class UnknownRowsError(TableDivergedError):
+    """The table holds rows, and no record says how they came."""
 
 
 class BatchOutcomeUnknownError(TableError):

@@ -86,7 +86,7 @@ class AuditFiles:
         :param takeovers: The pipeline's records of what was taken over from dbt-scope.
         :param everything: Write all diffs of the refresh again, whatever is there.
         :return: False if nothing had to be written.
-        :raises TableDivergedError: dbt-scope has written the watermark since it was ours.
+        :raises WatermarkChangedError: dbt-scope has written the watermark since it was ours.
         """
         taken = takeover.counting(takeovers, last.refresh_start)
         wanted = audit.watermark(last, taken)

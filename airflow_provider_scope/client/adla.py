@@ -61,7 +61,7 @@ class AdlaClient:
         path = _path(job_id)
         _check(new)
         doing = f"submit the job {job_id}"
-        for tries in range(1, self._http.retries + 2):
+        for _ in self._http.tries():
             try:
                 answer = self._http.request(
                     "PUT", path, doing=doing, repeatable=False, params=_VERSION, json=new.body()
@@ -73,8 +73,6 @@ class AdlaClient:
                 problem = err
             else:
                 return self._submitted(job_id, new, answer, doing)
-            if tries <= self._http.retries:
-                self._http.pause(tries)
         # The service does not know the id now, but the last request may still be on its way.
         raise problem
 

@@ -203,7 +203,7 @@ class Gen1Client:
             self.replace(path, data)
             return True
         doing = f"create {self.uri(path)}"
-        for tries in range(1, self._files.http.retries + 2):
+        for _ in self._files.http.tries():
             try:
                 answer = self._files.create(path, data, doing, overwrite=False)
             except ServiceOutcomeUnknownError as err:
@@ -216,8 +216,6 @@ class Gen1Client:
                     return False
                 accepted(answer, doing)
                 return True
-            if tries <= self._files.http.retries:
-                self._files.http.pause(tries)
         raise problem
 
     def replace(self, path: str, data: bytes) -> None:
@@ -236,7 +234,7 @@ class Gen1Client:
         """
         doing = f"write {self.uri(path)}"
         block = self._files.block_bytes or len(data) or 1
-        for tries in range(1, self._files.http.retries + 2):
+        for is_last in self._files.http.tries():
             try:
                 accepted(self._files.create(path, data[:block], doing, overwrite=True), doing)
                 for offset in range(block, len(data), block):
@@ -247,9 +245,8 @@ class Gen1Client:
                     )
                     accepted(answer, doing)
             except ServiceOutcomeUnknownError:
-                if tries > self._files.http.retries:
+                if is_last:
                     raise
-                self._files.http.pause(tries)
             else:
                 return
 

@@ -20,8 +20,9 @@ from urllib3.exceptions import NewConnectionError
 
 from airflow_provider_scope.client.hosts import is_loopback
 from airflow_provider_scope.client.tokens import Tokens
-from airflow_provider_scope.client.wire import Answer, answer_of, not_understood, retry_after_seconds
+from airflow_provider_scope.client.wire import Answer, answer_of, not_understood
 from airflow_provider_scope.core.masking import mask
+from airflow_provider_scope.core.retries import wait_seconds
 from airflow_provider_scope.exceptions import (
     InputError,
     ServiceOutcomeUnknownError,
@@ -29,7 +30,7 @@ from airflow_provider_scope.exceptions import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 
 BODY_LIMIT_BYTES = 64 * 1024 * 1024
@@ -37,10 +38,6 @@ BODY_LIMIT_BYTES = 64 * 1024 * 1024
 
 MESSAGE_TRIES = 25
 """Tries of a request that is refused with one of the texts of ``retry_on_error_messages``."""
-
-LONGEST_WAIT_SECONDS = 30.0
-LONGEST_RETRY_AFTER_SECONDS = 120.0
-"""A service that asks for more is asked again earlier; the tries are used up then, and the task fails."""
 
 _HOPS = 3
 _CONNECTIONS = 16
@@ -102,14 +99,16 @@ class HttpClient:
         """Close the connections."""
         self._session.close()
 
-    def pause(self, failures: int, asked_for: float | None = None) -> None:
-        """Wait after the ``failures``-th failure in a row: about 1, 2, 4 … s, or what the service asks."""
-        if asked_for is not None:
-            seconds = min(asked_for, LONGEST_RETRY_AFTER_SECONDS)
-        else:
-            # Half of it is random: clients that failed together must not come back together.
-            seconds = min(2.0 ** (failures - 1), LONGEST_WAIT_SECONDS) * (0.5 + 0.5 * self._jitter())
-        self._sleep(seconds)
+    def pause(self, failures: int, retry_after: str | None = None) -> None:
+        """Wait after the ``failures``-th failure in a row; see ``core.retries``."""
+        self._sleep(wait_seconds(failures, jitter=self._jitter(), retry_after=retry_after, now=self._clock()))
+
+    def tries(self) -> Iterator[bool]:
+        """Wait between the tries of what a caller repeats by itself; give for each whether it is the last."""
+        for failures in range(self.retries + 1):
+            if failures:
+                self.pause(failures)
+            yield failures == self.retries
 
     def request(
         self,
@@ -140,7 +139,7 @@ class HttpClient:
         refreshed = False
         while True:
             token = self._tokens.get()
-            asked_for: float | None = None
+            retry_after: str | None = None
             try:
                 answer = self._follow(
                     method, url, doing, token, params=params, json=json, data=data, in_two_steps=in_two_steps
@@ -164,12 +163,12 @@ class HttpClient:
                 problem = answer.described()
                 if not repeatable and answer.status != 429:  # noqa: PLR2004 - throttled: not carried out
                     raise _unknown(doing, problem)
-                asked_for = retry_after_seconds(answer.headers.get("retry-after"), self._clock())
+                retry_after = answer.headers.get("retry-after")
             failures += 1
             if failures > self.retries:
                 raise _unavailable(doing, problem, failures)
             _log.info("Could not %s: %s. Trying again.", doing, problem)
-            self.pause(failures, asked_for)
+            self.pause(failures, retry_after)
 
     def _follow(
         self,

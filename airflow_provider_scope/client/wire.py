@@ -1,12 +1,10 @@
-"""What comes over the wire, as values: answers, the text of errors without secrets, waiting times."""
+"""What comes over the wire, as values: answers, the text of errors without secrets."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import Any
 
 from airflow_provider_scope.core.masking import mask
@@ -97,24 +95,6 @@ def not_understood(doing: str, what: str) -> ServiceProtocolError:
         kept="everything that was there before",
         do="check that the connection's host is the service itself, and that no proxy answers for it",
     )
-
-
-def retry_after_seconds(value: str | None, now: float) -> float | None:
-    """Read ``Retry-After``: seconds or a date; None if there is none that can be read.
-
-    :param now: Wall clock, seconds since the epoch.
-    """
-    if not value:
-        return None
-    if value.strip().isdecimal():
-        return float(value)
-    try:
-        date = parsedate_to_datetime(value)
-    except ValueError:
-        return None
-    if date.tzinfo is None:
-        date = date.replace(tzinfo=UTC)
-    return max(0.0, (date - datetime.fromtimestamp(now, UTC)).total_seconds())
 
 
 def _error_text(body: bytes) -> tuple[str, str]:

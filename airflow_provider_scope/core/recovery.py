@@ -5,7 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from airflow_provider_scope.exceptions import TableDivergedError
+from airflow_provider_scope.exceptions import (
+    AbandonedBatchError,
+    TableAheadOfLogError,
+    TableBehindLogError,
+    TableDivergedError,
+    TableRecreatedError,
+    TableRestoredError,
+    UnknownRowsError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -92,11 +100,12 @@ def check_given_up(found: TableState, first: int, location: str) -> None:
     """Refuse a table that holds a batch which was given up before there was a table.
 
     :param first: The first batch that can be in it.
-    :raises TableDivergedError: As said: an application that nobody waited for has made the table since.
+    :raises AbandonedBatchError: As said: an application that nobody waited for has made the table since.
     """
     back = [seq for seq, landed in found.landed.items() if seq < first and not landed.abandoned]
     if back:
         raise _diverged(
+            AbandonedBatchError,
             f"The table {location} holds batch {min(back)}, which was given up before there was a table: the "
             "application that ran it was still going on. Its files count as new, and would be loaded again.",
             location,
@@ -108,13 +117,16 @@ def check_given_up(found: TableState, first: int, location: str) -> None:
 def check_stamp(found: TableState, expected: TableStamp | None, location: str) -> None:
     """Refuse a table that was restored or recreated since the newest record.
 
-    :raises TableDivergedError: The id or the newest RESTORE is not the recorded one.
+    :raises TableRestoredError: The newest RESTORE is not the recorded one.
+    :raises TableRecreatedError: The id is not the recorded one, or there is no table.
     """
     restored = found.stamp is not None and found.stamp.restore_version is not None
     # Without a record the table is one that our batches made: whose id it is cannot be told.
     if found.stamp == expected or (expected is None and not restored):
         return
+    kind: type[TableDivergedError] = TableRestoredError
     if found.stamp is None:
+        kind = TableRecreatedError
         what = f"The table {location} does not exist, but it did when the newest record was written."
     elif expected is None:
         what = (
@@ -122,6 +134,7 @@ def check_stamp(found: TableState, expected: TableStamp | None, location: str) -
             "the first record was written."
         )
     elif found.stamp.table_id != expected.table_id:
+        kind = TableRecreatedError
         what = (
             f"The table {location} was dropped and created again: its id is {found.stamp.table_id}, "
             f"the newest record says {expected.table_id}."
@@ -131,23 +144,26 @@ def check_stamp(found: TableState, expected: TableStamp | None, location: str) -
             f"The table {location} was restored (RESTORE at version {found.stamp.restore_version}; "
             f"the newest record knows {_or_none(expected.restore_version)})."
         )
-    raise _diverged(what, location)
+    raise _diverged(kind, what, location)
 
 
 def check_transaction(found: TableState, newest_commit: int, newest_entry: int, location: str) -> None:
     """Refuse a table whose transaction is behind the commits or ahead of the log.
 
-    :raises TableDivergedError: As said.
+    :raises TableBehindLogError: It is behind.
+    :raises TableAheadOfLogError: It is ahead.
     """
     txn = -1 if found.txn is None else found.txn
     if txn < newest_commit:
         raise _diverged(
+            TableBehindLogError,
             f"The table {location} holds batch {_or_none(found.txn)} as its newest, but batch "
             f"{newest_commit} was committed to it.",
             location,
         )
     if txn > newest_entry:
         raise _diverged(
+            TableAheadOfLogError,
             f"The table {location} holds batch {txn}, but the log ends at batch {newest_entry}: records "
             "of the checkpoint are missing.",
             location,
@@ -175,6 +191,7 @@ def rows_of_others(location: str, checkpoint: str, interval: str | None) -> Tabl
         "files that are in the table, set starting_timestamp to a time after them"
     )
     return _diverged(
+        UnknownRowsError,
         f"The table {location} holds rows, and there is no record in {checkpoint} of how they came: files "
         "that are in the table would be loaded again.",
         location,
@@ -183,8 +200,8 @@ def rows_of_others(location: str, checkpoint: str, interval: str | None) -> Tabl
     )
 
 
-def _diverged(what: str, location: str, do: str = "") -> TableDivergedError:
-    return TableDivergedError(
+def _diverged(kind: type[TableDivergedError], what: str, location: str, do: str = "") -> TableDivergedError:
+    return kind(
         what,
         kept="the table, the log and all files; nothing was written",
         do=do
@@ -229,6 +246,14 @@ def may_run(entry: OffsetEntry, txn: int | None, first: int = 0) -> bool:
     if entry.seq < first:
         return False
     return newest < entry.seq if needed is None else newest == needed
+
+
+def out_of_order(txn: int | None, entry: OffsetEntry, first: int = 0) -> type[TableDivergedError]:
+    """Give the error for a batch that may not run on a table whose newest transaction is ``txn``.
+
+    :param first: The first batch that can be in the table: only one that was given up is before it.
+    """
+    return AbandonedBatchError if entry.seq == first and txn is not None else TableBehindLogError
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from airflow_provider_scope.core import record_text
 from airflow_provider_scope.core.discovery import is_changed
 from airflow_provider_scope.core.files import printable
 from airflow_provider_scope.core.record_text import FORMAT
-from airflow_provider_scope.exceptions import BatchOutcomeUnknownError, TableDivergedError
+from airflow_provider_scope.exceptions import BatchOutcomeUnknownError, WatermarkChangedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -196,7 +196,7 @@ def check_watermark(
 ) -> None:
     """Refuse a checkpoint that another program has advanced since this pipeline began.
 
-    :raises TableDivergedError: As said.
+    :raises WatermarkChangedError: As said.
     """
     if not was_written_around(watermark, takeovers, overwrite_start):
         return
@@ -214,7 +214,7 @@ def check_watermark(
         do = (
             "run `airflow scope take-over`, which says what going on from there means, and does it with --yes"
         )
-    raise TableDivergedError(
+    raise WatermarkChangedError(
         f"{checkpoint}/watermark.json {what}. What else is in the table is not known.",
         kept="the table, the log and all files; nothing was written",
         do=f"stop dbt-scope for this table. Then {do}. Or run the task once with full_refresh=True, which "

@@ -17,7 +17,7 @@ from airflow_provider_scope.exceptions import (
     BatchNotInTableError,
     BatchOutcomeUnknownError,
     JobMismatchError,
-    TableDivergedError,
+    TableRecreatedError,
 )
 from airflow_provider_scope.script.batch import BatchIdentity
 from airflow_provider_scope.script.generate import generate_void
@@ -335,7 +335,7 @@ class ScopeRunner:
 def _check_same_table(work: Work, attempt: Attempt, version: int) -> None:
     """Refuse to go on from a log that is another table's than the one that the attempt was made for."""
     if version < attempt.table_version:
-        raise TableDivergedError(
+        raise TableRecreatedError(
             f"The table {work.table} was dropped and created again while batch {attempt.seq} ran: it is at "
             f"version {version}, and was at {attempt.table_version} before.",
             kept="the table, the log and all files; no further job was submitted",

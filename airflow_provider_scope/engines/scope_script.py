@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
 from airflow_provider_scope.core.sql import words
@@ -12,8 +12,8 @@ from airflow_provider_scope.script.generate import files_that_fit
 from airflow_provider_scope.script.model import check_model
 from airflow_provider_scope.script.statements import VIRTUAL_FUNCTIONS
 from airflow_provider_scope.script.types import scope_type
-from airflow_provider_scope.specs import Replace
-from airflow_provider_scope.specs.columns import INFER, declared
+from airflow_provider_scope.specs import capabilities
+from airflow_provider_scope.specs.columns import declared
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -36,56 +36,7 @@ def check_scope(ingest: Ingest) -> None:
     """
     if not ingest.sql.endswith(".sql"):
         check_model(ingest.sql)
-    problems = (
-        (
-            not ingest.table.columns,
-            "table.columns is missing: SCOPE needs the name and type of each column of the table",
-            "declare them: table=TableSpec(columns={'name': 'type', …})",
-        ),
-        (
-            isinstance(ingest.write, Replace) and ingest.write.where is not None,
-            "write=Replace(where=…) is not possible with SCOPE jobs",
-            'use write="replace" or "append"; or engine=SparkEngine()',
-        ),
-        (
-            bool(ingest.sql_params),
-            "sql_params is not possible with SCOPE jobs",
-            "write the values into `sql`, with templates if they change",
-        ),
-        (
-            ingest.table.schema_evolution == "widen",
-            "table.schema_evolution='widen' is not possible with SCOPE jobs",
-            "use 'add', which adds columns and leaves types as they are; or engine=SparkEngine()",
-        ),
-        (
-            bool(ingest.table.expect),
-            "table.expect is not possible with SCOPE jobs",
-            "leave it out, and name the rows that are wanted in the WHERE of `sql`; or engine=SparkEngine()",
-        ),
-        (
-            ingest.source.columns == INFER,
-            "source.columns='infer' is not possible with SCOPE jobs",
-            "declare the columns of the files; or engine=SparkEngine()",
-        ),
-        (
-            ingest.source.bad_records != "fail",
-            "source.bad_records='quarantine' is not possible with SCOPE jobs",
-            "leave it out; or engine=SparkEngine()",
-        ),
-        (
-            ingest.source.extra_columns != "fail" or ingest.source.missing_columns != "fail",
-            "source.extra_columns and source.missing_columns are not possible with SCOPE jobs",
-            "leave them out; or engine=SparkEngine()",
-        ),
-        (
-            ingest.source.format not in ("sstream", "parquet", "csv"),
-            f"source.format={ingest.source.format!r} is not possible with SCOPE jobs",
-            "use 'sstream'",
-        ),
-    )
-    for is_wrong, what, do in problems:
-        if is_wrong:
-            raise InputError(f"{what}.", kept="everything; nothing was read or written", do=do)
+    capabilities.check(capabilities.IN_JOBS, {f.name: getattr(ingest, f.name) for f in fields(ingest)})
 
 
 def script_batch(

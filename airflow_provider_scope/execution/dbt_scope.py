@@ -160,7 +160,7 @@ def _is_same(there: Takeover, mine: Takeover, *, any_pipeline: bool) -> bool:
 def check(audit: AuditFiles, view: LogView) -> None:
     """Refuse a checkpoint that dbt-scope advanced since the pipeline began.
 
-    :raises TableDivergedError: As said.
+    :raises WatermarkChangedError: As said.
     """
     overwrite_start = view.overwrite_start
     takeover.check_watermark(audit.watermark_bytes(), view.takeovers, overwrite_start, audit.log.location)

@@ -28,7 +28,7 @@ def check(log: CheckpointLog, engine: Engine, view: LogView, request: Request) -
     :return: False if another run has logged a batch meanwhile: the rows may be its, and the log has to be
         read again.
     :raises CheckpointCorruptError: There are records, and no pipeline.
-    :raises TableDivergedError: As said.
+    :raises UnknownRowsError: As said.
     """
     if view.pipeline is None:
         _check_empty(log, view)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from airflow_provider_scope.checkpoint.dbt_scope import read_state
 from airflow_provider_scope.core import audit as audits
 from airflow_provider_scope.core import takeover
-from airflow_provider_scope.exceptions import InputError, TableDivergedError
+from airflow_provider_scope.exceptions import InputError, WatermarkChangedError
 from airflow_provider_scope.execution import dbt_scope, repair
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def went_on(
     """Give what is to be taken over because dbt-scope loaded batches of its own; None if it did not.
 
     :raises InputError: Batches are open, which dbt-scope may have loaded.
-    :raises TableDivergedError: What dbt-scope did cannot be added to what the log says.
+    :raises WatermarkChangedError: What dbt-scope did cannot be added to what the log says.
     """
     takeovers = log.takeovers(pipeline)
     logged = log.logged()
@@ -114,7 +114,7 @@ def _check_it_goes_on(
     found = state.watermark
     if found.batch_id > last and found.modified_ms is not None and found.modified_ms >= (highest or 0):
         return
-    raise TableDivergedError(
+    raise WatermarkChangedError(
         f"dbt-scope's watermark in {checkpoint} (batch {found.batch_id}, {found.modified_time or 'no time'}) "
         f"does not follow on batch {last} of the log: dbt-scope has begun anew, or from an older state.",
         kept="the table, the log and all files; nothing was written",

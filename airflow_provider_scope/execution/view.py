@@ -10,7 +10,7 @@ from airflow_provider_scope.core.discovery import is_returned, status
 from airflow_provider_scope.core.files import is_below
 from airflow_provider_scope.core.records import CommitRecord
 from airflow_provider_scope.core.report import BatchReport
-from airflow_provider_scope.exceptions import CheckpointCorruptError, TableDivergedError
+from airflow_provider_scope.exceptions import CheckpointCorruptError, TableRecreatedError
 
 if TYPE_CHECKING:
     from airflow_provider_scope.checkpoint.audit import AuditFiles
@@ -206,7 +206,7 @@ def record_commit(
     """
     recovery.check_stamp(view.table, view.baseline[0], location)
     if view.table.stamp is None and not landed.abandoned:
-        raise TableDivergedError(
+        raise TableRecreatedError(
             f"The engine says that batch {entry.seq} is in the table, and there is no table at {location}.",
             kept="the log; the batch stays open",
             do="if the table was removed, restore it; if the engine writes elsewhere, correct "

@@ -25,7 +25,6 @@ from airflow_provider_scope.exceptions import (
     ScopeProviderError,
     SparkJobFailedError,
     SqlError,
-    TableDivergedError,
 )
 from airflow_provider_scope.spark import files, inference
 from airflow_provider_scope.spark.causes import short_cause, whole_text
@@ -128,7 +127,7 @@ def run_batch(plan: Plan, target: Target, entry: OffsetEntry, rows: Callable[[],
         if newest is not None and newest >= entry.seq:
             return None
         if not plan.fence and not recovery.may_run(entry, newest, plan.first):
-            raise TableDivergedError(
+            raise recovery.out_of_order(newest, entry, plan.first)(
                 f"Batch {entry.seq} cannot run: the table {plan.table} holds batch {newest} as its newest, "
                 f"not {recovery.predecessor(entry, plan.first)}.",
                 kept="the table, the log and all files",

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_provider_scope.core.sql import over_view
-from airflow_provider_scope.specs import validation
+from airflow_provider_scope.specs import capabilities, validation
 from airflow_provider_scope.specs.checkpoint import Checkpoint
 from airflow_provider_scope.specs.columns import check_order
 from airflow_provider_scope.specs.engine import ScopeEngine, SparkEngine, engine_from
-from airflow_provider_scope.specs.interval import Mode, check_interval, mode_from, window_from
+from airflow_provider_scope.specs.interval import Mode, is_given, mode_from, window_from
 from airflow_provider_scope.specs.source import FileSource
 from airflow_provider_scope.specs.sql_check import check_columns
 from airflow_provider_scope.specs.table import TableSpec
-from airflow_provider_scope.specs.write import Replace, Write, write_from
+from airflow_provider_scope.specs.write import Write, write_from
 
 if TYPE_CHECKING:
     from airflow_provider_scope.core.interval import Window
@@ -90,34 +90,30 @@ def ingest_from(raw: Mapping[str, Any], late: Collection[str] = ()) -> Ingest | 
         )
     }
     specs["engine"] = None if validation.is_deferred(raw["engine"]) else engine_from(raw["engine"])
-    dialect = _dialect(raw["sql_dialect"], specs["engine"])
+    if raw["sql_dialect"] is not None:
+        validation.one_of("sql_dialect", raw["sql_dialect"], ("spark", "scope"))
     write = None if validation.is_deferred(raw["write"]) else write_from(raw["write"])
     batches = validation.number("max_batches_per_run", raw["max_batches_per_run"], at_least=1)
     refresh = validation.switch("full_refresh", raw["full_refresh"])
-    on_scope = isinstance(specs["engine"], ScopeEngine)
-    _check_location(raw["delta_location"], specs["engine"])
-    tried = _tried(raw.get("validate_on_spark"), specs["engine"])
-    if isinstance(specs["source"], FileSource) and specs["engine"] and not on_scope:
-        _check_format(specs["source"].format)
+    if raw["delta_location"] is not None:
+        validation.text("delta_location", raw["delta_location"])
+    tried = validation.number("validate_on_spark", raw.get("validate_on_spark"), at_least=0)
     mode = mode_from(raw.get("mode"))
-    window = window_from(mode, raw.get("window_start"), raw.get("window_end"))
-    if mode == "data_interval":
-        check_interval({**specs, "write": write, "full_refresh": refresh, "max_batches_per_run": batches})
-    if isinstance(write, Replace) and batches is not None:
-        raise validation.bad(
-            "max_batches_per_run",
-            batches,
-            "None with write='replace' or Replace(where=...)",
-            "leave it out: every run replaces the rows by those of all files",
-        )
-    if isinstance(write, Replace) and write.where is not None and refresh:
-        raise validation.bad(
-            "full_refresh",
-            raw["full_refresh"],
-            "False with Replace(where=...)",
-            "leave it out: every run loads all files into the range. To replace the whole table, use "
-            "write='replace' for that run",
-        )
+    ends = {name: raw.get(name) for name in ("window_start", "window_end") if is_given(raw.get(name))}
+    known = {
+        **specs,
+        **ends,
+        "delta_location": raw["delta_location"],
+        "sql_dialect": raw["sql_dialect"],
+        "write": write,
+        "max_batches_per_run": batches,
+        "full_refresh": refresh,
+        "validate_on_spark": None if validation.is_deferred(tried) else tried,
+        "mode": mode,
+    }
+    capabilities.check(capabilities.TOGETHER, known)
+    window = window_from(ends)
+    on_scope = isinstance(specs["engine"], ScopeEngine)
     sql = raw["sql"]
     if not on_scope and not validation.is_deferred(sql) and not sql.endswith(".sql"):
         over_view(sql, "data")
@@ -130,7 +126,7 @@ def ingest_from(raw: Mapping[str, Any], late: Collection[str] = ()) -> Ingest | 
     return Ingest(
         delta_location=raw["delta_location"] or "",
         sql=sql,
-        sql_dialect=dialect,
+        sql_dialect="scope" if raw["sql_dialect"] == "scope" else "spark",
         sql_params=dict(raw["sql_params"] or {}),
         write=write,
         full_refresh=bool(refresh),
@@ -140,46 +136,3 @@ def ingest_from(raw: Mapping[str, Any], late: Collection[str] = ()) -> Ingest | 
         window=window,
         **specs,  # type: ignore[arg-type]
     )
-
-
-def _check_location(value: Any, engine: object) -> None:
-    if value is not None:
-        validation.text("delta_location", value)
-    elif isinstance(engine, SparkEngine):
-        raise validation.bad(
-            "delta_location",
-            value,
-            "the table's folder: an absolute path or a file:///… URI",
-            "give it; only the connection of a ScopeEngine can say where tables are",
-        )
-
-
-def _tried(value: Any, engine: object) -> Any:
-    files = validation.number("validate_on_spark", value, at_least=0)
-    if isinstance(engine, SparkEngine) and files and not validation.is_deferred(files):
-        raise validation.bad(
-            "validate_on_spark",
-            value,
-            "0 with SparkEngine",
-            "leave it out: the batches run on Spark, which needs no validation",
-        )
-    return files
-
-
-def _dialect(value: Any, engine: object) -> Literal["spark", "scope"]:
-    if value is not None and not validation.is_deferred(value):
-        validation.one_of("sql_dialect", value, ("spark", "scope"))
-    if isinstance(engine, SparkEngine) and value == "scope":
-        raise validation.bad("sql_dialect", value, "'spark' or None with SparkEngine")
-    return "scope" if value == "scope" else "spark"
-
-
-def _check_format(kind: str) -> None:
-    if kind == "sstream":
-        raise validation.bad(
-            "source.format",
-            kind,
-            "a format that Spark reads",
-            "name the format of the files: 'parquet', 'csv', 'json', 'text' or 'orc'. 'sstream' is the "
-            "default, for structured streams, which SCOPE alone reads",
-        )

@@ -25,7 +25,6 @@ from airflow_provider_scope.storage.azure_calls import (
     is_existing,
     is_missing,
     is_refused,
-    may_pass,
     without_secrets,
 )
 from airflow_provider_scope.storage.blob_pages import Page, entries, parse_page
@@ -139,23 +138,17 @@ class AzureStorage:
         """
         blob = self._blob(path)
         token = secrets.token_hex(16)
-        failures = 0
-        while True:
-            try:
-                self._calls.once(
-                    lambda: blob.upload_blob(
-                        data, overwrite=False, metadata={_CREATOR: token}, **self._calls.options
-                    )
+        try:
+            self._calls.repeated(
+                lambda: blob.upload_blob(
+                    data, overwrite=False, metadata={_CREATOR: token}, **self._calls.options
                 )
-            except Exception as err:  # noqa: BLE001 - as above
-                if is_existing(err):
-                    return self._token(path) == token
-                failures += 1
-                if failures > self._calls.retries or not may_pass(err):
-                    raise _failed("create", path, err) from without_secrets(err)
-                self._calls.pause(failures, err)
-            else:
-                return True
+            )
+        except Exception as err:  # noqa: BLE001 - as above
+            if is_existing(err):
+                return self._token(path) == token
+            raise _failed("create", path, err) from without_secrets(err)
+        return True
 
     def replace(self, path: str, data: bytes) -> None:
         """Replace a file at once."""

@@ -14,11 +14,10 @@ import traceback
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_scope.core.masking import HIDDEN, mask
+from airflow_provider_scope.core.retries import wait_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-
-LONGEST_WAIT_SECONDS = 120.0
+    from collections.abc import Callable, Coroutine, Mapping
 
 _PASSING = (408, 429, 500, 502, 503, 504)
 _REFUSED = (401, 403)
@@ -43,8 +42,9 @@ class AzureCalls:
         timeout_seconds: float = 60.0,
         sleep: Callable[[float], None] = time.sleep,
         jitter: Callable[[], float] = random.random,
+        clock: Callable[[], float] = time.time,
     ) -> None:
-        self.retries = retries
+        self._retries = retries
         self.options = {
             "retry_total": 0,
             "connection_timeout": timeout_seconds,
@@ -54,32 +54,24 @@ class AzureCalls:
         self._fs = fs
         self._sleep = sleep
         self._jitter = jitter
+        self._clock = clock
         # At INFO it writes 25 lines for each request into the task's log.
         logging.getLogger("azure.core.pipeline.policies.http_logging_policy").setLevel(logging.WARNING)
-
-    def once(self, call: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-        """Make a call, and give its value."""
-        return asyncio.run_coroutine_threadsafe(call(), self._fs.loop).result()
 
     def repeated(self, call: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
         """Make a call that may be carried out twice, until it succeeds or is refused."""
         failures = 0
         while True:
             try:
-                return self.once(call)
+                return asyncio.run_coroutine_threadsafe(call(), self._fs.loop).result()
             except Exception as err:
                 failures += 1
-                if failures > self.retries or not may_pass(err):
+                if failures > self._retries or not may_pass(err):
                     raise
-                self.pause(failures, err)
-
-    def pause(self, failures: int, err: BaseException) -> None:
-        """Wait after the ``failures``-th failure in a row: about 1, 2, 4 s, or what the service asks."""
-        asked_for = _retry_after_seconds(err)
-        if asked_for is None:
-            # Half of it is random: clients that failed together must not come back together.
-            asked_for = 2.0 ** (failures - 1) * (0.5 + 0.5 * self._jitter())
-        self._sleep(min(asked_for, LONGEST_WAIT_SECONDS))
+                retry_after = _headers(err).get("Retry-After")
+                self._sleep(
+                    wait_seconds(failures, jitter=self._jitter(), retry_after=retry_after, now=self._clock())
+                )
 
 
 def status_of(err: BaseException) -> int | None:
@@ -120,8 +112,7 @@ def described(err: BaseException) -> str:
     text = " ".join(str(part) for part in (status_of(err), code_of(err)) if part)
     text = text or type(err).__name__
     text = mask(f"{text}: {first}" if first else text)[:1000]
-    headers = getattr(getattr(err, "response", None), "headers", None)
-    request_id = headers.get("x-ms-request-id") if headers is not None else None
+    request_id = _headers(err).get("x-ms-request-id")
     return f"{text} (request id {request_id})" if request_id else text
 
 
@@ -135,7 +126,6 @@ def without_secrets(err: BaseException) -> BaseException | None:
     return None if mask(text).count(HIDDEN) > text.count(HIDDEN) else err
 
 
-def _retry_after_seconds(err: BaseException) -> float | None:
-    headers = getattr(getattr(err, "response", None), "headers", None)
-    value = headers.get("Retry-After", "") if headers is not None else ""
-    return float(value) if value.isdecimal() else None
+def _headers(err: BaseException) -> Mapping[str, str]:
+    headers: Mapping[str, str] | None = getattr(getattr(err, "response", None), "headers", None)
+    return {} if headers is None else headers

@@ -278,7 +278,7 @@ def test_no_batch_is_given_up_in_a_table_that_diverged(desk, yes):
     said = desk.table_command("abandon", "2", *yes)
 
     assert said.code == 1
-    assert said.err.startswith("TableDivergedError: The table file:///table was restored ")
+    assert said.err.startswith("TableRestoredError: The table file:///table was restored ")
     assert "`airflow scope accept-table file:///table`" in said.err
     assert desk.tree() == before
 

@@ -157,7 +157,7 @@ def test_a_table_that_diverged_is_refused_as_in_a_run(desk, dag_file):
 
     assert (said.code, said.out) == (1, "")
     assert said.err.splitlines()[-3] == (
-        "TableDivergedError: The table file:///table was restored (RESTORE at version 2; the newest record "
+        "TableRestoredError: The table file:///table was restored (RESTORE at version 2; the newest record "
         "knows none)."
     )
     assert "`airflow scope accept-table file:///table`" in said.err

@@ -188,7 +188,7 @@ def test_a_restored_table_is_an_error_after_the_facts(desk):
         "open        nothing\n"
     )
     assert said.err == (
-        "TableDivergedError: The table file:///table was restored (RESTORE at version 2; the newest record "
+        "TableRestoredError: The table file:///table was restored (RESTORE at version 2; the newest record "
         "knows none).\n"
         "Kept: the table, the log and all files; nothing was written\n"
         "What to do: look at the table, then run `airflow scope accept-table file:///table`: it says what "
@@ -207,7 +207,7 @@ def test_a_recreated_table_is_an_error_after_the_facts(desk):
     assert said.out.startswith(top(0, "none"))
     first = said.err.splitlines()[0]
     prefix = (
-        "TableDivergedError: The table file:///table was dropped and created again: its id is TABLE-ID, "
+        "TableRecreatedError: The table file:///table was dropped and created again: its id is TABLE-ID, "
         "the newest record says "
     )
     assert first.startswith(prefix)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_provider_scope.exceptions import TableDivergedError
+from airflow_provider_scope.exceptions import WatermarkChangedError
 from tests.crash.world import NOW_MS
 from tests.support.dbt_scope import CrashedError, DbtScope
 
@@ -138,7 +138,7 @@ def test_a_pipeline_goes_on_after_batches_that_dbt_scope_loaded(desk):
     refused = desk.table_command("status")
     asked = desk.table_command("take-over")
     tree = desk.tree()
-    with pytest.raises(TableDivergedError):
+    with pytest.raises(WatermarkChangedError):
         desk.world.run()
     assert desk.tree() == tree
     done = desk.table_command("take-over", "--yes")
@@ -150,8 +150,8 @@ def test_a_pipeline_goes_on_after_batches_that_dbt_scope_loaded(desk):
 
     assert refused.code == 1
     assert refused.err.startswith(
-        "TableDivergedError: file:///table/_checkpoint/watermark.json says batch 4, and this package did not "
-        "write it: dbt-scope has run since."
+        "WatermarkChangedError: file:///table/_checkpoint/watermark.json says batch 4, and this package did "
+        "not write it: dbt-scope has run since."
     )
     assert asked.out == (
         "dbt-scope's newest batch is 4, its watermark 2023-11-14T21:43:20+00:00\n"
@@ -184,7 +184,7 @@ def test_a_refresh_of_dbt_scope_cannot_be_added_to_the_log(desk):
 
     assert said.code == 1
     assert said.err.startswith(
-        "TableDivergedError: dbt-scope's watermark in file:///table/_checkpoint (batch 0, "
+        "WatermarkChangedError: dbt-scope's watermark in file:///table/_checkpoint (batch 0, "
     )
     assert "does not follow on batch 3 of the log" in said.err
     assert "full_refresh=True" in said.err

@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_provider_scope.exceptions import SourceUnreadableError
+from airflow_provider_scope.exceptions import SourceUnreadableError, StorageError
+from airflow_provider_scope.storage.azure import AzureStorage
+from airflow_provider_scope.storage.azure_calls import AzureCalls
 from tests.support import azurite
 from tests.support.connecting import connect
 from tests.support.faulty_service import Answer, Fault, in_front_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from tests.support.faulty_service import FaultyService
 
@@ -66,3 +68,72 @@ def test_a_listing_that_does_not_go_on_is_an_error_and_not_an_end(service: Fault
 
     with pytest.raises(SourceUnreadableError, match="the next page is the page that was read"):
         list(connect(ROOT, service.url).walk(ROOT))
+
+
+# ---- what is asked again -------------------------------------------------------------------------------
+
+NOW = 1_700_000_000.0  # Tue, 14 Nov 2023 22:13:20 GMT
+BUSY = Answer(503, {"x-ms-error-code": "ServerBusy"})
+CREATED = Answer(201, {"ETag": '"1"', "Last-Modified": "Thu, 01 Jan 2026 00:00:00 GMT"})
+THERE = Answer(409, {"x-ms-error-code": "BlobAlreadyExists"})
+
+
+def put(service: FaultyService, *replies: Answer) -> tuple[list[float], Callable[[], bool]]:
+    """Give the waits, and how a file is created by a service that answers so."""
+    service.faults = [Fault(lambda method, _: method == "PUT", answer=one) for one in replies]
+    waits: list[float] = []
+    fs = azurite.filesystem(service.url)
+    calls = AzureCalls(fs, sleep=waits.append, jitter=lambda: 1.0, clock=lambda: NOW)
+    storage = AzureStorage(fs, azurite.HOST, calls=calls)
+    return waits, lambda: storage.put_if_absent(f"{ROOT}/a", b"data")
+
+
+def test_a_file_is_created_after_tries_with_longer_waits(service: FaultyService) -> None:
+    waits, create = put(service, BUSY, Answer(429), Answer(500), CREATED)
+
+    assert create()
+    assert waits == [1.0, 2.0, 4.0]
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"), [("7", 7.0), ("Tue, 14 Nov 2023 22:13:40 GMT", 20.0), ("600", 120.0), ("soon", 1.0)]
+)
+def test_a_throttled_call_waits_as_long_as_the_service_asks(
+    service: FaultyService, value: str, seconds: float
+) -> None:
+    waits, create = put(service, Answer(429, {"Retry-After": value}), CREATED)
+
+    assert create()
+    assert waits == [seconds]
+
+
+def test_the_tries_of_a_creation_end(service: FaultyService) -> None:
+    waits, create = put(service, *[BUSY] * 9)
+
+    with pytest.raises(StorageError):
+        create()
+
+    assert (waits, len(service.asked)) == ([1.0, 2.0, 4.0], 4)
+
+
+def test_a_refusal_is_not_asked_again(service: FaultyService) -> None:
+    waits, create = put(service, Answer(403, {"x-ms-error-code": "AuthorizationFailure"}))
+
+    with pytest.raises(StorageError):
+        create()
+
+    assert (waits, len(service.asked)) == ([], 1)
+
+
+@pytest.mark.parametrize("before", [[], [BUSY]])
+def test_a_file_of_somebody_else_is_not_created(service: FaultyService, before: list[Answer]) -> None:
+    waits, create = put(service, *before, THERE)
+    service.faults.append(
+        Fault(
+            lambda method, _: method == "HEAD",
+            answer=Answer(200, {"x-ms-meta-other": "1", **CREATED.headers}),
+        )
+    )
+
+    assert not create()
+    assert len(waits) == len(before)

@@ -20,7 +20,9 @@ from airflow_provider_scope.core.report import BatchReport, RunReport
 from airflow_provider_scope.core.settings import EXACT, EXACT_AT_START
 from airflow_provider_scope.engines import application
 from airflow_provider_scope.engines.spark import SparkRunner
-from airflow_provider_scope.exceptions import SchemaMismatchError
+from airflow_provider_scope.exceptions import InputError, SchemaMismatchError
+from airflow_provider_scope.specs import capabilities
+from airflow_provider_scope.specs.interval import Mode
 from airflow_provider_scope.specs.options import REFUSED
 from airflow_provider_scope.specs.source import MAX_FILES_ON_SPARK, VIRTUAL_COLUMNS, FileFormat
 from airflow_provider_scope.storage.local import LocalStorage
@@ -100,6 +102,59 @@ def test_the_refused_options_are_documented_as_the_code_tells_them():
         (name, one.does, one.instead) for name, one in REFUSED.items()
     ]
     assert sorted(code(page.split("The values")[1].split("|")[0])) == sorted(taken)
+
+
+def known(write: Any, mode: str, engine: Any) -> dict[str, Any]:
+    return {"write": write, "mode": mode, "engine": engine, "delta_location": "/t", "table": A_TABLE}
+
+
+def goes_together(*case: Any) -> str:
+    try:
+        capabilities.check((*capabilities.TOGETHER, *capabilities.IN_JOBS), known(*case))
+    except InputError:
+        return "no"
+    return "yes"
+
+
+def named(case: capabilities.Case) -> str:
+    """Say in the words of the page what a case is."""
+    if case.value is None:
+        return f"no `{case.argument}`"
+    if case.value is capabilities.GIVEN:
+        return f"`{case.argument}`"
+    value = "replace" if case.value == specs.Replace() else case.value
+    return f'`{case.argument}="{value}"`'
+
+
+A_TABLE = specs.TableSpec(columns={"a": "int"})
+WRITES = {
+    '`"append"`': "append",
+    '`"replace"`': specs.Replace(),
+    "`Replace(where=…)`": specs.Replace(where="a"),
+}
+
+
+def test_which_writes_modes_and_engines_go_together_is_what_the_code_says():
+    table = [row for row in rows(section(PAGE, "### What goes together")) if len(row) == 4]
+
+    assert table == [
+        [
+            name,
+            f'`"{mode}"`',
+            *(goes_together(write, mode, e) for e in (specs.SparkEngine(), specs.ScopeEngine())),
+        ]
+        for name, write in WRITES.items()
+        for mode in get_args(Mode)
+    ]
+
+
+def test_what_is_refused_beside_what_is_documented_as_the_code_tells_it():
+    table = [row for row in rows(section(PAGE, "### What goes together")) if len(row) == 3]
+
+    assert table == [
+        [f"`{one.beside.text}`", named(one.refused), one.do]
+        for one in (*capabilities.TOGETHER, *capabilities.IN_JOBS)
+    ]
 
 
 def test_the_virtual_columns_are_documented_with_their_types():

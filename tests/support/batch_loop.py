@@ -8,7 +8,6 @@ from airflow_provider_scope.core import recovery
 from airflow_provider_scope.exceptions import (
     BatchNotInTableError,
     SourceUnreadableError,
-    TableDivergedError,
     TableUnreadableError,
 )
 from tests.support.faulty_storage import Call, Gate, LostAnswer, open_gate
@@ -90,7 +89,8 @@ class BatchLoop:
                     return
                 # The caller of a fence knows that every batch below is settled.
                 if not fence and not recovery.may_run(entry, newest, work.first):
-                    raise TableDivergedError(f"batch {entry.seq} cannot run on transaction {newest}")
+                    kind = recovery.out_of_order(newest, entry, work.first)
+                    raise kind(f"batch {entry.seq} cannot run on transaction {newest}")
                 rows = self.no_rows() if fence else self._read(entry)
                 self._commit(work, handle, entry, rows, fence=fence)
             except (ConflictError, LostAnswer):

@@ -98,3 +98,10 @@ def test_the_next_try_is_promised_only_where_there_is_one() -> None:
     assert promised
 
     assert [one for one in promised if one[1] not in RETRYABLE] == []
+
+
+def test_every_way_in_which_a_table_leaves_its_log_is_caught_together() -> None:
+    kinds = exceptions.TableDivergedError.__subclasses__()
+
+    assert len(kinds) == len({kind.__name__ for kind in kinds}) == 7
+    assert not any(kind.is_retryable for kind in kinds)

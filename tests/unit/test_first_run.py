@@ -11,7 +11,12 @@ from deltalake import write_deltalake
 
 from airflow_provider_scope.core.interval import Window
 from airflow_provider_scope.core.records import Pipeline
-from airflow_provider_scope.exceptions import ScopeProviderError, SourceFileGoneError, TableDivergedError
+from airflow_provider_scope.exceptions import (
+    ScopeProviderError,
+    SourceFileGoneError,
+    TableRestoredError,
+    UnknownRowsError,
+)
 from airflow_provider_scope.execution import first_run
 from tests.crash.scenarios import VanishingFile
 from tests.crash.world import NOW_MS, DeltaWorld, World
@@ -44,14 +49,14 @@ def files_of(world: World) -> list[str]:
 
 
 def test_a_table_with_rows_of_others_is_refused_and_the_ways_on_are_named(world):
-    with pytest.raises(TableDivergedError) as caught:
+    with pytest.raises(UnknownRowsError) as caught:
         world.run()
 
     assert world.record_names() == []
     assert world.rows() == {FOREIGN: 1}
     for way in ("starting_timestamp", "full_refresh=True", f"airflow scope accept-table {world.table}"):
         assert way in caught.value.do
-    with pytest.raises(TableDivergedError):
+    with pytest.raises(UnknownRowsError):
         world.plan()
 
 
@@ -62,7 +67,7 @@ def test_rows_that_came_twice_is_what_that_prevents(tmp_path):
     world.run()
     shutil.rmtree(tmp_path / "table" / "_checkpoint")
 
-    with pytest.raises(TableDivergedError):
+    with pytest.raises(UnknownRowsError):
         world.run()
 
     assert files_of(world) == ["a.parquet"] * 2
@@ -110,7 +115,7 @@ def test_a_pipeline_that_logged_nothing_is_as_good_as_none(world):
         world.run(dies, refresh=True)
     assert world.record_names() == ["pipeline.json"]
 
-    with pytest.raises(TableDivergedError):
+    with pytest.raises(UnknownRowsError):
         world.run()
 
     world.run(refresh=True)
@@ -137,7 +142,7 @@ def test_a_table_that_is_restored_after_it_was_accepted_is_refused(world):
     accept(world)
     world.restore(0)
 
-    with pytest.raises(TableDivergedError, match="restored"):
+    with pytest.raises(TableRestoredError, match="restored"):
         world.run()
 
 
@@ -180,7 +185,7 @@ def test_the_first_interval_is_refused_and_those_beside_a_begun_one_are_not(worl
     world.drop("b.parquet", 2_000)
     one = world.of(Window(NOW_MS - 1_000_000, NOW_MS))
     before = world.of(Window(NOW_MS - 3_000_000, NOW_MS - 1_000_000))
-    with pytest.raises(TableDivergedError) as caught:
+    with pytest.raises(UnknownRowsError) as caught:
         one.run()
     assert f"--interval {one.window.name}" in caught.value.do
     assert "starting_timestamp" not in caught.value.do

@@ -21,11 +21,19 @@ from airflow_provider_scope.core.recovery import (
     first_in_table,
     may_run,
     open_entries,
+    out_of_order,
     outcomes,
     predecessor,
     rows_gone,
 )
-from airflow_provider_scope.exceptions import TableDivergedError
+from airflow_provider_scope.exceptions import (
+    AbandonedBatchError,
+    TableAheadOfLogError,
+    TableBehindLogError,
+    TableDivergedError,
+    TableRecreatedError,
+    TableRestoredError,
+)
 from tests.support.values import a_commit, a_file, a_refresh, an_entry
 
 if TYPE_CHECKING:
@@ -147,6 +155,7 @@ def test_another_table_is_refused_with_the_command_that_accepts_it(
     with pytest.raises(TableDivergedError) as caught:
         check_stamp(found, expected, AT)
 
+    assert type(caught.value) is (TableRestoredError if "was restored" in what else TableRecreatedError)
     assert caught.value.what == what
     assert "`airflow scope accept-table file:///delta/t`" in caught.value.do
     assert not caught.value.is_retryable
@@ -193,6 +202,7 @@ def test_a_transaction_that_the_log_does_not_explain_is_refused(
     with pytest.raises(TableDivergedError) as caught:
         check_transaction(TableState(T, 9, txn, {}), newest_commit, newest_entry, AT)
 
+    assert type(caught.value) is (TableAheadOfLogError if "missing" in what else TableBehindLogError)
     assert caught.value.what == f"The table {AT} {what}"
 
 
@@ -398,5 +408,12 @@ def test_a_batch_that_is_there_although_it_was_given_up_is_refused():
 
     check_given_up(found, 0, AT)
     check_given_up(replace(found, landed={0: Landed(0, 0, 0, abandoned=True)}), 1, AT)
-    with pytest.raises(TableDivergedError, match="batch 0"):
+    with pytest.raises(AbandonedBatchError, match="batch 0"):
         check_given_up(found, 1, AT)
+
+
+def test_a_batch_out_of_order_is_told_by_what_the_table_has():
+    """Transactions before the first batch are of batches that were given up before there was a table."""
+    assert out_of_order(0, APPEND_3) is TableBehindLogError
+    assert out_of_order(None, APPEND_3, 3) is TableBehindLogError
+    assert out_of_order(2, APPEND_3, 3) is AbandonedBatchError

@@ -20,7 +20,7 @@ from airflow_provider_scope.exceptions import (
     InputError,
     SparkJobFailedError,
     StorageError,
-    TableDivergedError,
+    WatermarkChangedError,
 )
 from airflow_provider_scope.execution import repair
 from airflow_provider_scope.execution.dbt_scope import store_of
@@ -684,7 +684,7 @@ def test_a_checkpoint_that_dbt_scope_advanced_is_refused(taken):
         DbtScopeOnMemory(world).run()
     before = dict(world.memory.control)
 
-    with pytest.raises(TableDivergedError) as caught:
+    with pytest.raises(WatermarkChangedError) as caught:
         world.run()
 
     assert f"watermark.json says batch {4 if taken else 1}" in caught.value.what
@@ -697,9 +697,9 @@ def test_neither_rebuild_nor_abandon_overwrites_what_dbt_scope_wrote():
     log = world.log()
     before = dict(world.memory.control)
 
-    with pytest.raises(TableDivergedError):
+    with pytest.raises(WatermarkChangedError):
         repair.rebuild(log, world.audit_files(log))
-    with pytest.raises(TableDivergedError):
+    with pytest.raises(WatermarkChangedError):
         world.abandon(1)
     assert world.memory.control == before
 
@@ -710,7 +710,7 @@ def test_dbt_scope_that_ran_before_our_first_batch_is_noticed():
     put(world, "theirs", NOW_MS - 2_000)
     theirs.run()
 
-    with pytest.raises(TableDivergedError, match="says batch 3"):
+    with pytest.raises(WatermarkChangedError, match="says batch 3"):
         world.run()
 
 
@@ -723,7 +723,7 @@ def test_dbt_scope_that_ran_while_a_batch_was_loaded_is_noticed_before_its_water
             theirs.loaded([("/landing/new", NOW_MS - 2_000)])
         return effect()
 
-    with pytest.raises(TableDivergedError, match="says batch 3"):
+    with pytest.raises(WatermarkChangedError, match="says batch 3"):
         world.run(meanwhile)
     assert "seq" not in json.loads(world.read("watermark.json"))
 
@@ -738,7 +738,7 @@ def test_a_watermark_that_vanished_or_is_half_written_after_a_takeover_is_refuse
     if watermark is not None:
         world.memory.control[name] = watermark
 
-    with pytest.raises(TableDivergedError, match=words) as caught:
+    with pytest.raises(WatermarkChangedError, match=words) as caught:
         world.run()
     assert "airflow scope rebuild" in caught.value.do
 
@@ -756,7 +756,7 @@ def test_a_full_refresh_needs_no_acceptance_of_what_dbt_scope_did():
     assert world.run().batches == []
     put(world, "theirs again", NOW_MS - 500)
     theirs.run()
-    with pytest.raises(TableDivergedError):
+    with pytest.raises(WatermarkChangedError):
         world.run()
 
 
@@ -771,7 +771,7 @@ def test_a_full_refresh_that_died_before_it_was_logged_accepts_nothing():
     with pytest.raises(SparkJobFailedError):
         world.run(dies, refresh=True)
 
-    with pytest.raises(TableDivergedError, match="says batch 4"):
+    with pytest.raises(WatermarkChangedError, match="says batch 4"):
         world.run()
 
 

@@ -1,0 +1,172 @@
+"""Which source, write, mode, engine and arguments do not go together, and what to write instead."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from airflow_provider_scope.exceptions import InputError
+from airflow_provider_scope.specs import validation
+from airflow_provider_scope.specs.columns import INFER
+from airflow_provider_scope.specs.engine import ScopeEngine, SparkEngine
+from airflow_provider_scope.specs.write import Replace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+GIVEN = object()
+"""Any value but nothing, 0 and False; also one that is known only when the task runs."""
+
+
+class Case(NamedTuple):
+    """An argument, or a field as ``source.columns``, and its value: any value, a type, or ``GIVEN``."""
+
+    argument: str
+    value: Any
+    text: str = ""
+    """How it is named in a message about another argument."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Two cases that do not go together."""
+
+    beside: Case
+    refused: Case
+    do: str
+    expected: str = ""
+    """What is expected of ``refused``; empty: nothing is wrong with it, but SCOPE jobs cannot do it."""
+
+
+def _unwanted(beside: Case, argument: str, value: Any, expected: str, why: str) -> Refusal:
+    """Refuse a value that is best left out."""
+    return Refusal(beside, Case(argument, value), f"leave it out: {why}", f"{expected} with {beside.text}")
+
+
+_SPARK = Case("engine", SparkEngine, "SparkEngine")
+_SCOPE = Case("engine", ScopeEngine, "ScopeEngine")
+_INTERVAL = Case("mode", "data_interval", 'mode="data_interval"')
+_INCREMENTAL = Case("mode", "incremental", 'mode="incremental"')
+_REPLACE = Case("write", Replace, "write='replace' or Replace(where=...)")
+_RANGE = Case("write.where", GIVEN, "Replace(where=...)")
+_NEW_FILES = 'each run takes what is new; or write mode="data_interval"'
+_ON_SPARK = "leave it out; or engine=SparkEngine()"
+
+TOGETHER = (
+    _unwanted(_SPARK, "sql_dialect", "scope", "'spark' or None", "the types of the columns are Spark's"),
+    Refusal(
+        _SPARK,
+        Case("delta_location", None),
+        "give it; only the connection of a ScopeEngine can say where tables are",
+        "the table's folder: an absolute path or a file:///… URI",
+    ),
+    _unwanted(_SPARK, "validate_on_spark", GIVEN, "0", "the batches run on Spark, which needs no validation"),
+    Refusal(
+        _SPARK,
+        Case("source.format", "sstream"),
+        "name the format of the files: 'parquet', 'csv', 'json', 'text' or 'orc'. 'sstream' is the default, "
+        "for structured streams, which SCOPE alone reads",
+        "a format that Spark reads",
+    ),
+    _unwanted(_INCREMENTAL, "window_start", GIVEN, "None", _NEW_FILES),
+    _unwanted(_INCREMENTAL, "window_end", GIVEN, "None", _NEW_FILES),
+    Refusal(
+        _SCOPE,
+        _INTERVAL,
+        "load intervals with SparkEngine(): SCOPE jobs that write one table at the same time cannot be told "
+        "apart in its log",
+        "'incremental' with ScopeEngine",
+    ),
+    _unwanted(
+        _INTERVAL,
+        "full_refresh",
+        GIVEN,
+        "False",
+        "it would replace the whole table by the files of one interval. To load an interval anew, use "
+        "write=Replace(where=…) with the interval's rows, and clear its run",
+    ),
+    Refusal(
+        _INTERVAL,
+        Case("write", Replace()),
+        "name the rows of the interval, with a template: Replace(where=\"day = '{{ ds }}'\")",
+        '"append" or Replace(where=…) with mode="data_interval"',
+    ),
+    _unwanted(_INTERVAL, "max_batches_per_run", GIVEN, "None", "no later run would load the rest"),
+    _unwanted(_INTERVAL, "source.starting_timestamp", GIVEN, "None", "the interval says which files count"),
+    Refusal(
+        _INTERVAL,
+        Case("source.columns", INFER),
+        "declare them: the types would be inferred for each interval alone, and could disagree",
+        'declared columns or None with mode="data_interval"',
+    ),
+    _unwanted(_INTERVAL, "source.late_files", "skip", "'ingest'", "a cleared run has to find late files"),
+    _unwanted(_REPLACE, "max_batches_per_run", GIVEN, "None", "every run has to load all files"),
+    _unwanted(
+        _RANGE,
+        "full_refresh",
+        GIVEN,
+        "False",
+        "every run loads all files into the range. To replace the whole table, use write='replace' once",
+    ),
+)
+"""What is refused as soon as both cases are known, in the order in which it is said."""
+
+IN_JOBS = (
+    Refusal(
+        _SCOPE,
+        Case("table.columns", None),
+        "declare them: table=TableSpec(columns={'name': 'type', …})",
+        "the name and type of each column of the table, which SCOPE needs",
+    ),
+    Refusal(_SCOPE, _RANGE, 'use write="replace" or "append"; or engine=SparkEngine()'),
+    Refusal(_SCOPE, Case("sql_params", GIVEN), "write the values into `sql`, with templates if they change"),
+    Refusal(
+        _SCOPE,
+        Case("table.schema_evolution", "widen"),
+        "use 'add', which adds columns and leaves types as they are; or engine=SparkEngine()",
+    ),
+    Refusal(
+        _SCOPE,
+        Case("table.expect", GIVEN),
+        "leave it out, and name the rows that are wanted in the WHERE of `sql`; or engine=SparkEngine()",
+    ),
+    Refusal(_SCOPE, Case("source.columns", INFER), "declare the columns; or engine=SparkEngine()"),
+    Refusal(_SCOPE, Case("source.bad_records", "quarantine"), _ON_SPARK),
+    Refusal(_SCOPE, Case("source.extra_columns", "ignore"), _ON_SPARK),
+    Refusal(_SCOPE, Case("source.missing_columns", "null"), _ON_SPARK),
+    *(
+        Refusal(_SCOPE, Case("source.format", kind), "use 'sstream'; or engine=SparkEngine()")
+        for kind in ("json", "text", "orc")
+    ),
+)
+"""What SCOPE jobs cannot do; refused when all arguments are known."""
+
+
+def check(refusals: Iterable[Refusal], known: Mapping[str, Any]) -> None:
+    """Refuse the first two cases that do not go together.
+
+    :param known: Argument -> its value, validated alone. None is a spec that only the task knows.
+    :raises InputError: With the argument, what is expected beside the other, and what to write instead.
+    """
+    for one in refusals:
+        if _is_so(one.beside, known) and _is_so(one.refused, known):
+            name, value = one.refused.argument, _value(one.refused, known)
+            if one.expected:
+                raise validation.bad(name, "replace" if value == Replace() else value, one.expected, one.do)
+            # Not the values in a mapping: they may be secrets.
+            shown = "" if isinstance(value, Mapping) else f"={value!r}"
+            kept = "everything; nothing was read or written"
+            raise InputError(f"{name}{shown} is not possible with SCOPE jobs.", kept=kept, do=one.do)
+
+
+def _is_so(case: Case, known: Mapping[str, Any]) -> bool:
+    value = _value(case, known)
+    if case.value is GIVEN:
+        return bool(value)
+    return isinstance(value, case.value) if isinstance(case.value, type) else bool(value == case.value)
+
+
+def _value(case: Case, known: Mapping[str, Any]) -> Any:
+    argument, _, field = case.argument.partition(".")
+    return getattr(known.get(argument), field, None) if field else known.get(argument)

@@ -1,0 +1,64 @@
+"""What SCOPE jobs cannot do, and what is said to those who ask for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from airflow_provider_scope.engines.scope_script import check_scope
+from airflow_provider_scope.exceptions import InputError
+from airflow_provider_scope.specs.ingest import ingest_from
+from tests.unit.test_ingest_arguments import XCOM, arguments
+
+
+def made(source: Any = None, **changes: Any) -> Any:
+    table = {"columns": {"a": "int"}, **changes.pop("table", {})}
+    return ingest_from(
+        arguments(
+            sql="SELECT a FROM @data",
+            engine={"scope_conn_id": "c"},
+            source={"roots": ["/in"], **(source or {})},
+            table=table,
+            **changes,
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"table": {"columns": None}}, "table.columns=None is not valid: expected the name and type of each"),
+        ({"write": {"where": "a = 1"}}, "write.where='a = 1' is not possible with SCOPE jobs."),
+        ({"sql_params": {"pin": "1234"}}, "sql_params is not possible with SCOPE jobs."),
+        ({"table": {"schema_evolution": "widen"}}, "table.schema_evolution='widen' is not possible"),
+        ({"table": {"expect": {"rule": "a > 0"}}}, "table.expect is not possible with SCOPE jobs."),
+        ({"source": {"bad_records": "quarantine"}}, "source.bad_records='quarantine' is not possible"),
+        ({"source": {"extra_columns": "ignore"}}, "source.extra_columns='ignore' is not possible"),
+        ({"source": {"missing_columns": "null"}}, "source.missing_columns='null' is not possible"),
+        ({"source": {"format": "orc"}}, "source.format='orc' is not possible with SCOPE jobs."),
+    ],
+)
+def test_what_scope_jobs_cannot_do_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        check_scope(made(**changes))
+
+    assert caught.value.what.startswith(message)
+    assert caught.value.do
+    assert "1234" not in str(caught.value)
+
+
+def test_what_scope_jobs_can_do_is_let_through() -> None:
+    check_scope(made(write="replace"))
+    check_scope(made(source={"format": "csv"}, full_refresh=True, max_batches_per_run=2))
+
+
+def test_a_value_that_only_the_task_knows_is_refused_where_none_goes() -> None:
+    with pytest.raises(InputError, match=r"window_start=.* is not valid: expected None with mode="):
+        ingest_from(arguments(window_start=XCOM))
+
+
+@pytest.mark.parametrize("mode", ["incremental", "data_interval"])
+def test_a_window_that_begins_with_a_number_is_no_time(mode: str) -> None:
+    with pytest.raises(InputError, match="window_start=0 is not valid"):
+        ingest_from(arguments(window_start=0, mode=mode))
