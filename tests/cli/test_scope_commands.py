@@ -419,7 +419,7 @@ def as_on_the_page(text: str, world) -> list[str]:
 
 def the_page_shows(heading: str, world, scope) -> None:
     """Run the commands of a section of the page, and compare what they print."""
-    (block,) = blocks(section(DOCS / "operator.md", heading), "console")
+    (block,) = blocks(section(DOCS / "commands.md", heading), "console")
     for part in re.split(r"^\$ airflow scope ", block.text, flags=re.MULTILINE)[1:]:
         line, _, shown = part.partition("\n")
 
@@ -432,14 +432,14 @@ def the_page_shows(heading: str, world, scope) -> None:
 def test_settle_prints_what_the_page_shows(world, scope):
     undecidable(world, job_landed=True)
 
-    the_page_shows("### settle", world, scope)
+    the_page_shows("## settle", world, scope)
 
 
 def test_cancel_jobs_prints_what_the_page_shows(world, scope, monkeypatch):
     world.open()
     left_running(world, monkeypatch, 1)
 
-    the_page_shows("### cancel-jobs", world, scope)
+    the_page_shows("## cancel-jobs", world, scope)
 
 
 # ---- cancel-jobs ----------------------------------------------------------------------------------------
