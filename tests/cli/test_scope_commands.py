@@ -317,7 +317,7 @@ def test_a_restored_table_of_jobs_is_accepted_and_runs_go_on(world, scope):
     world.run()
 
     assert code == 0
-    assert "- the rows of batch 1 (1 file) are gone for good: the files count as loaded\n" in out
+    assert "- the rows of batch 1 (1 file) are no longer in the table: the files count as loaded\n" in out
     assert world.rows_are_those_of(1, 2, 4)
 
 
