@@ -105,7 +105,7 @@ def _rows(storage: Storage, folder: str, names: Sequence[str], store: str) -> It
         data = storage.read(path)
         if data is None:
             raise StorageError(
-                f"{path} was listed but is gone: dbt-scope is loading the table.",
+                f"{path} was listed but is missing now: dbt-scope is loading the table.",
                 kept="the table and the checkpoint; nothing was written",
                 do="stop dbt-scope: only one of the two may load a table",
             )

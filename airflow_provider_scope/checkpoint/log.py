@@ -35,8 +35,8 @@ _NUMBER = re.compile(r"\d{20}")
 class CheckpointLog:
     """Read and append the records below one checkpoint location.
 
-    Nothing here decides anything, and nothing is ever changed once it is written: every write is a
-    put-if-absent that, when it is lost or its answer is, gives back what is there.
+    Nothing here decides anything, and a record is never changed. Every write is a put-if-absent. If another
+    writer was faster, or if the answer is lost, it gives back what is there.
 
     :param storage: The storage of ``location``.
     :param location: Canonical URI of the checkpoint folder.
@@ -226,7 +226,7 @@ class CheckpointLog:
         return found
 
     def decision(self, watermark: str) -> Decision | None:
-        """Read what somebody decided about the files that have a watermark's very time."""
+        """Read what somebody decided about the files that have exactly a watermark's time."""
         return self._there(f"taken_over/{watermark}.decided", Decision, watermark=watermark)
 
     def put_decision(self, decided: Decision) -> Decision:
@@ -287,7 +287,7 @@ class CheckpointLog:
         there = self.storage.read(path)
         if there is None:
             raise CheckpointGapError(
-                f"The record {path} existed a moment ago and is gone.",
+                f"The record {path} existed a moment ago and is missing now.",
                 kept="the table and all other records",
                 do="nothing but this package may write there; find out what does, then run again",
             )
@@ -296,7 +296,7 @@ class CheckpointLog:
 
 def _gone(path: str) -> CheckpointGapError:
     return CheckpointGapError(
-        f"The record {path} was listed but is gone.",
+        f"The record {path} was listed but is missing now.",
         kept="the table and all other records; nothing was written",
         do="restore it from a copy of the checkpoint; nothing but this package may delete there",
     )

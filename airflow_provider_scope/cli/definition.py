@@ -58,7 +58,7 @@ def get_scope_cli_commands() -> list[CLICommand]:
     return [
         GroupCommand(
             name="scope",
-            help="Look at and mend incremental pipelines into Delta tables",
+            help="Inspect and repair incremental pipelines into Delta tables",
             subcommands=(
                 _command(
                     "status",
@@ -90,7 +90,7 @@ def get_scope_cli_commands() -> list[CLICommand]:
                 ),
                 _command(
                     "quarantine",
-                    "Show what could not be loaded and was put aside, and give mended files back",
+                    "Show what could not be loaded and was put aside, and give repaired files back",
                     _TABLE,
                     Arg(("--give-back",), help="A file that the next run loads again", action="append"),
                     Arg(
@@ -161,7 +161,7 @@ def get_scope_cli_commands() -> list[CLICommand]:
                     _TABLE,
                     Arg(
                         ("--at-watermark",),
-                        help="What became of the files with the watermark's very time that no record names",
+                        help="What became of files with exactly the watermark's time that no record names",
                         choices=("loaded", "new"),
                         default=None,
                     ),

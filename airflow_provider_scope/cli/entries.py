@@ -31,7 +31,11 @@ def show(
         say(f"{indent}{entry.seq}: {mode}, {size}: {_names(entry)}")
         landed = repair.settled(view, entry) if view else None
         if landed:
-            where = "its rows are gone" if landed.abandoned else f"in the table as version {landed.version}"
+            where = (
+                "its rows are no longer in the table"
+                if landed.abandoned
+                else f"in the table as version {landed.version}"
+            )
             say(f"{' ' * len(indent)}   {where}; the next run records that")
         for line in more(entry):
             say(f"{' ' * len(indent)}   {line}")

@@ -1,4 +1,4 @@
-"""The commands that mend: they look, say, and with ``--yes`` write."""
+"""The commands that repair: they look, say, and with ``--yes`` write."""
 
 from __future__ import annotations
 
@@ -146,9 +146,9 @@ def _consequences(seen: Consequences) -> list[str]:
     lines = []
     if seen.rows_gone:
         batches = span([record.seq for record in seen.rows_gone])
-        files = sum(record.files for record in seen.rows_gone)
+        files_text = counted(sum(record.files for record in seen.rows_gone), "file")
         lines += [
-            f"the rows of {batches} ({counted(files, 'file')}) are gone for good: the files count as loaded",
+            f"the rows of {batches} ({files_text}) are no longer in the table: the files count as loaded",
             "to have them again, run the task once with full_refresh=True: it loads all files again",
         ]
     restores = seen.table.restores

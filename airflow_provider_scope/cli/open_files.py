@@ -30,7 +30,7 @@ def _blocking(file: FileEntry) -> str:
     try:
         status = os.stat(local_path(file.path))  # noqa: PTH116 - a name may be no valid text
     except FileNotFoundError:
-        return f"blocked: {printable(file.path)} is gone"
+        return f"blocked: {printable(file.path)} is missing"
     except OSError as err:
         return f"blocked: {printable(file.path)} could not be looked at: {err.strerror}"
     # The size of a structured stream counts the folder beside it.

@@ -57,7 +57,7 @@ def quarantine(args: Namespace) -> None:
                 mine = literal(pipeline.pipeline)
                 say(f"all of them, with all their records: {sql} WHERE pipeline = {mine}")
         if whole:
-            say("when files are mended: --give-back FILE, or --give-back-all; the next run loads them")
+            say("when files are repaired: --give-back FILE, or --give-back-all; the next run loads them")
         return
     returning.check(log, files, found)
     _name(files)

@@ -63,7 +63,7 @@ def _show(state: LeftState) -> None:
 def _decide(log: CheckpointLog, pipeline: Pipeline | None, *, loaded: bool, yes: bool) -> None:
     watermark = steps.undecided(log, pipeline)
     what = "loaded: their rows are in the table" if loaded else "new: the next run loads them"
-    say(f"files with the very time of dbt-scope's watermark that no record names count as {what}")
+    say(f"files with exactly the time of dbt-scope's watermark that no record names count as {what}")
     if not yes:
         say("A wrong decision loses rows, or doubles them; it cannot be taken back.")
         say(ADD_YES)

@@ -35,8 +35,8 @@ _SAME_ID_TAKEN = (400, 409)
 class AdlaClient:
     """The jobs of one account.
 
-    A job's id is chosen by the caller, and no id is ever used for two jobs: so every doubt about a
-    submission is settled by a look at the id.
+    The caller chooses a job's id, and no id is ever used for two jobs. So whether a submission arrived is
+    known by asking for the id.
     """
 
     def __init__(self, http: HttpClient) -> None:

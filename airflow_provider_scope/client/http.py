@@ -1,8 +1,8 @@
 """HTTP for both services: where a token may go, what is tried again, and what is not known.
 
-A bearer token is sent to one origin (scheme, host and port) only. A request that changes something and
-must not be carried out twice is never repeated by itself after an answer that leaves open whether it
-was: that is ``ServiceOutcomeUnknownError``, and the caller looks for the effect.
+A bearer token is sent to one origin (scheme, host and port) only. Some requests change something and must
+not be carried out twice. If it is not known whether such a request was, it is not repeated here. The error
+is ``ServiceOutcomeUnknownError``, and the caller looks for the effect.
 """
 
 from __future__ import annotations

@@ -271,7 +271,7 @@ def unseen(
 ) -> list[FileEntry]:
     """Give the candidates that the log does not hold yet, in the order of ingestion.
 
-    Seen-ness is exact, by path: a late file, a renamed one or one with the newest file's very time
+    Seen-ness is exact, by path: a late file, a renamed one or one with exactly the newest file's time
     needs no special case.
 
     :param seen: All files since ``refresh_start``; not looked at with ``late_files="skip"``.
@@ -328,7 +328,7 @@ def check_names(new: Sequence[FileEntry], loaded: Mapping[str, Status], roots: S
                     f"({', '.join(roots)}). Its rows would be in the table twice.",
                     kept="the table and all records; nothing was written",
                     do="name the folder in `roots` as before. To go on with the new name, set "
-                    "starting_timestamp to a time after the loaded files; or run once with "
+                    "starting_timestamp to a time after the loaded files. Or run once with "
                     "full_refresh=True, which loads all files under their new names and replaces all rows",
                 )
 

@@ -64,7 +64,7 @@ def passing_advice(cause: str) -> str:
             "give Spark more memory (`spark.driver.memory` in `conf` of the engine; 1 GiB is the default), "
             "or let batches be smaller. The next try runs what is open again"
         )
-    return "the next try runs what is open again; if it comes back, mend the cause"
+    return "the next try runs what is open again; if it comes back, remove the cause"
 
 
 def submit_cause(lines: Sequence[str]) -> tuple[str, bool]:

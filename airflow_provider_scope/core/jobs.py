@@ -1,7 +1,7 @@
 """Jobs of Azure Data Lake Analytics as values, and the decision after one look at a job.
 
-The service answers with more shapes than its specification has (recorded answers), so reading is
-tolerant: a state or result that is not known is kept as text, and only ``Ended`` ends a job.
+Recorded answers of the service have more shapes than its specification. So reading is tolerant: an unknown
+state or result is kept as text, and only ``Ended`` ends a job.
 """
 
 from __future__ import annotations

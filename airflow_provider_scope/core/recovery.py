@@ -300,9 +300,9 @@ def is_given_up(seq: int, found: TableState, gone: Collection[int] = ()) -> bool
 def rows_gone(landed: Landed, restores: Sequence[Restored]) -> bool | None:
     """Tell whether a later RESTORE took a batch's rows out of the table; None if that is unknown.
 
-    A RESTORE at version R to version T brings back exactly the rows of T. Walking back from the
-    newest one, the table's rows are those of some version of the log; the batch is in them if it
-    was committed at or before that version.
+    A RESTORE at version R to version T brings back exactly the rows of T. Going back from the newest
+    RESTORE, one finds the version whose rows the table has. The batch is in them if it was committed
+    at or before that version.
     """
     answers = {_is_gone(version, restores) for version in landed.candidates or (landed.version,)}
     return answers.pop() if len(answers) == 1 else None

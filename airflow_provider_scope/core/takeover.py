@@ -64,7 +64,7 @@ class Takeover:
     missing: int
     """Batches of which ``sources/`` told nothing."""
     at_floor: tuple[str, ...]
-    """Files that ``sources/`` names with the watermark's very time."""
+    """Files that ``sources/`` names with exactly the watermark's time."""
     files: int
     """Files that ``sources/`` told of."""
     lists: tuple[str, ...]
@@ -134,7 +134,7 @@ class Decision:
     watermark: str
     """Digest of the ``watermark.json`` that it is about, and no other."""
     loaded: bool
-    """Whether files with the watermark's very time are in the table."""
+    """Whether files with exactly the watermark's time are in the table."""
     format: int = FORMAT
 
 
@@ -202,7 +202,7 @@ def check_watermark(
         return
     value = _object(watermark) or {}
     if watermark is None:
-        what = "is gone: somebody deleted it, or a full refresh of dbt-scope has begun"
+        what = "is missing: somebody deleted it, or a full refresh of dbt-scope has begun"
         do = "if the table's rows are all there, run `airflow scope rebuild`, which writes it again"
     elif not is_dbt_scopes(watermark):
         what = "cannot be read: an upload of dbt-scope may have died"
@@ -237,7 +237,7 @@ def not_loaded(
     """Give the files that dbt-scope has not loaded, as far as its watermark tells.
 
     A file below the watermark counts as loaded whatever the records say: dbt-scope never looks at it
-    again. A file with the watermark's very time was loaded if the records of the newest batch name it.
+    again. A file with exactly the watermark's time was loaded if the records of the newest batch name it.
 
     :param files: In the order of ingestion.
     :param seen: Files that are known as loaded by their path.
@@ -279,7 +279,7 @@ def _undecidable(files: Sequence[FileEntry], taken: Takeover) -> BatchOutcomeUnk
     names = ", ".join(printable(file.path) for file in files[:NAMED_AT_MOST])
     more = f" and {len(files) - NAMED_AT_MOST:,} more" if len(files) > NAMED_AT_MOST else ""
     return BatchOutcomeUnknownError(
-        f"{len(files):,} files have the very time of dbt-scope's watermark ({taken.modified_time}), and "
+        f"{len(files):,} files have exactly the time of dbt-scope's watermark ({taken.modified_time}), and "
         f"sources/ has no record of its newest batch {taken.batch_id}: {names}{more}. Some of them are in "
         "the table, and nothing tells which.",
         kept="the table, the checkpoint and all files; nothing was written",

@@ -38,8 +38,8 @@ EXCLUDED_PACKAGES = (
     "com.microsoft.azure:azure-keyvault-core",
     "com.microsoft.azure:azure-storage",
 )
-"""What the jars of Delta and of Azure Storage depend on, and pyspark ships already or nobody needs: two jars
-are downloaded for Delta instead of 33, and two for Azure Storage instead of nine."""
+"""Dependencies of the jars of Delta and of Azure Storage that pyspark ships already, or that are not needed.
+Without them two jars are downloaded for Delta instead of 33, and two for Azure Storage instead of nine."""
 
 REQUIRED_CONF = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",

@@ -65,7 +65,7 @@ class JobWait:
 
         :param what: The job's name in a sentence, such as ``of batch 3``.
         :return: The job, ended; None if the service does not know it, even after all its time.
-        :raises JobRunningError: It is still running; whoever looks next goes on with it.
+        :raises JobRunningError: It is still running; the next try goes on with it.
         :raises JobNotEndedError: It was cancelled and does not end.
         """
         began = self.clock()
@@ -93,7 +93,7 @@ class JobWait:
                 raise JobRunningError(
                     f"The job {number} {what} is still running.",
                     kept="what was recorded before; the job goes on",
-                    do="whoever looks next goes on with the same job",
+                    do="nothing: the next try goes on with the same job",
                     job_id=number,
                     deadline=deadline,
                 )
@@ -139,12 +139,12 @@ class JobWait:
 
 
 def job_error(
-    job: Job | None, what: str, *, kept: str, mend: str, again: str
+    job: Job | None, what: str, *, kept: str, correct: str, again: str
 ) -> ScopeJobFailedError | ScopeScriptError:
     """Give the error for a job that did not succeed, with what the service says of it.
 
     :param what: The sentence without its cause and its full stop.
-    :param mend: What to do if the service blames the script.
+    :param correct: What to do if the service blames the script.
     :param again: What to do otherwise.
     """
     errors = job.errors if job else ()
@@ -153,4 +153,4 @@ def job_error(
     # A job that was cancelled has an error of the user's, too.
     is_users = any(e.source.upper() == "USER" for e in errors) and not (job and outcome(job) == "cancelled")
     kind = ScopeScriptError if is_users else ScopeJobFailedError
-    return kind(f"{what}: {cause}." if cause else f"{what}.", kept=kept, do=mend if is_users else again)
+    return kind(f"{what}: {cause}." if cause else f"{what}.", kept=kept, do=correct if is_users else again)

@@ -65,12 +65,14 @@ class JobSettings:
 class ScopeRunner:
     """Runs batches as SCOPE jobs.
 
-    A job cannot write a transaction into the table. So what became of a batch follows from three things:
-    ``attempts/<seq>.<k>``, written before job k is submitted; what the service says of the job, whose id
-    follows from pipeline, batch and attempt; and the table's log, in which each script marks the table with
-    its attempt before it adds rows, and again when it has added them. There is at most one job that may
-    still change the table: attempt k+1 is made only when attempt k is known to have ended, and not to be
-    in the table.
+    A job cannot write a transaction into the table. Three things tell whether a batch is committed:
+
+    * ``attempts/<seq>.<k>``, which is written before job k is submitted.
+    * The state of the job. Its id follows from pipeline, batch and attempt, so anybody can ask for it.
+    * The table's log. Each script marks the table with its attempt before it adds rows, and again after it.
+
+    At most one job can still change the table: attempt k+1 is made only when attempt k is known to have
+    ended, and not to be in the table.
 
     :param script: Gives the script of an attempt of a batch.
     :param clock: Seconds since the epoch.
@@ -147,7 +149,7 @@ class ScopeRunner:
     def run(self, work: Work, entries: Sequence[OffsetEntry]) -> None:
         """Run the batches in order, one job at a time.
 
-        :raises JobRunningError: A job runs longer than the worker waits; whoever comes next adopts it.
+        :raises JobRunningError: A job runs longer than the worker waits; the next try adopts it.
         """
         for entry in entries:
             if entry.overwrites_table:
@@ -348,6 +350,6 @@ def _failed(entry: OffsetEntry, job: Job | None) -> ScopeJobFailedError | ScopeS
         job,
         f"The job {job.job_id if job else ''} of batch {entry.seq} did not succeed",
         kept="the batches before it; this one is not in the table and stays logged",
-        mend="mend `sql` or the columns; the next run takes the batch with the mended SQL",
+        correct="correct `sql` or the columns; the next run takes the batch with the corrected SQL",
         again="the next try submits it again",
     )

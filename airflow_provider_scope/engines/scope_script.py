@@ -131,7 +131,7 @@ def check_unchanged(entry: OffsetEntry, status_of: Callable[[str], Status | None
     for file in entry.files:
         status = status_of(file.path)
         if status is None:
-            raise _gone(entry, file, "is gone")
+            raise _gone(entry, file, "is missing")
         if status.is_folder:
             raise SourceUnreadableError(f"{file.path} of batch {entry.seq} is a folder now.")
         # The size of a structured stream is that of its folder too; its own time tells enough.
@@ -144,8 +144,8 @@ def _gone(entry: OffsetEntry, file: FileEntry, what: str) -> SourceFileGoneError
     return SourceFileGoneError(
         f"The file {file.path} of batch {entry.seq} {what}.",
         kept="the batches before it; no job was submitted for this one, and it stays logged",
-        do="put the file back as it was; or give the batch up with `airflow scope abandon`: its other "
-        "files, and this one as it is then, are loaded by the next run",
+        do="put the file back as it was. Or give the batch up with `airflow scope abandon`: the next run "
+        "loads its files as they are then",
     )
 
 

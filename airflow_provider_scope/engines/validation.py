@@ -318,7 +318,7 @@ class Validator:
                 raise type(err)(
                     err.what,
                     kept=_UNTOUCHED,
-                    do=f"mend it, or leave validate_on_spark out. Full log: {self.log_file}",
+                    do=f"correct it, or leave validate_on_spark out. Full log: {self.log_file}",
                 ) from err
         finally:
             self._hook = None
@@ -326,7 +326,7 @@ class Validator:
             raise ModelValidationError(
                 f"The SELECT does not run on the files: {self._event['cause']}",
                 kept=_UNTOUCHED,
-                do=f"mend `sql`, source.columns or table.columns. Full log: {self.log_file}",
+                do=f"correct `sql`, source.columns or table.columns. Full log: {self.log_file}",
             )
         if self._event.get("event") != "ran":
             raise SparkJobFailedError(

@@ -34,8 +34,8 @@ class Work:
 class Engine(Protocol):
     """Runs logged batches and looks at the table.
 
-    ``run`` is safe for anybody, at any time, twice: a batch is committed to the table together with
-    ``txn(pipeline, seq)``, only after its predecessor, and a batch that is in the table is left alone.
+    ``run`` is safe at any time, even twice at once. A batch is committed together with
+    ``txn(pipeline, seq)``, and only after its predecessor. A batch that is in the table is skipped.
     """
 
     def probe(

@@ -294,7 +294,7 @@ class MicroBatchExecution:
             return
         if todo[0].overwrites_table and view.table.stamp:
             logger.warning(
-                "full refresh of %s: the rows of before are at version %d (RESTORE brings them back)",
+                "full refresh of %s: the old rows are at version %d (RESTORE brings them back)",
                 request.table,
                 view.table.version,
             )

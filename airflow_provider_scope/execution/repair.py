@@ -1,4 +1,4 @@
-"""What the commands do that mend a pipeline. Each looks first, and writes only when it is told to."""
+"""What the commands do that repair a pipeline. Each looks first, and writes only when it is told to."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def existing_pipeline(log: CheckpointLog) -> Pipeline:
 
 
 def open_entries(log: CheckpointLog) -> tuple[OffsetEntry, ...]:
-    """Read the batches that have no commit record and that no refresh made needless."""
+    """Read the batches that have no commit record and that no refresh superseded."""
     done = set(log.committed())
     logged = log.logged()
     newest = log.offset(logged[-1]) if logged else None
@@ -123,7 +123,7 @@ def open_entry(view: LogView, seq: int, checkpoint: str) -> OffsetEntry:
             do="batches are settled in order: look at `airflow scope status`, and name the oldest open one",
         )
     if view.open[0].overwrites_table:
-        # The files of before count as not loaded since this entry, and their rows would stay.
+        # The earlier files count as not loaded since this entry, and their rows would stay.
         raise InputError(
             f"Batch {seq} of {checkpoint} cannot be given up: it is the one that replaces the table's rows.",
             kept="everything; nothing was written",

@@ -19,7 +19,7 @@ REFRESH_NEXT = (
     "add --reload-undecidable, and run the task with full_refresh=True next: it replaces all rows. Another "
     "run would load files on top of their rows"
 )
-"""What a person does when nothing but a full refresh is sure to put the table right."""
+"""What a person does when only a full refresh is known to repair the table."""
 
 
 def is_about_another_table(
@@ -55,8 +55,8 @@ def restore_under_refresh(
 def old_rows_beside_new_ones(table: str, seq: int, restore: int) -> BatchOutcomeUnknownError:
     """Give the error for what ``restore_under_refresh`` found."""
     return BatchOutcomeUnknownError(
-        f"A RESTORE of {table} (version {restore}) came while the job of batch {seq} replaced the rows: the "
-        "table may hold the rows that the RESTORE brought back, and those of the batch beside them.",
+        f"A RESTORE of {table} (version {restore}) came while the job of batch {seq} replaced the rows. "
+        "The table may hold both the rows that the RESTORE brought back and those of the batch.",
         kept="the table, the log and all files; nothing was written",
         do=REFRESH_NEXT,
     )
@@ -73,7 +73,7 @@ def doubled_by_going_on(
 ) -> set[str]:
     """Give the files that would be loaded on top of their rows, because a RESTORE undid a refresh.
 
-    The rows of before the refresh are back, but its log has not seen their files: those that no
+    The rows that the refresh replaced are back, but its log has not seen their files: those that no
     committed batch of the refresh names come again.
     """
     table_id = found.stamp.table_id if found.stamp else None

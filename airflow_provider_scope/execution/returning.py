@@ -70,7 +70,7 @@ def check(log: CheckpointLog, files: Sequence[str], found: Sequence[Aside]) -> N
                 f"The file {file} cannot be given back: {were} put aside, and the file was not, so that its "
                 "other rows are in the table, and would be doubled.",
                 kept=_KEPT,
-                do="write the mended records into a new file, and let the next run load it; or, if the "
+                do="write the repaired records into a new file, and let the next run load it; or, if the "
                 "declaration was wrong and not the file, run once with full_refresh=True",
             )
         after = log.returned().get(file)

@@ -112,7 +112,7 @@ class Fields:
         self._extra: Mapping[str, Any] = connection.extra_dejson
 
     def get(self, name: str) -> Any:
-        """Give an extra field; forms of before Airflow 2.3 stored it under a longer name."""
+        """Give an extra field; forms before Airflow 2.3 stored it under a longer name."""
         value = self._extra.get(name)
         if value in (None, ""):
             value = self._extra.get(self._prefix + name)

@@ -63,9 +63,9 @@ DEFAULT_DEFERRABLE = conf.getboolean("operators", "default_deferrable", fallback
 class DeltaIncrementalIngestOperator(JobWaitingOperator):
     """Load the new files below some folders into a Delta table, exactly once, in batches.
 
-    Every run lists the source once, leaves out what the checkpoint's log holds, cuts the rest into
-    batches, logs each batch before it runs, and records it after it is in the table. A run that dies
-    anywhere is completed by the next one: no row is lost and none is doubled.
+    Every run lists the source once, leaves out the files that the checkpoint's log holds, and cuts the rest
+    into batches. Each batch is logged before it runs, and recorded after it is committed. If a run dies at
+    any point, the next one completes it: no row is lost and none is doubled.
 
     Every argument takes a spec of ``airflow_provider_scope.specs`` or a dict of the same fields, and
     may hold templates or XComArgs.

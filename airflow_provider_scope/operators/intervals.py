@@ -33,7 +33,7 @@ def window_of_run(context: Mapping[str, Any]) -> Window:
             "loads the files of one.",
             kept=_KEPT,
             do="say which files it loads, with window_start and window_end. They may be templates: "
-            'window_start="{{ params.window_start }}". One that renders to nothing is the data interval\'s',
+            'window_start="{{ params.window_start }}". One that gives an empty text is the data interval\'s',
         )
     if start >= end:
         raise InputError(
@@ -41,8 +41,8 @@ def window_of_run(context: Mapping[str, Any]) -> Window:
             "expression as the Dag's schedule gives such intervals.",
             kept=_KEPT,
             do='write schedule=CronDataIntervalTimetable("@daily", timezone="UTC"), from airflow.sdk, with '
-            "catchup=True, and delete the Dag's runs that failed like this one: Airflow goes on behind the "
-            "last run that is there, and would leave out what these were for",
+            "catchup=True. Then delete the Dag's runs that failed like this one: Airflow continues after the "
+            "last existing run, and would skip their intervals",
         )
     return Window(milliseconds(start), milliseconds(end))
 

@@ -48,5 +48,5 @@ SCOPE_RETRY_POLICY = ExceptionRetryPolicy(
 )
 """Waits as long as each kind of failure usually takes to pass. It cannot exceed the task's ``retries``.
 
-Errors that no retry mends never come here: the operators raise ``AirflowFailException`` for them.
+Errors that no retry cures never come here: the operators raise ``AirflowFailException`` for them.
 """

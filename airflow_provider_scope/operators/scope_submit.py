@@ -52,10 +52,9 @@ class ScopeSubmitJobOperator(JobWaitingOperator):
     """Run a SCOPE script, as one job of Azure Data Lake Analytics.
 
     The job's id follows from the task instance, and is written into Airflow's task state before the job is
-    submitted. So a retry, whatever became of the try before it, goes on with the job that is there: it
-    waits for one that runs, takes the result of one that succeeded, and submits another one only if the
-    job is known to have failed. A task that is cleared begins anew: a job of before that still runs is
-    cancelled first.
+    submitted. So a retry goes on with that job, whatever happened to the try before. It waits for a job that
+    runs, and takes the result of one that succeeded. It submits another one only if the job is known to have
+    failed. A task that is cleared begins anew: an earlier job that still runs is cancelled first.
 
     :param script: The script: text, or a ``.script`` or ``.scope`` file. May be a template.
     :param job_name: The job's name; None is the task's id.
@@ -197,7 +196,7 @@ class ScopeSubmitJobOperator(JobWaitingOperator):
                     job,
                     f"The job {number} did not succeed",
                     kept="what the script had committed before it ended",
-                    mend="mend the script, then clear the task",
+                    correct="correct the script, then clear the task",
                     again="the next try submits it again, as another job",
                 )
         return {
@@ -213,7 +212,7 @@ class ScopeSubmitJobOperator(JobWaitingOperator):
         known = _stored(context)
         if resumed and known is None and context.get("task_state_store") is not None:
             raise StorageError(
-                "The task's state is gone: Airflow started another try of it, or somebody deleted it.",
+                "The task's state is missing: Airflow started another try of it, or somebody deleted it.",
                 kept="the job, which goes on",
                 do="nothing if another try runs; a retry looks for the job first",
             )

@@ -59,7 +59,7 @@ class AdlsGen1FileSensor(BaseSensorOperator):
     :param min_files: How many files there must be.
     :param min_bytes: How many bytes they must have together.
     :param modified_after: Only files modified after this time count: a datetime with time zone, or
-        ISO-8601 text. A template that renders to ``None`` is no limit.
+        ISO-8601 text. A template that gives ``None`` is no limit.
     :param newer_than_checkpoint: Table or checkpoint of a pipeline: only files count that it has not
         loaded. Its log is read at each look.
     :param stable_for_seconds: The newest file that counts must be at least this old, by the service's

@@ -152,7 +152,8 @@ def run_batch(plan: Plan, target: Target, entry: OffsetEntry, rows: Callable[[],
         f"Batch {entry.seq} could not be committed to {plan.table}: another writer committed in between, "
         f"{TRIES} times.",
         kept="the table and the log; the batch stays logged",
-        do="the next try runs it again; keep ALTER, OPTIMIZE and other writers out of the run's time",
+        do="the next try runs it again; avoid ALTER, OPTIMIZE and other writes to the table while the task "
+        "runs",
     )
 
 
@@ -234,7 +235,7 @@ def as_error(err: Exception) -> ScopeProviderError:
         return SqlError(
             f"The SQL does not work on the files of the batch: {cause}",
             kept=KEPT,
-            do="mend `sql` (or `columns`, or `options`); the next run takes the batch with them",
+            do="correct `sql` (or `columns`, or `options`); the next run takes the batch with them",
         )
     return SparkJobFailedError(
         f"The Spark application failed: {cause}",

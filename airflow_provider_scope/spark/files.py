@@ -64,7 +64,7 @@ def check_unchanged(spark: SparkSession, entry: OffsetEntry) -> None:
     """
     for file, found in _looks(spark, entry):
         if isinstance(found, FileNotFoundError):
-            raise _gone(entry, file, "is gone") from found
+            raise _gone(entry, file, "is missing") from found
         if isinstance(found, Exception):
             raise SourceUnreadableError(
                 f"The file {file.path} of batch {entry.seq} could not be looked at: {_cause(found)}.",
@@ -91,9 +91,9 @@ def check_was_unchanged(spark: SparkSession, entry: OffsetEntry, version: int) -
                 f"({_both(file, found)}).",
                 kept=f"version {version} of the table, with the rows of the batch: those of this file may be "
                 "of the old content, of the new one, or of both",
-                do="compare the rows of this file (`source_file_uri`) with the file and mend them, or load "
-                "all again with full_refresh=True; the next run goes on. Let writers rename complete files "
-                "into the folder, or raise `safety_buffer_seconds`",
+                do="compare the rows of this file (`source_file_uri`) with the file and correct them, or "
+                "load all again with full_refresh=True; the next run goes on. Let writers rename complete "
+                "files into the folder, or raise `safety_buffer_seconds`",
             )
 
 
@@ -196,6 +196,6 @@ def _gone(entry: OffsetEntry, file: FileEntry, what: str) -> SourceFileGoneError
     return SourceFileGoneError(
         f"The file {file.path} of batch {entry.seq} {what}.",
         kept="the batches before it; this one wrote no row and stays logged",
-        do="put the file back as it was; or give the batch up with `airflow scope abandon`: its other "
-        "files, and this one as it is then, are loaded by the next run",
+        do="put the file back as it was. Or give the batch up with `airflow scope abandon`: the next run "
+        "loads its files as they are then",
     )

@@ -1,7 +1,7 @@
 """Look at the text of JSON files for what Spark's parser drops without a word.
 
-It stops behind the first value of a line, or of a file with ``multiLine``; it leaves out keys that are not
-declared, also those that differ in case; and of a key that comes twice it takes the last.
+The parser stops behind the first value of a line, or of a file with ``multiLine``. It leaves out keys that
+are not declared, also those that differ only in case. Of a key that comes twice it takes the last.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ _HINTS = {
 }
 """Beginning of a problem -> what may help."""
 _NOT_INFERRED = (
-    "a key that holds nothing but {} in the files that columns are inferred from gets no column: declare "
-    '`columns` (as string it holds its JSON text), or set extra_columns="ignore"; keys are compared exactly, '
-    "letter case included"
+    'declare `columns` (a string column holds the JSON text), or set extra_columns="ignore". A key that '
+    "holds nothing but {} in the files that columns are inferred from gets no column. Keys are compared "
+    "exactly, letter case included"
 )
 
 

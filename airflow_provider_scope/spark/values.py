@@ -1,8 +1,8 @@
 """Text to a typed value, strictly: as SQL expressions, for what CSV and JSON hold as text.
 
-Spark's own readers are lenient where it costs rows: they strip commas out of decimals and round what is
-beyond the scale, take ``2026-01-01 xyz`` for a date and ``2026`` for another, cut a timestamp behind its
-sixth digit, and read ``1f`` as a number. Here a text either is a value of the type, or it is not.
+Spark's own readers are lenient, and change values by that. They strip commas out of decimals, and round what
+is beyond the scale. They take ``2026-01-01 xyz`` and ``2026`` for dates, cut a timestamp behind its sixth
+digit, and read ``1f`` as a number. Here a text either is a value of the type, or it is not.
 """
 
 from __future__ import annotations

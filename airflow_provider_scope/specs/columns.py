@@ -83,8 +83,8 @@ def check_order(argument: str, value: Any) -> None:
             f"{argument}.columns",
             dict(columns),
             "text or a list where the columns come from an XComArg or a template",
-            "PostgreSQL sorts the keys of XComs and of dag_run.conf, so the order of the columns is not "
-            "known: return text such as 'id bigint, name string', or a list of [name, type] pairs",
+            "return text such as 'id bigint, name string', or a list of [name, type] pairs. (PostgreSQL "
+            "sorts the keys of XComs and of dag_run.conf, so the order of the columns is not known)",
         )
 
 

@@ -32,12 +32,12 @@ REFUSED = {
     ),
     "ignoreCorruptFiles": Refused(
         "the rest of a file that cannot be read would be left out",
-        "leave it out; mend the file, or give its batch up with `airflow scope abandon`",
+        "leave it out; repair the file, or give its batch up with `airflow scope abandon`",
         "false",
     ),
     "ignoreMissingFiles": Refused(
         _SKIPS_FILES,
-        "leave it out; `airflow scope abandon` gives up the batch of a file that is gone",
+        "leave it out; `airflow scope abandon` gives up the batch of a file that is missing",
         "false",
     ),
     "mode": Refused(

@@ -48,10 +48,11 @@ class FileSource:
     :param patterns: Regular expressions, searched in the file's name; one match is enough. None is the usual
         names of the format: ``.csv`` and ``.csv.gz`` for CSV, and so on.
     :param format: How the files are read.
-    :param columns: Column name -> Spark type, in the order of the files; or a list of (name, type) or
-        ``{"name": …, "type": …}``; or text such as ``id bigint, name string``. None takes them from the
-        files: the union of the columns of all files of a batch. ``"infer"`` infers names and types of CSV
-        and JSON files from the first batch since the table was begun or replaced, and keeps them.
+    :param columns: Column name -> Spark type, in the order of the files. It may be text such as
+        ``id bigint, name string``, or a list of (name, type) or ``{"name": …, "type": …}``. None
+        takes them from the files: the union of the columns of all files of a batch. ``"infer"`` infers
+        names and types of CSV and JSON files from the first batch since the table was begun or replaced,
+        and keeps them.
     :param options: Options of Spark's reader for the format. Those that would leave files or rows out are
         refused.
     :param max_files_per_trigger: Files in one batch at the most. None is 1,000 on Spark, and the
@@ -63,18 +64,17 @@ class FileSource:
         ISO-8601 text. Fixed for the life of a pipeline in practice; earlier loads are not undone.
     :param late_files: ``"ingest"`` loads a file whatever its time. ``"skip"`` takes only files above the
         newest (modified, path) that was logged, and reads no history.
-    :param on_changed_file: What to do with a loaded file that has changed since: report it
-        (``"ignore"``), stop (``"fail"``), or load the new content too (``"reload"``; the rows of the old
-        content stay).
+    :param on_changed_file: What to do with a loaded file that has changed since. ``"ignore"`` reports it,
+        ``"fail"`` stops, and ``"reload"`` loads the new content too; the rows of the old content stay.
     :param extra_columns: What to do with columns of parquet and ORC files, and with keys of JSON, that
         ``columns`` does not declare: ``"fail"``, or leave them out (``"ignore"``).
     :param missing_columns: What to do if a parquet or ORC file lacks a declared column: ``"fail"``, or take
         NULL (``"null"``). A key that a JSON object lacks is always NULL.
-    :param bad_records: What to do with records and files that are not what was declared, and with rows that
-        break a rule of ``TableSpec.expect``: stop the batch (``"fail"``), or put them into the table
-        ``TableSpec.quarantine`` and load the others (``"quarantine"``).
-    :param fail_on_empty: Fail a run if no file that is there matches the patterns. False is a warning if
-        there are other files, and nothing if there are none. Files that were loaded before count.
+    :param bad_records: What to do with records and files that are not as declared, and with rows that break
+        a rule of ``TableSpec.expect``. ``"fail"`` stops the batch. ``"quarantine"`` puts them into the table
+        ``TableSpec.quarantine`` and loads the others.
+    :param fail_on_empty: Fail a run if no file in the folders matches the patterns, loaded or not. False is
+        a warning if there are other files, and nothing if there are none.
     :raises InputError: A value is not valid.
     """
 

@@ -80,7 +80,7 @@ def switch(argument: str, value: Any) -> bool | None:
         return known[value.strip().lower()]
     if value is None or value == "None":
         return False
-    raise bad(argument, value, "True or False, or a template that renders to one of them")
+    raise bad(argument, value, "True or False, or a template that gives one of them")
 
 
 def texts(argument: str, value: Any, *, needed: bool = False) -> Any:

@@ -51,12 +51,12 @@ PAGE_SIZE = 5000
 class AzureStorage:
     """The containers of one account.
 
-    A folder exists as long as a blob lies below it, or a marker stands for it: a directory of an account
-    with a hierarchical namespace, an empty blob with ``hdi_isfolder``, or one whose name ends with a
+    A folder exists as long as a blob lies below it, or a marker stands for it. A marker is a directory of an
+    account with a hierarchical namespace, an empty blob with ``hdi_isfolder``, or one whose name ends with a
     slash. So a root without any of these is missing, not empty; the container itself may be empty.
 
-    The service tells times in whole seconds: a file looks up to a second older than it is, and a change
-    in the same second to the same length is not noticed.
+    The service gives times in whole seconds, so a file seems up to a second older than it is. A change in
+    the same second to the same length is not noticed.
 
     :param fs: An ``adlfs.AzureBlobFileSystem``.
     :param host: The account's host in URIs, such as ``acme.dfs.core.windows.net``, wherever the service is.

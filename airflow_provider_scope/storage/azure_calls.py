@@ -1,7 +1,7 @@
 """Calls of Azure's storage SDK: repeated where that helps, and their errors as text without secrets.
 
-The SDK's own retries are switched off: they hide that a write which is refused the second time took
-effect the first time, do not repeat 429, and begin with a wait of 15 s.
+The SDK's own retries are switched off. If a write takes effect and its answer is lost, they repeat it and
+report that it was refused. They do not repeat 429, and begin with a wait of 15 s.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Both show a file's name while it is written, and a writer that dies leaves a part of it. So a control file
 is written under a name of its own, and gets its final one by RENAME, which shows name and content at
-once. Without ``renameoptions`` it refuses a name that exists: on HDFS by its specification, on Gen1 by
-the contract that Hadoop's live tests hold it to (``adls.xml``: ``rename-overwrites-dest`` is false,
+once. Without ``renameoptions`` it refuses a name that exists. HDFS does so by its specification. Gen1 does
+so by the contract of Hadoop's live tests (``adls.xml``: ``rename-overwrites-dest`` is false,
 ``supports-atomic-rename`` is true).
 """
 

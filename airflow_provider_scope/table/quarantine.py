@@ -81,7 +81,7 @@ def _parts(location: str, storage: Storage) -> Iterator[pa.RecordBatch]:
         for name in names:
             data = storage.read(f"{location}/{name}")
             if data is None:
-                raise unreadable(location, f"the file {name} is gone")
+                raise unreadable(location, f"the file {name} is missing")
             file = pq.ParquetFile(io.BytesIO(data))
             if not {*_COLUMNS} <= {*file.schema_arrow.names}:
                 raise unreadable(

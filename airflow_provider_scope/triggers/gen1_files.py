@@ -56,9 +56,9 @@ class AdlsGen1FilesTrigger(BaseEventTrigger):
     r"""Fire when files have arrived.
 
     With a ``deadline`` it is the waiting part of ``AdlsGen1FileSensor``: it fires once, when the files are
-    there, at the deadline, or when they cannot be looked for. Without one it is for an ``AssetWatcher``:
-    it fires whenever the files that count are complete and are not the ones it fired for before, and
-    failures are logged and tried again for ever. It never raises.
+    there, at the deadline, or when they cannot be looked for. Without one it is for an ``AssetWatcher``: it
+    fires whenever the files that count are complete and differ from those that it fired for before. Failures
+    are logged and tried again for ever. It never raises.
 
     The arguments are those of the sensor; they are checked when it runs, because an error here would hit
     the triggerer itself.

@@ -102,7 +102,7 @@ def test_bad_records_go_aside_and_a_mended_file_is_given_back(run_dag, tmp_path,
         '  such as record 2: {"Station":"Köln","Zeit":"2026-01-01 01:00","°C":"warm"}',
         "batch 0: file:///in [1]/b 100%.csv.gz",
         "  the whole file: it cannot be read: Unexpected end of input stream",
-        "when files are mended: --give-back FILE, or --give-back-all; the next run loads them",
+        "when files are repaired: --give-back FILE, or --give-back-all; the next run loads them",
     ]
     assert "quarantined 3 records or files of batch 0" in scope(capsys, "status", str(tmp_path / "table"))
 

@@ -131,7 +131,9 @@ def test_a_restored_table_is_accepted_for_one_interval(desk, second):
     said = desk.table_command("accept-table", "--interval", SECOND_NAME, "--yes")
 
     assert (said.code, said.err) == (0, "")
-    assert "- the rows of batch 1 (1 file) are gone for good: the files count as loaded\n" in said.out
+    assert (
+        "- the rows of batch 1 (1 file) are no longer in the table: the files count as loaded\n" in said.out
+    )
     assert second.run().batches == []
     with pytest.raises(TableDivergedError, match="was restored"):
         desk.world.of(FIRST).run()

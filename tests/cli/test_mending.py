@@ -302,7 +302,7 @@ def test_a_table_that_fits_its_log_needs_no_acceptance(desk, yes):
 RESTORED = """\
 The table file:///table was restored (RESTORE at version 3; the newest record knows none).
 The table is at version 3. To accept it as it is means:
-- the rows of batches 1 to 2 (2 files) are gone for good: the files count as loaded
+- the rows of batches 1 to 2 (2 files) are no longer in the table: the files count as loaded
 - to have them again, run the task once with full_refresh=True: it loads all files again
 """
 
@@ -364,7 +364,7 @@ def test_the_files_of_an_unrecorded_batch_whose_rows_are_gone_are_loaded_again(d
 
     assert said.out.splitlines()[2] == "- the files of the open batch 1 count as new: the next run loads them"
     status = desk.table_command("status").out.splitlines()
-    assert status[-2] == "               its rows are gone; the next run records that"
+    assert status[-2] == "               its rows are no longer in the table; the next run records that"
     desk.world.run()
     assert desk.rows_are_those_of("a.parquet", "b.parquet")
 
@@ -414,7 +414,7 @@ def test_a_recreated_table_is_told_its_newest_batch_and_runs_go_on(desk):
 
     assert first.out.splitlines()[1:] == [
         "The table is at version 0. To accept it as it is means:",
-        "- the rows of batches 0 to 1 (2 files) are gone for good: the files count as loaded",
+        "- the rows of batches 0 to 1 (2 files) are no longer in the table: the files count as loaded",
         "- to have them again, run the task once with full_refresh=True: it loads all files again",
         "- an empty transaction tells the table that batch 1 is its newest",
         ADD_YES.rstrip(),

@@ -60,7 +60,7 @@ def test_the_listing_counts_the_records_of_each_file_and_rule_and_says_how_to_se
         "  1 record: w is not date",
         '  the first of its 4 is record 2: {"w":"y"}',
         f"all of them, with all their records: {ALL}",
-        "when files are mended: --give-back FILE, or --give-back-all; the next run loads them",
+        "when files are repaired: --give-back FILE, or --give-back-all; the next run loads them",
     ]
 
 
@@ -87,7 +87,7 @@ def test_a_file_with_rows_in_the_table_is_refused_with_the_way_on(bad):
         "InputError: The file file:///landing/b.parquet cannot be given back: 4 records of it were put "
         "aside, and the file was not, so that its other rows are in the table, and would be doubled.\n"
         "Kept: everything; nothing was written\n"
-        "What to do: write the mended records into a new file, and let the next run load it; or, if the "
+        "What to do: write the repaired records into a new file, and let the next run load it; or, if the "
         "declaration was wrong and not the file, run once with full_refresh=True\n"
     )
     assert bad.world.log().returns() == []

@@ -317,7 +317,7 @@ def test_a_restored_table_of_jobs_is_accepted_and_runs_go_on(world, scope):
     world.run()
 
     assert code == 0
-    assert "- the rows of batch 1 (1 file) are gone for good: the files count as loaded\n" in out
+    assert "- the rows of batch 1 (1 file) are no longer in the table: the files count as loaded\n" in out
     assert world.rows_are_those_of(1, 2, 4)
 
 
@@ -419,7 +419,7 @@ def as_on_the_page(text: str, world) -> list[str]:
 
 def the_page_shows(heading: str, world, scope) -> None:
     """Run the commands of a section of the page, and compare what they print."""
-    (block,) = blocks(section(DOCS / "operator.md", heading), "console")
+    (block,) = blocks(section(DOCS / "commands.md", heading), "console")
     for part in re.split(r"^\$ airflow scope ", block.text, flags=re.MULTILINE)[1:]:
         line, _, shown = part.partition("\n")
 
@@ -432,14 +432,14 @@ def the_page_shows(heading: str, world, scope) -> None:
 def test_settle_prints_what_the_page_shows(world, scope):
     undecidable(world, job_landed=True)
 
-    the_page_shows("### settle", world, scope)
+    the_page_shows("## settle", world, scope)
 
 
 def test_cancel_jobs_prints_what_the_page_shows(world, scope, monkeypatch):
     world.open()
     left_running(world, monkeypatch, 1)
 
-    the_page_shows("### cancel-jobs", world, scope)
+    the_page_shows("## cancel-jobs", world, scope)
 
 
 # ---- cancel-jobs ----------------------------------------------------------------------------------------

@@ -102,7 +102,7 @@ def test_open_batches_are_listed_with_what_became_of_them(desk):
         "               in the table as version 1; the next run records that\n"
         f"            2: append, 2 files, {desk.size('c.parquet', 'd.parquet')}: "
         "file:///landing/c.parquet … file:///landing/d.parquet\n"
-        "               blocked: file:///landing/d.parquet is gone\n"
+        "               blocked: file:///landing/d.parquet is missing\n"
         "what next   the table and the log fit together; the next run begins with the open batches\n"
     )
 
@@ -122,7 +122,7 @@ def test_ten_open_batches_are_listed_and_the_others_counted(desk):
     lines = desk.table_command("status").out.splitlines()
 
     assert lines[8] == "open        12 batches"
-    assert lines[10] == "               blocked: file:///landing/b00.parquet is gone"
+    assert lines[10] == "               blocked: file:///landing/b00.parquet is missing"
     assert lines[-2] == "            and 2 more"
     assert len(lines) == 22
 
@@ -139,7 +139,7 @@ def test_the_files_that_block_a_batch_are_named(desk):
     lines = desk.table_command("status").out.splitlines()
 
     assert lines[9:12] == [
-        "               blocked: file:///landing/b00.parquet is gone",
+        "               blocked: file:///landing/b00.parquet is missing",
         "               blocked: file:///landing/b01.parquet has changed since it was logged",
         "               blocked: file:///landing/b02.parquet has changed since it was logged",
     ]

@@ -106,8 +106,8 @@ def test_files_that_no_record_names_are_decided_about_once(desk):
 
     assert "it tells nothing of the newest batch, 2\n" in shown.out
     assert asked.out == (
-        "files with the very time of dbt-scope's watermark that no record names count as new: the next run "
-        "loads them\n"
+        "files with exactly the time of dbt-scope's watermark that no record names count as new: the next "
+        "run loads them\n"
         "A wrong decision loses rows, or doubles them; it cannot be taken back.\n"
         "nothing was written; add --yes to do it\n"
     )

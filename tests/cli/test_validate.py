@@ -50,7 +50,7 @@ def alike(text: str) -> list[str]:
 @pytest.mark.spark
 def test_a_select_that_fits_is_told_as_the_page_shows(world, scope, task):
     task()
-    (shown,) = blocks(section(DOCS / "operator.md", "### validate"), "console")
+    (shown,) = blocks(section(DOCS / "commands.md", "## validate"), "console")
     command, _, output = shown.text.partition("\n")
 
     code, out, err = scope(*command.removeprefix("$ airflow scope ").split())

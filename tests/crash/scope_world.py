@@ -194,7 +194,7 @@ class ScopeWorld(MemoryWorld):
     def script(self, identity: BatchIdentity, entry: OffsetEntry) -> str:
         for file in entry.files:
             if self.memory.source.get(file.path) != file:
-                raise SourceFileGoneError(f"{file.path} of batch {entry.seq} is gone")
+                raise SourceFileGoneError(f"{file.path} of batch {entry.seq} is missing")
         return json.dumps(
             {
                 "mark": identity.marker,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 
 import pytest
 
@@ -226,6 +227,25 @@ def test_the_columns_and_the_metadata_of_a_snapshot_are_documented():
     assert metadata == [
         key.decode() for key in (snapshot._SEQ, snapshot._REFRESH_START, snapshot._TAKEN_OVER)
     ]
+
+
+def test_the_drawing_has_every_file_and_folder_of_the_table():
+    top = PAGE.read_text().split("\n## ")[0]
+    (drawing,) = blocks(top, "mermaid")
+    files = [re.split(r"(?<=/)", code(row[0])[0])[0] for row in rows(top)]
+    labels = re.findall(r'Files\["([^"]+)"\]', drawing.text)
+
+    assert sorted(name for label in labels for name in label.split("<br/>")) == sorted({*files})
+
+
+def test_the_drawing_of_a_batch_names_files_of_the_checkpoint():
+    page = section(DOCS / "exactly_once.md", "## What each kind of crash leaves, and what the next run does")
+    (drawing,) = blocks(page, "mermaid")
+    known = [code(row[0])[0] for row in rows(PAGE.read_text().split("\n## ")[0])]
+    named = re.findall(r"[\w]+/\d+|\w+\.json", drawing.text)
+
+    assert named == ["offsets/8", "commits/8", "sources/8", "watermark.json"]
+    assert {name.split("/")[0] for name in named} <= {name.split("/")[0] for name in known}
 
 
 def test_the_limits_of_a_files_size_are_those_of_the_code():

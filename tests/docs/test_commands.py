@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from airflow_provider_scope.core.records import OffsetEntry
     from airflow_provider_scope.execution.engine import Work
 
-OPERATOR_PAGE = DOCS / "operator.md"
+PAGE = DOCS / "commands.md"
 
 
 def subcommands() -> list[Any]:
@@ -54,9 +54,18 @@ def test_the_table_of_commands_has_their_arguments_and_options():
         wanted = " ".join(f"<{flag}>" for flag in flags if not flag.startswith("-"))
         options = {flag for flag in flags if flag.startswith("-")} - {"--verbose"}
         commands[f"airflow scope {command.name} {wanted}".rstrip()] = options
-    table = rows(section(OPERATOR_PAGE, "## Commands").split("\n### ")[0])
+    table = rows(section(PAGE, "## All commands"))
 
     assert {code(row[0])[0]: set(code(row[1])) for row in table} == commands
+
+
+def test_the_options_of_several_commands_are_explained():
+    flags = [flag for command in subcommands() for arg in command.args for flag in arg.flags]
+    # What --yes does is said before the table of commands, and --reload-undecidable below its command.
+    shared = {flag for flag in flags if flag.startswith("-") and flags.count(flag) > 1}
+    table = rows(section(PAGE, "## Options"))
+
+    assert {flag for row in table for flag in code(row[0])} == shared - {"-y", "--yes", "--verbose"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_id)
@@ -155,7 +164,7 @@ def alike(text: str) -> list[str]:
 
 
 def test_the_commands_print_what_the_page_shows(flights, capsys):
-    section_of = {name: section(OPERATOR_PAGE, f"### {name}") for name in (c.name for c in subcommands())}
+    section_of = {name: section(PAGE, f"## {name}") for name in (c.name for c in subcommands())}
     for name in ("status", "plan", "rebuild", "abandon", "accept-table"):
         if name == "accept-table":
             DeltaTable(flights.data / "delta/flights").restore(0)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import importlib
 import re
 import tomllib
+from typing import Any
 
 from airflow_provider_scope.execution.micro_batch import MicroBatchExecution
-from tests.docs.pages import DOCS, ROOT, code, rows, section
+from tests.docs.pages import DOCS, ROOT, blocks, code, prose, rows, section
 
 
 def test_every_make_target_is_documented():
@@ -24,21 +25,84 @@ def test_every_folder_of_the_tests_is_documented():
     assert {code(row[0])[0] for row in table} >= folders
 
 
-def test_the_layers_are_those_of_the_contract():
+def layers() -> list[list[str]]:
+    """Give the layers of the contract from top to bottom, each with its packages."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
-    layers = [name.strip() for layer in contracts[0]["layers"] for name in layer.split("|")]
+    return [[name.strip() for name in layer.split("|")] for layer in contracts[0]["layers"]]
+
+
+def found(dotted: str) -> Any:
+    """Give what a dotted name below the package is; None if it does not exist."""
+    parts = dotted.split(".")
+    for length in range(len(parts), 0, -1):
+        try:
+            value: Any = importlib.import_module(".".join(["airflow_provider_scope", *parts[:length]]))
+        except ModuleNotFoundError:
+            continue
+        for part in parts[length:]:
+            value = getattr(value, part, None)
+        return value
+    return None
+
+
+def test_the_layers_are_those_of_the_contract():
     table = rows(section(DOCS / "architecture.md", "## Layers"))
 
-    assert [code(row[0])[0].removesuffix(".py") for row in table] == layers
+    assert [code(row[0])[0].removesuffix(".py") for row in table] == [n for layer in layers() for n in layer]
+
+
+def test_the_layers_that_are_drawn_are_those_of_the_contract():
+    (drawing,) = blocks(section(DOCS / "architecture.md", "## Layers"), "mermaid")
+    labels = dict(re.findall(r'(\w+)\["([^"]+)"\]', drawing.text))
+    *upper_and_lower, between = re.findall(
+        r"^ *(\w+\S* --> .*)$", re.sub(r"spark --> .*", "", drawing.text), re.MULTILINE
+    )
+    names = [name for line in upper_and_lower for name in re.findall(r"(?:^|--> )(\w+)", line)]
+    drawn = [labels.get(name, name).split(" · ") for name in dict.fromkeys(names)]
+
+    assert drawn == layers()
+    assert between == "compat --> execution"
+    knows_airflow = drawing.text.split("end\n", 1)[0]
+    assert "hooks --> compat" in knows_airflow
+    assert "execution" not in knows_airflow
+
+
+def test_the_path_through_the_code_names_what_exists_in_at_most_eight_steps():
+    page = section(DOCS / "architecture.md", "## From the operator to the Delta commit")
+    named = [name for name in code(prose(page)) if "." in name]
+
+    assert 1 <= len(rows(page)) <= 8
+    assert all(len(code(row[2])) >= 1 for row in rows(page))
+    assert [name for name in named if not callable(found(name))] == []
+
+
+def test_what_a_deferral_calls_exists():
+    from airflow_provider_scope.hooks.scope import ScopeHook
+    from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator
+    from airflow_provider_scope.triggers.scope_job import ScopeJobTrigger
+
+    (drawing,) = blocks(section(DOCS / "scope.md", "## Waiting"), "mermaid")
+    classes = (DeltaIncrementalIngestOperator, ScopeHook, ScopeJobTrigger)
+    operator, hook, trigger = classes
+    called = re.findall(r"->>(\w+): (\w+)\(\)", drawing.text)
+
+    assert re.findall(r"participant (\w+)", drawing.text) == [one.__name__ for one in classes]
+    assert {name for place, name in called if place == hook.__name__} == {"submit_job", "get_job"}
+    assert all(callable(getattr(hook, name, None)) for place, name in called if place == hook.__name__)
+    # The operator makes the trigger and goes on by itself after its event.
+    own = [name for place, name in called if place == trigger.__name__]
+    own += re.findall(r"Note over \w+: (\w+)\(\)", drawing.text)
+    assert own == ["wait_in_triggerer", "execute", "resume"]
+    assert all(callable(getattr(operator, name, None)) for name in own)
 
 
 def test_every_function_that_decides_exists():
     missing = []
     for row in rows(section(DOCS / "architecture.md", "## Where a decision lives")):
         first, *others = code(row[1])
-        module, _, name = first.rpartition(".")
-        found = importlib.import_module(f"airflow_provider_scope.{module}")
-        missing += [n for n in (name, *others) if not callable(getattr(found, n, None))]
+        module = first.rpartition(".")[0]
+        names = [first, *(f"{module}.{name}" for name in others)]
+        missing += [name for name in names if not callable(found(name))]
 
     assert missing == []
 

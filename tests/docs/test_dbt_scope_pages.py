@@ -100,7 +100,7 @@ def test_the_command_prints_what_the_page_shows(tmp_path, capsys):
     flights.theirs.loaded([flights.land(5)])
 
     printed = []
-    examples = blocks(section(DOCS / "operator.md", "### take-over"), "console")[0].text
+    examples = blocks(section(DOCS / "commands.md", "## take-over"), "console")[0].text
     for part in re.split(r"^\$ ", examples, flags=re.MULTILINE)[1:]:
         command = part.partition("\n")[0]
         args = get_parser().parse_args(shlex.split(command.replace("/data/", f"{tmp_path}/"))[1:])

@@ -12,19 +12,17 @@ from typing import Any, get_args
 import pytest
 
 from airflow_provider_scope import specs
-from airflow_provider_scope.core import schema
 from airflow_provider_scope.core.discovery import Reason, Tally
-from airflow_provider_scope.core.evolution import Array, Field, Map, Struct, evolve, text
 from airflow_provider_scope.core.files import TEXT_FORMATS, FileEntry, usual_pattern
 from airflow_provider_scope.core.report import BatchReport, RunReport
 from airflow_provider_scope.core.settings import EXACT, EXACT_AT_START
 from airflow_provider_scope.engines import application
 from airflow_provider_scope.engines.spark import SparkRunner
-from airflow_provider_scope.exceptions import InputError, SchemaMismatchError
+from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.specs import capabilities
 from airflow_provider_scope.specs.interval import Mode
 from airflow_provider_scope.specs.options import REFUSED
-from airflow_provider_scope.specs.source import MAX_FILES_ON_SPARK, VIRTUAL_COLUMNS, FileFormat
+from airflow_provider_scope.specs.source import MAX_FILES_ON_SPARK, FileFormat
 from airflow_provider_scope.storage.local import LocalStorage
 from tests.docs.pages import DOCS, blocks, code, rows, section
 
@@ -54,7 +52,8 @@ def test_the_arguments_of_the_operator_for_scripts_are_documented_in_order_with_
     from airflow_provider_scope.operators.scope_submit import ScopeSubmitJobOperator
 
     parameters = inspect.signature(inspect.unwrap(ScopeSubmitJobOperator.__init__)).parameters
-    table = rows(section(PAGE, "## ScopeSubmitJobOperator"))
+    page = section(DOCS / "scope.md", "## ScopeSubmitJobOperator")
+    table = rows(page)
     documented = {code(row[0])[0]: row[1] for row in table if row[0].startswith("`")}
 
     assert list(documented) == [name for name in parameters if name not in ("self", "kwargs")]
@@ -62,7 +61,7 @@ def test_the_arguments_of_the_operator_for_scripts_are_documented_in_order_with_
     assert {name: default_of(cell) for name, cell in documented.items()} == {
         name: parameters[name].default for name in documented
     }
-    rest = re.search(r"All but (.*) may hold templates", section(PAGE, "## ScopeSubmitJobOperator"))
+    rest = re.search(r"All but (.*) may hold templates", page)
     assert rest
     assert {*parameters} - {*code(rest[1]), "self", "kwargs"} == {*ScopeSubmitJobOperator.template_fields}
 
@@ -155,96 +154,6 @@ def test_what_is_refused_beside_what_is_documented_as_the_code_tells_it():
         [f"`{one.beside.text}`", named(one.refused), one.do]
         for one in (*capabilities.TOGETHER, *capabilities.IN_JOBS)
     ]
-
-
-def test_the_virtual_columns_are_documented_with_their_types():
-    table = rows(section(PAGE, "### Virtual columns"))
-
-    assert {code(row[0])[0]: row[1] for row in table} == VIRTUAL_COLUMNS
-
-
-def test_the_conversions_are_documented():
-    table = rows(section(PAGE, "### Columns and types"))
-
-    assert {code(row[0])[0]: tuple(code(row[1])) for row in table} == schema._WIDER
-
-
-def grown(mode: str, table: Struct, select: Struct, **more: Any) -> str:
-    """Say in the word of the page what becomes of a SELECT."""
-    try:
-        if mode == "fail":
-            return "fits" if schema.fit(as_columns(select), as_columns(table), "t") else ""
-        after = evolve(mode, select, table, "t", **more)
-    except SchemaMismatchError:
-        return "refused"
-    words = {"added": after.added, "widened": after.widened, "NULL": after.missing}
-    return " and ".join(word for word, found in words.items() if found) or "fits"
-
-
-def as_columns(struct: Struct) -> list[tuple[str, str]]:
-    return [(item.name, text(item.kind)) for item in struct.fields]
-
-
-def columns(**kinds: Any) -> Struct:
-    return Struct(tuple(Field(name, kind) for name, kind in kinds.items()))
-
-
-A = columns(a="int", b="int")
-GROWTH: dict[str, tuple[Struct, Struct, dict[str, Any]]] = {
-    "the table's columns in another order, or in another case": (A, columns(B="int", A="int"), {}),
-    "a column more": (A, columns(a="int", b="int", c="int"), {}),
-    "a column less": (A, columns(b="int"), {}),
-    "a column less, which is NOT NULL": (
-        Struct((Field("a", "int", required=True), Field("b", "int"))),
-        columns(b="int"),
-        {},
-    ),
-    "a column less, which is declared in `TableSpec.columns`": (
-        A,
-        columns(b="int"),
-        {"declared": columns(a="int")},
-    ),
-    "a column less, which partitions the table": (A, columns(b="int"), {"partitions": ("a",)}),
-    "a struct with a field more": (columns(s=columns(a="int")), columns(s=A), {}),
-    "a struct with a field less": (columns(s=A), columns(s=columns(a="int")), {}),
-    "a type that [can be converted](#columns-and-types) to the table's": (
-        columns(a="bigint"),
-        columns(a="int"),
-        {},
-    ),
-    "the same inside of a struct, an array or a map's value": (
-        columns(s=columns(a="bigint"), l=Array("bigint"), m=Map("string", "bigint")),
-        columns(s=columns(a="int"), l=Array("int"), m=Map("string", "int")),
-        {},
-    ),
-    "a type to which Delta can widen the table's": (columns(a="int"), columns(a="bigint"), {}),
-    "any other type": (columns(a="int"), columns(a="string"), {}),
-    "another type for a column that is declared": (
-        A,
-        columns(a="bigint", b="int"),
-        {"declared": columns(a="int")},
-    ),
-    "another type for a column that partitions the table": (
-        A,
-        columns(a="bigint", b="int"),
-        {"partitions": ("a",)},
-    ),
-}
-
-
-def test_what_each_setting_does_when_the_columns_change_is_documented():
-    table = [row for row in rows(section(PAGE, "### When the columns change")) if len(row) == 4]
-
-    assert {row[0]: row[1:] for row in table} == {
-        case: [grown(mode, there, select, **more) for mode in ("fail", "add", "widen")]
-        for case, (there, select, more) in GROWTH.items()
-    }
-
-
-def test_the_types_that_delta_widens_are_documented():
-    table = [row for row in rows(section(PAGE, "### When the columns change")) if len(row) == 2]
-
-    assert {code(row[0])[0]: tuple(code(row[1])) for row in table} == schema._WIDENS
 
 
 def test_the_settings_of_spark_are_documented():

@@ -376,8 +376,8 @@ def test_a_restore_between_the_deletion_of_a_refresh_and_its_rows_is_put_right_b
     world.run(refresh=True)
 
     assert refused.value.what == (
-        "A RESTORE of file:///table (version 6) came while the job of batch 1 replaced the rows: the table "
-        "may hold the rows that the RESTORE brought back, and those of the batch beside them."
+        "A RESTORE of file:///table (version 6) came while the job of batch 1 replaced the rows. The table "
+        "may hold both the rows that the RESTORE brought back and those of the batch."
     )
     assert "full_refresh=True" in refused.value.do
     assert world.rows() == rows_of(1)

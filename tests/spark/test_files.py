@@ -193,7 +193,7 @@ def test_a_file_that_is_gone_before_spark_looks_at_it_is_named(bench: Any) -> No
     entry = bench.batch(0, bench.text("a.txt", "1\n"))
     (bench.folder / "landing" / "a.txt").unlink()
 
-    with pytest.raises(SourceFileGoneError, match=r"a\.txt of batch 0 is gone"):
+    with pytest.raises(SourceFileGoneError, match=r"a\.txt of batch 0 is missing"):
         bench.run(entry, source_format="text")
 
 

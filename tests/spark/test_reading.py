@@ -244,7 +244,7 @@ def test_a_file_that_vanished_is_named_before_anything_is_read(bench):
     other = bench.parquet("b.parquet", a=[2])
     (bench.folder / "landing" / "b.parquet").unlink()
 
-    with pytest.raises(SourceFileGoneError, match=r"b\.parquet of batch 0 is gone"):
+    with pytest.raises(SourceFileGoneError, match=r"b\.parquet of batch 0 is missing"):
         bench.run(bench.batch(0, file, other))
 
     assert not bench.table.exists()

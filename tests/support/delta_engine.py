@@ -97,7 +97,7 @@ def check_unchanged(entry: OffsetEntry) -> None:
         try:
             status = Path(local(file.path)).stat()
         except FileNotFoundError as err:
-            raise SourceFileGoneError(f"{file.path} of batch {entry.seq} is gone") from err
+            raise SourceFileGoneError(f"{file.path} of batch {entry.seq} is missing") from err
         if (status.st_mtime_ns // 1_000_000, status.st_size) != (file.modified_ms, file.size_bytes):
             raise SourceFileGoneError(f"{file.path} of batch {entry.seq} has changed")
 

@@ -142,7 +142,7 @@ class MemoryEngine(BatchLoop):
     def read(self, entry: OffsetEntry) -> Any:
         for file in entry.files:
             if self.storage.source.get(file.path) != file:
-                raise SourceFileGoneError(f"{file.path} of batch {entry.seq} is gone")
+                raise SourceFileGoneError(f"{file.path} of batch {entry.seq} is missing")
         return [row for file in entry.files for row in self.storage.content[file.path]]
 
     def no_rows(self) -> Any:

@@ -18,7 +18,7 @@ TEXT = "text that is not empty"
 WHOLE = "a whole number, at least 1, or None"
 MAPPING = "a mapping with text keys"
 FOLDER = "the table's folder: an absolute path or a file:///… URI"
-SWITCH = "True or False, or a template that renders to one of them"
+SWITCH = "True or False, or a template that gives one of them"
 
 
 def arguments(**kwargs: Any) -> dict[str, Any]:

@@ -196,7 +196,7 @@ def test_no_quarantine_is_an_empty_one_and_a_damaged_one_is_an_error(tmp_path):
         read_quarantine(place, LocalStorage(), PIPELINE)
     for path in (tmp_path / "q").glob("*.parquet"):
         path.unlink()
-    with pytest.raises(TableUnreadableError, match="is gone"):
+    with pytest.raises(TableUnreadableError, match="is missing"):
         read_quarantine(place, LocalStorage(), PIPELINE)
 
 

@@ -382,7 +382,7 @@ def test_an_application_that_dies_without_a_word_of_its_own_gives_its_last_error
     assert str(err) == (
         "spark-submit failed: java.io.IOException: No space left on device\n"
         "Kept: the batches that are in the table; the others stay logged\n"
-        "What to do: the next try runs what is open again; if it comes back, mend the cause. "
+        "What to do: the next try runs what is open again; if it comes back, remove the cause. "
         f"Full log: {fake.log_file}"
     )
     assert fake.log_file.read_text() == OUT_OF_DISK

@@ -233,7 +233,7 @@ def test_a_plan_before_the_first_run_says_what_that_run_does_and_writes_nothing(
     assert [[file.path for file in entry.files] for entry in planned] == [["file:///landing/new"]]
     assert (report.left_out, report.already_loaded) == (run.left_out, run.already_loaded)
     assert [batch.files for batch in run.batches] == [1]
-    # The record of the newest batch names the file that has the watermark's very time.
+    # The record of the newest batch names the file that has exactly the watermark's time.
     why = {"ingest": {"before the watermark taken over": 1}, "skip": {"loaded before, or late": 6}}
     assert report.left_out.counts == why[late_files]
 
@@ -728,7 +728,7 @@ def test_dbt_scope_that_ran_while_a_batch_was_loaded_is_noticed_before_its_water
     assert "seq" not in json.loads(world.read("watermark.json"))
 
 
-@pytest.mark.parametrize(("watermark", "words"), [(None, "is gone"), (b"", "cannot be read")])
+@pytest.mark.parametrize(("watermark", "words"), [(None, "is missing"), (b"", "cannot be read")])
 def test_a_watermark_that_vanished_or_is_half_written_after_a_takeover_is_refused(watermark, words):
     world, _ = a_world(3)
     put(world, "new", NOW_MS - 2_000)
