@@ -37,7 +37,7 @@ def check_client_mode(connection: Connection | None, conf: Mapping[str, Any] | N
     for where, mode in places:
         if mode:
             if str(mode).strip().lower() == "cluster":
-                raise _refused(where)
+                raise _refused(where, has_connection=connection is not None)
             return
 
 
@@ -64,11 +64,15 @@ def _of_defaults(file: Path | None) -> str | None:
     return found[-1] if found else None
 
 
-def _refused(where: str) -> InputError:
+def _refused(where: str, *, has_connection: bool) -> InputError:
+    do = "use client mode, where the driver runs on the worker: "
+    if has_connection:
+        do += "deploy mode `client` in the connection wins over conf and spark-defaults.conf"
+    else:
+        do += f"leave {DEPLOY_MODE} out of conf, `client` is the default"
     return InputError(
         f"{where} asks for deploy mode cluster, which is not supported: the driver would run on another "
         "machine, and outlive the task.",
         kept="everything; nothing was read or written",
-        do="use client mode, where the driver runs on the worker: deploy mode `client` in the connection "
-        "wins over conf and spark-defaults.conf",
+        do=do,
     )

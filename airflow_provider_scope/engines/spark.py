@@ -190,9 +190,8 @@ class SparkRunner:
             self._done += 1
             version = event["version"]
             outcome = "was in the table already" if version is None else f"is version {version}"
-            self.report(
-                f"batch {event['seq']}: {event['files']:,} files, {outcome} ({event['seconds']:.1f} s)"
-            )
+            files = "1 file" if event["files"] == 1 else f"{event['files']:,} files"
+            self.report(f"batch {event['seq']}: {files}, {outcome} ({event['seconds']:.1f} s)")
 
     def _reported(self, failure: dict[str, str]) -> ScopeProviderError:
         """Give the application's own error, as the class that it was there."""

@@ -20,6 +20,7 @@ from airflow_provider_scope.engines.places import check_literal_places
 from airflow_provider_scope.exceptions import JobRunningError, ScopeProviderError
 from airflow_provider_scope.hooks.scope import ScopeHook
 from airflow_provider_scope.operators import intervals
+from airflow_provider_scope.operators.arguments import check_names
 from airflow_provider_scope.operators.failing import fail
 from airflow_provider_scope.operators.mapped import engine_of, mapped_late
 from airflow_provider_scope.operators.telling import emit, only_told
@@ -134,6 +135,7 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
         if mode_from(mode) == "incremental":
             # Two runs at once are safe, but they would do the same work twice.
             kwargs.setdefault("max_active_tis_per_dag", 1)
+        check_names(type(self), kwargs)
         super().__init__(**kwargs)
         self.delta_location = delta_location
         # Plain dicts, not specs: Airflow renders templates in dicts, finds XComArgs in them, and copies

@@ -17,6 +17,7 @@ from airflow_provider_scope.engines.job_identity import related_to
 from airflow_provider_scope.engines.job_wait import JobWait, job_error
 from airflow_provider_scope.exceptions import JobRunningError, ScopeProviderError, StorageError
 from airflow_provider_scope.hooks.scope import ScopeHook
+from airflow_provider_scope.operators.arguments import check_names
 from airflow_provider_scope.operators.failing import fail
 from airflow_provider_scope.operators.waiting import JobWaitingOperator
 from airflow_provider_scope.specs import validation
@@ -102,6 +103,7 @@ class ScopeSubmitJobOperator(JobWaitingOperator):
         poll_interval: float | None = None,
         **kwargs: Any,
     ) -> None:
+        check_names(type(self), kwargs)
         super().__init__(**kwargs)
         self.script = script
         self.job_name = job_name

@@ -32,6 +32,7 @@ time for seconds. It gives the text of a number as it stands in the file."""
 
 _NOT_JSON = "it is not JSON, or no object"
 _NOT_TYPED = "it is not JSON with values of the declared types"
+_NOT_JSON_HINT = "correct `format` if the file holds no JSON; declare a key as string if it holds other types"
 _COMPRESSED = (".gz", ".gzip", ".bz2", ".deflate")
 _EXACT_INFERRED = (T.IntegralType, T.BooleanType, T.StringType)
 _EXACT = (*_EXACT_INFERRED, T.FloatType, T.DoubleType)
@@ -133,7 +134,7 @@ def rows_of(
 def _read(spark: SparkSession, group: _Group, columns: T.StructType, source: Source) -> Records:
     """Give the records of all files, and what makes them typed values; ``json_form`` has seen their bytes."""
     rows = rows_of(spark, group.paths, columns, source.options)
-    found = [checks.parsed(_NOT_TYPED, told=_why_not_parsed(columns, source))]
+    found = [checks.parsed(_NOT_TYPED, _NOT_JSON_HINT, told=_why_not_parsed(columns, source))]
     values = []
     for field in columns:
         name = quoted(field.name)

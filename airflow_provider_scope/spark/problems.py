@@ -38,10 +38,13 @@ GZIP_ENDS = (_CUT, _NOT_PACKED)
 """What may be said of a gzip file because of what lies behind its end."""
 BEHIND_GZIP = "there are bytes behind the end of its compressed data that are no gzip"
 BEHIND_GZIP_HINT = "write the file again without them; what comes before them is whole"
+HEADER_HINT = (
+    "the header has to be the declared columns, in their order, with `sep` between them: correct `columns`, "
+    "or set `sep`; or set header=false if the files have none"
+)
 _DAMAGED = "it is damaged"
 _FAULTS = {
-    "CSV header": "the header has to be the declared columns, in their order: correct `columns`; or set "
-    "header=false if the files have none",
+    "CSV header": HEADER_HINT,
     "TextParsingException": "a quote in a quoted field is doubled, unless `escape` says otherwise; "
     "unescapedQuoteHandling='STOP_AT_DELIMITER' takes such fields as they are",
     "ZipException|not a gzip file|incorrect header check|Stream is not BZip2": _NOT_PACKED,

@@ -15,11 +15,12 @@ from airflow_provider_scope.spark import files, suspicions
 from airflow_provider_scope.spark.causes import unread_file, whole_text
 from airflow_provider_scope.spark.checks import SHOWN, bad_record
 from airflow_provider_scope.spark.judged import NUMBER, RAW, RULE, VALUE, judged
-from airflow_provider_scope.spark.listing import in_order
+from airflow_provider_scope.spark.listing import in_order, load
 from airflow_provider_scope.spark.problems import (
     BEHIND_GZIP,
     BEHIND_GZIP_HINT,
     GZIP_ENDS,
+    HEADER_HINT,
     Problem,
     bad_files,
     path_of,
@@ -115,4 +116,18 @@ def naming_faults(spark: SparkSession, entry: OffsetEntry) -> Iterator[None]:
             raise
         if problem.hint in GZIP_ENDS and files.has_more_behind_gzip(spark, path_of(entry, problem.file)):
             problem = Problem(problem.file, BEHIND_GZIP, hint=BEHIND_GZIP_HINT)
+        if problem.hint == HEADER_HINT:
+            problem = _with_header(spark, entry, problem)
         raise bad_files(entry, [problem]) from err
+
+
+def _with_header(spark: SparkSession, entry: OffsetEntry, problem: Problem) -> Problem:
+    """Show the header itself: Spark says how many fields it has, and not which."""
+    try:
+        with in_order(spark):
+            rows = load(lambda: spark.read.format("text"), [path_of(entry, problem.file)]).head(1)
+    except SPARK_ERRORS:
+        return problem
+    first = rows[0].value if rows else ""
+    # A NUL is one of UTF-16, which is no text here; an empty line is not the header.
+    return replace(problem, text=first[:SHOWN], line=1) if first.strip() and "\0" not in first else problem

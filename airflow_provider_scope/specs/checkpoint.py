@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from airflow_provider_scope.specs import validation
 
 
+@validation.with_known_fields
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
     """The checkpoint of a pipeline; one checkpoint is one pipeline.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
@@ -14,6 +15,12 @@ VOID_NAME = "airflow_provider_scope_void"
 """How the names of no-op jobs begin: a job so named adds no rows."""
 
 
+_DRIVER_MEMORY = "spark.driver.memory"
+_SIZE = re.compile(r"\d+[kmgt]?", re.IGNORECASE)
+"""What Java takes behind -Xmx. Spark hands it over as it is; Java names neither the setting nor the way."""
+
+
+@validation.with_known_fields
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkEngine:
     """Spark, through ``spark-submit``.
@@ -55,8 +62,16 @@ def _check_conf(conf: Mapping[str, Any]) -> None:
                 kept="everything; nothing was read or written",
                 do="leave it out",
             )
+        if name == _DRIVER_MEMORY and not validation.is_deferred(value) and not _SIZE.fullmatch(str(value)):
+            raise validation.bad(
+                f"conf[{name!r}]",
+                value,
+                "a whole number and one of k, m, g and t, without a blank",
+                "write '4g' for 4 GiB, for example",
+            )
 
 
+@validation.with_known_fields
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScopeEngine:
     """SCOPE jobs on Azure Data Lake Analytics, one for each batch.

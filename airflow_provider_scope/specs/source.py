@@ -40,6 +40,7 @@ VIRTUAL_COLUMNS = {
 """Columns that every file has: name -> Spark type."""
 
 
+@validation.with_known_fields
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileSource:
     """Files below one or more folders.

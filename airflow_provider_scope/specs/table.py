@@ -14,6 +14,7 @@ _RULE = re.compile(r"\w[\w .-]{0,99}")
 """The name of a rule: it stands in messages."""
 
 
+@validation.with_known_fields
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSpec:
     """The table, where the SELECT alone does not say it.

@@ -6,7 +6,9 @@ is parsed. It is let through then, and checked when the task runs, rendered.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import difflib
+import functools
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, fields
 from typing import Any, TypeVar
 
@@ -118,6 +120,42 @@ def to_dict(spec: Any) -> dict[str, Any]:
     return result
 
 
+def unknown_names(owner: str, kind: str, given: Iterable[str], names: Sequence[str]) -> None:
+    """Refuse names that are not there; Python's own error names none that may be meant.
+
+    :param kind: What is named: ``"argument"`` or ``"field"``.
+    :param names: All names that are there.
+    :raises InputError: One of those that are given is not among them.
+    """
+    unknown = [name for name in given if name not in names]
+    if unknown:
+        raise InputError(
+            f"{owner} has no {kind} {', '.join(unknown)}.",
+            kept="everything; nothing was read or written",
+            do=_spelling(unknown, names),
+        )
+
+
+def with_known_fields(cls: type[_T]) -> type[_T]:
+    """Let a spec refuse a field that it does not have with an error of ours."""
+    make = cls.__init__
+    names = [item.name for item in fields(cls)]  # type: ignore[arg-type]
+
+    @functools.wraps(make)
+    def init(self: _T, *args: Any, **given: Any) -> None:
+        unknown_names(cls.__name__, "field", given, names)
+        make(self, *args, **given)
+
+    cls.__init__ = init  # type: ignore[method-assign, assignment]
+    return cls
+
+
+def _spelling(unknown: Iterable[str], names: Sequence[str]) -> str:
+    close = {name: difflib.get_close_matches(name, names, n=1) for name in unknown}
+    meant = [f"{match[0]!r} for {name!r}" for name, match in close.items() if match]
+    return f"write {', '.join(meant)}" if meant else "correct the spelling in the DAG file"
+
+
 def from_dict(cls: type[_T], argument: str, value: Any) -> _T:
     """Make a spec out of a plain dict.
 
@@ -133,7 +171,7 @@ def from_dict(cls: type[_T], argument: str, value: Any) -> _T:
         raise InputError(
             f"{argument} has unknown keys: {', '.join(unknown)}. {cls.__name__} has {', '.join(names)}.",
             kept="everything; nothing was read or written",
-            do="correct the spelling in the DAG file",
+            do=_spelling(unknown, names),
         )
     needed = [f.name for f in fields(cls) if f.default is MISSING and f.name not in value]  # type: ignore[arg-type]
     if needed:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from airflow_provider_scope.specs import validation
 
 
+@validation.with_known_fields
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replace:
     """Every run reads all files of the source and replaces the table, or a part of it.

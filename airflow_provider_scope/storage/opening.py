@@ -111,7 +111,13 @@ def _azure(location: str, authority: str, path: str) -> str:
         )
     if "." not in host:
         raise _airflow_path(location, container, _azure_uri(host, path))
-    if not _AZURE_HOST.fullmatch(host) or not _CONTAINER.fullmatch(container) or "\\" in path:
+    if not _CONTAINER.fullmatch(container):
+        raise _bad(
+            location,
+            f"names no container: {container!r} is no name of one",
+            "write its name, of 3 to 63 small letters, digits and single hyphens",
+        )
+    if not _AZURE_HOST.fullmatch(host) or "\\" in path:
         raise _bad(location, "is not valid", f"write {_azure_uri('<container>', '/…')}, without a backslash")
     return f"{AZURE}{container}@{host}{path}"
 

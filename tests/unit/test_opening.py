@@ -106,7 +106,12 @@ def test_every_spelling_of_a_remote_location_has_one_uri(location: str, expected
             "is on az://, which is not supported",
             "write abfss://in@<account>.dfs.core.windows.net/a, and storage_conn_id='my_conn'",
         ),
-        ("abfss://Landing@acme.dfs.core.windows.net/a", "is not valid", "write abfss://<container>@"),
+        (
+            "abfss://Landing@acme.dfs.core.windows.net/a",
+            "names no container: 'Landing'",
+            "write its name, of 3 to 63",
+        ),
+        ("abfss://c@acme.dfs.core.windows.net/a", "names no container: 'c'", "write its name, of 3 to 63"),
         ("abfss://landing@acme.dfs.core.windows.net/a\\b", "is not valid", "write abfss://<container>@"),
         ("adl:///a", "names no account", "write adl://<account>.azuredatalakestore.net/…"),
         ("webhdfs://namenode/a", "names no port", "write webhdfs://namenode:9870/a"),

@@ -265,7 +265,7 @@ def test_specs_cannot_be_changed() -> None:
         pytest.param(
             {"roots": ["/in"], "pattern": "x", "fromat": "csv"},
             f"source has unknown keys: fromat, pattern. FileSource has {KEYS}.",
-            "correct the spelling in the DAG file",
+            "write 'format' for 'fromat', 'patterns' for 'pattern'",
             id="unknown keys",
         ),
         pytest.param(
@@ -443,3 +443,19 @@ def test_another_way_to_write_is_refused(value: Any) -> None:
 def test_a_misspelt_key_of_replace_is_refused() -> None:
     with pytest.raises(InputError, match=r"write has unknown keys: wher\. Replace has where\."):
         write_from({"wher": "x = 1"})
+
+
+@pytest.mark.parametrize(
+    ("spec", "given", "do"),
+    [
+        (FileSource, {"roots": "/in", "pattern": "x"}, "write 'patterns' for 'pattern'"),
+        (Checkpoint, {"zzz": "/c"}, "correct the spelling in the DAG file"),
+    ],
+)
+def test_a_field_that_a_spec_does_not_have_is_refused_with_the_one_that_may_be_meant(
+    spec: Any, given: dict[str, Any], do: str
+) -> None:
+    with pytest.raises(InputError, match=f"{spec.__name__} has no field {[*given][-1]}") as caught:
+        spec(**given)
+
+    assert caught.value.do == do
