@@ -80,17 +80,12 @@ def ignore_lost(patch: pytest.MonkeyPatch) -> None:
             return replace(entry, files=())
 
     original = CheckpointLog.put_offset
-    patch.setattr(CheckpointLog, "_put", _put_without_reading_back)
+    patch.setattr(CheckpointLog, "_put_bytes", _put_without_reading_back)
     patch.setattr(CheckpointLog, "put_offset", put)
 
 
-def _put_without_reading_back(
-    log: CheckpointLog, name: str, data: bytes, record: Any, decode: Callable[[str, bytes], Any]
-) -> Any:
-    path = f"{log.location}/{name}"
-    if log.storage.put_if_absent(path, data):
-        return record
-    return decode(path, log.storage.read(path) or b"")
+def _put_without_reading_back(log: CheckpointLog, path: str, data: bytes) -> bytes | None:
+    return None if log.storage.put_if_absent(path, data) else log.storage.read(path) or b""
 
 
 def commit_before_probe(patch: pytest.MonkeyPatch) -> None:
