@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -28,6 +29,10 @@ os.environ.update(
     AIRFLOW__LOGGING__BASE_LOG_FOLDER=str(_HOME / "logs"),
 )
 
+
+# How long an example takes says nothing here: others use the machine, too.
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
 
 SERVERS = ("azurite", "hdfs", "vega")
 """Marks of the tests whose server or data have to be fetched first: left out unless they are asked for."""

@@ -292,7 +292,7 @@ class ExactlyOnce(RuleBasedStateMachine):
 
 
 TestExactlyOnce = ExactlyOnce.TestCase
-TestExactlyOnce.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
+TestExactlyOnce.settings = settings(max_examples=80, stateful_step_count=40)
 
 
 class ExactlyOnceAfterDbtScope(ExactlyOnce):
@@ -317,4 +317,4 @@ class ExactlyOnceAfterDbtScope(ExactlyOnce):
 
 
 TestExactlyOnceAfterDbtScope = ExactlyOnceAfterDbtScope.TestCase
-TestExactlyOnceAfterDbtScope.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
+TestExactlyOnceAfterDbtScope.settings = settings(max_examples=80, stateful_step_count=40)

@@ -6,7 +6,7 @@ from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_scope.core.discovery import NAMED_AT_MOST
@@ -83,7 +83,7 @@ def check(story: Story, report: RunReport, before: set[str], mark: int | None) -
     assert all(path in {row[0] for row in rows} for path in before)
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=300)
 @given(
     steps=st.lists(STEPS, min_size=1, max_size=14),
     interval=st.integers(1, 4),
@@ -131,7 +131,7 @@ def test_each_file_is_loaded_by_exactly_one_of_the_two(steps, after, late_files,
     assert world.run(late_files=late_files).batches == []
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150)
 @given(
     steps=st.lists(STEPS, min_size=1, max_size=8),
     interval=st.integers(1, 4),

@@ -126,7 +126,7 @@ def _check(made):
 
 
 @pytest.mark.parametrize("argument", HOSTILE)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(source=st.data(), overwrite=st.booleans(), mark_table=st.booleans())
 def test_a_value_stays_one_value(argument, source, overwrite, mark_table):
     changes = {"partition_by": (), argument: source.draw(HOSTILE[argument])}
@@ -134,7 +134,7 @@ def test_a_value_stays_one_value(argument, source, overwrite, mark_table):
 
 
 @given(NAME)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_name_of_a_column_stays_one_name(name):
     _check(batch(table_columns={name: "int"}, extract_columns={name: "int?"}, partition_by=(name,)))
 
