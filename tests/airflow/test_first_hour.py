@@ -114,7 +114,7 @@ BEFORE_SPARK = {
     ),
     "a table that holds rows already": Mistake(
         arguments={"delta_location": "~/full"},
-        error="TableDivergedError",
+        error="UnknownRowsError",
         what=("The table file://~/full holds rows", "there is no record"),
         kept="the table, the log and all files; nothing was written",
         do=("full_refresh=True", "starting_timestamp", "airflow scope accept-table"),

@@ -96,7 +96,7 @@ def test_a_dag_that_changes_from_a_preset_loses_the_interval_of_its_last_run_unl
         assert next_interval() == (day, day)
         with pytest.raises(InputError, match="The data interval of this run is empty") as caught:
             intervals.window_of_run({"data_interval_start": day, "data_interval_end": day})
-        assert "with catchup=True, and delete the Dag's runs that failed like this one" in caught.value.do
+        assert "with catchup=True. Then delete the Dag's runs that failed like this one" in caught.value.do
         dag.create_dagrun(
             run_id=f"scheduled__{day.isoformat()}",
             logical_date=day,

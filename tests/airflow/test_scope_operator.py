@@ -118,8 +118,8 @@ def test_a_trigger_is_stored_as_ids_and_numbers():
 @pytest.mark.parametrize(
     ("changes", "what"),
     [
-        ({"table": None}, "table.columns is missing"),
-        ({"write": {"where": "id = 1"}}, "write=Replace"),
+        ({"table": None}, "table.columns=None is not valid"),
+        ({"write": {"where": "id = 1"}}, "write.where='id = 1'"),
         ({"sql_params": {"a": 1}}, "sql_params is not possible"),
         ({"table": {"columns": COLUMNS, "schema_evolution": "widen"}}, "table.schema_evolution='widen'"),
         ({"table": {"columns": COLUMNS, "expect": {"has id": "id > 0"}}}, "table.expect is not possible"),
