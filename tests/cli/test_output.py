@@ -36,4 +36,4 @@ def test_airflow_says_nothing_below_a_warning_while_it_loads_dags(caplog):
         processors.remove(listen)
 
     assert heard == [("info", "before"), ("warning", "trouble"), ("info", "wanted"), ("info", "after")]
-    assert [record.message for record in caplog.records] == ["old trouble", "old and wanted"]
+    assert [record.getMessage() for record in caplog.records] == ["old trouble", "old and wanted"]
