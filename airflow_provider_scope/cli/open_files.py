@@ -33,9 +33,6 @@ def _blocking(file: FileEntry) -> str:
         return f"blocked: {printable(file.path)} is missing"
     except OSError as err:
         return f"blocked: {printable(file.path)} could not be looked at: {err.strerror}"
-    # The size of a structured stream counts the folder beside it.
-    is_stream = file.path.endswith(".ss")
-    is_same = status.st_mtime_ns // 1_000_000 == file.modified_ms
-    if is_same and (is_stream or status.st_size == file.size_bytes):
+    if file.is_still(status.st_mtime_ns // 1_000_000, status.st_size):
         return ""
     return f"blocked: {printable(file.path)} has changed since it was logged"

@@ -49,6 +49,12 @@ class FileEntry(NamedTuple):
     content_md5: str | None = None
     """The store's sum of the content, in base64; None where it keeps none, or does not tell."""
 
+    def is_still(self, modified_ms: int, size_bytes: int) -> bool:
+        """Tell whether a file that is looked at again, just before it is read, is what was logged."""
+        # The size of a structured stream is that of its folder too; its own time tells enough.
+        is_same_size = size_bytes == self.size_bytes or self.path.endswith(".ss")
+        return modified_ms == self.modified_ms and is_same_size
+
 
 class Position(NamedTuple):
     """A place in the order of ingestion."""

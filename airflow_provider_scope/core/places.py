@@ -32,13 +32,13 @@ _OF_TABLE = (
 )
 _OF_CHECKPOINT = (
     *(f"{folder}/{_NUMBER}" for folder in ("offsets", "commits", "accepted", "returned", "quarantines")),
-    *(f"{folder}/{_NUMBER}{end}" for folder in ("attempts",) for end in (".0", ".0.settled")),
+    *(f"attempts/{_NUMBER}.0{end}" for end in ("", ".settled")),
     *("pipeline.json", "watermark.json", "sources/4", "sources/4.parquet", f"plans/{_ID}"),
     *(f"taken_over/{_NUMBER}", f"taken_over/{_ID}.files", f"taken_over/{_ID}.decided"),
     "intervals/20130101T000000000Z_20130102T000000000Z.json",
 )
-_COLLECTED = ("_delta_index", "_change_data")
-"""Hidden folders whose files VACUUM deletes."""
+_DELTAS_OWN = ("_delta_index", "_change_data", "_delta_log")
+"""How hidden folders begin whose files VACUUM or the log's cleaning deletes."""
 
 
 def check_roots(roots: Sequence[str], rules: Rules, tables: Sequence[str], checkpoint: str) -> None:
@@ -54,7 +54,7 @@ def check_roots(roots: Sequence[str], rules: Rules, tables: Sequence[str], check
     rules = replace(rules, young_after_ms=1, starting_at_ms=None, window=None)
     for table in tables:
         for root in roots:
-            if _below(root, table) is not None and not is_spared(root, table):
+            if is_cleaned(root, table):
                 raise InputError(
                     f"The root {root} lies in the table {table}: a run would load its own output, and "
                     "VACUUM deletes every file there that is not the table's.",
@@ -101,7 +101,7 @@ def check_checkpoint(checkpoint: str, tables: Sequence[str]) -> None:
     :raises InputError: As said.
     """
     for table in tables:
-        if _below(checkpoint, table) is not None and not is_spared(checkpoint, table):
+        if is_cleaned(checkpoint, table):
             raise InputError(
                 f"The checkpoint {checkpoint} lies in the table {table}, in a folder that VACUUM cleans: "
                 "without the records the next run would load every file again.",
@@ -112,19 +112,18 @@ def check_checkpoint(checkpoint: str, tables: Sequence[str]) -> None:
             )
 
 
-def is_spared(path: str, table: str) -> bool:
-    """Tell whether VACUUM leaves what lies at a place inside a table alone.
+def is_cleaned(path: str, table: str) -> bool:
+    """Tell whether a place lies in a table where VACUUM deletes what is not the table's.
 
     Delta spares what is below a name that begins with ``_`` or ``.``, at any depth, unless it looks like a
     partition; delta-rs asks the first name alone. Delta's own folders are no place for others.
     """
-    first = (_below(path, table) or "").partition("/")[0]
-    return (
-        first.startswith((".", "_"))
-        and "=" not in first
-        and not first.startswith(_COLLECTED)
-        and first != "_delta_log"
-    )
+    inside = _below(path, table)
+    if inside is None:
+        return False
+    first = inside.partition("/")[0]
+    is_hidden = first.startswith((".", "_")) and "=" not in first
+    return not is_hidden or first.startswith(_DELTAS_OWN)
 
 
 def _below(path: str, folder: str) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,8 +51,6 @@ def _defaults_file() -> Path | None:
 
 
 def _pyspark() -> str | None:
-    from importlib.util import find_spec  # noqa: PLC0415
-
     found = find_spec("pyspark")
     return str(Path(found.origin).parent) if found and found.origin else None
 

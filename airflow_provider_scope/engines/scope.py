@@ -92,6 +92,8 @@ class ScopeRunner:
     """Where the table is; None is a disk of this machine."""
     fences_without_table: ClassVar[bool] = True
     """A record closes a batch, and its job is ended."""
+    outlives_task: ClassVar[bool] = True
+    """A job goes on without the worker, and the next try adopts it."""
     newest_job: str | None = field(default=None, repr=False)
     """The job that was waited for last."""
     _waiting: JobWait | None = field(default=None, repr=False)

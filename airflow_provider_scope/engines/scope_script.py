@@ -134,9 +134,7 @@ def check_unchanged(entry: OffsetEntry, status_of: Callable[[str], Status | None
             raise _gone(entry, file, "is missing")
         if status.is_folder:
             raise SourceUnreadableError(f"{file.path} of batch {entry.seq} is a folder now.")
-        # The size of a structured stream is that of its folder too; its own time tells enough.
-        same_size = status.size_bytes == file.size_bytes or file.path.endswith(".ss")
-        if status.modified_ms != file.modified_ms or not same_size:
+        if not file.is_still(status.modified_ms, status.size_bytes):
             raise _gone(entry, file, "has changed since it was logged")
 
 

@@ -59,6 +59,9 @@ class SparkRunner:
     stores: Sequence[Store] = ()
     fences_without_table: ClassVar[bool] = False
     """An empty transaction needs a table."""
+    outlives_task: ClassVar[bool] = False
+    newest_job: ClassVar[str | None] = None
+    """There is none to look at."""
     _hook: SubmitHook | None = field(default=None, repr=False)
     _failure: dict[str, str] | None = field(default=None, repr=False)
     _done: int = field(default=0, repr=False)

@@ -55,6 +55,14 @@ class Engine(Protocol):
     def fences_without_table(self) -> bool:
         """Whether a batch can be closed to everybody while there is no table."""
 
+    @property
+    def outlives_task(self) -> bool:
+        """Whether what runs a batch goes on after its worker has ended, and the next try adopts it."""
+
+    @property
+    def newest_job(self) -> str | None:
+        """The job that was waited for last; None where there is no job to look at."""
+
     def fence(self, work: Work, entry: OffsetEntry) -> None:
         """Commit an empty transaction in place of a batch, so that nobody can commit it any more.
 

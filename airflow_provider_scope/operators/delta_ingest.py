@@ -307,19 +307,16 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
         """
         if self._validator:
             self._validator.cancel()
-        from airflow_provider_scope.engines.scope import ScopeRunner
-
-        if isinstance(self._runner, ScopeRunner) and not self.is_over(self._ti):
+        if not self._runner:
+            return
+        if self._runner.outlives_task and not self.is_over(self._ti):
             self.log.info("the task is not over: its job goes on")
             return
-        if self._runner:
-            self._runner.cancel()
+        self._runner.cancel()
 
     def _note_job(self, ingest: Ingest | None) -> None:
         """Keep the address of the newest job, for its button."""
-        from airflow_provider_scope.engines.scope import ScopeRunner
-
-        if isinstance(self._runner, ScopeRunner) and self._runner.newest_job and ingest:
+        if self._runner and self._runner.newest_job and ingest:
             with only_told(self.log, "The button to the job is missing"):
                 hook = ScopeHook(ingest.engine.scope_conn_id)  # type: ignore[union-attr] # as its runner
                 self.job_url = hook.url_of(self._runner.newest_job)

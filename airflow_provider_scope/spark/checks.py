@@ -118,6 +118,15 @@ def record_of(names: Sequence[str]) -> str:
     return f"coalesce({RECORD}, {json_of(struct)})"
 
 
+def not_compiled(value: str) -> str:
+    """Give SQL of the same value that is not compiled into the code for each record, which its size slows.
+
+    :param value: SQL that is rarely evaluated, and long.
+    """
+    # Spark interprets what stands in a lambda. Compiled, such a text makes the code slower than all checks.
+    return f"element_at(transform(array(0), _scope_i -> {value}), 1)"
+
+
 def json_of(struct: str) -> str:
     """Give SQL of a struct as JSON, with its NULLs and microseconds."""
     options = {
@@ -162,14 +171,11 @@ def failing(rows: DataFrame, checks: Sequence[Check], record: str, file: str = F
     """
     if not checks:
         return rows
-    told = (
+    told = not_compiled(
         f"to_json(named_struct('file', {file}, 'rule', {broken_rule(checks)}, "
         f"'value', {broken_value(checks, SHOWN)}, 'record', left({record}, {SHOWN}), "
         f"'hint', {_of_first_broken(checks, [literal(check.hint) for check in checks])}))"
     )
-    # A lambda is not compiled into the code that runs for each record; as a part of it, this text would make
-    # that code slower than all checks are.
-    told = f"element_at(transform(array(0), _scope_i -> {told}), 1)"
     passes = " AND ".join(f"coalesce({c.passes}, false)" for c in checks)
     # What is not deterministic stays where it is: the optimizer must not drop a bad record by the user's
     # WHERE first, nor leave the check out because the SELECT does not need its columns.

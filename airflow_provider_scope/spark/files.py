@@ -71,7 +71,7 @@ def check_unchanged(spark: SparkSession, entry: OffsetEntry) -> None:
                 kept="the batches before it; this one stays logged",
                 do="give Spark read access to it; the next try reads it again",
             ) from found
-        if _is_other(file, found):
+        if not file.is_still(*found):
             raise _gone(entry, file, f"has changed since it was logged ({_both(file, found)})")
 
 
@@ -85,7 +85,7 @@ def check_was_unchanged(spark: SparkSession, entry: OffsetEntry, version: int) -
     :raises SourceFileChangedError: One has another time or length than its entry says.
     """
     for file, found in _looks(spark, entry):
-        if not isinstance(found, Exception) and _is_other(file, found):
+        if not isinstance(found, Exception) and not file.is_still(*found):
             raise SourceFileChangedError(
                 f"The file {file.path} of batch {entry.seq} was changed while it was read "
                 f"({_both(file, found)}).",
@@ -132,13 +132,6 @@ def has_more_behind_gzip(spark: SparkSession, uri: str) -> bool:
         if stream is not None:
             stream.close()
     return True
-
-
-def _is_other(file: FileEntry, found: tuple[int, int]) -> bool:
-    modified_ms, size = found
-    # The size of a structured stream is that of its folder too; its own time tells enough.
-    same_size = size == file.size_bytes or file.path.endswith(".ss")
-    return modified_ms != file.modified_ms or not same_size
 
 
 def _both(file: FileEntry, found: tuple[int, int]) -> str:

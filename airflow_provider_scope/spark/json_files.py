@@ -153,15 +153,11 @@ def _why_not_parsed(columns: T.StructType, source: Source) -> str:
     typed = [field for field in columns if not isinstance(_read_as(field.dataType), T.StringType)]
     if len(typed) > json_form.MOST_KEYS:
         return ""
-    options = {
-        **_STRICT,
-        **{name: value for name, value in source.options.items() if name.startswith("allow")},
-    }
-    pairs = ", ".join(f"{literal(name)}, {literal(value)}" for name, value in options.items())
+    lax = json_form.lax(source.options)
 
     def fails(name: str, kind: str) -> str:
-        wanted = literal(f"{quoted(name)} {kind}, {RECORD} string")
-        return f"from_json({RECORD}, {wanted}, map({pairs})).{RECORD} IS NOT NULL"
+        wanted = f"{quoted(name)} {kind}, {RECORD} string"
+        return f"{json_form.parse(RECORD, wanted, lax, bad=RECORD)}.{RECORD} IS NOT NULL"
 
     # Of an array it would see the first value alone.
     cases = [f"WHEN ltrim({RECORD}) LIKE '[%' THEN {literal(_NOT_TYPED)}"]
@@ -169,9 +165,7 @@ def _why_not_parsed(columns: T.StructType, source: Source) -> str:
     for field in typed:
         told = literal(f"{field.name} is not {field.dataType.simpleString()}")
         cases.append(f"WHEN {fails(field.name, type_text(_read_as(field.dataType)))} THEN {told}")
-    why = f"CASE {' '.join(cases)} ELSE {literal(_NOT_TYPED)} END"
-    # A lambda is not compiled into the code that runs for each record.
-    return f"element_at(transform(array(0), _scope_j -> {why}), 1)"
+    return checks.not_compiled(f"CASE {' '.join(cases)} ELSE {literal(_NOT_TYPED)} END")
 
 
 def _read_as(kind: T.DataType) -> T.DataType:

@@ -14,10 +14,11 @@ from pyspark.sql import types as T  # noqa: N812
 
 from airflow_provider_scope.core.sql import literal, quoted
 from airflow_provider_scope.spark import listing
+from airflow_provider_scope.spark.checks import not_compiled
 from airflow_provider_scope.spark.problems import Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -65,11 +66,9 @@ def problems(
     """
     lines, text = _texts(spark, paths, source)
     is_utf8 = "value" in lines.columns
-    lax = tuple((name, source.options[name]) for name in sorted(source.options) if name.startswith("allow"))
-    look = _Look(lax, extra=source.extra)
+    look = _Look(lax(source.options), extra=source.extra)
     quick = f"({_is_plain(columns, text)} OR trim({text}) = '')"
-    # A lambda is not compiled into the code of the quick look, which its size would make slow.
-    close = f"element_at(transform(array(0), _scope_i -> {look.wrong(columns, text)}), 1)"
+    close = not_compiled(look.wrong(columns, text))
     wrong = f"CASE WHEN {quick} THEN NULL ELSE {close} END"
     if is_utf8:
         wrong = f"CASE WHEN NOT is_valid_utf8(value) THEN {literal(NOT_UTF8)} ELSE {wrong} END"
@@ -85,6 +84,22 @@ def problems(
         Problem(row.file, row.wrong, row.line, next((hints[s] for s in hints if row.wrong.startswith(s)), ""))
         for row in found.collect()
     ]
+
+
+def lax(options: Mapping[str, str]) -> dict[str, str]:
+    """Give the options of a reader that allow more than JSON, such as ``allowComments``."""
+    return {name: options[name] for name in sorted(options) if name.startswith("allow")}
+
+
+def parse(text: str, schema: str, lax: Mapping[str, str], *, bad: str) -> str:
+    """Give SQL that parses a text as Spark's reader does.
+
+    :param schema: The columns that are wanted, as text.
+    :param bad: The one that gets the text if it cannot be parsed.
+    """
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": bad, **lax}
+    pairs = ", ".join(f"{literal(name)}, {literal(value)}" for name, value in options.items())
+    return f"from_json({text}, {literal(schema)}, map({pairs}))"
 
 
 def _texts(spark: SparkSession, paths: Sequence[str], source: Source) -> tuple[DataFrame, str]:
@@ -135,8 +150,8 @@ def _is_plain(columns: T.StructType, text: str) -> str:
 class _Look:
     """A close look at one text."""
 
-    lax: tuple[tuple[str, str], ...]
-    """The user's options that allow more than JSON, such as ``allowComments``."""
+    lax: Mapping[str, str]
+    """The user's options that allow more than JSON."""
     extra: bool
     """Whether keys that are not declared are no problem."""
 
@@ -155,9 +170,7 @@ class _Look:
         )
 
     def _parse(self, text: str, schema: str) -> str:
-        options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "bad", **dict(self.lax)}
-        pairs = ", ".join(f"{literal(name)}, {literal(value)}" for name, value in options.items())
-        return f"from_json({text}, {literal(schema)}, map({pairs}))"
+        return parse(text, schema, self.lax, bad="bad")
 
     def _is_single(self, text: str) -> str:
         """Give SQL for whether a text is one JSON value and nothing else; children are skipped, not read."""

@@ -98,9 +98,12 @@ def bad_files(entry: OffsetEntry, problems: Sequence[Problem]) -> BadFileError:
     told = [f"{path_of(entry, problem.file)}: {problem.told()}" for problem in problems[:NAMED]]
     more = f"; and {len(problems) - NAMED} more files" if len(problems) > NAMED else ""
     hint = next((problem.hint for problem in problems if problem.hint), "")
+    count = len(entry.files)
+    what = f"The file of batch {entry.seq}"
+    if count > 1:
+        what = f"{len(problems)} of the {count:,} files of batch {entry.seq}"
     error = BadFileError(
-        f"{len(problems)} of the {len(entry.files)} files of batch {entry.seq} cannot be loaded: "
-        f"{'; '.join(told)}{more}.",
+        f"{what} cannot be loaded: {'; '.join(told)}{more}.",
         kept=KEPT,
         do=f"{hint}. Or {WAYS}" if hint else WAYS,
     )

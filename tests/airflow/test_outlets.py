@@ -18,7 +18,7 @@ from deltalake import DeltaTable
 from sqlalchemy import select
 
 from airflow_provider_scope.core.report import RunReport
-from airflow_provider_scope.engines import assembly, scope
+from airflow_provider_scope.engines import assembly
 from airflow_provider_scope.operators import delta_ingest
 from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator
 from airflow_provider_scope.specs import FileSource, ScopeEngine
@@ -161,9 +161,8 @@ def test_an_address_of_a_job_that_cannot_be_made_hides_neither_result_nor_error(
             raise RuntimeError("the connection is gone")
 
     monkeypatch.setattr(delta_ingest, "ScopeHook", Broken)
-    monkeypatch.setattr(scope, "ScopeRunner", type("Runner", (), {"newest_job": "a job"}))
     operator = a_dag("no_link", tmp_path).get_task("ingest")
-    operator._runner = scope.ScopeRunner()
+    operator._runner = SimpleNamespace(newest_job="a job")
 
     operator._note_job(SimpleNamespace(engine=ScopeEngine()))
 

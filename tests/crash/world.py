@@ -96,6 +96,9 @@ class World:
         """Do what ``airflow scope plan`` does."""
         return self._execution(open_gate).plan(self.request(**asked))
 
+    def new_id(self) -> str:
+        return str(uuid.uuid4())
+
     def _execution(self, gate: Gate, engine: BatchLoop | None = None) -> MicroBatchExecution:
         log = self.log(gate)
         return MicroBatchExecution(
@@ -104,7 +107,7 @@ class World:
             log.storage,
             engine or self.engine(gate),
             now_ms=lambda: NOW_MS,
-            new_id=lambda: str(uuid.uuid4()),
+            new_id=self.new_id,
         )
 
     def request(

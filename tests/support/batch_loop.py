@@ -31,6 +31,8 @@ class BatchLoop:
     """Base of the engines that the tests bring; a gate stands before each step on something shared."""
 
     fences_without_table = False
+    outlives_task = False
+    newest_job: str | None = None
 
     def __init__(self, gate: Gate = open_gate) -> None:
         self.gate = gate

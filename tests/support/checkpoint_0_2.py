@@ -8,17 +8,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from airflow_provider_scope.core.records import Attempt, Return, Settlement
 from airflow_provider_scope.core.takeover import Decision
-from airflow_provider_scope.execution.micro_batch import MicroBatchExecution
 from tests.crash.world import NOW_MS, MemoryWorld
 from tests.support.dbt_scope import DbtScopeOnMemory
-
-if TYPE_CHECKING:
-    from tests.support.batch_loop import BatchLoop
-    from tests.support.faulty_storage import Gate
 
 FIXTURE = Path(__file__).parent.parent / "fixtures" / "checkpoint_0_2"
 
@@ -26,16 +20,8 @@ FIXTURE = Path(__file__).parent.parent / "fixtures" / "checkpoint_0_2"
 class SameIds(MemoryWorld):
     """A world whose pipeline has the same id each time."""
 
-    def _execution(self, gate: Gate, engine: BatchLoop | None = None) -> MicroBatchExecution:
-        log = self.log(gate)
-        return MicroBatchExecution(
-            log,
-            self.audit_files(log),
-            log.storage,
-            engine or self.engine(gate),
-            now_ms=lambda: NOW_MS,
-            new_id=lambda: "6c1f0a52-9d0e-4c0b-8f57-2f1f5f1f6a10",
-        )
+    def new_id(self) -> str:
+        return "6c1f0a52-9d0e-4c0b-8f57-2f1f5f1f6a10"
 
 
 def do_the_deeds() -> SameIds:
