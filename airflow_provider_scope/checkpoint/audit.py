@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import logging
 from typing import TYPE_CHECKING, TypeVar
 
@@ -95,7 +94,7 @@ class AuditFiles:
             return False
         if takeover.is_dbt_scopes(there) or not everything:
             takeover.check_watermark(there, takeovers, last.overwrite_start, self.log.location)
-        known = None if everything else _covered(there)
+        known = None if everything else audit.covered(there)
         if known is None and taken and not everything:
             known = (taken.seq - 1, last.refresh_start)  # dbt-scope has written everything before
         if known and known[0] > last.seq:
@@ -174,15 +173,3 @@ class AuditFiles:
         names = self.storage.names(self.folder)
         for name in audit.expired(names, self.retention_files):
             self.storage.delete(f"{self.folder}/{name}")
-
-
-def _covered(watermark: bytes | None) -> tuple[int, int | None] | None:
-    """Give the newest entry and the refresh that a watermark of ours stands for; None for any other."""
-    try:
-        value = json.loads(watermark or b"")
-    except ValueError:
-        return None
-    if not isinstance(value, dict):
-        return None
-    seq, start = value.get("seq"), value.get("refreshStart")
-    return (seq, start) if type(seq) is int and type(start) in (int, type(None)) else None

@@ -56,11 +56,19 @@ class CheckpointLog:
         """Create ``pipeline.json``; give the one that is there, ours or another runner's."""
         return self._put("pipeline.json", pipeline)
 
+    def watermark(self) -> bytes | None:
+        """Read ``watermark.json`` as it is."""
+        return self.storage.read(self._path("watermark.json"))
+
     # ---- commits/, accepted/ -------------------------------------------------------------------
 
     def committed(self) -> list[int]:
         """List the numbers of all commit records, in order."""
         return self._numbers("commits")
+
+    def find_commit(self, seq: int) -> CommitRecord | None:
+        """Read a commit record; None if there is none."""
+        return self._there(f"commits/{seq:020}", CommitRecord, seq=seq)
 
     def commit(self, seq: int) -> CommitRecord:
         """Read a commit record that was listed."""
@@ -137,10 +145,22 @@ class CheckpointLog:
             )
         return numbers
 
-    def offset(self, seq: int) -> OffsetEntry:
-        """Read an offset entry that was listed."""
+    def is_begun(self) -> bool:
+        """Tell whether a batch was ever logged."""
+        return self.find_offset(0) is not None
+
+    def find_offset(self, seq: int) -> OffsetEntry | None:
+        """Read an offset entry; None if there is none."""
         path = self._path(f"offsets/{seq:020}")
-        return records.decode_offset(path, self._read(path), seq)
+        data = self.storage.read(path)
+        return None if data is None else records.decode_offset(path, data, seq)
+
+    def offset(self, seq: int) -> OffsetEntry:
+        """Read an offset entry that is there."""
+        entry = self.find_offset(seq)
+        if entry is None:
+            raise _gone(self._path(f"offsets/{seq:020}"))
+        return entry
 
     def put_offset(self, entry: OffsetEntry) -> OffsetEntry:
         """Create an offset entry; give the one that is there, ours or the winner's."""
@@ -153,21 +173,24 @@ class CheckpointLog:
     def attempts(self, seq: int) -> list[Attempt]:
         """Read all attempts of a batch, in order.
 
+        They are read one after the other until a number is missing: a list would name those of all batches.
+
         :raises CheckpointGapError: A number is missing: what became of that job is not known.
         """
-        names = self.storage.names(self._path("attempts"))
-        found = [re.fullmatch(rf"{seq:020}\.(\d+)", name) for name in names]
-        numbers = sorted(int(match[1]) for match in found if match)
-        if numbers != list(range(len(numbers))):
+        found: list[Attempt] = []
+        while attempt := self._attempt(seq, len(found)):
+            found.append(attempt)
+        if self._attempt(seq, len(found) + 1):
             raise CheckpointGapError(
-                f"The attempts {numbers} of batch {seq} in {self._path('attempts')} are not all there.",
+                f"Attempt {len(found)} of batch {seq} is missing in {self._path('attempts')}; a later one "
+                "is there.",
                 kept="the table and all records; nothing was written and no job was submitted",
-                do="restore the missing records from a copy of the checkpoint: a job of theirs may run",
+                do="restore the missing record from a copy of the checkpoint: a job of it may run",
             )
-        return [
-            self._listed(f"attempts/{seq:020}.{number}", Attempt, seq=seq, number=number)
-            for number in numbers
-        ]
+        return found
+
+    def _attempt(self, seq: int, number: int) -> Attempt | None:
+        return self._there(f"attempts/{seq:020}.{number}", Attempt, seq=seq, number=number)
 
     def put_attempt(self, attempt: Attempt) -> Attempt:
         """Create the record of an attempt; give the one that is there."""

@@ -6,6 +6,7 @@ import logging
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
+from airflow_provider_scope.checkpoint.tail import Tail
 from airflow_provider_scope.core.jobs import NewJob
 from airflow_provider_scope.core.records import Attempt
 from airflow_provider_scope.core.recovery import Landed
@@ -25,7 +26,7 @@ from airflow_provider_scope.specs.engine import VOID_NAME
 from airflow_provider_scope.table.probe import newest_version, probe
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Sequence
 
     from airflow_provider_scope.checkpoint.log import CheckpointLog
     from airflow_provider_scope.core.jobs import Job
@@ -107,23 +108,23 @@ class ScopeRunner:
         state = probe(location, pipeline, baseline, self.table_storage)
         if pipeline is None:
             return state
-        committed = self.log.committed()
-        newest = committed[-1] if committed else -1
+        tail = Tail(self.log)
+        newest = tail.committed[-1] if tail.committed else -1
         # A pipeline that Spark ran before has batches whose transaction is in the table.
         txn = max(newest, -1 if state.txn is None else state.txn)
         landed: dict[int, Landed] = {}
         beyond: dict[int, Landed] = {}
         running: int | None = None
         fates = JobFates(self.jobs, self.log, location, pipeline, self.table_storage)
-        logged = self.log.logged()
+        tail.catch_up()
         # What is open below the newest refresh is dead, and what is below a commit is settled.
-        overwrite = self.log.offset(logged[-1]).overwrite_start if logged else None
+        overwrite = tail.entry(tail.logged[-1]).overwrite_start if tail.logged else None
         floor = max(overwrite or 0, newest + 1)
-        for seq in logged[floor:]:
+        for seq in range(floor, tail.logged.stop):
             found = state.landed.get(seq) or fates.landed(seq, state.version)
             if not isinstance(found, Landed):
                 running = seq if found == "running" else None
-                beyond = self._beyond(fates, logged[seq + 1 :], state.version)
+                beyond = self._beyond(fates, range(seq + 1, tail.logged.stop), state.version)
                 break
             landed[seq] = found
             txn = max(txn, seq)
@@ -275,13 +276,12 @@ class ScopeRunner:
         """See that no job of an open batch below a refresh can change the table any more."""
         if any(not attempt.void for attempt in self.log.attempts(refresh.seq)):
             return  # closed before the refresh's first attempt was made
-        done = set(self.log.committed())
-        closed = self._closed_before(refresh, done)
-        for seq in range(closed, refresh.seq):
-            if seq not in done:
+        tail = Tail(self.log)
+        for seq in range(max(tail.floor, self._closed_before(refresh)), refresh.seq):
+            if seq not in tail.committed:
                 self._close(work, seq)
 
-    def _closed_before(self, refresh: OffsetEntry, done: Collection[int]) -> int:
+    def _closed_before(self, refresh: OffsetEntry) -> int:
         """Give the newest older refresh that ran: it closed what is below it.
 
         The service forgets jobs, and to close one that it forgot means to submit a job.
@@ -291,7 +291,7 @@ class ScopeRunner:
             start = self.log.offset(older - 1).overwrite_start
             if start is None:
                 break
-            if start in done or any(not attempt.void for attempt in self.log.attempts(start)):
+            if self.log.find_commit(start) or any(not attempt.void for attempt in self.log.attempts(start)):
                 return start
             older = start
         return 0

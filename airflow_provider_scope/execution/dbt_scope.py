@@ -44,10 +44,10 @@ def look(
     try:
         _look(log, view, roots, now_ms, history=history, is_void=is_void)
     except ScopeProviderError:
-        if log.logged():
+        if log.is_begun():
             return False
         raise
-    return view.left is None or not log.logged()
+    return view.left is None or not log.is_begun()
 
 
 def _look(

@@ -39,7 +39,7 @@ def check(log: CheckpointLog, engine: Engine, view: LogView, request: Request) -
     if not found.has_rows:
         return True
     # Behind the look at the table: whoever wrote the rows logged them, or began, before that.
-    if log.logged():
+    if log.is_begun():
         return False
     if not log.shares_table():
         window = request.rules.window
@@ -62,7 +62,7 @@ def table_of_others(log: CheckpointLog, engine: Engine, table: str) -> TableStat
     if log.newest_acceptance() or log.shares_table() or (pipeline and log.takeovers(pipeline)):
         return None
     found = engine.probe(table, None, _NO_BASELINE)
-    return None if log.logged() or not found.has_rows else found
+    return None if log.is_begun() or not found.has_rows else found
 
 
 def accept(log: CheckpointLog, engine: Engine, table: str, *, new_id: Callable[[], str]) -> Acceptance:

@@ -102,7 +102,7 @@ class MicroBatchExecution:
         if self.first_batch is None:
             self.first_batch = view.open[0].seq if view.open else view.next_seq
         else:
-            report.batches += recorded(self.log, self.first_batch)
+            report.batches += recorded(self.log, view, self.first_batch)
         found = self._discover(request, report)
         while view.left:
             self._adopt(request, view, found, report)
@@ -182,7 +182,7 @@ class MicroBatchExecution:
         report.left_out, report.unmatched = found.left_out, found.unmatched
         report.patterns = request.rules.patterns
         # An interval in which no file came has no rows to replace either, unless it had files before.
-        may_be_empty = request.rules.window is not None and not self.log.logged()
+        may_be_empty = request.rules.window is not None and not self.log.is_begun()
         would_empty = request.refresh and not found.files and not may_be_empty
         check_found(report, request.table, fail_on_empty=request.fail_on_empty, would_empty=would_empty)
         return found
@@ -349,7 +349,7 @@ class MicroBatchExecution:
         )
 
     def _is_done(self, seq: int) -> bool:
-        return seq in self.log.committed()
+        return self.log.find_commit(seq) is not None
 
     def _record(
         self,

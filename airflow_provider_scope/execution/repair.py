@@ -93,8 +93,9 @@ def abandon(  # the steps of one command, in order
         found = settled(view, entry)
     elif found is None:
         found = Landed(-1, 0, 0, abandoned=True)  # the record alone says so: there is nowhere else to
-    if found is None and seq in log.committed():
-        return log.commit(seq)  # another run recorded it in the meantime
+    recorded = log.find_commit(seq) if found is None else None
+    if recorded:
+        return recorded  # another run recorded it in the meantime
     if found is None:
         raise BatchOutcomeUnknownError(
             f"The empty transaction for batch {seq} does not show in the log of {table}.",

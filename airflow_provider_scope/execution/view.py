@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from airflow_provider_scope.checkpoint.tail import Tail
 from airflow_provider_scope.core import recovery, takeover
 from airflow_provider_scope.core.discovery import is_returned, status
 from airflow_provider_scope.core.files import is_below
@@ -120,44 +121,42 @@ def read_log(
     :param history: False if the files that were seen do not matter (``late_files="skip"``).
     """
     pipeline = log.pipeline()
-    committed = log.committed()
-    last_commit = log.commit(committed[-1]) if committed else None
-    accepted = log.newest_acceptance()
-    view = LogView(pipeline, recovery.MISSING_TABLE, last_commit, accepted)
+    tail = Tail(log)
+    last_commit = tail.commit(tail.committed[-1]) if tail.committed else None
+    view = LogView(pipeline, recovery.MISSING_TABLE, last_commit, log.newest_acceptance())
     view.table = engine.probe(location, pipeline.pipeline if pipeline else None, view.baseline)
     view.takeovers = log.takeovers(pipeline) if pipeline else []
     view.returned = log.returned()
 
-    logged = log.logged()
-    if pipeline is None and (logged or committed) and log.pipeline():
+    tail.catch_up()
+    if pipeline is None and (tail.logged or tail.committed) and log.pipeline():
         # Another run created the pipeline in between: the table was not asked for its transaction.
         return read_log(log, audit, engine, location, history=history)
-    view.newest = log.offset(logged[-1]) if logged else None
+    view.newest = tail.entry(tail.logged[-1]) if tail.logged else None
     start = takeover.era_start(view.refresh_start, view.taken)
-    behind = _read_history(log, audit, view, start) if history else start
-    if view.newest is None:
-        return view
-    done = set(committed)
-    gone = accepted.gone if accepted else ()
-    for seq in logged:
-        is_open = seq not in done and seq >= (view.overwrite_start or 0)
-        is_news = history and seq >= behind
-        if not is_open and not is_news:
-            continue
-        entry = view.newest if seq == view.newest.seq else log.offset(seq)
-        if is_open:
-            view.uncommitted.append(entry)
-        if not is_news:
-            continue
-        given_up = log.commit(seq).abandoned if seq in done else recovery.is_given_up(seq, view.table, gone)
-        if not given_up:
-            view.seen.update(
-                (f.path, status(f)) for f in entry.files if not is_returned(f.path, seq, view.returned)
-            )
-    newest_done = [seq for seq in committed if seq >= start]
-    if newest_done:
-        view.last_committed_entry = log.offset(newest_done[-1])
+    unread = _read_history(log, audit, view, start) if history else None
+    done = set(tail.committed)
+    view.uncommitted = [
+        tail.entry(seq) for seq in tail.logged if seq not in done and seq >= (view.overwrite_start or 0)
+    ]
+    if unread is not None:
+        _read_seen(tail, view, unread)
+    newest_done = [seq for seq in tail.committed if seq >= start]
+    if view.newest and newest_done:
+        view.last_committed_entry = tail.entry(newest_done[-1])
     return view
+
+
+def _read_seen(tail: Tail, view: LogView, first: int) -> None:
+    """Take the files of the entries from ``first`` on for loaded, but for those of batches given up."""
+    gone = view.accepted.gone if view.accepted else ()
+    for seq in range(first, tail.logged.stop):
+        record = tail.find_commit(seq)
+        if record.abandoned if record else recovery.is_given_up(seq, view.table, gone):
+            continue
+        view.seen.update(
+            (f.path, status(f)) for f in tail.entry(seq).files if not is_returned(f.path, seq, view.returned)
+        )
 
 
 def _read_history(log: CheckpointLog, audit: AuditFiles, view: LogView, start: int) -> int:
@@ -257,16 +256,17 @@ def pinned_columns(log: CheckpointLog, view: LogView) -> str | None:
     Each of their commits names them. One that does not was made while the task did not infer any: what was
     inferred before does not count any more. Batches that were given up say nothing.
     """
+    floor = view.overwrite_start or 0
     newest = view.last_commit
-    if newest and newest.abandoned:
-        older = (log.commit(seq) for seq in reversed(log.committed()))
-        newest = next((record for record in older if not record.abandoned), None)
-    return newest.columns if newest and newest.seq >= (view.overwrite_start or 0) else None
+    while newest and newest.abandoned and newest.seq > floor:
+        newest = log.find_commit(newest.seq - 1)
+    return newest.columns if newest and not newest.abandoned and newest.seq >= floor else None
 
 
-def recorded(log: CheckpointLog, first: int) -> list[BatchReport]:
+def recorded(log: CheckpointLog, view: LogView, first: int) -> list[BatchReport]:
     """Give the batches that have a commit record, from ``first`` on, as a report shows them."""
-    found = [log.commit(seq) for seq in log.committed() if seq >= first]
+    last = view.last_commit.seq if view.last_commit else -1
+    found = [record for seq in range(first, last + 1) if (record := log.find_commit(seq))]
     return [
         BatchReport(
             seq=record.seq,
