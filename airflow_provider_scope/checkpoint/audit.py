@@ -1,79 +1,94 @@
-"""Bring ``watermark.json`` and ``sources/`` up to the log."""
+"""Bring ``watermark.json``, ``sources/`` and ``seen/`` up to the log."""
 
 from __future__ import annotations
 
 import functools
 import logging
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
-from airflow_provider_scope.checkpoint import snapshot as snapshots
+import pyarrow as pa
+
+from airflow_provider_scope.checkpoint import seen
+from airflow_provider_scope.checkpoint.seen import SeenFiles, Segments
+from airflow_provider_scope.checkpoint.snapshot import decode_snapshot
 from airflow_provider_scope.core import audit, takeover
+from airflow_provider_scope.core.segments import epoch
 from airflow_provider_scope.exceptions import StorageError
-from airflow_provider_scope.storage.protocol import CONTROL_FILE_LIMIT_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from airflow_provider_scope.checkpoint.log import CheckpointLog
-    from airflow_provider_scope.checkpoint.snapshot import SeenFiles, Snapshot
-    from airflow_provider_scope.core.records import OffsetEntry
+    from airflow_provider_scope.checkpoint.snapshot import Snapshot
+    from airflow_provider_scope.core.records import CommitRecord, OffsetEntry
     from airflow_provider_scope.core.takeover import Takeover
 
 logger = logging.getLogger(__name__)
-
-_T = TypeVar("_T", "SeenFiles", "Snapshot")
 
 
 class AuditFiles:
     """The derived files of a pipeline.
 
     :param log: The pipeline's log.
-    :param compaction_interval: Diffs that gather before a snapshot is written.
-    :param retention_files: Files kept in ``sources/``; the newest snapshot and what follows always is.
+    :param compaction_interval: A segment of ``seen/`` this many times as large as what comes is left alone.
+    :param retention_files: Files kept in ``sources/``: those of the newest batches.
     """
 
     def __init__(self, log: CheckpointLog, *, compaction_interval: int, retention_files: int) -> None:
         self.log = log
         self.storage = log.storage
         self.folder = f"{log.location}/sources"
-        self.compaction_interval = compaction_interval
         self.retention_files = retention_files
+        self.segments = Segments(log.storage, log.location, compaction_interval)
 
-    def newest_seen(
+    def seen_files(
         self,
         refresh_start: int | None,
         taken: Takeover | None = None,
         returned: Mapping[str, int] | None = None,
-    ) -> SeenFiles | None:
-        """Read which files the newest snapshot of the refresh, or of the takeover, says are loaded.
+    ) -> tuple[SeenFiles, int]:
+        """Read which files the segments of the refresh, or of the takeover, say are loaded.
 
         :param returned: Files that were given back, and the newest entry at that time.
+        :return: The files, and the first entry that has to be read for the rest.
         """
-        decode = functools.partial(snapshots.decode_seen, returned=returned)
-        return self._newest((refresh_start, taken), decode)
+        start = takeover.era_start(refresh_start, taken)
+        tables, behind = self.segments.read(epoch(refresh_start, taken), start)
+        if not tables:
+            rows, behind = self._before(refresh_start, taken)
+            tables = [rows]
+        return SeenFiles(seen.without_returned(rows, returned or {}) for rows in tables), behind
 
-    def newest_snapshot(self, refresh_start: int | None, taken: Takeover | None = None) -> Snapshot | None:
-        """Read the newest snapshot of the refresh; one of another refresh does not count."""
-        return self._newest((refresh_start, taken), snapshots.decode_snapshot)
+    def _before(self, refresh_start: int | None, taken: Takeover | None) -> tuple[pa.Table, int]:
+        """Give what no entry has to be read for, and the first entry behind it."""
+        older = self._snapshot(refresh_start, taken)
+        if older:
+            return seen.newest_of_each(older.rows), older.seq + 1
+        files = self.log.taken_files(taken) if taken else []
+        rows = seen.rows_of((file.path, file.modified_ms, file.size_bytes, None, None) for file in files)
+        return seen.newest_of_each(rows), takeover.era_start(refresh_start, taken)
 
-    def _newest(
-        self, era: tuple[int | None, Takeover | None], decode: Callable[[str, bytes], _T | None]
-    ) -> _T | None:
-        refresh_start, taken = era
+    def _snapshot(self, refresh_start: int | None, taken: Takeover | None) -> Snapshot | None:
+        """Read the newest snapshot of version 0.1.0, if it is of this refresh."""
         names = [name for name in self.storage.names(self.folder) if audit.is_snapshot(name)]
+        number = taken.number if taken else None
         for name in sorted(names, key=audit.snapshot_number, reverse=True):
             if taken and audit.snapshot_number(name) < taken.next_batch_id:
-                return None  # dbt-scope wrote it: what it tells is in the record of the takeover
-            data = self._read(name)
-            found = None if data is None else decode(name, data)
-            number = taken.number if taken else None
+                break  # dbt-scope wrote it: what it tells is in the record of the takeover
+            path = f"{self.folder}/{name}"
+            try:
+                data = self.storage.read(path)
+                found = decode_snapshot(data) if data is not None else None
+            except (StorageError, pa.ArrowException, KeyError, ValueError, OSError) as err:
+                logger.warning("The snapshot %s is not used, the log is read instead: %s", path, err)
+                continue
             if found and (found.refresh_start, found.taken_over) == (refresh_start, number):
                 return found
         return None
 
     def watermark_bytes(self) -> bytes | None:
         """Read ``watermark.json`` as it is."""
-        return self.storage.read(f"{self.log.location}/watermark.json")
+        return self.log.watermark()
 
     def bring_up_to_date(
         self, last: OffsetEntry, takeovers: Sequence[Takeover] = (), *, everything: bool = False
@@ -100,76 +115,51 @@ class AuditFiles:
         if known and known[0] > last.seq:
             return False  # another run is further on, and has written this already
         is_next = known is not None and known[1] == last.refresh_start
-        first = known[0] + 1 if known and is_next else takeover.era_start(last.refresh_start, taken)
-        for seq in range(first, last.seq + 1):
-            self._write_diff(seq, taken)
-        newest = audit.batch_id(last.seq, last.refresh_start, taken)
-        self._delete_stale(newest, last.refresh_start, taken, is_next=is_next)
-        self._compact(last, taken)
+        start = takeover.era_start(last.refresh_start, taken)
+        first = known[0] + 1 if known and is_next else start
+        batch = functools.lru_cache(self.retention_files)(self._batch)
+        # Those that retention would delete at once are not written.
+        for seq in range(max(first, last.seq + 1 - self.retention_files), last.seq + 1):
+            self._write_diff(*batch(seq), taken)
+        self._delete_stale(audit.batch_id(last.seq, last.refresh_start, taken))
+        folder = epoch(last.refresh_start, taken)
+        if everything:
+            self.segments.delete(folder)
+
+        def rows_from(behind: int) -> pa.Table:
+            before, behind = self._before(last.refresh_start, taken) if behind == start else (_NONE, behind)
+            batches = map(batch, range(behind, last.seq + 1))
+            return pa.concat_tables([before, seen.rows_of(row for one in batches for row in _rows(one))])
+
+        self.segments.extend(folder, start, last.seq, rows_from)
         self.storage.replace(f"{self.log.location}/watermark.json", wanted)
         return True
 
-    def _write_diff(self, seq: int, taken: Takeover | None) -> None:
-        entry = self.log.offset(seq)
-        rows = list(audit.audit_rows(entry, self.log.commit(seq), taken))
-        path = f"{self.folder}/{audit.batch_id(seq, entry.refresh_start, taken)}"
+    def _batch(self, seq: int) -> tuple[OffsetEntry, CommitRecord]:
+        return self.log.offset(seq), self.log.commit(seq)
+
+    def _write_diff(self, entry: OffsetEntry, commit: CommitRecord, taken: Takeover | None) -> None:
+        rows = list(audit.audit_rows(entry, commit, taken))
+        path = f"{self.folder}/{audit.batch_id(entry.seq, entry.refresh_start, taken)}"
         if rows:
             self.storage.replace(path, audit.audit_lines(rows))
         else:
             self.storage.delete(path)  # an earlier refresh may have had a batch of this number
 
-    def _delete_stale(
-        self, newest: int, refresh_start: int | None, taken: Takeover | None, *, is_next: bool
-    ) -> None:
-        """Delete what an earlier refresh left: its numbers are used again.
+    def _delete_stale(self, newest: int) -> None:
+        """Delete what retention does not keep, and what an earlier refresh left: its numbers are used again.
 
-        :param is_next: The watermark was of this refresh: snapshots of others are gone already. They have
-            the same names, so each is read; one of this refresh is what another run has just written.
+        :param newest: The number of the newest batch.
         """
-        for name in self.storage.names(self.folder):
-            number = name.removesuffix(".parquet")
-            if not number.isdigit():
-                continue
-            may_be_old = (
-                not is_next
-                and audit.is_snapshot(name)
-                and (taken is None or int(number) >= taken.next_batch_id)
-            )
-            if int(number) > newest or (may_be_old and not self._is_of(name, refresh_start, taken)):
-                self.storage.delete(f"{self.folder}/{name}")
-
-    def _is_of(self, name: str, refresh_start: int | None, taken: Takeover | None) -> bool:
-        data = self._read(name)
-        era = (refresh_start, taken.number if taken else None)
-        return data is not None and snapshots.era_of(name, data) == era
-
-    def _read(self, name: str) -> bytes | None:
-        """Read a snapshot; None if it cannot be read: all that it tells is in the log."""
-        try:
-            return self.storage.read(f"{self.folder}/{name}")
-        except StorageError as err:
-            logger.warning("A snapshot is not used, the log is read instead: %s", err)
-            return None
-
-    def _compact(self, last: OffsetEntry, taken: Takeover | None) -> None:
-        older = self.newest_snapshot(last.refresh_start, taken)
-        after = older.seq + 1 if older else takeover.era_start(last.refresh_start, taken)
-        if last.seq + 1 - after >= self.compaction_interval:
-            rows = list(audit.taken_rows(self.log.taken_files(taken))) if taken and not older else []
-            for seq in range(after, last.seq + 1):
-                rows += audit.audit_rows(self.log.offset(seq), self.log.commit(seq), taken)
-            number = audit.batch_id(last.seq, last.refresh_start, taken)
-            data = snapshots.encode_snapshot(
-                older, rows, last.seq, last.refresh_start, taken.number if taken else None
-            )
-            if len(data) <= CONTROL_FILE_LIMIT_BYTES:
-                self.storage.replace(f"{self.folder}/{number}.parquet", data)
-            else:
-                logger.warning(
-                    "No snapshot of batch %d was written: it would have %d bytes, and more than %d are never "
-                    "read back. Runs read the log from batch %d on.",
-                    last.seq, len(data), CONTROL_FILE_LIMIT_BYTES, after,
-                )  # fmt: skip
-        names = self.storage.names(self.folder)
-        for name in audit.expired(names, self.retention_files):
+        for name in audit.expired(self.storage.names(self.folder), newest, self.retention_files):
             self.storage.delete(f"{self.folder}/{name}")
+
+
+_NONE = seen.rows_of(())
+
+
+def _rows(batch: tuple[OffsetEntry, CommitRecord]) -> Iterator[seen.Row]:
+    """Give the rows of a committed batch; one that was given up has none."""
+    entry, commit = batch
+    for file in () if commit.abandoned else entry.files:
+        yield file.path, file.modified_ms, file.size_bytes, file.content_md5, entry.seq

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from airflow_provider_scope.core.records import CommitRecord, OffsetEntry
-    from airflow_provider_scope.core.takeover import LoadedFile, Takeover
+    from airflow_provider_scope.core.takeover import Takeover
 
 
 def batch_id(seq: int, refresh_start: int | None, taken: Takeover | None = None) -> int:
@@ -79,24 +79,8 @@ class AuditRow:
     batch_id: int
     processed: str
     size_bytes: int | None
-    seq: int | None
-    """None for a file that dbt-scope loaded."""
+    seq: int
     uri: str
-    content_md5: str | None = None
-
-
-def taken_rows(files: Sequence[LoadedFile]) -> Iterator[AuditRow]:
-    """Give the audit rows of files that dbt-scope loaded."""
-    for file in files:
-        yield AuditRow(
-            uri_path(file.path),
-            file.modified_ms,
-            file.batch_id,
-            file.processed,
-            file.size_bytes,
-            None,
-            file.path,
-        )
 
 
 def audit_rows(entry: OffsetEntry, commit: CommitRecord, taken: Takeover | None = None) -> Iterator[AuditRow]:
@@ -114,7 +98,6 @@ def audit_rows(entry: OffsetEntry, commit: CommitRecord, taken: Takeover | None 
             file.size_bytes,
             entry.seq,
             file.path,
-            file.content_md5,
         )
 
 
@@ -138,18 +121,14 @@ def audit_lines(rows: Sequence[AuditRow]) -> bytes:
     ).encode()
 
 
-def expired(names: Sequence[str], keep: int) -> list[str]:
-    """Give the files of ``sources/`` that retention deletes.
+def expired(names: Sequence[str], newest: int, keep: int) -> list[str]:
+    """Give the files of ``sources/`` that are deleted: old ones, and those that an earlier refresh left.
 
-    Diffs go first, the oldest first, then snapshots by their number (not by their name: ``100`` comes
-    after ``20``). The newest snapshot and the diffs after it always stay.
+    :param newest: The number of the newest batch.
+    :param keep: How many of the newest are kept.
     """
-    diffs = sorted(int(name) for name in names if name.isdigit())
-    snapshots = sorted(snapshot_number(name) for name in names if is_snapshot(name))
-    newest = snapshots[-1] if snapshots else -1
-    removable = [str(number) for number in diffs if number <= newest]
-    removable += [f"{number}.parquet" for number in snapshots[:-1]]
-    return removable[: max(0, len(diffs) + len(snapshots) - keep)]
+    numbers = [int(name) for name in names if name.isdigit()]
+    return [str(number) for number in sorted(numbers) if number > newest or number <= newest - keep]
 
 
 def is_snapshot(name: str) -> bool:

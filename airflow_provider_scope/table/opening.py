@@ -95,6 +95,36 @@ def newest_version(location: str, storage: Storage | None = None) -> int:
     return _listed(storage or open_storage(location), location).newest
 
 
+def newest_commits(
+    location: str, since: int, storage: Storage | None = None
+) -> tuple[bytes, dict[int, bytes]] | None:
+    """Read the commits after ``since``, the newest one in any case, and the checksum file of that one.
+
+    None if they are not all there, and for a table on a disk of this machine, where nothing is copied.
+
+    :raises TableUnreadableError: The log could not be read.
+    """
+    if location.startswith(SCHEME):
+        return None
+    store = storage or open_storage(location)
+    log = _listed(store, location)
+    first = min(since + 1, log.newest)
+    if log.newest < max(since, 0) or not log.has_all_from(first):
+        return None
+    folder = f"{location}/_delta_log"
+    try:
+        # The checksum first: most tables that other programs write have none.
+        checksum = store.read(f"{folder}/{log.newest:020}.crc", COPY_LIMIT_BYTES)
+        if checksum is None:
+            return None
+        versions = range(first, log.newest + 1)
+        texts = {v: store.read(f"{folder}/{v:020}.json", COPY_LIMIT_BYTES) for v in versions}
+    except StorageError as err:
+        raise unreadable(location, err.what.removesuffix(".")) from err
+    found = {version: text for version, text in texts.items() if text is not None}
+    return (checksum, found) if len(found) == len(texts) else None
+
+
 def unreadable(location: str, err: object) -> TableUnreadableError:
     """Give the error for a log that could not be read."""
     do = "give the worker read access to the table's _delta_log; the next try looks again"
@@ -151,8 +181,12 @@ class _Log:
 
     def is_whole(self) -> bool:
         """Whether no commit after the checkpoint is missing: a listing in pages is not of one moment."""
-        after = [version for version in self.commits if version > self.checkpoint]
-        return after == list(range(self.checkpoint + 1, self.newest + 1))
+        return self.has_all_from(self.checkpoint + 1)
+
+    def has_all_from(self, first: int) -> bool:
+        """Whether the commits from ``first`` to the newest version are all there."""
+        after = [version for version in self.commits if version >= first]
+        return after == list(range(first, self.newest + 1))
 
 
 def _log_of(names: Sequence[str]) -> _Log:

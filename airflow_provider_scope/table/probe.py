@@ -12,7 +12,8 @@ from airflow_provider_scope.core.record_text import notes
 from airflow_provider_scope.core.records import TableStamp
 from airflow_provider_scope.core.recovery import MISSING_TABLE, Landed, Restored, TableState
 from airflow_provider_scope.exceptions import BatchOutcomeUnknownError
-from airflow_provider_scope.table.opening import newest_version, open_table, unreadable
+from airflow_provider_scope.table import recent
+from airflow_provider_scope.table.opening import newest_commits, newest_version, open_table, unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,6 +41,9 @@ def probe(
     :raises BatchOutcomeUnknownError: Versions after the baseline have been cleaned out of the log.
     """
     expected, since = baseline
+    found = _recent(location, app_id, baseline, storage)
+    if found:
+        return found
     needed = since + 1 if expected else 0
     with open_table(location, storage, since=needed) as table:
         if table is None:
@@ -53,6 +57,33 @@ def probe(
             raise unreadable(location, err) from err
     # Another table than the expected one: all of its commits count.
     return probe(location, app_id, (None, -1), storage)
+
+
+def _recent(
+    location: str,
+    app_id: str | None,
+    baseline: tuple[TableStamp | None, int],
+    storage: Storage | None,
+) -> TableState | None:
+    """Tell from the commits since the baseline alone, if they tell; see ``recent``."""
+    expected, since = baseline
+    if expected is None or app_id is None:
+        return None
+    found = newest_commits(location, since, storage)
+    if found is None:
+        return None
+    checksum, texts = found
+    try:
+        commits = {version: recent.actions_of(text) for version, text in texts.items()}
+    except ValueError as err:
+        raise unreadable(location, err) from err
+    newest = max(commits)
+    later = {version: actions for version, actions in commits.items() if version > since}
+    txn = recent.transaction(checksum, commits[newest], expected.table_id, app_id)
+    if txn is None or not recent.are_harmless([*later.values()]):
+        return None
+    history = {version: recent.info_of(later[version]) for version in sorted(later, reverse=True)}
+    return TableState(expected, newest, txn, _landed(history, app_id))
 
 
 def _state(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
 import time
 from typing import TYPE_CHECKING, Any
@@ -69,6 +70,25 @@ class Two:
         write_deltalake(
             str(self.folder), pa.table({"a": [seq]}), mode="append", commit_properties=done, **more
         )
+        self.checksum()
+
+    def checksum(self, **other: Any) -> None:
+        """Write the checksum file that Spark writes beside a commit; delta-rs writes none."""
+        table = self.table()
+        path = self.log(f"{table.version():020}.json")
+        actions = [json.loads(line) for line in path.read_text().splitlines()]
+        for action in actions:
+            if "commitInfo" in action:
+                action["commitInfo"]["txnId"] = f"commit {table.metadata().id} {table.version()}"
+        path.write_text("".join(f"{json.dumps(action)}\n" for action in actions))
+        newest = table.transaction_version(PIPELINE)
+        value = {
+            "txnId": f"commit {table.metadata().id} {table.version()}",
+            "metadata": {"id": str(table.metadata().id)},
+            "setTransactions": [{"appId": PIPELINE, "version": newest}] if newest is not None else [],
+            **other,
+        }
+        path.with_suffix(".crc").write_text(json.dumps(value))
 
     def table(self) -> DeltaTable:
         return DeltaTable(str(self.folder))
@@ -320,3 +340,88 @@ def _set_time(path: Path, seconds: float) -> None:
     import os
 
     os.utime(path, (seconds, seconds))
+
+
+def test_an_idle_look_reads_one_commit_and_no_checkpoint(two):
+    for seq in range(12):
+        two.append(seq)
+    two.table().create_checkpoint()
+
+    found = probe(two.there, PIPELINE, (two.stamp(), 11), two.storage)
+
+    assert (found.txn, found.version, found.landed) == (11, 11, {})
+    assert two.storage.read_names == [f"{11:020}.crc", f"{11:020}.json"]
+
+
+def test_what_came_since_the_record_is_read_and_nothing_else(two):
+    for seq in range(5):
+        two.append(seq)
+    stamp = two.stamp()
+    write_deltalake(str(two.folder), pa.table({"a": [99]}), mode="append")  # of somebody else
+    two.append(5)
+
+    found = two.same((stamp, 4))
+
+    assert (found.txn, found.version, set(found.landed)) == (5, 6, {5})
+    two.storage.read_names.clear()
+    probe(two.there, PIPELINE, (stamp, 4), two.storage)
+    assert two.storage.read_names == [f"{6:020}.crc", f"{5:020}.json", f"{6:020}.json"]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"txnId": "of another commit"},
+        {"metadata": {"id": "of another table"}},
+        {"setTransactions": None},
+        {"setTransactions": []},
+        {"setTransactions": [{"appId": "another pipeline", "version": 3}]},
+        {"txnId": None},
+    ],
+)
+def test_a_checksum_that_does_not_tell_is_left_alone(two, other):
+    for seq in range(3):
+        two.append(seq)
+    two.checksum(**other)
+
+    two.same((two.stamp(), 1))
+
+    two.storage.read_names.clear()
+    assert probe(two.there, PIPELINE, (two.stamp(), 1), two.storage).txn == 2
+    assert f"{0:020}.json" in two.storage.read_names  # the whole log, as there is no checkpoint
+
+
+def do(two: Two, deed: str, dice: random.Random, seq: int) -> None:
+    if deed == "ours" or not two.folder.exists():
+        two.append(seq)
+    elif deed == "theirs":
+        write_deltalake(str(two.folder), pa.table({"a": [-1]}), mode="append")
+    elif deed == "delete":
+        two.table().delete("a < 0")
+    elif deed == "restore" and two.table().version():
+        two.table().restore(dice.randrange(two.table().version()))
+    elif deed == "property":
+        two.table().alter.set_table_properties({"delta.appendOnly": "false"})
+    elif deed == "checkpoint":
+        two.table().create_checkpoint()
+    if dice.random() < 0.8:
+        two.checksum()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_histories_are_seen_alike_from_every_record(two, seed):
+    """Commits of others, RESTOREs, properties and checkpoints, in any order; sometimes another table."""
+    dice = random.Random(seed)
+    deeds = ["ours"] * 5 + ["theirs", "delete", "restore", "property", "checkpoint"]
+    records = [(None, -1)]
+    for seq in range(dice.randrange(4, 14)):
+        do(two, dice.choice(deeds), dice, seq)
+        seen = probe(two.here, PIPELINE, (None, -1))
+        records.append((seen.stamp, seen.version))
+    if seed % 3 == 0:
+        shutil.rmtree(two.folder)
+        for seq in range(dice.randrange(1, 14)):
+            do(two, dice.choice(deeds), dice, seq)
+
+    for record in records:
+        two.same(record)
