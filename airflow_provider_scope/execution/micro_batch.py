@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airflow_provider_scope.core import discovery, planning, recovery
-from airflow_provider_scope.core.files import position
 from airflow_provider_scope.core.records import OffsetEntry, Pipeline
 from airflow_provider_scope.core.report import BatchReport, RunReport
 from airflow_provider_scope.core.run_without_files import check_found
+from airflow_provider_scope.core.slices import slice_of
 from airflow_provider_scope.exceptions import (
     BatchNotInTableError,
     BatchOutcomeUnknownError,
@@ -195,7 +195,7 @@ class MicroBatchExecution:
         tally = discovery.Tally(dict(found.left_out.counts), dict(found.left_out.names))
         files = dbt_scope.not_loaded(self.log, view, found.files, tally, history=request.reads_history)
         pending = discovery.unseen(files, view.seen, request.rules, view.highest, tally)
-        newest = view.newest.files if view.newest and not request.reads_history else ()
+        newest = view.newest.slice.audited if view.newest and not request.reads_history else ()
         known = view.seen or {file.path: discovery.status(file) for file in newest}
         discovery.check_names(pending, known, request.roots)
         report.left_out = tally
@@ -212,25 +212,22 @@ class MicroBatchExecution:
         if request.fits:
             files = files[: request.fits(files)]
         seq = view.next_seq
-        last = position(files[-1])
         if refresh:
             return OffsetEntry(
                 seq=seq,
                 mode="overwrite",
                 where=request.where,
-                files=files,
+                slice=slice_of(files),
                 refresh_start=seq,
                 overwrite_start=view.overwrite_start if request.where else seq,
-                highest=last,
             )
         return OffsetEntry(
             seq=seq,
             mode="append",
             where=request.where,
-            files=files,
+            slice=slice_of(files, view.highest),
             refresh_start=view.refresh_start,
             overwrite_start=view.overwrite_start,
-            highest=max(last, view.highest) if view.highest else last,
         )
 
     # ---- 4 -------------------------------------------------------------------------------------
@@ -384,4 +381,4 @@ class MicroBatchExecution:
         if last is None or last.refresh_start != view.refresh_start:
             return
         self.audit.bring_up_to_date(last, view.takeovers)
-        report.watermark_ms = last.highest.modified_ms if last.highest else None
+        report.watermark_ms = last.slice.highest.modified_ms if last.slice.highest else None

@@ -82,8 +82,8 @@ def doubled_by_going_on(
     )
     if not undone:
         return set()
-    loaded = {file.path for r in records if not r.abandoned for file in log.offset(r.seq).files}
-    before = {file.path for seq in logged if seq < start for file in log.offset(seq).files}
+    loaded = {file.path for r in records if not r.abandoned for file in log.offset(r.seq).slice.audited}
+    before = {file.path for seq in logged if seq < start for file in log.offset(seq).slice.audited}
     return before - loaded
 
 

@@ -83,7 +83,7 @@ class LogView:
     @property
     def highest(self) -> Position | None:
         """The largest (modified, path) since ``refresh_start``."""
-        return self.newest.highest if self.newest else None
+        return self.newest.slice.highest if self.newest else None
 
     @property
     def open(self) -> tuple[OffsetEntry, ...]:
@@ -94,7 +94,7 @@ class LogView:
         """Take in the entry behind the newest one."""
         if entry.refresh_start != self.refresh_start:
             self.seen = {}
-        self.seen.update((f.path, status(f)) for f in entry.files)
+        self.seen.update((f.path, status(f)) for f in entry.slice.audited)
         self.newest = entry
         self.uncommitted.append(entry)
 
@@ -151,8 +151,9 @@ def read_log(
             continue
         given_up = log.commit(seq).abandoned if seq in done else recovery.is_given_up(seq, view.table, gone)
         if not given_up:
+            files = entry.slice.audited
             view.seen.update(
-                (f.path, status(f)) for f in entry.files if not is_returned(f.path, seq, view.returned)
+                (f.path, status(f)) for f in files if not is_returned(f.path, seq, view.returned)
             )
     newest_done = [seq for seq in committed if seq >= start]
     if newest_done:
@@ -177,7 +178,7 @@ def check_paths(entry: OffsetEntry, roots: tuple[str, ...], checkpoint: str) -> 
 
     :raises CheckpointCorruptError: As said.
     """
-    for file in entry.files:
+    for file in entry.slice.audited:
         if not is_below(file.path, roots):
             raise CheckpointCorruptError(
                 f"Batch {entry.seq} of {checkpoint} names {file.path}, which is not below the source's "
@@ -217,7 +218,7 @@ def record_commit(
             seq=entry.seq,
             table=view.table.stamp,
             table_version=max(landed.version, view.baseline[1]),
-            files=len(entry.files),
+            files=len(entry.slice.audited),
             size_bytes=entry.size_bytes,
             committed_at_ms=committed_at_ms,
             rows=landed.rows,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -65,7 +65,7 @@ def blind_put(patch: pytest.MonkeyPatch) -> None:
 
     def put(log: CheckpointLog, entry: OffsetEntry) -> OffsetEntry:
         won = log.storage.put_if_absent(f"{log.location}/offsets/{entry.seq:020}", encode_offset(entry))
-        return entry if won else replace(entry, files=())
+        return entry if won else entry.with_files(())
 
     patch.setattr(CheckpointLog, "put_offset", put)
 
@@ -77,7 +77,7 @@ def ignore_lost(patch: pytest.MonkeyPatch) -> None:
         try:
             return original(log, entry)
         except StorageError:
-            return replace(entry, files=())
+            return entry.with_files(())
 
     original = CheckpointLog.put_offset
     patch.setattr(CheckpointLog, "_put_bytes", _put_without_reading_back)
