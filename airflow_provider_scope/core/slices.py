@@ -54,8 +54,8 @@ class FileSlice:
 
     def text(self) -> str:
         """Give the first name and the last."""
-        names = [printable(file.path) for file in self.files]
-        return " … ".join(dict.fromkeys([*names[:1], *names[-1:]])) or "no files"
+        names = [printable(file.path) for file in (*self.files[:1], *self.files[-1:])]
+        return " … ".join(dict.fromkeys(names)) or "no files"
 
 
 def slice_of(files: Sequence[FileEntry], before: Position | None = None) -> FileSlice:
