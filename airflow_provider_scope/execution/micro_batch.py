@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from airflow_provider_scope.core.slices import Slice
     from airflow_provider_scope.execution.engine import Engine
     from airflow_provider_scope.execution.request import Request
-    from airflow_provider_scope.execution.source import Source
+    from airflow_provider_scope.execution.source import Pending, Source
 
 logger = logging.getLogger(__name__)
 
@@ -104,9 +104,8 @@ class MicroBatchExecution:
         was_open = view.open
         self._log_batches(request, view, report)
         floor = view.overwrite_start or 0
-        report.superseded += tuple(
-            e.seq for e in was_open if e.seq < floor and e.seq not in report.superseded
-        )
+        told = {*report.superseded, *(batch.seq for batch in report.batches)}
+        report.superseded += tuple(e.seq for e in was_open if e.seq < floor and e.seq not in told)
         self._run_open(request, view, report)
         self._audit(view, report)
         return report
@@ -181,7 +180,7 @@ class MicroBatchExecution:
     def _entry(self, request: Request, view: LogView, found: Slice, *, refresh: bool) -> OffsetEntry:
         """Give the entry of the next batch."""
         seq = view.next_seq
-        replaces_all = refresh and request.where is None
+        replaces_all = refresh and not request.where
         return OffsetEntry(
             seq=seq,
             mode="overwrite" if refresh else "append",
@@ -194,12 +193,14 @@ class MicroBatchExecution:
     # ---- 4 -------------------------------------------------------------------------------------
 
     def _log_batches(self, request: Request, view: LogView, report: RunReport) -> None:
-        pending = self.source.pending(view, report, refresh=request.refresh)
+        pending: Pending | None = None
         refresh = request.refresh
         logged = 0
         while request.max_batches is None or logged < request.max_batches:
             if self.source.one_at_a_time and view.open and not (refresh and request.replaces_table):
                 self._run_open(request, view, report)
+                pending = None
+            if pending is None:
                 pending = self.source.pending(view, report, refresh=refresh)
             found = pending.cut()
             if found is None:
@@ -219,8 +220,8 @@ class MicroBatchExecution:
                 logger.debug("logged batch %d: %s", entry.seq, entry.slice.text())
             else:
                 logger.info("batch %d was logged by another run; planning the rest", entry.seq)
-                pending = self.source.pending(view, report, refresh=refresh)
-        report.pending_files = pending.left
+                pending = None
+        report.pending_files = pending.left if pending else 0
 
     def _create_pipeline(self, request: Request, view: LogView) -> None:
         mine = Pipeline(

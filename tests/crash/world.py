@@ -295,6 +295,10 @@ class MemoryWorld(World):
     def rows(self) -> Counter[Row]:
         return self.delta.rows.copy()
 
+    def name_of(self, row: Row) -> Any:
+        """Give what a slice calls the thing that a row came from."""
+        return row[0]
+
     def version(self) -> int:
         return len(self.delta.versions) - 1
 
