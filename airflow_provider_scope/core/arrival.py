@@ -12,9 +12,9 @@ from airflow_provider_scope.core.discovery import NAMED_AT_MOST, Rules, Tally, c
 from airflow_provider_scope.core.files import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from airflow_provider_scope.core.discovery import Seen
+    from airflow_provider_scope.core.discovery import Status
     from airflow_provider_scope.core.files import FileEntry
 
 NAMES_LIMIT_BYTES = 3072
@@ -83,7 +83,7 @@ def arrived(
     roots: Sequence[str],
     *,
     now_ms: int,
-    loaded: Seen | None = None,
+    loaded: Mapping[str, Status] | None = None,
     not_taken_over: Callable[[Sequence[FileEntry]], Sequence[FileEntry]] | None = None,
 ) -> Arrival:
     """Tell whether a listing holds what is wanted.

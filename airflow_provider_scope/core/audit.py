@@ -44,11 +44,12 @@ def watermark(entry: OffsetEntry, taken: Takeover | None = None) -> bytes:
     ``version``, ``modifiedTime`` and ``batchId`` are dbt-scope's; its reader ignores the others.
     """
     number = batch_id(entry.seq, entry.refresh_start, taken)
+    highest = entry.slice.highest
     value = {
         "version": number,
-        "modifiedTime": iso_time(entry.highest.modified_ms) if entry.highest else "",
+        "modifiedTime": iso_time(highest.modified_ms) if highest else "",
         "batchId": number,
-        "path": uri_path(entry.highest.path) if entry.highest else "",
+        "path": uri_path(highest.path) if highest else "",
         "refreshStart": entry.refresh_start,
         "seq": entry.seq,
     }
@@ -90,7 +91,7 @@ def audit_rows(entry: OffsetEntry, commit: CommitRecord, taken: Takeover | None 
         return
     number = batch_id(entry.seq, entry.refresh_start, taken)
     processed = iso_time(commit.committed_at_ms)
-    for file in entry.files:
+    for file in entry.slice.audited:
         yield AuditRow(
             uri_path(file.path),
             file.modified_ms,

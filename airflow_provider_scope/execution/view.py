@@ -6,18 +6,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from airflow_provider_scope.core import recovery, takeover
-from airflow_provider_scope.core.discovery import is_returned, status
-from airflow_provider_scope.core.files import is_below
+from airflow_provider_scope.core.discovery import is_returned
+from airflow_provider_scope.core.history import History
 from airflow_provider_scope.core.records import CommitRecord
 from airflow_provider_scope.core.report import BatchReport
-from airflow_provider_scope.exceptions import CheckpointCorruptError, TableRecreatedError
+from airflow_provider_scope.exceptions import TableRecreatedError
 
 if TYPE_CHECKING:
     from airflow_provider_scope.checkpoint.audit import AuditFiles
     from airflow_provider_scope.checkpoint.dbt_scope import LeftState
     from airflow_provider_scope.checkpoint.log import CheckpointLog
-    from airflow_provider_scope.core.discovery import Seen
-    from airflow_provider_scope.core.files import Position
     from airflow_provider_scope.core.records import (
         Acceptance,
         OffsetEntry,
@@ -40,7 +38,7 @@ class LogView:
     newest: OffsetEntry | None = None
     uncommitted: list[OffsetEntry] = field(default_factory=list)
     last_committed_entry: OffsetEntry | None = None
-    seen: Seen = field(default_factory=dict)
+    seen: History = field(default_factory=History)
     takeovers: list[Takeover] = field(default_factory=list)
     """What the pipeline took over from dbt-scope; before the pipeline exists, what it would take over."""
     returned: dict[str, int] = field(default_factory=dict)
@@ -81,11 +79,6 @@ class LogView:
         return self.newest.overwrite_start if self.newest else None
 
     @property
-    def highest(self) -> Position | None:
-        """The largest (modified, path) since ``refresh_start``."""
-        return self.newest.highest if self.newest else None
-
-    @property
     def open(self) -> tuple[OffsetEntry, ...]:
         """The entries that still have to run, in order."""
         return recovery.open_entries(self.uncommitted, self.newest)
@@ -93,8 +86,8 @@ class LogView:
     def append(self, entry: OffsetEntry) -> None:
         """Take in the entry behind the newest one."""
         if entry.refresh_start != self.refresh_start:
-            self.seen = {}
-        self.seen.update((f.path, status(f)) for f in entry.files)
+            self.seen = History()
+        self.seen.update(entry.slice.audited)
         self.newest = entry
         self.uncommitted.append(entry)
 
@@ -151,9 +144,8 @@ def read_log(
             continue
         given_up = log.commit(seq).abandoned if seq in done else recovery.is_given_up(seq, view.table, gone)
         if not given_up:
-            view.seen.update(
-                (f.path, status(f)) for f in entry.files if not is_returned(f.path, seq, view.returned)
-            )
+            files = entry.slice.audited
+            view.seen.update(f for f in files if not is_returned(f.path, seq, view.returned))
     newest_done = [seq for seq in committed if seq >= start]
     if newest_done:
         view.last_committed_entry = log.offset(newest_done[-1])
@@ -165,27 +157,11 @@ def _read_history(log: CheckpointLog, audit: AuditFiles, view: LogView, start: i
     taken = view.taken
     snapshot = audit.newest_seen(view.refresh_start, taken, view.returned) if view.newest else None
     if snapshot:
-        view.seen = snapshot.files
+        view.seen = History(snapshot.files)
         return snapshot.seq + 1
     if taken:
-        view.seen = {file.path: (file.modified_ms, file.size_bytes, None) for file in log.taken_files(taken)}
+        view.seen = History.of_dbt_scope(log.taken_files(taken))
     return start
-
-
-def check_paths(entry: OffsetEntry, roots: tuple[str, ...], checkpoint: str) -> None:
-    """Refuse an entry that names a file outside the source: the checkpoint is untrusted input.
-
-    :raises CheckpointCorruptError: As said.
-    """
-    for file in entry.files:
-        if not is_below(file.path, roots):
-            raise CheckpointCorruptError(
-                f"Batch {entry.seq} of {checkpoint} names {file.path}, which is not below the source's "
-                f"roots ({', '.join(roots)}).",
-                kept="the table and all records; nothing was read",
-                do="if the roots were changed while this batch was open, name the old root once more "
-                f"until it is loaded, or run `airflow scope abandon` for batch {entry.seq}",
-            )
 
 
 def record_commit(
@@ -217,7 +193,7 @@ def record_commit(
             seq=entry.seq,
             table=view.table.stamp,
             table_version=max(landed.version, view.baseline[1]),
-            files=len(entry.files),
+            files=len(entry.slice.audited),
             size_bytes=entry.size_bytes,
             committed_at_ms=committed_at_ms,
             rows=landed.rows,

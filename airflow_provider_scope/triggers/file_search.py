@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Connection
 
     from airflow_provider_scope.core.arrival import Arrival
-    from airflow_provider_scope.core.discovery import Seen
+    from airflow_provider_scope.core.discovery import Status
     from airflow_provider_scope.core.files import FileEntry
-    from airflow_provider_scope.execution.request import Listing
+    from airflow_provider_scope.execution.files import Listing
 
 PATTERNS = (r".*\.ss$",)
 STABLE_FOR_SECONDS = 30.0
@@ -170,7 +170,7 @@ def look(
 class Loaded:
     """What counts as loaded."""
 
-    seen: Seen | None = None
+    seen: Mapping[str, Status] | None = None
     not_taken_over: Callable[[Sequence[FileEntry]], Sequence[FileEntry]] | None = None
     """Gives those of some files that dbt-scope has not loaded."""
 
@@ -204,8 +204,7 @@ def loaded_files(
         log = open_log(location, Checkpoint(), storage_conn_id=conn_id, connection=connection)
     view = read_loaded(log, audit_files(log, Checkpoint()), roots, now_ms())
     for entry in view.open:
-        for file in entry.files:
-            view.seen.pop(file.path, None)
+        view.seen.remove(entry.slice.audited)
     return Loaded(view.seen, lambda files: dbt_scope.not_loaded(log, view, files, Tally()))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from airflow_provider_scope.core.records import encode_offset
 from airflow_provider_scope.core.recovery import Landed
 from airflow_provider_scope.exceptions import SparkJobFailedError, StorageError
 from airflow_provider_scope.execution import micro_batch, view
+from airflow_provider_scope.execution.files import Files, PendingFiles
 from airflow_provider_scope.execution.micro_batch import MicroBatchExecution
 from tests.crash.judging import judge
 from tests.crash.schedules import play_many
@@ -65,7 +66,7 @@ def blind_put(patch: pytest.MonkeyPatch) -> None:
 
     def put(log: CheckpointLog, entry: OffsetEntry) -> OffsetEntry:
         won = log.storage.put_if_absent(f"{log.location}/offsets/{entry.seq:020}", encode_offset(entry))
-        return entry if won else replace(entry, files=())
+        return entry if won else entry.with_files(())
 
     patch.setattr(CheckpointLog, "put_offset", put)
 
@@ -77,7 +78,7 @@ def ignore_lost(patch: pytest.MonkeyPatch) -> None:
         try:
             return original(log, entry)
         except StorageError:
-            return replace(entry, files=())
+            return entry.with_files(())
 
     original = CheckpointLog.put_offset
     patch.setattr(CheckpointLog, "_put_bytes", _put_without_reading_back)
@@ -148,20 +149,21 @@ def snapshot_of_any_refresh(patch: pytest.MonkeyPatch) -> None:
 
 def skip_by_watermark_file(patch: pytest.MonkeyPatch) -> None:
     """Let ``late_files="skip"`` compare with ``watermark.json`` and the open batches."""
-    original = MicroBatchExecution._pending
+    original = Files.pending
 
-    def pending(self: MicroBatchExecution, request: Any, found: Any, listed: Any, report: Any) -> Any:
-        if request.refresh:
-            return original(self, request, found, listed, report)
+    def pending(self: Files, found: Any, report: Any, *, refresh: bool) -> Any:
+        if refresh:
+            return original(self, found, report, refresh=True)
         marks = [position(file) for entry in found.open for file in entry.files]
-        value = json.loads(self.audit.watermark_bytes() or b"{}")
+        value = json.loads(self.log.storage.read(f"{self.log.location}/watermark.json") or b"{}")
         if value.get("path"):
             modified = round(datetime.fromisoformat(value["modifiedTime"]).timestamp() * 1000)
             marks.append(Position(modified, "file://" + value["path"]))
         highest = max(marks, default=None)
-        return discovery.unseen(listed.files, {}, request.rules, highest, discovery.Tally())
+        new = discovery.unseen(self.found.files, {}, self.rules, highest, discovery.Tally())
+        return PendingFiles(self, new, found.newest.slice.highest if found.newest else None)
 
-    patch.setattr(MicroBatchExecution, "_pending", pending)
+    patch.setattr(Files, "pending", pending)
 
 
 def restore_checked_only_at_open(patch: pytest.MonkeyPatch) -> None:

@@ -115,3 +115,12 @@ def test_the_steps_of_a_run_are_those_of_the_class_that_runs_it():
 
     assert [number for number, _ in shown] == ["0", "1", "2", "3", "4", "5", "6", "7"]
     assert shown == steps
+
+
+def test_the_files_to_touch_for_a_source_exist():
+    table = rows(section(ROOT / "CONTRIBUTING.md", "### Add a source"))
+    named = [name for row in table for name in code(row[0])]
+
+    assert len(table) > 5
+    # Each is there for files, and what a source of its own needs has the same names.
+    assert [name for name in named if not (ROOT / name.replace("<source>", "files")).is_file()] == []

@@ -20,6 +20,7 @@ from airflow_provider_scope.exceptions import (
     TableDivergedError,
 )
 from airflow_provider_scope.execution import repair
+from tests.crash.number_world import NumberInTurnWorld, NumberWorld
 from tests.crash.world import MemoryWorld
 from tests.support.dbt_scope import DbtScopeOnMemory
 from tests.support.faulty_storage import Call, Counting, LostAnswer
@@ -129,9 +130,11 @@ def test_a_refresh_is_not_given_up_but_taken_over_by_another_one() -> None:
 class ExactlyOnce(RuleBasedStateMachine):
     """Files arrive; two runners start, step, lose answers and die; a third one runs undisturbed."""
 
+    kind: type[MemoryWorld] = MemoryWorld
+
     def __init__(self) -> None:
         super().__init__()
-        self.world = MemoryWorld(interval=3)
+        self.world = self.kind(interval=3)
         self.rows: Counter[Any] = Counter()
         self.runners: list[Runner] = []
         self.steps = 0
@@ -318,3 +321,38 @@ class ExactlyOnceAfterDbtScope(ExactlyOnce):
 
 TestExactlyOnceAfterDbtScope = ExactlyOnceAfterDbtScope.TestCase
 TestExactlyOnceAfterDbtScope.settings = settings(max_examples=80, stateful_step_count=40)
+
+
+class ExactlyOnceOfNumbers(ExactlyOnce):
+    """The same with a source that is not files, and has many slices at once."""
+
+    kind = NumberWorld
+
+    def check_watermark(self) -> None:
+        watermark = json.loads(self.world.read("watermark.json"))
+        last = self.entries()[-1]
+        assert (watermark["seq"], watermark["path"]) == (last["seq"], "")
+
+    def check_sources(self) -> None:
+        assert self.known() == Counter()
+
+
+TestExactlyOnceOfNumbers = ExactlyOnceOfNumbers.TestCase
+TestExactlyOnceOfNumbers.settings = settings(max_examples=80, stateful_step_count=40)
+
+
+class ExactlyOnceOfNumbersInTurn(ExactlyOnceOfNumbers):
+    """The same with one slice at a time: of all entries that count, only the newest is ever open."""
+
+    kind = NumberInTurnWorld
+
+    @invariant()
+    def only_the_newest_is_open(self) -> None:
+        records, entries = self.world.records(), self.entries()
+        floor = (entries[-1]["overwrite_start"] or 0) if entries else 0
+        for entry in entries[:-1]:
+            assert entry["seq"] < floor or f"commits/{entry['seq']:020}" in records
+
+
+TestExactlyOnceOfNumbersInTurn = ExactlyOnceOfNumbersInTurn.TestCase
+TestExactlyOnceOfNumbersInTurn.settings = settings(max_examples=80, stateful_step_count=40)

@@ -19,6 +19,7 @@ from airflow_provider_scope.checkpoint.snapshot import encode_snapshot
 from airflow_provider_scope.core.audit import audit_rows
 from airflow_provider_scope.core.files import FileEntry
 from airflow_provider_scope.core.records import Pipeline, TableStamp
+from airflow_provider_scope.execution.files import Files
 from airflow_provider_scope.execution.micro_batch import MicroBatchExecution
 from airflow_provider_scope.execution.request import Request
 from airflow_provider_scope.storage.local import LocalStorage
@@ -70,18 +71,19 @@ def plan(files: int, checkpoint: str) -> dict[str, Any]:
     execution = MicroBatchExecution(
         log,
         AuditFiles(log, compaction_interval=10, retention_files=100),
-        storage,
+        Files(
+            log=log,
+            listing=storage,
+            roots=(ROOT,),
+            rules=rules(r".*\.parquet$", young_after_ms=NOW_MS),
+            max_files=50,
+            max_bytes=10**13,
+        ),
         MemoryEngine(table, MemoryStorage()),
         now_ms=lambda: NOW_MS,
         new_id=lambda: PIPELINE,
     )
-    request = Request(
-        table="file:///delta/sales",
-        roots=(ROOT,),
-        rules=rules(r".*\.parquet$", young_after_ms=NOW_MS),
-        max_files=50,
-        max_bytes=10**13,
-    )
+    request = Request(table="file:///delta/sales")
     started = time.perf_counter()
     report, _, batches = execution.plan(request)
     seconds = time.perf_counter() - started

@@ -24,8 +24,8 @@ class Elsewhere(DeltaWorld):
         super().__init__(folder)
         self.roots: tuple[str, ...] = (self.root,)
 
-    def request(self, **asked: Any) -> Any:
-        return replace(super().request(**asked), roots=self.roots)
+    def source(self, *args: Any) -> Any:
+        return replace(super().source(*args), roots=self.roots)
 
     def files(self) -> list[str]:
         return sorted(row[0].removeprefix(f"file://{self.folder}/") for row in self.rows())
