@@ -45,7 +45,8 @@ class Transaction:
         carries = {
             "txnAppId": self.pipeline,
             "txnVersion": str(self.entry.seq),
-            "userMetadata": json.dumps(ours),
+            # A statement takes it from a setting, and Spark puts others in place of ${…} in that.
+            "userMetadata": json.dumps(ours).replace("$", "\\u0024"),
         }
         version = write(batch, Commit(self.log, carries))
         if self.is_committed():
