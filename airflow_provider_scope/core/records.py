@@ -104,6 +104,8 @@ class CommitRecord:
     """Rule -> records, rows and files of the batch that broke it and are in the quarantine."""
     columns: str | None = field(default=None, metadata=LEFT_OUT)
     """The columns that the batches of this refresh have, as they were inferred from its first one."""
+    state: str | None = field(default=None, metadata=LEFT_OUT)
+    """The state of the source behind the batch, as its commit says it; None if the source has none."""
     format: int = FORMAT
 
     def __post_init__(self) -> None:

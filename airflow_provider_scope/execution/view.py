@@ -201,6 +201,7 @@ def record_commit(
             abandoned=landed.abandoned,
             quarantined=landed.quarantined,
             columns=landed.columns,
+            state=landed.state,
         )
     )
     view.record(record, entry)

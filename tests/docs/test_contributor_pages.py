@@ -8,6 +8,7 @@ import tomllib
 from typing import Any
 
 from airflow_provider_scope.execution.micro_batch import MicroBatchExecution
+from airflow_provider_scope.spark.writes import WRITES
 from tests.docs.pages import DOCS, ROOT, blocks, code, prose, rows, section
 
 
@@ -23,6 +24,17 @@ def test_every_folder_of_the_tests_is_documented():
     table = rows(section(ROOT / "CONTRIBUTING.md", "## Tests"))
 
     assert {code(row[0])[0] for row in table} >= folders
+
+
+def test_what_is_to_be_touched_for_a_write_is_there():
+    page = section(ROOT / "CONTRIBUTING.md", "### Add a write")
+    named = [name for row in rows(page) for name in code(row[0])]
+
+    assert "spark/writes/" in named
+    assert [name for name in named if not (ROOT / "airflow_provider_scope" / name).exists()] == []
+    # Else a module beside the others would be a write that nobody can ask for.
+    modules = {path.stem for path in (ROOT / "airflow_provider_scope/spark/writes").glob("[!_]*.py")}
+    assert {write.__module__.rpartition(".")[2] for write in WRITES.values()} == modules
 
 
 def layers() -> list[list[str]]:

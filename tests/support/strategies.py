@@ -79,6 +79,7 @@ COMMITS = st.builds(
     abandoned=st.booleans(),
     quarantined=st.dictionaries(TEXT, COUNT, max_size=3),
     columns=st.none() | st.text(UTF8, min_size=1, max_size=20),
+    state=st.none() | st.text(UTF8, min_size=1, max_size=20),
     format=st.just(1),
 )
 ACCEPTANCES = st.builds(
