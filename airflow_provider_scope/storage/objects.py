@@ -13,7 +13,7 @@ from airflow_provider_scope.exceptions import (
     SourceUnreadableError,
 )
 from airflow_provider_scope.storage.azure_calls import without_secrets
-from airflow_provider_scope.storage.opening import canonical_uri
+from airflow_provider_scope.storage.opening import canonical_uri, split, with_connection
 from airflow_provider_scope.storage.protocol import CONTROL_FILE_LIMIT_BYTES
 
 if TYPE_CHECKING:
@@ -34,6 +34,18 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _LARGEST_SECONDS = 100_000_000_000
 """A larger number, 5138 AD in seconds, is in milliseconds."""
+
+
+def canonical(location: str) -> str:
+    """Give the canonical URI of a folder.
+
+    :raises InputError: It has a connection in it.
+    """
+    scheme, authority, path = split(location)
+    if "@" in authority:
+        conn_id, bucket = authority.rsplit("@", 1)
+        raise with_connection(location, conn_id, f"{scheme}://{bucket}{path}")
+    return f"{scheme}://{authority}{path}"
 
 
 class ObjectSource:
