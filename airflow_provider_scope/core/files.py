@@ -90,7 +90,7 @@ def is_readable(path: str) -> bool:
         path.encode()
     except UnicodeEncodeError:
         return False
-    return kind_of(path).reads_decomposed or is_normalized("NFC", path)
+    return is_normalized("NFC", path) or kind_of(path).reads_decomposed
 
 
 def is_packed(name: str) -> bool:
