@@ -13,6 +13,7 @@ from airflow_provider_scope.checkpoint.intervals import IntervalLog, NoAuditFile
 from airflow_provider_scope.checkpoint.log import CheckpointLog
 from airflow_provider_scope.core.discovery import Rules
 from airflow_provider_scope.core.files import TEXT_FORMATS
+from airflow_provider_scope.core.stores import kind_of
 from airflow_provider_scope.engines import clock
 from airflow_provider_scope.engines.deploy_mode import check_client_mode
 from airflow_provider_scope.engines.places import check_one_store, check_places, quarantine_of
@@ -25,20 +26,19 @@ from airflow_provider_scope.execution.files import Files
 from airflow_provider_scope.execution.loaded import check_not_loaded_before
 from airflow_provider_scope.execution.micro_batch import MicroBatchExecution
 from airflow_provider_scope.execution.request import Request
-from airflow_provider_scope.hooks.adls_gen1 import AdlsGen1Hook
 from airflow_provider_scope.hooks.connections import connection_of
 from airflow_provider_scope.hooks.scope import ScopeHook
-from airflow_provider_scope.hooks.stores import Store, store_of
+from airflow_provider_scope.hooks.stores import store_of
 from airflow_provider_scope.script.generate import generate
 from airflow_provider_scope.specs import Replace, ScopeEngine, SparkEngine
 from airflow_provider_scope.specs.columns import INFER
 from airflow_provider_scope.specs.engine import check_tag
 from airflow_provider_scope.specs.source import MAX_BYTES_PER_TRIGGER, MAX_FILES_ON_SPARK, starting_at_ms
-from airflow_provider_scope.storage.opening import GEN1, canonical_root, canonical_uri
+from airflow_provider_scope.storage.opening import canonical_root, canonical_uri
 from airflow_provider_scope.table.columns import table_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from airflow.providers.common.compat.sdk import Connection
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from airflow_provider_scope.core.interval import Window
     from airflow_provider_scope.core.records import OffsetEntry
     from airflow_provider_scope.execution.files import Listing
+    from airflow_provider_scope.hooks.adls_gen1 import AdlsGen1Hook
     from airflow_provider_scope.script.batch import BatchIdentity
     from airflow_provider_scope.specs import Checkpoint
     from airflow_provider_scope.specs.ingest import Ingest
@@ -233,12 +234,11 @@ def assemble(
         audit = audit_files(beside, ingest.checkpoint)
         check_not_loaded_before(beside, audit, roots, ingest.window, clock.now_ms())
     check_one_store(roots)
-    gen1 = _gen1(roots[0], conn_id)
-    store = store_of(roots[0], conn_id)
-    files = make_files(ingest, log, gen1 or store.storage, at_ms)
+    source = store_of(roots[0], conn_id)
+    files = make_files(ingest, log, source.hook or source.storage, at_ms)
     runner: SparkRunner | ScopeRunner
     if isinstance(ingest.engine, ScopeEngine):
-        runner, fits = scope_runner(ingest, ingest.engine, log, context, gen1)
+        runner, fits = scope_runner(ingest, ingest.engine, log, context, source.hook)
         runner.table_storage = store_of(request.table, conn_id).storage
         defaults = ScopeHook(ingest.engine.scope_conn_id).defaults
         files = replace(
@@ -272,15 +272,12 @@ def located(ingest: Ingest, context: RunContext) -> Ingest:
     return replace(ingest, delta_location=found)
 
 
-def _gen1(root: str, conn_id: str | None) -> AdlsGen1Hook | None:
-    return AdlsGen1Hook(conn_id or AdlsGen1Hook.default_conn_name) if root.startswith(GEN1) else None
-
-
-def _check_for_spark(stores: Mapping[str, Store]) -> None:
-    for uri, store in stores.items():
-        if not store.is_for_spark:
+def _check_for_spark(uris: Iterable[str]) -> None:
+    for uri in uris:
+        kind = kind_of(uri)
+        if not kind.is_for_spark:
             raise InputError(
-                f"The folder {uri} is on ADLS Gen1, which Spark cannot read.",
+                f"The folder {uri} is on {kind.name}, which Spark cannot read.",
                 kept="everything; nothing was read or written",
                 do="use engine=ScopeEngine(), or folders on another store",
             )

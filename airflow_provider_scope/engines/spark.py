@@ -26,9 +26,8 @@ if TYPE_CHECKING:
     from airflow_provider_scope.core.records import OffsetEntry, TableStamp
     from airflow_provider_scope.core.recovery import TableState
     from airflow_provider_scope.execution.engine import Work
-    from airflow_provider_scope.hooks.stores import Store
     from airflow_provider_scope.specs import FileSource, SparkEngine, TableSpec
-    from airflow_provider_scope.storage.protocol import Storage
+    from airflow_provider_scope.storage.protocol import Storage, Store
 
 logger = logging.getLogger(__name__)
 

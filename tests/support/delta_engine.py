@@ -93,7 +93,7 @@ class DeltaEngine(BatchLoop):
 
 def local(uri: str) -> str:
     """Give the path of a URI."""
-    return uri.removeprefix("file://")
+    return uri.partition("://")[2]
 
 
 def check_unchanged(entry: OffsetEntry) -> None:
