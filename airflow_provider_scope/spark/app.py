@@ -29,6 +29,7 @@ from airflow_provider_scope.exceptions import (
 from airflow_provider_scope.spark import files, inference
 from airflow_provider_scope.spark.causes import short_cause, whole_text
 from airflow_provider_scope.spark.delta_log import ConcurrentCommitError
+from airflow_provider_scope.spark.imports import leave_out_numpy
 from airflow_provider_scope.spark.problems import KEPT
 from airflow_provider_scope.spark.reading import select
 from airflow_provider_scope.spark.sorting import sorted_out
@@ -53,6 +54,7 @@ TRIES = 3
 
 def main(arguments: list[str]) -> int:
     """Run the plan whose path is given; report by events on standard output."""
+    leave_out_numpy()
     spark = SparkSession.builder.getOrCreate()
     try:
         run(spark, plans.decode(files.read(spark, arguments[0])))

@@ -1,4 +1,4 @@
-"""The archive of Java's classes with a real Java: one run makes it, the next takes it, a bad one is survived."""
+"""The archive of Java's classes with a real Java: one run makes it, one takes it, a bad one is survived."""
 
 from __future__ import annotations
 
