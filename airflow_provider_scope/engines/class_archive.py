@@ -38,10 +38,11 @@ _AGAIN_SECONDS = 86_400.0
 """How long nobody tries again to make what could not be made."""
 _FREE_BYTES = 2_000_000_000
 """A disk with less is left alone."""
-_LARGE = re.compile(r"(?:3[2-9]|[4-9]\d|\d{3,})g|\d{5,}m|\d+t", re.IGNORECASE)
-"""A heap of 32 GiB or more, for which Java lays classes out otherwise."""
+_LARGE_BYTES = 32 << 30
+"""From this size of a heap on, Java lays objects out otherwise."""
+_UNITS = {"k": 10, "m": 20, "g": 30, "t": 40}
 _USERS_OWN = re.compile(
-    r"-Xshare|Shared(?:Archive|Class)|Archive|-XX:[+]?AOT|-javaagent|-agent(?:lib|path)|--patch-module|"
+    r"-Xshare|Archive|SharedClass|-XX:[+]?AOT|-javaagent|-agent(?:lib|path)|--patch-module|"
     r"--upgrade-module-path|--limit-modules"
 )
 """Options of somebody who has an archive already, or with which Java takes none."""
@@ -60,13 +61,13 @@ _MADE = "-XX:ArchiveClassesAtExit={} " + _QUIET
 def folder() -> Path | None:
     """Give the folder of the archives; None if they are switched off, or there is no place for them."""
     told = (airflow_conf.get("airflow_provider_scope", "class_archives", fallback="") or "").strip()
-    if told:
-        return None if told.lower() == "off" else Path(told).expanduser()
-    cache = os.environ.get("XDG_CACHE_HOME", "")
+    if told.lower() == "off":
+        return None
     with suppress(RuntimeError):  # a user without a home
-        return (
-            Path(cache) if Path(cache).is_absolute() else Path.home() / ".cache"
-        ) / "airflow-provider-scope"
+        if told:
+            return Path(told).expanduser()
+        cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
+        return (cache if cache.is_absolute() else Path.home() / ".cache") / "airflow-provider-scope"
     return None
 
 
@@ -115,14 +116,19 @@ def key(java: str, conf: Mapping[str, Any], loaded: Sequence[str | None]) -> str
         "jars": [str(home), jars],
         "loaded": list(loaded),
         "flags": flags,
-        "large": bool(_LARGE.fullmatch(str(conf.get("spark.driver.memory", "")))),
+        "large": _bytes(str(conf.get("spark.driver.memory", ""))) >= _LARGE_BYTES,
         "path": [
             conf.get("spark.driver.extraClassPath"),
             *(os.environ.get(name) for name in ("SPARK_CONF_DIR", "SPARK_DIST_CLASSPATH", "HADOOP_CONF_DIR")),
         ],
         "defaults": _stamp(defaults) if defaults and defaults.exists() else None,
     }
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:24]
+    return hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()[:24]
+
+
+def _bytes(size: str) -> int:
+    found = re.fullmatch(r"(\d+)([kmgt]?)", size, re.IGNORECASE)
+    return int(found[1]) << _UNITS.get(found[2].lower(), 0) if found else 0
 
 
 def _stamp(file: Any) -> tuple[int, int]:

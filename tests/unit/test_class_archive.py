@@ -298,7 +298,7 @@ def other_collector(worker: Worker) -> dict[str, Any]:
 
 
 def large_heap(worker: Worker) -> dict[str, Any]:
-    return {"conf": {"spark.driver.memory": "32g"}}
+    return {"conf": {"spark.driver.memory": "33000m"}}
 
 
 @pytest.mark.parametrize("change", [other_java, other_jar, more_jars, other_collector, large_heap])
@@ -316,7 +316,7 @@ def a_property(worker: Worker) -> dict[str, Any]:
 
 
 def more_memory(worker: Worker) -> dict[str, Any]:
-    return {"conf": {"spark.driver.memory": "4g"}}
+    return {"conf": {"spark.driver.memory": "16000m"}}
 
 
 @pytest.mark.parametrize("change", [a_property, more_memory])
