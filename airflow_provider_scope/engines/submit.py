@@ -149,8 +149,8 @@ class SubmitHook(SparkSubmitHook):
         archive = class_archive.find(place, self._java, self.settings, (self._packages, self._jars))
         if archive.made:
             self.report(
-                "this run keeps Java's classes, and later ones start faster; it takes about 10 s at its end, "
-                f"once. They are in {place}"
+                "this run keeps Java's classes, and later ones start faster; it takes 10 s or more at its "
+                f"end, once. They are in {place}"
             )
         return archive
 
