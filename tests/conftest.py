@@ -27,6 +27,7 @@ os.environ.update(
     AIRFLOW__DATABASE__SQL_ALCHEMY_CONN=f"sqlite:///{_HOME}/airflow.db",
     AIRFLOW__LOGGING__LOGGING_LEVEL="WARNING",
     AIRFLOW__LOGGING__BASE_LOG_FOLDER=str(_HOME / "logs"),
+    AIRFLOW__AIRFLOW_PROVIDER_SCOPE__CLASS_ARCHIVES="off",
 )
 
 

@@ -314,8 +314,7 @@ class Validator:
         application.write_zip(archive)
         self._event = {}
         try:
-            check_java()
-            self._submit(folder, archive, path)
+            self._submit(folder, archive, path, check_java())
         except EngineError as err:
             if not self._event or self._cancelled:
                 raise type(err)(
@@ -337,7 +336,7 @@ class Validator:
             )
         return self._event
 
-    def _submit(self, folder: Path, archive: Path, plan: Path) -> None:
+    def _submit(self, folder: Path, archive: Path, plan: Path, java_version: str) -> None:
         java = application.LOCAL_CONF["spark.driver.extraJavaOptions"]
         scratch = folder / "scratch"
         scratch.mkdir()
@@ -358,6 +357,8 @@ class Validator:
             exclude_packages=",".join(application.EXCLUDED_PACKAGES),
             py_files=str(archive),
             name="airflow-provider-scope-validation",
+            java_version=java_version,
+            report=self.report,
         )
         if self._cancelled:
             self._hook.end()

@@ -21,6 +21,7 @@ from airflow_provider_scope.exceptions import (
 from airflow_provider_scope.spark import file_slice, files, inference
 from airflow_provider_scope.spark.causes import short_cause, whole_text
 from airflow_provider_scope.spark.events import emit
+from airflow_provider_scope.spark.imports import leave_out_numpy
 from airflow_provider_scope.spark.problems import KEPT
 from airflow_provider_scope.spark.target import Target
 from airflow_provider_scope.spark.transaction import commit_once
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 def main(arguments: list[str]) -> int:
     """Run the plan whose path is given; report by events on standard output."""
+    leave_out_numpy()
     spark = SparkSession.builder.getOrCreate()
     try:
         run(spark, plans.decode(files.read(spark, arguments[0])))
