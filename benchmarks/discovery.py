@@ -33,9 +33,8 @@ from urllib.parse import parse_qs, urlsplit
 from adlfs import AzureBlobFileSystem
 from fsspec.implementations.local import LocalFileSystem
 
-from airflow_provider_scope.checkpoint.snapshot import decode_seen, encode_snapshot
-from airflow_provider_scope.core.audit import AuditRow
-from airflow_provider_scope.core.discovery import Rules, candidates, unseen
+from airflow_provider_scope.checkpoint.seen import SeenFiles, Segments, rows_of
+from airflow_provider_scope.core.discovery import Rules, new_candidates, unseen
 from airflow_provider_scope.core.planning import next_batch
 from airflow_provider_scope.storage.azure import AzureStorage
 from airflow_provider_scope.storage.local import LocalStorage
@@ -43,6 +42,7 @@ from airflow_provider_scope.storage.local import LocalStorage
 TARGET_RATIO = 1.5
 TARGET_BYTES = 2**30
 PAGE = 5000
+EPOCH = "0"
 HOST = "benchmark.dfs.core.windows.net"
 NOW_MS = 1_800_000_000_000
 
@@ -166,12 +166,15 @@ def discover(store: str, place: str, history: str) -> None:
     rules = Rules(patterns=(r"\.parquet$",), young_after_ms=NOW_MS)
 
     steps = Steps()
-    seen = decode_seen(history, Path(history).read_bytes())
-    assert seen is not None
-    steps.done("read the history", len(seen.files))
-    found = candidates(storage.walk(root), rules, (root,))
-    steps.done("list, match, sort", len(found.files))
-    new = unseen(found.files, seen.files, rules, None, found.left_out)
+    segments = Segments(LocalStorage(), f"file://{history}", 10)
+    tables, _ = segments.read(EPOCH, 0)
+    seen = SeenFiles(tables)
+    steps.done("read the history", sum(table.num_rows for table in tables))
+    found = new_candidates(storage.walk(root), rules, (root,), seen)
+    assert found
+    steps.done("list, match, leave out, sort", len(found.files))
+    known = seen.find([file.path for file in found.files])
+    new = unseen(found.files, known, rules, None, found.left_out)
     steps.done("filter", len(new))
     batches = start = 0
     while start < len(new):
@@ -191,24 +194,19 @@ def walk(store: str, place: str) -> None:
 
 
 def remember(store: str, place: str, history: str, count: int) -> None:
-    """Write the snapshot of a pipeline that loaded as many files, of which every second is still there."""
+    """Write the segments of a pipeline that loaded as many files, of which every second is still there."""
     root = f"abfss://landing@{HOST}/in" if store == "azure" else f"file://{place}"
-    rows = []
-    for number in range(count):
-        uri = f"{root}/{name_of(number)}" if number % 2 else f"{root}/{name_of(number + 10**8)}"
-        modified = 1_700_000_000_000 + number // 10 * 1000
-        rows.append(
-            AuditRow(
-                path=uri,
-                modified_ms=modified,
-                batch_id=number // 1000,
-                processed="2026-01-01T00:00:00+00:00",
-                size_bytes=1000,
-                seq=number // 1000,
-                uri=uri,
-            )
+    rows = rows_of(
+        (
+            f"{root}/{name_of(number if number % 2 else number + 10**8)}",
+            1_700_000_000_000 + number // 10 * 1000,
+            1000,
+            None,
+            number // 1000,
         )
-    Path(history).write_bytes(encode_snapshot(None, rows, count // 1000, None))
+        for number in range(count)
+    )
+    Segments(LocalStorage(), f"file://{history}", 10).extend(EPOCH, 0, count // 1000, lambda _: rows)
 
 
 # ---- the whole --------------------------------------------------------------------------------------

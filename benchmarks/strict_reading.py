@@ -45,6 +45,7 @@ from airflow_provider_scope.core import records
 from airflow_provider_scope.core.files import FileEntry
 from airflow_provider_scope.core.plan import Plan
 from airflow_provider_scope.core.records import OffsetEntry
+from airflow_provider_scope.core.slices import FileSlice
 from airflow_provider_scope.engines import application
 from airflow_provider_scope.spark import app
 
@@ -189,10 +190,12 @@ def ours(spark: SparkSession, kind: Kind, files: list[Path], table: Path) -> Non
     entry = OffsetEntry(
         seq=0,
         mode="append",
-        files=tuple(FileEntry(s.st_mtime_ns // 1_000_000, f"file://{path}", s.st_size) for path, s in stats),
+        slice=FileSlice(
+            tuple(FileEntry(s.st_mtime_ns // 1_000_000, f"file://{path}", s.st_size) for path, s in stats),
+            None,
+        ),
         refresh_start=None,
         overwrite_start=None,
-        highest=None,
     )
     log = checkpoint / "offsets" / f"{0:020}"
     log.parent.mkdir(parents=True)

@@ -27,6 +27,7 @@ os.environ.update(
     AIRFLOW__DATABASE__SQL_ALCHEMY_CONN=f"sqlite:///{_HOME}/airflow.db",
     AIRFLOW__LOGGING__LOGGING_LEVEL="WARNING",
     AIRFLOW__LOGGING__BASE_LOG_FOLDER=str(_HOME / "logs"),
+    AIRFLOW__AIRFLOW_PROVIDER_SCOPE__CLASS_ARCHIVES="off",
 )
 
 
@@ -93,6 +94,11 @@ def spark() -> Iterator[Any]:
     builder = builder.config("spark.jars.packages", application.delta_package())
     builder = builder.config("spark.jars.excludes", ",".join(application.EXCLUDED_PACKAGES))
     settings = {**application.REQUIRED_CONF, **application.LOCAL_CONF, "spark.sql.shuffle.partitions": "2"}
+    # Thousands of tests share it: half a gigabyte was still in use where 1 GiB is all that there is.
+    settings |= {"spark.driver.memory": "2g", "spark.sql.ui.retainedExecutions": "10"}
+    settings |= dict.fromkeys(
+        ("spark.ui.retainedJobs", "spark.ui.retainedStages", "spark.ui.retainedTasks"), "50"
+    )
     for key, value in settings.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_scope.checkpoint.log import CheckpointLog
     from airflow_provider_scope.checkpoint.snapshot import Snapshot
+    from airflow_provider_scope.core.history import History
     from airflow_provider_scope.core.records import CommitRecord, OffsetEntry
     from airflow_provider_scope.core.takeover import Takeover
 
@@ -46,7 +47,7 @@ class AuditFiles:
         refresh_start: int | None,
         taken: Takeover | None = None,
         returned: Mapping[str, int] | None = None,
-    ) -> tuple[SeenFiles, int]:
+    ) -> tuple[History, int]:
         """Read which files the segments of the refresh, or of the takeover, say are loaded.
 
         :param returned: Files that were given back, and the newest entry at that time.
@@ -121,7 +122,6 @@ class AuditFiles:
         # Those that retention would delete at once are not written.
         for seq in range(max(first, last.seq + 1 - self.retention_files), last.seq + 1):
             self._write_diff(*batch(seq), taken)
-        self._delete_stale(audit.batch_id(last.seq, last.refresh_start, taken))
         folder = epoch(last.refresh_start, taken)
         if everything:
             self.segments.delete(folder)
@@ -132,6 +132,10 @@ class AuditFiles:
             return pa.concat_tables([before, seen.rows_of(row for one in batches for row in _rows(one))])
 
         self.segments.extend(folder, start, last.seq, rows_from)
+        newest = audit.batch_id(last.seq, last.refresh_start, taken)
+        ours = taken.next_batch_id if taken else 0
+        for name in audit.expired(self.storage.names(self.folder), newest, self.retention_files, ours):
+            self.storage.delete(f"{self.folder}/{name}")
         self.storage.replace(f"{self.log.location}/watermark.json", wanted)
         return True
 
@@ -146,14 +150,6 @@ class AuditFiles:
         else:
             self.storage.delete(path)  # an earlier refresh may have had a batch of this number
 
-    def _delete_stale(self, newest: int) -> None:
-        """Delete what retention does not keep, and what an earlier refresh left: its numbers are used again.
-
-        :param newest: The number of the newest batch.
-        """
-        for name in audit.expired(self.storage.names(self.folder), newest, self.retention_files):
-            self.storage.delete(f"{self.folder}/{name}")
-
 
 _NONE = seen.rows_of(())
 
@@ -161,5 +157,5 @@ _NONE = seen.rows_of(())
 def _rows(batch: tuple[OffsetEntry, CommitRecord]) -> Iterator[seen.Row]:
     """Give the rows of a committed batch; one that was given up has none."""
     entry, commit = batch
-    for file in () if commit.abandoned else entry.files:
+    for file in () if commit.abandoned else entry.slice.audited:
         yield file.path, file.modified_ms, file.size_bytes, file.content_md5, entry.seq

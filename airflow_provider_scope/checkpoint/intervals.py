@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_scope.checkpoint.audit import AuditFiles
 from airflow_provider_scope.checkpoint.log import CheckpointLog
+from airflow_provider_scope.core import takeover
 from airflow_provider_scope.core.audit import iso_time
+from airflow_provider_scope.core.history import History
 from airflow_provider_scope.core.interval import Window, overlapping, window_of
 from airflow_provider_scope.exceptions import InputError
 
 if TYPE_CHECKING:
-    from airflow_provider_scope.checkpoint.snapshot import SeenFiles, Snapshot
     from airflow_provider_scope.core.records import Pipeline
+    from airflow_provider_scope.core.takeover import Takeover
     from airflow_provider_scope.storage.protocol import Storage
 
 _SUFFIX = ".json"
@@ -71,13 +73,14 @@ class NoAuditFiles(AuditFiles):
     def __init__(self, log: CheckpointLog) -> None:
         super().__init__(log, compaction_interval=1, retention_files=1)
 
-    def newest_seen(self, *_: object, **__: object) -> SeenFiles | None:
+    def seen_files(
+        self,
+        refresh_start: int | None,
+        taken: Takeover | None = None,
+        *_: object,
+    ) -> tuple[History, int]:
         """Give none: the entries tell which files are loaded."""
-        return None
-
-    def newest_snapshot(self, *_: object, **__: object) -> Snapshot | None:
-        """Give none."""
-        return None
+        return History(), takeover.era_start(refresh_start, taken)
 
     def watermark_bytes(self) -> bytes | None:
         """Give none: the table's watermark is not an interval's."""

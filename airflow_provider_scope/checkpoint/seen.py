@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from airflow_provider_scope.core import segments
 from airflow_provider_scope.core.discovery import is_returned, status
-from airflow_provider_scope.core.files import is_below
+from airflow_provider_scope.core.history import History
 from airflow_provider_scope.core.segments import Segment
 from airflow_provider_scope.exceptions import StorageError
 from airflow_provider_scope.storage.protocol import CONTROL_FILE_LIMIT_BYTES
@@ -22,7 +22,7 @@ from airflow_provider_scope.storage.protocol import CONTROL_FILE_LIMIT_BYTES
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from airflow_provider_scope.core.discovery import Status
+    from airflow_provider_scope.core.discovery import Seen, Status
     from airflow_provider_scope.core.files import FileEntry
     from airflow_provider_scope.storage.protocol import Storage
 
@@ -45,37 +45,30 @@ Row = tuple[str, int, int | None, str | None, int | None]
 LOOKS = 4
 """Times that the folder is listed when a segment is gone: another run has merged it meanwhile."""
 
-_AT_ONCE = 65_536
+AT_ONCE = 65_536
 """Files that are compared together."""
 
 _DAMAGED = (pa.ArrowException, KeyError, ValueError, OSError)
 
 
-class SeenFiles:
-    """Which files count as loaded, and what they were like then; of a file loaded twice, the last time.
+class SeenFiles(History):
+    """The files of some segments, and those of later entries.
 
     :param tables: Rows of ``SCHEMA``, each table sorted by path and without a path twice; later ones count.
     """
 
     def __init__(self, tables: Iterable[pa.Table] = ()) -> None:
+        super().__init__()
         self._tables = [_Sorted(table) for table in tables]
-        self._recent: dict[str, Status] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._recent) or any(table.count for table in self._tables)
-
-    def update(self, files: Iterable[FileEntry]) -> None:
-        """Let files of later entries count as loaded."""
-        self._recent.update((file.path, status(file)) for file in files)
+        return super().__bool__() or any(table.count for table in self._tables)
 
     def without_same(self, files: Sequence[FileEntry]) -> list[FileEntry]:
-        """Leave out files that are loaded and have not changed since, as far as that is plain to see.
-
-        A comparison of columns, with no object for each file. Of what is left, ``find`` tells.
-        """
+        """Compare columns, with no object for each file; of what is left, ``find`` tells."""
         left: list[FileEntry] = []
-        for first in range(0, len(files), _AT_ONCE):
-            part = files[first : first + _AT_ONCE]
+        for first in range(0, len(files), AT_ONCE):
+            part = files[first : first + AT_ONCE]
             same = self._same(part)
             left += [file for file, is_same in zip(part, same, strict=True) if not is_same]
         return left
@@ -100,28 +93,31 @@ class SeenFiles:
             for index, is_same in zip(at.to_pylist(), same.to_pylist(), strict=True):
                 found.setdefault(index, bool(is_same))
         return [
-            self._recent[file.path] == status(file) if file.path in self._recent else found.get(index, False)
+            self._files[file.path] == status(file)
+            if file.path in self._files
+            else found.get(index, False) and file.path not in self._removed
             for index, file in enumerate(files)
         ]
 
-    def find(self, paths: Sequence[str]) -> dict[str, Status]:
-        """Give what is known of the files that are loaded."""
-        known: dict[str, Status] = {}
+    def find(self, paths: Sequence[str]) -> Seen:
+        """Look for all of them at once."""
+        known: Seen = {}
         for table in self._tables:
-            _, rows = table.match(pa.array(paths, pa.string()))
-            known.update(_statuses(rows))
-        known.update((path, self._recent[path]) for path in paths if path in self._recent)
-        return known
+            known.update(_statuses(table.match(pa.array(paths, pa.string()))[1]))
+        for path in self._removed:
+            known.pop(path, None)
+        return known | super().find(paths)
 
-    def outside(self, roots: Sequence[str]) -> Iterator[tuple[str, Status]]:
-        """Give the loaded files that lie below none of the roots."""
-        within = tuple(roots)
-        for table in self._tables:
+    def outside(self, roots: tuple[str, ...]) -> Iterator[tuple[str, Status]]:
+        """Pass over what lies below the folders, which is nearly all."""
+        later: set[str] = {*self._files, *self._removed, *roots}
+        for number, table in enumerate(self._tables):
             for rows in table.outside(tuple(root.rstrip("/") for root in roots)):
+                newer = [other.paths_in(rows["path"]) for other in self._tables[number + 1 :]]
                 for path, before in _statuses(rows):
-                    if path not in self._recent and path not in within:
+                    if path not in later and not any(path in paths for paths in newer):
                         yield path, before
-        yield from ((path, at) for path, at in self._recent.items() if not is_below(path, within))
+        yield from super().outside(roots)
 
 
 class _Sorted:
@@ -146,6 +142,10 @@ class _Sorted:
         is_there = pc.is_valid(at)
         return at.filter(is_there).combine_chunks(), part.filter(is_there)
 
+    def paths_in(self, paths: pa.ChunkedArray) -> set[str]:
+        """Give those of some paths that it has."""
+        return set(self.match(paths.combine_chunks())[1]["path"].to_pylist())
+
     def _position(self, path: str) -> int:
         """Give the first row whose path is not before ``path``, by bytes: so Arrow sorts."""
         wanted = path.encode()
@@ -164,8 +164,8 @@ class _Sorted:
         within = sorted((self._position(f"{root}/"), self._position(f"{root}0")) for root in roots)
         start = 0
         for first, end in [*within, (self.count, self.count)]:
-            for at in range(start, first, _AT_ONCE):
-                yield self.table.slice(at, min(_AT_ONCE, first - at))
+            for at in range(start, first, AT_ONCE):
+                yield self.table.slice(at, min(AT_ONCE, first - at))
             start = max(start, end)
 
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from airflow_provider_scope.cli.output import SHOWN_AT_MOST, counted, say
 from airflow_provider_scope.core import audit as audits
 from airflow_provider_scope.core import recovery
-from airflow_provider_scope.core.files import printable
 from airflow_provider_scope.engines import clock
 from airflow_provider_scope.execution import repair
 
@@ -27,8 +26,8 @@ def show(
     """Say a line or more for each batch."""
     for entry in entries[:SHOWN_AT_MOST]:
         mode = entry.mode if entry.where is None else f"{entry.mode} where {entry.where}"
-        size = f"{counted(len(entry.files), 'file')}, {counted(entry.size_bytes, 'byte')}"
-        say(f"{indent}{entry.seq}: {mode}, {size}: {_names(entry)}")
+        size = f"{counted(len(entry.slice.audited), 'file')}, {counted(entry.size_bytes, 'byte')}"
+        say(f"{indent}{entry.seq}: {mode}, {size}: {entry.slice.text()}")
         landed = repair.settled(view, entry) if view else None
         if landed:
             where = (
@@ -41,11 +40,6 @@ def show(
             say(f"{' ' * len(indent)}   {line}")
     if len(entries) > SHOWN_AT_MOST:
         say(f"{indent}and {len(entries) - SHOWN_AT_MOST:,} more")
-
-
-def _names(entry: OffsetEntry) -> str:
-    names = [printable(file.path) for file in entry.files]
-    return " … ".join(dict.fromkeys([*names[:1], *names[-1:]])) or "no files"
 
 
 def span(batches: Sequence[int]) -> str:

@@ -95,7 +95,8 @@ def _show_progress(view: LogView, table: str, log: CheckpointLog, audit: AuditFi
         say(f"columns     inferred: {pinned}")
     if view.refresh_start is not None:
         say(f"refresh     files count as new since batch {view.refresh_start}")
-    mark = last.highest.modified_ms if last and last.highest else taken.floor_ms if taken else None
+    highest = last.slice.highest if last else None
+    mark = highest.modified_ms if highest else taken.floor_ms if taken else None
     say(f"watermark   {'none' if mark is None else when(mark)}")
     if (
         last
@@ -148,7 +149,7 @@ def plan(args: Namespace) -> None:
         ("new", planned),
     ):
         if entries:
-            files = sum(len(entry.files) for entry in entries)
+            files = sum(len(entry.slice.audited) for entry in entries)
             say(f"{title}: {counted(len(entries), 'batch', 'batches')}, {counted(files, 'file')}")
             show(entries, "  ")
     if not planned and not was_open:

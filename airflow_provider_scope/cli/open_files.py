@@ -19,7 +19,7 @@ def blocking(entry: OffsetEntry) -> list[str]:
 
     Only files on a disk are looked at: other stores would have to be listed.
     """
-    found = [line for line in map(_blocking, entry.files) if line]
+    found = [line for line in map(_blocking, entry.slice.audited) if line]
     more = [f"and {len(found) - SHOWN_AT_MOST:,} more"] if len(found) > SHOWN_AT_MOST else []
     return [*found[:SHOWN_AT_MOST], *more]
 

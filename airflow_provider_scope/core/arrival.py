@@ -14,8 +14,8 @@ from airflow_provider_scope.core.files import printable
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from airflow_provider_scope.core.discovery import Seen
     from airflow_provider_scope.core.files import FileEntry
+    from airflow_provider_scope.core.history import History
 
 NAMES_LIMIT_BYTES = 3072
 """JSON of the names in a result: with the rest it stays under the 4 KiB of an XCom."""
@@ -83,7 +83,7 @@ def arrived(
     roots: Sequence[str],
     *,
     now_ms: int,
-    loaded: Seen | None = None,
+    loaded: History | None = None,
     not_taken_over: Callable[[Sequence[FileEntry]], Sequence[FileEntry]] | None = None,
 ) -> Arrival:
     """Tell whether a listing holds what is wanted.
@@ -106,7 +106,7 @@ def arrived(
     if not_taken_over:
         files = tuple(not_taken_over(files))
     if loaded:
-        files = tuple(unseen(files, loaded, rules, None, Tally()))
+        files = tuple(unseen(files, loaded.find([file.path for file in files]), rules, None, Tally()))
     lacking = _lacking(files, wanted, now_ms)
     seen = len(found.files) - len(files)
     others = [f"{seen:,} loaded before"] if seen else []

@@ -44,11 +44,12 @@ def watermark(entry: OffsetEntry, taken: Takeover | None = None) -> bytes:
     ``version``, ``modifiedTime`` and ``batchId`` are dbt-scope's; its reader ignores the others.
     """
     number = batch_id(entry.seq, entry.refresh_start, taken)
+    highest = entry.slice.highest
     value = {
         "version": number,
-        "modifiedTime": iso_time(entry.highest.modified_ms) if entry.highest else "",
+        "modifiedTime": iso_time(highest.modified_ms) if highest else "",
         "batchId": number,
-        "path": uri_path(entry.highest.path) if entry.highest else "",
+        "path": uri_path(highest.path) if highest else "",
         "refreshStart": entry.refresh_start,
         "seq": entry.seq,
     }
@@ -89,7 +90,7 @@ def audit_rows(entry: OffsetEntry, commit: CommitRecord, taken: Takeover | None 
         return
     number = batch_id(entry.seq, entry.refresh_start, taken)
     processed = iso_time(commit.committed_at_ms)
-    for file in entry.files:
+    for file in entry.slice.audited:
         yield AuditRow(
             uri_path(file.path),
             file.modified_ms,
@@ -121,14 +122,17 @@ def audit_lines(rows: Sequence[AuditRow]) -> bytes:
     ).encode()
 
 
-def expired(names: Sequence[str], newest: int, keep: int) -> list[str]:
+def expired(names: Sequence[str], newest: int, keep: int, first: int = 0) -> list[str]:
     """Give the files of ``sources/`` that are deleted: old ones, and those that an earlier refresh left.
 
     :param newest: The number of the newest batch.
     :param keep: How many of the newest are kept.
+    :param first: The first batch of ours. Snapshots from there on are of version 0.1.0, or of an earlier
+        refresh; dbt-scope's stay.
     """
-    numbers = [int(name) for name in names if name.isdigit()]
-    return [str(number) for number in sorted(numbers) if number > newest or number <= newest - keep]
+    numbers = sorted(int(name) for name in names if name.isdigit())
+    diffs = [str(number) for number in numbers if number > newest or number <= newest - keep]
+    return diffs + [name for name in names if is_snapshot(name) and snapshot_number(name) >= first]
 
 
 def is_snapshot(name: str) -> bool:

@@ -6,14 +6,13 @@ import re
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 from heapq import nsmallest
-from itertools import accumulate
+from itertools import accumulate, islice
 from typing import TYPE_CHECKING, Literal
 
 from airflow_provider_scope.core.files import (
     FileEntry,
     Position,
     base_name,
-    is_below,
     is_packed,
     is_readable,
     position,
@@ -24,10 +23,13 @@ from airflow_provider_scope.exceptions import InputError, SourceFileChangedError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from airflow_provider_scope.core.history import History
     from airflow_provider_scope.core.interval import Window
 
 NAMED_AT_MOST = 20
 """Names a report keeps for each reason; the rest is counted."""
+LISTED_AT_ONCE = 65_536
+"""Files of a listing that are compared with those that are loaded together."""
 SHOWN_OF_UNMATCHED = 3
 """Names a report shows if no file matches the patterns."""
 
@@ -133,26 +135,69 @@ def candidates(listing: Iterable[FileEntry], rules: Rules, roots: Sequence[str] 
         matched += 1
         if newest is None or file > newest:
             newest = file
-        reason = _unfit(name, file, streams, rules)
-        if reason == "outside the interval":
-            # Of another time: the run of that interval names what is odd about it.
-            left_out.add_unnamed(reason, 1)
-            continue
-        if _in_hidden_folder(path, roots):
-            reason = "hidden folder"
-        if reason:
-            left_out.add(reason, path)
-        else:
+        if _is_fit(name, file, streams, rules, roots=roots, left_out=left_out):
             kept.append(streams.whole(file) if streams else file)
     kept.sort()  # files compare by their position; a key would take a million tuples more
-    unmatched = () if matched else _some_names(everything)
-    return Candidates(tuple(kept), left_out, len(everything), matched, newest, unmatched)
+    unmatched = () if matched else _some_names(map(base_name, everything))
+    return Candidates(
+        tuple(kept), left_out, len(everything), matched, newest, tuple(map(printable, unmatched))
+    )
 
 
-def _some_names(paths: Iterable[str]) -> tuple[str, ...]:
+def _is_fit(
+    name: str, file: FileEntry, streams: _Streams, rules: Rules, *, roots: Sequence[str], left_out: Tally
+) -> bool:
+    """Tell whether a file of a name that matches holds rows for this run; count it if it does not."""
+    reason = _unfit(name, file, streams, rules)
+    if reason == "outside the interval":
+        # Of another time: the run of that interval names what is odd about it.
+        left_out.add_unnamed(reason, 1)
+        return False
+    if _in_hidden_folder(file.path, roots):
+        reason = "hidden folder"
+    if reason:
+        left_out.add(reason, file.path)
+    return reason is None
+
+
+def new_candidates(
+    listing: Iterable[FileEntry], rules: Rules, roots: Sequence[str], loaded: History
+) -> Candidates | None:
+    """Do what ``candidates`` does, and leave out the files that are loaded and have not changed.
+
+    They are left out while the listing comes: what a run keeps does not grow with what was loaded.
+
+    :param roots: The folders that are listed; none lies below another.
+    :return: None if there is a structured stream: what belongs to it, only a whole listing tells.
+    """
+    compiled = [re.compile(pattern) for pattern in rules.patterns]
+    streams = _Streams({})
+    left_out, kept, names = Tally(), dict[str, FileEntry](), list[str]()
+    newest: FileEntry | None = None
+    listed = matched = 0
+    files = iter(listing)
+    while part := list(islice(files, LISTED_AT_ONCE)):
+        if any(file.path.endswith(".ss") for file in part):
+            return None
+        fit: list[FileEntry] = []
+        listed += len(part)
+        for file in part:
+            name = base_name(file.path)
+            if any(pattern.search(name) for pattern in compiled):
+                matched += 1
+                newest = file if newest is None or file > newest else newest
+                if _is_fit(name, file, streams, rules, roots=roots, left_out=left_out):
+                    fit.append(file)
+        kept.update((file.path, file) for file in loaded.without_same(fit))
+        if not matched:
+            names = _some_names([*names, *(base_name(file.path) for file in part)])
+    unmatched = () if matched else tuple(map(printable, names))
+    return Candidates(tuple(sorted(kept.values())), left_out, listed, matched, newest, unmatched)
+
+
+def _some_names(names: Iterable[str]) -> list[str]:
     """Give the first names, and those that Spark itself would not read last."""
-    names = nsmallest(SHOWN_OF_UNMATCHED, ((is_hidden(base_name(path)), base_name(path)) for path in paths))
-    return tuple(printable(name) for _, name in names)
+    return nsmallest(SHOWN_OF_UNMATCHED, names, key=lambda name: (is_hidden(name), name))
 
 
 def _in_hidden_folder(path: str, roots: Sequence[str]) -> bool:
@@ -301,7 +346,9 @@ def unseen(
     return new
 
 
-def check_names(new: Sequence[FileEntry], loaded: Mapping[str, Status], roots: Sequence[str]) -> None:
+def check_names(
+    new: Sequence[FileEntry], elsewhere: Iterable[tuple[str, Status]], roots: Sequence[str]
+) -> None:
     """Refuse files that were loaded under another name, from outside of the roots that are named now.
 
     A root that is reached through a link, another mount, scheme or namenode has other paths, and all of its
@@ -309,19 +356,17 @@ def check_names(new: Sequence[FileEntry], loaded: Mapping[str, Status], roots: S
     with files of its own are not.
 
     :param new: Files that would be loaded.
-    :param loaded: Files that were.
+    :param elsewhere: Files that were, and lie below none of the roots.
     :raises InputError: As said.
     """
     # By time as well as by name: every file of a folder for each day may have the same name.
     alike: dict[tuple[str, int], list[FileEntry]] = {}
     for file in new:
         alike.setdefault((base_name(file.path), file.modified_ms), []).append(file)
-    within = tuple(roots)
-    for path, before in loaded.items() if alike else ():
+    for path, before in elsewhere if alike else ():
         name, at = base_name(path), before[0]
         for file in (*alike.get((name, at), ()), *alike.get((name, at + 1), ())):
-            is_same = not is_changed(file, before)
-            if is_same and not is_below(path, within):
+            if not is_changed(file, before):
                 raise InputError(
                     f"The file {printable(file.path)} was loaded before under another name: "
                     f"{printable(path)} has the same size and time, and lies below none of the roots now "

@@ -6,13 +6,10 @@ import re
 from typing import NamedTuple
 from unicodedata import is_normalized
 
+from airflow_provider_scope.core.stores import kind_of
 from airflow_provider_scope.exceptions import SourceNotFoundError
 
 APPEARS_LATER = "A folder that appears later is created empty first, or waited for by a sensor"
-
-HDFS = ("webhdfs://", "swebhdfs://")
-"""How URIs of HDFS begin."""
-
 
 TEXT_FORMATS = ("csv", "json", "text")
 """Formats whose files Spark unpacks as their names say."""
@@ -93,7 +90,7 @@ def is_readable(path: str) -> bool:
         path.encode()
     except UnicodeEncodeError:
         return False
-    return not path.startswith(HDFS) or is_normalized("NFC", path)
+    return is_normalized("NFC", path) or kind_of(path).reads_decomposed
 
 
 def is_packed(name: str) -> bool:

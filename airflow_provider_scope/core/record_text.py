@@ -102,20 +102,24 @@ def text_of(name: str, data: bytes) -> str:
         raise corrupt(name, f"is not UTF-8 ({err})") from err
 
 
-def parsed(name: str, text: str) -> dict[str, Any]:
-    """Give the JSON object of a record, of a format that this version reads."""
+def parsed(name: str, text: str, newest: int = FORMAT) -> dict[str, Any]:
+    """Give the JSON object of a record, of a format that this version reads: up to ``newest``."""
     value = _object(name, text)
     found = value.get("format")
     if type(found) is not int:
         raise corrupt(name, f"has format={found!r}, expected a whole number")
-    if found > FORMAT:
-        raise CheckpointVersionError(
-            f"The checkpoint record {name} has format {found}; this version of "
-            f"airflow-provider-scope reads formats up to {FORMAT}.",
-            kept="the table and all records; nothing was written",
-            do="install the version of airflow-provider-scope that wrote it, or a newer one",
-        )
+    if found > newest:
+        raise newer(name, f"has format {found}", f"formats up to {newest}")
     return value
+
+
+def newer(name: str, what: str, known: str) -> CheckpointVersionError:
+    """Give the error for a record that only a newer version can read."""
+    return CheckpointVersionError(
+        f"The checkpoint record {name} {what}; this version of airflow-provider-scope reads {known}.",
+        kept="the table and all records; nothing was written",
+        do="install the version of airflow-provider-scope that wrote it, or a newer one",
+    )
 
 
 def typed(kind: type[_R], name: str, value: Mapping[str, Any], **made: object) -> _R:

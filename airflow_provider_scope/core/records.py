@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping  # noqa: TC003 - the annotations are read at run time
-from dataclasses import dataclass, field, fields
-from typing import Literal
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any, Literal
 
 from airflow_provider_scope.core import record_text
-from airflow_provider_scope.core.files import FileEntry, Position
+from airflow_provider_scope.core.files import FileEntry
 from airflow_provider_scope.core.record_text import ADDED, FORMAT, LEFT_OUT
+from airflow_provider_scope.core.slices import KINDS, FileSlice, Slice
 
 Mode = Literal["append", "overwrite"]
+OF_A_KIND = 2
+"""The format of entries that name the kind of their slice: versions that know only files refuse them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,28 +43,40 @@ class Pipeline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetEntry:
-    """``offsets/<seq>``: the files of one batch, written before the batch runs."""
+    """``offsets/<seq>``: what one batch reads, written before the batch runs."""
 
     seq: int
     mode: Mode
-    files: tuple[FileEntry, ...]
+    slice: Slice
     refresh_start: int | None
-    """The entry from which files count as seen; None before the first refresh."""
+    """The entry from which slices count as seen; None before the first refresh."""
     overwrite_start: int | None
     """The newest entry that overwrites the whole table; open entries below it are dead."""
-    highest: Position | None
-    """The largest (modified, path) of all entries since ``refresh_start``, this one included."""
     where: str | None = None
     """Predicate of the rows that an overwrite replaces; None is the whole table.
 
     The batches that follow it in the same run have it too: their rows must lie inside.
     """
-    format: int = FORMAT
+
+    @property
+    def files(self) -> tuple[FileEntry, ...]:
+        """The files of a batch, for what reads nothing else.
+
+        :raises TypeError: It is a batch of something else.
+        """
+        if not isinstance(self.slice, FileSlice):
+            msg = f"batch {self.seq} is one of {self.slice.kind}, not of files"
+            raise TypeError(msg)
+        return self.slice.files
+
+    def with_files(self, files: tuple[FileEntry, ...]) -> OffsetEntry:
+        """Give the same batch with a part of its files."""
+        return replace(self, slice=FileSlice(files, self.slice.highest))
 
     @property
     def size_bytes(self) -> int:
-        """Sum of the files' sizes."""
-        return sum(file.size_bytes for file in self.files)
+        """Bytes to read, as far as the source tells."""
+        return self.slice.size_bytes
 
     @property
     def overwrites_table(self) -> bool:
@@ -89,6 +104,8 @@ class CommitRecord:
     """Rule -> records, rows and files of the batch that broke it and are in the quarantine."""
     columns: str | None = field(default=None, metadata=LEFT_OUT)
     """The columns that the batches of this refresh have, as they were inferred from its first one."""
+    state: str | None = field(default=None, metadata=LEFT_OUT)
+    """The state of the source behind the batch, as its commit says it; None if the source has none."""
     format: int = FORMAT
 
     def __post_init__(self) -> None:
@@ -180,10 +197,15 @@ class _FileLine:
 
 
 def encode_offset(entry: OffsetEntry) -> bytes:
-    """Give the bytes of an offset entry: a header line, then one line a file."""
+    """Give the bytes of an entry: a header line; of files, then one line a file."""
     header = {key.name: getattr(entry, key.name) for key in fields(entry)}
-    lines = [record_text.line(header | {"files": len(entry.files)})]
-    lines += [record_text.row_line(_FileLine, file) for file in entry.files]
+    found = header.pop("slice")
+    if isinstance(found, FileSlice):
+        header |= {"files": len(found.files), "format": FORMAT, "highest": found.highest}
+    else:
+        header |= {"format": OF_A_KIND, "kind": found.kind, "slice": asdict(found)}
+    lines = [record_text.line(header)]
+    lines += [record_text.row_line(_FileLine, file) for file in found.audited]
     return ("\n".join(lines) + "\n").encode()
 
 
@@ -195,11 +217,29 @@ def decode_offset(name: str, data: bytes, seq: int) -> OffsetEntry:
     """
     # Not splitlines(): a path may hold any of the other characters that it takes for line ends.
     first, *lines = record_text.text_of(name, data).split("\n")[:-1]
-    header = record_text.parsed(name, first)
+    header = record_text.parsed(name, first, OF_A_KIND)
+    found = (_of_files if header["format"] <= FORMAT else _of_a_kind)(name, header, lines)
+    entry = record_text.typed(OffsetEntry, name, header, slice=found)
+    record_text.check_says(name, entry, seq=seq)
+    return entry
+
+
+def _of_files(name: str, header: dict[str, Any], lines: list[str]) -> Slice:
     count = header.get("files")
     if type(count) is not int or count != len(lines):
         raise record_text.corrupt(name, f"lists {len(lines)} files, its header says {count!r}")
     files = tuple(record_text.rows(_FileLine, FileEntry, name, lines))
-    entry = record_text.typed(OffsetEntry, name, header, files=files)
-    record_text.check_says(name, entry, seq=seq)
-    return entry
+    return record_text.typed(FileSlice, name, header, files=files)
+
+
+def _of_a_kind(name: str, header: dict[str, Any], lines: list[str]) -> Slice:
+    if "kind" not in header:
+        raise record_text.newer(name, f"has format {header['format']}", f"formats up to {FORMAT}")
+    kind, value = header["kind"], header.get("slice")
+    if type(kind) is not str or type(value) is not dict or lines:
+        what = f"has kind={kind!r}, slice={value!r} and {len(lines)} more lines"
+        raise record_text.corrupt(name, f"{what}, expected text, an object and none")
+    if kind not in KINDS:
+        raise record_text.newer(name, f"is of a batch of {kind}", f"no batches of {kind}")
+    found: Slice = record_text.typed(KINDS[kind], name, value)
+    return found

@@ -40,6 +40,8 @@ class Landed:
     """Rule -> what the commit says of the quarantine; see ``CommitRecord``."""
     columns: str | None = None
     """What the commit says of inferred columns."""
+    state: str | None = None
+    """What the commit says of the state of the source behind the batch."""
     candidates: tuple[int, ...] = ()
     """Versions of which one is the batch's, if that is all that the log tells; ``version`` is the newest."""
 

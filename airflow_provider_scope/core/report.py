@@ -50,6 +50,8 @@ class RunReport:
     patterns: tuple[str, ...] = ()
     unmatched: tuple[str, ...] = ()
     """Some names of files, if none matches the patterns."""
+    nothing: str = ""
+    """What a source that has no files says if there is nothing to load."""
     batches: list[BatchReport] = field(default_factory=list)
     left_out: Tally = field(default_factory=Tally)
     already_loaded: int = 0
@@ -89,7 +91,9 @@ class RunReport:
         return self.listed > 0 and self.matched == 0
 
     def why_nothing(self) -> str:
-        """Say why no file was loaded."""
+        """Say why nothing was loaded."""
+        if self.nothing:
+            return self.nothing
         where = ", ".join(self.roots)
         if not self.listed:
             return f"0 files: {where} holds no file"

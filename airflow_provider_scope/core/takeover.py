@@ -15,9 +15,9 @@ from airflow_provider_scope.core.record_text import FORMAT
 from airflow_provider_scope.exceptions import BatchOutcomeUnknownError, WatermarkChangedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from airflow_provider_scope.core.discovery import Seen, Tally
+    from airflow_provider_scope.core.discovery import Status, Tally
     from airflow_provider_scope.core.files import FileEntry
 
 NAMED_AT_MOST = 5
@@ -228,7 +228,7 @@ def check_watermark(
 def not_loaded(
     files: Sequence[FileEntry],
     taken: Takeover,
-    seen: Seen,
+    seen: Mapping[str, Status],
     decision: Decision | None,
     tally: Tally,
     *,
@@ -263,7 +263,9 @@ def not_loaded(
     return [*(file for file in ties if file.path not in loaded), *files[above:]]
 
 
-def _count_below(files: Sequence[FileEntry], seen: Seen, tally: Tally, *, history: bool) -> None:
+def _count_below(
+    files: Sequence[FileEntry], seen: Mapping[str, Status], tally: Tally, *, history: bool
+) -> None:
     if not history:
         tally.add_unnamed("loaded before, or late", len(files))
         return

@@ -13,6 +13,7 @@ from airflow_provider_scope.checkpoint.intervals import IntervalLog, NoAuditFile
 from airflow_provider_scope.checkpoint.log import CheckpointLog
 from airflow_provider_scope.core.discovery import Rules
 from airflow_provider_scope.core.files import TEXT_FORMATS
+from airflow_provider_scope.core.stores import kind_of
 from airflow_provider_scope.engines import clock
 from airflow_provider_scope.engines.deploy_mode import check_client_mode
 from airflow_provider_scope.engines.places import check_one_store, check_places, quarantine_of
@@ -21,23 +22,23 @@ from airflow_provider_scope.engines.scope_script import check_scope, check_uncha
 from airflow_provider_scope.engines.spark import SparkRunner
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.execution import repair
+from airflow_provider_scope.execution.files import Files
 from airflow_provider_scope.execution.loaded import check_not_loaded_before
 from airflow_provider_scope.execution.micro_batch import MicroBatchExecution
 from airflow_provider_scope.execution.request import Request
-from airflow_provider_scope.hooks.adls_gen1 import AdlsGen1Hook
 from airflow_provider_scope.hooks.connections import connection_of
 from airflow_provider_scope.hooks.scope import ScopeHook
-from airflow_provider_scope.hooks.stores import Store, store_of
+from airflow_provider_scope.hooks.stores import store_of
 from airflow_provider_scope.script.generate import generate
 from airflow_provider_scope.specs import Replace, ScopeEngine, SparkEngine
 from airflow_provider_scope.specs.columns import INFER
 from airflow_provider_scope.specs.engine import check_tag
 from airflow_provider_scope.specs.source import MAX_BYTES_PER_TRIGGER, MAX_FILES_ON_SPARK, starting_at_ms
-from airflow_provider_scope.storage.opening import GEN1, canonical_root, canonical_uri
+from airflow_provider_scope.storage.opening import canonical_root, canonical_uri
 from airflow_provider_scope.table.columns import table_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from airflow.providers.common.compat.sdk import Connection
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
     from airflow_provider_scope.core.files import FileEntry
     from airflow_provider_scope.core.interval import Window
     from airflow_provider_scope.core.records import OffsetEntry
+    from airflow_provider_scope.execution.files import Listing
+    from airflow_provider_scope.hooks.adls_gen1 import AdlsGen1Hook
     from airflow_provider_scope.script.batch import BatchIdentity
     from airflow_provider_scope.specs import Checkpoint
     from airflow_provider_scope.specs.ingest import Ingest
@@ -211,12 +214,13 @@ def assemble(
     check_places(ingest)
     conn_id = context.storage_conn_id
     log = open_log(ingest.delta_location, ingest.checkpoint, ingest.window, storage_conn_id=conn_id)
-    request = make_request(ingest, clock.now_ms())
+    request = make_request(ingest)
+    roots, at_ms = roots_of(ingest), clock.now_ms()
     if ingest.mode == "incremental":
         check_beside_intervals(
             log.storage,
             log.location,
-            request.rules.starting_at_ms,
+            starting_at_ms(ingest.source.starting_timestamp),
             replaces_table=request.refresh and request.where is None,
         )
     elif ingest.window is None:
@@ -228,28 +232,28 @@ def assemble(
     elif request.where is None and log.pipeline() is None:
         beside = open_log(ingest.delta_location, ingest.checkpoint, storage_conn_id=conn_id)
         audit = audit_files(beside, ingest.checkpoint)
-        check_not_loaded_before(beside, audit, request.roots, ingest.window, clock.now_ms())
-    check_one_store(request.roots)
-    gen1 = _gen1(request.roots[0], conn_id)
-    source = store_of(request.roots[0], conn_id)
+        check_not_loaded_before(beside, audit, roots, ingest.window, clock.now_ms())
+    check_one_store(roots)
+    source = store_of(roots[0], conn_id)
+    files = make_files(ingest, log, source.hook or source.storage, at_ms)
     runner: SparkRunner | ScopeRunner
     if isinstance(ingest.engine, ScopeEngine):
-        runner, fits = scope_runner(ingest, ingest.engine, log, context, gen1)
+        runner, fits = scope_runner(ingest, ingest.engine, log, context, source.hook)
         runner.table_storage = store_of(request.table, conn_id).storage
         defaults = ScopeHook(ingest.engine.scope_conn_id).defaults
-        request = replace(
-            request,
+        files = replace(
+            files,
             fits=fits,
             max_files=ingest.source.max_files_per_trigger or defaults.max_files_per_trigger,
             max_bytes=ingest.source.max_bytes_per_trigger or defaults.max_bytes_per_trigger,
         )
     else:
-        runner = spark_runner(ingest, log, context.log_file, conn_id, request.roots)
+        runner = spark_runner(ingest, log, context.log_file, conn_id, roots)
         runner.report = context.report
     execution = MicroBatchExecution(
         log,
         audit_files(log, ingest.checkpoint),
-        gen1 or source.storage,
+        files,
         runner,
         now_ms=clock.now_ms,
         new_id=new_id,
@@ -268,27 +272,41 @@ def located(ingest: Ingest, context: RunContext) -> Ingest:
     return replace(ingest, delta_location=found)
 
 
-def _gen1(root: str, conn_id: str | None) -> AdlsGen1Hook | None:
-    return AdlsGen1Hook(conn_id or AdlsGen1Hook.default_conn_name) if root.startswith(GEN1) else None
-
-
-def _check_for_spark(stores: Mapping[str, Store]) -> None:
-    for uri, store in stores.items():
-        if not store.is_for_spark:
+def _check_for_spark(uris: Iterable[str]) -> None:
+    for uri in uris:
+        kind = kind_of(uri)
+        if not kind.is_for_spark:
             raise InputError(
-                f"The folder {uri} is on ADLS Gen1, which Spark cannot read.",
+                f"The folder {uri} is on {kind.name}, which Spark cannot read.",
                 kept="everything; nothing was read or written",
                 do="use engine=ScopeEngine(), or folders on another store",
             )
 
 
-def make_request(ingest: Ingest, at_ms: int) -> Request:
-    """Give what a run at a time is asked to do."""
-    source = ingest.source
+def make_request(ingest: Ingest) -> Request:
+    """Give what a run is asked to do."""
     replace = ingest.write if isinstance(ingest.write, Replace) else None
     return Request(
         table=canonical_uri(ingest.delta_location),
-        roots=tuple(dict.fromkeys(canonical_root(root) for root in source.roots)),
+        max_batches=ingest.max_batches_per_run,
+        refresh=ingest.full_refresh or replace is not None,
+        where=replace.where if replace else None,
+        infers_columns=ingest.source.columns == INFER,
+    )
+
+
+def roots_of(ingest: Ingest) -> tuple[str, ...]:
+    """Give the canonical URIs of the folders that a task loads."""
+    return tuple(dict.fromkeys(canonical_root(root) for root in ingest.source.roots))
+
+
+def make_files(ingest: Ingest, log: CheckpointLog, listing: Listing, at_ms: int) -> Files:
+    """Give the source of a run at a time."""
+    source = ingest.source
+    return Files(
+        log=log,
+        listing=listing,
+        roots=roots_of(ingest),
         rules=Rules(
             patterns=source.name_patterns,
             young_after_ms=at_ms - int(source.safety_buffer_seconds * 1000),
@@ -300,10 +318,6 @@ def make_request(ingest: Ingest, at_ms: int) -> Request:
         ),
         max_files=source.max_files_per_trigger or MAX_FILES_ON_SPARK,
         max_bytes=source.max_bytes_per_trigger or MAX_BYTES_PER_TRIGGER,
-        max_batches=ingest.max_batches_per_run,
-        refresh=ingest.full_refresh or replace is not None,
-        where=replace.where if replace else None,
         safety_buffer_seconds=source.safety_buffer_seconds,
-        infers_columns=source.columns == INFER,
         fail_on_empty=bool(source.fail_on_empty),
     )

@@ -28,7 +28,7 @@ def check_client_mode(connection: Connection | None, conf: Mapping[str, Any] | N
     places: list[tuple[str, Any]] = [(f"conf[{DEPLOY_MODE!r}]", (conf or {}).get(DEPLOY_MODE))]
     if connection is not None:
         named = connection.extra_dejson.get("deploy-mode")
-        file = _defaults_file()
+        file = defaults_file()
         places = [
             (f"The Spark connection {connection.conn_id!r}", named),
             *places,
@@ -42,17 +42,22 @@ def check_client_mode(connection: Connection | None, conf: Mapping[str, Any] | N
             return
 
 
-def _defaults_file() -> Path | None:
+def defaults_file() -> Path | None:
+    """Give the file of settings that Spark takes on this machine; it need not exist."""
     folder = os.environ.get("SPARK_CONF_DIR")
     if folder:
         return Path(folder, "spark-defaults.conf")
-    home = os.environ.get("SPARK_HOME") or _pyspark()
-    return Path(home, "conf", "spark-defaults.conf") if home else None
+    home = spark_home()
+    return home / "conf" / "spark-defaults.conf" if home else None
 
 
-def _pyspark() -> str | None:
+def spark_home() -> Path | None:
+    """Give the folder of Spark: what the environment names, else that of pyspark."""
+    named = os.environ.get("SPARK_HOME")
+    if named:
+        return Path(named)
     found = find_spec("pyspark")
-    return str(Path(found.origin).parent) if found and found.origin else None
+    return Path(found.origin).parent if found and found.origin else None
 
 
 def _of_defaults(file: Path | None) -> str | None:

@@ -36,9 +36,10 @@ def locale(environment: Mapping[str, str]) -> dict[str, str]:
     return {"LC_ALL": "C.UTF-8"} if named in ("", "C", "POSIX") else {}
 
 
-def check_java() -> None:
+def check_java() -> str:
     """Check for Java 17 or newer.
 
+    :return: Where it is, and what it says of its version.
     :raises JavaMissingError: There is none, or an older one.
     """
     home = os.environ.get("JAVA_HOME")
@@ -59,6 +60,7 @@ def check_java() -> None:
         raise _missing(f"`{command} -version` did not answer: {answer.strip()[:200]!r}.")
     if int(found[1]) < NEEDED:
         raise _missing(f"Spark needs Java {NEEDED}, but {command} is Java {found[1]}.")
+    return f"{Path(command).resolve()}\n{answer}"
 
 
 def _missing(what: str) -> JavaMissingError:

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_scope.core import places
 from airflow_provider_scope.core.discovery import Rules
-from airflow_provider_scope.core.files import HDFS, TEXT_FORMATS, is_below
+from airflow_provider_scope.core.files import TEXT_FORMATS, is_below
+from airflow_provider_scope.core.stores import place_of
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.specs.validation import is_deferred
 from airflow_provider_scope.storage.local import SCHEME, local_path
-from airflow_provider_scope.storage.opening import AZURE, GEN1, canonical_root, canonical_uri
+from airflow_provider_scope.storage.opening import canonical_root, canonical_uri
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -81,7 +82,7 @@ def quarantine_of(table: str, named: str | None) -> str:
     if named is None:
         return f"{table}_quarantine"
     found = canonical_uri(named)
-    if _place(found) != _place(table) or is_below(found, (table,)) or is_below(table, (found,)):
+    if place_of(found) != place_of(table) or is_below(found, (table,)) or is_below(table, (found,)):
         raise InputError(
             f"The quarantine {found} is inside of the table {table}, around it, or on another store.",
             kept="everything; nothing was read or written",
@@ -95,18 +96,9 @@ def check_one_store(roots: tuple[str, ...]) -> None:
 
     :raises InputError: As said.
     """
-    if len({_place(root) for root in roots}) > 1:
+    if len({place_of(root) for root in roots}) > 1:
         raise InputError(
             f"The roots {', '.join(roots)} are on different stores.",
             kept="everything; nothing was read or written",
             do="use one task for each store",
         )
-
-
-def _place(root: str) -> str:
-    """Name what one ``Storage`` serves: a disk, an account, a cluster, or a kind of store."""
-    scheme, _, rest = root.partition("://")
-    authority = rest.partition("/")[0]
-    if root.startswith((AZURE, GEN1, *HDFS)):
-        return f"{scheme}://{authority.rpartition('@')[2]}"
-    return scheme

@@ -26,9 +26,8 @@ if TYPE_CHECKING:
     from airflow_provider_scope.core.records import OffsetEntry, TableStamp
     from airflow_provider_scope.core.recovery import TableState
     from airflow_provider_scope.execution.engine import Work
-    from airflow_provider_scope.hooks.stores import Store
     from airflow_provider_scope.specs import FileSource, SparkEngine, TableSpec
-    from airflow_provider_scope.storage.protocol import Storage
+    from airflow_provider_scope.storage.protocol import Storage, Store
 
 logger = logging.getLogger(__name__)
 
@@ -88,7 +87,7 @@ class SparkRunner:
             self._hook.end()
 
     def _submit(self, work: Work, entries: Sequence[OffsetEntry], *, fence: bool) -> None:
-        check_java()
+        java = check_java()
         log = CheckpointLog(self.storage, work.checkpoint)
         puts_aside = self.source.bad_records == "quarantine" and not fence
         infers = self.source.columns == INFER and not fence
@@ -122,7 +121,7 @@ class SparkRunner:
         try:
             archive = folder / "application.zip"
             application.write_zip(archive)
-            self._run(archive, path, len(entries))
+            self._run(archive, path, len(entries), java)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
             self._delete(path)
@@ -134,10 +133,10 @@ class SparkRunner:
             # Nobody reads it again; the batches, or why they failed, matter more.
             logger.warning("The plan %s stays there: %s", path, err.what)
 
-    def _run(self, archive: Path, plan_path: str, batches: int) -> None:
+    def _run(self, archive: Path, plan_path: str, batches: int, java: str) -> None:
         self._failure = None
         self._done = 0
-        self._hook = self._make_hook(archive)
+        self._hook = self._make_hook(archive, java)
         if self._cancelled:
             self._hook.end()
         self.report(
@@ -157,7 +156,7 @@ class SparkRunner:
         if self._failure is not None:
             raise self._reported(self._failure)
 
-    def _make_hook(self, archive: Path) -> SubmitHook:
+    def _make_hook(self, archive: Path, java: str) -> SubmitHook:
         local = self.engine.spark_conn_id is None
         conf = {**application.REQUIRED_CONF, **(application.LOCAL_CONF if local else {})}
         environment: dict[str, str] = {}
@@ -181,6 +180,8 @@ class SparkRunner:
             jars=",".join(self.engine.jars) if self.engine.jars else None,
             py_files=str(archive),
             name="airflow-provider-scope",
+            java_version=java,
+            report=self.report,
         )
 
     def _on_event(self, event: dict[str, Any]) -> None:

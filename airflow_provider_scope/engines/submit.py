@@ -21,7 +21,7 @@ from airflow.sdk import Connection
 
 from airflow_provider_scope.core.failures import passing_advice, submit_cause
 from airflow_provider_scope.core.plan import EVENT
-from airflow_provider_scope.engines import java
+from airflow_provider_scope.engines import class_archive, java
 from airflow_provider_scope.exceptions import (
     DeltaJarsError,
     InputError,
@@ -32,6 +32,8 @@ from airflow_provider_scope.hooks.connections import connection_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+
+logger = logging.getLogger(__name__)
 
 LOCAL = Connection(conn_id="local", conn_type="spark", host="local[*]")
 END_SECONDS = 10.0
@@ -61,6 +63,9 @@ class SubmitHook(SparkSubmitHook):
     :param conf: Settings of the application. They win over ``spark-defaults.conf``.
     :param conn_id: A Spark connection; None is Spark in local mode. (The parent class takes a connection
         that does not exist for YARN.)
+    :param java_version: What Java says of itself: in local mode an archive of its classes is used, or made.
+        None is none.
+    :param report: Takes a line for the user.
     """
 
     def __init__(
@@ -71,6 +76,8 @@ class SubmitHook(SparkSubmitHook):
         log_file: Path,
         on_event: Callable[[dict[str, Any]], None],
         environment: Mapping[str, str] | None = None,
+        java_version: str | None = None,
+        report: Callable[[str], None] = logger.info,
         **kwargs: Any,
     ) -> None:
         # A missing one is an error here, not YARN.
@@ -90,6 +97,9 @@ class SubmitHook(SparkSubmitHook):
         self.on_event = on_event
         self.tail: deque[str] = deque(maxlen=400)
         self._ended = False
+        self._told = False
+        self._java = java_version if conn_id is None else None
+        self.report = report
         self.settings = conf
         self.environment = dict(environment or {})
         self._secrets = secret_values(conf)
@@ -116,22 +126,48 @@ class SubmitHook(SparkSubmitHook):
         environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", "")])
         environment["PYSPARK_PYTHON"] = environment.get("PYSPARK_PYTHON", sys.executable)
         environment |= java.locale(environment)
+        archive = self._archive()
+        is_whole = False
+        try:
+            self._submit_and_wait(script, environment, archive.settings(self.settings))
+            is_whole = True
+        except ScopeProviderError:
+            status = self._submit_sp.returncode if self._submit_sp else None
+            if self._ended or not archive.is_to_blame(status, "\n".join(self.tail), began=self._told):
+                raise
+            if not self._told:
+                self.tail.clear()
+                self._submit_and_wait(script, environment, self.settings)
+        finally:
+            self._ended = True
+            archive.close(is_whole=is_whole)
+
+    def _archive(self) -> class_archive.ClassArchive:
+        place = class_archive.folder() if self._java else None
+        if self._java is None or place is None:
+            return class_archive.ClassArchive()
+        archive = class_archive.find(place, self._java, self.settings, (self._packages, self._jars))
+        if archive.made:
+            self.report(
+                "this run keeps Java's classes, and later ones start faster; it takes 10 s or more at its "
+                f"end, once. They are in {place}"
+            )
+        return archive
+
+    def _submit_and_wait(self, script: str, environment: dict[str, str], conf: Mapping[str, Any]) -> None:
         with tempfile.NamedTemporaryFile("w", suffix=".conf", encoding="utf-8") as settings:
-            settings.write(properties(self.settings))
+            settings.write(properties(conf))
             settings.flush()
             self._properties_file = settings.name
-            self._submit_and_wait(script, environment)
-
-    def _submit_and_wait(self, script: str, environment: dict[str, str]) -> None:
-        try:
-            self.submit(script, start_new_session=True, env=environment)
-        except (AirflowException, OSError) as err:
-            raise self._failure(err) from None
-        finally:
-            self.end()  # after a timeout or an interrupt the application still runs
-            if self._submit_sp is not None:
-                self._submit_sp.stdout.close()
-                self._submit_sp.wait()
+            try:
+                self.submit(script, start_new_session=True, env=environment)
+            except (AirflowException, OSError) as err:
+                raise self._failure(err) from None
+            finally:
+                self._stop()  # after a timeout or an interrupt the application still runs
+                if self._submit_sp is not None:
+                    self._submit_sp.stdout.close()
+                    self._submit_sp.wait()
 
     def _build_spark_submit_command(self, application: str) -> list[str]:
         binary, *arguments = super()._build_spark_submit_command(application)
@@ -152,6 +188,7 @@ class SubmitHook(SparkSubmitHook):
         for secret in self._secrets:
             line = line.replace(secret, "***")
         if line.startswith(EVENT):
+            self._told = True
             self.on_event(json.loads(line[len(EVENT) :]))
             return
         file.write(line)
@@ -214,6 +251,9 @@ class SubmitHook(SparkSubmitHook):
         May be called by a signal handler, at any point of ``run``.
         """
         self._ended = True
+        self._stop()
+
+    def _stop(self) -> None:
         process = self._submit_sp
         if process is None or process.poll() is not None:
             return

@@ -25,6 +25,7 @@ from airflow_provider_scope.exceptions import (
     SourceUnreadableError,
     SparkJobFailedError,
 )
+from airflow_provider_scope.execution.files import Files
 from airflow_provider_scope.hooks.adls_gen1 import AdlsGen1Hook
 from airflow_provider_scope.script.batch import BatchIdentity
 from airflow_provider_scope.script.errors import ScriptError
@@ -43,8 +44,9 @@ if TYPE_CHECKING:
     from airflow_provider_scope.core.model_check import TableColumns
     from airflow_provider_scope.core.records import OffsetEntry
     from airflow_provider_scope.engines.spark import SparkRunner
+    from airflow_provider_scope.execution.files import Listing
     from airflow_provider_scope.execution.micro_batch import MicroBatchExecution
-    from airflow_provider_scope.execution.request import Listing, Request
+    from airflow_provider_scope.execution.request import Request
     from airflow_provider_scope.specs.ingest import Ingest
 
 LIMIT_BYTES = 268_435_456
@@ -105,15 +107,16 @@ class Validator:
 
         :raises InputError: The task's batches run on Spark.
         """
-        if not isinstance(self.ingest.engine, ScopeEngine):
+        files = self.execution.source
+        if not isinstance(self.ingest.engine, ScopeEngine) or not isinstance(files, Files):
             raise InputError(
                 "The batches of this task run on Spark, which needs no validation.",
                 kept=_UNTOUCHED,
                 do="validate tasks with engine=ScopeEngine(…)",
             )
         self._engine = self.ingest.engine
-        self.listing = Remembered(self.execution.source)
-        self.execution.source = self.listing
+        self.files = files
+        self.listing = files.listing = Remembered(files.listing)
 
     def before_run(self, count: int) -> None:
         """Try the model on the first files that the run would load, unless it would submit no job.
@@ -139,12 +142,12 @@ class Validator:
         still_open, planned = self._next()
         files: Iterable[FileEntry] = _files(still_open, planned)
         if not still_open and not planned:
-            listed = (file for root in self.request.roots for file in self.listing.walk(root))
-            found = discovery.candidates(listed, self.request.rules, self.request.roots).files
+            listed = (file for root in self.files.roots for file in self.listing.walk(root))
+            found = discovery.candidates(listed, self.files.rules, self.files.roots).files
             self.report("a run would load nothing; the newest files of the source are taken")
             if not found:
                 raise ModelValidationError(
-                    f"There is no file in {', '.join(self.request.roots)} to try the SELECT on.",
+                    f"There is no file in {', '.join(self.files.roots)} to try the SELECT on.",
                     kept=_UNTOUCHED,
                     do="see `airflow scope plan` for the files that are left out, and why",
                 )
@@ -248,7 +251,7 @@ class Validator:
         units: list[str] = []
         if file.path.endswith(".ss"):
             inside = file.path.removesuffix(".ss") + "/"
-            listed = (one for root in self.request.roots for one in self.listing.walk(root))
+            listed = (one for root in self.files.roots for one in self.listing.walk(root))
             units = [one.path for one in listed if one.path.startswith(inside) and one.path.endswith(".du")]
         parts = []
         left = file.size_bytes
@@ -311,8 +314,7 @@ class Validator:
         application.write_zip(archive)
         self._event = {}
         try:
-            check_java()
-            self._submit(folder, archive, path)
+            self._submit(folder, archive, path, check_java())
         except EngineError as err:
             if not self._event or self._cancelled:
                 raise type(err)(
@@ -334,7 +336,7 @@ class Validator:
             )
         return self._event
 
-    def _submit(self, folder: Path, archive: Path, plan: Path) -> None:
+    def _submit(self, folder: Path, archive: Path, plan: Path, java_version: str) -> None:
         java = application.LOCAL_CONF["spark.driver.extraJavaOptions"]
         scratch = folder / "scratch"
         scratch.mkdir()
@@ -355,6 +357,8 @@ class Validator:
             exclude_packages=",".join(application.EXCLUDED_PACKAGES),
             py_files=str(archive),
             name="airflow-provider-scope-validation",
+            java_version=java_version,
+            report=self.report,
         )
         if self._cancelled:
             self._hook.end()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from airflow_provider_scope.checkpoint.dbt_scope import read_state
 from airflow_provider_scope.core import takeover
 from airflow_provider_scope.core.files import is_below
+from airflow_provider_scope.core.history import History
 from airflow_provider_scope.core.records import Pipeline
 from airflow_provider_scope.core.takeover import Takeover
 from airflow_provider_scope.exceptions import CheckpointError, InputError, ScopeProviderError
@@ -79,7 +80,7 @@ def _look(
         )
     view.takeovers = [*view.takeovers, record_of(state, stores[0], now_ms)]
     if history:
-        view.seen = {file.path: (file.modified_ms, file.size_bytes, None) for file in state.files}
+        view.seen = History.of_dbt_scope(state.files)
     view.left = state
 
 
@@ -211,4 +212,5 @@ def not_loaded(
             kept="the table, the checkpoint and all files; nothing was written",
             do="use late_files='ingest'",
         )
-    return takeover.not_loaded(files, taken, view.seen, decision, tally, history=history)
+    known = view.seen.find([file.path for file in files])
+    return takeover.not_loaded(files, taken, known, decision, tally, history=history)

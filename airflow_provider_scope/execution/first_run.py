@@ -15,12 +15,13 @@ if TYPE_CHECKING:
     from airflow_provider_scope.core.recovery import TableState
     from airflow_provider_scope.execution.engine import Engine
     from airflow_provider_scope.execution.request import Request
+    from airflow_provider_scope.execution.source import Source
     from airflow_provider_scope.execution.view import LogView
 
 _NO_BASELINE = (None, -1)
 
 
-def check(log: CheckpointLog, engine: Engine, view: LogView, request: Request) -> bool:
+def check(log: CheckpointLog, engine: Engine, view: LogView, request: Request, source: Source) -> bool:
     """Refuse to add files to the rows of others: which files are in the table already is not known.
 
     A run that replaces rows, and one that says from when on files are new, know it.
@@ -33,7 +34,7 @@ def check(log: CheckpointLog, engine: Engine, view: LogView, request: Request) -
     if view.pipeline is None:
         _check_empty(log, view)
     is_first = view.newest is None and view.taken is None and view.accepted is None
-    if not is_first or request.refresh or request.rules.starting_at_ms is not None:
+    if not is_first or request.refresh or source.says_from_when:
         return True
     found = engine.probe(request.table, None, _NO_BASELINE) if view.pipeline else view.table
     if not found.has_rows:
@@ -42,8 +43,7 @@ def check(log: CheckpointLog, engine: Engine, view: LogView, request: Request) -
     if log.is_begun():
         return False
     if not log.shares_table():
-        window = request.rules.window
-        raise recovery.rows_of_others(request.table, log.location, window.name if window else None)
+        raise recovery.rows_of_others(request.table, log.location, source.interval)
     return True
 
 

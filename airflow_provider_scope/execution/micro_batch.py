@@ -6,21 +6,19 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from airflow_provider_scope.core import discovery, planning, recovery
-from airflow_provider_scope.core.files import position
+from airflow_provider_scope.core import recovery
 from airflow_provider_scope.core.records import OffsetEntry, Pipeline
-from airflow_provider_scope.core.report import BatchReport, RunReport
-from airflow_provider_scope.core.run_without_files import check_found
+from airflow_provider_scope.core.report import BatchReport
 from airflow_provider_scope.exceptions import (
     BatchNotInTableError,
     BatchOutcomeUnknownError,
+    InputError,
     ScopeProviderError,
 )
 from airflow_provider_scope.execution import dbt_scope, first_run
 from airflow_provider_scope.execution.engine import Work
 from airflow_provider_scope.execution.view import (
     LogView,
-    check_paths,
     check_table,
     pinned_columns,
     read_log,
@@ -33,11 +31,12 @@ if TYPE_CHECKING:
 
     from airflow_provider_scope.checkpoint.audit import AuditFiles
     from airflow_provider_scope.checkpoint.log import CheckpointLog
-    from airflow_provider_scope.core.discovery import Candidates
-    from airflow_provider_scope.core.files import FileEntry
     from airflow_provider_scope.core.recovery import Landed
+    from airflow_provider_scope.core.report import RunReport
+    from airflow_provider_scope.core.slices import Slice
     from airflow_provider_scope.execution.engine import Engine
-    from airflow_provider_scope.execution.request import Listing, Request
+    from airflow_provider_scope.execution.request import Request
+    from airflow_provider_scope.execution.source import Pending, Source
 
 logger = logging.getLogger(__name__)
 
@@ -54,9 +53,9 @@ class MicroBatchExecution:
     0. Open. ``pipeline.json``, then ``commits/``, then the table, then ``offsets/``: the reverse of
        the order of writing, so that another run's progress never looks like damage.
     1. Recover. Refuse a table that was restored, recreated, or is behind or ahead of the log. An open
-       batch is never planned again: its files are what its entry says.
-    2. Discover. List the source once; leave out, by path, what the log holds.
-    3. Plan batches, oldest file first.
+       batch is never planned again: its slice is what its entry says.
+    2. Discover. Look once where the source ends; leave out what the log holds.
+    3. Plan batches: the source cuts what is left into slices.
     4. Log each batch with put-if-absent under the next number, having read every entry below it. Losing
        the number is not an error: read the winner's entry, plan the rest, go on.
     5. Run the open batches in order. The engine commits each with ``txn(pipeline, seq)`` in the
@@ -72,7 +71,7 @@ class MicroBatchExecution:
         self,
         log: CheckpointLog,
         audit: AuditFiles,
-        source: Listing,
+        source: Source,
         engine: Engine,
         *,
         now_ms: Callable[[], int],
@@ -92,24 +91,21 @@ class MicroBatchExecution:
 
         :raises ScopeProviderError: See ``exceptions``; what was committed before stays recorded.
         """
-        report = RunReport(
-            roots=request.roots,
-            safety_buffer_seconds=request.safety_buffer_seconds,
-            now_ms=self.now_ms(),
-        )
+        report = self.source.begin_report(self.now_ms())
         view = self._open(request)
         self.first_batch = request.first_batch
         if self.first_batch is None:
             self.first_batch = view.open[0].seq if view.open else view.next_seq
         else:
             report.batches += recorded(self.log, view, self.first_batch)
-        found = self._discover(request, report)
+        self.source.discover(request, view, report)
         while view.left:
-            self._adopt(request, view, found, report)
+            self._adopt(request, view, report)
         was_open = view.open
-        self._log_batches(request, view, found, report)
-        now_open = {entry.seq for entry in view.open}
-        report.superseded = tuple(e.seq for e in was_open if e.seq not in now_open)
+        self._log_batches(request, view, report)
+        floor = view.overwrite_start or 0
+        told = {*report.superseded, *(batch.seq for batch in report.batches)}
+        report.superseded += tuple(e.seq for e in was_open if e.seq < floor and e.seq not in told)
         self._run_open(request, view, report)
         self._audit(view, report)
         return report
@@ -119,161 +115,113 @@ class MicroBatchExecution:
 
         :return: The report, the batches that are open, and those that would be logged.
         """
-        report = RunReport(
-            roots=request.roots,
-            safety_buffer_seconds=request.safety_buffer_seconds,
-            now_ms=self.now_ms(),
-        )
+        report = self.source.begin_report(self.now_ms())
         view = self._open(request)
-        found = self._discover(request, report)
+        self.source.discover(request, view, report)
         already_open = list(view.open)
         planned: list[OffsetEntry] = []
-        pending = self._pending(request, view, found, report)
-        start = 0
-        refresh = request.refresh
-        while entry := self._next_entry(request, view, pending, start, refresh=refresh):
-            if request.max_batches is not None and len(planned) == request.max_batches:
+        pending = self.source.pending(view, report, refresh=request.refresh)
+        limit = request.max_batches
+        if self.source.one_at_a_time:
+            limit = 0 if view.open and not request.replaces_table else 1
+        while limit is None or len(planned) < limit:
+            found = pending.cut()
+            if found is None:
                 break
-            planned.append(entry)
-            view.append(entry)
-            start += len(entry.files)
-            refresh = False
-        report.pending_files = len(pending) - start
+            planned.append(self._entry(request, view, found, refresh=request.refresh and not planned))
+            view.append(planned[-1])
+        report.pending_files = pending.left
         return report, already_open, planned
 
     # ---- 0, 1 ----------------------------------------------------------------------------------
 
     def _open(self, request: Request) -> LogView:
-        history = request.reads_history and not request.refresh
+        history = self.source.reads_history and not request.refresh
         view = read_log(self.log, self.audit, self.engine, request.table, history=history)
-        if view.newest is None and view.taken is None:
-            history, is_void = request.reads_history, request.replaces_table
-            if not dbt_scope.look(
-                self.log, view, request.roots, self.now_ms(), history=history, is_void=is_void
-            ):
-                return self._open(request)
+        is_first = view.newest is None and view.taken is None
+        if is_first and not self.source.look_back(view, request, self.now_ms()):
+            return self._open(request)
         if view.pipeline is not None:
             self._check(request, view)
-        if not first_run.check(self.log, self.engine, view, request):
+        if not first_run.check(self.log, self.engine, view, request, self.source):
             return self._open(request)
         return view
 
     def _check(self, request: Request, view: LogView) -> None:
-        """Refuse a table that diverged from the log, and entries that name other files than the source's."""
+        """Refuse a table that diverged from the log, and entries that the source does not have."""
         check_table(view, request.table, is_void=request.replaces_table)
         if not request.replaces_table:
             dbt_scope.check(self.audit, view)
+        if view.newest:
+            self._check_kind(view.newest)
         for entry in view.open:
-            check_paths(entry, request.roots, self.log.location)
+            self._check_kind(entry)
+            self.source.check(entry)
 
-    def _adopt(self, request: Request, view: LogView, found: Candidates, report: RunReport) -> None:
+    def _check_kind(self, entry: OffsetEntry) -> None:
+        if entry.slice.kind != self.source.kind:
+            raise InputError(
+                f"Batch {entry.seq} of {self.log.location} is one of {entry.slice.kind}, and the source of "
+                f"this task is one of {self.source.kind}: the log does not tell what of it is loaded.",
+                kept="the table and all records; nothing was written",
+                do="give the source back that the pipeline began with; or give the task a table and a "
+                "checkpoint of its own",
+            )
+
+    def _adopt(self, request: Request, view: LogView, report: RunReport) -> None:
         """Take over what dbt-scope left, once it is known which files that leaves to this pipeline."""
-        self._pending(request, view, found, report)
+        self.source.pending(view, report, refresh=request.refresh)
         dbt_scope.adopt(self.log, view, self.new_id())
         logger.info("took over %s from dbt-scope", self.log.location)
         view.take_over(self._open(request))
 
-    # ---- 2, 3 ----------------------------------------------------------------------------------
+    # ---- 3 -------------------------------------------------------------------------------------
 
-    def _discover(self, request: Request, report: RunReport) -> Candidates:
-        listing = (file for root in request.roots for file in self.source.walk(root))
-        found = discovery.candidates(listing, request.rules, request.roots)
-        report.listed, report.matched, report.newest = found.listed, found.matched, found.newest
-        report.left_out, report.unmatched = found.left_out, found.unmatched
-        report.patterns = request.rules.patterns
-        # An interval in which no file came has no rows to replace either, unless it had files before.
-        may_be_empty = request.rules.window is not None and not self.log.is_begun()
-        would_empty = request.refresh and not found.files and not may_be_empty
-        check_found(report, request.table, fail_on_empty=request.fail_on_empty, would_empty=would_empty)
-        return found
-
-    def _pending(
-        self, request: Request, view: LogView, found: Candidates, report: RunReport
-    ) -> list[FileEntry]:
-        if request.refresh:
-            return list(found.files)
-        tally = discovery.Tally(dict(found.left_out.counts), dict(found.left_out.names))
-        files = dbt_scope.not_loaded(self.log, view, found.files, tally, history=request.reads_history)
-        pending = discovery.unseen(files, view.seen, request.rules, view.highest, tally)
-        newest = view.newest.files if view.newest and not request.reads_history else ()
-        known = view.seen or {file.path: discovery.status(file) for file in newest}
-        discovery.check_names(pending, known, request.roots)
-        report.left_out = tally
-        report.already_loaded = report.matched - len(pending) - sum(tally.counts.values())
-        return pending
-
-    def _next_entry(
-        self, request: Request, view: LogView, pending: list[FileEntry], start: int, *, refresh: bool
-    ) -> OffsetEntry | None:
-        stop = planning.next_batch(pending, start, max_files=request.max_files, max_bytes=request.max_bytes)
-        if stop == start:
-            return None
-        files = tuple(pending[start:stop])
-        if request.fits:
-            files = files[: request.fits(files)]
+    def _entry(self, request: Request, view: LogView, found: Slice, *, refresh: bool) -> OffsetEntry:
+        """Give the entry of the next batch."""
         seq = view.next_seq
-        last = position(files[-1])
-        if refresh:
-            return OffsetEntry(
-                seq=seq,
-                mode="overwrite",
-                where=request.where,
-                files=files,
-                refresh_start=seq,
-                overwrite_start=view.overwrite_start if request.where else seq,
-                highest=last,
-            )
+        replaces_all = refresh and not request.where
         return OffsetEntry(
             seq=seq,
-            mode="append",
+            mode="overwrite" if refresh else "append",
             where=request.where,
-            files=files,
-            refresh_start=view.refresh_start,
-            overwrite_start=view.overwrite_start,
-            highest=max(last, view.highest) if view.highest else last,
+            slice=found,
+            refresh_start=seq if refresh else view.refresh_start,
+            overwrite_start=seq if replaces_all else view.overwrite_start,
         )
 
     # ---- 4 -------------------------------------------------------------------------------------
 
-    def _log_batches(self, request: Request, view: LogView, found: Candidates, report: RunReport) -> None:
-        pending = self._pending(request, view, found, report)
-        start = 0
+    def _log_batches(self, request: Request, view: LogView, report: RunReport) -> None:
+        pending: Pending | None = None
         refresh = request.refresh
         logged = 0
         while request.max_batches is None or logged < request.max_batches:
-            entry = self._next_entry(request, view, pending, start, refresh=refresh)
-            if entry is None:
+            if self.source.one_at_a_time and view.open and not (refresh and request.replaces_table):
+                self._run_open(request, view, report)
+                pending = None
+            if pending is None:
+                pending = self.source.pending(view, report, refresh=refresh)
+            found = pending.cut()
+            if found is None:
                 break
+            entry = self._entry(request, view, found, refresh=refresh)
             if view.pipeline is None:
                 self._create_pipeline(request, view)
             if refresh and request.replaces_table:
                 dbt_scope.replaced(self.log, self.audit, view, self.now_ms())
             there = self.log.put_offset(entry)
-            check_paths(there, request.roots, self.log.location)
+            self._check_kind(there)
+            self.source.check(there)
+            view.append(there)
             if there == entry:
                 logged += 1
                 refresh = False
-                start += len(entry.files)
-                view.append(entry)
-                logger.debug("logged batch %d: %d files", entry.seq, len(entry.files))
+                logger.debug("logged batch %d: %s", entry.seq, entry.slice.text())
             else:
                 logger.info("batch %d was logged by another run; planning the rest", entry.seq)
-                view.append(there)
-                pending = self._after_losing(request, view, found, report, refresh=refresh)
-                start = 0
-        report.pending_files = len(pending) - start
-
-    def _after_losing(
-        self,
-        request: Request,
-        view: LogView,
-        found: Candidates,
-        report: RunReport,
-        *,
-        refresh: bool,
-    ) -> list[FileEntry]:
-        """Plan again, with what the winner's entry says; a refresh still asked for stays asked for."""
-        return self._pending(replace(request, refresh=refresh), view, found, report)
+                pending = None
+        report.pending_files = pending.left if pending else 0
 
     def _create_pipeline(self, request: Request, view: LogView) -> None:
         mine = Pipeline(
@@ -384,4 +332,5 @@ class MicroBatchExecution:
         if last is None or last.refresh_start != view.refresh_start:
             return
         self.audit.bring_up_to_date(last, view.takeovers)
-        report.watermark_ms = last.highest.modified_ms if last.highest else None
+        highest = last.slice.highest
+        report.watermark_ms = highest.modified_ms if highest else None

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from airflow_provider_scope.core import recovery, takeover
-from airflow_provider_scope.core.records import Acceptance, OffsetEntry, Settlement
+from airflow_provider_scope.core.records import Acceptance, Settlement
 from airflow_provider_scope.core.recovery import Landed
 from airflow_provider_scope.exceptions import BatchOutcomeUnknownError, InputError, TableUnreadableError
 from airflow_provider_scope.execution import dbt_scope, restores
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_scope.checkpoint.audit import AuditFiles
     from airflow_provider_scope.checkpoint.log import CheckpointLog
-    from airflow_provider_scope.core.records import Attempt, CommitRecord, Pipeline
+    from airflow_provider_scope.core.records import Attempt, CommitRecord, OffsetEntry, Pipeline
     from airflow_provider_scope.core.recovery import TableState
     from airflow_provider_scope.execution.engine import Engine
     from airflow_provider_scope.storage.protocol import Storage
@@ -249,15 +249,8 @@ def accept_table(
             engine.fence(Work(pipeline.pipeline, table, log.location), log.offset(seq))
     if seen.needs_transaction:
         newest = log.offset(seen.newest_commit)
-        empty = OffsetEntry(
-            seq=newest.seq,
-            mode="append",
-            files=(),
-            refresh_start=newest.refresh_start,
-            overwrite_start=newest.overwrite_start,
-            highest=newest.highest,
-        )
-        engine.fence(Work(pipeline.pipeline, table, log.location), empty)
+        harmless = replace(newest, mode="append", where=None)
+        engine.fence(Work(pipeline.pipeline, table, log.location), harmless)
         found = engine.probe(table, pipeline.pipeline, (None, -1))
     if found.stamp is None:
         msg = f"{table} vanished while it was being accepted"

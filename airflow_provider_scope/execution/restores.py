@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_scope.core import recovery
 from airflow_provider_scope.core.recovery import Landed
+from airflow_provider_scope.core.slices import FileSlice
 from airflow_provider_scope.exceptions import BatchOutcomeUnknownError
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from airflow_provider_scope.checkpoint.log import CheckpointLog
     from airflow_provider_scope.core.records import CommitRecord, OffsetEntry, TableStamp
     from airflow_provider_scope.core.recovery import TableState
+    from airflow_provider_scope.core.slices import Slice
 
 REFRESH_NEXT = (
     "add --reload-undecidable, and run the task with full_refresh=True next: it replaces all rows. Another "
@@ -82,9 +84,14 @@ def doubled_by_going_on(
     )
     if not undone:
         return set()
-    loaded = {file.path for r in records if not r.abandoned for file in log.offset(r.seq).files}
-    before = {file.path for seq in logged if seq < start for file in log.offset(seq).files}
+    loaded = {name for r in records if not r.abandoned for name in _names(log.offset(r.seq).slice)}
+    before = {name for seq in logged if seq < start for name in _names(log.offset(seq).slice)}
     return before - loaded
+
+
+def _names(found: Slice) -> list[str]:
+    """Name what may be loaded twice; a slice of something else than files is told by its whole text."""
+    return [file.path for file in found.audited] if isinstance(found, FileSlice) else [found.text()]
 
 
 def refresh_undone(table: str, start: int, doubled: Collection[str]) -> BatchOutcomeUnknownError:

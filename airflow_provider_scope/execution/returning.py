@@ -91,7 +91,7 @@ def _given_back_before(log: CheckpointLog, file: str, after: int) -> InputError:
     committed = set(log.committed())
     since, do = "no batch has it since", "run the task: it loads the file if it is there"
     for seq in reversed([seq for seq in log.logged() if seq > after]):
-        if all(one.path != file for one in log.offset(seq).files):
+        if all(one.path != file for one in log.offset(seq).slice.audited):
             continue
         if seq not in committed:
             since = f"batch {seq} has it since, and is not in the table yet"

@@ -97,8 +97,8 @@ def went_on(
 
 
 def _store(takeovers: list[Takeover], newest: OffsetEntry | None) -> str:
-    if newest and newest.files:
-        return dbt_scope.store_of(newest.files[0].path)
+    if newest and newest.slice.audited:
+        return dbt_scope.store_of(newest.slice.audited[0].path)
     return next((taken.store for taken in reversed(takeovers) if taken.store), "")
 
 
@@ -110,9 +110,10 @@ def _check_it_goes_on(
     taken = takeover.counting(takeovers, refresh_start)
     seq = newest.seq if newest else -1
     last = audits.batch_id(seq, refresh_start, taken)
-    highest = newest.highest.modified_ms if newest and newest.highest else None
+    highest = newest.slice.highest if newest else None
+    floor = highest.modified_ms if highest else 0
     found = state.watermark
-    if found.batch_id > last and found.modified_ms is not None and found.modified_ms >= (highest or 0):
+    if found.batch_id > last and found.modified_ms is not None and found.modified_ms >= floor:
         return
     raise WatermarkChangedError(
         f"dbt-scope's watermark in {checkpoint} (batch {found.batch_id}, {found.modified_time or 'no time'}) "

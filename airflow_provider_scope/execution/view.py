@@ -7,18 +7,16 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_scope.checkpoint.tail import Tail
 from airflow_provider_scope.core import recovery, takeover
-from airflow_provider_scope.core.discovery import is_returned, status
-from airflow_provider_scope.core.files import is_below
+from airflow_provider_scope.core.discovery import is_returned
+from airflow_provider_scope.core.history import History
 from airflow_provider_scope.core.records import CommitRecord
 from airflow_provider_scope.core.report import BatchReport
-from airflow_provider_scope.exceptions import CheckpointCorruptError, TableRecreatedError
+from airflow_provider_scope.exceptions import TableRecreatedError
 
 if TYPE_CHECKING:
     from airflow_provider_scope.checkpoint.audit import AuditFiles
     from airflow_provider_scope.checkpoint.dbt_scope import LeftState
     from airflow_provider_scope.checkpoint.log import CheckpointLog
-    from airflow_provider_scope.core.discovery import Seen
-    from airflow_provider_scope.core.files import Position
     from airflow_provider_scope.core.records import (
         Acceptance,
         OffsetEntry,
@@ -41,7 +39,7 @@ class LogView:
     newest: OffsetEntry | None = None
     uncommitted: list[OffsetEntry] = field(default_factory=list)
     last_committed_entry: OffsetEntry | None = None
-    seen: Seen = field(default_factory=dict)
+    seen: History = field(default_factory=History)
     takeovers: list[Takeover] = field(default_factory=list)
     """What the pipeline took over from dbt-scope; before the pipeline exists, what it would take over."""
     returned: dict[str, int] = field(default_factory=dict)
@@ -82,11 +80,6 @@ class LogView:
         return self.newest.overwrite_start if self.newest else None
 
     @property
-    def highest(self) -> Position | None:
-        """The largest (modified, path) since ``refresh_start``."""
-        return self.newest.highest if self.newest else None
-
-    @property
     def open(self) -> tuple[OffsetEntry, ...]:
         """The entries that still have to run, in order."""
         return recovery.open_entries(self.uncommitted, self.newest)
@@ -94,8 +87,8 @@ class LogView:
     def append(self, entry: OffsetEntry) -> None:
         """Take in the entry behind the newest one."""
         if entry.refresh_start != self.refresh_start:
-            self.seen = {}
-        self.seen.update((f.path, status(f)) for f in entry.files)
+            self.seen = History()
+        self.seen.update(entry.slice.audited)
         self.newest = entry
         self.uncommitted.append(entry)
 
@@ -134,13 +127,14 @@ def read_log(
         return read_log(log, audit, engine, location, history=history)
     view.newest = tail.entry(tail.logged[-1]) if tail.logged else None
     start = takeover.era_start(view.refresh_start, view.taken)
-    unread = _read_history(log, audit, view, start) if history else None
+    unread = tail.logged.stop
+    if history and (view.newest or view.taken):
+        view.seen, unread = audit.seen_files(view.refresh_start, view.taken, view.returned)
     done = set(tail.committed)
     view.uncommitted = [
         tail.entry(seq) for seq in tail.logged if seq not in done and seq >= (view.overwrite_start or 0)
     ]
-    if unread is not None:
-        _read_seen(tail, view, unread)
+    _read_seen(tail, view, unread)
     newest_done = [seq for seq in tail.committed if seq >= start]
     if view.newest and newest_done:
         view.last_committed_entry = tail.entry(newest_done[-1])
@@ -148,43 +142,13 @@ def read_log(
 
 
 def _read_seen(tail: Tail, view: LogView, first: int) -> None:
-    """Take the files of the entries from ``first`` on for loaded, but for those of batches given up."""
+    """Let the files of the entries from ``first`` on count as loaded, but for those of batches given up."""
     gone = view.accepted.gone if view.accepted else ()
     for seq in range(first, tail.logged.stop):
         record = tail.find_commit(seq)
-        if record.abandoned if record else recovery.is_given_up(seq, view.table, gone):
-            continue
-        view.seen.update(
-            (f.path, status(f)) for f in tail.entry(seq).files if not is_returned(f.path, seq, view.returned)
-        )
-
-
-def _read_history(log: CheckpointLog, audit: AuditFiles, view: LogView, start: int) -> int:
-    """Read which files count as loaded, and give the first entry that is still to be read for that."""
-    taken = view.taken
-    snapshot = audit.newest_seen(view.refresh_start, taken, view.returned) if view.newest else None
-    if snapshot:
-        view.seen = snapshot.files
-        return snapshot.seq + 1
-    if taken:
-        view.seen = {file.path: (file.modified_ms, file.size_bytes, None) for file in log.taken_files(taken)}
-    return start
-
-
-def check_paths(entry: OffsetEntry, roots: tuple[str, ...], checkpoint: str) -> None:
-    """Refuse an entry that names a file outside the source: the checkpoint is untrusted input.
-
-    :raises CheckpointCorruptError: As said.
-    """
-    for file in entry.files:
-        if not is_below(file.path, roots):
-            raise CheckpointCorruptError(
-                f"Batch {entry.seq} of {checkpoint} names {file.path}, which is not below the source's "
-                f"roots ({', '.join(roots)}).",
-                kept="the table and all records; nothing was read",
-                do="if the roots were changed while this batch was open, name the old root once more "
-                f"until it is loaded, or run `airflow scope abandon` for batch {entry.seq}",
-            )
+        if not (record.abandoned if record else recovery.is_given_up(seq, view.table, gone)):
+            files = tail.entry(seq).slice.audited
+            view.seen.update(f for f in files if not is_returned(f.path, seq, view.returned))
 
 
 def record_commit(
@@ -216,7 +180,7 @@ def record_commit(
             seq=entry.seq,
             table=view.table.stamp,
             table_version=max(landed.version, view.baseline[1]),
-            files=len(entry.files),
+            files=len(entry.slice.audited),
             size_bytes=entry.size_bytes,
             committed_at_ms=committed_at_ms,
             rows=landed.rows,
@@ -224,6 +188,7 @@ def record_commit(
             abandoned=landed.abandoned,
             quarantined=landed.quarantined,
             columns=landed.columns,
+            state=landed.state,
         )
     )
     view.record(record, entry)

@@ -12,6 +12,8 @@ from airflow_provider_scope.exceptions import ScopeProviderError
 from airflow_provider_scope.hooks.connections import connection_of
 from airflow_provider_scope.hooks.credentials import identity_of, tokens_of
 from airflow_provider_scope.hooks.settings import GEN1_SUFFIX, Fields, Service, service_of
+from airflow_provider_scope.storage.protocol import Store
+from airflow_provider_scope.storage.webhdfs import WebHdfsStorage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -129,3 +131,12 @@ class AdlsGen1Hook(BaseHook):
             f"{self.service.url} accepted the identity and listed the folder {folder}. Not checked: the "
             "right to list other folders, to read and to write."
         )
+
+
+def open_store(uri: str, conn_id: str | None, connection: Connection | None) -> Store:  # noqa: ARG001 - of every kind
+    """Give an account; without a connection through ``adls_gen1_default``.
+
+    :raises InputError: The connection is not valid.
+    """
+    hook = AdlsGen1Hook(conn_id or AdlsGen1Hook.default_conn_name, connection=connection)
+    return Store(storage=WebHdfsStorage(hook.get_conn()), hook=hook)

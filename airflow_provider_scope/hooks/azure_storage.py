@@ -10,8 +10,13 @@ from urllib.parse import urlsplit
 from airflow_provider_scope.client.hosts import is_loopback
 from airflow_provider_scope.core.extras import of_extra
 from airflow_provider_scope.exceptions import InputError
+from airflow_provider_scope.hooks.connections import fields_of
+from airflow_provider_scope.storage.azure import SCHEME, AzureStorage
+from airflow_provider_scope.storage.protocol import Store
 
 if TYPE_CHECKING:
+    from airflow.providers.common.compat.sdk import Connection
+
     from airflow_provider_scope.hooks.settings import Fields
 
 _OAUTH = "org.apache.hadoop.fs.azurebfs.oauth2"
@@ -124,6 +129,18 @@ class AzureAccess:
 
 DEFAULT = AzureAccess(kind="default")
 """The identity of the environment: what ``DefaultAzureCredential`` finds."""
+
+
+def open_store(uri: str, conn_id: str | None, connection: Connection | None) -> Store:
+    """Give a container's account; without a connection as whoever the worker is.
+
+    :raises InputError: The connection does not fit the location.
+    """
+    host = uri.removeprefix(SCHEME).partition("@")[2].partition("/")[0]
+    fields = fields_of(conn_id, connection)
+    access = access_of(fields, host) if fields else DEFAULT
+    storage = AzureStorage(access.filesystem(host), host)
+    return Store(storage=storage, spark_conf=access.spark_conf(host))
 
 
 def access_of(fields: Fields, host: str) -> AzureAccess:

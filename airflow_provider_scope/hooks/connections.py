@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook
 
 from airflow_provider_scope.exceptions import ConnectionMissingError
+from airflow_provider_scope.hooks.settings import Fields
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Connection
@@ -21,6 +22,13 @@ def connection_of(conn_id: str) -> Connection:
         return BaseHook.get_connection(conn_id)
     except AirflowNotFoundException as err:
         raise connection_missing(conn_id) from err
+
+
+def fields_of(conn_id: str | None, connection: Connection | None) -> Fields | None:
+    """Give the fields of a connection, or of the one of this id; None if none is named."""
+    if connection is None and conn_id:
+        connection = connection_of(conn_id)
+    return Fields(connection) if connection else None
 
 
 def connection_missing(conn_id: str) -> ConnectionMissingError:

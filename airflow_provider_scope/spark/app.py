@@ -2,38 +2,29 @@
 
 from __future__ import annotations
 
-import json
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Protocol
 
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import SparkSession
 
 from airflow_provider_scope.core import plan as plans
-from airflow_provider_scope.core import records, recovery, settings
+from airflow_provider_scope.core import records, settings
 from airflow_provider_scope.core.failures import kind_of, passing_advice
-from airflow_provider_scope.core.files import TEXT_FORMATS
 from airflow_provider_scope.exceptions import (
-    BadFileError,
-    BadRecordError,
-    BatchNotInTableError,
     InputError,
-    SchemaMismatchError,
     ScopeProviderError,
     SparkJobFailedError,
     SqlError,
 )
-from airflow_provider_scope.spark import files, inference
+from airflow_provider_scope.spark import file_slice, files, inference
 from airflow_provider_scope.spark.causes import short_cause, whole_text
-from airflow_provider_scope.spark.delta_log import ConcurrentCommitError
+from airflow_provider_scope.spark.events import emit
+from airflow_provider_scope.spark.imports import leave_out_numpy
 from airflow_provider_scope.spark.problems import KEPT
-from airflow_provider_scope.spark.reading import select
-from airflow_provider_scope.spark.sorting import sorted_out
-from airflow_provider_scope.spark.strict import read_by
 from airflow_provider_scope.spark.target import Target
+from airflow_provider_scope.spark.transaction import commit_once
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,26 +33,21 @@ if TYPE_CHECKING:
 
     from airflow_provider_scope.core.plan import Plan
     from airflow_provider_scope.core.records import OffsetEntry
-
-_INFERRED = (
-    "the columns were inferred from an earlier batch (`airflow scope status` shows them): declare `columns` "
-    "with types for all files; or run once with full_refresh=True, which infers them anew"
-)
-TRIES = 3
-"""How often a batch is tried when another writer's commit gets in between."""
+    from airflow_provider_scope.spark.transaction import Transaction
 
 
 def main(arguments: list[str]) -> int:
     """Run the plan whose path is given; report by events on standard output."""
+    leave_out_numpy()
     spark = SparkSession.builder.getOrCreate()
     try:
         run(spark, plans.decode(files.read(spark, arguments[0])))
     except ScopeProviderError as err:
-        _emit(event="failed", error=type(err).__name__, what=err.what, kept=err.kept, do=err.do)
+        emit(event="failed", error=type(err).__name__, what=err.what, kept=err.kept, do=err.do)
         return 1
     except Exception as err:  # the boundary of the process: whatever it is becomes the reported cause
         failure = as_error(err)
-        _emit(
+        emit(
             event="failed", error=type(failure).__name__, what=failure.what, kept=failure.kept, do=failure.do
         )
         raise
@@ -77,7 +63,7 @@ def run(spark: SparkSession, plan: Plan) -> None:
     that are to be inferred are not known before a batch with them is in the table, whoever committed it.
     """
     make_exact(spark)
-    _emit(event="started")
+    emit(event="started")
     target = Target(spark, plan)
     with ThreadPoolExecutor(max_workers=1) as ahead:
         upcoming = _read_ahead(ahead, spark, plan, 0)
@@ -89,9 +75,9 @@ def run(spark: SparkSession, plan: Plan) -> None:
             began = time.monotonic()
             version = run_batch(plan, target, entry, rows)
             seconds = time.monotonic() - began
-            _emit(event="batch", seq=seq, files=len(entry.files), version=version, seconds=seconds)
+            emit(event="batch", seq=seq, files=len(entry.files), version=version, seconds=seconds)
             if version is not None and target.told:
-                _emit(event="columns", seq=seq, told=target.told)
+                emit(event="columns", seq=seq, told=target.told)
             if not is_last and plan.has_to_infer:
                 plan = inference.pinned(plan, target.log)
                 upcoming = _read_ahead(ahead, spark, plan, index + 1)
@@ -111,106 +97,42 @@ def _read_ahead(
     name = f"{plan.checkpoint}/offsets/{seq:020}"
     entry = records.decode_offset(name, files.read(spark, name), seq)
     if plan.fence or plan.has_to_infer:
-        return entry, lambda: select(spark, plan, entry)
-    return entry, ahead.submit(select, spark, plan, entry).result
+        return entry, lambda: _reader(entry).select(spark, plan, entry)
+    return entry, ahead.submit(_reader(entry).select, spark, plan, entry).result
 
 
 def run_batch(plan: Plan, target: Target, entry: OffsetEntry, rows: Callable[[], DataFrame]) -> int | None:
     """Commit one batch unless it is in the table; give the version, or None if it was there.
 
     :param rows: Gives the rows of the user's SELECT; not asked if the batch is not to be written.
-    :raises TableDivergedError: The predecessor is not in the table: committing now would make Delta
-        skip the predecessor's rows silently, for good.
+    :raises TableDivergedError: The predecessor is not in the table.
     """
-    for _ in range(TRIES):
-        newest = target.newest_transaction()
-        if newest is not None and newest >= entry.seq:
-            return None
-        if not plan.fence and not recovery.may_run(entry, newest, plan.first):
-            raise recovery.out_of_order(newest, entry, plan.first)(
-                f"Batch {entry.seq} cannot run: the table {plan.table} holds batch {newest} as its newest, "
-                f"not {recovery.predecessor(entry, plan.first)}.",
-                kept="the table, the log and all files",
-                do="clear the task: it reads the log and the table again; if it comes back, run `airflow "
-                "scope status`",
-            )
-        try:
-            for quarantine in target.quarantines:
-                quarantine.clear(entry)
-            if plan.fence:
-                return target.fence(entry)
-            return _write(plan, target, entry, rows)
-        except ConcurrentCommitError:
-            continue  # look at the table again: it may have been this very batch
-        except SchemaMismatchError:
-            # Another run may have made the table with this very batch, and with columns that it inferred.
-            newest = target.newest_transaction()
-            if newest is None or newest < entry.seq:
-                raise
-            return None
-    raise BatchNotInTableError(
-        f"Batch {entry.seq} could not be committed to {plan.table}: another writer committed in between, "
-        f"{TRIES} times.",
-        kept="the table and the log; the batch stays logged",
-        do="the next try runs it again; avoid ALTER, OPTIMIZE and other writes to the table while the task "
-        "runs",
-    )
+
+    def attempt(transaction: Transaction) -> int | None:
+        for quarantine in target.quarantines:
+            quarantine.clear(entry)
+        if plan.fence:
+            return target.fence(transaction)
+        return _reader(entry).commit(plan, target, transaction, rows)
+
+    return commit_once(plan, target.log, entry, attempt)
 
 
-def _write(plan: Plan, target: Target, entry: OffsetEntry, rows: Callable[[], DataFrame]) -> int | None:
-    spark = target.spark
-
-    def looked_at() -> DataFrame:
-        try:
-            return rows()
-        finally:
-            # Behind Spark's own look, because what it saw is what it reads; a file that is gone is told by
-            # name.
-            files.check_unchanged(spark, entry)
-
-    is_pinned = plan.infers_columns and not plan.has_to_infer
-    try:
-        if plan.source_format in TEXT_FORMATS:
-            files.check_bzip2(spark, entry)
-        if plan.has_to_infer:
-            plan = inference.inferred(spark, plan, entry)
-            _emit(event="columns", seq=entry.seq, told=f"inferred columns: {inference.columns_of(plan)}")
-            rows = partial(select, spark, plan, entry)
-        notes = _notes(plan) or None
-        version = read_by(spark, plan, entry, looked_at, lambda found: target.write(entry, found, notes))
-    except (BadFileError, BadRecordError) as err:
-        if plan.bad_records != "quarantine" or plan.has_to_infer:
-            if is_pinned:
-                err.do = f"{_INFERRED}. Or {err.do}"
-            raise
-        version = _write_sorted(plan, target, entry)
-    if version is not None:
-        files.check_was_unchanged(spark, entry, version)
-    return version
+def _reader(entry: OffsetEntry) -> _Reader:  # noqa: ARG001 - an entry holds files, so far
+    """Give what reads the slice of an entry: kinds of slices are told apart here alone."""
+    return file_slice
 
 
-def _write_sorted(plan: Plan, target: Target, entry: OffsetEntry) -> int | None:
-    """Commit what is bad to the quarantine, and then what is good to the table."""
-    aside = target.quarantines[-1]
-    with sorted_out(target.spark, plan, entry) as found:
-        if found.good is None and target.log.metadata() is None and not plan.table_columns and found.error:
-            raise found.error
-        count = sum(found.counts.values())
-        number = aside.put(entry, found.bad, count)
-        notes = {**_notes(plan), "quarantined": found.counts}
-        if found.good is None:
-            version = target.write_nothing(entry, notes)
-        else:
-            version = target.write(entry, found.good, notes)
-        while version is not None and not aside.holds(entry, number):
-            # A try that somebody believed to be dead has put its own there since; they do not count.
-            number = aside.put(entry, found.bad, count)
-    return version
+class _Reader(Protocol):
+    """Reads one kind of slice."""
 
+    def select(self, spark: SparkSession, plan: Plan, entry: OffsetEntry) -> DataFrame:
+        """Give the rows of the user's SELECT over the slice."""
 
-def _notes(plan: Plan) -> dict[str, Any]:
-    """Give what each commit of a plan says: it is in the table with the rows, whatever happens then."""
-    return {"columns": inference.columns_of(plan)} if plan.infers_columns else {}
+    def commit(
+        self, plan: Plan, target: Target, transaction: Transaction, rows: Callable[[], DataFrame]
+    ) -> int | None:
+        """Commit these rows; give the table's version, or None if the batch was there."""
 
 
 def as_error(err: Exception) -> ScopeProviderError:
@@ -242,8 +164,3 @@ def as_error(err: Exception) -> ScopeProviderError:
         kept="the batches before it; this one stays logged",
         do=passing_advice(cause),
     )
-
-
-def _emit(**event: Any) -> None:
-    sys.stdout.write(plans.EVENT + json.dumps(event) + "\n")
-    sys.stdout.flush()

@@ -15,7 +15,7 @@ from airflow_provider_scope.spark import files
 from airflow_provider_scope.spark.commit_lock import one_commit_at_a_time
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from pyspark.sql import SparkSession
     from pyspark.sql.readwriter import DataFrameWriter
@@ -115,10 +115,17 @@ class DeltaLog:
 
     def save(self, writer: DataFrameWriter) -> int | None:
         """Write, and give the version that was committed; None if Delta skipped the transaction."""
-        self.spark.conf.unset(_COMMITTED)
+        return self.commit(lambda: writer.save(self.table), self.spark)
+
+    def commit(self, act: Callable[[], object], session: SparkSession) -> int | None:
+        """Do what commits to the table, and give the version; None if Delta committed nothing.
+
+        :param session: The one that it is done in.
+        """
+        session.conf.unset(_COMMITTED)
         with one_commit_at_a_time(self.spark, self.table):
-            writer.save(self.table)
-        committed = self.spark.conf.get(_COMMITTED, None)
+            act()
+        committed = session.conf.get(_COMMITTED, None)
         return None if committed is None else int(committed)
 
     def alter(self, properties: Mapping[str, str]) -> None:

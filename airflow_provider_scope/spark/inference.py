@@ -66,7 +66,7 @@ def inferred(spark: SparkSession, plan: Plan, entry: OffsetEntry) -> Plan:
             rest = tuple(file for file in left.files if file.path not in err.files)
             if plan.bad_records != "quarantine" or not rest or rest == left.files:
                 raise
-            left = replace(left, files=rest)
+            left = left.with_files(rest)
     text = structs.to_text(found)
     if not found.fields or T.StructType.fromDDL(text) != found:
         raise InputError(

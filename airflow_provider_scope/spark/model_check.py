@@ -16,6 +16,7 @@ from airflow_provider_scope.core.sql import quoted
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.spark.app import make_exact
 from airflow_provider_scope.spark.causes import short_cause
+from airflow_provider_scope.spark.imports import leave_out_numpy
 from airflow_provider_scope.spark.streams import checked, read_streams
 from airflow_provider_scope.spark.structs import to_columns, to_struct
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 def main(arguments: list[str]) -> int:
     """Run the plan whose path is given; report by one event on standard output."""
     plan = model_check.decode(Path(arguments[0]).read_bytes())
+    leave_out_numpy()
     spark = SparkSession.builder.getOrCreate()
     try:
         _emit(event="ran", **run(spark, plan))

@@ -88,7 +88,7 @@ def _sort(spark: SparkSession, plan: Plan, entry: OffsetEntry, kept: list[DataFr
                 raise err.__cause__ or err from None  # no file fails alone: it may pass
             files.update(found)
             data = None
-            left = replace(left, files=tuple(file for file in left.files if file.path not in files))
+            left = left.with_files(tuple(file for file in left.files if file.path not in files))
             continue
         if not doubted:
             break
@@ -162,7 +162,7 @@ def faults(spark: SparkSession, entry: OffsetEntry, source: Source) -> dict[str,
     """Read each file alone, and give those that cannot be read, as ``BadFileError.files`` does."""
 
     def look(path: str) -> dict[str, tuple[str, str | None]]:
-        alone = replace(entry, files=tuple(file for file in entry.files if file.path == path))
+        alone = entry.with_files(tuple(file for file in entry.files if file.path == path))
         try:
             with naming_faults(spark, alone):
                 rows = reading.union([judged(piece) for piece in reading.records(spark, alone, source)])

@@ -85,7 +85,7 @@ def _first_in_its_file(
     :return: What was found, if the file cannot be read again or the record is none of a file.
     """
     path = path_of(entry, found.file or "")
-    alone = replace(entry, files=tuple(file for file in entry.files if file.path == path))
+    alone = entry.with_files(tuple(file for file in entry.files if file.path == path))
     if not alone.files:
         return found
     try:

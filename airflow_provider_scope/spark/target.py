@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import AnalysisException
@@ -12,23 +13,25 @@ from pyspark.sql import types as T  # noqa: N812
 from airflow_provider_scope.core import schema as schemas
 from airflow_provider_scope.core.sql import quoted
 from airflow_provider_scope.core.table_properties import missing_properties
-from airflow_provider_scope.exceptions import (
-    BatchNotInTableError,
-    InputError,
-    SchemaMismatchError,
-)
+from airflow_provider_scope.exceptions import InputError, SchemaMismatchError
 from airflow_provider_scope.spark import shaping
+from airflow_provider_scope.spark.commit import Batch
 from airflow_provider_scope.spark.delta_log import ConcurrentCommitError, DeltaLog, conflicts
 from airflow_provider_scope.spark.quarantine import Quarantine
 from airflow_provider_scope.spark.structs import to_columns, to_struct
+from airflow_provider_scope.spark.writes import WRITES, without_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from airflow_provider_scope.core.plan import Plan
     from airflow_provider_scope.core.records import OffsetEntry
+    from airflow_provider_scope.spark.commit import Write
+    from airflow_provider_scope.spark.transaction import Transaction
+
+    _Commit = Callable[..., int | None]
 
 _WIDENS_BY_ITSELF = "spark.databricks.delta.typeWidening.allowAutomaticWidening"
 _HIVES_NULL = "__HIVE_DEFAULT_PARTITION__"
@@ -45,18 +48,13 @@ class Target:
         self.told = ""
         """What the newest write did to the table's columns; empty if they are the SELECT's."""
         self._prepared = False
-        self._notes: dict[str, Any] = {}
-
-    def newest_transaction(self) -> int | None:
-        """Give the newest batch of the pipeline in the table."""
-        return self.log.newest_transaction(self.plan.pipeline)
 
     # ---- writing -------------------------------------------------------------------------------
 
     def write(
-        self, entry: OffsetEntry, rows: DataFrame, notes: Mapping[str, Any] | None = None
+        self, transaction: Transaction, rows: DataFrame, notes: Mapping[str, Any] | None = None
     ) -> int | None:
-        """Commit the rows of a batch with its number.
+        """Commit the rows of a batch.
 
         :param notes: What the commit says of the batch beside that, for its record.
         :return: The table's version, or None if Delta skipped the write because the batch is there.
@@ -64,28 +62,29 @@ class Target:
         :raises ConcurrentCommitError: Another writer committed in between.
         """
         self.told = ""
-        self._notes = dict(notes or {})
+        entry = transaction.entry
+        commit = partial(self._commit, transaction, WRITES[entry.mode], notes or {})
         with conflicts():
             metadata = self.log.metadata()
             if self.plan.schema_evolution != "fail":
-                return self._write_evolving(entry, rows, metadata)
+                return self._write_evolving(entry, rows, metadata, commit)
             select = to_columns(rows.schema)
             if metadata is None:
-                return self._create(entry, rows, self._wanted(select))
+                return self._create(entry, rows, self._wanted(select), commit)
             self._prepare(metadata)
             fits, partitions, new_schema = self._fit(entry, select, metadata)
             shaped = self._shaped(entry, rows, fits, partitions)
             if new_schema:
                 self._alter(shaping.needed_properties(shaped, metadata))
-            return self._commit(entry, shaped, partitions if new_schema else None)
+            return commit(shaped, partitions if new_schema else None)
 
     def _write_evolving(
-        self, entry: OffsetEntry, rows: DataFrame, metadata: dict[str, Any] | None
+        self, entry: OffsetEntry, rows: DataFrame, metadata: dict[str, Any] | None, commit: _Commit
     ) -> int | None:
         """Commit the rows together with the columns and types that they bring."""
         if metadata is None:
             made, _ = shaping.grown(self.plan, rows, None)
-            return self._create(entry, made, to_columns(made.schema))
+            return self._create(entry, made, to_columns(made.schema), commit)
         self._prepare(metadata)
         partitions: list[str] = metadata["partitionColumns"]
         new_schema = False
@@ -103,7 +102,7 @@ class Target:
         try:
             if after.widened:
                 self.spark.conf.set(_WIDENS_BY_ITSELF, "always")
-            version = self._commit(entry, batch, partitions if new_schema else None, merges=after.changes)
+            version = commit(batch, partitions if new_schema else None, brings_columns=after.changes)
         except AnalysisException as err:
             now = self.log.metadata()
             if now and now["schemaString"] != metadata["schemaString"]:
@@ -140,30 +139,28 @@ class Target:
         creates: bool = False,
     ) -> DataFrame:
         shaped = rows.select(*[_value(fit, partitions) for fit in fits])
-        if entry.where and (entry.mode == "append" or creates):
+        if entry.where and (entry.mode != "overwrite" or creates):
             # A batch that replaces a range is checked by Delta; one that adds to it, or has none yet, is not.
             return shaped.where(_inside(entry.where))
         return shaped
 
-    def write_nothing(self, entry: OffsetEntry, notes: Mapping[str, Any] | None = None) -> int | None:
+    def write_nothing(self, transaction: Transaction, notes: Mapping[str, Any]) -> int | None:
         """Commit a batch without rows: none of its files could be read.
 
         :raises InputError: There is no table, and nothing tells its columns.
         """
         self.told = ""
-        self._notes = dict(notes or {})
-        return self._empty(entry, abandoned=False)
+        return self._empty(transaction, notes, abandoned=False)
 
-    def fence(self, entry: OffsetEntry) -> int | None:
+    def fence(self, transaction: Transaction) -> int | None:
         """Commit the batch without its rows, as one that was given up.
 
         An overwrite still empties what it replaces: all files since it count as not loaded, and rows of
         before it that stayed would be doubled by them.
         """
-        self._notes = {}
-        return self._empty(entry, abandoned=True)
+        return self._empty(transaction, {}, abandoned=True)
 
-    def _empty(self, entry: OffsetEntry, *, abandoned: bool) -> int | None:
+    def _empty(self, transaction: Transaction, notes: Mapping[str, Any], *, abandoned: bool) -> int | None:
         with conflicts():
             metadata = self.log.metadata()
             if metadata:
@@ -172,67 +169,39 @@ class Target:
                 columns = to_struct(self.plan.table_columns)
             else:
                 raise InputError(
-                    f"The table {self.plan.table} does not exist yet, so batch {entry.seq} cannot be "
-                    "committed to it without rows.",
+                    f"The table {self.plan.table} does not exist yet, so batch {transaction.entry.seq} "
+                    "cannot be committed to it without rows.",
                     kept="everything; nothing was written",
                     do="name the table's columns (table=TableSpec(columns=...)); or run the task once with "
                     "full_refresh=True, without the files that cannot be read: nothing has been loaded yet",
                 )
             empty = self.spark.createDataFrame([], columns)
             partitions = None if metadata else [*self.plan.partition_by]
-            return self._commit(entry, empty, partitions, abandoned=abandoned)
+            write = without_rows(transaction.entry.mode)
+            return self._commit(transaction, write, notes, empty, partitions, abandoned=abandoned)
 
     def _commit(
         self,
-        entry: OffsetEntry,
+        transaction: Transaction,
+        write: Write,
+        notes: Mapping[str, Any],
         rows: DataFrame,
         partitions: Sequence[str] | None,
         *,
         abandoned: bool = False,
-        creates: bool = False,
-        merges: bool = False,
+        **how: bool,
     ) -> int | None:
-        """Write, and see that it was committed.
+        """Commit rows that have the shape of the table.
 
         :param partitions: The partitioning of a table that is made or changed by this write, else None.
-        :param merges: Whether the rows bring columns or types that the table gets in the same commit.
+        :param how: What else a ``Batch`` says.
         """
-        ours = {"abandoned": abandoned, "pipeline": self.plan.pipeline, "seq": entry.seq, **self._notes}
-        writer = (
-            rows.write.format("delta")
-            .option("txnAppId", self.plan.pipeline)
-            .option("txnVersion", str(entry.seq))
-            .option("userMetadata", json.dumps(ours))
-        )
-        if creates:
-            # Another pipeline may make the table now. To append then would skip the check of the columns.
-            writer = writer.mode("errorifexists")
-        elif entry.mode == "append":
-            writer = writer.mode("append")
-        else:
-            # Said in words: a session's dynamic mode would leave partitions without new rows alone.
-            writer = writer.mode("overwrite").option("partitionOverwriteMode", "static")
-            if entry.where:
-                writer = writer.option("replaceWhere", entry.where)
-            elif partitions is not None:
-                writer = writer.option("overwriteSchema", "true")
-        if partitions is not None:
-            writer = writer.options(**self._delta_properties()).partitionBy(*partitions)
-        if merges:
-            writer = writer.option("mergeSchema", "true")
+        # Delta's writer takes no other properties when it makes a table.
+        properties = {k: v for k, v in self.plan.properties.items() if k.lower().startswith("delta.")}
+        where = transaction.entry.where
+        batch = Batch(rows=rows, where=where, partition_by=partitions, properties=properties, **how)
         with shaping.naming_odd_columns(rows, self.plan.table):
-            committed = self.log.save(writer)
-        if committed is not None:
-            return committed
-        newest = self.newest_transaction()
-        if newest is not None and newest >= entry.seq:
-            return None
-        raise BatchNotInTableError(
-            f"Delta took the write of batch {entry.seq} to {self.plan.table} without an error and did not "
-            "commit it.",
-            kept="the table and the log; the batch stays logged",
-            do="the next try runs it again; if it comes back, report it with the table's history",
-        )
+            return transaction.commit(write, batch, notes, abandoned=abandoned)
 
     # ---- the table itself ----------------------------------------------------------------------
 
@@ -240,11 +209,9 @@ class Target:
         declared = self.plan.table_columns
         return to_columns(to_struct(declared)) if declared else [*select]
 
-    def _delta_properties(self) -> dict[str, str]:
-        """Give the properties that Delta's writer takes as options when it makes a table."""
-        return {k: v for k, v in self.plan.properties.items() if k.lower().startswith("delta.")}
-
-    def _create(self, entry: OffsetEntry, rows: DataFrame, columns: Sequence[schemas.Column]) -> int | None:
+    def _create(
+        self, entry: OffsetEntry, rows: DataFrame, columns: Sequence[schemas.Column], commit: _Commit
+    ) -> int | None:
         """Make the table with the rows of its first batch, in one transaction."""
         names = {name.lower() for name, _ in columns}
         for name in self.plan.partition_by:
@@ -257,7 +224,7 @@ class Target:
                 )
         fits = schemas.fit(to_columns(rows.schema), columns, self.plan.table)
         shaped = self._shaped(entry, rows, fits, self.plan.partition_by, creates=True)
-        version = self._commit(entry, shaped, [*self.plan.partition_by], creates=True)
+        version = commit(shaped, [*self.plan.partition_by], creates=True)
         metadata = self.log.metadata()
         if metadata:
             self._prepare(metadata)  # the properties that the writer does not take

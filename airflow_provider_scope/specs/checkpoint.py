@@ -14,8 +14,9 @@ class Checkpoint:
 
     :param location: A folder. None is ``_checkpoint`` below the table. A second pipeline on the same
         table needs a location of its own.
-    :param compaction_interval: Batches between two snapshots of the loaded files.
-    :param retention_files: Files kept in ``sources/``; log entries are never deleted.
+    :param compaction_interval: A segment of the loaded files that is this many times as large as what
+        comes is not merged with it.
+    :param retention_files: Files kept in ``sources/``, those of the newest batches.
     :raises InputError: A value is not valid.
     """
 

@@ -9,11 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from airflow_provider_scope.core.files import FileEntry, no_root
-from airflow_provider_scope.exceptions import (
-    SourceUnreadableError,
-    StorageError,
-)
-from airflow_provider_scope.storage.protocol import CONTROL_FILE_LIMIT_BYTES
+from airflow_provider_scope.exceptions import InputError, SourceUnreadableError, StorageError
+from airflow_provider_scope.storage.protocol import CONTROL_FILE_LIMIT_BYTES, Store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,6 +24,29 @@ def local_path(uri: str) -> str:
         msg = f"{uri!r} is not a file:///… URI"
         raise ValueError(msg)
     return uri[len(SCHEME) :]
+
+
+def canonical(location: str) -> str:
+    """Give the canonical URI of a path or URI.
+
+    :raises InputError: It is relative.
+    """
+    text = location
+    if text.startswith("file:") and not text.startswith("file://"):
+        text = text[len("file:") :]
+    path = text.removeprefix(SCHEME)
+    if not path.startswith("/"):
+        raise InputError(
+            f"The location {location!r} is relative; the worker's folder is not yours.",
+            kept="everything; nothing was read or written",
+            do=f"write an absolute path, such as {os.path.abspath(path)!r}",  # noqa: PTH100 - text only
+        )
+    return SCHEME + os.path.normpath("/" + path.lstrip("/"))
+
+
+def open_store(*_: object) -> Store:
+    """Give the disk, whatever the URI and the connection."""
+    return Store(storage=LocalStorage())
 
 
 class LocalStorage:

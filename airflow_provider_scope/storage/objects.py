@@ -13,8 +13,7 @@ from airflow_provider_scope.exceptions import (
     SourceUnreadableError,
 )
 from airflow_provider_scope.storage.azure_calls import without_secrets
-from airflow_provider_scope.storage.opening import canonical_uri
-from airflow_provider_scope.storage.protocol import CONTROL_FILE_LIMIT_BYTES
+from airflow_provider_scope.storage.opening import canonical_uri, split, with_connection
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -34,6 +33,18 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _LARGEST_SECONDS = 100_000_000_000
 """A larger number, 5138 AD in seconds, is in milliseconds."""
+
+
+def canonical(location: str) -> str:
+    """Give the canonical URI of a folder.
+
+    :raises InputError: It has a connection in it.
+    """
+    scheme, authority, path = split(location)
+    if "@" in authority:
+        conn_id, bucket = authority.rsplit("@", 1)
+        raise with_connection(location, conn_id, f"{scheme}://{bucket}{path}")
+    return f"{scheme}://{authority}{path}"
 
 
 class ObjectSource:
@@ -68,34 +79,17 @@ class ObjectSource:
             if not name.endswith("/"):
                 yield _entry(root, top, name, info)
 
-    def names(self, folder: str) -> list[str]:
-        """Refuse."""
-        self._refuse(folder)
-
-    def read(self, path: str, at_most: int = CONTROL_FILE_LIMIT_BYTES) -> bytes | None:  # noqa: ARG002 - of the protocol
-        """Refuse."""
-        self._refuse(path)
-
-    def put_if_absent(self, path: str, data: bytes) -> bool:  # noqa: ARG002 - of the protocol
-        """Refuse."""
-        self._refuse(path)
-
-    def replace(self, path: str, data: bytes) -> None:  # noqa: ARG002 - of the protocol
-        """Refuse."""
-        self._refuse(path)
-
-    def delete(self, path: str) -> None:
-        """Refuse."""
-        self._refuse(path)
-
-    def _refuse(self, path: str) -> NoReturn:
+    def _refuse(self, *about: Any, **_: Any) -> NoReturn:
         """Say why the store holds no control files.
 
+        :param about: The path, and what is not used.
         :raises InputError: Always.
         """
-        canonical_uri(path)
-        msg = f"{path!r} is on a store with control files; open it as such"
+        canonical_uri(about[0])
+        msg = f"{about[0]!r} is on a store with control files; open it as such"
         raise ValueError(msg)
+
+    names = read = put_if_absent = replace = delete = _refuse
 
     def _flat(self, top: str) -> dict[str, dict[str, Any]]:
         found = self._fs.find(top, detail=True)

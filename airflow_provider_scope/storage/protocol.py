@@ -6,10 +6,11 @@ Locations are canonical, unencoded URIs (``file:///data/landing``). Every implem
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from airflow_provider_scope.core.files import FileEntry
 
@@ -61,3 +62,18 @@ class Storage(Protocol):
 
         :raises StorageError: It is not known whether the file was deleted.
         """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Store:
+    """One place for files, opened. Its properties hold secrets, and are not shown."""
+
+    storage: Storage
+    spark_conf: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """What Spark needs to know to reach it."""
+    packages: tuple[str, ...] = ()
+    """Maven coordinates of what Spark lacks for it."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Environment variables of Spark's process; no secrets."""
+    hook: Any = field(default=None, repr=False)
+    """The hook behind it, where there is one: it looks at single files, and reads parts of them."""

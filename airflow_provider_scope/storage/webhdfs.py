@@ -9,6 +9,7 @@ so by the contract of Hadoop's live tests (``adls.xml``: ``rename-overwrites-des
 
 from __future__ import annotations
 
+import re
 import secrets
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Protocol
@@ -18,6 +19,7 @@ from airflow_provider_scope.exceptions import (
     ServiceOutcomeUnknownError,
     StorageError,
 )
+from airflow_provider_scope.storage.opening import bad, split
 from airflow_provider_scope.storage.protocol import CONTROL_FILE_LIMIT_BYTES
 
 if TYPE_CHECKING:
@@ -27,6 +29,41 @@ if TYPE_CHECKING:
 
 RENAMES = 4
 """Tries of a RENAME whose answers get lost."""
+
+_HOST = re.compile(r"(?:[a-z0-9._-]+|\[[0-9a-f:.]+\]):[0-9]{1,5}")
+
+
+def canonical_gen1(location: str) -> str:
+    """Give the canonical URI on ADLS Gen1.
+
+    :raises InputError: It names no account.
+    """
+    _, authority, path = split(location)
+    if not authority:
+        raise bad(location, "names no account", "write adl://<account>.azuredatalakestore.net/…")
+    return f"adl://{authority.lower()}{path}"
+
+
+def canonical_hdfs(location: str) -> str:
+    """Give the canonical URI on HDFS, at the namenode's HTTP address.
+
+    :raises InputError: It is another address, or names a user.
+    """
+    scheme, authority, path = split(location)
+    if scheme == "hdfs":
+        host = authority.partition(":")[0] or "<namenode>"
+        do = f"write the namenode's HTTP address: webhdfs://{host}:9870{path}"
+        raise bad(location, "is on hdfs://, which is not supported", do)
+    authority = authority.lower()
+    if "@" in authority:
+        user, host = authority.rsplit("@", 1)
+        raise bad(
+            location, "names a user", f"write {scheme}://{host}{path}; {user} belongs in the connection"
+        )
+    if not _HOST.fullmatch(authority):
+        port = 9870 if scheme == "webhdfs" else 9871
+        raise bad(location, "names no port", f"write {scheme}://{authority or '<namenode>'}:{port}{path}")
+    return f"{scheme}://{authority}{path}"
 
 
 class Files(Protocol):

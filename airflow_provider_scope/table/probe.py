@@ -128,6 +128,7 @@ def _landed(history: Mapping[int, dict[str, Any]], app_id: str) -> dict[int, Lan
                 abandoned=ours.get("abandoned") is True,
                 quarantined=ours.get("quarantined") or {},
                 columns=ours.get("columns"),
+                state=ours.get("state"),
             )
     return landed
 

@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_provider_scope.core.arrival import Wanted, absent, arrived
 from airflow_provider_scope.core.discovery import Tally
+from airflow_provider_scope.core.stores import kind_of, place_of
 from airflow_provider_scope.engines.clock import now_ms
 from airflow_provider_scope.exceptions import (
     InputError,
     SourceNotFoundError,
     SourceUnreadableError,
 )
-from airflow_provider_scope.hooks.adls_gen1 import AdlsGen1Hook
 from airflow_provider_scope.specs import Checkpoint, validation
 from airflow_provider_scope.specs.source import starting_at_ms
-from airflow_provider_scope.storage.local import SCHEME
-from airflow_provider_scope.storage.opening import GEN1, canonical_root, canonical_uri
+from airflow_provider_scope.storage.opening import canonical_root, canonical_uri
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,9 +25,8 @@ if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Connection
 
     from airflow_provider_scope.core.arrival import Arrival
-    from airflow_provider_scope.core.discovery import Seen
     from airflow_provider_scope.core.files import FileEntry
-    from airflow_provider_scope.execution.request import Listing
+    from airflow_provider_scope.core.history import History
 
 PATTERNS = (r".*\.ss$",)
 STABLE_FOR_SECONDS = 30.0
@@ -52,7 +50,7 @@ class Search:
     """Where to look and for what: the arguments, checked."""
 
     roots: tuple[str, ...]
-    """Canonical URIs, all of one kind of store."""
+    """Canonical URIs, all on one store."""
     wanted: Wanted
     checkpoint: str | None
     """Canonical URI of a table or a checkpoint."""
@@ -60,14 +58,9 @@ class Search:
     conn_id: str
 
     @property
-    def is_on_gen1(self) -> bool:
-        """Whether the files are on ADLS Gen1."""
-        return self.roots[0].startswith(GEN1)
-
-    @property
     def needs_connection(self) -> bool:
-        """Whether a location is not on a disk."""
-        return not all(uri.startswith(SCHEME) for uri in (*self.roots, self.checkpoint or SCHEME))
+        """Whether one of the locations needs one."""
+        return any(kind_of(uri).needs_connection for uri in (*self.roots, self.checkpoint or ""))
 
 
 def check(raw: Mapping[str, Any]) -> dict[str, Any]:
@@ -101,7 +94,7 @@ def search_from(raw: Mapping[str, Any]) -> Search:
     """
     values = check(raw)
     roots = tuple(dict.fromkeys(canonical_root(root) for root in values["source_roots"]))
-    if len({root.startswith(GEN1) for root in roots}) > 1:
+    if len({place_of(root) for root in roots}) > 1:
         raise InputError(
             f"The source_roots {', '.join(roots)} are on different stores.",
             kept="everything; nothing was listed",
@@ -138,12 +131,11 @@ def look(
     loaded = NOTHING
     if search.checkpoint:
         loaded = loaded_files(search.checkpoint, search.roots, search.conn_id, connection)
-    hook = AdlsGen1Hook(search.conn_id, connection=connection) if search.is_on_gen1 else None
-    store: Listing = hook or store_of(search.roots[0], search.conn_id, connection=connection).storage
+    store = store_of(search.roots[0], search.conn_id, connection=connection)
 
     def listing() -> Iterator[FileEntry]:
         for root in search.roots:
-            for file in store.walk(root):
+            for file in store.storage.walk(root):
                 if stopped():
                     raise SourceUnreadableError(f"The listing of {root} was stopped.")
                 yield file
@@ -162,15 +154,15 @@ def look(
             raise
         return absent(err.what)
     finally:
-        if hook:
-            hook.close()
+        if store.hook:
+            store.hook.close()
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
     """What counts as loaded."""
 
-    seen: Seen | None = None
+    seen: History | None = None
     not_taken_over: Callable[[Sequence[FileEntry]], Sequence[FileEntry]] | None = None
     """Gives those of some files that dbt-scope has not loaded."""
 
@@ -204,8 +196,7 @@ def loaded_files(
         log = open_log(location, Checkpoint(), storage_conn_id=conn_id, connection=connection)
     view = read_loaded(log, audit_files(log, Checkpoint()), roots, now_ms())
     for entry in view.open:
-        for file in entry.files:
-            view.seen.pop(file.path, None)
+        view.seen.remove(entry.slice.audited)
     return Loaded(view.seen, lambda files: dbt_scope.not_loaded(log, view, files, Tally()))
 
 

@@ -1,18 +1,24 @@
-"""What every engine does. The one on Spark is the application itself, called in this process."""
+"""What every engine does.
+
+Two engines of the tests and the Spark application, called in this process, do all of it. The product's own
+runners begin a process or a job for each run: they do what ``also`` names. What a job cannot do is not asked
+of it: a SCOPE job writes no transaction, and its batch takes several versions of the table.
+"""
 
 from __future__ import annotations
 
-import functools
 import shutil
 from collections import Counter
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, write_deltalake
 
+from airflow_provider_scope.core.records import encode_offset
 from airflow_provider_scope.core.recovery import MISSING_TABLE, Landed, Restored, TableState
+from airflow_provider_scope.emulator.pytest_plugin import start_emulator
 from airflow_provider_scope.exceptions import (
     InputError,
     ScopeProviderError,
@@ -21,6 +27,8 @@ from airflow_provider_scope.exceptions import (
 )
 from airflow_provider_scope.execution.engine import Engine, Work
 from airflow_provider_scope.table.probe import probe
+from tests.crash.scope_emulator import EmulatorWorld, Process
+from tests.crash.spark_world import SparkWorld
 from tests.crash.world import DeltaWorld, MemoryWorld
 from tests.support.delta_engine import TABLE, local
 from tests.support.faulty_storage import open_gate
@@ -28,12 +36,16 @@ from tests.support.memory_engine import Version
 from tests.support.values import a_refresh, an_entry
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from airflow_provider_scope.core.files import FileEntry
     from airflow_provider_scope.core.records import OffsetEntry, TableStamp
     from tests.support.memory_engine import Row
+
+__all__ = ["start_emulator"]
+
+_Test = TypeVar("_Test")
 
 PIPELINE = "11111111-1111-1111-1111-111111111111"
 OTHER = "22222222-2222-2222-2222-222222222222"
@@ -65,8 +77,6 @@ class ApplicationInProcess:
 
         from airflow_provider_scope.core.plan import Plan
         from airflow_provider_scope.spark import app
-        from airflow_provider_scope.spark.reading import select
-        from airflow_provider_scope.spark.target import Target
 
         plan = Plan(
             pipeline=work.pipeline,
@@ -84,10 +94,8 @@ class ApplicationInProcess:
             first=work.first,
             fence=fence,
         )
-        target = Target(self.spark, plan)
         try:
-            for entry in entries:
-                app.run_batch(plan, target, entry, functools.partial(select, self.spark, plan, entry))
+            app.run(self.spark, plan)
         except (PySparkException, Py4JJavaError) as err:
             raise app.as_error(err) from err
 
@@ -107,14 +115,18 @@ class Subject:
     def remove(self, file: FileEntry) -> None:
         self.world.hide(file.path.removeprefix(f"{self.world.root}/"))
 
-    def work(self, pipeline: str = PIPELINE) -> Work:
-        return Work(pipeline, self.world.table, self.world.checkpoint)
+    def work(self, pipeline: str, entries: Sequence[OffsetEntry], first: int = 0) -> Work:
+        """Log entries, as the loop does before it runs them."""
+        checkpoint = self.world.checkpoint if pipeline == PIPELINE else f"{self.world.checkpoint}_of_another"
+        for entry in entries:
+            self.world.storage.replace(f"{checkpoint}/offsets/{entry.seq:020}", encode_offset(entry))
+        return Work(pipeline, self.world.table, checkpoint, first)
 
-    def run(self, *entries: OffsetEntry, pipeline: str = PIPELINE) -> None:
-        self.engine.run(self.work(pipeline), entries)
+    def run(self, *entries: OffsetEntry, pipeline: str = PIPELINE, first: int = 0) -> None:
+        self.engine.run(self.work(pipeline, entries, first), entries)
 
     def fence(self, entry: OffsetEntry) -> None:
-        self.engine.fence(self.work(), entry)
+        self.engine.fence(self.work(PIPELINE, [entry]), entry)
 
     def probe(
         self, pipeline: str | None = PIPELINE, baseline: tuple[TableStamp | None, int] = (None, -1)
@@ -157,15 +169,40 @@ def rows_of(*files: tuple[FileEntry, int, int]) -> Counter[Row]:
     return Counter((file.path, number, day) for file, ids, day in files for number in range(ids))
 
 
-@pytest.fixture(params=["memory", "delta", pytest.param("spark", marks=pytest.mark.spark)])
+def also(*engines: str) -> Callable[[_Test], _Test]:
+    """Have these engines do it, too."""
+
+    def name(test: _Test) -> _Test:
+        test.engines = engines  # type: ignore[attr-defined]
+        return test
+
+    return name
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "subject" in metafunc.fixturenames:
+        engines = ["memory", "delta", "spark", *getattr(metafunc.function, "engines", ())]
+        marks = {name: [pytest.mark.spark] for name in engines if name.startswith("spark")}
+        params = [pytest.param(name, marks=marks.get(name, ())) for name in engines]
+        metafunc.parametrize("subject", params, indirect=True)
+
+
+@pytest.fixture
 def subject(request: pytest.FixtureRequest, tmp_path: Path) -> Subject:
-    if request.param == "memory":
-        memory = MemoryWorld()
-        return Subject(memory, memory.engine(open_gate))
-    delta = DeltaWorld(tmp_path)
-    if request.param == "delta":
-        return Subject(delta, delta.engine(open_gate))
-    return Subject(delta, ApplicationInProcess(request.getfixturevalue("spark")))
+    match request.param:
+        case "memory":
+            world: Any = MemoryWorld()
+        case "spark runner":
+            world = SparkWorld(tmp_path)
+        case "scope runner":
+            started = Process(tmp_path, "resume")  # that one is not started: this one is
+            started.url = request.getfixturevalue("start_emulator")(tmp_path).url
+            world = EmulatorWorld(tmp_path, started)
+        case _:
+            world = DeltaWorld(tmp_path)
+    if request.param == "spark":
+        return Subject(world, ApplicationInProcess(request.getfixturevalue("spark")))
+    return Subject(world, world.engine(open_gate))
 
 
 # ---- run --------------------------------------------------------------------------------------------
@@ -199,6 +236,7 @@ def test_a_batch_without_rows_is_committed_too(subject: Subject) -> None:
     assert subject.landed() == {0: (0, 1, False), 1: (1, 0, False)}
 
 
+@also("scope runner")
 def test_running_a_batch_twice_changes_nothing(subject: Subject) -> None:
     entries = [an_entry(0, subject.file("a")), an_entry(1, subject.file("b"))]
     subject.run(*entries)
@@ -210,6 +248,7 @@ def test_running_a_batch_twice_changes_nothing(subject: Subject) -> None:
     assert (subject.probe(), subject.rows()) == before
 
 
+@also("spark runner")
 def test_batches_run_in_order(subject: Subject) -> None:
     a, b, c = (subject.file(name) for name in "abc")
 
@@ -219,6 +258,7 @@ def test_batches_run_in_order(subject: Subject) -> None:
     assert {seq: version for seq, (version, _, _) in subject.landed().items()} == {0: 0, 1: 1, 2: 2}
 
 
+@also("spark runner", "scope runner")
 def test_a_run_goes_on_where_another_one_stopped(subject: Subject) -> None:
     a, b = subject.file("a"), subject.file("b")
     subject.run(an_entry(0, a))
@@ -228,6 +268,7 @@ def test_a_run_goes_on_where_another_one_stopped(subject: Subject) -> None:
     assert subject.rows() == rows_of((a, 1, 1), (b, 1, 1))
 
 
+@also("spark runner", "scope runner")
 def test_a_run_stops_at_its_first_failed_batch(subject: Subject) -> None:
     a, gone, c = (subject.file(name) for name in "abc")
     subject.remove(gone)
@@ -239,6 +280,7 @@ def test_a_run_stops_at_its_first_failed_batch(subject: Subject) -> None:
     assert subject.probe().txn == 0
 
 
+@also("scope runner")
 def test_a_file_that_changed_since_it_was_logged_is_not_read(subject: Subject) -> None:
     before = subject.file("a", at=100)
     subject.file("a", at=50, ids=2)
@@ -260,6 +302,7 @@ def test_a_batch_whose_predecessor_is_missing_is_refused(subject: Subject) -> No
     assert subject.landed() == {0: (0, 1, False)}
 
 
+@also("spark runner")
 def test_a_later_batch_on_a_missing_table_is_refused(subject: Subject) -> None:
     with pytest.raises(TableDivergedError):
         subject.run(an_entry(1, subject.file("b")))
@@ -273,12 +316,11 @@ def test_a_later_batch_on_a_missing_table_is_refused(subject: Subject) -> None:
 def test_the_first_batch_that_can_be_in_the_table_makes_it_and_others_do_not(subject: Subject) -> None:
     """Those below it were given up before there was a table."""
     a, b = subject.file("a"), subject.file("b")
-    work = replace(subject.work(), first=2)
 
     for seq in (1, 3):
         with pytest.raises(TableDivergedError):
-            subject.engine.run(work, [an_entry(seq, a)])
-    subject.engine.run(work, [an_entry(2, a), an_entry(3, b)])
+            subject.run(an_entry(seq, a), first=2)
+    subject.run(an_entry(2, a), an_entry(3, b), first=2)
 
     assert subject.rows() == rows_of((a, 1, 1), (b, 1, 1))
     assert subject.probe().txn == 3
@@ -289,14 +331,16 @@ def test_a_batch_that_was_given_up_and_made_the_table_keeps_the_next_one_out(sub
     subject.run(an_entry(0, a))
 
     with pytest.raises(TableDivergedError):
-        subject.engine.run(replace(subject.work(), first=1), [an_entry(1, b)])
+        subject.run(an_entry(1, b), first=1)
 
     assert subject.rows() == rows_of((a, 1, 1))
 
 
+@also("scope runner")
 def test_a_refresh_replaces_all_rows_and_may_overtake_open_batches(subject: Subject) -> None:
-    a, b, c = (subject.file(name) for name in "abc")
+    a, b, c, left_open = (subject.file(name) for name in "abcd")
     subject.run(an_entry(0, a))
+    subject.work(PIPELINE, [an_entry(1, left_open)])
 
     subject.run(a_refresh(2, b), an_entry(3, c, refresh_start=2, overwrite_start=2))
 
@@ -382,6 +426,7 @@ def test_a_fenced_batch_writes_nothing_any_more(subject: Subject) -> None:
     assert subject.landed() == {0: (0, 1, False), 1: (1, 0, True), 2: (2, 1, False)}
 
 
+@also("spark runner", "scope runner")
 def test_a_fence_reads_no_file(subject: Subject) -> None:
     a, gone = subject.file("a"), subject.file("b")
     subject.remove(gone)
@@ -434,6 +479,7 @@ def test_a_batch_of_a_missing_table_cannot_be_fenced(subject: Subject) -> None:
 # ---- probe ------------------------------------------------------------------------------------------
 
 
+@also("spark runner", "scope runner")
 def test_a_table_that_does_not_exist_has_nothing(subject: Subject) -> None:
     assert subject.probe() == MISSING_TABLE
     assert subject.probe(None) == MISSING_TABLE

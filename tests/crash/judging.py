@@ -14,6 +14,7 @@ from airflow_provider_scope.core import audit
 from airflow_provider_scope.exceptions import BatchOutcomeUnknownError, ScopeProviderError, TableDivergedError
 from airflow_provider_scope.execution import repair
 from tests.support.faulty_storage import Counting, open_gate
+from tests.support.numbers import NumberSlice
 
 if TYPE_CHECKING:
     from airflow_provider_scope.core.records import CommitRecord
@@ -42,7 +43,7 @@ def landed_rows(world: MemoryWorld) -> Counter[Any]:
 def judge(world: MemoryWorld, *, late_files: str = "ingest", diverged: bool = False) -> Verdict:
     """Run once more, undisturbed, and look at everything."""
     verdict = Verdict()
-    excused: set[str] = set()
+    excused: set[Any] = set()
     try:
         if diverged:
             excused = _accept(world, verdict)
@@ -60,7 +61,7 @@ def judge(world: MemoryWorld, *, late_files: str = "ingest", diverged: bool = Fa
     return verdict
 
 
-def _accept(world: MemoryWorld, verdict: Verdict) -> set[str]:
+def _accept(world: MemoryWorld, verdict: Verdict) -> set[Any]:
     """See that the table is refused, accept it, and give the files whose rows are gone for good.
 
     If a refresh was undone in its midst, do what the error says: delete the rows of before it.
@@ -80,7 +81,7 @@ def _accept(world: MemoryWorld, verdict: Verdict) -> set[str]:
         _delete_restored_rows(world)
     seen = repair.look_at_table(log, world.engine(open_gate), world.table, reload_undecidable=undone)
     world.accept(reload_undecidable=undone)
-    return {file.path for record in seen.rows_gone for file in log.offset(record.seq).files}
+    return {name for record in seen.rows_gone for name in names_in(log.offset(record.seq).slice)}
 
 
 def _delete_restored_rows(world: MemoryWorld) -> None:
@@ -90,9 +91,9 @@ def _delete_restored_rows(world: MemoryWorld) -> None:
     versions.append(replace(versions[-1], rows=left, seq=None, pipeline=None, restored=None))
 
 
-def _compare_rows(world: MemoryWorld, excused: set[str], verdict: Verdict) -> None:
+def _compare_rows(world: MemoryWorld, excused: set[Any], verdict: Verdict) -> None:
     found, expected = world.rows(), landed_rows(world)
-    lost = Counter({row: n for row, n in (expected - found).items() if row[0] not in excused})
+    lost = Counter({row: n for row, n in (expected - found).items() if world.name_of(row) not in excused})
     doubled = found - expected
     verdict.lost, verdict.doubled = lost.total(), doubled.total()
     if lost or doubled:
@@ -109,9 +110,8 @@ def _check_records(world: MemoryWorld, verdict: Verdict, *, diverged: bool) -> N
             verdict.problems.append(f"batch {entry.seq} has no commit record")
     start = entries[-1].refresh_start or 0 if entries else 0
     given_up = {seq for seq, record in commits.items() if record.abandoned}
-    paths = Counter(
-        file.path for e in entries if e.seq >= start and e.seq not in given_up for file in e.files
-    )
+    counting = [e.slice for e in entries if e.seq >= start and e.seq not in given_up]
+    paths = Counter(name for one in counting for name in names_in(one))
     if twice := [path for path, count in paths.items() if count > 1]:
         verdict.problems.append(f"several entries name {twice}")
     if not diverged:
@@ -120,6 +120,13 @@ def _check_records(world: MemoryWorld, verdict: Verdict, *, diverged: bool) -> N
             for seq, record in commits.items()
             if _batch_of(world, record) != seq
         ]
+
+
+def names_in(one: Any) -> list[Any]:
+    """Name what a slice holds: files, or numbers."""
+    if isinstance(one, NumberSlice):
+        return [*range(one.first, one.last + 1)]
+    return [file.path for file in one.files]
 
 
 def _batch_of(world: MemoryWorld, record: CommitRecord) -> int | None:
@@ -148,19 +155,18 @@ def _wrong_in_audit(world: MemoryWorld) -> list[str]:
     if found["watermark.json"]["seq"] != done[-1]:
         wrong.append(f"watermark.json is of {found['watermark.json']['seq']}, not {done[-1]}")
     rows = {seq: [*audit.audit_rows(log.offset(seq), log.commit(seq))] for seq in done}
-    snapshots = {n: v for n, v in found.items() if n.endswith(".parquet") and v[1] == start}
-    for name, (seq, _, table) in snapshots.items():
-        expected = [row.uri for n in done if n <= seq for row in rows[n]]
-        if [row["uri"] for row in table] != expected:
-            wrong.append(f"snapshot {name} names {[row['uri'] for row in table]}, not {expected}")
-    covered = max((v[0] for v in snapshots.values()), default=-1)
+    seen, behind = world.audit_files(log).seen_files(start)
+    expected = {row.uri for seq in done if seq < behind for row in rows[seq]}
+    if {path for path, _ in seen.items()} != expected:
+        wrong.append(f"seen/ names {sorted(path for path, _ in seen.items())}, not {sorted(expected)}")
+    newest = audit.batch_id(done[-1], start)
     for seq in done:
         name = str(audit.batch_id(seq, start))
         if start is not None:
             # Nothing locks the derived files: two runs of different refreshes that write them at the same
             # time, one of which dies, may leave a list of the older one. `rebuild` mends it.
             continue
-        if name not in found and rows[seq] and seq > covered:
+        if name not in found and rows[seq] and int(name) > newest - world.retention:
             wrong.append(f"sources/{name} is missing")
         if name in found and [row["uri"] for row in found[name]] != [row.uri for row in rows[seq]]:
             wrong.append(f"sources/{name} is {found[name]}")

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_scope.exceptions import ScopeProviderError, TableDivergedError
 from tests.crash.judging import judge, rows_doubled
+from tests.crash.number_world import NumberInTurnWorld, NumberWorld
 from tests.crash.turns import STEPS, Actor, Turns, TurnTaking, add_up, play_to_its_end, show
 from tests.crash.world import MemoryWorld
 from tests.support.memory_engine import MemoryEngine
+from tests.support.numbers import NumbersInMemory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,6 +42,7 @@ class Story:
     """Somebody RESTOREs the table, or drops and creates it again."""
     late_files: str = "ingest"
     engine: type[MemoryEngine] = MemoryEngine
+    world: type[MemoryWorld] = MemoryWorld
     sticky: tuple[float, ...] = (0.0, 0.5, 0.9)
     """How likely the same run takes the next step too; one is drawn for each schedule."""
 
@@ -65,6 +68,12 @@ KINDS = {
     "skip": Story(runs=4, refreshes=1, late_files="skip"),
     "sloppy": Story(failures=3, engine=SloppyEngine),
     "diverge": Story(runs=4, refreshes=1, divergences=1),
+    "numbers": Story(runs=4, refreshes=1, ranges=1, engine=NumbersInMemory, world=NumberWorld),
+    "numbers in turn": Story(runs=4, refreshes=1, ranges=1, engine=NumbersInMemory, world=NumberInTurnWorld),
+    "numbers diverge": Story(runs=4, refreshes=1, divergences=1, engine=NumbersInMemory, world=NumberWorld),
+    "numbers in turn diverge": Story(
+        runs=4, refreshes=1, divergences=1, engine=NumbersInMemory, world=NumberInTurnWorld
+    ),
 }
 
 
@@ -103,7 +112,7 @@ class Schedule(ApplicationTurns):
 
     def __post_init__(self) -> None:
         chance = self.chance
-        self.world = MemoryWorld(interval=chance.randint(1, 3), retention=chance.choice([1, 3, 100]))
+        self.world = self.story.world(interval=chance.randint(1, 3), retention=chance.choice([1, 3, 100]))
         self.world.max_files = chance.randint(1, 2)
         count = chance.randint(2, 5)
         self.arriving = [*range(count)]

@@ -298,7 +298,7 @@ RULES = (
     Rule("commits, then the table, then offsets are read", rules.probe_last, "append", "failures", first=306),
     Rule(
         "a snapshot of another refresh does not count",
-        rules.snapshot_of_any_refresh,
+        rules.segments_of_any_refresh,
         "refresh",
         "lost",
         first=29308,

@@ -20,10 +20,10 @@ from deltalake import DeltaTable, write_deltalake
 from airflow_provider_scope.checkpoint.audit import AuditFiles
 from airflow_provider_scope.checkpoint.intervals import IntervalLog, NoAuditFiles
 from airflow_provider_scope.checkpoint.log import CheckpointLog
-from airflow_provider_scope.checkpoint.snapshot import decode_snapshot
 from airflow_provider_scope.core.discovery import Rules
 from airflow_provider_scope.core.files import FileEntry
 from airflow_provider_scope.execution import repair
+from airflow_provider_scope.execution.files import Files
 from airflow_provider_scope.execution.micro_batch import MicroBatchExecution
 from airflow_provider_scope.execution.request import Request
 from airflow_provider_scope.storage.local import LocalStorage
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from airflow_provider_scope.core.interval import Window
     from airflow_provider_scope.core.records import CommitRecord, OffsetEntry
     from airflow_provider_scope.core.report import RunReport
+    from airflow_provider_scope.execution.source import Source
     from airflow_provider_scope.storage.protocol import Storage
     from tests.support.batch_loop import BatchLoop
 
@@ -89,28 +90,40 @@ class World:
         return AuditFiles(log, compaction_interval=self.interval, retention_files=self.retention)
 
     def run(self, gate: Gate = open_gate, *, engine: BatchLoop | None = None, **asked: Any) -> RunReport:
-        """Do what a run does; see ``request`` for what may be asked of it."""
-        return self._execution(gate, engine).run(self.request(**asked))
+        """Do what a run does; see ``asked`` for what may be asked of it."""
+        request, rules = self.asked(**asked)
+        return self._execution(rules, gate, engine).run(request)
 
     def plan(self, **asked: Any) -> tuple[RunReport, list[OffsetEntry], list[OffsetEntry]]:
         """Do what ``airflow scope plan`` does."""
-        return self._execution(open_gate).plan(self.request(**asked))
+        request, rules = self.asked(**asked)
+        return self._execution(rules, open_gate).plan(request)
 
     def new_id(self) -> str:
         return str(uuid.uuid4())
 
-    def _execution(self, gate: Gate, engine: BatchLoop | None = None) -> MicroBatchExecution:
+    def _execution(self, rules: Rules, gate: Gate, engine: BatchLoop | None = None) -> MicroBatchExecution:
         log = self.log(gate)
         return MicroBatchExecution(
             log,
             self.audit_files(log),
-            log.storage,
+            self.source(log, rules),
             engine or self.engine(gate),
             now_ms=lambda: NOW_MS,
             new_id=self.new_id,
         )
 
-    def request(
+    def source(self, log: CheckpointLog, rules: Rules) -> Source:
+        return Files(
+            log=log,
+            listing=log.storage,
+            roots=(self.root,),
+            rules=rules,
+            max_files=self.max_files,
+            max_bytes=None,
+        )
+
+    def asked(
         self,
         *,
         refresh: bool = False,
@@ -118,7 +131,7 @@ class World:
         max_batches: int | None = None,
         late_files: str = "ingest",
         starting_at_ms: int | None = None,
-    ) -> Request:
+    ) -> tuple[Request, Rules]:
         rules = Rules(
             patterns=("",),
             young_after_ms=NOW_MS,
@@ -126,16 +139,10 @@ class World:
             late_files=late_files,  # type: ignore[arg-type]
             starting_at_ms=starting_at_ms,
         )
-        return Request(
-            table=self.table,
-            roots=(self.root,),
-            rules=rules,
-            max_files=self.max_files,
-            max_bytes=None,
-            max_batches=max_batches,
-            refresh=refresh or where is not None,
-            where=where,
+        request = Request(
+            table=self.table, max_batches=max_batches, refresh=refresh or where is not None, where=where
         )
+        return request, rules
 
     def abandon(self, seq: int, gate: Gate = open_gate) -> CommitRecord:
         log = self.log(gate)
@@ -175,12 +182,8 @@ class World:
         if watermark is not None:
             found["watermark.json"] = json.loads(watermark)
         for name in self.storage.names(f"{self.checkpoint}/sources"):
-            data = self.read(f"sources/{name}")
-            if name.endswith(".parquet"):
-                snapshot = decode_snapshot(name, data)
-                assert snapshot, name
-                found[name] = (snapshot.seq, snapshot.refresh_start, snapshot.table.to_pylist())
-            else:
+            if not name.endswith(".parquet"):  # dbt-scope's
+                data = self.read(f"sources/{name}")
                 found[name] = [json.loads(line) for line in data.decode().split("\n")]
         return found
 
@@ -286,6 +289,10 @@ class MemoryWorld(World):
 
     def rows(self) -> Counter[Row]:
         return self.delta.rows.copy()
+
+    def name_of(self, row: Row) -> Any:
+        """Give what a slice calls the thing that a row came from."""
+        return row[0]
 
     def version(self) -> int:
         return len(self.delta.versions) - 1

@@ -21,6 +21,7 @@ from airflow_provider_scope.core import records
 from airflow_provider_scope.core.files import FileEntry
 from airflow_provider_scope.core.plan import Plan
 from airflow_provider_scope.core.records import OffsetEntry
+from airflow_provider_scope.core.slices import FileSlice
 from airflow_provider_scope.exceptions import BadFileError, ScopeProviderError
 from airflow_provider_scope.spark import app
 from airflow_provider_scope.spark.reading import select
@@ -81,10 +82,9 @@ class Lab:
         entry = OffsetEntry(
             seq=seq,
             mode="append",
-            files=tuple(self.entries[file.name] for file in files),
+            slice=FileSlice(tuple(self.entries[file.name] for file in files), None),
             refresh_start=None,
             overwrite_start=None,
-            highest=None,
         )
         data = records.encode_offset(entry)
         place = self.folder / "checkpoint" / "offsets" / f"{seq:020}"

@@ -8,8 +8,8 @@ import re
 
 import pytest
 
-from airflow_provider_scope.checkpoint import snapshot
-from airflow_provider_scope.core import audit, plan, record_text, records, takeover
+from airflow_provider_scope.checkpoint import seen
+from airflow_provider_scope.core import audit, plan, record_text, records, segments, takeover
 from airflow_provider_scope.script.batch import MARKER_PROPERTY
 from airflow_provider_scope.storage.protocol import CONTROL_FILE_LIMIT_BYTES
 from tests.docs.pages import DOCS, blocks, code, rows, section
@@ -218,15 +218,13 @@ def test_the_keys_of_a_derived_file_are_documented_in_their_order(heading, line)
     assert documented == list(json.loads(line))
 
 
-def test_the_columns_and_the_metadata_of_a_snapshot_are_documented():
-    table = rows(section(PAGE, "## sources/<batchId>.parquet"))
-    columns = [(code(row[0])[0], row[1]) for row in table if "." not in row[0]]
-    metadata = [code(row[0])[0] for row in table if "." in row[0]]
+def test_the_columns_and_the_metadata_of_a_segment_are_documented():
+    text = section(PAGE, "## seen/<epoch>/<first>-<last>-<rows>.parquet")
+    columns = [(code(row[0])[0], row[1]) for row in rows(text)]
 
-    assert columns == [(field.name, str(field.type)) for field in snapshot._SCHEMA]
-    assert metadata == [
-        key.decode() for key in (snapshot._SEQ, snapshot._REFRESH_START, snapshot._TAKEN_OVER)
-    ]
+    assert columns == [(field.name, str(field.type)) for field in seen.SCHEMA]
+    assert f"`{seen._EPOCH.decode()}`" in text
+    assert f"{segments.MERGED_AT_MOST:,}" in text
 
 
 def test_the_drawing_has_every_file_and_folder_of_the_table():

@@ -8,6 +8,7 @@ import tomllib
 from typing import Any
 
 from airflow_provider_scope.execution.micro_batch import MicroBatchExecution
+from airflow_provider_scope.spark.writes import WRITES
 from tests.docs.pages import DOCS, ROOT, blocks, code, prose, rows, section
 
 
@@ -23,6 +24,17 @@ def test_every_folder_of_the_tests_is_documented():
     table = rows(section(ROOT / "CONTRIBUTING.md", "## Tests"))
 
     assert {code(row[0])[0] for row in table} >= folders
+
+
+def test_what_is_to_be_touched_for_a_write_is_there():
+    page = section(ROOT / "CONTRIBUTING.md", "### Add a write")
+    named = [name for row in rows(page) for name in code(row[0])]
+
+    assert "spark/writes/" in named
+    assert [name for name in named if not (ROOT / "airflow_provider_scope" / name).exists()] == []
+    # Else a module beside the others would be a write that nobody can ask for.
+    modules = {path.stem for path in (ROOT / "airflow_provider_scope/spark/writes").glob("[!_]*.py")}
+    assert {write.__module__.rpartition(".")[2] for write in WRITES.values()} == modules
 
 
 def layers() -> list[list[str]]:
@@ -115,3 +127,12 @@ def test_the_steps_of_a_run_are_those_of_the_class_that_runs_it():
 
     assert [number for number, _ in shown] == ["0", "1", "2", "3", "4", "5", "6", "7"]
     assert shown == steps
+
+
+def test_the_files_to_touch_for_a_source_exist():
+    table = rows(section(ROOT / "CONTRIBUTING.md", "### Add a source"))
+    named = [name for row in table for name in code(row[0])]
+
+    assert len(table) > 5
+    # Each is there for files, and what a source of its own needs has the same names.
+    assert [name for name in named if not (ROOT / name.replace("<source>", "files")).is_file()] == []

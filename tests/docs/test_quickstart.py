@@ -25,6 +25,7 @@ def test_the_commands_give_what_is_shown(tmp_path):
     environment |= {
         "AIRFLOW_HOME": str(tmp_path / "airflow"),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "XDG_CACHE_HOME": str(tmp_path / "cache"),
         "PATH": f"{bin_folder}:{os.environ['PATH']}",
         "PYTHONPATH": os.environ.get("PYTHONPATH", str(ROOT)),
     }

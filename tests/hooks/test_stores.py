@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from airflow.sdk import Connection
 
+from airflow_provider_scope.core.stores import kind_of
 from airflow_provider_scope.emulator import Emulator
 from airflow_provider_scope.exceptions import InputError, SourceNotFoundError
-from airflow_provider_scope.hooks.stores import REDACTED, Store, hadoop_version, store_of
+from airflow_provider_scope.hooks.stores import hadoop_version, store_of
 from airflow_provider_scope.storage.azure import AzureStorage
 from airflow_provider_scope.storage.local import LocalStorage
 from airflow_provider_scope.storage.objects import ObjectSource
@@ -19,6 +20,9 @@ from airflow_provider_scope.storage.webhdfs import WebHdfsStorage
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from airflow_provider_scope.storage.protocol import Store
+
+REDACTED = "(?i)secret|password|passphrase|token|credential|key|sas|signature"
 HOST = "acme.dfs.core.windows.net"
 LAKE = f"abfss://lake@{HOST}/landing"
 KEY = "a2V5LW9mLXRoZS1hY2NvdW50"
@@ -63,7 +67,8 @@ def endpoint(store: Store) -> str:
 def test_a_disk_needs_no_connection_and_spark_nothing():
     store = store_of("file:///data", "no_such_connection")
     assert isinstance(store.storage, LocalStorage)
-    assert (store.spark_conf, store.packages, store.environment, store.is_for_spark) == ({}, (), {}, True)
+    assert (store.spark_conf, store.packages, store.environment) == ({}, (), {})
+    assert kind_of("file:///data").is_for_spark
 
 
 @pytest.mark.parametrize(
@@ -235,7 +240,7 @@ def test_gen1_is_not_for_spark(connection):
     conn_id = connection("adls_gen1", login="app", password=SECRET, extra=extra)
     store = store_of("adl://acme.azuredatalakestore.net/x", conn_id)
     assert isinstance(store.storage, WebHdfsStorage)
-    assert not store.is_for_spark
+    assert not kind_of("adl://acme.azuredatalakestore.net/x").is_for_spark
 
 
 def test_any_other_store_of_fsspec_is_a_source(connection):

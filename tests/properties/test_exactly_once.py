@@ -13,6 +13,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from airflow_provider_scope.core import takeover
 from airflow_provider_scope.exceptions import (
     CheckpointError,
     InputError,
@@ -20,6 +21,7 @@ from airflow_provider_scope.exceptions import (
     TableDivergedError,
 )
 from airflow_provider_scope.execution import repair
+from tests.crash.number_world import NumberInTurnWorld, NumberWorld
 from tests.crash.world import MemoryWorld
 from tests.support.dbt_scope import DbtScopeOnMemory
 from tests.support.faulty_storage import Call, Counting, LostAnswer
@@ -129,9 +131,11 @@ def test_a_refresh_is_not_given_up_but_taken_over_by_another_one() -> None:
 class ExactlyOnce(RuleBasedStateMachine):
     """Files arrive; two runners start, step, lose answers and die; a third one runs undisturbed."""
 
+    kind: type[MemoryWorld] = MemoryWorld
+
     def __init__(self) -> None:
         super().__init__()
-        self.world = MemoryWorld(interval=3)
+        self.world = self.kind(interval=3)
         self.rows: Counter[Any] = Counter()
         self.runners: list[Runner] = []
         self.steps = 0
@@ -244,7 +248,7 @@ class ExactlyOnce(RuleBasedStateMachine):
         assert watermark["batchId"] == last["seq"] - (last["refresh_start"] or 0)
 
     def check_sources(self) -> None:
-        """Every file is in the newest snapshot or in a diff after it, once.
+        """The segments name every file.
 
         A run that a refresh overtook may have written a diff of before it since; a rebuild puts that right.
         """
@@ -254,14 +258,12 @@ class ExactlyOnce(RuleBasedStateMachine):
         assert self.known() == Counter(dict.fromkeys(self.world.memory.source, 1))
 
     def known(self) -> Counter[str]:
-        """Give the files in the newest snapshot and in the diffs after it."""
-        audit = self.world.audit()
-        newest = max((int(name[:-8]) for name in audit if name.endswith(".parquet")), default=-1)
-        rows = list(audit[f"{newest}.parquet"][2]) if newest >= 0 else []
-        for name, diff in audit.items():
-            if name.isdigit() and int(name) > newest:
-                rows += diff
-        return Counter(f"file://{row['path']}" for row in rows)  # dbt-scope's rows have no URI
+        """Give the files that the newest batches and the segments of their refresh name."""
+        log = self.world.log()
+        start = log.offset(log.logged()[-1]).refresh_start
+        taken = takeover.counting(log.takeovers(log.pipeline()), start)
+        found, _ = self.world.audit_files(log).seen_files(start, taken)
+        return Counter(path for path, _ in found.items())
 
     @invariant()
     def no_row_is_doubled(self) -> None:
@@ -318,3 +320,38 @@ class ExactlyOnceAfterDbtScope(ExactlyOnce):
 
 TestExactlyOnceAfterDbtScope = ExactlyOnceAfterDbtScope.TestCase
 TestExactlyOnceAfterDbtScope.settings = settings(max_examples=80, stateful_step_count=40)
+
+
+class ExactlyOnceOfNumbers(ExactlyOnce):
+    """The same with a source that is not files, and has many slices at once."""
+
+    kind = NumberWorld
+
+    def check_watermark(self) -> None:
+        watermark = json.loads(self.world.read("watermark.json"))
+        last = self.entries()[-1]
+        assert (watermark["seq"], watermark["path"]) == (last["seq"], "")
+
+    def check_sources(self) -> None:
+        assert self.known() == Counter()
+
+
+TestExactlyOnceOfNumbers = ExactlyOnceOfNumbers.TestCase
+TestExactlyOnceOfNumbers.settings = settings(max_examples=80, stateful_step_count=40)
+
+
+class ExactlyOnceOfNumbersInTurn(ExactlyOnceOfNumbers):
+    """The same with one slice at a time: of all entries that count, only the newest is ever open."""
+
+    kind = NumberInTurnWorld
+
+    @invariant()
+    def only_the_newest_is_open(self) -> None:
+        records, entries = self.world.records(), self.entries()
+        floor = (entries[-1]["overwrite_start"] or 0) if entries else 0
+        for entry in entries[:-1]:
+            assert entry["seq"] < floor or f"commits/{entry['seq']:020}" in records
+
+
+TestExactlyOnceOfNumbersInTurn = ExactlyOnceOfNumbersInTurn.TestCase
+TestExactlyOnceOfNumbersInTurn.settings = settings(max_examples=80, stateful_step_count=40)

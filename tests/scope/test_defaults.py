@@ -140,9 +140,9 @@ def test_the_limits_of_a_batch_are_the_arguments_else_the_connections(
 ):
     connection(**fields)
 
-    _, request, _ = assemble(*parts(world, source={"roots": ROOT, "columns": {"id": "bigint"}, **source}))
+    run, _, _ = assemble(*parts(world, source={"roots": ROOT, "columns": {"id": "bigint"}, **source}))
 
-    assert (request.max_files, request.max_bytes) == expected
+    assert (run.source.max_files, run.source.max_bytes) == expected
 
 
 def test_on_spark_the_limits_are_the_seeds(tmp_path):
@@ -152,9 +152,9 @@ def test_on_spark_the_limits_are_the_seeds(tmp_path):
     ingest = ingest_from({**dict.fromkeys(names), **raw, "write": "append", "full_refresh": False})
     assert ingest
 
-    request = assembly.make_request(ingest, 0)
+    files = assembly.make_files(ingest, None, None, 0)
 
-    assert (request.max_files, request.max_bytes) == (1_000, 10_737_418_240_000)
+    assert (files.max_files, files.max_bytes) == (1_000, 10_737_418_240_000)
 
 
 # ---- what jobs may not be called ------------------------------------------------------------------------

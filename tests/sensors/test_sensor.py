@@ -431,3 +431,10 @@ def test_templates_are_checked_when_the_task_runs(run_dag, world):
 def test_folders_on_different_stores_are_refused(tmp_path):
     with pytest.raises(AirflowFailException, match="different stores"):
         sensor(source_roots=[ROOT, str(tmp_path)]).poke({})
+
+
+@pytest.mark.parametrize("other", ["abfss://lake@acme.dfs.core.windows.net/in", "adl://other.example/in"])
+def test_folders_that_one_client_cannot_list_are_refused(other):
+    root = "/data/in" if other.startswith("abfss") else ROOT
+    with pytest.raises(AirflowFailException, match="different stores"):
+        sensor(source_roots=[root, other]).poke({})

@@ -17,6 +17,7 @@ from airflow_provider_scope.core import records
 from airflow_provider_scope.core.files import FileEntry
 from airflow_provider_scope.core.plan import Plan
 from airflow_provider_scope.core.records import OffsetEntry
+from airflow_provider_scope.core.slices import FileSlice
 from airflow_provider_scope.exceptions import ScopeProviderError
 from airflow_provider_scope.spark import app
 from airflow_provider_scope.spark.reading import select
@@ -69,7 +70,7 @@ class Bench:
 
     def batch(self, seq: int, *files: FileEntry, **changes: Any) -> OffsetEntry:
         entry = OffsetEntry(
-            seq=seq, mode="append", files=files, refresh_start=None, overwrite_start=None, highest=None
+            seq=seq, mode="append", slice=FileSlice(files, None), refresh_start=None, overwrite_start=None
         )
         return replace(entry, **changes)
 

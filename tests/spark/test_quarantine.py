@@ -313,9 +313,9 @@ def killed(bench: Any, monkeypatch: Any, entry: Any, **plan: Any) -> None:
     with monkeypatch.context() as patched:
         real = Target.write
 
-        def die(target: Target, entry: Any, rows: Any, notes: Any = None) -> Any:
+        def die(target: Target, transaction: Any, rows: Any, notes: Any = None) -> Any:
             if notes is None:
-                return real(target, entry, rows)
+                return real(target, transaction, rows)
             raise DiedError
 
         patched.setattr(Target, "write", die)
@@ -374,8 +374,8 @@ def test_what_a_try_believed_dead_puts_aside_meanwhile_does_not_count(bench, mon
     real = Target.write
     puts: list[int] = []
 
-    def late(target: Target, entry: Any, rows: Any, notes: Any = None) -> Any:
-        version = real(target, entry, rows, notes)
+    def late(target: Target, transaction: Any, rows: Any, notes: Any = None) -> Any:
+        version = real(target, transaction, rows, notes)
         if notes is not None:
             other = bench.spark.sql(
                 f"SELECT '{bench.plan.pipeline}' pipeline, 0L batch, 'f' file, 1L record, 'other' rule, "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from airflow_provider_scope.core.stores import kind_of, scheme_of
 from airflow_provider_scope.storage.opening import open_storage
 
 if TYPE_CHECKING:
@@ -16,30 +17,54 @@ HDFS_USER = "me"
 
 def connect(uri: str, address: str, *, timeout_seconds: float = 60.0, page_size: int = 5000) -> Storage:
     """Give the storage of a URI; ``address`` is where its service is. Nothing waits between tries."""
-    if uri.startswith("abfss://"):
-        from airflow_provider_scope.storage.azure import AzureStorage
-        from airflow_provider_scope.storage.azure_calls import AzureCalls
-        from tests.support import azurite
+    options: dict[str, Any] = {"timeout_seconds": timeout_seconds, "sleep": _do_not}
+    scheme = scheme_of(uri)
+    return CONNECT[scheme](uri, address, page_size, options) if scheme in CONNECT else open_storage(uri)
 
-        fs = azurite.filesystem(address)
-        calls = AzureCalls(fs, timeout_seconds=timeout_seconds, sleep=_do_not)
-        return AzureStorage(fs, azurite.HOST, calls=calls, page_size=page_size)
-    if uri.startswith("file://"):
-        return open_storage(uri)
+
+def _azurite(uri: str, address: str, page_size: int, options: dict[str, Any]) -> Storage:
+    from airflow_provider_scope.storage.azure import AzureStorage
+    from airflow_provider_scope.storage.azure_calls import AzureCalls
+    from tests.support import azurite
+
+    fs = azurite.filesystem(address)
+    return AzureStorage(fs, azurite.HOST, calls=AzureCalls(fs, **options), page_size=page_size)
+
+
+def _gen1(uri: str, address: str, page_size: int, options: dict[str, Any]) -> Storage:
     from airflow_provider_scope.client.gen1 import Gen1Client
     from airflow_provider_scope.client.http import HttpClient
     from airflow_provider_scope.client.tokens import Token, Tokens
-    from airflow_provider_scope.client.webhdfs import GEN1, HDFS
+    from airflow_provider_scope.client.webhdfs import GEN1
     from airflow_provider_scope.storage.webhdfs import WebHdfsStorage
 
-    options: dict[str, Any] = {"timeout_seconds": timeout_seconds, "sleep": _do_not}
-    if uri.startswith("adl://"):
-        tokens = Tokens(lambda: Token("token-1", 4_000_000_000.0))
-        http = HttpClient(address, tokens, **options)
-        return WebHdfsStorage(Gen1Client(http, GEN1_AUTHORITY, dialect=GEN1))
+    http = HttpClient(address, Tokens(lambda: Token("token-1", 4_000_000_000.0)), **options)
+    return WebHdfsStorage(Gen1Client(http, GEN1_AUTHORITY, dialect=GEN1))
+
+
+def _hdfs(uri: str, address: str, page_size: int, options: dict[str, Any]) -> Storage:
+    from airflow_provider_scope.client.gen1 import Gen1Client
+    from airflow_provider_scope.client.http import HttpClient
+    from airflow_provider_scope.client.webhdfs import HDFS
+    from airflow_provider_scope.storage.webhdfs import WebHdfsStorage
+
     http = HttpClient(address, None, identity={"user.name": HDFS_USER}, **options)
     authority = uri.removeprefix("webhdfs://").partition("/")[0]
     return WebHdfsStorage(Gen1Client(http, authority, dialect=HDFS))
+
+
+def _toy(uri: str, address: str, page_size: int, options: dict[str, Any]) -> Storage:
+    from tests.support import toy_store
+
+    # Another process of a race has not registered it.
+    if kind_of(uri) is toy_store.ROW:
+        return open_storage(uri)
+    with toy_store.registered():
+        return open_storage(uri)
+
+
+CONNECT = {"abfss": _azurite, "adl": _gen1, "webhdfs": _hdfs, "toy": _toy}
+"""By the scheme; what is not here needs no connection."""
 
 
 def _do_not(seconds: float) -> None:

@@ -56,12 +56,17 @@ class DeltaEngine(BatchLoop):
             raise SparkJobFailedError(f"a row of batch {entry.seq} lies outside of {entry.where}")
         return rows
 
+    def notes(self, entry: OffsetEntry) -> dict[str, Any]:
+        """Give what a commit says of its batch beside the number."""
+        return {}
+
     def no_rows(self) -> pa.Table:
         return TABLE.empty_table()
 
     def commit(self, work: Work, handle: Any, entry: OffsetEntry, rows: Any, *, abandoned: bool) -> None:
         seq = self.txn_version(entry)
         ours = {"abandoned": abandoned, "pipeline": work.pipeline, "seq": entry.seq}
+        ours |= {} if abandoned else self.notes(entry)
         properties = CommitProperties(
             custom_metadata={"userMetadata": json.dumps(ours)},
             app_transactions=[Transaction(work.pipeline, seq)],
@@ -88,7 +93,7 @@ class DeltaEngine(BatchLoop):
 
 def local(uri: str) -> str:
     """Give the path of a URI."""
-    return uri.removeprefix("file://")
+    return uri.partition("://")[2]
 
 
 def check_unchanged(entry: OffsetEntry) -> None:

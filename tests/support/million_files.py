@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_scope.checkpoint.audit import AuditFiles
 from airflow_provider_scope.checkpoint.log import CheckpointLog
-from airflow_provider_scope.checkpoint.snapshot import encode_snapshot
-from airflow_provider_scope.core.audit import audit_rows
+from airflow_provider_scope.checkpoint.seen import Segments, rows_of
 from airflow_provider_scope.core.files import FileEntry
 from airflow_provider_scope.core.records import Pipeline, TableStamp
+from airflow_provider_scope.core.segments import epoch
+from airflow_provider_scope.execution.files import Files
 from airflow_provider_scope.execution.micro_batch import MicroBatchExecution
 from airflow_provider_scope.execution.request import Request
 from airflow_provider_scope.storage.local import LocalStorage
@@ -55,8 +56,8 @@ def load_before(files: int, checkpoint: str) -> None:
     log = CheckpointLog(LocalStorage(), checkpoint)
     entry = an_entry(0, a_file(files - 1))
     commit = a_commit(0, table=TableStamp("table-0"), table_version=0)
-    rows = list(audit_rows(an_entry(0, *map(a_file, range(files))), commit))
-    log.storage.replace(f"{checkpoint}/sources/0.parquet", encode_snapshot(None, rows, 0, None))
+    rows = rows_of((f.path, f.modified_ms, f.size_bytes, None, 0) for f in map(a_file, range(files)))
+    Segments(log.storage, checkpoint, 10).extend(epoch(None, None), 0, 0, lambda _: rows)
     log.put_pipeline(Pipeline(pipeline=PIPELINE, table=None))
     log.put_offset(entry)
     log.put_commit(commit)
@@ -70,18 +71,19 @@ def plan(files: int, checkpoint: str) -> dict[str, Any]:
     execution = MicroBatchExecution(
         log,
         AuditFiles(log, compaction_interval=10, retention_files=100),
-        storage,
+        Files(
+            log=log,
+            listing=storage,
+            roots=(ROOT,),
+            rules=rules(r".*\.parquet$", young_after_ms=NOW_MS),
+            max_files=50,
+            max_bytes=10**13,
+        ),
         MemoryEngine(table, MemoryStorage()),
         now_ms=lambda: NOW_MS,
         new_id=lambda: PIPELINE,
     )
-    request = Request(
-        table="file:///delta/sales",
-        roots=(ROOT,),
-        rules=rules(r".*\.parquet$", young_after_ms=NOW_MS),
-        max_files=50,
-        max_bytes=10**13,
-    )
+    request = Request(table="file:///delta/sales")
     started = time.perf_counter()
     report, _, batches = execution.plan(request)
     seconds = time.perf_counter() - started

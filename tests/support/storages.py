@@ -11,7 +11,7 @@ import pytest
 
 from airflow_provider_scope.emulator import Emulator
 from airflow_provider_scope.storage.opening import open_storage
-from tests.support import azurite, hdfs
+from tests.support import azurite, hdfs, toy_store
 from tests.support.connecting import GEN1_AUTHORITY, HDFS_AUTHORITY, HDFS_USER, connect
 
 if TYPE_CHECKING:
@@ -69,6 +69,13 @@ def _local(folder: Path) -> Iterator[Place]:
 
 
 @contextmanager
+def _toy(folder: Path) -> Iterator[Place]:
+    with toy_store.registered():
+        uri = f"toy://{folder}"
+        yield Place(open_storage(uri), uri)
+
+
+@contextmanager
 def _azurite(folder: Path) -> Iterator[Place]:
     container = uuid.uuid4().hex
     address = azurite.address()
@@ -114,6 +121,10 @@ def _below_a_file(place: Place, folder: Path) -> str:
 
 def _name_too_long(place: Place, folder: Path) -> str:
     return f"file://{folder}/{'x' * 300}"
+
+
+def _name_too_long_for_a_toy(place: Place, folder: Path) -> str:
+    return place.at("x" * 300)
 
 
 def _with_a_loop(place: Place, folder: Path) -> str:
@@ -181,6 +192,7 @@ LOCAL = Backend(
     },
     raced_names=200,
 )
+TOY = Backend("toy", _toy, {"name too long": _name_too_long_for_a_toy})
 AZURITE = Backend(
     "azurite",
     _azurite,
@@ -202,5 +214,5 @@ HDFS = Backend(
     marks=(pytest.mark.hdfs,),
 )
 
-BACKENDS = (LOCAL, AZURITE, GEN1_EMULATOR, WEBHDFS_EMULATOR, HDFS)
+BACKENDS = (LOCAL, TOY, AZURITE, GEN1_EMULATOR, WEBHDFS_EMULATOR, HDFS)
 """Tests against Azurite and HDFS are run when they are asked for, as ``make test-stores`` does."""

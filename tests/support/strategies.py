@@ -18,6 +18,7 @@ from airflow_provider_scope.core.records import (
     Settlement,
     TableStamp,
 )
+from airflow_provider_scope.core.slices import FileSlice
 from airflow_provider_scope.core.takeover import Decision, LoadedFile, Takeover
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ COMMITS = st.builds(
     abandoned=st.booleans(),
     quarantined=st.dictionaries(TEXT, COUNT, max_size=3),
     columns=st.none() | st.text(UTF8, min_size=1, max_size=20),
+    state=st.none() | st.text(UTF8, min_size=1, max_size=20),
     format=st.just(1),
 )
 ACCEPTANCES = st.builds(
@@ -93,12 +95,14 @@ OFFSETS = st.builds(
     OffsetEntry,
     seq=COUNT,
     mode=st.sampled_from(["append", "overwrite"]),
-    files=st.lists(FILES, max_size=6).map(tuple),
+    slice=st.builds(
+        FileSlice,
+        files=st.lists(FILES, max_size=6).map(tuple),
+        highest=st.none() | st.builds(Position, NUMBER, TEXT),
+    ),
     refresh_start=MAYBE_COUNT,
     overwrite_start=MAYBE_COUNT,
-    highest=st.none() | st.builds(Position, NUMBER, TEXT),
     where=st.none() | TEXT,
-    format=st.just(1),
 )
 
 ATTEMPTS = st.builds(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_scope.core.discovery import Rules
 from airflow_provider_scope.core.files import FileEntry, Position
 from airflow_provider_scope.core.records import CommitRecord, OffsetEntry, TableStamp
+from airflow_provider_scope.core.slices import FileSlice
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -50,7 +51,9 @@ def an_entry(seq: int, *files: FileEntry, **kwargs: Any) -> OffsetEntry:
         "overwrite_start": None,
         "highest": Position(files[-1].modified_ms, files[-1].path) if files else None,
     }
-    return OffsetEntry(seq=seq, files=files, **{**defaults, **kwargs})
+    asked = {**defaults, **kwargs}
+    asked.setdefault("slice", FileSlice(files, asked.pop("highest")))
+    return OffsetEntry(seq=seq, **asked)
 
 
 def a_refresh(seq: int, *files: FileEntry, where: str | None = None) -> OffsetEntry:

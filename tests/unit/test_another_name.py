@@ -10,6 +10,8 @@ import pytest
 
 from airflow_provider_scope.core.discovery import check_names
 from airflow_provider_scope.core.files import FileEntry
+from airflow_provider_scope.core.history import History
+from airflow_provider_scope.core.takeover import LoadedFile
 from airflow_provider_scope.exceptions import InputError
 from tests.crash.world import NOW_MS, DeltaWorld
 
@@ -24,8 +26,8 @@ class Elsewhere(DeltaWorld):
         super().__init__(folder)
         self.roots: tuple[str, ...] = (self.root,)
 
-    def request(self, **asked: Any) -> Any:
-        return replace(super().request(**asked), roots=self.roots)
+    def source(self, *args: Any) -> Any:
+        return replace(super().source(*args), roots=self.roots)
 
     def files(self) -> list[str]:
         return sorted(row[0].removeprefix(f"file://{self.folder}/") for row in self.rows())
@@ -120,7 +122,7 @@ def test_stores_under_another_name(old, new, status):
     files = [FileEntry(1_000, f"{new}/a.csv", 5)]
 
     with pytest.raises(InputError, match="another name"):
-        check_names(files, {old: (*status, None)}, (new,))
+        check_names(files, [(old, (*status, None))], (new,))
 
 
 @pytest.mark.parametrize(
@@ -134,4 +136,7 @@ def test_stores_under_another_name(old, new, status):
     ],
 )
 def test_other_files_are_let_through(path, status):
-    check_names([FileEntry(1_000, "file:///new/a.csv", 5)], {path: (*status, None)}, ("file:///new",))
+    loaded = History.of_dbt_scope([LoadedFile(0, path, status[0], "", status[1])])
+    roots = ("file:///new",)
+
+    check_names([FileEntry(1_000, "file:///new/a.csv", 5)], loaded.outside(roots), roots)

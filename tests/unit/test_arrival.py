@@ -7,6 +7,7 @@ import json
 import pytest
 
 from airflow_provider_scope.core.arrival import Wanted, absent, arrived, next_look
+from airflow_provider_scope.core.history import History
 from tests.support.values import a_file, below_in
 
 NOW = 100_000
@@ -84,7 +85,8 @@ def test_a_young_file_that_does_not_count_holds_nothing_up():
 
 
 def test_files_that_the_pipeline_has_loaded_do_not_count_changed_or_not():
-    loaded = {"file:///in/a.ss": (1_000, 10, None), "file:///in/b.ss": (1_000, 10, None)}
+    loaded = History()
+    loaded.update([a_file("a.ss"), a_file("b.ss")])
 
     found = look(a_file("a.ss"), a_file("b.ss", 2_000), a_file("c.ss"), loaded=loaded)
 
@@ -122,11 +124,13 @@ def test_the_result_stays_under_4_kib_however_many_and_long_the_names_are(name, 
 
 
 def test_the_text_says_what_is_there_what_was_left_out_and_what_is_missing():
+    loaded = History()
+    loaded.update([a_file("b.ss")])
     found = look(
         a_file("a.ss", 98_000),
         a_file("b.ss"),
         a_file("_c.ss"),
-        loaded={"file:///in/b.ss": (1_000, 10, None)},
+        loaded=loaded,
         min_files=3,
         min_bytes=2_000,
     )

@@ -164,37 +164,18 @@ def test_a_path_is_its_uri_without_the_store(uri: str, expected: str) -> None:
     ("names", "keep", "expected"),
     [
         pytest.param([], 5, [], id="nothing there"),
-        pytest.param(["0", "1", "2"], 1, [], id="without a snapshot every diff stays"),
-        pytest.param(["0", "1", "1.parquet", "2"], 4, [], id="as many as may be kept"),
-        pytest.param(["0", "1", "1.parquet", "2"], 3, ["0"], id="the oldest diff first"),
-        pytest.param(
-            ["0", "1", "1.parquet", "2"], 1, ["0", "1"], id="never the newest snapshot or what follows"
-        ),
-        pytest.param(["100", "20", "3", "100.parquet"], 2, ["3", "20"], id="diffs by number and not by name"),
-        pytest.param(
-            ["100.parquet", "20.parquet", "3.parquet", "101"],
-            2,
-            ["3.parquet", "20.parquet"],
-            id="snapshots by number and not by name",
-        ),
-        pytest.param(["9.parquet", "10.parquet"], 1, ["9.parquet"], id="ten is newer than nine"),
-        pytest.param(
-            ["5", "10.parquet", "20.parquet", "20", "21"],
-            2,
-            ["5", "20", "10.parquet"],
-            id="all diffs before the first snapshot",
-        ),
-        pytest.param(["5", "10.parquet", "20.parquet", "20", "21"], 4, ["5"], id="no more than needed"),
-        pytest.param(
-            ["0", "notes.txt", ".0.tmp", "x.parquet", "1.parquet"], 1, ["0"], id="other files are not touched"
-        ),
-        pytest.param(["0", "0.parquet"], 1, ["0"], id="a snapshot at zero"),
+        pytest.param(["0", "1", "2", "20"], 100, [], id="as many as may be kept"),
+        pytest.param(["18", "19", "2", "20"], 2, ["2", "18"], id="by number and not by name"),
+        pytest.param(["20", "21", "100"], 5, ["21", "100"], id="what an earlier refresh left"),
+        pytest.param(["20", "notes.txt", ".0.tmp", "x.parquet"], 1, [], id="other files are not touched"),
+        pytest.param(["20", "4.parquet", "5.parquet", "15.parquet"], 1, ["5.parquet", "15.parquet"],
+            id="snapshots of ours, and not those of dbt-scope"),
     ],
-)
-def test_retention_deletes_the_oldest_and_keeps_what_the_next_run_reads(
+)  # fmt: skip
+def test_retention_keeps_the_newest_and_deletes_what_is_not_of_this_refresh(
     names: list[str], keep: int, expected: list[str]
 ) -> None:
-    assert expired(names, keep) == expected
+    assert expired(names, 20, keep, first=5) == expected
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_provider_scope.checkpoint import audit
 from airflow_provider_scope.checkpoint import log as log_module
+from airflow_provider_scope.checkpoint import seen
 from airflow_provider_scope.checkpoint.audit import AuditFiles
 from airflow_provider_scope.checkpoint.log import CheckpointLog
 from airflow_provider_scope.exceptions import InputError, StorageError
@@ -38,24 +38,20 @@ def test_an_abandoned_batch_has_no_diff_where_an_earlier_refresh_had_one_of_its_
     assert sorted(path.name for path in (tmp_path / "sources").iterdir()) == ["0"]
 
 
-def test_retention_keeps_the_diffs_of_a_refresh_whatever_snapshots_an_earlier_one_left(tmp_path: Path):
+def test_retention_keeps_the_diffs_of_a_refresh_whatever_an_earlier_one_left(tmp_path: Path):
     log = CheckpointLog(LocalStorage(), f"file://{tmp_path}")
-    before = [an_entry(0, a_file("a")), an_entry(1, a_file("b", 2_000))]
-    in_refresh = {"refresh_start": 2, "overwrite_start": 2}
-    after = [
-        a_refresh(2, a_file("a")),
-        an_entry(3, a_file("b", 2_000), **in_refresh),
-        an_entry(4, a_file("c", 3_000), **in_refresh),
-    ]
+    before = [an_entry(number, a_file(f"f{number}", 1_000 + number)) for number in range(6)]
+    in_refresh = {"refresh_start": 6, "overwrite_start": 6}
+    after = [a_refresh(6, a_file("a")), an_entry(7, a_file("b", 2_000), **in_refresh)]
     for entry in (*before, *after):
         log.put_offset(entry)
         log.put_commit(a_commit(entry.seq))
-    AuditFiles(log, compaction_interval=2, retention_files=2).bring_up_to_date(before[-1])
-    assert (tmp_path / "sources/1.parquet").exists()
+    AuditFiles(log, compaction_interval=2, retention_files=3).bring_up_to_date(before[-1])
+    assert sorted(path.name for path in (tmp_path / "sources").iterdir()) == ["3", "4", "5"]
 
-    AuditFiles(log, compaction_interval=10, retention_files=2).bring_up_to_date(after[-1])
+    AuditFiles(log, compaction_interval=2, retention_files=3).bring_up_to_date(after[-1])
 
-    assert sorted(path.name for path in (tmp_path / "sources").iterdir()) == ["0", "1", "2"]
+    assert sorted(path.name for path in (tmp_path / "sources").iterdir()) == ["0", "1"]
 
 
 def test_a_run_that_was_overtaken_leaves_what_the_newer_one_wrote(tmp_path: Path):
@@ -73,39 +69,39 @@ def test_a_run_that_was_overtaken_leaves_what_the_newer_one_wrote(tmp_path: Path
     assert {path.name: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
-def test_a_snapshot_that_another_run_of_this_refresh_has_just_written_stays():
-    """This run read the watermark before the other one wrote it; without the snapshot a gap would stay."""
+def test_segments_that_another_run_of_this_refresh_has_just_written_stay():
+    """This run read the watermark before the other one wrote it."""
     world = MemoryWorld(interval=2)
     world.max_files = 1
     for name in ("a", "b"):
         world.drop(name, 10)
     world.run()
-    assert "1.parquet" in world.audit()
     del world.memory.control[f"{world.checkpoint}/watermark.json"]
+    segments = [path for path in world.memory.control if "/seen/" in path]
     late = Counting()
 
     world.run(late)
 
     assert "replace watermark.json" in late.writes
-    assert not [name for name in late.writes if name.startswith("delete")]
-    assert "1.parquet" in world.audit()
+    assert not [name for name in late.writes if name.startswith("delete") or "seen" in name]
+    assert segments == [path for path in world.memory.control if "/seen/" in path]
 
 
-def test_a_snapshot_that_could_not_be_read_back_is_not_written(monkeypatch: pytest.MonkeyPatch):
+def test_a_segment_that_could_not_be_read_back_is_not_written(monkeypatch: pytest.MonkeyPatch):
     world = MemoryWorld(interval=2)
     world.max_files = 1
     for name in ("a", "b", "c", "d"):
         world.drop(name, 10)
-    monkeypatch.setattr(audit, "CONTROL_FILE_LIMIT_BYTES", 1_000)
+    monkeypatch.setattr(seen, "CONTROL_FILE_LIMIT_BYTES", 1_000)
 
     world.run()
-    world.run()  # knows from the log alone what is loaded
+    assert world.run().already_loaded == 4  # as the log alone says
 
-    assert sorted(world.audit()) == ["0", "1", "2", "3", "watermark.json"]
+    assert not [path for path in world.memory.control if "/seen/" in path]
 
 
-class WithoutSnapshots(LocalStorage):
-    """A store that gives every file but snapshots."""
+class WithoutSegments(LocalStorage):
+    """A store that gives every file but segments."""
 
     def read(self, path: str, at_most: int = CONTROL_FILE_LIMIT_BYTES) -> bytes | None:
         if path.endswith(".parquet"):
@@ -113,7 +109,7 @@ class WithoutSnapshots(LocalStorage):
         return super().read(path, at_most)
 
 
-def test_a_snapshot_that_cannot_be_read_is_no_reason_to_stop(tmp_path: Path):
+def test_a_segment_that_cannot_be_read_is_no_reason_to_stop(tmp_path: Path):
     log = CheckpointLog(LocalStorage(), f"file://{tmp_path}")
     files = AuditFiles(log, compaction_interval=2, retention_files=100)
     entries = [an_entry(0, a_file("a")), an_entry(1, a_file("b", 2_000))]
@@ -121,13 +117,13 @@ def test_a_snapshot_that_cannot_be_read_is_no_reason_to_stop(tmp_path: Path):
         log.put_offset(entry)
         log.put_commit(a_commit(entry.seq))
     files.bring_up_to_date(entries[-1])
-    assert files.newest_seen(None) is not None
+    assert files.seen_files(None)[1] == 2
 
     blind = AuditFiles(
-        CheckpointLog(WithoutSnapshots(), log.location), compaction_interval=2, retention_files=100
+        CheckpointLog(WithoutSegments(), log.location), compaction_interval=2, retention_files=100
     )
 
-    assert blind.newest_seen(None) is None
+    assert blind.seen_files(None)[1] == 0
     assert blind.bring_up_to_date(entries[-1], everything=True) is True
 
 

@@ -43,6 +43,22 @@ def test_what_a_dag_file_imports_is_light():
     assert imported_by("\n".join(sorted(wanted))) == set()
 
 
+def test_a_dag_file_loads_no_client_of_the_stores_that_it_names():
+    locations = [
+        *("/data/in", "abfss://lake@acme.dfs.core.windows.net/in", "adl://acme.azuredatalakestore.net/in"),
+        *("webhdfs://namenode:9870/in", "s3://bucket/in", "gs://bucket/in", "sftp://host/in"),
+    ]
+    lines = [
+        "from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator",
+        "from airflow_provider_scope.specs import FileSource",
+        f"for root in {locations}:",
+        "    source = FileSource(roots=root, format='parquet')",
+        "    DeltaIncrementalIngestOperator(task_id='t', delta_location='/data/t', source=source)",
+    ]
+
+    assert imported_by("\n".join(lines)) == set()
+
+
 def test_a_dag_file_loads_sqlglot_alone_and_only_to_check_a_select():
     runs = "; ".join(f"runpy.run_path({str(example)!r})" for example in EXAMPLES)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,7 +12,6 @@ from airflow_provider_scope.core.records import CommitRecord
 from airflow_provider_scope.core.recovery import Landed
 from airflow_provider_scope.engines.scope_script import check_scope
 from airflow_provider_scope.exceptions import InputError, ScopeProviderError, StorageError
-from airflow_provider_scope.execution.request import Request
 from airflow_provider_scope.specs import FileSource, ScopeEngine
 from airflow_provider_scope.specs.columns import declared
 from airflow_provider_scope.specs.ingest import ARGUMENTS, ingest_from
@@ -21,9 +21,11 @@ from tests.support.memory_engine import MemoryEngine
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from airflow_provider_scope.core.discovery import Rules
     from airflow_provider_scope.core.records import OffsetEntry
     from airflow_provider_scope.core.recovery import TableState
     from airflow_provider_scope.execution.engine import Work
+    from airflow_provider_scope.execution.request import Request
 
 
 def source(**kwargs: Any) -> dict[str, Any]:
@@ -127,11 +129,9 @@ class Inferrer(MemoryWorld):
     def engine(self, gate: Any) -> Inferring:
         return Inferring(self, gate)
 
-    def request(self, **asked: Any) -> Request:
-        made = super().request(**asked)
-        return Request(
-            **{**{f: getattr(made, f) for f in Request.__dataclass_fields__}, "infers_columns": self.infers}
-        )
+    def asked(self, **asked: Any) -> tuple[Request, Rules]:
+        request, rules = super().asked(**asked)
+        return replace(request, infers_columns=self.infers), rules
 
     def load(self, name: str, at: int, **asked: Any) -> None:
         self.drop(name, at)

@@ -40,6 +40,11 @@ KINDS: dict[str, Any] = {
 }
 
 
+def is_derived(name: str) -> bool:
+    """Tell what is made of the records: it has another shape today."""
+    return name.startswith((*DERIVED, "seen/"))
+
+
 def left_by(control: Mapping[str, bytes], world: MemoryWorld) -> dict[str, bytes]:
     return {path.removeprefix(f"{world.checkpoint}/"): data for path, data in control.items()}
 
@@ -48,8 +53,8 @@ def test_the_same_deeds_write_the_same_bytes() -> None:
     world = do_the_deeds()
     now = left_by(world.memory.control, world)
 
-    assert sorted(now) == sorted(WRITTEN)
-    assert [n for n in WRITTEN if now[n] != WRITTEN[n] and not n.endswith(".parquet")] == []
+    assert sorted(name for name in now if not is_derived(name)) == sorted(RECORDS)
+    assert [name for name in RECORDS if now[name] != WRITTEN[name]] == []
 
 
 def numbers(name: str) -> dict[str, Any]:
@@ -99,13 +104,10 @@ def test_a_run_goes_on_from_it_and_changes_no_record() -> None:
     assert (report.files, again.files) == (2, 0)  # of the open batch, and the new one
     assert world.rows() - rows == {(f"{world.root}/new.parquet", 0, 1): 1}
     assert {name: after[name] for name in RECORDS} == {name: WRITTEN[name] for name in RECORDS}
-    assert sorted(set(after) - set(WRITTEN)) == [
+    assert sorted(name for name in set(after) - set(WRITTEN) if not is_derived(name)) == [
         "commits/00000000000000000006",
         "commits/00000000000000000007",
         "offsets/00000000000000000007",
-        "sources/8",
-        "sources/9",
-        "sources/9.parquet",
     ]
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from airflow_provider_scope.core.files import FileEntry
 from airflow_provider_scope.core.records import OffsetEntry
+from airflow_provider_scope.core.slices import FileSlice
 from airflow_provider_scope.exceptions import BadFileError, SourceUnreadableError
 from airflow_provider_scope.spark.problems import Problem, bad_files, unread, unreadable_footers
 
@@ -42,10 +43,9 @@ PASSING = (
 ENTRY = OffsetEntry(
     seq=3,
     mode="append",
-    files=tuple(FileEntry(1, f"file:///in/{name}", 1) for name in ("a b.csv", "c.csv")),
+    slice=FileSlice(tuple(FileEntry(1, f"file:///in/{name}", 1) for name in ("a b.csv", "c.csv")), None),
     refresh_start=None,
     overwrite_start=None,
-    highest=None,
 )
 
 

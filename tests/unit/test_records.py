@@ -19,7 +19,9 @@ from airflow_provider_scope.core.records import (
     TableStamp,
     decode_offset,
 )
+from airflow_provider_scope.core.slices import FileSlice
 from airflow_provider_scope.exceptions import CheckpointCorruptError, CheckpointVersionError
+from tests.support.numbers import NumberSlice
 from tests.support.values import a_commit, a_file, a_refresh, an_entry
 
 if TYPE_CHECKING:
@@ -69,13 +71,15 @@ OFFSET = OffsetEntry(
     seq=7,
     mode="overwrite",
     where="day = '1'",
-    files=(
-        FileEntry(1_000, "file:///in/a.csv", 10, 900),
-        FileEntry(2_000, 'file:///in/b \u2028\r\x85\n\t"\\é.csv', 0),
+    slice=FileSlice(
+        files=(
+            FileEntry(1_000, "file:///in/a.csv", 10, 900),
+            FileEntry(2_000, 'file:///in/b \u2028\r\x85\n\t"\\é.csv', 0),
+        ),
+        highest=Position(2_000, 'file:///in/b \u2028\r\x85\n\t"\\é.csv'),
     ),
     refresh_start=7,
     overwrite_start=None,
-    highest=Position(2_000, 'file:///in/b \u2028\r\x85\n\t"\\é.csv'),
 )
 OFFSET_BYTES = (
     '{"files":2,"format":1,"highest":[2000,"file:///in/b \u2028\\r\x85\\n\\t\\"\\\\é.csv"],'
@@ -87,6 +91,11 @@ EMPTY = an_entry(0)
 EMPTY_BYTES = (
     b'{"files":0,"format":1,"highest":null,"mode":"append","overwrite_start":null,'
     b'"refresh_start":null,"seq":0,"where":null}\n'
+)
+NUMBERS = an_entry(3, slice=NumberSlice(5, 9))
+NUMBERS_BYTES = (
+    b'{"format":2,"kind":"numbers","mode":"append","overwrite_start":null,"refresh_start":null,"seq":3,'
+    b'"slice":{"first":5,"last":9},"where":null}\n'
 )
 
 READERS: dict[str, tuple[Any, bytes, Callable[[str, bytes], Any]]] = {
@@ -297,7 +306,7 @@ def test_a_refusal_names_the_record_and_warns_of_deleting_it(data: bytes, what: 
 
 
 def test_an_entry_knows_its_size_and_whether_it_replaces_the_table() -> None:
-    assert an_entry(0, a_file("a", size_bytes=3), a_file("b", size_bytes=4)).size_bytes == 7
+    assert an_entry(0, a_file("a", size_bytes=3), a_file("b", size_bytes=4)).slice.size_bytes == 7
     assert not an_entry(0).overwrites_table
     assert a_refresh(0).overwrites_table
     assert not a_refresh(0, where="day = 1").overwrites_table
@@ -321,3 +330,50 @@ def test_only_a_batch_that_was_given_up_may_be_in_no_table() -> None:
     assert decode(CommitRecord, "commits/0", data, seq=0) == given_up
     with pytest.raises(CheckpointCorruptError, match="names no table"):
         decode(CommitRecord, "commits/0", data.replace(b'"abandoned":true', b'"abandoned":false'), seq=0)
+
+
+# ---- slices of other kinds --------------------------------------------------------------------------
+
+
+def test_an_entry_of_another_kind_says_its_kind_in_a_format_that_older_versions_refuse() -> None:
+    assert records.encode_offset(NUMBERS) == NUMBERS_BYTES
+    assert decode_offset("r", NUMBERS_BYTES, 3) == NUMBERS
+    # Older versions ignore keys that they do not know, and refuse every format above 1.
+    with pytest.raises(CheckpointVersionError, match=r"has format 2; .* reads formats up to 1"):
+        record_text.parsed("r", NUMBERS_BYTES.decode())
+
+
+def test_a_kind_that_this_version_does_not_know_is_refused_with_advice() -> None:
+    with pytest.raises(CheckpointVersionError) as caught:
+        decode_offset("r", NUMBERS_BYTES.replace(b'"numbers"', b'"letters"'), 3)
+
+    assert caught.value.what == (
+        "The checkpoint record r is of a batch of letters; this version of airflow-provider-scope reads "
+        "no batches of letters."
+    )
+    assert "a newer one" in caught.value.do
+
+
+@pytest.mark.parametrize(
+    ("part", "instead"),
+    [
+        (b'"numbers"', b"7"),
+        (b'"numbers"', b"null"),
+        (b'{"first":5,"last":9}', b"[5,9]"),
+        (b'{"first":5,"last":9}', b"null"),
+        (b'"first":5,', b""),
+        (b'"first":5', b'"first":"5"'),
+        (b'"first":5', b'"first":null'),
+        (b'"seq":3', b'"seq":4'),
+        (b"}\n", b'}\n{"path":"x"}\n'),
+        (b"}\n", b"}"),
+    ],
+)
+def test_a_slice_of_another_kind_that_cannot_be_is_refused(part: bytes, instead: bytes) -> None:
+    with pytest.raises(CheckpointCorruptError, match="The checkpoint record r "):
+        decode_offset("r", NUMBERS_BYTES.replace(part, instead), 3)
+
+
+def test_what_reads_files_does_not_take_another_batch_for_an_empty_one() -> None:
+    with pytest.raises(TypeError, match="batch 3 is one of numbers, not of files"):
+        _ = NUMBERS.files

@@ -33,7 +33,8 @@ def loaded(world: MemoryWorld, *names: str) -> list[str]:
 
 def seen(world: MemoryWorld) -> set[str]:
     log = world.log()
-    return set(read_loaded(log, world.audit_files(log), (world.root,), 0).seen)
+    view = read_loaded(log, world.audit_files(log), (world.root,), 0)
+    return {path for path, _ in view.seen.items()}
 
 
 @pytest.mark.parametrize("interval", [1, 100], ids=["from a snapshot", "from the entries"])

@@ -1,92 +1,75 @@
-"""A snapshot tells which files are loaded, or it is not used."""
+"""A snapshot that an older version wrote tells which files are loaded, or it is not used."""
 
 from __future__ import annotations
-
-import logging
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from airflow_provider_scope.checkpoint.snapshot import (
-    SeenFiles,
-    decode_seen,
-    decode_snapshot,
-    encode_snapshot,
-)
-from airflow_provider_scope.core.audit import audit_rows
-from tests.support.values import a_commit, a_file, an_entry
+from tests.crash.world import MemoryWorld
+from tests.support.faulty_storage import Counting
+from tests.support.snapshots import snapshot_of
 
-A, B = a_file("a", 1_000, 10), a_file("b", 2_000, 20)._replace(content_md5="x")
-ROWS = [*audit_rows(an_entry(3, A, B), a_commit(3))]
+OTHER = pa.BufferOutputStream()
+pq.write_table(pa.table({"path": ["/in/a"], "modificationTime": [1_000]}), OTHER)
 
 
-def test_the_seen_files_are_those_of_the_older_snapshot_and_of_the_batches_after_it() -> None:
-    older = decode_snapshot("0.parquet", encode_snapshot(None, ROWS, 3, 2))
-    assert older
-    reloaded = a_file("a", 1_500, 15)
-
-    data = encode_snapshot(older, [*audit_rows(an_entry(4, reloaded), a_commit(4))], 4, 2)
-
-    assert decode_seen("1.parquet", data) == SeenFiles(
-        seq=4, refresh_start=2, files={A.path: (1_500, 15, None), B.path: (2_000, 20, "x")}
-    )
-
-
-def test_a_snapshot_before_any_refresh_says_so() -> None:
-    seen = decode_seen("0.parquet", encode_snapshot(None, ROWS, 3, None))
-
-    assert seen
-    assert seen.refresh_start is None
-
-
-@pytest.mark.parametrize("decode", [decode_seen, decode_snapshot])
-def test_a_snapshot_that_was_cut_is_not_used(decode, caplog: pytest.LogCaptureFixture) -> None:
-    whole = encode_snapshot(None, ROWS, 3, None)
-
-    with caplog.at_level(logging.CRITICAL):
-        assert {decode("0.parquet", whole[:length]) for length in range(len(whole))} == {None}
-    decode("0.parquet", b"")
-
-    assert caplog.messages[-1].startswith("The snapshot 0.parquet is not used, the log is read instead: ")
+def a_world_of_before(snapshot: str, **more) -> MemoryWorld:
+    """Give a pipeline of 12 batches, as an older version left it."""
+    world = MemoryWorld(interval=5)
+    world.max_files = 1
+    for number in range(12):
+        world.drop(f"f{number:02}", at=1_000 - number)
+    world.run()
+    control = world.memory.control
+    for path in [path for path in control if "/seen/" in path]:
+        del control[path]
+    entries = [world.log().offset(seq) for seq in range(10)]
+    data = snapshot_of([entry.files[0] for entry in entries], 9, **more)
+    control[f"{world.checkpoint}/sources/9.parquet"] = {
+        "whole": data,
+        "cut": data[: len(data) // 2],
+        "empty": b"",
+        "of another program": OTHER.getvalue().to_pybytes(),
+    }[snapshot]
+    return world
 
 
-@pytest.mark.parametrize("decode", [decode_seen, decode_snapshot])
-def test_a_snapshot_whose_pages_are_damaged_is_not_used(decode) -> None:
-    whole = bytearray(encode_snapshot(None, ROWS, 3, None))
-    whole[4 : whole.index(b"PAR1", 4) // 2] = bytes(whole.index(b"PAR1", 4) // 2 - 4)
-
-    assert decode("0.parquet", bytes(whole)) is None
+def entries_read(gate: Counting) -> set[int]:
+    return {int(call.name[-20:]) for call in gate.calls if call.name.startswith("read offsets/")}
 
 
-@pytest.mark.parametrize("decode", [decode_seen, decode_snapshot])
-def test_a_snapshot_of_another_program_is_not_used(decode) -> None:
-    """dbt-scope's snapshots have the same names, and neither our columns nor our metadata."""
-    sink = pa.BufferOutputStream()
-    pq.write_table(pa.table({"path": ["/in/a"], "modificationTime": [1_000]}), sink)
+@pytest.mark.parametrize("sums", [True, False], ids=["0.2", "0.1"])
+def test_a_run_goes_on_from_it_and_reads_only_what_came_after_it(sums):
+    world = a_world_of_before("whole", sums=sums)
+    gate = Counting()
 
-    assert decode("0.parquet", sink.getvalue().to_pybytes()) is None
+    assert world.run(gate).already_loaded == 12
+    assert entries_read(gate) <= {10, 11, 12, 13}
+
+    world.drop("new", at=500)
+    gate = Counting()
+    assert world.run(gate).files == 1
+    assert entries_read(gate) <= {10, 11, 12, 13, 14}
+    assert all(count == 1 for count in world.rows().values())
+    assert "9.parquet" not in world.audit()
+    gate = Counting()
+    assert world.run(gate).already_loaded == 13  # the segment has all of them now
+    assert entries_read(gate) <= {12, 13, 14}
 
 
-def without_sums(data: bytes) -> bytes:
-    """Give a snapshot as version 0.1.0 wrote it."""
-    sink = pa.BufferOutputStream()
-    pq.write_table(pq.read_table(pa.BufferReader(data)).drop(["md5"]), sink, compression="zstd")
-    return sink.getvalue().to_pybytes()
+@pytest.mark.parametrize("snapshot", ["cut", "empty", "of another program"])
+def test_one_that_cannot_be_used_costs_a_reading_of_the_log(snapshot):
+    world = a_world_of_before(snapshot)
+    gate = Counting()
+
+    assert world.run(gate).already_loaded == 12
+    assert entries_read(gate) >= set(range(12))
 
 
-def test_a_snapshot_without_sums_goes_on_to_be_used() -> None:
-    old = without_sums(encode_snapshot(None, ROWS, 3, None))
-    older = decode_snapshot("0.parquet", old)
-    assert older
-    more = a_file("c", 3_000, 30)._replace(content_md5="z")
+def test_one_of_another_refresh_is_not_used():
+    world = a_world_of_before("whole", refresh_start=3)
+    gate = Counting()
 
-    seen = decode_seen("0.parquet", old)
-    grown = decode_seen(
-        "1.parquet", encode_snapshot(older, [*audit_rows(an_entry(4, more), a_commit(4))], 4, None)
-    )
-
-    assert seen
-    assert seen.files == {A.path: (1_000, 10, None), B.path: (2_000, 20, None)}
-    assert grown
-    assert grown.files == {**seen.files, more.path: (3_000, 30, "z")}
+    assert world.run(gate).already_loaded == 12
+    assert entries_read(gate) >= set(range(12))

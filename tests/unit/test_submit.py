@@ -32,10 +32,10 @@ from airflow_provider_scope.exceptions import (
     StorageError,
 )
 from airflow_provider_scope.execution.engine import Work
-from airflow_provider_scope.hooks.stores import Store
 from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator
 from airflow_provider_scope.specs import FileSource, SparkEngine, TableSpec
 from airflow_provider_scope.storage.local import LocalStorage
+from airflow_provider_scope.storage.protocol import Store
 from tests.support.values import a_file, an_entry
 
 if TYPE_CHECKING:

@@ -248,17 +248,17 @@ def test_a_full_refresh_loads_everything_again_whatever_was_taken_over():
 
     assert world.rows() == each_once(world)
     names = world.memory.names(control(world, "sources"))
-    assert [name for name in names if name.endswith(".parquet")] == ["11.parquet"]
+    assert [name for name in names if name.endswith(".parquet")] == []
     assert json.loads(world.read("watermark.json"))["batchId"] == 11
 
 
-def test_our_first_snapshot_holds_what_dbt_scope_loaded_and_is_read_instead_of_the_record():
+def test_our_first_segment_holds_what_dbt_scope_loaded_and_is_read_instead_of_the_record():
     world, theirs = a_world(12)
     for number in range(20):
         put(world, f"new{number:02}", NOW_MS - 100_000 + number)
     world.run()
 
-    assert "21.parquet" in world.memory.names(control(world, "sources"))
+    assert world.memory.names(control(world, "seen/00000000000000000000-0"))
     assert Counter(row["path"] for row in theirs.history()) == Counter(
         path.removeprefix("file://") for path in world.memory.source
     )
@@ -267,12 +267,13 @@ def test_our_first_snapshot_holds_what_dbt_scope_loaded_and_is_read_instead_of_t
     assert not [call.name for call in gate.calls if call.name.endswith(".files")]
 
 
-def test_a_damaged_snapshot_of_ours_costs_a_reading_of_the_record_and_nothing_else():
+def test_a_damaged_segment_costs_a_reading_of_the_record_and_nothing_else():
     world, _ = a_world(12)
     for number in range(20):
         put(world, f"new{number:02}", NOW_MS - 100_000 + number)
     world.run()
-    world.memory.control[control(world, "sources/21.parquet")] = b"PAR1"
+    for name in world.memory.names(control(world, "seen/00000000000000000000-0")):
+        world.memory.control[control(world, f"seen/00000000000000000000-0/{name}")] = b"PAR1"
     put(world, "old0001", NOW_MS - 500)
 
     report = world.run()
@@ -282,15 +283,15 @@ def test_a_damaged_snapshot_of_ours_costs_a_reading_of_the_record_and_nothing_el
 
 
 def test_retention_keeps_what_is_needed_after_a_takeover():
-    world, theirs = a_world(12)
+    world, _ = a_world(12)
     world.retention = 2
     for number in range(30):
         put(world, f"new{number:02}", NOW_MS - 100_000 + number)
 
     world.run()
 
-    assert world.memory.names(control(world, "sources")) == ["10.parquet", "26.parquet"]
-    assert len(theirs.history()) == 54
+    assert world.memory.names(control(world, "sources")) == ["10.parquet", "25", "26"]
+    assert world.run().already_loaded == 54
 
 
 def test_rebuild_writes_the_audit_files_of_ours_again_and_leaves_those_of_dbt_scope():

@@ -6,7 +6,7 @@ import pytest
 
 from airflow_provider_scope.core.discovery import candidates
 from airflow_provider_scope.core.run_without_files import check_found
-from airflow_provider_scope.engines.assembly import make_request
+from airflow_provider_scope.engines.assembly import make_files
 from airflow_provider_scope.exceptions import EmptyRefreshError, InputError, SourceEmptyError
 from airflow_provider_scope.specs import FileSource
 from airflow_provider_scope.specs.ingest import ARGUMENTS, ingest_from
@@ -14,17 +14,17 @@ from tests.support.values import a_file, rules
 from tests.unit.test_report import a_report
 
 
-def request_for(**source):
+def source_for(**source):
     raw = {"delta_location": "/delta/t", "sql": "SELECT * FROM @data", "write": "append"}
     engine = {"scope_conn_id": "c"} if source.get("format") in (None, "sstream") else {}
     given = {**dict.fromkeys(ARGUMENTS), **raw, "engine": engine, "source": {"roots": "/in", **source}}
     ingest = ingest_from(given)
     assert ingest
-    return make_request(ingest, 10**12)
+    return make_files(ingest, None, None, 10**12)
 
 
 def taken(names, **source):
-    found = candidates([a_file(name, 1_000) for name in names], request_for(**source).rules)
+    found = candidates([a_file(name, 1_000) for name in names], source_for(**source).rules)
     return [file.path.rpartition("/")[2] for file in found.files], found
 
 
@@ -112,7 +112,7 @@ def test_what_a_run_without_files_does(report, asked, error, what):
 
 @pytest.mark.parametrize(("value", "expected"), [(True, True), ("True", True), ("no", False), (None, False)])
 def test_the_switch_may_come_from_a_template(value, expected):
-    assert request_for(format="csv", fail_on_empty=value).fail_on_empty is expected
+    assert source_for(format="csv", fail_on_empty=value).fail_on_empty is expected
     assert FileSource(roots="/in", fail_on_empty="{{ params.x }}").fail_on_empty == "{{ params.x }}"
 
 

@@ -1,0 +1,177 @@
+"""Files of one or more folders as a source: a slice is a number of files, and new is what no slice names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, Protocol
+
+from airflow_provider_scope.core import discovery, planning
+from airflow_provider_scope.core.files import is_below
+from airflow_provider_scope.core.history import History
+from airflow_provider_scope.core.report import RunReport
+from airflow_provider_scope.core.run_without_files import check_found
+from airflow_provider_scope.core.slices import FileSlice, slice_of
+from airflow_provider_scope.exceptions import CheckpointCorruptError
+from airflow_provider_scope.execution import dbt_scope
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from airflow_provider_scope.checkpoint.log import CheckpointLog
+    from airflow_provider_scope.core.discovery import Candidates, Rules
+    from airflow_provider_scope.core.files import FileEntry, Position
+    from airflow_provider_scope.core.records import OffsetEntry
+    from airflow_provider_scope.execution.request import Request
+    from airflow_provider_scope.execution.view import LogView
+
+
+class Listing(Protocol):
+    """Where files are listed: a storage, or a hook."""
+
+    def walk(self, root: str) -> Iterator[FileEntry]:
+        """List every file below a folder, or raise; see ``storage.protocol.Storage``."""
+
+
+@dataclass(kw_only=True)
+class Files:
+    """The files below some folders; see ``execution.source.Source``."""
+
+    kind: ClassVar[str] = FileSlice.kind
+    one_at_a_time: ClassVar[bool] = False
+    log: CheckpointLog
+    listing: Listing
+    roots: tuple[str, ...]
+    rules: Rules
+    max_files: int | None
+    max_bytes: int | None
+    safety_buffer_seconds: float = 0
+    fail_on_empty: bool = False
+    """Whether a source without a file that matches is an error."""
+    fits: Callable[[tuple[FileEntry, ...]], int] | None = None
+    """How many of some files one batch can take, from the first; None is all."""
+    found: Candidates = field(init=False, repr=False, compare=False)
+    _leaves_out: bool = field(default=False, init=False, repr=False, compare=False)
+    """Whether loaded files were left out of ``found``."""
+    _since: int | None = field(default=None, init=False, repr=False, compare=False)
+    """The refresh since which they were loaded."""
+
+    @property
+    def reads_history(self) -> bool:
+        """Whether it is the path of a file that tells that it was loaded, and not its time."""
+        return self.rules.late_files == "ingest"
+
+    @property
+    def says_from_when(self) -> bool:
+        """Whether files before a time are left out."""
+        return self.rules.starting_at_ms is not None
+
+    @property
+    def interval(self) -> str | None:
+        """The name of the interval whose files are taken."""
+        return self.rules.window.name if self.rules.window else None
+
+    def begin_report(self, now_ms: int) -> RunReport:
+        """Give a report that names the folders."""
+        return RunReport(roots=self.roots, safety_buffer_seconds=self.safety_buffer_seconds, now_ms=now_ms)
+
+    def look_back(self, view: LogView, request: Request, now_ms: int) -> bool:
+        """Look what dbt-scope has loaded; see ``execution.dbt_scope.look``."""
+        history, is_void = self.reads_history, request.replaces_table
+        return dbt_scope.look(self.log, view, self.roots, now_ms, history=history, is_void=is_void)
+
+    def check(self, entry: OffsetEntry) -> None:
+        """Refuse an entry that names a file outside of the folders.
+
+        :raises CheckpointCorruptError: As said.
+        """
+        for file in entry.files:
+            if not is_below(file.path, self.roots):
+                raise CheckpointCorruptError(
+                    f"Batch {entry.seq} of {self.log.location} names {file.path}, which is not below the "
+                    f"source's roots ({', '.join(self.roots)}).",
+                    kept="the table and all records; nothing was read",
+                    do="if the roots were changed while this batch was open, name the old root once more "
+                    f"until it is loaded, or run `airflow scope abandon` for batch {entry.seq}",
+                )
+
+    def discover(self, request: Request, view: LogView, report: RunReport) -> None:
+        """List the folders."""
+        self._leaves_out = self.reads_history and not request.refresh and not _overlap(self.roots)
+        self._since = view.refresh_start
+        found = self.found = self._list(view.seen if self._leaves_out else None)
+        report.listed, report.matched, report.newest = found.listed, found.matched, found.newest
+        report.left_out, report.unmatched = found.left_out, found.unmatched
+        report.patterns = self.rules.patterns
+        # An interval in which no file came has no rows to replace either, unless it had files before.
+        may_be_empty = self.rules.window is not None and not self.log.is_begun()
+        would_empty = request.refresh and not found.files and not may_be_empty
+        check_found(report, request.table, fail_on_empty=self.fail_on_empty, would_empty=would_empty)
+
+    def _list(self, loaded: History | None) -> Candidates:
+        def listing() -> Iterator[FileEntry]:
+            return (file for root in self.roots for file in self.listing.walk(root))
+
+        if loaded is not None:
+            found = discovery.new_candidates(listing(), self.rules, self.roots, loaded)
+            if found:
+                return found
+        return discovery.candidates(listing(), self.rules, self.roots)
+
+    def pending(self, view: LogView, report: RunReport, *, refresh: bool) -> PendingFiles:
+        """Leave out, by path, what the log holds; with ``late_files="skip"`` by time."""
+        if refresh:
+            return PendingFiles(self, self.found.files)
+        if self._leaves_out and view.refresh_start != self._since:
+            self.found = self._list(None)  # another run has begun a refresh: what was left out counts as new
+            self._leaves_out = False
+        history, newest = self.reads_history, view.newest.slice if view.newest else None
+        highest = newest.highest if newest else None
+        tally = discovery.Tally(dict(self.found.left_out.counts), dict(self.found.left_out.names))
+        files = dbt_scope.not_loaded(self.log, view, self.found.files, tally, history=history)
+        known = view.seen.find([file.path for file in files])
+        new = discovery.unseen(files, known, self.rules, highest, tally)
+        loaded = view.seen
+        if newest and not history:
+            loaded = History()
+            loaded.update(newest.audited)
+        discovery.check_names(new, loaded.outside(self.roots), self.roots)
+        report.left_out = tally
+        report.already_loaded = report.matched - len(new) - sum(tally.counts.values())
+        return PendingFiles(self, new, highest)
+
+
+@dataclass
+class PendingFiles:
+    """Files that are new, oldest first."""
+
+    source: Files
+    files: Sequence[FileEntry]
+    highest: Position | None = None
+    """The largest (modified, path) of what was cut off, and of the log since ``refresh_start``."""
+    start: int = 0
+
+    @property
+    def left(self) -> int:
+        """Files that are still to be cut off."""
+        return len(self.files) - self.start
+
+    def cut(self) -> FileSlice | None:
+        """Cut off the files of the next batch."""
+        limits = self.source
+        stop = planning.next_batch(
+            self.files, self.start, max_files=limits.max_files, max_bytes=limits.max_bytes
+        )
+        if stop == self.start:
+            return None
+        files = tuple(self.files[self.start : stop])
+        if limits.fits:
+            files = files[: limits.fits(files)]
+        found = slice_of(files, self.highest)
+        self.highest = found.highest
+        self.start += len(files)
+        return found
+
+
+def _overlap(roots: Sequence[str]) -> bool:
+    """Tell whether a folder lies below another, so that its files are listed twice."""
+    return any(a != b and is_below(a, (b,)) for a in roots for b in roots) or len(set(roots)) < len(roots)

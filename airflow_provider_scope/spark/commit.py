@@ -1,0 +1,89 @@
+"""How a write commits the rows of a batch together with the batch's number."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.readwriter import DataFrameWriter
+
+    from airflow_provider_scope.spark.delta_log import DeltaLog
+
+_IN_A_SESSION = {
+    "txnAppId": "spark.databricks.delta.write.txnAppId",
+    "txnVersion": "spark.databricks.delta.write.txnVersion",
+    "userMetadata": "spark.databricks.delta.commitInfo.userMetadata",
+}
+"""Delta's options of a writer, and the settings by which a statement has them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """The rows of a batch in the shape of the table that they go to."""
+
+    rows: DataFrame
+    where: str | None = None
+    """Predicate of the rows that an overwrite replaces; None is the whole table."""
+    creates: bool = False
+    """Whether there is no table yet: the commit makes it, or fails if somebody else has made it."""
+    partition_by: Sequence[str] | None = None
+    """The partitioning of a table that is made or changed by the commit, else None."""
+    properties: Mapping[str, str] = field(default_factory=dict)
+    """Delta's properties of a table that is made or changed by the commit."""
+    brings_columns: bool = False
+    """Whether the table gets columns or types of the rows in the same commit."""
+
+    def writer(self) -> DataFrameWriter:
+        """Give a writer of the rows, without a mode."""
+        writer = self.rows.write.format("delta")
+        if self.partition_by is not None:
+            writer = writer.options(**self.properties).partitionBy(*self.partition_by)
+        return writer.option("mergeSchema", "true") if self.brings_columns else writer
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """The one commit of a batch that is about to be made; a write makes it by one of the methods, once.
+
+    :param carries: What it carries beside the rows, as options of Delta's writer.
+    """
+
+    log: DeltaLog
+    carries: Mapping[str, str]
+
+    def save(self, writer: DataFrameWriter) -> int | None:
+        """Write rows, and give the version; None if Delta did not commit."""
+        return self.log.save(writer.options(**self.carries))
+
+    def execute(self, statement: Callable[[SparkSession], object]) -> int | None:
+        """Run a MERGE, and give the version; None if Delta did not commit.
+
+        A statement has no options: it takes the batch's number from its session, as any other write there
+        would. So it gets a session of its own, with the settings of the application's.
+
+        :param statement: Takes the session. It reads the table in that, by ``DeltaTable.forPath``; the rows
+            may be of another. An UPDATE or a DELETE is no statement for this: Delta commits nothing, and so
+            no number, if no row is to be deleted. A MERGE without changes is committed.
+        """
+        session = self.log.spark.newSession()
+        usual = session.conf.getAll
+        for name, value in self.log.spark.conf.getAll.items():
+            if usual.get(name) != value:
+                session.conf.set(name, value)
+        try:
+            for name, value in self.carries.items():
+                session.conf.set(_IN_A_SESSION[name], value)
+            return self.log.commit(lambda: statement(session), session)
+        finally:
+            # Spark may keep it as the active one of the thread.
+            for name in _IN_A_SESSION.values():
+                session.conf.unset(name)
+
+
+Write: TypeAlias = Callable[[Batch, Commit], int | None]
+"""Commits a batch, and gives the table's version; None if Delta did not commit."""

@@ -1,0 +1,86 @@
+"""The worlds of a source that is not files; nothing below ``execution`` knows of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow_provider_scope.exceptions import SourceFileGoneError
+from tests.crash.world import DeltaWorld, MemoryWorld
+from tests.support.numbers import Numbers, NumbersInDelta, NumbersInMemory, NumbersInTurn, row_of
+
+if TYPE_CHECKING:
+    from airflow_provider_scope.checkpoint.log import CheckpointLog
+    from airflow_provider_scope.core.discovery import Rules
+    from airflow_provider_scope.core.records import OffsetEntry
+    from airflow_provider_scope.execution.source import Source
+    from tests.support.batch_loop import BatchLoop
+    from tests.support.faulty_storage import Gate
+    from tests.support.memory_engine import Row
+
+
+class _NumberWorld:
+    """What a world of numbers does otherwise than one of files."""
+
+    numbers: ClassVar[type[Numbers]] = Numbers
+    storage: Any
+    root: str
+    max_files: int
+
+    @property
+    def path(self) -> str:
+        return f"{self.root}/numbers.txt"
+
+    def source(self, log: CheckpointLog, rules: Rules) -> Source:
+        return self.numbers(log, self.path, self.max_files)
+
+    def add_number(self) -> int:
+        """Write the next number behind the others."""
+        text = self.storage.read(self.path) or b""
+        number = len(text.split()) + 1
+        self.storage.replace(self.path, text + f"{number}\n".encode())
+        return number
+
+
+class NumberWorld(_NumberWorld, MemoryWorld):
+    """In memory: a file that is dropped is the next number."""
+
+    def engine(self, gate: Gate) -> BatchLoop:
+        return NumbersInMemory(self.delta, self.memory, gate)
+
+    def drop(self, name: str, at: int, *, day: int = 1, ids: int = 1) -> str:
+        number = self.add_number()
+        path = MemoryWorld.drop(self, f"{number}", at)
+        self.memory.content[path] = [row_of(number)]
+        return path
+
+    def name_of(self, row: Row) -> Any:
+        return row[1]
+
+
+class NumberInTurnWorld(NumberWorld):
+    numbers = NumbersInTurn
+
+
+class NumberDeltaWorld(_NumberWorld, DeltaWorld):
+    """On a disk, with a Delta table."""
+
+    def engine(self, gate: Gate) -> BatchLoop:
+        return NumbersInDelta(gate, self.storage, self.path)
+
+    def drop(self, name: str, at: int, *, day: int = 1, ids: int = 2) -> str:
+        (self.folder / "landing").mkdir(parents=True, exist_ok=True)
+        self.add_number()
+        return self.path
+
+
+class NumberInTurnDeltaWorld(NumberDeltaWorld):
+    numbers = NumbersInTurn
+
+
+class WithoutThree(NumbersInDelta):
+    """The batch with number 3 cannot be read."""
+
+    def read(self, entry: OffsetEntry) -> Any:
+        if 3 in entry.slice:
+            raise SourceFileGoneError(f"batch {entry.seq} cannot be read")
+        return super().read(entry)

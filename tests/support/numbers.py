@@ -1,0 +1,183 @@
+"""A source that only the tests have: numbers from a text file, one a line, cut into ranges."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import pyarrow as pa
+
+from airflow_provider_scope.core import recovery
+from airflow_provider_scope.core.report import RunReport
+from airflow_provider_scope.core.slices import KINDS
+from airflow_provider_scope.exceptions import (
+    CheckpointCorruptError,
+    EmptyRefreshError,
+    SourceFileGoneError,
+    SourceNotFoundError,
+)
+from tests.support.delta_engine import TABLE, DeltaEngine
+from tests.support.memory_engine import MemoryEngine, Row
+
+if TYPE_CHECKING:
+    from airflow_provider_scope.checkpoint.log import CheckpointLog
+    from airflow_provider_scope.core.files import FileEntry, Position
+    from airflow_provider_scope.core.records import OffsetEntry
+    from airflow_provider_scope.execution.request import Request
+    from airflow_provider_scope.execution.view import LogView
+    from airflow_provider_scope.storage.protocol import Storage
+
+
+@dataclass(frozen=True, slots=True)
+class NumberSlice:
+    """Numbers from ``first`` to ``last``, both included."""
+
+    kind: ClassVar[str] = "numbers"
+    first: int
+    last: int
+
+    @property
+    def size_bytes(self) -> int:
+        return 0
+
+    @property
+    def audited(self) -> tuple[FileEntry, ...]:
+        return ()
+
+    @property
+    def highest(self) -> Position | None:
+        return None
+
+    def __contains__(self, number: int) -> bool:
+        return self.first <= number <= self.last
+
+    def text(self) -> str:
+        return f"{self.first} to {self.last}"
+
+
+KINDS[NumberSlice.kind] = NumberSlice
+
+
+def read_numbers(storage: Storage, path: str) -> list[int]:
+    data = storage.read(path)
+    if data is None:
+        raise SourceNotFoundError(f"{path} does not exist")
+    return [int(line) for line in data.decode().split()]
+
+
+def row_of(number: int) -> Row:
+    return "numbers", number, 1
+
+
+# ---- what the worker does --------------------------------------------------------------------------
+
+
+@dataclass
+class Numbers:
+    """Many slices at once: all that are not given up tell what is new."""
+
+    log: CheckpointLog
+    path: str
+    at_most: int
+    kind: ClassVar[str] = NumberSlice.kind
+    one_at_a_time: ClassVar[bool] = False
+    reads_history: ClassVar[bool] = False  # of files; this one has a history of its own
+    says_from_when: ClassVar[bool] = False
+    interval: ClassVar[str | None] = None
+    found: list[int] = field(default_factory=list)
+
+    def begin_report(self, now_ms: int) -> RunReport:
+        return RunReport(roots=(self.path,), now_ms=now_ms)
+
+    def look_back(self, view: LogView, request: Request, now_ms: int) -> bool:
+        return True
+
+    def check(self, entry: OffsetEntry) -> None:
+        if not 0 <= entry.slice.first <= entry.slice.last:
+            raise CheckpointCorruptError(f"Batch {entry.seq} is of {entry.slice.text()}.")
+
+    def discover(self, request: Request, view: LogView, report: RunReport) -> None:
+        self.found = read_numbers(self.log.storage, self.path)
+        report.nothing = f"0 new numbers of {len(self.found)}"
+        if request.refresh and not self.found:
+            raise EmptyRefreshError(f"{self.path} holds no number")
+
+    def pending(self, view: LogView, report: RunReport, *, refresh: bool) -> PendingNumbers:
+        held = [] if refresh else self.held(view)
+        return PendingNumbers([n for n in self.found if not any(n in one for one in held)], self.at_most)
+
+    def held(self, view: LogView) -> list[NumberSlice]:
+        """Give the slices since the refresh that are in the table, or still to come."""
+        done = set(self.log.committed())
+        gone = view.accepted.gone if view.accepted else ()
+
+        def given_up(seq: int) -> bool:
+            if seq in done:
+                return self.log.commit(seq).abandoned
+            return recovery.is_given_up(seq, view.table, gone)
+
+        numbers = range(view.refresh_start or 0, view.next_seq)
+        return [self.log.offset(seq).slice for seq in numbers if not given_up(seq)]
+
+
+class NumbersInTurn(Numbers):
+    """One slice at a time: where it begins is known when the one before is committed."""
+
+    one_at_a_time: ClassVar[bool] = True
+
+    def held(self, view: LogView) -> list[NumberSlice]:
+        newest, last = view.newest, view.last_commit
+        if newest is None:
+            return []
+        is_given_up = last is not None and last.seq == newest.seq and last.abandoned
+        return [NumberSlice(0, newest.slice.first - 1 if is_given_up else newest.slice.last)]
+
+
+@dataclass
+class PendingNumbers:
+    numbers: list[int]
+    at_most: int
+
+    @property
+    def left(self) -> int:
+        return len(self.numbers)
+
+    def cut(self) -> NumberSlice | None:
+        if not self.numbers:
+            return None
+        first = self.numbers[0]
+        # What was given up before others leaves a gap behind itself.
+        together = [n for _, n in takewhile(lambda at: at[1] == first + at[0], enumerate(self.numbers))]
+        last = together[: self.at_most][-1]
+        self.numbers = [n for n in self.numbers if n > last]
+        return NumberSlice(first, last)
+
+
+# ---- what the engines do ---------------------------------------------------------------------------
+
+
+def rows_of(storage: Storage, path: str, entry: OffsetEntry) -> list[Row]:
+    there = set(read_numbers(storage, path))
+    wanted = range(entry.slice.first, entry.slice.last + 1)
+    if missing := [number for number in wanted if number not in there]:
+        raise SourceFileGoneError(f"{path} has no {missing} of batch {entry.seq} any more")
+    return [row_of(number) for number in wanted]
+
+
+class NumbersInMemory(MemoryEngine):
+    path = "file:///landing/numbers.txt"
+
+    def read(self, entry: OffsetEntry) -> Any:
+        return rows_of(self.storage, self.path, entry)
+
+
+class NumbersInDelta(DeltaEngine):
+    def __init__(self, gate: Any, storage: Storage, path: str) -> None:
+        super().__init__(gate)
+        self.storage = storage
+        self.path = path
+
+    def read(self, entry: OffsetEntry) -> pa.Table:
+        files, ids, days = zip(*rows_of(self.storage, self.path, entry), strict=True)
+        return pa.table({"id": ids, "day": days, "file": files}, schema=TABLE)
