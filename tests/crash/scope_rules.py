@@ -297,7 +297,7 @@ RULES = (
     Rule("a commit record needs the table's word", rules.commit_before_probe, "append", "lost", first=1),
     Rule("commits, then the table, then offsets are read", rules.probe_last, "append", "failures", first=306),
     Rule(
-        "a snapshot of another refresh does not count",
+        "a segment of another refresh does not count",
         rules.segments_of_any_refresh,
         "refresh",
         "lost",
