@@ -63,4 +63,5 @@ chaos: venv
 bench: venv java
 	@$(BIN)/python benchmarks/ingest_vs_structured_streaming.py
 	@$(BIN)/python benchmarks/discovery.py
+	@$(BIN)/python benchmarks/history.py
 	@$(BIN)/python benchmarks/strict_reading.py

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from airflow_provider_scope.core import segments
-from airflow_provider_scope.core.discovery import is_returned, status
+from airflow_provider_scope.core.discovery import LISTED_AT_ONCE, is_returned, status
 from airflow_provider_scope.core.history import History
 from airflow_provider_scope.core.segments import Segment
 from airflow_provider_scope.exceptions import StorageError
@@ -46,7 +46,7 @@ LOOKS = 4
 """Times that the folder is listed when a segment is gone: another run has merged it meanwhile."""
 
 AT_ONCE = 65_536
-"""Files that are compared together."""
+"""Rows that are read together."""
 
 _DAMAGED = (pa.ArrowException, KeyError, ValueError, OSError)
 
@@ -59,16 +59,17 @@ class SeenFiles(History):
 
     def __init__(self, tables: Iterable[pa.Table] = ()) -> None:
         super().__init__()
-        self._tables = [_Sorted(table) for table in tables]
+        # In the parts that they were read in: to put these together would take the memory twice.
+        self._tables = [_Sorted(part) for table in tables for part in table.to_batches(AT_ONCE) if part]
 
     def __bool__(self) -> bool:
-        return super().__bool__() or any(table.count for table in self._tables)
+        return super().__bool__() or bool(self._tables)
 
     def without_same(self, files: Sequence[FileEntry]) -> list[FileEntry]:
         """Compare columns, with no object for each file; of what is left, ``find`` tells."""
         left: list[FileEntry] = []
-        for first in range(0, len(files), AT_ONCE):
-            part = files[first : first + AT_ONCE]
+        for first in range(0, len(files), LISTED_AT_ONCE):
+            part = files[first : first + LISTED_AT_ONCE]
             same = self._same(part)
             left += [file for file, is_same in zip(part, same, strict=True) if not is_same]
         return left
@@ -121,12 +122,12 @@ class SeenFiles(History):
 
 
 class _Sorted:
-    """A table that is sorted by path."""
+    """Some rows, sorted by path."""
 
-    def __init__(self, table: pa.Table) -> None:
-        self.table = table.combine_chunks()
-        self.count = self.table.num_rows
-        self.paths = self.table["path"].chunk(0) if self.count else pa.array([], pa.string())
+    def __init__(self, part: pa.RecordBatch) -> None:
+        self.table = pa.Table.from_batches([part])
+        self.count = part.num_rows
+        self.paths = part["path"]
 
     def match(self, paths: pa.Array) -> tuple[pa.Array, pa.Table]:
         """Give the rows with one of the paths, and for each its index in ``paths``.
@@ -134,7 +135,7 @@ class _Sorted:
         Only the part between the least and the greatest is looked at: listings come nearly in order.
         """
         ends = pc.min_max(paths).as_py()
-        if not self.count or ends["min"] is None:
+        if ends["min"] is None:
             return pa.array([], pa.int32()), self.table.slice(0, 0)
         first = self._position(ends["min"])
         part = self.table.slice(first, self._position(f"{ends['max']}\0") - first)
@@ -291,7 +292,7 @@ _EPOCH = b"airflow_provider_scope.epoch"
 def _encode(rows: pa.Table, epoch: str) -> bytes:
     sink = pa.BufferOutputStream()
     rows = rows.replace_schema_metadata({_EPOCH: epoch.encode()})
-    pq.write_table(rows, sink, compression="zstd", write_page_checksum=True)
+    pq.write_table(rows, sink, compression="zstd", row_group_size=AT_ONCE, write_page_checksum=True)
     return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
 
 
@@ -300,7 +301,9 @@ def _decode(data: bytes, epoch: str, segment: Segment) -> pa.Table:
 
     :raises ValueError: It is not what its name says.
     """
-    rows = pq.read_table(pa.BufferReader(data), page_checksum_verification=True)
+    file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
+    parts = file.iter_batches(AT_ONCE, use_threads=False)
+    rows = pa.Table.from_batches([*parts], schema=file.schema_arrow)
     found = ((rows.schema.metadata or {}).get(_EPOCH), rows.num_rows, rows.schema.remove_metadata())
     if found != (epoch.encode(), segment.rows, SCHEMA):
         msg = f"it holds {found}"

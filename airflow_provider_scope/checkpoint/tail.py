@@ -36,13 +36,15 @@ class Tail:
         self.floor = 0
         self.logged = range(0)
         """The entries from ``floor`` on, once ``catch_up`` has read them."""
+        self.watermark = log.watermark()
+        """``watermark.json`` as it is."""
         self._is_listed = not self._follow_hint()
         self.committed = log.committed() if self._is_listed else sorted(self._commits)
         """The numbers of the commit records from ``floor`` on, in order."""
         self._numbers = frozenset(self.committed)
 
     def _follow_hint(self) -> bool:
-        hint = covered(self._log.watermark())
+        hint = covered(self.watermark)
         record = self._log.find_commit(hint[0]) if hint else None
         if record is None or not self._read_on(record.seq) or record.seq not in self._entries:
             return False

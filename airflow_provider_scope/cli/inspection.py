@@ -54,7 +54,7 @@ def status(args: Namespace) -> None:
     if args.interval is None:
         intervals.show(log)
     check_table(view, table)
-    dbt_scope.check(audit, view)
+    dbt_scope.check(log, view)
     if undecided(view):
         say(f"what next   run `airflow scope accept-table {table}`: what became of a batch is not known")
     elif view.open:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 NAMED_AT_MOST = 20
 """Names a report keeps for each reason; the rest is counted."""
-LISTED_AT_ONCE = 65_536
+LISTED_AT_ONCE = 16_384
 """Files of a listing that are compared with those that are loaded together."""
 SHOWN_OF_UNMATCHED = 3
 """Names a report shows if no file matches the patterns."""

@@ -158,13 +158,12 @@ def _is_same(there: Takeover, mine: Takeover, *, any_pipeline: bool) -> bool:
     )
 
 
-def check(audit: AuditFiles, view: LogView) -> None:
+def check(log: CheckpointLog, view: LogView) -> None:
     """Refuse a checkpoint that dbt-scope advanced since the pipeline began.
 
     :raises WatermarkChangedError: As said.
     """
-    overwrite_start = view.overwrite_start
-    takeover.check_watermark(audit.watermark_bytes(), view.takeovers, overwrite_start, audit.log.location)
+    takeover.check_watermark(view.watermark, view.takeovers, view.overwrite_start, log.location)
 
 
 def replaced(log: CheckpointLog, audit: AuditFiles, view: LogView, now_ms: int) -> None:

@@ -151,7 +151,7 @@ class MicroBatchExecution:
         """Refuse a table that diverged from the log, and entries that the source does not have."""
         check_table(view, request.table, is_void=request.replaces_table)
         if not request.replaces_table:
-            dbt_scope.check(self.audit, view)
+            dbt_scope.check(self.log, view)
         if view.newest:
             self._check_kind(view.newest)
         for entry in view.open:

@@ -84,7 +84,7 @@ def abandon(  # the steps of one command, in order
     pipeline = existing_pipeline(log)
     view = read_log(log, audit, engine, table, history=False)
     check_table(view, table)
-    dbt_scope.check(audit, view)
+    dbt_scope.check(log, view)
     entry = open_entry(view, seq, log.location)
     found = settled(view, entry)
     if found is None and (view.table.stamp or engine.fences_without_table):

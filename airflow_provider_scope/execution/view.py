@@ -44,6 +44,8 @@ class LogView:
     """What the pipeline took over from dbt-scope; before the pipeline exists, what it would take over."""
     returned: dict[str, int] = field(default_factory=dict)
     """Files that were given back from the quarantine, and the newest entry at that time."""
+    watermark: bytes | None = None
+    """``watermark.json``, as it was before the table was looked at."""
     left: LeftState | None = None
     """What dbt-scope left, for a pipeline without an entry."""
 
@@ -117,6 +119,7 @@ def read_log(
     tail = Tail(log)
     last_commit = tail.commit(tail.committed[-1]) if tail.committed else None
     view = LogView(pipeline, recovery.MISSING_TABLE, last_commit, log.newest_acceptance())
+    view.watermark = tail.watermark
     view.table = engine.probe(location, pipeline.pipeline if pipeline else None, view.baseline)
     view.takeovers = log.takeovers(pipeline) if pipeline else []
     view.returned = log.returned()

@@ -38,7 +38,6 @@ COPY_LIMIT_BYTES = 4 * 1024**3
 THREADS = 4
 """Files of a log that are read at once, each as a whole."""
 
-_COMMIT = re.compile(r"(\d{20})\.json")
 _WHOLE = re.compile(r"(\d{20})\.checkpoint\.(?:parquet|[0-9a-fA-F-]{36}\.(?:parquet|json))")
 _PART = re.compile(r"(\d{20})\.checkpoint\.(\d{10})\.(\d{10})\.parquet")
 _SIDECAR = re.compile(r"[\w.-]+\.parquet")
@@ -141,15 +140,17 @@ def unreadable(location: str, err: object) -> TableUnreadableError:
 
 
 def _open(location: str, path: Path) -> OpenTable | None:
-    try:
-        return OpenTable(DeltaTable(str(path)), path / "_delta_log")
-    except TableNotFoundError as err:
-        # deltalake says "not found" for "no access" as well: look for a log ourselves.
-        if _has_log(open_storage(f"{SCHEME}{path}").names(f"{SCHEME}{path}/_delta_log")):
+    for _ in range(LOOKS):
+        try:
+            return OpenTable(DeltaTable(str(path)), path / "_delta_log")
+        except TableNotFoundError as err:
+            # deltalake says "not found" for "no access" as well: look for a log ourselves.
+            if not _has_log(open_storage(f"{SCHEME}{path}").names(f"{SCHEME}{path}/_delta_log")):
+                return None
+            refused = err  # or the table was created between the two looks: look again
+        except (DeltaError, OSError, ValueError) as err:
             raise unreadable(location, err) from err
-        return None
-    except (DeltaError, OSError, ValueError) as err:
-        raise unreadable(location, err) from err
+    raise unreadable(location, refused) from refused
 
 
 def _has_log(names: Iterable[str]) -> bool:
@@ -190,10 +191,11 @@ class _Log:
 
 
 def _log_of(names: Sequence[str]) -> _Log:
-    commits = sorted(int(match[1]) for match in map(_COMMIT.fullmatch, names) if match)
+    # Nearly all names are those of commits, and there may be 10,000.
+    commits = sorted(int(name[:20]) for name in names if name[20:] == ".json" and name[:20].isdecimal())
     whole: dict[int, tuple[str, ...]] = {}
     parts: dict[tuple[int, int], list[str]] = {}
-    for name in names:
+    for name in (name for name in names if ".checkpoint." in name):
         if match := _WHOLE.fullmatch(name):
             whole[int(match[1])] = (name,)
         elif match := _PART.fullmatch(name):
@@ -202,7 +204,7 @@ def _log_of(names: Sequence[str]) -> _Log:
         if len(found) == count:
             whole.setdefault(version, tuple(found))
     newest = max(whole, default=-1)
-    return _Log(tuple(commits), newest, whole.get(newest, ()), _has_log(names))
+    return _Log(tuple(commits), newest, whole.get(newest, ()), bool(commits) or _has_log(names))
 
 
 def _listed(storage: Storage, location: str) -> _Log:

@@ -10,6 +10,7 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from airflow_provider_scope.exceptions import TableUnreadableError
+from airflow_provider_scope.table import opening
 from airflow_provider_scope.table.probe import probe
 
 if TYPE_CHECKING:
@@ -102,3 +103,17 @@ def test_a_commit_that_says_nothing_of_itself_does_not_move_the_versions_of_othe
 
     assert {seq: landed.version for seq, landed in state.landed.items()} == {0: 0, 2: 2, 3: 3}
     assert [(restored.version, restored.to_version) for restored in state.restores] == [(4, 2)]
+
+
+def test_a_table_that_is_created_while_it_is_looked_for_is_found(tmp_path, monkeypatch):
+    """Its first commit may come between deltalake's look and our own."""
+    (tmp_path / "_delta_log").mkdir()
+    names = opening.open_storage
+
+    def created_meanwhile(location: str):
+        write_deltalake(str(tmp_path), pa.table({"a": [1]}), mode="append")
+        return names(location)
+
+    monkeypatch.setattr(opening, "open_storage", created_meanwhile)
+
+    assert probe(f"file://{tmp_path}", "pipeline", (None, -1)).version == 0
