@@ -53,7 +53,7 @@ class AuditFiles:
         :param returned: Files that were given back, and the newest entry at that time.
         :return: The files, and the first entry that has to be read for the rest.
         """
-        start = takeover.era_start(refresh_start, taken)
+        start = takeover.epoch_start(refresh_start, taken)
         tables, behind = self.segments.read(epoch(refresh_start, taken), start)
         if not tables:
             rows, behind = self._before(refresh_start, taken)
@@ -67,7 +67,7 @@ class AuditFiles:
             return seen.newest_of_each(older.rows), older.seq + 1
         files = self.log.taken_files(taken) if taken else []
         rows = seen.rows_of((file.path, file.modified_ms, file.size_bytes, None, None) for file in files)
-        return seen.newest_of_each(rows), takeover.era_start(refresh_start, taken)
+        return seen.newest_of_each(rows), takeover.epoch_start(refresh_start, taken)
 
     def _snapshot(self, refresh_start: int | None, taken: Takeover | None) -> Snapshot | None:
         """Read the newest snapshot of version 0.1.0, if it is of this refresh."""
@@ -116,7 +116,7 @@ class AuditFiles:
         if known and known[0] > last.seq:
             return False  # another run is further on, and has written this already
         is_next = known is not None and known[1] == last.refresh_start
-        start = takeover.era_start(last.refresh_start, taken)
+        start = takeover.epoch_start(last.refresh_start, taken)
         first = known[0] + 1 if known and is_next else start
         batch = functools.lru_cache(self.retention_files)(self._batch)
         # Those that retention would delete at once are not written.

@@ -80,7 +80,7 @@ class NoAuditFiles(AuditFiles):
         *_: object,
     ) -> tuple[History, int]:
         """Give none: the entries tell which files are loaded."""
-        return History(), takeover.era_start(refresh_start, taken)
+        return History(), takeover.epoch_start(refresh_start, taken)
 
     def watermark_bytes(self) -> bytes | None:
         """Give none: the table's watermark is not an interval's."""

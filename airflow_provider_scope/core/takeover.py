@@ -149,7 +149,7 @@ def counting(takeovers: Sequence[Takeover], refresh_start: int | None) -> Takeov
     return newest
 
 
-def era_start(refresh_start: int | None, taken: Takeover | None) -> int:
+def epoch_start(refresh_start: int | None, taken: Takeover | None) -> int:
     """Give the first entry whose files count as loaded."""
     return taken.seq if taken else refresh_start or 0
 

@@ -56,7 +56,7 @@ def rebuild(log: CheckpointLog, audit: AuditFiles) -> OffsetEntry | None:
     takeovers = log.takeovers(existing_pipeline(log))
     logged = log.logged()
     refresh_start = log.offset(logged[-1]).refresh_start if logged else None
-    start = takeover.era_start(refresh_start, takeover.counting(takeovers, refresh_start))
+    start = takeover.epoch_start(refresh_start, takeover.counting(takeovers, refresh_start))
     committed = [seq for seq in log.committed() if seq >= start]
     if not committed:
         return None

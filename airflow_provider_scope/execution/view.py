@@ -129,7 +129,7 @@ def read_log(
         # Another run created the pipeline in between: the table was not asked for its transaction.
         return read_log(log, audit, engine, location, history=history)
     view.newest = tail.entry(tail.logged[-1]) if tail.logged else None
-    start = takeover.era_start(view.refresh_start, view.taken)
+    start = takeover.epoch_start(view.refresh_start, view.taken)
     unread = tail.logged.stop
     if history and (view.newest or view.taken):
         view.seen, unread = audit.seen_files(view.refresh_start, view.taken, view.returned)

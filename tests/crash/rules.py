@@ -137,7 +137,7 @@ def probe_last(patch: pytest.MonkeyPatch) -> None:
 def segments_of_any_refresh(patch: pytest.MonkeyPatch) -> None:
     """Let the segments go on through a refresh, as if the files before it still counted as loaded."""
     patch.setattr(audit_files, "epoch", lambda *_: "0")
-    patch.setattr(audit_files.takeover, "era_start", lambda *_: 0)
+    patch.setattr(audit_files.takeover, "epoch_start", lambda *_: 0)
 
 
 def skip_by_watermark_file(patch: pytest.MonkeyPatch) -> None:
