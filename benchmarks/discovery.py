@@ -33,7 +33,8 @@ from urllib.parse import parse_qs, urlsplit
 from adlfs import AzureBlobFileSystem
 from fsspec.implementations.local import LocalFileSystem
 
-from airflow_provider_scope.checkpoint.seen import SeenFiles, Segments, rows_of
+from airflow_provider_scope.checkpoint.seen import SeenFiles, rows_of
+from airflow_provider_scope.checkpoint.segments import Segments
 from airflow_provider_scope.core.discovery import Rules, new_candidates, unseen
 from airflow_provider_scope.core.planning import next_batch
 from airflow_provider_scope.storage.azure import AzureStorage
@@ -263,8 +264,8 @@ def in_memory(count: int, folder: Path) -> None:
             path.parent.mkdir(parents=True)
         handle = os.open(path, os.O_CREAT | os.O_WRONLY)
         os.truncate(handle, 1000)
-        stamp = 1_700_000_000 + number // 10
-        os.utime(handle, (stamp, stamp))
+        identity = 1_700_000_000 + number // 10
+        os.utime(handle, (identity, identity))
         os.close(handle)
 
 

@@ -43,7 +43,7 @@ from pyspark.sql import SparkSession
 
 from airflow_provider_scope.core import records
 from airflow_provider_scope.core.files import FileEntry
-from airflow_provider_scope.core.plan import Plan
+from airflow_provider_scope.core.plan import FilesPlan, Plan
 from airflow_provider_scope.core.records import OffsetEntry
 from airflow_provider_scope.core.slices import FileSlice
 from airflow_provider_scope.engines import application
@@ -205,9 +205,7 @@ def ours(spark: SparkSession, kind: Kind, files: list[Path], table: Path) -> Non
         table=f"file://{table}",
         checkpoint=f"file://{checkpoint}",
         batches=(0,),
-        source_format=kind.format,
-        source_columns=COLUMNS,
-        source_options=kind.options,
+        source=FilesPlan(format=kind.format, columns=COLUMNS, options=kind.options),
         sql="SELECT * FROM @data",
         sql_params={},
         table_columns=None,

@@ -35,7 +35,7 @@ os.environ.update(
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
 
-SERVERS = ("azurite", "hdfs", "vega")
+SERVERS = ("azurite", "hdfs", "s3", "vega")
 """Marks of the tests whose server or data have to be fetched first: left out unless they are asked for."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 from typing import TYPE_CHECKING
@@ -9,11 +10,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from airflow_provider_scope.checkpoint import seen
-from airflow_provider_scope.checkpoint.seen import SeenFiles, Segments
+from airflow_provider_scope.checkpoint.seen import SeenFiles
+from airflow_provider_scope.checkpoint.segments import Segments
 from airflow_provider_scope.checkpoint.snapshot import decode_snapshot
 from airflow_provider_scope.core import audit, takeover
 from airflow_provider_scope.core.segments import epoch
-from airflow_provider_scope.exceptions import StorageError
+from airflow_provider_scope.exceptions import RecordsVacuumedError, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -58,7 +60,9 @@ class AuditFiles:
         if not tables:
             rows, behind = self._before(refresh_start, taken)
             tables = [rows]
-        return SeenFiles(seen.without_returned(rows, returned or {}) for rows in tables), behind
+        if returned:
+            tables = [seen.without_returned(seen.whole(rows), returned) for rows in tables]
+        return SeenFiles(tables), behind
 
     def _before(self, refresh_start: int | None, taken: Takeover | None) -> tuple[pa.Table, int]:
         """Give what no entry has to be read for, and the first entry behind it."""
@@ -87,10 +91,6 @@ class AuditFiles:
                 return found
         return None
 
-    def watermark_bytes(self) -> bytes | None:
-        """Read ``watermark.json`` as it is."""
-        return self.log.watermark()
-
     def bring_up_to_date(
         self, last: OffsetEntry, takeovers: Sequence[Takeover] = (), *, everything: bool = False
     ) -> bool:
@@ -105,12 +105,12 @@ class AuditFiles:
         """
         taken = takeover.counting(takeovers, last.refresh_start)
         wanted = audit.watermark(last, taken)
-        there = self.watermark_bytes()
+        there = self.log.watermark()
         if there == wanted and not everything:
             return False
         if takeover.is_dbt_scopes(there) or not everything:
             takeover.check_watermark(there, takeovers, last.overwrite_start, self.log.location)
-        known = None if everything else audit.covered(there)
+        known = None if everything else takeover.covered(there)
         if known is None and taken and not everything:
             known = (taken.seq - 1, last.refresh_start)  # dbt-scope has written everything before
         if known and known[0] > last.seq:
@@ -121,17 +121,25 @@ class AuditFiles:
         batch = functools.lru_cache(self.retention_files)(self._batch)
         # Those that retention would delete at once are not written.
         for seq in range(max(first, last.seq + 1 - self.retention_files), last.seq + 1):
-            self._write_diff(*batch(seq), taken)
+            with contextlib.suppress(RecordsVacuumedError):
+                self._write_diff(*batch(seq), taken)
         folder = epoch(last.refresh_start, taken)
-        if everything:
-            self.segments.delete(folder)
 
         def rows_from(behind: int) -> pa.Table:
             before, behind = self._before(last.refresh_start, taken) if behind == start else (_NONE, behind)
             batches = map(batch, range(behind, last.seq + 1))
-            return pa.concat_tables([before, seen.rows_of(row for one in batches for row in _rows(one))])
+            # Each batch by itself: a column of texts holds 2 GiB at the most.
+            rows = [seen.rows_of(_rows(one)) for one in batches]
+            if behind < self.log.vacuumed_below():
+                what = f"Entries of {self.log.location} from {behind} on are purged, and no segment has them."
+                raise RecordsVacuumedError(what)
+            return pa.concat_tables([before, *rows])
 
-        self.segments.extend(folder, start, last.seq, rows_from)
+        anew_from = self.log.vacuumed_below() if everything else None
+        try:
+            self.segments.extend(folder, start, last.seq, rows_from, anew_from=anew_from)
+        except RecordsVacuumedError as err:
+            logger.warning("seen/ was not written: %s", err.what)
         newest = audit.batch_id(last.seq, last.refresh_start, taken)
         ours = taken.next_batch_id if taken else 0
         for name in audit.expired(self.storage.names(self.folder), newest, self.retention_files, ours):

@@ -47,6 +47,10 @@ class IntervalLog(CheckpointLog):
         self._check_alone()  # of two that begin at the same time, at least one sees the other's note
         return super().put_pipeline(pipeline)
 
+    def vacuumed_below(self) -> int:
+        """Give 0: an interval keeps all of its records."""
+        return 0
+
     def shares_table(self) -> bool:
         """Tell whether another interval was begun, or files were loaded incrementally."""
         if any(window != self.window for window in known_intervals(self.storage, self.checkpoint)):
@@ -81,10 +85,6 @@ class NoAuditFiles(AuditFiles):
     ) -> tuple[History, int]:
         """Give none: the entries tell which files are loaded."""
         return History(), takeover.epoch_start(refresh_start, taken)
-
-    def watermark_bytes(self) -> bytes | None:
-        """Give none: the table's watermark is not an interval's."""
-        return None
 
     def bring_up_to_date(self, *_: object, **__: object) -> bool:
         """Write nothing."""

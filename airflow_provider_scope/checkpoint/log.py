@@ -14,9 +14,16 @@ from airflow_provider_scope.core.records import (
     QuarantineUse,
     Return,
     Settlement,
+    Vacuumed,
 )
 from airflow_provider_scope.core.takeover import Decision, Takeover
-from airflow_provider_scope.exceptions import CheckpointGapError, InputError, StorageError
+from airflow_provider_scope.exceptions import (
+    CheckpointError,
+    CheckpointGapError,
+    InputError,
+    RecordsVacuumedError,
+    StorageError,
+)
 from airflow_provider_scope.storage.protocol import CONTROL_FILE_LIMIT_BYTES
 
 if TYPE_CHECKING:
@@ -63,20 +70,30 @@ class CheckpointLog:
     # ---- commits/, accepted/ -------------------------------------------------------------------
 
     def committed(self) -> list[int]:
-        """List the numbers of all commit records, in order."""
-        return self._numbers("commits")
+        """List the numbers of all commit records that are not purged, in order."""
+        numbers = self._numbers("commits")
+        below = self.vacuumed_below()
+        return [seq for seq in numbers if seq >= below]
 
     def find_commit(self, seq: int) -> CommitRecord | None:
         """Read a commit record; None if there is none."""
         return self._there(f"commits/{seq:020}", CommitRecord, seq=seq)
 
     def commit(self, seq: int) -> CommitRecord:
-        """Read a commit record that was listed."""
-        return self._listed(f"commits/{seq:020}", CommitRecord, seq=seq)
+        """Read a commit record that was listed.
+
+        :raises RecordsVacuumedError: It was purged in the meantime.
+        """
+        record = self.find_commit(seq)
+        if record is None:
+            raise self._missing(f"commits/{seq:020}", seq)
+        return record
 
     def put_commit(self, record: CommitRecord) -> CommitRecord:
         """Create a commit record; give the one that is there."""
-        return self._put(f"commits/{record.seq:020}", record, seq=record.seq)
+        path = self._path(f"commits/{record.seq:020}")
+        there = self._put_bytes(path, record_text.encode(record), record.seq)
+        return record if there is None else record_text.decode(CommitRecord, path, there, seq=record.seq)
 
     def newest_acceptance(self) -> Acceptance | None:
         """Read the newest record of an accepted table, if there is one."""
@@ -129,15 +146,18 @@ class CheckpointLog:
     # ---- offsets/ ------------------------------------------------------------------------------
 
     def logged(self) -> list[int]:
-        """List the numbers of all offset entries, in order.
+        """List the numbers of all offset entries that are not purged, in order.
 
         :raises CheckpointGapError: A number is missing: the files of that batch are not known.
         """
         numbers = self._numbers("offsets")
-        if numbers != list(range(len(numbers))):
-            missing = sorted(set(range(numbers[-1])) - set(numbers))
+        below = self.vacuumed_below()  # behind the list: whoever purges says so first
+        numbers = [seq for seq in numbers if seq >= below]
+        if numbers != list(range(below, below + len(numbers))) or (below and not numbers):
+            missing = sorted(set(range(below, numbers[-1] if numbers else below + 1)) - set(numbers))
             raise CheckpointGapError(
-                f"The log {self._path('offsets')} goes up to {numbers[-1]}, but "
+                f"The log {self._path('offsets')} goes {f'from {below} ' if below else ''}up to "
+                f"{max([below, *numbers])}, but "
                 f"{', '.join(map(str, missing[:5]))} {'is' if len(missing) == 1 else 'are'} missing.",
                 kept="the table and all records; nothing was written",
                 do="restore the missing records from a copy of the checkpoint: the files they name "
@@ -147,7 +167,7 @@ class CheckpointLog:
 
     def is_begun(self) -> bool:
         """Tell whether a batch was ever logged."""
-        return self.find_offset(0) is not None
+        return self.find_offset(0) is not None or self.vacuumed_below() > 0
 
     def find_offset(self, seq: int) -> OffsetEntry | None:
         """Read an offset entry; None if there is none."""
@@ -156,17 +176,46 @@ class CheckpointLog:
         return None if data is None else records.decode_offset(path, data, seq)
 
     def offset(self, seq: int) -> OffsetEntry:
-        """Read an offset entry that is there."""
+        """Read an offset entry that is there.
+
+        :raises RecordsVacuumedError: It was purged in the meantime.
+        """
         entry = self.find_offset(seq)
         if entry is None:
-            raise _gone(self._path(f"offsets/{seq:020}"))
+            raise self._missing(f"offsets/{seq:020}", seq)
         return entry
 
     def put_offset(self, entry: OffsetEntry) -> OffsetEntry:
         """Create an offset entry; give the one that is there, ours or the winner's."""
         path = self._path(f"offsets/{entry.seq:020}")
-        there = self._put_bytes(path, records.encode_offset(entry))
+        there = self._put_bytes(path, records.encode_offset(entry), entry.seq)
         return entry if there is None else records.decode_offset(path, there, entry.seq)
+
+    # ---- vacuumed/ -----------------------------------------------------------------------------
+
+    def vacuumed_below(self) -> int:
+        """Give the number below which entries and commit records are purged, and not to be believed.
+
+        Ask for it after a record was read: whoever purges says so before anything is deleted.
+        """
+        return max(self._numbers("vacuumed"), default=0)
+
+    def vacuumed(self) -> Vacuumed:
+        """Read what the newest record of a purge says."""
+        while below := self.vacuumed_below():
+            found = self._there(f"vacuumed/{below:020}", Vacuumed, below=below)
+            if found:
+                return found  # else a newer one has taken its place
+        return Vacuumed(below=0)
+
+    def put_vacuumed(self, record: Vacuumed) -> Vacuumed:
+        """Create the record of a purge; give the one that is there.
+
+        :raises RecordsVacuumedError: It was there, and a later purge has taken it away.
+        """
+        path = self._path(f"vacuumed/{record.below:020}")
+        there = self._put_bytes(path, record_text.encode(record), record.below)
+        return record if there is None else record_text.decode(Vacuumed, path, there, below=record.below)
 
     # ---- attempts/ -----------------------------------------------------------------------------
 
@@ -277,6 +326,16 @@ class CheckpointLog:
         path = self._path(name)
         return record_text.decode(kind, path, self._read(path), **expected)
 
+    def _missing(self, name: str, seq: int) -> CheckpointError:
+        below = self.vacuumed_below()
+        if seq >= below:
+            return _gone(self._path(name))
+        return RecordsVacuumedError(
+            f"The record {self._path(name)} was purged by `airflow scope vacuum`, with all below {below}.",
+            kept="the table and all other records",
+            do="run again: the next run goes on from the newer records",
+        )
+
     def _read(self, path: str) -> bytes:
         data = self.storage.read(path)
         if data is None:
@@ -288,8 +347,11 @@ class CheckpointLog:
         there = self._put_bytes(path, record_text.encode(record))
         return record if there is None else record_text.decode(type(record), path, there, **expected)
 
-    def _put_bytes(self, path: str, data: bytes) -> bytes | None:
-        """Create a record; give what is there instead, if this did not."""
+    def _put_bytes(self, path: str, data: bytes, seq: int | None = None) -> bytes | None:
+        """Create a record; give what is there instead, if this did not.
+
+        :param seq: The batch's number, if its record may be purged.
+        """
         if len(data) > CONTROL_FILE_LIMIT_BYTES:
             raise InputError(
                 f"The record {path} would have {len(data):,} bytes; records of more than "
@@ -308,6 +370,8 @@ class CheckpointLog:
                 raise
             return there
         there = self.storage.read(path)
+        if there is None and seq is not None and seq < self.vacuumed_below():
+            raise self._missing(path.removeprefix(f"{self.location}/"), seq)
         if there is None:
             raise CheckpointGapError(
                 f"The record {path} existed a moment ago and is missing now.",

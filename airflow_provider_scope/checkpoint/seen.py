@@ -1,32 +1,24 @@
-"""``seen/``: the loaded files in sorted segments, so that a run need not read the whole log.
-
-Derived from the log, like ``sources/``: a segment that is missing or damaged costs time and nothing else.
-"""
+"""The loaded files as columns, sorted by path: which of a listing's files are among them."""
 
 from __future__ import annotations
 
-import logging
-from typing import TYPE_CHECKING
+from array import array
+from functools import cached_property
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from airflow_provider_scope.core import segments
 from airflow_provider_scope.core.discovery import LISTED_AT_ONCE, is_returned, status
 from airflow_provider_scope.core.history import History
-from airflow_provider_scope.core.segments import Segment
-from airflow_provider_scope.exceptions import StorageError
-from airflow_provider_scope.storage.protocol import CONTROL_FILE_LIMIT_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from airflow_provider_scope.core.discovery import Seen, Status
     from airflow_provider_scope.core.files import FileEntry
-    from airflow_provider_scope.storage.protocol import Storage
-
-logger = logging.getLogger(__name__)
 
 SCHEMA = pa.schema(
     [
@@ -42,25 +34,21 @@ SCHEMA = pa.schema(
 Row = tuple[str, int, int | None, str | None, int | None]
 """A row of ``SCHEMA``."""
 
-LOOKS = 4
-"""Times that the folder is listed when a segment is gone: another run has merged it meanwhile."""
-
 AT_ONCE = 65_536
 """Rows that are read together."""
-
-_DAMAGED = (pa.ArrowException, KeyError, ValueError, OSError)
 
 
 class SeenFiles(History):
     """The files of some segments, and those of later entries.
 
     :param tables: Rows of ``SCHEMA``, each table sorted by path and without a path twice; later ones count.
+        Of a file only those parts are decoded that what is looked for may be in.
     """
 
-    def __init__(self, tables: Iterable[pa.Table] = ()) -> None:
+    def __init__(self, tables: Iterable[pa.Table | pq.ParquetFile] = ()) -> None:
         super().__init__()
         # In the parts that they were read in: to put these together would take the memory twice.
-        self._tables = [_Sorted(part) for table in tables for part in table.to_batches(AT_ONCE) if part]
+        self._tables = [part for table in tables for part in _parts(table)]
 
     def __bool__(self) -> bool:
         return super().__bool__() or bool(self._tables)
@@ -76,23 +64,17 @@ class SeenFiles(History):
 
     def _same(self, files: Sequence[FileEntry]) -> list[bool]:
         found: dict[int, bool] = {}
-        listed = pa.table(
-            [
-                [file.path for file in files],
-                [file.modified_ms for file in files],
-                [file.size_bytes for file in files],
-                [file.content_md5 for file in files],
-            ],
-            schema=SCHEMA.remove(4),
-        )
-        for table in reversed(self._tables):
-            at, rows = table.match(listed["path"].combine_chunks())
+        listed = rows_of((f.path, f.modified_ms, f.size_bytes, f.content_md5, None) for f in files)
+        for at, rows in _matches(reversed(self._tables), listed["path"].chunk(0)):
             now = listed.take(at)
-            md5 = pc.fill_null(pc.equal(rows["content_md5"], now["content_md5"]), fill_value=True)
-            same = pc.and_(pc.equal(rows["modified_ms"], now["modified_ms"]), md5)
-            same = pc.and_(same, pc.equal(rows["size_bytes"], now["size_bytes"]))
+            size = pc.and_kleene(
+                pc.is_valid(rows["size_bytes"]), pc.equal(rows["size_bytes"], now["size_bytes"])
+            )
+            same = pc.and_(pc.equal(rows["modified_ms"], now["modified_ms"]), size)
+            # Null where all else is the same and one of the sums is not known.
+            same = pc.and_kleene(same, pc.equal(rows["content_md5"], now["content_md5"]))
             for index, is_same in zip(at.to_pylist(), same.to_pylist(), strict=True):
-                found.setdefault(index, bool(is_same))
+                found.setdefault(index, is_same is not False)
         return [
             self._files[file.path] == status(file)
             if file.path in self._files
@@ -101,10 +83,12 @@ class SeenFiles(History):
         ]
 
     def find(self, paths: Sequence[str]) -> Seen:
-        """Look for all of them at once."""
+        """Look for many of them at once."""
         known: Seen = {}
-        for table in self._tables:
-            known.update(_statuses(table.match(pa.array(paths, pa.string()))[1]))
+        for first in range(0, len(paths), LISTED_AT_ONCE):
+            part = _column(paths[first : first + LISTED_AT_ONCE], pa.string())
+            for _, rows in _matches(self._tables, part):
+                known.update(_statuses(rows))
         for path in self._removed:
             known.pop(path, None)
         return known | super().find(paths)
@@ -114,152 +98,95 @@ class SeenFiles(History):
         later: set[str] = {*self._files, *self._removed, *roots}
         for number, table in enumerate(self._tables):
             for rows in table.outside(tuple(root.rstrip("/") for root in roots)):
-                newer = [other.paths_in(rows["path"]) for other in self._tables[number + 1 :]]
+                newer = _matches(self._tables[number + 1 :], rows["path"])
+                replaced = {path for _, again in newer for path in again["path"].to_pylist()}
                 for path, before in _statuses(rows):
-                    if path not in later and not any(path in paths for paths in newer):
+                    if path not in later and path not in replaced:
                         yield path, before
         yield from super().outside(roots)
 
 
 class _Sorted:
-    """Some rows, sorted by path."""
+    """Some rows, sorted by path, that are decoded when they are first looked at.
 
-    def __init__(self, part: pa.RecordBatch) -> None:
-        self.table = pa.Table.from_batches([part])
-        self.count = part.num_rows
-        self.paths = part["path"]
+    :param least: The first path, and ``greatest`` the last one.
+    """
 
-    def match(self, paths: pa.Array) -> tuple[pa.Array, pa.Table]:
+    def __init__(self, decode: Callable[[], pa.RecordBatch], least: str, greatest: str) -> None:
+        self._decode = decode
+        self.least = least
+        self.greatest = greatest
+
+    @cached_property
+    def rows(self) -> pa.RecordBatch:
+        return self._decode()
+
+    def match(self, paths: pa.Array, least: str, greatest: str) -> tuple[pa.Array, pa.RecordBatch]:
         """Give the rows with one of the paths, and for each its index in ``paths``.
 
         Only the part between the least and the greatest is looked at: listings come nearly in order.
         """
-        ends = pc.min_max(paths).as_py()
-        if ends["min"] is None:
-            return pa.array([], pa.int32()), self.table.slice(0, 0)
-        first = self._position(ends["min"])
-        part = self.table.slice(first, self._position(f"{ends['max']}\0") - first)
+        first = self._position(least)
+        part = self.rows.slice(first, self._position(f"{greatest}\0") - first)
         at = pc.index_in(part["path"], value_set=paths)
         is_there = pc.is_valid(at)
-        return at.filter(is_there).combine_chunks(), part.filter(is_there)
-
-    def paths_in(self, paths: pa.ChunkedArray) -> set[str]:
-        """Give those of some paths that it has."""
-        return set(self.match(paths.combine_chunks())[1]["path"].to_pylist())
+        return at.filter(is_there), part.filter(is_there)
 
     def _position(self, path: str) -> int:
         """Give the first row whose path is not before ``path``, by bytes: so Arrow sorts."""
         wanted = path.encode()
-        low, high = 0, self.count
+        paths = self.rows["path"]
+        low, high = 0, len(paths)
         while low < high:
             middle = (low + high) // 2
-            if self.paths[middle].as_buffer().to_pybytes() < wanted:
+            if paths[middle].as_buffer().to_pybytes() < wanted:
                 low = middle + 1
             else:
                 high = middle
         return low
 
-    def outside(self, roots: tuple[str, ...]) -> Iterator[pa.Table]:
+    def outside(self, roots: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
         """Give the rows whose path lies below none of the roots, in parts."""
         # "0" is the character after "/".
+        if any(f"{root}/" <= self.least and self.greatest < f"{root}0" for root in roots):
+            return
         within = sorted((self._position(f"{root}/"), self._position(f"{root}0")) for root in roots)
         start = 0
-        for first, end in [*within, (self.count, self.count)]:
+        count = self.rows.num_rows
+        for first, end in [*within, (count, count)]:
             for at in range(start, first, AT_ONCE):
-                yield self.table.slice(at, min(AT_ONCE, first - at))
+                yield self.rows.slice(at, min(AT_ONCE, first - at))
             start = max(start, end)
 
 
-class Segments:
-    """The segments of one checkpoint.
-
-    :param storage: The storage of ``location``.
-    :param location: Canonical URI of the checkpoint folder.
-    :param fan_out: A segment this many times as large as what comes is not merged with it.
-    """
-
-    def __init__(self, storage: Storage, location: str, fan_out: int) -> None:
-        self.storage = storage
-        self.location = location
-        self.fan_out = fan_out
-        self._damaged: set[str] = set()
-
-    def read(self, epoch: str, start: int) -> tuple[list[pa.Table], int]:
-        """Read the segments of an epoch.
-
-        :param start: The first entry of the epoch.
-        :return: Their rows, and the first entry that no segment holds.
-        """
-        tables: list[pa.Table] = []
-        for _ in range(LOOKS):
-            for segment in self._chain(epoch, start)[0]:
-                table = self._table(epoch, segment)
-                if table is None:
-                    break
-                tables.append(table)
-                start = segment.last + 1
-            else:
-                break
-        return tables, start
-
-    def extend(self, epoch: str, start: int, last: int, rows_from: Callable[[int], pa.Table]) -> None:
-        """Write what is missing up to an entry, together with segments that are small beside it.
-
-        :param start: The first entry of the epoch.
-        :param rows_from: Gives the files of the entries from a number up to ``last``, in order.
-        """
-        chain, there = self._chain(epoch, start)
-        first = chain[-1].last + 1 if chain else start
-        if first > last:
-            return
-        rows = rows_from(first)
-        merged = chain[len(chain) - segments.to_merge(chain, rows.num_rows, self.fan_out) :]
-        tables = [table for segment in merged if (table := self._table(epoch, segment)) is not None]
-        if len(tables) < len(merged):
-            return  # another run has merged them, or one is damaged: the next run looks again
-        whole = newest_of_each(pa.concat_tables([*tables, rows]))
-        new = Segment(merged[0].first if merged else first, last, whole.num_rows)
-        data = _encode(whole, epoch)
-        if len(data) > CONTROL_FILE_LIMIT_BYTES:
-            logger.warning(
-                "The loaded files of batches %d to %d are too many for one segment (%d bytes): runs read "
-                "these entries of the log.", new.first, new.last, len(data),
-            )  # fmt: skip
-            return
-        folder = self._folder(epoch)
-        self.storage.replace(f"{folder}/{new.name}", data)
-        for old in there:
-            if old != new and new.first <= old.first and old.last <= new.last:
-                self.storage.delete(f"{folder}/{old.name}")
-
-    def delete(self, epoch: str) -> None:
-        """Delete the segments of an epoch, to make them anew."""
-        for segment in self._chain(epoch, 0)[1]:
-            self.storage.delete(f"{self._folder(epoch)}/{segment.name}")
-
-    def _folder(self, epoch: str) -> str:
-        return f"{self.location}/seen/{epoch}"
-
-    def _chain(self, epoch: str, start: int) -> tuple[list[Segment], list[Segment]]:
-        there = segments.named(self.storage.names(self._folder(epoch)))
-        return segments.chain([one for one in there if one.name not in self._damaged], start), there
-
-    def _table(self, epoch: str, segment: Segment) -> pa.Table | None:
-        """Read a segment; None if it is gone or damaged: all that it tells is in the log."""
-        path = f"{self._folder(epoch)}/{segment.name}"
-        try:
-            data = self.storage.read(path)
-            return None if data is None else _decode(data, epoch, segment)
-        except (StorageError, *_DAMAGED) as err:
-            self._damaged.add(segment.name)
-            logger.warning("The segment %s is not used, the log is read instead: %s", path, err)
-            return None
+def _matches(tables: Iterable[_Sorted], paths: pa.Array) -> Iterator[tuple[pa.Array, pa.RecordBatch]]:
+    """Match some paths with those tables that may have one of them."""
+    ends = pc.min_max(paths).as_py()
+    if ends["min"] is not None:
+        for table in tables:
+            if table.least <= ends["max"] and ends["min"] <= table.greatest:
+                yield table.match(paths, ends["min"], ends["max"])
 
 
 def rows_of(files: Iterable[Row]) -> pa.Table:
     """Give a table of files."""
     columns = list(zip(*files, strict=True)) or [()] * len(SCHEMA)
-    return pa.table([pa.array(c, kind) for c, kind in zip(columns, SCHEMA.types, strict=True)], schema=SCHEMA)
+    return pa.table([_column(c, kind) for c, kind in zip(columns, SCHEMA.types, strict=True)], schema=SCHEMA)
+
+
+def _column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """Give texts or whole numbers as Arrow keeps them.
+
+    ``pa.array`` and ``pa.scalar`` import pandas first, if it is there: half a second of a run, and 45 MiB.
+    """
+    there = pa.py_buffer(bytes(value is not None for value in values))
+    is_there = pa.Array.from_buffers(pa.uint8(), len(values), [None, there]).cast(pa.bool_())
+    if kind == pa.string():
+        texts = [(value or "").encode() for value in values]
+        buffers = [array("i", accumulate(map(len, texts), initial=0)), b"".join(texts)]
+    else:
+        buffers = [array("q", (value or 0 for value in values))]
+    return pa.Array.from_buffers(kind, len(values), [is_there.buffers()[1], *map(pa.py_buffer, buffers)])
 
 
 def without_returned(rows: pa.Table, returned: Mapping[str, int]) -> pa.Table:
@@ -270,47 +197,53 @@ def without_returned(rows: pa.Table, returned: Mapping[str, int]) -> pa.Table:
     if not returned:
         return rows
     paths, numbers = rows["path"].to_pylist(), rows["seq"].to_pylist()
-    keep = [not is_returned(path, seq, returned) for path, seq in zip(paths, numbers, strict=True)]
-    return rows.filter(pa.array(keep, pa.bool_()))
+    both = enumerate(zip(paths, numbers, strict=True))
+    keep = [index for index, (path, seq) in both if not is_returned(path, seq, returned)]
+    return rows.take(_column(keep, pa.int64()))
 
 
 def newest_of_each(rows: pa.Table) -> pa.Table:
     """Sort by path; of a file that was loaded again, the newest row counts."""
-    order = pa.table({"path": rows["path"], "seq": pc.fill_null(rows["seq"], -1)})
+    order = pa.table({"path": rows["path"], "seq": pc.fill_null(rows["seq"], _column([-1], pa.int64())[0])})
     keys = [("path", "ascending"), ("seq", "ascending")]
     whole = rows.take(pc.sort_indices(order, keys)).combine_chunks()
     if not whole.num_rows:
         return whole
     paths = whole["path"].chunk(0)
     is_last = pc.not_equal(paths.slice(0, len(paths) - 1), paths.slice(1))
-    return whole.filter(pa.concat_arrays([is_last, pa.array([True])]))
+    return whole.filter(pa.concat_arrays([is_last, pc.is_valid(paths.slice(len(paths) - 1))]))
 
 
-_EPOCH = b"airflow_provider_scope.epoch"
+def whole(table: pa.Table | pq.ParquetFile) -> pa.Table:
+    """Give the rows of a segment; a table is what it is."""
+    if isinstance(table, pa.Table):
+        return table
+    parts = table.iter_batches(AT_ONCE, use_threads=False)
+    return pa.Table.from_batches((part.replace_schema_metadata(None) for part in parts), schema=SCHEMA)
 
 
-def _encode(rows: pa.Table, epoch: str) -> bytes:
-    sink = pa.BufferOutputStream()
-    rows = rows.replace_schema_metadata({_EPOCH: epoch.encode()})
-    pq.write_table(rows, sink, compression="zstd", row_group_size=AT_ONCE, write_page_checksum=True)
-    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+def _parts(table: pa.Table | pq.ParquetFile) -> Iterator[_Sorted]:
+    if isinstance(table, pa.Table):
+        yield from map(_decoded, filter(len, table.to_batches(AT_ONCE)))
+        return
+    for number in range(table.num_row_groups):
+        group = table.metadata.row_group(number)
+        paths = group.column(0).statistics
+
+        def decode(number: int = number) -> pa.RecordBatch:
+            (rows,) = table.iter_batches(AT_ONCE, [number], use_threads=False)
+            return rows.replace_schema_metadata(None)
+
+        if paths is not None and paths.has_min_max:
+            yield _Sorted(decode, paths.min, paths.max)
+        elif group.num_rows:
+            yield _decoded(decode())  # Arrow notes no paths of more than 4 KiB
 
 
-def _decode(data: bytes, epoch: str, segment: Segment) -> pa.Table:
-    """Read a segment.
-
-    :raises ValueError: It is not what its name says.
-    """
-    file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
-    parts = file.iter_batches(AT_ONCE, use_threads=False)
-    rows = pa.Table.from_batches([*parts], schema=file.schema_arrow)
-    found = ((rows.schema.metadata or {}).get(_EPOCH), rows.num_rows, rows.schema.remove_metadata())
-    if found != (epoch.encode(), segment.rows, SCHEMA):
-        msg = f"it holds {found}"
-        raise ValueError(msg)
-    return rows.replace_schema_metadata(None)
+def _decoded(rows: pa.RecordBatch) -> _Sorted:
+    return _Sorted(lambda: rows, rows["path"][0].as_py(), rows["path"][-1].as_py())
 
 
-def _statuses(rows: pa.Table) -> Iterator[tuple[str, Status]]:
+def _statuses(rows: pa.RecordBatch) -> Iterator[tuple[str, Status]]:
     columns = [rows[name].to_pylist() for name in ("path", "modified_ms", "size_bytes", "content_md5")]
     return ((path, (at, size, md5)) for path, at, size, md5 in zip(*columns, strict=True))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airflow_provider_scope.core.audit import covered
+from airflow_provider_scope.core.takeover import covered
 
 if TYPE_CHECKING:
     from airflow_provider_scope.checkpoint.log import CheckpointLog
@@ -24,16 +24,21 @@ class Tail:
     commit record, and the log is read on from there until a number is missing. Without a hint the log is
     listed, and ``floor`` is 0.
 
+    A hint below ``vacuumed`` does not count: what was there is purged, and a run that was stopped long ago
+    may have put records under these numbers since.
+
     Make it before the table is looked at, as it reads the commit records; then call ``catch_up``, which reads
     the entries. The other way round, a batch that another run commits in between would look like a
     transaction that no entry explains.
+
+    :param vacuumed: The number below which records are purged, as far as the caller knows.
     """
 
-    def __init__(self, log: CheckpointLog) -> None:
+    def __init__(self, log: CheckpointLog, vacuumed: int = 0) -> None:
         self._log = log
         self._entries: dict[int, OffsetEntry] = {}
         self._commits: dict[int, CommitRecord] = {}
-        self.floor = 0
+        self.vacuumed = self.floor = vacuumed
         self.logged = range(0)
         """The entries from ``floor`` on, once ``catch_up`` has read them."""
         self.watermark = log.watermark()
@@ -45,7 +50,7 @@ class Tail:
 
     def _follow_hint(self) -> bool:
         hint = covered(self.watermark)
-        record = self._log.find_commit(hint[0]) if hint else None
+        record = self._log.find_commit(hint[0]) if hint and hint[0] >= self.vacuumed else None
         if record is None or not self._read_on(record.seq) or record.seq not in self._entries:
             return False
         self.floor = record.seq
@@ -75,7 +80,8 @@ class Tail:
             if self._log.find_offset(end + 1) is None:
                 self.logged = range(self.floor, end)
                 return
-        self.logged = range(self.floor, len(self._log.logged()))
+        listed = self._log.logged()
+        self.logged = range(max(self.floor, listed[0]), listed[-1] + 1) if listed else range(0)
 
     def entry(self, seq: int) -> OffsetEntry:
         """Give an entry, of whatever number."""

@@ -28,12 +28,12 @@ def show(
         mode = entry.mode if entry.where is None else f"{entry.mode} where {entry.where}"
         size = f"{counted(len(entry.slice.audited), 'file')}, {counted(entry.size_bytes, 'byte')}"
         say(f"{indent}{entry.seq}: {mode}, {size}: {entry.slice.text()}")
-        landed = repair.settled(view, entry) if view else None
-        if landed:
+        committed = repair.settled(view, entry) if view else None
+        if committed:
             where = (
                 "its rows are no longer in the table"
-                if landed.abandoned
-                else f"in the table as version {landed.version}"
+                if committed.abandoned
+                else f"in the table as version {committed.version}"
             )
             say(f"{' ' * len(indent)}   {where}; the next run records that")
         for line in more(entry):

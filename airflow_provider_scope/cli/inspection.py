@@ -12,6 +12,7 @@ from airflow_provider_scope.cli.output import SHOWN_AT_MOST, command, counted, s
 from airflow_provider_scope.cli.targets import engine_of, of_task, opened
 from airflow_provider_scope.core import audit as audits
 from airflow_provider_scope.core import recovery
+from airflow_provider_scope.core.report import told_changes
 from airflow_provider_scope.engines import assembly
 from airflow_provider_scope.exceptions import BatchOutcomeUnknownError
 from airflow_provider_scope.execution import dbt_scope, repair
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Sequence
 
-    from airflow_provider_scope.checkpoint.audit import AuditFiles
     from airflow_provider_scope.checkpoint.log import CheckpointLog
     from airflow_provider_scope.core.records import CommitRecord, OffsetEntry
     from airflow_provider_scope.core.takeover import Takeover
@@ -48,7 +48,7 @@ def status(args: Namespace) -> None:
         say("open")
         show(repair.open_entries(log), "            ", more=jobs)
         raise
-    _show_progress(view, table, log, audit)
+    _show_progress(view, table, log)
     say(f"open        {counted(len(view.open), 'batch', 'batches') if view.open else 'nothing'}")
     show(view.open, "            ", view, lambda entry: [*jobs(entry), *_blocking(view, entry)])
     if args.interval is None:
@@ -68,13 +68,13 @@ def _blocking(view: LogView, entry: OffsetEntry) -> list[str]:
     return [] if repair.settled(view, entry) else open_files.blocking(entry)
 
 
-def _show_progress(view: LogView, table: str, log: CheckpointLog, audit: AuditFiles) -> None:
+def _show_progress(view: LogView, table: str, log: CheckpointLog) -> None:
     """Say how far the table and the log have come."""
     found, done, last = view.table, view.last_commit, view.last_committed_entry
     say(f"table       {table}")
-    if found.stamp:
-        say(f"            version {found.version}, id {found.stamp.table_id}")
-    say(f"            newest batch {_or_none(found.txn)}" if found.stamp else "            does not exist")
+    if found.identity:
+        say(f"            version {found.version}, id {found.identity.table_id}")
+    say(f"            newest batch {_or_none(found.txn)}" if found.identity else "            does not exist")
     say(f"checkpoint  {log.location}")
     say(f"pipeline    {view.pipeline.pipeline if view.pipeline else None}")
     taken = view.taken
@@ -82,6 +82,9 @@ def _show_progress(view: LogView, table: str, log: CheckpointLog, audit: AuditFi
         say(f"taken over  from dbt-scope after its batch {taken.batch_id}; {when(taken.taken_at_ms)}")
         say(f"            {_taken(taken)}")
     say(f"logged      {span(range(view.next_seq))}")
+    vacuumed = log.vacuumed_below()
+    if vacuumed:
+        say(f"vacuumed    the records below batch {vacuumed}")
     if done is None:
         say("committed   nothing")
     else:
@@ -89,7 +92,7 @@ def _show_progress(view: LogView, table: str, log: CheckpointLog, audit: AuditFi
             "given up" if done.abandoned else f"{counted(done.files, 'file')}, version {done.table_version}"
         )
         say(f"committed   batch {done.seq}: {what}; {when(done.committed_at_ms)}")
-    _show_quarantined(log)
+    _show_counts(log)
     pinned = pinned_columns(log, view)
     if pinned:
         say(f"columns     inferred: {pinned}")
@@ -102,14 +105,19 @@ def _show_progress(view: LogView, table: str, log: CheckpointLog, audit: AuditFi
         last
         and last.refresh_start == view.refresh_start
         and not isinstance(log, IntervalLog)
-        and audit.watermark_bytes() != audits.watermark(last, taken)
+        and log.watermark() != audits.watermark(last, taken)
     ):
         say("            watermark.json is not up to date; the next run or `airflow scope rebuild` writes it")
 
 
-def _show_quarantined(log: CheckpointLog) -> None:
-    """Say what the newest batches put aside."""
+def _show_counts(log: CheckpointLog) -> None:
+    """Say what the newest batches changed row by row, and what they put aside."""
     newest = [log.commit(seq) for seq in log.committed()[-BATCHES_LOOKED_AT:]]
+    changes: Counter[str] = Counter()
+    for record in newest:
+        changes.update(record.changes)
+    if changes:
+        say(f"changed     {told_changes(changes)}; {_of(newest)}")
     counts = sum((Counter(record.quarantined) for record in newest), Counter[str]())
     if not counts:
         return

@@ -80,7 +80,7 @@ def _attempt(engine: Engine, log: CheckpointLog, pipeline: str, attempt: Attempt
     number = job_id(pipeline, attempt.seq, attempt.number)
     job = engine.jobs.get_job(number) if is_scope(engine) else None
     settled = log.settlement(attempt.seq, attempt.number)
-    decided = "" if settled is None else f"; settled: {_decision(landed=settled.landed)}"
+    decided = "" if settled is None else f"; settled: {_decision(committed=settled.landed)}"
     return f"attempt {attempt.number}: job {number}, {_state(job)}{decided}"
 
 
@@ -90,18 +90,18 @@ def _state(job: Job | None) -> str:
     return f"{job.state}, {job.result}" if job.state.casefold() == "ended" else job.state
 
 
-def _decision(*, landed: bool) -> str:
-    return "its rows are in the table" if landed else "its rows are not in the table"
+def _decision(*, committed: bool) -> str:
+    return "its rows are in the table" if committed else "its rows are not in the table"
 
 
 @command
 def settle(args: Namespace) -> None:
     """Write down what somebody decided about a job."""
-    if args.landed == args.not_landed:
+    if args.committed == args.not_committed:
         raise InputError(
-            "Exactly one of --landed and --not-landed has to be given.",
+            "Exactly one of --committed and --not-committed has to be given.",
             kept="everything; nothing was read or written",
-            do="look at the table first: --landed if the rows of the batch are in it",
+            do="look at the table first: --committed if the rows of the batch are in it",
         )
     table = canonical_uri(args.delta_location)
     log = assembly.open_log(
@@ -111,16 +111,18 @@ def settle(args: Namespace) -> None:
     engine = runner(args.scope_conn_id, log, table, args.storage_conn_id)
     attempt = repair.in_doubt(log, engine, table, args.seq)
     say(f"batch {args.seq}, {_attempt(engine, log, pipeline.pipeline, attempt)}")
-    next_run = "records the batch" if args.landed else "submits the batch again"
-    say(f"{_decision(landed=args.landed)}: the next run {next_run}")
+    next_run = "records the batch" if args.committed else "submits the batch again"
+    say(f"{_decision(committed=args.committed)}: the next run {next_run}")
     if not args.yes:
         say("A wrong decision loses the rows of the batch, or doubles them; it cannot be taken back.")
         say(ADD_YES)
         return
-    found = repair.settle(log, engine, table, args.seq, landed=args.landed, storage=engine.table_storage)
-    if found.landed != args.landed:
+    found = repair.settle(
+        log, engine, table, args.seq, committed=args.committed, storage=engine.table_storage
+    )
+    if found.landed != args.committed:
         raise InputError(
-            f"Somebody else settled batch {args.seq} just now: {_decision(landed=found.landed)}.",
+            f"Somebody else settled batch {args.seq} just now: {_decision(committed=found.landed)}.",
             kept="that decision",
             do="look at the table again before the next run",
         )

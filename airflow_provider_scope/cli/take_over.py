@@ -32,8 +32,7 @@ def take_over(args: Namespace) -> None:
         _show(steps.left_behind(log))
         say("the next run of the task takes the table over; there is nothing to do here")
         return
-    audit = assembly.audit_files(log, checkpoint)
-    found = steps.went_on(log, audit, pipeline, clock.now_ms())
+    found = steps.went_on(log, pipeline, clock.now_ms())
     if found is None:
         say(f"dbt-scope has not run on {log.location} since it was taken over: there is nothing to do")
         return

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from airflow_provider_scope.core.jobs import Outcome
     from airflow_provider_scope.core.records import Attempt, Settlement
 
-Fate = Literal["landed", "running", "unknown to the service", "not landed", "undecidable", "void"]
+Fate = Literal["committed", "running", "unknown to the service", "not committed", "undecidable", "void"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +81,13 @@ def fate(
     if attempt.void:
         return "void"
     if settled is not None:
-        return "landed" if settled.landed else "not landed"
+        return "committed" if settled.landed else "not committed"
     if outcome == "waiting":
         return "running"
     if outcome == "succeeded" or found.closed:
-        return "landed"
+        return "committed"
     if found.added:
         return "undecidable"  # each may be the job's or another writer's, and nothing says which
     if outcome is None and not found.marked:
         return "unknown to the service"
-    return "not landed"
+    return "not committed"

@@ -56,21 +56,6 @@ def watermark(entry: OffsetEntry, taken: Takeover | None = None) -> bytes:
     return json.dumps(value, indent=2, ensure_ascii=False).encode()
 
 
-def covered(watermark: bytes | None) -> tuple[int, int | None] | None:
-    """Give the committed entry and the refresh that a ``watermark.json`` of ours stands for.
-
-    None for any other.
-    """
-    try:
-        value = json.loads(watermark or b"")
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(value, dict):
-        return None
-    seq, start = value.get("seq"), value.get("refreshStart")
-    return (seq, start) if type(seq) is int and type(start) in (int, type(None)) else None
-
-
 @dataclass(frozen=True, slots=True)
 class AuditRow:
     """One file of one batch, in the words of dbt-scope's audit, with its size and our number."""

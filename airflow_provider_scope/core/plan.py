@@ -14,30 +14,45 @@ EVENT = "@@airflow-provider-scope "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FilesPlan:
+    """How the files of the batches are read; see ``specs.FileSource``."""
+
+    format: str
+    columns: dict[str, str] | None
+    options: dict[str, str]
+    extra_columns: str = "fail"
+    missing_columns: str = "fail"
+    infers_columns: bool = False
+    """``columns`` were inferred; None if they are to be, from the first batch that is to run."""
+    bad_records: str = "fail"
+
+    @property
+    def has_to_infer(self) -> bool:
+        """Whether the columns of the files are to be inferred first."""
+        return self.infers_columns and not self.columns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Batches to run, by number: their files are in the checkpoint's ``offsets/``."""
+    """Batches to run, by number: what they read is in the checkpoint's ``offsets/``."""
 
     pipeline: str
     table: str
     checkpoint: str
     batches: tuple[int, ...]
-    source_format: str
-    source_columns: dict[str, str] | None
-    source_options: dict[str, str]
-    sql: str
-    sql_params: dict[str, Any]
-    table_columns: dict[str, str] | None
-    partition_by: tuple[str, ...]
-    properties: dict[str, str]
-    extra_columns: str = "fail"
-    missing_columns: str = "fail"
+    source: FilesPlan | None = None
+    """What the reader of the batches has to know of their source; None if it has to know nothing."""
+    sql: str = ""
+    sql_params: dict[str, Any] = field(default_factory=dict)
+    table_columns: dict[str, str] | None = None
+    partition_by: tuple[str, ...] = ()
+    properties: dict[str, str] = field(default_factory=dict)
     schema_evolution: str = "fail"
     expect: dict[str, str] = field(default_factory=dict)
-    infers_columns: bool = False
-    """``source_columns`` were inferred; None if they are to be, from the first batch that is to run."""
-    bad_records: str = "fail"
     quarantines: tuple[str, ...] = ()
     """The tables that ever took what could not be loaded; the last one does now."""
+    write: dict[str, Any] = field(default_factory=dict)
+    """The ``kind`` of the write, and what the user says of it; empty is append."""
     first: int = 0
     """The first batch that can be in the table: those below were given up before there was one."""
     fence: bool = False
@@ -45,9 +60,15 @@ class Plan:
     format: int = FORMAT
 
     @property
-    def has_to_infer(self) -> bool:
-        """Whether the columns of the files are to be inferred first."""
-        return self.infers_columns and not self.source_columns
+    def files(self) -> FilesPlan:
+        """How files are read, for what reads nothing else.
+
+        :raises TypeError: The batches are of something else.
+        """
+        if self.source is None:
+            msg = f"the batches of {self.checkpoint} are not of files"
+            raise TypeError(msg)
+        return self.source
 
 
 def encode(plan: Plan) -> bytes:
@@ -70,4 +91,5 @@ def decode(data: bytes) -> Plan:
     value["batches"] = tuple(value["batches"])
     value["quarantines"] = tuple(value["quarantines"])
     value["partition_by"] = tuple(value["partition_by"])
+    value["source"] = FilesPlan(**value["source"]) if value["source"] else None
     return Plan(**value)

@@ -17,7 +17,7 @@ OF_A_KIND = 2
 
 
 @dataclass(frozen=True, slots=True)
-class TableStamp:
+class TableIdentity:
     """What tells a table from another one at the same place, and from an older state of itself."""
 
     table_id: str
@@ -32,7 +32,7 @@ class Pipeline:
 
     pipeline: str
     """A UUID; the ``appId`` of all transactions in the table."""
-    table: TableStamp | None
+    table: TableIdentity | None
     """The table when the pipeline was created; None if there was none yet."""
     table_version: int | None = None
     """The table's version at that time: transactions of this pipeline are all newer."""
@@ -89,7 +89,7 @@ class CommitRecord:
     """``commits/<seq>``: the batch is in the table, or was abandoned."""
 
     seq: int
-    table: TableStamp | None
+    table: TableIdentity | None
     """The table that the batch is in; None if it was given up before there was one."""
     table_version: int
     files: int
@@ -102,6 +102,8 @@ class CommitRecord:
     abandoned: bool = False
     quarantined: Mapping[str, int] = field(default_factory=dict, metadata=LEFT_OUT)
     """Rule -> records, rows and files of the batch that broke it and are in the quarantine."""
+    changes: Mapping[str, int] = field(default_factory=dict, metadata=LEFT_OUT)
+    """What a batch of a row-level write did: rows that were inserted, updated, deleted, deduplicated, …"""
     columns: str | None = field(default=None, metadata=LEFT_OUT)
     """The columns that the batches of this refresh have, as they were inferred from its first one."""
     state: str | None = field(default=None, metadata=LEFT_OUT)
@@ -124,7 +126,7 @@ class Acceptance:
     number: int
     after_commit: int
     """The newest commit record at that time, -1 if there was none."""
-    table: TableStamp
+    table: TableIdentity
     table_version: int
     gone: tuple[int, ...] = field(default=())
     """Open batches whose rows a RESTORE had taken out: they are recorded as abandoned."""
@@ -172,6 +174,21 @@ class Return:
     """The newest entry at that time: a file that a later one names was loaded again since."""
     files: tuple[str, ...]
     """URIs of files that were quarantined as a whole."""
+    format: int = FORMAT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vacuumed:
+    """``vacuumed/<below>``: the entries and commit records below this number are purged, or about to be.
+
+    The newest one counts, and nobody believes a record below it: a run that was stopped before it wrote an
+    entry may find the number free again.
+    """
+
+    below: int
+    quarantined: tuple[int, ...] = field(default=())
+    """Purged batches since the last full refresh that are in the table, and of which something is in the
+    quarantine."""
     format: int = FORMAT
 
 

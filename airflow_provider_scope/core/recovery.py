@@ -23,12 +23,12 @@ if TYPE_CHECKING:
         CommitRecord,
         OffsetEntry,
         Pipeline,
-        TableStamp,
+        TableIdentity,
     )
 
 
 @dataclass(frozen=True, slots=True)
-class Landed:
+class CommittedBatch:
     """A batch that the table's log shows as committed."""
 
     version: int
@@ -38,6 +38,8 @@ class Landed:
     """The commit is the empty transaction of ``abandon``, not the batch."""
     quarantined: Mapping[str, int] = field(default_factory=dict)
     """Rule -> what the commit says of the quarantine; see ``CommitRecord``."""
+    changes: Mapping[str, int] = field(default_factory=dict)
+    """What the commit says of a row-level write; see ``CommitRecord``."""
     columns: str | None = None
     """What the commit says of inferred columns."""
     state: str | None = None
@@ -57,20 +59,20 @@ class Restored:
 
 @dataclass(frozen=True, slots=True)
 class TableState:
-    """What a probe saw. A table that does not exist has no stamp, version -1 and no transaction."""
+    """What a probe saw. A table that does not exist has no identity, version -1 and no transaction."""
 
-    stamp: TableStamp | None
+    identity: TableIdentity | None
     version: int
     txn: int | None
     """Newest ``txnVersion`` of the pipeline in the table."""
-    landed: Mapping[int, Landed]
+    committed: Mapping[int, CommittedBatch]
     """Batches found in the part of the table's log that was looked at."""
     restores: tuple[Restored, ...] = ()
     has_rows: bool = False
     """Whether there are rows in it; only looked at for no pipeline in particular."""
     running: int | None = None
     """The open batch whose job still runs, if any: what becomes of its rows does not show yet."""
-    beyond: Mapping[int, Landed] = field(default_factory=dict)
+    beyond: Mapping[int, CommittedBatch] = field(default_factory=dict)
     """Batches found behind one that is not in the table: a RESTORE took that one's rows."""
 
 
@@ -79,8 +81,8 @@ MISSING_TABLE = TableState(None, -1, None, {})
 
 def baseline(
     pipeline: Pipeline, last_commit: CommitRecord | None, accepted: Acceptance | None
-) -> tuple[TableStamp | None, int]:
-    """Give the stamp that the table must have, and the version it had when that was written down."""
+) -> tuple[TableIdentity | None, int]:
+    """Give the identity that the table must have, and the version it had when that was written down."""
     if accepted and accepted.after_commit >= (last_commit.seq if last_commit else -1):
         return accepted.table, accepted.table_version
     if last_commit:
@@ -104,7 +106,7 @@ def check_given_up(found: TableState, first: int, location: str) -> None:
     :param first: The first batch that can be in it.
     :raises AbandonedBatchError: As said: an application that nobody waited for has made the table since.
     """
-    back = [seq for seq, landed in found.landed.items() if seq < first and not landed.abandoned]
+    back = [seq for seq, batch in found.committed.items() if seq < first and not batch.abandoned]
     if back:
         raise _diverged(
             AbandonedBatchError,
@@ -116,34 +118,34 @@ def check_given_up(found: TableState, first: int, location: str) -> None:
         )
 
 
-def check_stamp(found: TableState, expected: TableStamp | None, location: str) -> None:
+def check_identity(found: TableState, expected: TableIdentity | None, location: str) -> None:
     """Refuse a table that was restored or recreated since the newest record.
 
     :raises TableRestoredError: The newest RESTORE is not the recorded one.
     :raises TableRecreatedError: The id is not the recorded one, or there is no table.
     """
-    restored = found.stamp is not None and found.stamp.restore_version is not None
+    restored = found.identity is not None and found.identity.restore_version is not None
     # Without a record the table is one that our batches made: whose id it is cannot be told.
-    if found.stamp == expected or (expected is None and not restored):
+    if found.identity == expected or (expected is None and not restored):
         return
     kind: type[TableDivergedError] = TableRestoredError
-    if found.stamp is None:
+    if found.identity is None:
         kind = TableRecreatedError
         what = f"The table {location} does not exist, but it did when the newest record was written."
     elif expected is None:
         what = (
-            f"The table {location} was restored (RESTORE at version {found.stamp.restore_version}) before "
+            f"The table {location} was restored (RESTORE at version {found.identity.restore_version}) before "
             "the first record was written."
         )
-    elif found.stamp.table_id != expected.table_id:
+    elif found.identity.table_id != expected.table_id:
         kind = TableRecreatedError
         what = (
-            f"The table {location} was dropped and created again: its id is {found.stamp.table_id}, "
+            f"The table {location} was dropped and created again: its id is {found.identity.table_id}, "
             f"the newest record says {expected.table_id}."
         )
     else:
         what = (
-            f"The table {location} was restored (RESTORE at version {found.stamp.restore_version}; "
+            f"The table {location} was restored (RESTORE at version {found.identity.restore_version}; "
             f"the newest record knows {_or_none(expected.restore_version)})."
         )
     raise _diverged(kind, what, location)
@@ -262,7 +264,7 @@ def out_of_order(txn: int | None, entry: OffsetEntry, first: int = 0) -> type[Ta
 class Outcomes:
     """What became of the open batches, after a probe."""
 
-    landed: tuple[tuple[OffsetEntry, Landed], ...]
+    committed: tuple[tuple[OffsetEntry, CommittedBatch], ...]
     """In the table; a commit record is due."""
     waiting: tuple[OffsetEntry, ...]
     """Not in the table."""
@@ -275,7 +277,7 @@ def outcomes(entries: Sequence[OffsetEntry], found: TableState, gone: Collection
 
     :param gone: Batches whose rows a RESTORE took out, as an acceptance recorded them.
     """
-    landed: list[tuple[OffsetEntry, Landed]] = []
+    committed: list[tuple[OffsetEntry, CommittedBatch]] = []
     waiting: list[OffsetEntry] = []
     unclear: list[OffsetEntry] = []
     txn = -1 if found.txn is None else found.txn
@@ -284,29 +286,29 @@ def outcomes(entries: Sequence[OffsetEntry], found: TableState, gone: Collection
             waiting.append(entry)
         elif entry.seq in gone:
             # The record keeps the acceptance's version: newer ones may hold batches still to be recorded.
-            landed.append((entry, Landed(-1, 0, 0, abandoned=True)))
-        elif entry.seq in found.landed:
-            landed.append((entry, found.landed[entry.seq]))
+            committed.append((entry, CommittedBatch(-1, 0, 0, abandoned=True)))
+        elif entry.seq in found.committed:
+            committed.append((entry, found.committed[entry.seq]))
         else:
             unclear.append(entry)
-    return Outcomes(tuple(landed), tuple(waiting), tuple(unclear))
+    return Outcomes(tuple(committed), tuple(waiting), tuple(unclear))
 
 
 def is_given_up(seq: int, found: TableState, gone: Collection[int] = ()) -> bool:
     """Tell whether a batch is in the table without its rows, so that its files count as not loaded."""
     if found.txn is None or seq > found.txn:
         return False
-    return seq in gone or (seq in found.landed and found.landed[seq].abandoned)
+    return seq in gone or (seq in found.committed and found.committed[seq].abandoned)
 
 
-def rows_gone(landed: Landed, restores: Sequence[Restored]) -> bool | None:
+def rolled_back(committed: CommittedBatch, restores: Sequence[Restored]) -> bool | None:
     """Tell whether a later RESTORE took a batch's rows out of the table; None if that is unknown.
 
     A RESTORE at version R to version T brings back exactly the rows of T. Going back from the newest
     RESTORE, one finds the version whose rows the table has. The batch is in them if it was committed
     at or before that version.
     """
-    answers = {_is_gone(version, restores) for version in landed.candidates or (landed.version,)}
+    answers = {_is_gone(version, restores) for version in committed.candidates or (committed.version,)}
     return answers.pop() if len(answers) == 1 else None
 
 

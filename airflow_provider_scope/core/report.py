@@ -37,6 +37,8 @@ class BatchReport:
     abandoned: bool = False
     quarantined: Mapping[str, int] = field(default_factory=dict)
     """Rule -> records, rows and files that are in the quarantine instead."""
+    changes: Mapping[str, int] = field(default_factory=dict)
+    """Rows that a row-level write inserted, updated, deleted, …"""
 
 
 @dataclass(slots=True)
@@ -86,6 +88,14 @@ class RunReport:
         return sum((Counter(batch.quarantined) for batch in self.batches), Counter())
 
     @property
+    def changes(self) -> Counter[str]:
+        """Rows that row-level writes inserted, updated, deleted, …, in this order."""
+        found: Counter[str] = Counter()
+        for batch in self.batches:
+            found.update(batch.changes)
+        return found
+
+    @property
     def matches_nothing(self) -> bool:
         """Whether there are files, and none of them counts: most likely the patterns are wrong."""
         return self.listed > 0 and self.matched == 0
@@ -129,6 +139,8 @@ class RunReport:
         else:
             lines.append(self.why_nothing())
         lines += [f"quarantined: {count:,}, {rule}" for rule, count in self.quarantined.most_common()]
+        if self.changes:
+            lines.append(told_changes(self.changes))
         if self.superseded:
             lines.append(f"superseded by a full refresh: batches {', '.join(map(str, self.superseded))}")
         if self.pending_files:
@@ -153,6 +165,7 @@ class RunReport:
             "superseded": list(self.superseded)[:20],
             "pending_files": self.pending_files,
             "quarantined": _most(self.quarantined),
+            "changes": dict(self.changes),
             "left_out": dict(self.left_out.counts),
             "left_out_names": {r: list(names) for r, names in self.left_out.names.items()},
             "table_version": self.table_version,
@@ -169,6 +182,11 @@ class RunReport:
             else:
                 break
         return value
+
+
+def told_changes(changes: Mapping[str, int]) -> str:
+    """Give what row-level writes did as a line: ``rows: 2 inserted, 1 updated``."""
+    return "rows: " + ", ".join(f"{count:,} {what.replace('_', '-')}" for what, count in changes.items())
 
 
 def files_text(files: Sequence[FileEntry]) -> str:

@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from airflow_provider_scope.core.takeover import epoch_start
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
 MERGED_AT_MOST = 1_000_000
 """Rows of a merged segment: to write one takes about 400 bytes of memory for each."""
 
-_NAME = re.compile(r"(\d{20})-(\d{20})-(\d+)\.parquet")
+_NAME = re.compile(r"(\d{20})-(\d{20})-(\d+)-([0-9a-f]{8})\.parquet")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -24,32 +26,36 @@ class Segment:
     first: int
     last: int
     rows: int
+    crc: str = ""
+    """The CRC-32 of its file, 8 hexadecimal digits: so damage is noticed before anything is decoded."""
 
     @property
     def name(self) -> str:
         """The name of its file."""
-        return f"{self.first:020}-{self.last:020}-{self.rows}.parquet"
+        return f"{self.first:020}-{self.last:020}-{self.rows}-{self.crc}.parquet"
 
 
 def epoch(refresh_start: int | None, taken: Takeover | None) -> str:
     """Give the folder of the segments since a full refresh, or since a takeover."""
-    return f"{taken.seq:020}-{taken.number}" if taken else f"{refresh_start or 0:020}"
+    first = epoch_start(refresh_start, taken)
+    return f"{first:020}-{taken.number}" if taken else f"{first:020}"
 
 
 def named(names: Iterable[str]) -> list[Segment]:
     """Give the segments among the files of a folder."""
     found = (_NAME.fullmatch(name) for name in names)
-    return sorted(Segment(int(match[1]), int(match[2]), int(match[3])) for match in found if match)
+    return sorted(Segment(int(m[1]), int(m[2]), int(m[3]), m[4]) for m in found if m)
 
 
 def chain(segments: Iterable[Segment], start: int) -> list[Segment]:
-    """Give the segments that together hold most entries from ``start`` on, without a gap, in order."""
-    longest: dict[int, Segment] = {}
-    for segment in sorted(segments):
-        longest[segment.first] = segment
+    """Give the segments that together hold most entries from ``start`` on, without a gap, in order.
+
+    Two may overlap: a run that was stopped while it merged segments may delete those that led to a newer one.
+    """
+    left = sorted(segments)
     found: list[Segment] = []
-    while start in longest and longest[start].last >= start:
-        found.append(longest[start])
+    while fitting := [s for s in left if s.first <= start <= s.last]:
+        found.append(max(fitting, key=lambda s: (s.last, s.first)))
         start = found[-1].last + 1
     return found
 

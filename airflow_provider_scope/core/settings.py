@@ -41,6 +41,10 @@ EXACT = {
     "spark.sql.parquet.int96RebaseModeInRead": Setting(
         "EXCEPTION", "the same for times as INT96; the reader's option is int96RebaseMode"
     ),
+    "spark.sql.parquet.outputTimestampType": Setting(
+        "TIMESTAMP_MICROS",
+        "a time after 2262 would be written in a form (INT96) in which other readers take it for another one",
+    ),
     "spark.sql.legacy.parquet.nanosAsLong": Setting(
         "true", "timestamps in nanoseconds, as pandas writes them, could not be read and checked"
     ),

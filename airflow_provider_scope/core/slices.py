@@ -67,5 +67,33 @@ def slice_of(files: Sequence[FileEntry], before: Position | None = None) -> File
     return FileSlice(tuple(files), max(last, before) if before else last)
 
 
-KINDS: dict[str, Any] = {}
+@dataclass(frozen=True, slots=True)
+class RowSlice:
+    """Rows that a caller of ``spark.load`` gave: nobody else has them."""
+
+    kind: ClassVar[str] = "rows"
+    load: str
+    """The id of the load."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Not known."""
+        return 0
+
+    @property
+    def audited(self) -> tuple[FileEntry, ...]:
+        """There are no files."""
+        return ()
+
+    @property
+    def highest(self) -> Position | None:
+        """There are no files."""
+        return None
+
+    def text(self) -> str:
+        """Name the load."""
+        return f"rows of load {self.load}"
+
+
+KINDS: dict[str, Any] = {RowSlice.kind: RowSlice}
 """Kind -> class of the slices whose records name their kind: all but files."""

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
 _STORAGE = "airflow_provider_scope.storage"
 _HOOKS = "airflow_provider_scope.hooks"
-_NOT_ON_S3 = "s3fs asks S3 to refuse an existing name on AWS alone, and never for an empty file"
+# Spark's own default shows the key of a storage account.
+_REDACTED = "(?i)secret|password|passphrase|token|credential|key|sas|signature"
 _NOT_ON_GCS = "gcsfs calls its create-if-absent experimental"
 
 
@@ -68,10 +69,7 @@ KINDS = [
         aliases=("abfs", "wasb", "wasbs", "az", "http", "https"),
         canonical=f"{_STORAGE}.azure_uris:canonical",
         open=f"{_HOOKS}.azure_storage:open_store",
-        # Spark's own default shows the key of a storage account.
-        spark_conf={
-            "spark.redaction.regex": "(?i)secret|password|passphrase|token|credential|key|sas|signature"
-        },
+        spark_conf={"spark.redaction.regex": _REDACTED},
         spark_packages=("hadoop-azure",),
     ),
     StoreKind(
@@ -91,7 +89,24 @@ KINDS = [
         spark_packages=("hadoop-client-minicluster",),
         reads_decomposed=False,
     ),
-    replace(OTHER, name="S3", schemes=("s3", "s3a"), no_control_files=_NOT_ON_S3),
+    StoreKind(
+        name="S3",
+        schemes=("s3",),
+        aliases=("s3a", "s3n"),
+        canonical=f"{_STORAGE}.s3_uris:canonical",
+        open=f"{_HOOKS}.s3:open_store",
+        is_per_host=False,
+        spark_conf={
+            # Hadoop knows the client as s3a:// alone.
+            "spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
+            "spark.hadoop.fs.AbstractFileSystem.s3.impl": "org.apache.hadoop.fs.s3a.S3A",
+            # Delta's own class for S3 locks a commit within one JVM alone: see ``spark.log_store``.
+            "spark.delta.logStore.s3.impl": "airflow_provider_scope.ConditionalLogStore",
+            "spark.hadoop.fs.s3a.create.conditional.enabled": "true",
+            "spark.redaction.regex": _REDACTED,
+        },
+        spark_packages=("hadoop-aws",),
+    ),
     replace(OTHER, name="Google Cloud Storage", schemes=("gs", "gcs"), no_control_files=_NOT_ON_GCS),
     replace(OTHER, name="memory", schemes=("memory",), no_control_files="it ends with its process"),
 ]

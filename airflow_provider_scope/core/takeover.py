@@ -154,6 +154,18 @@ def epoch_start(refresh_start: int | None, taken: Takeover | None) -> int:
     return taken.seq if taken else refresh_start or 0
 
 
+def covered(watermark: bytes | None) -> tuple[int, int | None] | None:
+    """Give the committed entry and the refresh that a ``watermark.json`` of ours stands for.
+
+    None for any other.
+    """
+    value = _object(watermark) or {}
+    seq, start = value.get("seq"), value.get("refreshStart")
+    if type(seq) is int and (start is None or type(start) is int):
+        return seq, start
+    return None
+
+
 def is_ours(watermark: bytes | None) -> bool:
     """Tell whether this package wrote a ``watermark.json``: dbt-scope drops the keys it does not know."""
     value = _object(watermark)

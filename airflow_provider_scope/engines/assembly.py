@@ -153,6 +153,7 @@ def spark_runner(
         log_file=log_file,
         new_id=new_id,
         quarantine=quarantine_of(table, ingest.table.quarantine),
+        write=ingest.write,
         table_storage=stores[table].storage,
         stores=tuple(stores.values()),
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_scope.core import attempts as decisions
 from airflow_provider_scope.core.jobs import outcome
-from airflow_provider_scope.core.recovery import Landed
+from airflow_provider_scope.core.recovery import CommittedBatch
 from airflow_provider_scope.exceptions import BatchOutcomeUnknownError
 from airflow_provider_scope.script.batch import MARKER_PROPERTY, BatchIdentity
 from airflow_provider_scope.specs.engine import VOID_NAME
@@ -32,7 +32,7 @@ def job_id(pipeline: str, seq: int, attempt: int) -> str:
 
 
 def newest_job(attempts: Sequence[Attempt]) -> Attempt | None:
-    """Give the attempt whose job may have landed: one was made only when those before it had not.
+    """Give the attempt whose job may have committed: one was made only when those before it had not.
 
     They are not looked at again, because rows that another writer added since would be taken for theirs.
     """
@@ -88,7 +88,7 @@ class JobFates:
             return self.look(attempt)
         return Finding(decisions.fate(attempt, ended, seen), seen, job)
 
-    def landed(self, seq: int, version: int) -> Landed | Fate:
+    def committed(self, seq: int, version: int) -> CommittedBatch | Fate:
         """Give where a batch is in the table, or else what became of its newest job.
 
         :param version: The table's newest, for a batch of which the log does not show one.
@@ -98,25 +98,25 @@ class JobFates:
         newest = newest_job(attempts)
         given_up = bool(attempts) and attempts[-1].void
         if newest is None:
-            return Landed(-1, 0, 0, abandoned=True) if given_up else "unknown to the service"
+            return CommittedBatch(-1, 0, 0, abandoned=True) if given_up else "unknown to the service"
         settled = self.log.settlement(seq, newest.number)
         if settled and settled.landed:
-            return Landed(settled.table_version, None, None)
+            return CommittedBatch(settled.table_version, None, None)
         finding = self.look(newest)
         if finding.fate == "undecidable":
             raise self.undecidable(newest, finding.seen)
-        if finding.fate == "landed":
+        if finding.fate == "committed":
             versions = tuple(change.version for change in finding.seen.added)
             alone = finding.seen.added[0] if len(versions) == 1 else None
-            return Landed(
+            return CommittedBatch(
                 version=versions[-1] if versions else version,
                 rows=alone.rows if alone else None,
                 written_bytes=alone.size_bytes if alone else None,
                 candidates=versions,
             )
         # Whoever closed the batch may have died before the job ended: it can land yet.
-        if given_up and finding.fate == "not landed":
-            return Landed(-1, 0, 0, abandoned=True)
+        if given_up and finding.fate == "not committed":
+            return CommittedBatch(-1, 0, 0, abandoned=True)
         return finding.fate
 
     def undecidable(self, attempt: Attempt, seen: Evidence) -> BatchOutcomeUnknownError:
@@ -131,5 +131,5 @@ class JobFates:
             kept="the table, the log and all files; no further job was submitted",
             do=f"look at who made {'this version' if len(seen.added) == 1 else 'these versions'}, or whether "
             f"rows of the batch's files, such as {files[0].path}, are in the table; then run "
-            f"`airflow scope settle {self.location} {attempt.seq}` with --landed or --not-landed",
+            f"`airflow scope settle {self.location} {attempt.seq}` with --committed or --not-committed",
         )

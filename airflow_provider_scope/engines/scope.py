@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from airflow_provider_scope.checkpoint.tail import Tail
 from airflow_provider_scope.core.jobs import NewJob
 from airflow_provider_scope.core.records import Attempt
-from airflow_provider_scope.core.recovery import Landed
+from airflow_provider_scope.core.recovery import CommittedBatch
 from airflow_provider_scope.core.report import files_text
 from airflow_provider_scope.engines.job_fate import JobFates, job_id, newest_job
 from airflow_provider_scope.engines.job_identity import related_to
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_scope.checkpoint.log import CheckpointLog
     from airflow_provider_scope.core.jobs import Job
-    from airflow_provider_scope.core.records import OffsetEntry, TableStamp
+    from airflow_provider_scope.core.records import OffsetEntry, TableIdentity
     from airflow_provider_scope.core.recovery import TableState
     from airflow_provider_scope.engines.job_wait import Jobs
     from airflow_provider_scope.exceptions import ScopeJobFailedError, ScopeScriptError
@@ -102,18 +102,18 @@ class ScopeRunner:
     # ---- looking -------------------------------------------------------------------------------
 
     def probe(
-        self, location: str, pipeline: str | None, baseline: tuple[TableStamp | None, int]
+        self, location: str, pipeline: str | None, baseline: tuple[TableIdentity | None, int]
     ) -> TableState:
         """Look at the table, at the attempts of open batches, and at their jobs."""
         state = probe(location, pipeline, baseline, self.table_storage)
         if pipeline is None:
             return state
-        tail = Tail(self.log)
+        tail = Tail(self.log, self.log.vacuumed_below())
         newest = tail.committed[-1] if tail.committed else -1
         # A pipeline that Spark ran before has batches whose transaction is in the table.
         txn = max(newest, -1 if state.txn is None else state.txn)
-        landed: dict[int, Landed] = {}
-        beyond: dict[int, Landed] = {}
+        committed: dict[int, CommittedBatch] = {}
+        beyond: dict[int, CommittedBatch] = {}
         running: int | None = None
         fates = JobFates(self.jobs, self.log, location, pipeline, self.table_storage)
         tail.catch_up()
@@ -121,27 +121,29 @@ class ScopeRunner:
         overwrite = tail.entry(tail.logged[-1]).overwrite_start if tail.logged else None
         floor = max(overwrite or 0, newest + 1)
         for seq in range(floor, tail.logged.stop):
-            found = state.landed.get(seq) or fates.landed(seq, state.version)
-            if not isinstance(found, Landed):
+            found = state.committed.get(seq) or fates.committed(seq, state.version)
+            if not isinstance(found, CommittedBatch):
                 running = seq if found == "running" else None
                 beyond = self._beyond(fates, range(seq + 1, tail.logged.stop), state.version)
                 break
-            landed[seq] = found
+            committed[seq] = found
             txn = max(txn, seq)
-        if landed or beyond:
+        if committed or beyond:
             # The jobs were looked at after the table: a RESTORE may have come between the two.
             state = probe(location, pipeline, baseline, self.table_storage)
-        return replace(state, txn=None if txn < 0 else txn, landed=landed, beyond=beyond, running=running)
+        return replace(
+            state, txn=None if txn < 0 else txn, committed=committed, beyond=beyond, running=running
+        )
 
-    def _beyond(self, fates: JobFates, later: Sequence[int], version: int) -> dict[int, Landed]:
+    def _beyond(self, fates: JobFates, later: Sequence[int], version: int) -> dict[int, CommittedBatch]:
         """Give the batches with rows behind one without: somebody settled that one after a RESTORE."""
-        found: dict[int, Landed] = {}
+        found: dict[int, CommittedBatch] = {}
         for seq in later:
             if not self.log.attempts(seq):
                 break  # nor has a later one
-            landed = fates.landed(seq, version)
-            if isinstance(landed, Landed) and not landed.abandoned:
-                found[seq] = landed
+            committed = fates.committed(seq, version)
+            if isinstance(committed, CommittedBatch) and not committed.abandoned:
+                found[seq] = committed
         return found
 
     def _fates(self, work: Work) -> JobFates:
@@ -178,14 +180,14 @@ class ScopeRunner:
             newest = attempts[-1]
             finding = self._fates(work).look(newest)
             match finding.fate:
-                case "landed":
+                case "committed":
                     return
                 case "running":
                     self._wait(work, entry, newest)
                 case "unknown to the service":
                     self._submit(work, entry, newest)
                     self._wait(work, entry, newest)
-                case "not landed":
+                case "not committed":
                     _check_same_table(work, newest, newest_version(work.table, self.table_storage))
                     # Even if it is left to the next try: rows that another writer adds before then
                     # would be taken for this job's.
@@ -194,7 +196,7 @@ class ScopeRunner:
                         raise _failed(entry, finding.job)
                 case _:
                     raise self._fates(work).undecidable(newest, finding.seen)
-            failed_here = True  # what is found not to have landed now ended under our eyes
+            failed_here = True  # what is found not to have committed now ended under our eyes
 
     def _start(self, entry: OffsetEntry, number: int, version: int) -> None:
         """Record an attempt. Who loses the race goes on with the winner's."""
@@ -276,25 +278,28 @@ class ScopeRunner:
         """See that no job of an open batch below a refresh can change the table any more."""
         if any(not attempt.void for attempt in self.log.attempts(refresh.seq)):
             return  # closed before the refresh's first attempt was made
-        tail = Tail(self.log)
-        for seq in range(max(tail.floor, self._closed_before(refresh)), refresh.seq):
+        vacuumed = self.log.vacuumed_below()
+        tail = Tail(self.log, vacuumed)
+        for seq in range(max(tail.floor, self._closed_before(refresh, vacuumed)), refresh.seq):
             if seq not in tail.committed:
                 self._close(work, seq)
 
-    def _closed_before(self, refresh: OffsetEntry) -> int:
+    def _closed_before(self, refresh: OffsetEntry, vacuumed: int) -> int:
         """Give the newest older refresh that ran: it closed what is below it.
 
         The service forgets jobs, and to close one that it forgot means to submit a job.
+
+        :param vacuumed: The number below which records are purged: nothing was open there.
         """
         older = refresh.seq
-        while older > 0:
+        while older > vacuumed:
             start = self.log.offset(older - 1).overwrite_start
-            if start is None:
+            if start is None or start < vacuumed:
                 break
             if self.log.find_commit(start) or any(not attempt.void for attempt in self.log.attempts(start)):
                 return start
             older = start
-        return 0
+        return vacuumed
 
     def fence(self, work: Work, entry: OffsetEntry) -> None:
         """Close a batch, so that no job of it can change the table any more."""

@@ -18,15 +18,17 @@ from airflow_provider_scope.engines.java import check_java
 from airflow_provider_scope.engines.submit import SubmitHook
 from airflow_provider_scope.exceptions import ScopeProviderError, SparkJobFailedError, StorageError
 from airflow_provider_scope.specs.columns import INFER, declared, split_columns
+from airflow_provider_scope.specs.write import for_plan, with_own_columns
 from airflow_provider_scope.table.probe import probe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from airflow_provider_scope.core.records import OffsetEntry, TableStamp
+    from airflow_provider_scope.core.records import OffsetEntry, TableIdentity
     from airflow_provider_scope.core.recovery import TableState
     from airflow_provider_scope.execution.engine import Work
     from airflow_provider_scope.specs import FileSource, SparkEngine, TableSpec
+    from airflow_provider_scope.specs.write import Write
     from airflow_provider_scope.storage.protocol import Storage, Store
 
 logger = logging.getLogger(__name__)
@@ -54,6 +56,7 @@ class SparkRunner:
     new_id: Callable[[], str]
     report: Callable[[str], None] = logger.info
     quarantine: str = ""
+    write: Write = "append"
     table_storage: Storage | None = None
     stores: Sequence[Store] = ()
     fences_without_table: ClassVar[bool] = False
@@ -67,7 +70,7 @@ class SparkRunner:
     _cancelled: bool = field(default=False, repr=False)
 
     def probe(
-        self, location: str, pipeline: str | None, baseline: tuple[TableStamp | None, int]
+        self, location: str, pipeline: str | None, baseline: tuple[TableIdentity | None, int]
     ) -> TableState:
         """Look at the table, without a JVM."""
         return probe(location, pipeline, baseline, self.table_storage)
@@ -97,20 +100,23 @@ class SparkRunner:
             table=work.table,
             checkpoint=work.checkpoint,
             batches=tuple(entry.seq for entry in entries),
-            source_format=self.source.format,
-            source_columns=pinned or declared(self.source.columns),
-            infers_columns=infers,
-            source_options=dict(self.source.options or {}),
+            source=plans.FilesPlan(
+                format=self.source.format,
+                columns=pinned or declared(self.source.columns),
+                infers_columns=infers,
+                options=dict(self.source.options or {}),
+                extra_columns=self.source.extra_columns,
+                missing_columns=self.source.missing_columns,
+                bad_records=self.source.bad_records,
+            ),
             sql=self.sql,
             sql_params=self.sql_params,
-            table_columns=declared(self.table.columns),
+            table_columns=with_own_columns(declared(self.table.columns), self.write),
+            write=for_plan(self.write),
             partition_by=tuple(self.table.partition_by),
             properties=dict(self.table.properties or {}),
             schema_evolution=self.table.schema_evolution,
             expect=dict(self.table.expect or {}),
-            extra_columns=self.source.extra_columns,
-            missing_columns=self.source.missing_columns,
-            bad_records=self.source.bad_records,
             quarantines=tuple(log.use_quarantine(self.quarantine) if puts_aside else log.quarantines()),
             first=work.first,
             fence=fence,

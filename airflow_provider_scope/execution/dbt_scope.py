@@ -16,7 +16,6 @@ from airflow_provider_scope.exceptions import CheckpointError, InputError, Scope
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from airflow_provider_scope.checkpoint.audit import AuditFiles
     from airflow_provider_scope.checkpoint.dbt_scope import LeftState
     from airflow_provider_scope.checkpoint.log import CheckpointLog
     from airflow_provider_scope.core.discovery import Tally
@@ -131,12 +130,12 @@ def adopt(log: CheckpointLog, view: LogView, new_id: str) -> None:
     there = _put(log, mine, any_pipeline=view.pipeline is None)
     if view.pipeline:
         return
-    stamp = view.table.stamp
+    identity = view.table.identity
     log.put_pipeline(
         Pipeline(
             pipeline=there.pipeline,
-            table=stamp,
-            table_version=view.table.version if stamp else None,
+            table=identity,
+            table_version=view.table.version if identity else None,
             taken_over=there.number,
         )
     )
@@ -166,12 +165,12 @@ def check(log: CheckpointLog, view: LogView) -> None:
     takeover.check_watermark(view.watermark, view.takeovers, view.overwrite_start, log.location)
 
 
-def replaced(log: CheckpointLog, audit: AuditFiles, view: LogView, now_ms: int) -> None:
+def replaced(log: CheckpointLog, view: LogView, now_ms: int) -> None:
     """Note, before a full refresh is logged, the state of dbt-scope's checkpoint that it makes void.
 
     The note counts only together with the entry that replaces the table.
     """
-    watermark = audit.watermark_bytes()
+    watermark = log.watermark()
     if view.pipeline is None or not takeover.was_written_around(
         watermark, view.takeovers, view.overwrite_start
     ):

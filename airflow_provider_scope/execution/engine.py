@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from airflow_provider_scope.core.records import OffsetEntry, TableStamp
+    from airflow_provider_scope.core.records import OffsetEntry, TableIdentity
     from airflow_provider_scope.core.recovery import TableState
 
 
@@ -39,7 +39,7 @@ class Engine(Protocol):
     """
 
     def probe(
-        self, location: str, pipeline: str | None, baseline: tuple[TableStamp | None, int]
+        self, location: str, pipeline: str | None, baseline: tuple[TableIdentity | None, int]
     ) -> TableState:
         """Look at the table; see ``table.probe.probe``."""
 

@@ -78,14 +78,14 @@ def accept(log: CheckpointLog, engine: Engine, table: str, *, new_id: Callable[[
     if there:
         return there
     found = table_of_others(log, engine, table)
-    if found is None or found.stamp is None:
+    if found is None or found.identity is None:
         raise InputError(
             f"{table} holds no rows that a first run would refuse.",
             kept="everything; nothing was written",
             do="run the task",
         )
     if log.pipeline() is None:
-        log.put_pipeline(Pipeline(pipeline=new_id(), table=found.stamp, table_version=found.version))
+        log.put_pipeline(Pipeline(pipeline=new_id(), table=found.identity, table_version=found.version))
     return log.put_acceptance(
-        Acceptance(number=0, after_commit=-1, table=found.stamp, table_version=found.version)
+        Acceptance(number=0, after_commit=-1, table=found.identity, table_version=found.version)
     )

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_scope.checkpoint.audit import AuditFiles
     from airflow_provider_scope.checkpoint.log import CheckpointLog
-    from airflow_provider_scope.core.recovery import Landed
+    from airflow_provider_scope.core.recovery import CommittedBatch
     from airflow_provider_scope.core.report import RunReport
     from airflow_provider_scope.core.slices import Slice
     from airflow_provider_scope.execution.engine import Engine
@@ -209,8 +209,14 @@ class MicroBatchExecution:
             if view.pipeline is None:
                 self._create_pipeline(request, view)
             if refresh and request.replaces_table:
-                dbt_scope.replaced(self.log, self.audit, view, self.now_ms())
+                dbt_scope.replaced(self.log, view, self.now_ms())
             there = self.log.put_offset(entry)
+            if entry.seq < self.log.vacuumed_below():
+                # Other runs have used this number, and it was purged: it is free, and what is there is void.
+                logger.info("other runs went beyond batch %d meanwhile; reading the log again", entry.seq)
+                view.take_over(self._open(replace(request, refresh=refresh)))
+                pending = None
+                continue
             self._check_kind(there)
             self.source.check(there)
             view.append(there)
@@ -226,8 +232,8 @@ class MicroBatchExecution:
     def _create_pipeline(self, request: Request, view: LogView) -> None:
         mine = Pipeline(
             pipeline=self.new_id(),
-            table=view.table.stamp,
-            table_version=view.table.version if view.table.stamp else None,
+            table=view.table.identity,
+            table_version=view.table.version if view.table.identity else None,
         )
         view.pipeline = self.log.put_pipeline(mine)
         if view.pipeline != mine:
@@ -240,7 +246,7 @@ class MicroBatchExecution:
         todo = view.open
         if not todo or view.pipeline is None:
             return
-        if todo[0].overwrites_table and view.table.stamp:
+        if todo[0].overwrites_table and view.table.identity:
             logger.warning(
                 "full refresh of %s: the old rows are at version %d (RESTORE brings them back)",
                 request.table,
@@ -277,10 +283,10 @@ class MicroBatchExecution:
         for _ in range(REOPENINGS):
             gone = view.accepted.gone if view.accepted else ()
             result = recovery.outcomes(view.open, view.table, gone)
-            for entry, landed in result.landed:
+            for entry, committed in result.committed:
                 if result.unclear and result.unclear[0].seq < entry.seq:
                     break
-                self._record(request, view, report, entry, landed, already_there=already_there)
+                self._record(request, view, report, entry, committed, already_there=already_there)
             if not result.unclear:
                 return
             before = view.open
@@ -305,11 +311,11 @@ class MicroBatchExecution:
         view: LogView,
         report: RunReport,
         entry: OffsetEntry,
-        landed: Landed,
+        committed: CommittedBatch,
         *,
         already_there: bool,
     ) -> None:
-        record = record_commit(self.log, view, request.table, entry, landed, committed_at_ms=self.now_ms())
+        record = record_commit(self.log, view, request.table, entry, committed, committed_at_ms=self.now_ms())
         report.batches.append(
             BatchReport(
                 seq=entry.seq,
@@ -321,13 +327,14 @@ class MicroBatchExecution:
                 already_there=already_there,
                 abandoned=record.abandoned,
                 quarantined=record.quarantined,
+                changes=record.changes,
             )
         )
 
     # ---- 7 -------------------------------------------------------------------------------------
 
     def _audit(self, view: LogView, report: RunReport) -> None:
-        report.table_version = view.table.version if view.table.stamp else None
+        report.table_version = view.table.version if view.table.identity else None
         last = view.last_committed_entry
         if last is None or last.refresh_start != view.refresh_start:
             return

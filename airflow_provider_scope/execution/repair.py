@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from airflow_provider_scope.core import recovery, takeover
 from airflow_provider_scope.core.records import Acceptance, Settlement
-from airflow_provider_scope.core.recovery import Landed
+from airflow_provider_scope.core.recovery import CommittedBatch
 from airflow_provider_scope.exceptions import BatchOutcomeUnknownError, InputError, TableUnreadableError
 from airflow_provider_scope.execution import dbt_scope, restores
 from airflow_provider_scope.execution.engine import Work
@@ -87,12 +87,12 @@ def abandon(  # the steps of one command, in order
     dbt_scope.check(log, view)
     entry = open_entry(view, seq, log.location)
     found = settled(view, entry)
-    if found is None and (view.table.stamp or engine.fences_without_table):
+    if found is None and (view.table.identity or engine.fences_without_table):
         engine.fence(Work(pipeline.pipeline, table, log.location), entry)
         view.table = engine.probe(table, pipeline.pipeline, view.baseline)
         found = settled(view, entry)
     elif found is None:
-        found = Landed(-1, 0, 0, abandoned=True)  # the record alone says so: there is nowhere else to
+        found = CommittedBatch(-1, 0, 0, abandoned=True)  # the record alone says so: there is nowhere else to
     recorded = log.find_commit(seq) if found is None else None
     if recorded:
         return recorded  # another run recorded it in the meantime
@@ -134,11 +134,11 @@ def open_entry(view: LogView, seq: int, checkpoint: str) -> OffsetEntry:
     return view.open[0]
 
 
-def settled(view: LogView, entry: OffsetEntry) -> Landed | None:
+def settled(view: LogView, entry: OffsetEntry) -> CommittedBatch | None:
     """Give the commit of an open batch that is in the table after all."""
     gone = view.accepted.gone if view.accepted else ()
     result = recovery.outcomes([entry], view.table, gone)
-    return result.landed[0][1] if result.landed else None
+    return result.committed[0][1] if result.committed else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ class Consequences:
 
     table: TableState
     newest_commit: int
-    rows_gone: tuple[CommitRecord, ...]
+    rolled_back: tuple[CommitRecord, ...]
     """Committed batches whose rows are no longer in the table; they count as loaded."""
     gone: tuple[int, ...]
     """Open batches that had been committed to the table, and whose rows are gone: they come again."""
@@ -155,6 +155,8 @@ class Consequences:
     """The version to go on from: below the commits of open batches that are still to be recorded."""
     back: tuple[int, ...]
     """Batches that were given up before there was a table, and whose rows are in it."""
+    vacuumed: int
+    """Batches below this number may have lost their rows, too: their records were purged. 0 if none has."""
     needs_transaction: bool
     """The table has to be told which batch is its newest: it was created again."""
 
@@ -172,7 +174,7 @@ def look_at_table(
     committed = log.committed()
     # Without a baseline the probe reads the table's whole log, and refuses nothing.
     found = engine.probe(table, pipeline.pipeline, (None, -1))
-    if found.stamp is None:
+    if found.identity is None:
         raise TableUnreadableError(
             f"There is no table at {table} to accept.",
             kept="the log; nothing was written",
@@ -186,13 +188,14 @@ def look_at_table(
             "command again",
         )
     logged = log.logged()
+    vacuumed = log.vacuumed_below()
     newest = log.offset(logged[-1]) if logged else None
     recovery.check_transaction(found, -1, newest.seq if newest else -1, table)
     still_open = open_entries(log)
     result = recovery.outcomes(still_open, found)
-    in_table = {**{entry.seq: landed for entry, landed in result.landed}, **found.beyond}
-    gone = [seq for seq, landed in in_table.items() if recovery.rows_gone(landed, found.restores)]
-    unknown = [seq for seq, landed in in_table.items() if recovery.rows_gone(landed, found.restores) is None]
+    in_table = {**{entry.seq: batch for entry, batch in result.committed}, **found.beyond}
+    gone = [seq for seq, batch in in_table.items() if recovery.rolled_back(batch, found.restores)]
+    unknown = [seq for seq, batch in in_table.items() if recovery.rolled_back(batch, found.restores) is None]
     unknown += [entry.seq for entry in result.unclear]
     last_commit = log.commit(committed[-1]) if committed else None
     expected, _ = recovery.baseline(pipeline, last_commit, log.newest_acceptance())
@@ -200,8 +203,8 @@ def look_at_table(
     gone = [seq for seq in gone if seq not in in_doubt]
     mixed = {
         e.seq: restore
-        for e, landed in result.landed
-        if e.seq not in gone and (restore := restores.restore_under_refresh(log, e, landed, found))
+        for e, batch in result.committed
+        if e.seq not in gone and (restore := restores.restore_under_refresh(log, e, batch, found))
     }
     if mixed and not reload_undecidable:
         raise restores.old_rows_beside_new_ones(table, *next(iter(mixed.items())))
@@ -218,17 +221,24 @@ def look_at_table(
         )
     start = newest.refresh_start or 0 if newest else 0
     records = [log.commit(seq) for seq in committed if seq >= start]
+    is_below = vacuumed > start and bool(records) and restores.is_gone(records[0], found)
+    if is_below and not reload_undecidable and restores.is_rolled_back(records[0], found):
+        raise restores.rolled_back_below(table, records[0], vacuumed)
     if newest and newest.refresh_start is not None and not reload_undecidable:
         doubled = restores.doubled_by_going_on(log, logged, records, found, gone=gone, start=start)
         if doubled:
             raise restores.refresh_undone(table, start, doubled)
+        doubled = restores.doubled_from_before(log, records, found, start)
+        if doubled:
+            raise restores.batches_of_before(table, start, doubled)
     return Consequences(
         table=found,
         newest_commit=committed[-1] if committed else -1,
-        rows_gone=tuple(r for r in records if not r.abandoned and restores.is_gone(r, found)),
+        rolled_back=tuple(r for r in records if not r.abandoned and restores.is_gone(r, found)),
         gone=tuple(sorted([*gone, *unknown])),
         seen_version=min([found.version, *(v.version - 1 for seq, v in in_table.items() if seq not in gone)]),
-        back=tuple(seq for seq in found.landed if seq < recovery.first_in_table(last_commit, None)),
+        back=tuple(seq for seq in found.committed if seq < recovery.first_in_table(last_commit, None)),
+        vacuumed=vacuumed if is_below else 0,
         needs_transaction=bool(committed) and (found.txn is None or found.txn < committed[-1]),
     )
 
@@ -252,7 +262,7 @@ def accept_table(
         harmless = replace(newest, mode="append", where=None)
         engine.fence(Work(pipeline.pipeline, table, log.location), harmless)
         found = engine.probe(table, pipeline.pipeline, (None, -1))
-    if found.stamp is None:
+    if found.identity is None:
         msg = f"{table} vanished while it was being accepted"
         raise AssertionError(msg)
     before = log.newest_acceptance()
@@ -260,7 +270,7 @@ def accept_table(
         Acceptance(
             number=before.number + 1 if before else 0,
             after_commit=seen.newest_commit,
-            table=found.stamp,
+            table=found.identity,
             table_version=found.version if seen.needs_transaction else seen.seen_version,
             gone=seen.gone,
         )
@@ -307,7 +317,7 @@ def settle(
     table: str,
     seq: int,
     *,
-    landed: bool,
+    committed: bool,
     storage: Storage | None = None,
 ) -> Settlement:
     """Record what somebody decided about the newest job of an open batch.
@@ -317,13 +327,13 @@ def settle(
     :raises InputError: There is nothing to decide, or the decision would lose rows.
     """
     attempt = in_doubt(log, engine, table, seq)
-    if not landed and log.offset(seq).overwrites_table:
+    if not committed and log.offset(seq).overwrites_table:
         _check_nothing_came_after(log, table, seq)
     # The service may have forgotten the job, or a submission of it may still be on its way.
     engine.end(Work(existing_pipeline(log).pipeline, table, log.location), attempt)
     return log.put_settlement(
         Settlement(
-            seq=seq, number=attempt.number, landed=landed, table_version=newest_version(table, storage)
+            seq=seq, number=attempt.number, landed=committed, table_version=newest_version(table, storage)
         )
     )
 
@@ -336,6 +346,7 @@ def _check_nothing_came_after(log: CheckpointLog, table: str, refresh: int) -> N
                 f"Batch {refresh} of {table} replaces all rows, and batch {seq} was loaded after it: to do "
                 f"batch {refresh} again would delete the rows of batch {seq}.",
                 kept="everything; nothing was written",
-                do="settle it with --landed, and run the task with full_refresh=True next: it replaces all "
-                "rows. If that run is refused, `airflow scope accept-table` with --reload-undecidable first",
+                do="settle it with --committed, and run the task with full_refresh=True next: it replaces "
+                "all rows. If that run is refused, run `airflow scope accept-table` with "
+                "--reload-undecidable first",
             )

@@ -27,6 +27,7 @@ def counting(log: CheckpointLog, found: Sequence[Aside]) -> list[Aside]:
     start = (log.offset(committed[-1]).refresh_start or 0) if committed else 0
     batches = {aside.batch for aside in found}
     done = {seq for seq in committed if seq in batches and not log.commit(seq).abandoned}
+    done |= set(log.vacuumed().quarantined)
     returned = log.returned()
     return [
         aside
@@ -90,6 +91,9 @@ def _given_back_before(log: CheckpointLog, file: str, after: int) -> InputError:
     """
     committed = set(log.committed())
     since, do = "no batch has it since", "run the task: it loads the file if it is there"
+    if after + 1 < log.vacuumed_below():
+        since = "the records of the batches since were purged"
+        do = "run the task: it loads the file if no batch has loaded it since"
     for seq in reversed([seq for seq in log.logged() if seq > after]):
         if all(one.path != file for one in log.offset(seq).slice.audited):
             continue

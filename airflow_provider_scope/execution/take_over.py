@@ -12,7 +12,6 @@ from airflow_provider_scope.exceptions import InputError, WatermarkChangedError
 from airflow_provider_scope.execution import dbt_scope, repair
 
 if TYPE_CHECKING:
-    from airflow_provider_scope.checkpoint.audit import AuditFiles
     from airflow_provider_scope.checkpoint.dbt_scope import LeftState
     from airflow_provider_scope.checkpoint.log import CheckpointLog
     from airflow_provider_scope.core.records import OffsetEntry, Pipeline
@@ -58,9 +57,7 @@ def undecided(log: CheckpointLog, pipeline: Pipeline | None) -> str:
     return found
 
 
-def went_on(
-    log: CheckpointLog, audit: AuditFiles, pipeline: Pipeline, now_ms: int
-) -> tuple[Takeover, LeftState] | None:
+def went_on(log: CheckpointLog, pipeline: Pipeline, now_ms: int) -> tuple[Takeover, LeftState] | None:
     """Give what is to be taken over because dbt-scope loaded batches of its own; None if it did not.
 
     :raises InputError: Batches are open, which dbt-scope may have loaded.
@@ -70,7 +67,7 @@ def went_on(
     logged = log.logged()
     newest = log.offset(logged[-1]) if logged else None
     overwrite_start = newest.overwrite_start if newest else None
-    if not takeover.was_written_around(audit.watermark_bytes(), takeovers, overwrite_start):
+    if not takeover.was_written_around(log.watermark(), takeovers, overwrite_start):
         return None
     still_open = [entry.seq for entry in repair.open_entries(log)]
     if still_open:

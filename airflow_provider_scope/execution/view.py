@@ -11,7 +11,8 @@ from airflow_provider_scope.core.discovery import is_returned
 from airflow_provider_scope.core.history import History
 from airflow_provider_scope.core.records import CommitRecord
 from airflow_provider_scope.core.report import BatchReport
-from airflow_provider_scope.exceptions import TableRecreatedError
+from airflow_provider_scope.core.segments import epoch
+from airflow_provider_scope.exceptions import CheckpointGapError, RecordsVacuumedError, TableRecreatedError
 
 if TYPE_CHECKING:
     from airflow_provider_scope.checkpoint.audit import AuditFiles
@@ -21,9 +22,9 @@ if TYPE_CHECKING:
         Acceptance,
         OffsetEntry,
         Pipeline,
-        TableStamp,
+        TableIdentity,
     )
-    from airflow_provider_scope.core.recovery import Landed, TableState
+    from airflow_provider_scope.core.recovery import CommittedBatch, TableState
     from airflow_provider_scope.core.takeover import Takeover
     from airflow_provider_scope.execution.engine import Engine
 
@@ -55,8 +56,8 @@ class LogView:
         return takeover.counting(self.takeovers, self.refresh_start)
 
     @property
-    def baseline(self) -> tuple[TableStamp | None, int]:
-        """The stamp the table must have, and the version at which it was written down."""
+    def baseline(self) -> tuple[TableIdentity | None, int]:
+        """The identity the table must have, and the version at which it was written down."""
         if self.pipeline is None:
             return None, -1
         return recovery.baseline(self.pipeline, self.last_commit, self.accepted)
@@ -113,10 +114,40 @@ def read_log(
     commits/ first, then the table, then offsets/: the other way round, a batch that another run
     commits in between would look like a transaction that no entry explains.
 
+    What was read is compared with what is purged at the end. If a record of ours was purged meanwhile, a run
+    that was stopped long ago may have put another one under its number: then the log is read again.
+
     :param history: False if the files that were seen do not matter (``late_files="skip"``).
+    :raises CheckpointGapError: A record is missing, or the files of purged entries are not known any more.
+    :raises StorageError: A record, or a segment in place of purged ones, could not be read just now.
+    """
+    vacuumed = 0
+    while True:
+        try:
+            view, lowest = _read(log, audit, engine, location, vacuumed, history=history)
+        except (CheckpointGapError, RecordsVacuumedError):
+            below = log.vacuumed_below()
+            if below <= vacuumed:
+                raise
+        else:
+            below = log.vacuumed_below()
+            if lowest >= below:
+                return view
+            if below <= vacuumed:
+                msg = f"{lowest} was read of {log.location}, and all below {below} is known to be purged"
+                raise AssertionError(msg)
+        vacuumed = below
+
+
+def _read(
+    log: CheckpointLog, audit: AuditFiles, engine: Engine, location: str, vacuumed: int, *, history: bool
+) -> tuple[LogView, int]:
+    """Read the log once, and give the lowest number that had to be read.
+
+    :param vacuumed: The number below which records are purged, as far as it is known.
     """
     pipeline = log.pipeline()
-    tail = Tail(log)
+    tail = Tail(log, vacuumed)
     last_commit = tail.commit(tail.committed[-1]) if tail.committed else None
     view = LogView(pipeline, recovery.MISSING_TABLE, last_commit, log.newest_acceptance())
     view.watermark = tail.watermark
@@ -127,12 +158,15 @@ def read_log(
     tail.catch_up()
     if pipeline is None and (tail.logged or tail.committed) and log.pipeline():
         # Another run created the pipeline in between: the table was not asked for its transaction.
-        return read_log(log, audit, engine, location, history=history)
+        return _read(log, audit, engine, location, vacuumed, history=history)
     view.newest = tail.entry(tail.logged[-1]) if tail.logged else None
     start = takeover.epoch_start(view.refresh_start, view.taken)
     unread = tail.logged.stop
     if history and (view.newest or view.taken):
         view.seen, unread = audit.seen_files(view.refresh_start, view.taken, view.returned)
+        if unread < vacuumed:
+            lost = _history_lost(log.location, epoch(view.refresh_start, view.taken), unread, vacuumed)
+            raise audit.segments.no_answer() or lost
     done = set(tail.committed)
     view.uncommitted = [
         tail.entry(seq) for seq in tail.logged if seq not in done and seq >= (view.overwrite_start or 0)
@@ -141,7 +175,17 @@ def read_log(
     newest_done = [seq for seq in tail.committed if seq >= start]
     if view.newest and newest_done:
         view.last_committed_entry = tail.entry(newest_done[-1])
-    return view
+    return view, min([unread, *tail.committed[:1], *tail.logged[:1]])
+
+
+def _history_lost(checkpoint: str, folder: str, unread: int, vacuumed: int) -> CheckpointGapError:
+    return CheckpointGapError(
+        f"A segment in {checkpoint}/seen/{folder} is missing or damaged: which files the batches "
+        f"{unread} to {vacuumed - 1} loaded is not known, because `airflow scope vacuum` purged the entries.",
+        kept="the table and all records; nothing was written",
+        do=f"restore the segments that begin below {vacuumed} from a copy of the checkpoint; or run the task "
+        "once with full_refresh=True, which replaces the table's rows by those of all files",
+    )
 
 
 def _read_seen(tail: Tail, view: LogView, first: int) -> None:
@@ -159,39 +203,44 @@ def record_commit(
     view: LogView,
     location: str,
     entry: OffsetEntry,
-    landed: Landed,
+    committed: CommittedBatch,
     *,
     committed_at_ms: int,
 ) -> CommitRecord:
     """Put the commit record of a batch that the table holds, and give the one that is there.
 
-    The stamp is compared again for every record, with that of the newest probe: a RESTORE may have
+    The identity is compared again for every record, with that of the newest probe: a RESTORE may have
     come after the one at the start.
 
     :raises TableDivergedError: The table is not the one of the record below.
     """
-    recovery.check_stamp(view.table, view.baseline[0], location)
-    if view.table.stamp is None and not landed.abandoned:
+    recovery.check_identity(view.table, view.baseline[0], location)
+    if view.table.identity is None and not committed.abandoned:
         raise TableRecreatedError(
             f"The engine says that batch {entry.seq} is in the table, and there is no table at {location}.",
             kept="the log; the batch stays open",
             do="if the table was removed, restore it; if the engine writes elsewhere, correct "
             "delta_location: it must mean the same table to Airflow's workers and to the engine",
         )
+    if view.table.identity and view.baseline[0] is None and view.pipeline and (there := log.committed()):
+        # Another run has put the first record since this one read the log: that one tells the table's id.
+        first, _ = recovery.baseline(view.pipeline, log.commit(there[-1]), log.newest_acceptance())
+        recovery.check_identity(view.table, first, location)
     record = log.put_commit(
         CommitRecord(
             seq=entry.seq,
-            table=view.table.stamp,
-            table_version=max(landed.version, view.baseline[1]),
+            table=view.table.identity,
+            table_version=max(committed.version, view.baseline[1]),
             files=len(entry.slice.audited),
             size_bytes=entry.size_bytes,
             committed_at_ms=committed_at_ms,
-            rows=landed.rows,
-            written_bytes=landed.written_bytes,
-            abandoned=landed.abandoned,
-            quarantined=landed.quarantined,
-            columns=landed.columns,
-            state=landed.state,
+            rows=committed.rows,
+            written_bytes=committed.written_bytes,
+            abandoned=committed.abandoned,
+            quarantined=committed.quarantined,
+            changes=committed.changes,
+            columns=committed.columns,
+            state=committed.state,
         )
     )
     view.record(record, entry)
@@ -206,7 +255,7 @@ def check_table(view: LogView, location: str, *, is_void: bool = False) -> None:
     :param is_void: What is in the table is about to be replaced.
     :raises TableDivergedError: As said.
     """
-    recovery.check_stamp(view.table, view.baseline[0], location)
+    recovery.check_identity(view.table, view.baseline[0], location)
     is_in_table = view.last_commit and view.last_commit.table
     recovery.check_transaction(
         view.table,
@@ -234,6 +283,7 @@ def pinned_columns(log: CheckpointLog, view: LogView) -> str | None:
 def recorded(log: CheckpointLog, view: LogView, first: int) -> list[BatchReport]:
     """Give the batches that have a commit record, from ``first`` on, as a report shows them."""
     last = view.last_commit.seq if view.last_commit else -1
+    first = max(first, log.vacuumed_below())
     found = [record for seq in range(first, last + 1) if (record := log.find_commit(seq))]
     return [
         BatchReport(
@@ -245,6 +295,7 @@ def recorded(log: CheckpointLog, view: LogView, first: int) -> list[BatchReport]
             table_version=record.table_version,
             abandoned=record.abandoned,
             quarantined=record.quarantined,
+            changes=record.changes,
         )
         for record in found
     ]

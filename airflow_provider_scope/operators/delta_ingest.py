@@ -28,7 +28,9 @@ from airflow_provider_scope.operators.waiting import JobWaitingOperator
 from airflow_provider_scope.specs import (
     Checkpoint,
     FileSource,
+    Merge,
     Replace,
+    Scd2,
     ScopeEngine,
     SparkEngine,
     TableSpec,
@@ -45,6 +47,7 @@ from airflow_provider_scope.specs.ingest import (
     ingest_from,
 )
 from airflow_provider_scope.specs.interval import mode_from
+from airflow_provider_scope.specs.write import write_to_dict
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -82,7 +85,8 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
     :param sql_params: Values for ``:name`` in ``sql``, passed by Spark and never pasted into the text.
     :param table: Columns, partitioning and properties, where the SELECT does not say them.
     :param write: ``"append"``, ``"replace"`` (every run replaces the table by the rows of all files) or
-        ``Replace(where=...)`` (the same for the rows of a range).
+        ``Replace(where=...)`` (the same for the rows of a range), ``Merge(...)`` (rows take the place of
+        those with the same keys), or ``Scd2(...)`` (every version of a row stays, with its time).
     :param engine: What runs the batches. The default is Spark in the task's own process group.
     :param mode: ``"incremental"``: one log, new files since the last run. ``"data_interval"``: a log for each
         data interval, the files that were modified in it; for catchup and backfill.
@@ -118,7 +122,7 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
         sql_dialect: str | None = None,
         sql_params: Mapping[str, Any] | None = None,
         table: TableSpec | Mapping[str, Any] | None = None,
-        write: str | Replace | Mapping[str, Any] = "append",
+        write: str | Replace | Merge | Scd2 | Mapping[str, Any] = "append",
         engine: SparkEngine | ScopeEngine | Mapping[str, Any] | None = None,
         mode: str = "incremental",
         window_start: str | datetime | None = None,
@@ -212,6 +216,8 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
                 ingest = replace(ingest, window=ingest.window or intervals.window_of_run(context))
                 self._wait_until_over(ingest)
             run = self._run_context(context)
+            if isinstance(ingest.write, Merge) and not (ingest.write.primary_key or ingest.write.merge_key):
+                self.log.warning("Merge has neither primary_key nor merge_key: rows are added, as by append")
             execution, request, self._runner = assemble(ingest, run)
             if ingest.validate_on_spark and not resumed:
                 self._validator = Validator(
@@ -327,12 +333,10 @@ def _plain(value: Any) -> Any:
         if isinstance(value, ScopeEngine):
             # Its connection tells it from Spark's, so it is there even if it is the default.
             return {"scope_conn_id": value.scope_conn_id, **validation.to_dict(value)}
-        return validation.to_dict(value) if not isinstance(value, Replace) else _plain_write(value)
+        return (
+            write_to_dict(value) if isinstance(value, (Replace, Merge, Scd2)) else validation.to_dict(value)
+        )
     return dict(value) if isinstance(value, Mapping) else value
-
-
-def _plain_write(value: Replace) -> Any:
-    return "replace" if value.where is None else {"where": value.where}
 
 
 def _is_mapped(ti: Any) -> bool:

@@ -8,6 +8,7 @@ from airflow_provider_scope.compat import of_airflow
 from airflow_provider_scope.exceptions import (
     ConnectionMissingError,
     EngineError,
+    RecordsVacuumedError,
     ServiceAuthError,
     ServiceOutcomeUnknownError,
     ServiceUnavailableError,
@@ -38,6 +39,12 @@ SCOPE_RETRY_POLICY = ExceptionRetryPolicy(
             action=RetryAction.RETRY,
             retry_delay=timedelta(seconds=30),
             reason="something could not be read or written",
+        ),
+        RetryRule(
+            exception=RecordsVacuumedError,
+            action=RetryAction.RETRY,
+            retry_delay=timedelta(seconds=30),
+            reason="records were purged meanwhile; the next run reads the newer ones",
         ),
         RetryRule(
             exception=EngineError,

@@ -18,7 +18,7 @@ from airflow_provider_scope.exceptions import (
     SparkJobFailedError,
     SqlError,
 )
-from airflow_provider_scope.spark import file_slice, files, inference
+from airflow_provider_scope.spark import file_slice, files, inference, log_store
 from airflow_provider_scope.spark.causes import short_cause, whole_text
 from airflow_provider_scope.spark.events import emit
 from airflow_provider_scope.spark.imports import leave_out_numpy
@@ -41,6 +41,7 @@ def main(arguments: list[str]) -> int:
     leave_out_numpy()
     spark = SparkSession.builder.getOrCreate()
     try:
+        log_store.load(spark)
         run(spark, plans.decode(files.read(spark, arguments[0])))
     except ScopeProviderError as err:
         emit(event="failed", error=type(err).__name__, what=err.what, kept=err.kept, do=err.do)
@@ -70,7 +71,7 @@ def run(spark: SparkSession, plan: Plan) -> None:
         for index, seq in enumerate(plan.batches):
             entry, rows = upcoming
             is_last = index + 1 == len(plan.batches)
-            if not is_last and not plan.has_to_infer:
+            if not is_last and not _has_to_infer(plan):
                 upcoming = _read_ahead(ahead, spark, plan, index + 1)
             began = time.monotonic()
             version = run_batch(plan, target, entry, rows)
@@ -78,7 +79,7 @@ def run(spark: SparkSession, plan: Plan) -> None:
             emit(event="batch", seq=seq, files=len(entry.files), version=version, seconds=seconds)
             if version is not None and target.told:
                 emit(event="columns", seq=seq, told=target.told)
-            if not is_last and plan.has_to_infer:
+            if not is_last and _has_to_infer(plan):
                 plan = inference.pinned(plan, target.log)
                 upcoming = _read_ahead(ahead, spark, plan, index + 1)
 
@@ -96,9 +97,13 @@ def _read_ahead(
     seq = plan.batches[index]
     name = f"{plan.checkpoint}/offsets/{seq:020}"
     entry = records.decode_offset(name, files.read(spark, name), seq)
-    if plan.fence or plan.has_to_infer:
+    if plan.fence or _has_to_infer(plan):
         return entry, lambda: _reader(entry).select(spark, plan, entry)
     return entry, ahead.submit(_reader(entry).select, spark, plan, entry).result
+
+
+def _has_to_infer(plan: Plan) -> bool:
+    return plan.source is not None and plan.source.has_to_infer
 
 
 def run_batch(plan: Plan, target: Target, entry: OffsetEntry, rows: Callable[[], DataFrame]) -> int | None:

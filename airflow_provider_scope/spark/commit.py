@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,6 +28,8 @@ class Batch:
     """The rows of a batch in the shape of the table that they go to."""
 
     rows: DataFrame
+    overwrites: bool = False
+    """Whether the rows replace what is in the table, or in the range of ``where``."""
     where: str | None = None
     """Predicate of the rows that an overwrite replaces; None is the whole table."""
     creates: bool = False
@@ -37,6 +40,12 @@ class Batch:
     """Delta's properties of a table that is made or changed by the commit."""
     brings_columns: bool = False
     """Whether the table gets columns or types of the rows in the same commit."""
+    how: Mapping[str, Any] = field(default_factory=dict)
+    """What the user says of the write beside its kind, such as key columns."""
+    partitions: Sequence[str] = ()
+    """The columns that partition the table as it is."""
+    lacking: Sequence[str] = ()
+    """Columns of the table that the rows do not have, and that the table does not compute."""
 
     def writer(self) -> DataFrameWriter:
         """Give a writer of the rows, without a mode."""
@@ -50,11 +59,27 @@ class Batch:
 class Commit:
     """The one commit of a batch that is about to be made; a write makes it by one of the methods, once.
 
-    :param carries: What it carries beside the rows, as options of Delta's writer.
+    :param number: The pipeline, and the number of the batch.
+    :param notes: What the commit says of the batch, for its record and for people.
     """
 
     log: DeltaLog
-    carries: Mapping[str, str]
+    number: tuple[str, int]
+    notes: dict[str, Any]
+
+    def note(self, **notes: Any) -> None:
+        """Let the commit say more of the batch; before it is made."""
+        self.notes.update(notes)
+
+    @property
+    def carries(self) -> dict[str, str]:
+        """What goes with the rows, as options of Delta's writer."""
+        return {
+            "txnAppId": self.number[0],
+            "txnVersion": str(self.number[1]),
+            # A statement takes it from a setting, and Spark puts others in place of ${…} in that.
+            "userMetadata": json.dumps(self.notes).replace("$", "\\u0024"),
+        }
 
     def save(self, writer: DataFrameWriter) -> int | None:
         """Write rows, and give the version; None if Delta did not commit."""

@@ -46,11 +46,11 @@ def commit(plan: Plan, target: Target, transaction: Transaction, rows: Callable[
             # name.
             files.check_unchanged(spark, entry)
 
-    is_pinned = plan.infers_columns and not plan.has_to_infer
+    is_pinned = plan.files.infers_columns and not plan.files.has_to_infer
     try:
-        if plan.source_format in TEXT_FORMATS:
+        if plan.files.format in TEXT_FORMATS:
             files.check_bzip2(spark, entry)
-        if plan.has_to_infer:
+        if plan.files.has_to_infer:
             plan = inference.inferred(spark, plan, entry)
             emit(event="columns", seq=entry.seq, told=f"inferred columns: {inference.columns_of(plan)}")
             rows = partial(select, spark, plan, entry)
@@ -59,7 +59,7 @@ def commit(plan: Plan, target: Target, transaction: Transaction, rows: Callable[
             spark, plan, entry, looked_at, lambda found: target.write(transaction, found, notes)
         )
     except (BadFileError, BadRecordError) as err:
-        if plan.bad_records != "quarantine" or plan.has_to_infer:
+        if plan.files.bad_records != "quarantine" or plan.files.has_to_infer:
             if is_pinned:
                 err.do = f"{_INFERRED}. Or {err.do}"
             raise
@@ -90,4 +90,4 @@ def _commit_sorted(plan: Plan, target: Target, transaction: Transaction) -> int 
 
 def _notes(plan: Plan) -> dict[str, Any]:
     """Give what each commit of a plan says: it is in the table with the rows, whatever happens then."""
-    return {"columns": inference.columns_of(plan)} if plan.infers_columns else {}
+    return {"columns": inference.columns_of(plan)} if plan.files.infers_columns else {}

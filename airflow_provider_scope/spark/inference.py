@@ -39,12 +39,16 @@ def pinned(plan: Plan, log: DeltaLog) -> Plan:
     Whoever committed them: if it was another run, its columns are those of the batches behind, too.
     """
     found = log.inferred_columns(plan.pipeline, plan.batches[0])
-    return replace(plan, source_columns=structs.from_text(found)) if found else plan
+    return _with_columns(plan, found) if found else plan
+
+
+def _with_columns(plan: Plan, text: str) -> Plan:
+    return replace(plan, source=replace(plan.files, columns=structs.from_text(text)))
 
 
 def columns_of(plan: Plan) -> str:
     """Give the columns of a plan's files as text."""
-    return structs.to_text(structs.to_struct(plan.source_columns or {}))
+    return structs.to_text(structs.to_struct(plan.files.columns or {}))
 
 
 def inferred(spark: SparkSession, plan: Plan, entry: OffsetEntry) -> Plan:
@@ -60,24 +64,24 @@ def inferred(spark: SparkSession, plan: Plan, entry: OffsetEntry) -> Plan:
     left = entry
     while True:
         try:
-            found = _columns(spark, left, source, all_faults=plan.bad_records == "quarantine")
+            found = _columns(spark, left, source, all_faults=plan.files.bad_records == "quarantine")
             break
         except BadFileError as err:
             rest = tuple(file for file in left.files if file.path not in err.files)
-            if plan.bad_records != "quarantine" or not rest or rest == left.files:
+            if plan.files.bad_records != "quarantine" or not rest or rest == left.files:
                 raise
             left = left.with_files(rest)
     text = structs.to_text(found)
     if not found.fields or T.StructType.fromDDL(text) != found:
         raise InputError(
             f"The files of batch {entry.seq} have no column, so that none can be inferred. They may not be "
-            f"{plan.source_format}: {', '.join(file.path for file in left.files[:NAMED])}."
+            f"{plan.files.format}: {', '.join(file.path for file in left.files[:NAMED])}."
             if not found.fields
             else f"The columns of batch {entry.seq} have names that cannot be kept: {text}.",
             kept=KEPT,
             do="check the `format`, or declare `columns`",
         )
-    return replace(plan, source_columns=structs.from_text(text))
+    return _with_columns(plan, text)
 
 
 def _columns(spark: SparkSession, entry: OffsetEntry, source: Source, *, all_faults: bool) -> T.StructType:

@@ -63,6 +63,16 @@ def needed_properties(rows: DataFrame, metadata: dict[str, Any], *, widens: bool
     return needed
 
 
+def lacking(rows: DataFrame, metadata: dict[str, Any]) -> list[str]:
+    """Give the columns of the table that the rows do not have, and that the table does not compute."""
+    there = {name.lower() for name in rows.columns}
+    return [
+        item.name
+        for item in T.StructType.fromJson(json.loads(metadata["schemaString"])).fields
+        if item.name.lower() not in there and not any(key in item.metadata for key in _COMPUTED)
+    ]
+
+
 def to_kind(spark_type: T.DataType) -> Kind:
     """Give a type of Spark as a value."""
     if isinstance(spark_type, T.ArrayType):

@@ -63,13 +63,14 @@ def source_of(plan: Plan, trusted: frozenset[str] = frozenset()) -> Source:
 
     :raises InputError: A declared type is not one of Spark's.
     """
-    named = {name.lower(): value for name, value in plan.source_options.items()}
+    files = plan.files
+    named = {name.lower(): value for name, value in files.options.items()}
     return Source(
-        format=plan.source_format,
-        columns=to_struct(plan.source_columns) if plan.source_columns else None,
+        format=files.format,
+        columns=to_struct(files.columns) if files.columns else None,
         options={name: value for name, value in named.items() if name not in _OURS},
-        extra=plan.extra_columns == "ignore",
-        missing=plan.missing_columns == "null",
-        inferred=plan.infers_columns,
+        extra=files.extra_columns == "ignore",
+        missing=files.missing_columns == "null",
+        inferred=files.infers_columns,
         trusted=trusted,
     )

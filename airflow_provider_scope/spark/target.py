@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from airflow_provider_scope.spark.commit import Batch
 from airflow_provider_scope.spark.delta_log import ConcurrentCommitError, DeltaLog, conflicts
 from airflow_provider_scope.spark.quarantine import Quarantine
 from airflow_provider_scope.spark.structs import to_columns, to_struct
-from airflow_provider_scope.spark.writes import WRITES, without_rows
+from airflow_provider_scope.spark.writes import PREPARE, WRITES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -37,11 +38,16 @@ _WIDENS_BY_ITSELF = "spark.databricks.delta.typeWidening.allowAutomaticWidening"
 _HIVES_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
 class Target:
     """One table, seen through Delta on Spark."""
 
-    def __init__(self, spark: SparkSession, plan: Plan) -> None:
+    def __init__(self, spark: SparkSession, plan: Plan, now: Callable[[], datetime] = _now) -> None:
         self.spark = spark
+        self.now = now
         self.plan = plan
         self.log = DeltaLog(spark, plan.table)
         self.quarantines = [Quarantine(spark, plan.pipeline, table) for table in plan.quarantines]
@@ -63,7 +69,12 @@ class Target:
         """
         self.told = ""
         entry = transaction.entry
-        commit = partial(self._commit, transaction, WRITES[entry.mode], notes or {})
+        # One instant for all that the batch changes.
+        how = {"now": self.now().isoformat(), **self.plan.write}
+        kind = how.pop("kind", "append")
+        if kind in PREPARE:
+            rows = PREPARE[kind](rows, how)
+        commit = partial(self._commit, transaction, WRITES[kind], notes or {}, how=how)
         with conflicts():
             metadata = self.log.metadata()
             if self.plan.schema_evolution != "fail":
@@ -76,7 +87,7 @@ class Target:
             shaped = self._shaped(entry, rows, fits, partitions)
             if new_schema:
                 self._alter(shaping.needed_properties(shaped, metadata))
-            return commit(shaped, partitions if new_schema else None)
+            return commit(shaped, partitions if new_schema else None, partitions=partitions)
 
     def _write_evolving(
         self, entry: OffsetEntry, rows: DataFrame, metadata: dict[str, Any] | None, commit: _Commit
@@ -102,7 +113,13 @@ class Target:
         try:
             if after.widened:
                 self.spark.conf.set(_WIDENS_BY_ITSELF, "always")
-            version = commit(batch, partitions if new_schema else None, brings_columns=after.changes)
+            version = commit(
+                batch,
+                partitions if new_schema else None,
+                brings_columns=after.changes,
+                partitions=partitions,
+                lacking=shaping.lacking(made, metadata),
+            )
         except AnalysisException as err:
             now = self.log.metadata()
             if now and now["schemaString"] != metadata["schemaString"]:
@@ -177,30 +194,37 @@ class Target:
                 )
             empty = self.spark.createDataFrame([], columns)
             partitions = None if metadata else [*self.plan.partition_by]
-            write = without_rows(transaction.entry.mode)
-            return self._commit(transaction, write, notes, empty, partitions, abandoned=abandoned)
+            # Some writes delete rows that a batch does not have, and this one was not read.
+            return self._commit(transaction, WRITES["append"], notes, empty, partitions, abandoned=abandoned)
 
     def _commit(
         self,
         transaction: Transaction,
         write: Write,
         notes: Mapping[str, Any],
-        rows: DataFrame,
-        partitions: Sequence[str] | None,
+        found: DataFrame,
+        partition_by: Sequence[str] | None,
         *,
         abandoned: bool = False,
-        **how: bool,
+        **more: Any,
     ) -> int | None:
         """Commit rows that have the shape of the table.
 
-        :param partitions: The partitioning of a table that is made or changed by this write, else None.
-        :param how: What else a ``Batch`` says.
+        :param partition_by: The partitioning of a table that is made or changed by this write, else None.
+        :param more: What else a ``Batch`` says.
         """
         # Delta's writer takes no other properties when it makes a table.
         properties = {k: v for k, v in self.plan.properties.items() if k.lower().startswith("delta.")}
-        where = transaction.entry.where
-        batch = Batch(rows=rows, where=where, partition_by=partitions, properties=properties, **how)
-        with shaping.naming_odd_columns(rows, self.plan.table):
+        entry = transaction.entry
+        batch = Batch(
+            rows=found,
+            overwrites=entry.mode == "overwrite",
+            where=entry.where,
+            partition_by=partition_by,
+            properties=properties,
+            **more,
+        )
+        with shaping.naming_odd_columns(found, self.plan.table):
             return transaction.commit(write, batch, notes, abandoned=abandoned)
 
     # ---- the table itself ----------------------------------------------------------------------
@@ -269,7 +293,9 @@ class Target:
             )
 
     def _check_partitions(self, partitions: Sequence[str]) -> None:
-        if self.plan.partition_by and [*self.plan.partition_by] != [*partitions]:
+        # Delta keeps a name as the SELECT that made the table has it.
+        declared, there = ([name.lower() for name in names] for names in (self.plan.partition_by, partitions))
+        if declared and declared != there:
             raise InputError(
                 f"The table {self.plan.table} is partitioned by {list(partitions)!r}; declared is "
                 f"{list(self.plan.partition_by)!r}.",
@@ -280,7 +306,7 @@ class Target:
 
 def _value(fit: schemas.Fit, partitions: Sequence[str]) -> Column:
     value = F.col(quoted(fit.source))
-    if fit.target in partitions:
+    if fit.target.lower() in {name.lower() for name in partitions}:
         # Delta stores these texts in a partition column as NULL: another row than was read.
         what = f"the partition column {fit.target} has an empty text or {_HIVES_NULL}"
         message = f"{what}, which Delta turns into NULL"

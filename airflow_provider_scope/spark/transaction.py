@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -42,13 +41,7 @@ class Transaction:
         :raises UnknownRowsError: The rows were, without the number.
         """
         ours = {"abandoned": abandoned, "pipeline": self.pipeline, "seq": self.entry.seq, **notes}
-        carries = {
-            "txnAppId": self.pipeline,
-            "txnVersion": str(self.entry.seq),
-            # A statement takes it from a setting, and Spark puts others in place of ${…} in that.
-            "userMetadata": json.dumps(ours).replace("$", "\\u0024"),
-        }
-        version = write(batch, Commit(self.log, carries))
+        version = write(batch, Commit(self.log, (self.pipeline, self.entry.seq), ours))
         if self.is_committed():
             return version
         if version is not None:

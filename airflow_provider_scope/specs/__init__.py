@@ -5,6 +5,16 @@ from airflow_provider_scope.specs.dbt_scope import from_dbt_scope
 from airflow_provider_scope.specs.engine import ScopeEngine, SparkEngine
 from airflow_provider_scope.specs.source import FileSource
 from airflow_provider_scope.specs.table import TableSpec
-from airflow_provider_scope.specs.write import Replace
+from airflow_provider_scope.specs.write import Merge, Replace, Scd2
 
-__all__ = ["Checkpoint", "FileSource", "Replace", "ScopeEngine", "SparkEngine", "TableSpec", "from_dbt_scope"]
+__all__ = [
+    "Checkpoint",
+    "FileSource",
+    "Merge",
+    "Replace",
+    "Scd2",
+    "ScopeEngine",
+    "SparkEngine",
+    "TableSpec",
+    "from_dbt_scope",
+]

@@ -10,7 +10,7 @@ from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.specs import validation
 from airflow_provider_scope.specs.columns import INFER
 from airflow_provider_scope.specs.engine import ScopeEngine, SparkEngine
-from airflow_provider_scope.specs.write import Replace
+from airflow_provider_scope.specs.write import Merge, Replace, Scd2
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -119,7 +119,10 @@ IN_JOBS = (
         "declare them: table=TableSpec(columns={'name': 'type', …})",
         "the name and type of each column of the table, which SCOPE needs",
     ),
-    Refusal(_SCOPE, _RANGE, 'use write="replace" or "append"; or engine=SparkEngine()'),
+    *(
+        Refusal(_SCOPE, case, 'use write="replace" or "append"; or engine=SparkEngine()')
+        for case in (_RANGE, Case("write", Merge), Case("write", Scd2))
+    ),
     Refusal(_SCOPE, Case("sql_params", GIVEN), "write the values into `sql`, with templates if they change"),
     Refusal(
         _SCOPE,
@@ -156,6 +159,8 @@ def check(refusals: Iterable[Refusal], known: Mapping[str, Any]) -> None:
                 raise validation.bad(name, "replace" if value == Replace() else value, one.expected, one.do)
             # Not the values in a mapping: they may be secrets.
             shown = "" if isinstance(value, Mapping) else f"={value!r}"
+            if isinstance(one.refused.value, type):
+                shown = f"={type(value).__name__}(…)"
             kept = "everything; nothing was read or written"
             raise InputError(f"{name}{shown} is not possible with SCOPE jobs.", kept=kept, do=one.do)
 

@@ -13,9 +13,9 @@ from airflow_provider_scope.specs.columns import check_order
 from airflow_provider_scope.specs.engine import ScopeEngine, SparkEngine, engine_from
 from airflow_provider_scope.specs.interval import Mode, is_given, mode_from, window_from
 from airflow_provider_scope.specs.source import FileSource
-from airflow_provider_scope.specs.sql_check import check_columns
+from airflow_provider_scope.specs.sql_check import check_columns as check_select
 from airflow_provider_scope.specs.table import TableSpec
-from airflow_provider_scope.specs.write import Write, write_from
+from airflow_provider_scope.specs.write import Write, check_columns, with_own_columns, write_from
 
 if TYPE_CHECKING:
     from airflow_provider_scope.core.interval import Window
@@ -120,7 +120,9 @@ def ingest_from(raw: Mapping[str, Any], late: Collection[str] = ()) -> Ingest | 
         source = specs["source"]
         # Nothing to check without columns in it, and the parser costs a quarter of a second to import.
         if sql != SELECT_ALL and isinstance(source, FileSource) and isinstance(source.columns, Mapping):
-            check_columns(sql, source.columns)
+            check_select(sql, source.columns)
+    if write is not None:
+        _check_write(write, sql, specs["source"], specs["table"])
     if None in specs.values() or write is None or validation.is_deferred(raw["sql_params"]):
         return None
     return Ingest(
@@ -136,3 +138,20 @@ def ingest_from(raw: Mapping[str, Any], late: Collection[str] = ()) -> Ingest | 
         window=window,
         **specs,  # type: ignore[arg-type]
     )
+
+
+def _check_write(write: Write, sql: str, source: Any, table: Any) -> None:
+    """Check the columns that a write names, where the columns of the rows are certain.
+
+    :raises InputError: The rows do not have one, or have one that the write adds.
+    """
+    selected = source.columns if isinstance(source, FileSource) and sql == SELECT_ALL else None
+    declared = table.columns if isinstance(table, TableSpec) else None
+    for columns in (selected, declared):
+        if isinstance(columns, Mapping):
+            with_own_columns({name: str(kind) for name, kind in columns.items()}, write)
+    if isinstance(selected, Mapping):
+        check_columns(write, selected)
+    elif isinstance(declared, Mapping) and table.schema_evolution == "fail":
+        # The rows of a batch have all columns of the table, and no others.
+        check_columns(write, declared)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from datetime import date
 from typing import Any, Literal
 
+from airflow_provider_scope.core import scd2
+from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.specs import validation
+
+STRATEGIES = ("delete-insert", "upsert", "insert-only")
 
 
 @validation.with_known_fields
@@ -26,11 +31,151 @@ class Replace:
             validation.text("where", self.where)
 
 
-Write = Literal["append"] | Replace
+@validation.with_known_fields
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Merge:
+    """Rows replace those of the table that have the same keys; one batch is one commit.
+
+    :param strategy: "delete-insert": stored rows with a key of the batch are deleted, and its rows inserted.
+        "upsert": a stored row with the primary key is updated, else the row is inserted. "insert-only": a
+        row is inserted if no stored row has its primary key.
+    :param primary_key: Columns of the SELECT that tell one row from another. No value may be NULL.
+    :param merge_key: Columns of which a value stands for a group of rows, such as a day: all stored rows of
+        the group are deleted. With "delete-insert" alone.
+    :param dedup_sort: Column and "asc" or "desc": of several rows of a batch with one primary key, the one
+        that comes first in this order counts; NULL comes last. None: "delete-insert" takes any, always the
+        same; the others refuse the batch.
+    :param hard_delete: Column that marks a row to be deleted: true, or not NULL if it is no boolean. Such a
+        row is not stored.
+    :raises InputError: A value is not valid.
+    """
+
+    strategy: Literal["delete-insert", "upsert", "insert-only"] = "delete-insert"
+    primary_key: Sequence[str] = ()
+    merge_key: Sequence[str] = ()
+    dedup_sort: Sequence[str] | None = None
+    hard_delete: str | None = None
+
+    def __post_init__(self) -> None:
+        """Validate; values that are templates are let through."""
+        validation.one_of("strategy", self.strategy, STRATEGIES)
+        for name in ("primary_key", "merge_key"):
+            validation.set_field(self, name, validation.texts(name, getattr(self, name)))
+        if self.hard_delete is not None:
+            validation.text("hard_delete", self.hard_delete)
+        self._check_sort()
+        if self.strategy in {"upsert", "insert-only"}:
+            if not self.primary_key:
+                raise validation.bad(
+                    "primary_key", (), f"at least one column with strategy={self.strategy!r}"
+                )
+            if self.merge_key:
+                raise validation.bad(
+                    "merge_key",
+                    self.merge_key,
+                    f"none with strategy={self.strategy!r}",
+                    "leave it out; or use strategy='delete-insert', which deletes by it",
+                )
+
+    def _check_sort(self) -> None:
+        sort = self.dedup_sort
+        if sort is None or validation.is_deferred(sort):
+            return
+        if isinstance(sort, str) or not isinstance(sort, Sequence) or len(sort) != 2:  # noqa: PLR2004
+            raise validation.bad("dedup_sort", sort, "one column and 'asc' or 'desc': ('changed_at', 'desc')")
+        validation.text("dedup_sort", sort[0])
+        validation.one_of("dedup_sort", sort[1], ("asc", "desc"))
+        if not self.primary_key:
+            raise validation.bad("dedup_sort", sort, "None without primary_key, which tells rows apart")
+        validation.set_field(self, "dedup_sort", tuple(sort))
+
+
+@validation.with_known_fields
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scd2:
+    """Every version of a row stays in the table, with the time in which it was the active one.
+
+    Each batch is an extract of the source: versions that are not in it are retired, those that are not
+    active in the table are inserted, and others are left alone.
+
+    :param merge_key: Columns of the SELECT: only versions with a key that is in the batch are retired. The
+        key of a row, for batches of changed rows; a partition, for extracts of some. None is the whole
+        table. No value may be NULL.
+    :param validity_column_names: The columns for the first instant of a version, and the first one behind it.
+    :param active_record_timestamp: What the second one is for an active version: a timestamp, or None for
+        NULL. Without zone it is UTC. It stays the same for the life of a table.
+    :param boundary_timestamp: The instant of the change, for all versions of a batch; None is when the
+        batch is committed.
+    :param row_version_column_name: The column that tells versions apart. One of the SELECT: it is compared
+        in place of the other values. Else the name of the column for the hash of all values; None is
+        ``_row_hash``.
+    :param on_empty_extract: What a batch without rows does: "ignore" changes nothing, "retire" retires all
+        versions (without ``merge_key``).
+    :raises InputError: A value is not valid.
+    """
+
+    merge_key: Sequence[str] = ()
+    validity_column_names: Sequence[str] = (scd2.VALID_FROM, scd2.VALID_TO)
+    active_record_timestamp: str | date | None = None
+    boundary_timestamp: str | date | None = None
+    row_version_column_name: str | None = None
+    on_empty_extract: Literal["ignore", "retire"] = "ignore"
+
+    def __post_init__(self) -> None:
+        """Validate; values that are templates are let through."""
+        validation.set_field(self, "merge_key", validation.texts("merge_key", self.merge_key))
+        names = validation.texts("validity_column_names", self.validity_column_names)
+        validation.set_field(self, "validity_column_names", names)
+        if not validation.is_deferred(names) and len(names) != 2:  # noqa: PLR2004
+            raise validation.bad("validity_column_names", names, "two names that differ")
+        if self.row_version_column_name is not None:
+            validation.text("row_version_column_name", self.row_version_column_name)
+        self._check_names(names)
+        validation.one_of("on_empty_extract", self.on_empty_extract, ("ignore", "retire"))
+        if self.on_empty_extract == "retire" and self.merge_key:
+            raise validation.bad(
+                "on_empty_extract",
+                "retire",
+                "'ignore' with merge_key",
+                "leave it out: an empty extract has no key, so it retires nothing",
+            )
+        for name in ("active_record_timestamp", "boundary_timestamp"):
+            value = getattr(self, name)
+            if value is not None and not validation.is_deferred(value):
+                try:
+                    validation.set_field(self, name, scd2.instant(value))
+                except (OverflowError, TypeError, ValueError) as err:
+                    raise validation.bad(name, value, "a date or a timestamp in ISO form, or None") from err
+
+    def _check_names(self, validity: Any) -> None:
+        """Refuse columns of the write that have the same name, whatever its letter case."""
+        version = self.row_version_column_name
+        if any(map(validation.is_deferred, (validity, *validity, version))):
+            return
+        first, second = (name.lower() for name in validity)
+        if first == second:
+            raise validation.bad("validity_column_names", validity, "two names that differ")
+        if version is not None and version.lower() in (first, second):
+            what = "a name that is none of validity_column_names"
+            raise validation.bad("row_version_column_name", version, what)
+        if version is None and scd2.ROW_HASH in (first, second):
+            raise validation.bad(
+                "validity_column_names",
+                validity,
+                f"names other than {scd2.ROW_HASH!r}, which is the column of the hash",
+                "say other names; or name the hash's column with row_version_column_name",
+            )
+
+
+Write = Literal["append"] | Replace | Merge | Scd2
+_KINDS: dict[str, type[Replace | Merge | Scd2]] = {"replace": Replace, "merge": Merge, "scd2": Scd2}
+"""What ``kind`` says in a dict."""
+_WITH_KIND = {field.name for spec in (Merge, Scd2) for field in fields(spec)}
+"""Names that a dict without ``kind`` does not have."""
 
 
 def write_from(value: Any) -> Write:
-    """Make the write out of what the user wrote: ``"append"``, ``"replace"``, Replace, or its dict.
+    """Make the write out of what the user wrote: a word, a spec, or its dict with ``kind``.
 
     :raises InputError: It is none of these.
     """
@@ -38,8 +183,69 @@ def write_from(value: Any) -> Write:
         return "append"
     if value == "replace":
         return Replace()
-    if isinstance(value, Replace):
+    if isinstance(value, (Replace, Merge, Scd2)):
         return value
     if isinstance(value, Mapping):
-        return validation.from_dict(Replace, "write", value)
-    raise validation.bad("write", value, "'append', 'replace', or Replace(where=…)")
+        given = dict(value)
+        # A dict without a kind is the one that there was first.
+        kind = given.pop("kind", None)
+        if kind is None and given.keys() & _WITH_KIND:
+            raise validation.bad("write", value, "a kind", "say it: {'kind': 'merge', …}, or 'scd2'")
+        kind = "replace" if kind is None else kind
+        if isinstance(kind, str) and kind in _KINDS:
+            return validation.from_dict(_KINDS[kind], "write", given)
+        do = f"write {{'kind': 'merge', 'strategy': {kind!r}, …}}" if kind in STRATEGIES else ""
+        raise validation.bad("kind", kind, "one of 'replace', 'merge', 'scd2'", do)
+    raise validation.bad("write", value, "'append', 'replace', Replace(where=…), Merge(…) or Scd2(…)")
+
+
+def write_to_dict(write: Replace | Merge | Scd2) -> dict[str, Any]:
+    """Give a write as a dict that ``write_from`` reads."""
+    kind = next(name for name, one in _KINDS.items() if isinstance(write, one))
+    return {"kind": kind, **validation.to_dict(write)}
+
+
+def with_own_columns(columns: dict[str, str] | None, write: Write) -> dict[str, str] | None:
+    """Give the declared columns of a table with those that a write adds.
+
+    :raises InputError: A declared column has the name of one of them.
+    """
+    if not columns or not isinstance(write, Scd2):
+        return columns
+    return {**columns, **scd2.rule_from(asdict(write)).own_columns(columns)}
+
+
+def check_columns(write: Write, columns: Iterable[str]) -> None:
+    """Refuse a write that needs a column which the rows do not have.
+
+    :param columns: All columns of the rows.
+    :raises InputError: With the argument, the name, and the columns that there are.
+    """
+    names = [*columns]
+    there = {name.lower() for name in names}
+    for argument, name in _named(write):
+        if not validation.is_deferred(name) and name.lower() not in there:
+            raise InputError(
+                f"{argument} names {name!r}, which is no column of the rows: {', '.join(names)}.",
+                kept="everything; nothing was read or written",
+                do=f"correct {argument}, or declare and select such a column",
+            )
+
+
+def _named(write: Write) -> Iterator[tuple[str, str]]:
+    """Give each column that a write needs, with the argument that names it."""
+    for argument in ("primary_key", "merge_key"):
+        for name in getattr(write, argument, ()):
+            yield argument, name
+    if isinstance(write, Merge):
+        if write.dedup_sort is not None:
+            yield "dedup_sort", write.dedup_sort[0]
+        if write.hard_delete is not None:
+            yield "hard_delete", write.hard_delete
+
+
+def for_plan(write: Write) -> dict[str, Any]:
+    """Give what a plan says of a write; what a batch replaces stands in its entry."""
+    if isinstance(write, (Merge, Scd2)):
+        return {"kind": write_to_dict(write)["kind"], **asdict(write)}
+    return {}

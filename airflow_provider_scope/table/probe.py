@@ -9,8 +9,8 @@ import pyarrow.compute as pc
 from deltalake.exceptions import DeltaError
 
 from airflow_provider_scope.core.record_text import notes
-from airflow_provider_scope.core.records import TableStamp
-from airflow_provider_scope.core.recovery import MISSING_TABLE, Landed, Restored, TableState
+from airflow_provider_scope.core.records import TableIdentity
+from airflow_provider_scope.core.recovery import MISSING_TABLE, CommittedBatch, Restored, TableState
 from airflow_provider_scope.exceptions import BatchOutcomeUnknownError
 from airflow_provider_scope.table import recent
 from airflow_provider_scope.table.opening import newest_commits, newest_version, open_table, unreadable
@@ -24,17 +24,25 @@ if TYPE_CHECKING:
 __all__ = ["newest_version", "probe"]
 
 
+_OF_MERGE = {
+    "inserted": "numTargetRowsInserted",
+    "updated": "numTargetRowsUpdated",
+    "deleted": "numTargetRowsDeleted",
+}
+"""What Delta calls the rows that a MERGE changed."""
+
+
 def probe(
     location: str,
     app_id: str | None,
-    baseline: tuple[TableStamp | None, int],
+    baseline: tuple[TableIdentity | None, int],
     storage: Storage | None = None,
 ) -> TableState:
     """Look at a Delta table, through its log alone.
 
     :param location: Canonical URI of the table.
     :param app_id: The pipeline's ``appId``; None for a pipeline that does not exist yet.
-    :param baseline: The stamp that is expected and the version at which it was seen. Only the log
+    :param baseline: The identity that is expected and the version at which it was seen. Only the log
         after that version is searched for RESTOREs and for batches of the pipeline.
     :param storage: Where the table is; None is a disk of this machine.
     :raises TableUnreadableError: The log could not be read. That never means "no table".
@@ -62,7 +70,7 @@ def probe(
 def _recent(
     location: str,
     app_id: str | None,
-    baseline: tuple[TableStamp | None, int],
+    baseline: tuple[TableIdentity | None, int],
     storage: Storage | None,
 ) -> TableState | None:
     """Tell from the commits since the baseline alone, if they tell; see ``recent``."""
@@ -83,11 +91,11 @@ def _recent(
     if txn is None or not recent.are_harmless([*later.values()]):
         return None
     history = {version: recent.info_of(later[version]) for version in sorted(later, reverse=True)}
-    return TableState(expected, newest, txn, _landed(history, app_id))
+    return TableState(expected, newest, txn, _committed(history, app_id))
 
 
 def _state(
-    table: OpenTable, location: str, app_id: str | None, baseline: tuple[TableStamp | None, int]
+    table: OpenTable, location: str, app_id: str | None, baseline: tuple[TableIdentity | None, int]
 ) -> TableState:
     expected, since = baseline
     version = table.delta.version()
@@ -104,9 +112,9 @@ def _state(
     newest = max(
         (r.version for r in restores), default=expected.restore_version if same and expected else None
     )
-    landed = {} if app_id is None else _landed(history, app_id)
+    committed = {} if app_id is None else _committed(history, app_id)
     has_rows = app_id is None and _has_rows(table)
-    return TableState(TableStamp(table_id, newest), version, txn, landed, restores, has_rows)
+    return TableState(TableIdentity(table_id, newest), version, txn, committed, restores, has_rows)
 
 
 def _has_rows(table: OpenTable) -> bool:
@@ -115,22 +123,41 @@ def _has_rows(table: OpenTable) -> bool:
     return bool(counts.null_count or pc.any(pc.greater(counts, 0)).as_py())
 
 
-def _landed(history: Mapping[int, dict[str, Any]], app_id: str) -> dict[int, Landed]:
-    landed: dict[int, Landed] = {}
+def _committed(history: Mapping[int, dict[str, Any]], app_id: str) -> dict[int, CommittedBatch]:
+    committed: dict[int, CommittedBatch] = {}
     for version, info in history.items():
         ours = notes(info.get("userMetadata"))
         if ours.get("pipeline") == app_id and type(ours.get("seq")) is int:
             metrics = info.get("operationMetrics") or {}
-            landed[ours["seq"]] = Landed(
+            committed[ours["seq"]] = CommittedBatch(
                 version=version,
-                rows=_metric(metrics, "numOutputRows", "num_added_rows"),
+                rows=_rows(metrics),
                 written_bytes=_metric(metrics, "numOutputBytes"),
                 abandoned=ours.get("abandoned") is True,
                 quarantined=ours.get("quarantined") or {},
+                changes=_changes(ours, metrics),
                 columns=ours.get("columns"),
                 state=ours.get("state"),
             )
-    return landed
+    return committed
+
+
+def _rows(metrics: dict[str, Any]) -> int | None:
+    """Give how many rows of the batch a commit wrote; a MERGE counts those that it copied as well."""
+    if _OF_MERGE["inserted"] in metrics:
+        return sum(int(metrics.get(_OF_MERGE[name], 0)) for name in ("inserted", "updated"))
+    return _metric(metrics, "numOutputRows", "num_added_rows")
+
+
+def _changes(ours: dict[str, Any], metrics: dict[str, Any]) -> dict[str, int]:
+    """Give what a row-level write did: what Delta counted, and what the write says itself."""
+    told = ours.get("changes")
+    if not isinstance(told, dict):
+        return {}
+    if _OF_MERGE["inserted"] in metrics:
+        return {**{name: _metric(metrics, metric) or 0 for name, metric in _OF_MERGE.items()}, **told}
+    # Rows that are replaced as a whole, by partitions or by a refresh, are counted by nobody.
+    return {"inserted": _rows(metrics) or 0, **told}
 
 
 def _metric(metrics: dict[str, Any], *names: str) -> int | None:

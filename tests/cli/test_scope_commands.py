@@ -76,9 +76,9 @@ def left_running(world, monkeypatch, *numbers: int) -> None:
         world.run(deferrable=True)
 
 
-def undecidable(world, *, job_landed: bool) -> None:
+def undecidable(world, *, job_committed: bool) -> None:
     """Let a job fail before its closing mark, and others add rows: nothing tells whose they are."""
-    kind = "fail_after_commit" if job_landed else "fail_job"
+    kind = "fail_after_commit" if job_committed else "fail_job"
     world.open(faults=(Fault(kind=kind, op="batch0", times=1),))
     world.land(1)
     execution, request, runner = world.assemble()
@@ -88,7 +88,7 @@ def undecidable(world, *, job_landed: bool) -> None:
     def submit_and_interfere(*args):
         job = submit(*args)
         runner._await_end(job.job_id)
-        if not job_landed:
+        if not job_committed:
             marker = {"adlaScope.batch": f"{log_of(world).pipeline().pipeline}:0:0"}
             rows = pa.table({"id": [8], "source_file_uri": ["other"]})
             table = DeltaTable.create(world.table, rows.schema)
@@ -133,13 +133,13 @@ def test_status_shows_a_failed_job_and_nothing_is_submitted(world, scope):
 
 
 def test_status_of_an_undecidable_batch_shows_its_job_and_names_the_way_out(world, scope):
-    undecidable(world, job_landed=True)
+    undecidable(world, job_committed=True)
 
     code, out, err = scope("status", world.table)
 
     assert code == 1
     assert f"attempt 0: job {job_of(world, 0)}, Ended, Failed\n" in out
-    assert f"`airflow scope settle file://{world.table} 0` with --landed or --not-landed" in err
+    assert f"`airflow scope settle file://{world.table} 0` with --committed or --not-committed" in err
 
 
 def test_rebuild_writes_the_derived_files_of_a_pipeline_of_jobs(world, scope):
@@ -179,10 +179,10 @@ def test_plan_shows_what_a_task_of_jobs_would_load_and_submits_nothing(world, sc
 
 
 def test_settle_says_what_it_would_decide_and_writes_nothing(world, scope):
-    undecidable(world, job_landed=True)
+    undecidable(world, job_committed=True)
     before = tree(world)
 
-    code, out, err = scope("settle", world.table, 0, "--landed")
+    code, out, err = scope("settle", world.table, 0, "--committed")
 
     assert (code, err) == (0, "")
     assert out == (
@@ -193,11 +193,11 @@ def test_settle_says_what_it_would_decide_and_writes_nothing(world, scope):
     assert tree(world) == before
 
 
-def test_a_job_that_is_said_to_have_landed_is_recorded_and_not_run_again(world, scope):
-    undecidable(world, job_landed=True)
+def test_a_job_that_is_said_to_be_committed_is_recorded_and_not_run_again(world, scope):
+    undecidable(world, job_committed=True)
     version = DeltaTable(world.table).version()
 
-    code, out, _ = scope("settle", world.table, 0, "--landed", "--yes")
+    code, out, _ = scope("settle", world.table, 0, "--committed", "--yes")
     report = world.run()
 
     record = world.table / "_checkpoint" / "attempts" / f"{0:020}.0.settled"
@@ -209,10 +209,10 @@ def test_a_job_that_is_said_to_have_landed_is_recorded_and_not_run_again(world, 
     assert world.rows() == {1: 1, 101: 1, 7: 1}
 
 
-def test_a_job_that_is_said_not_to_have_landed_is_submitted_again(world, scope):
-    undecidable(world, job_landed=False)
+def test_a_job_that_is_said_not_to_be_committed_is_submitted_again(world, scope):
+    undecidable(world, job_committed=False)
 
-    code, _, _ = scope("settle", world.table, 0, "--not-landed", "--yes")
+    code, _, _ = scope("settle", world.table, 0, "--not-committed", "--yes")
     report = world.run()
 
     assert code == 0
@@ -222,10 +222,10 @@ def test_a_job_that_is_said_not_to_have_landed_is_submitted_again(world, scope):
 
 
 def test_a_decision_stands_whoever_decides_otherwise(world, scope):
-    undecidable(world, job_landed=True)
-    scope("settle", world.table, 0, "--landed", "--yes")
+    undecidable(world, job_committed=True)
+    scope("settle", world.table, 0, "--committed", "--yes")
 
-    code, _, err = scope("settle", world.table, 0, "--not-landed", "--yes")
+    code, _, err = scope("settle", world.table, 0, "--not-committed", "--yes")
 
     assert code == 1
     assert err.startswith("InputError: There is nothing to decide about batch 0 of ")
@@ -234,10 +234,10 @@ def test_a_decision_stands_whoever_decides_otherwise(world, scope):
 
 def test_the_id_of_a_job_that_the_service_forgot_is_taken_before_it_is_settled(world, scope):
     """A submission of it that is still on its way then meets the no-op."""
-    undecidable(world, job_landed=True)
+    undecidable(world, job_committed=True)
     world.emulator.set(clock_skew_seconds=31 * 86_400.0)
 
-    code, out, _ = scope("settle", world.table, 0, "--landed", "--yes")
+    code, out, _ = scope("settle", world.table, 0, "--committed", "--yes")
 
     assert code == 0
     assert f"job {job_of(world, 0)}, unknown to the service\n" in out
@@ -247,11 +247,14 @@ def test_the_id_of_a_job_that_the_service_forgot_is_taken_before_it_is_settled(w
 @pytest.mark.parametrize(
     ("words", "what"),
     [
-        ((0,), "Exactly one of --landed and --not-landed has to be given."),
-        ((0, "--landed", "--not-landed"), "Exactly one of --landed and --not-landed has to be given."),
-        ((0, "--landed"), "Batch 0 of "),
-        ((1, "--landed"), "There is nothing to decide about batch 1 of "),
-        ((2, "--landed"), "Batch 2 of "),
+        ((0,), "Exactly one of --committed and --not-committed has to be given."),
+        (
+            (0, "--committed", "--not-committed"),
+            "Exactly one of --committed and --not-committed has to be given.",
+        ),
+        ((0, "--committed"), "Batch 0 of "),
+        ((1, "--committed"), "There is nothing to decide about batch 1 of "),
+        ((2, "--committed"), "Batch 2 of "),
     ],
 )
 def test_only_what_is_in_doubt_can_be_settled(world, scope, monkeypatch, words, what):
@@ -430,7 +433,7 @@ def the_page_shows(heading: str, world, scope) -> None:
 
 
 def test_settle_prints_what_the_page_shows(world, scope):
-    undecidable(world, job_landed=True)
+    undecidable(world, job_committed=True)
 
     the_page_shows("## settle", world, scope)
 

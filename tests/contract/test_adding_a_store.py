@@ -78,10 +78,10 @@ def test_its_locations_have_one_spelling():
     with pytest.raises(InputError, match="names a host"):
         canonical_uri("toy://host/data")
     with pytest.raises(InputError) as caught:
-        canonical_uri("s3://bucket/data")
+        canonical_uri("gs://bucket/data")
     assert (
         caught.value.do
-        == "name a location on abfss://, adl://, webhdfs://, swebhdfs:// or toy:// or on a disk"
+        == "name a location on abfss://, adl://, webhdfs://, swebhdfs://, s3:// or toy:// or on a disk"
     )
 
 

@@ -17,7 +17,7 @@ import pytest
 from deltalake import CommitProperties, write_deltalake
 
 from airflow_provider_scope.core.records import encode_offset
-from airflow_provider_scope.core.recovery import MISSING_TABLE, Landed, Restored, TableState
+from airflow_provider_scope.core.recovery import MISSING_TABLE, CommittedBatch, Restored, TableState
 from airflow_provider_scope.emulator.pytest_plugin import start_emulator
 from airflow_provider_scope.exceptions import (
     InputError,
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from airflow_provider_scope.core.files import FileEntry
-    from airflow_provider_scope.core.records import OffsetEntry, TableStamp
+    from airflow_provider_scope.core.records import OffsetEntry, TableIdentity
     from tests.support.memory_engine import Row
 
 __all__ = ["start_emulator"]
@@ -58,7 +58,7 @@ class ApplicationInProcess:
         self.spark = spark
 
     def probe(
-        self, location: str, pipeline: str | None, baseline: tuple[TableStamp | None, int]
+        self, location: str, pipeline: str | None, baseline: tuple[TableIdentity | None, int]
     ) -> TableState:
         return probe(location, pipeline, baseline)
 
@@ -75,7 +75,7 @@ class ApplicationInProcess:
         from py4j.protocol import Py4JJavaError
         from pyspark.errors import PySparkException
 
-        from airflow_provider_scope.core.plan import Plan
+        from airflow_provider_scope.core.plan import FilesPlan, Plan
         from airflow_provider_scope.spark import app
 
         plan = Plan(
@@ -83,9 +83,7 @@ class ApplicationInProcess:
             table=work.table,
             checkpoint=work.checkpoint,
             batches=tuple(entry.seq for entry in entries),
-            source_format="parquet",
-            source_columns=None,
-            source_options={},
+            source=FilesPlan(format="parquet", columns=None, options={}),
             sql="SELECT id, day, source_file_uri AS file FROM @data",
             sql_params={},
             table_columns=None,
@@ -129,13 +127,13 @@ class Subject:
         self.engine.fence(self.work(PIPELINE, [entry]), entry)
 
     def probe(
-        self, pipeline: str | None = PIPELINE, baseline: tuple[TableStamp | None, int] = (None, -1)
+        self, pipeline: str | None = PIPELINE, baseline: tuple[TableIdentity | None, int] = (None, -1)
     ) -> TableState:
         return self.engine.probe(self.world.table, pipeline, baseline)
 
-    def landed(self, pipeline: str = PIPELINE) -> dict[int, tuple[int, int | None, bool]]:
+    def committed(self, pipeline: str = PIPELINE) -> dict[int, tuple[int, int | None, bool]]:
         """Give version, rows and whether it was abandoned of every batch that the probe shows."""
-        return {seq: seen(landed) for seq, landed in self.probe(pipeline).landed.items()}
+        return {seq: seen(batch) for seq, batch in self.probe(pipeline).committed.items()}
 
     def rows(self) -> Counter[Row]:
         return self.world.rows()
@@ -160,8 +158,8 @@ class Subject:
             table.versions.append(Version(rows_after, table.versions[-1].txn))
 
 
-def seen(landed: Landed) -> tuple[int, int | None, bool]:
-    return landed.version, landed.rows, landed.abandoned
+def seen(committed: CommittedBatch) -> tuple[int, int | None, bool]:
+    return committed.version, committed.rows, committed.abandoned
 
 
 def rows_of(*files: tuple[FileEntry, int, int]) -> Counter[Row]:
@@ -215,7 +213,7 @@ def test_a_batch_is_committed_with_its_number(subject: Subject) -> None:
 
     assert subject.rows() == rows_of((file, 3, 1))
     assert subject.probe().txn == 0
-    assert subject.landed() == {0: (0, 3, False)}
+    assert subject.committed() == {0: (0, 3, False)}
 
 
 def test_a_batch_of_two_files_is_one_commit(subject: Subject) -> None:
@@ -224,7 +222,7 @@ def test_a_batch_of_two_files_is_one_commit(subject: Subject) -> None:
     subject.run(an_entry(0, a, b))
 
     assert subject.rows() == rows_of((a, 2, 1), (b, 3, 1))
-    assert subject.landed() == {0: (0, 5, False)}
+    assert subject.committed() == {0: (0, 5, False)}
 
 
 def test_a_batch_without_rows_is_committed_too(subject: Subject) -> None:
@@ -233,7 +231,7 @@ def test_a_batch_without_rows_is_committed_too(subject: Subject) -> None:
     subject.run(an_entry(0, a), an_entry(1, empty))
 
     assert subject.rows() == rows_of((a, 1, 1))
-    assert subject.landed() == {0: (0, 1, False), 1: (1, 0, False)}
+    assert subject.committed() == {0: (0, 1, False), 1: (1, 0, False)}
 
 
 @also("scope runner")
@@ -255,7 +253,7 @@ def test_batches_run_in_order(subject: Subject) -> None:
     subject.run(an_entry(0, a), an_entry(1, b), an_entry(2, c))
 
     assert subject.rows() == rows_of((a, 1, 1), (b, 1, 1), (c, 1, 1))
-    assert {seq: version for seq, (version, _, _) in subject.landed().items()} == {0: 0, 1: 1, 2: 2}
+    assert {seq: version for seq, (version, _, _) in subject.committed().items()} == {0: 0, 1: 1, 2: 2}
 
 
 @also("spark runner", "scope runner")
@@ -299,7 +297,7 @@ def test_a_batch_whose_predecessor_is_missing_is_refused(subject: Subject) -> No
         subject.run(an_entry(2, c))
 
     assert subject.rows() == rows_of((a, 1, 1))
-    assert subject.landed() == {0: (0, 1, False)}
+    assert subject.committed() == {0: (0, 1, False)}
 
 
 @also("spark runner")
@@ -365,7 +363,7 @@ def test_a_refresh_may_make_the_table(subject: Subject) -> None:
     subject.run(a_refresh(1, b))
 
     assert subject.rows() == rows_of((b, 1, 1))
-    assert subject.landed() == {1: (0, 1, False)}
+    assert subject.committed() == {1: (0, 1, False)}
 
 
 def test_a_range_is_replaced_and_its_further_batches_add_to_it(subject: Subject) -> None:
@@ -379,7 +377,7 @@ def test_a_range_is_replaced_and_its_further_batches_add_to_it(subject: Subject)
     )
 
     assert subject.rows() == rows_of((old_2, 1, 2), (new, 2, 1), (more, 1, 1))
-    assert subject.landed() == {0: (0, 2, False), 1: (1, 2, False), 2: (2, 1, False)}
+    assert subject.committed() == {0: (0, 2, False), 1: (1, 2, False), 2: (2, 1, False)}
 
 
 def test_a_range_may_make_the_table(subject: Subject) -> None:
@@ -409,7 +407,7 @@ def test_a_row_outside_of_the_range_is_refused(subject: Subject, mode: str) -> N
         subject.run(an_entry(1, outside, mode=mode, where="day = 1", refresh_start=1))
 
     assert subject.rows() == rows_of((a, 1, 1))
-    assert subject.landed() == {0: (0, 1, False)}
+    assert subject.committed() == {0: (0, 1, False)}
 
 
 # ---- fence ------------------------------------------------------------------------------------------
@@ -423,7 +421,7 @@ def test_a_fenced_batch_writes_nothing_any_more(subject: Subject) -> None:
     subject.run(an_entry(1, given_up), an_entry(2, c))
 
     assert subject.rows() == rows_of((a, 1, 1), (c, 1, 1))
-    assert subject.landed() == {0: (0, 1, False), 1: (1, 0, True), 2: (2, 1, False)}
+    assert subject.committed() == {0: (0, 1, False), 1: (1, 0, True), 2: (2, 1, False)}
 
 
 @also("spark runner", "scope runner")
@@ -446,11 +444,11 @@ def test_a_fenced_overwrite_removes_what_it_replaces(subject: Subject, where: st
     subject.fence(a_refresh(1, b, where=where))
 
     assert subject.rows() == Counter()
-    version, _, abandoned = subject.landed()[1]
+    version, _, abandoned = subject.committed()[1]
     assert (version, abandoned) == (1, True)
 
 
-def test_a_batch_that_landed_is_not_fenced(subject: Subject) -> None:
+def test_a_batch_that_is_committed_is_not_fenced(subject: Subject) -> None:
     entries = [an_entry(0, subject.file("a")), an_entry(1, subject.file("b"))]
     subject.run(*entries)
     before = subject.probe(), subject.rows()
@@ -490,8 +488,8 @@ def test_a_pipeline_that_does_not_exist_has_no_batches_in_the_table(subject: Sub
 
     found = subject.probe(None)
 
-    assert found.stamp == subject.probe().stamp
-    assert (found.version, found.txn, found.landed) == (0, None, {})
+    assert found.identity == subject.probe().identity
+    assert (found.version, found.txn, found.committed) == (0, None, {})
 
 
 def test_whether_there_are_rows_is_told_where_no_pipeline_is(subject: Subject) -> None:
@@ -511,8 +509,8 @@ def test_two_pipelines_share_a_table_and_see_each_their_own_batches(subject: Sub
     subject.run(an_entry(1, c))
 
     assert subject.rows() == rows_of((a, 1, 1), (b, 1, 1), (c, 1, 1))
-    assert subject.landed() == {0: (0, 1, False), 1: (2, 1, False)}
-    assert subject.landed(OTHER) == {0: (1, 1, False)}
+    assert subject.committed() == {0: (0, 1, False), 1: (2, 1, False)}
+    assert subject.committed(OTHER) == {0: (1, 1, False)}
     assert (subject.probe().txn, subject.probe(OTHER).txn) == (1, 0)
 
 
@@ -525,17 +523,17 @@ def test_commits_of_others_are_no_batches(subject: Subject, text: str) -> None:
     subject.run(an_entry(1, b))
 
     assert subject.rows() == rows_of((a, 1, 1), (b, 1, 1)) + Counter([("elsewhere", 7, 7)])
-    assert subject.landed() == {0: (0, 1, False), 1: (2, 1, False)}
+    assert subject.committed() == {0: (0, 1, False), 1: (2, 1, False)}
 
 
 def test_only_what_came_after_the_baseline_is_looked_at(subject: Subject) -> None:
     subject.run(*(an_entry(seq, subject.file(name)) for seq, name in enumerate("abc")))
-    stamp = subject.probe().stamp
+    identity = subject.probe().identity
 
-    found = subject.probe(baseline=(stamp, 1))
+    found = subject.probe(baseline=(identity, 1))
 
-    assert (found.stamp, found.version, found.txn) == (stamp, 2, 2)
-    assert {seq: seen(landed) for seq, landed in found.landed.items()} == {2: (2, 1, False)}
+    assert (found.identity, found.version, found.txn) == (identity, 2, 2)
+    assert {seq: seen(batch) for seq, batch in found.committed.items()} == {2: (2, 1, False)}
 
 
 def test_a_restored_table_shows_it_and_keeps_its_transactions(subject: Subject) -> None:
@@ -544,17 +542,17 @@ def test_a_restored_table_shows_it_and_keeps_its_transactions(subject: Subject) 
     before = subject.probe()
     subject.world.restore(0)
 
-    found = subject.probe(baseline=(before.stamp, 1))
+    found = subject.probe(baseline=(before.identity, 1))
     subject.run(an_entry(1, b), an_entry(2, c))
 
-    assert before.stamp
-    assert found.stamp
-    assert (before.stamp.restore_version, before.restores) == (None, ())
-    assert (found.stamp.table_id, found.stamp.restore_version) == (before.stamp.table_id, 2)
+    assert before.identity
+    assert found.identity
+    assert (before.identity.restore_version, before.restores) == (None, ())
+    assert (found.identity.table_id, found.identity.restore_version) == (before.identity.table_id, 2)
     assert (found.version, found.txn, found.restores) == (2, 1, (Restored(2, 0),))
     assert subject.rows() == rows_of((a, 1, 1), (c, 1, 1))
-    after = subject.probe(baseline=(found.stamp, 2))
-    assert (after.stamp, after.version, after.txn, after.restores) == (found.stamp, 3, 2, ())
+    after = subject.probe(baseline=(found.identity, 2))
+    assert (after.identity, after.version, after.txn, after.restores) == (found.identity, 3, 2, ())
 
 
 def test_a_table_that_was_created_again_has_another_id_and_no_batches(subject: Subject) -> None:
@@ -562,9 +560,9 @@ def test_a_table_that_was_created_again_has_another_id_and_no_batches(subject: S
     before = subject.probe()
     subject.recreate()
 
-    found = subject.probe(baseline=(before.stamp, 1))
+    found = subject.probe(baseline=(before.identity, 1))
 
-    assert before.stamp
-    assert found.stamp
-    assert found.stamp.table_id != before.stamp.table_id
-    assert (found.version, found.txn, found.landed, found.restores) == (0, None, {}, ())
+    assert before.identity
+    assert found.identity
+    assert found.identity.table_id != before.identity.table_id
+    assert (found.version, found.txn, found.committed, found.restores) == (0, None, {}, ())

@@ -17,7 +17,7 @@ from airflow_provider_scope.exceptions import (
 )
 from tests.support.connecting import connect
 from tests.support.faulty_service import Answer, Fault, FaultyService, in_front_of
-from tests.support.storages import AZURITE, GEN1_EMULATOR, HDFS, WEBHDFS_EMULATOR, Backend, Place
+from tests.support.storages import AZURITE, GEN1_EMULATOR, HDFS, S3, WEBHDFS_EMULATOR, Backend, Place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_scope.storage.protocol import Storage
 
-SERVICES = [AZURITE.param, GEN1_EMULATOR.param, WEBHDFS_EMULATOR.param, HDFS.param]
+SERVICES = [AZURITE.param, S3.param, GEN1_EMULATOR.param, WEBHDFS_EMULATOR.param, HDFS.param]
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,9 @@ class Way:
 
     def refusal(self, status: int, code: str, text: str = "text", **headers: str) -> Answer:
         """Give a refusal in the service's own form."""
+        if self.backend == "s3":
+            body = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>{text}</Message></Error>"
+            return Answer(status, headers | {"Content-Type": "application/xml"}, body.encode())
         if self.backend == "azurite":
             body = f'<?xml version="1.0"?><Error><Code>{code}</Code><Message>{text}</Message></Error>'
             headers |= {"x-ms-error-code": code, "Content-Type": "application/xml"}
@@ -75,7 +78,16 @@ _HDFS: dict[str, Callable[[str, str], bool]] = {
     "list": _is("GET", "op=LISTSTATUS"),
     "any": lambda method, target: True,
 }
-_REQUESTS = {"azurite": _BLOB, "gen1": _HDFS, "webhdfs": _HDFS, "hdfs": _HDFS}
+_S3: dict[str, Callable[[str, str], bool]] = {
+    **_BLOB,
+    # Not the trial that comes before the first one.
+    **dict.fromkeys(("create", "write"), lambda method, target: method == "PUT" and ".probe" not in target),
+    "read": lambda method, target: method == "GET" and "list-type=2" not in target,
+    "list": _is("GET", "list-type=2"),
+}
+_FLAT = ("azurite", "s3")
+"""Stores of which each call is one request, and whose listings have pages."""
+_REQUESTS = {"azurite": _BLOB, "s3": _S3, "gen1": _HDFS, "webhdfs": _HDFS, "hdfs": _HDFS}
 
 
 @pytest.fixture(params=SERVICES)
@@ -135,7 +147,7 @@ def test_a_creation_whose_file_another_one_replaces_before_the_answer_is_not_our
     path = way.place.at("log/0")
     way.fail("create", takes_effect=True, meanwhile=lambda: way.direct.replace(path, b"theirs"))
 
-    assert way.storage.put_if_absent(path, b"ours") is (way.backend != "azurite")
+    assert way.storage.put_if_absent(path, b"ours") is (way.backend not in _FLAT)
     assert way.direct.read(path) == b"theirs"
 
 
@@ -179,7 +191,7 @@ def test_what_is_read_is_whole_though_something_goes_wrong_on_the_way(
 ) -> None:
     for n in range(7):
         way.direct.replace(way.place.at(f"in/{n}"), b"x" * 100_000)
-    way.fail(what, skip=1 if way.backend == "azurite" and what == "list" else 0, **how)
+    way.fail(what, skip=1 if way.backend in _FLAT and what == "list" else 0, **how)
 
     assert way.storage.read(way.place.at("in/0")) == b"x" * 100_000
     assert sorted(file.path for file in way.storage.walk(way.place.uri)) == [
@@ -256,6 +268,8 @@ def test_a_creation_whose_answers_all_get_lost_stays_undecided_and_can_be_read_b
         (409, "ContainerBeingDeleted"),
         (412, "LeaseIdMissing"),
         (412, "ConditionNotMet"),
+        (412, "PreconditionFailed"),
+        (409, "ConditionalRequestConflict"),
     ],
 )
 def test_a_conflict_is_not_taken_for_a_file_that_exists(way: Way, status: int, code: str) -> None:
@@ -271,7 +285,7 @@ def test_a_conflict_is_not_taken_for_a_file_that_exists(way: Way, status: int, c
 @pytest.mark.parametrize("status", [401, 403])
 def test_a_refusal_is_not_taken_for_absence(way: Way, status: int) -> None:
     code = {401: "NoAuthenticationInformation", 403: "AuthorizationPermissionMismatch"}[status]
-    code = code if way.backend == "azurite" else "AccessControlException"
+    code = {"azurite": code, "s3": "AccessDenied"}.get(way.backend, "AccessControlException")
     way.fail("any", answer=way.refusal(status, code), times=1000)
 
     with pytest.raises(SourceRefusedError):
@@ -287,14 +301,10 @@ def test_a_root_that_does_not_exist_is_told_from_one_that_cannot_be_looked_at(wa
     with pytest.raises(SourceNotFoundError):
         list(way.storage.walk(way.place.at("nothing")))
 
-    looked = "any" if way.backend == "azurite" else "list"
-    way.service.faults.append(
-        Fault(
-            (lambda method, target: method == "HEAD") if looked == "any" else _HDFS["list"],
-            answer=Answer(503),
-            times=1000,
-        )
-    )
+    looked = _is("HEAD") if way.backend == "azurite" else _REQUESTS[way.backend]["list"]
+    # On S3 the root itself is looked at by a second listing.
+    skip = 1 if way.backend == "s3" else 0
+    way.service.faults.append(Fault(looked, answer=Answer(503), times=1000, skip=skip))
     with pytest.raises(SourceUnreadableError):
         list(way.storage.walk(way.place.at("nothing")))
 

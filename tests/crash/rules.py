@@ -17,7 +17,7 @@ from airflow_provider_scope.checkpoint.log import CheckpointLog
 from airflow_provider_scope.core import discovery, recovery
 from airflow_provider_scope.core.files import Position, position
 from airflow_provider_scope.core.records import encode_offset
-from airflow_provider_scope.core.recovery import Landed
+from airflow_provider_scope.core.recovery import CommittedBatch
 from airflow_provider_scope.exceptions import SparkJobFailedError, StorageError
 from airflow_provider_scope.execution import micro_batch, view
 from airflow_provider_scope.execution.files import Files, PendingFiles
@@ -85,7 +85,9 @@ def ignore_lost(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(CheckpointLog, "put_offset", put)
 
 
-def _put_without_reading_back(log: CheckpointLog, path: str, data: bytes) -> bytes | None:
+def _put_without_reading_back(
+    log: CheckpointLog, path: str, data: bytes, seq: int | None = None
+) -> bytes | None:
     return None if log.storage.put_if_absent(path, data) else log.storage.read(path) or b""
 
 
@@ -100,8 +102,8 @@ def commit_before_probe(patch: pytest.MonkeyPatch) -> None:
             original(self, request, found, report, already_there=True)
             return
         for entry in found.open:
-            landed = Landed(found.table.version, None, None)
-            self._record(request, found, report, entry, landed, already_there=False)
+            committed = CommittedBatch(found.table.version, None, None)
+            self._record(request, found, report, entry, committed, already_there=False)
 
     patch.setattr(MicroBatchExecution, "_commit", commit)
 
@@ -165,7 +167,7 @@ def restore_checked_only_at_open(patch: pytest.MonkeyPatch) -> None:
 
     def record(*args: Any, **kwargs: Any) -> Any:
         with patch.context() as inner:
-            inner.setattr(recovery, "check_stamp", lambda *_args: None)
+            inner.setattr(recovery, "check_identity", lambda *_args: None)
             return original(*args, **kwargs)
 
     patch.setattr(micro_batch, "record_commit", record)
@@ -204,16 +206,16 @@ def refresh_after_takeover() -> Tally:
 RULES = (
     Rule("a batch runs only after its predecessor", no_predecessor_check, "sloppy", "lost"),
     Rule(
-        "the winner's entry is read before the rest is planned", blind_put, "append", "doubled", schedules=200
+        "the winner's entry is read before the rest is planned", blind_put, "append", "doubled", schedules=400
     ),
     Rule("an answer that was lost is looked up", ignore_lost, "append", "doubled", schedules=400),
-    Rule("a commit record needs the table's word", commit_before_probe, "append", "lost"),
+    Rule("a commit record needs the table's word", commit_before_probe, "append", "lost", schedules=120),
     Rule("numbers never restart", epoch_reuse, "refresh", "lost"),
-    Rule("commits, then the table, then offsets are read", probe_last, "append", "failures"),
+    Rule("commits, then the table, then offsets are read", probe_last, "refresh", "failures", schedules=200),
     Rule("a segment of another refresh does not count", segments_of_any_refresh, "refresh", "lost"),
     Rule("late files are told by the log, not by watermark.json", skip_by_watermark_file, "skip", "doubled"),
     Rule(
-        "the table's stamp is compared for every record",
+        "the table's identity is compared for every record",
         restore_checked_only_at_open,
         "diverge",
         "failures",

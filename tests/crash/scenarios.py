@@ -256,10 +256,16 @@ def give_up_and_run(world: DeltaWorld, gate: Gate) -> None:
     world.run(gate)
 
 
+def vacuum_and_run(world: DeltaWorld, gate: Gate) -> None:
+    world.vacuum(gate)
+    world.run(gate)
+
+
 SCENARIOS = [
     Scenario("first run", nothing_loaded, run, run),
     Scenario("later run", something_loaded, run, run),
     Scenario("compaction and retention", much_loaded, run, run, interval=2, retention=3),
+    Scenario("vacuum", much_loaded, vacuum_and_run, vacuum_and_run, interval=2, retention=3),
     Scenario("full refresh", to_be_refreshed, refresh, finish_refresh),
     Scenario("full refresh, asked for again", to_be_refreshed, refresh, refresh, renumbered=True),
     Scenario(

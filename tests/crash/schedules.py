@@ -38,6 +38,8 @@ class Story:
     refreshes: int = 0
     ranges: int = 0
     """Runs that replace a range."""
+    vacuums: int = 0
+    """Each keeps the records of one batch, or of two: runs that are behind it have none left."""
     divergences: int = 0
     """Somebody RESTOREs the table, or drops and creates it again."""
     late_files: str = "ingest"
@@ -67,6 +69,10 @@ KINDS = {
     "range": Story(runs=4, refreshes=1, ranges=2),
     "skip": Story(runs=4, refreshes=1, late_files="skip"),
     "sloppy": Story(failures=3, engine=SloppyEngine),
+    "vacuum": Story(runs=8, vacuums=6),
+    "vacuum and refresh": Story(runs=8, refreshes=2, ranges=1, vacuums=6),
+    "vacuum and skip": Story(runs=8, refreshes=1, vacuums=6, late_files="skip"),
+    "vacuum and diverge": Story(runs=8, refreshes=1, divergences=1, vacuums=6),
     "diverge": Story(runs=4, refreshes=1, divergences=1),
     "numbers": Story(runs=4, refreshes=1, ranges=1, engine=NumbersInMemory, world=NumberWorld),
     "numbers in turn": Story(runs=4, refreshes=1, ranges=1, engine=NumbersInMemory, world=NumberInTurnWorld),
@@ -113,13 +119,13 @@ class Schedule(ApplicationTurns):
     def __post_init__(self) -> None:
         chance = self.chance
         self.world = self.story.world(interval=chance.randint(1, 3), retention=chance.choice([1, 3, 100]))
-        self.world.max_files = chance.randint(1, 2)
-        count = chance.randint(2, 5)
+        self.world.max_files = 1 if self.story.vacuums else chance.randint(1, 2)
+        count = chance.randint(4, 9) if self.story.vacuums else chance.randint(2, 5)
         self.arriving = [*range(count)]
         if self.story.late_files == "ingest":
             chance.shuffle(self.arriving)  # the number is the age: some come late
         self.same_time = chance.choice([1, 2])
-        for _ in range(chance.randint(1, count)):
+        for _ in range(chance.randint(1, count - 1 if self.story.vacuums else count)):
             self.arrive()
         self.budget = {
             "run": self.story.runs,
@@ -128,9 +134,12 @@ class Schedule(ApplicationTurns):
             "fail": self.story.failures,
             "refresh": self.story.refreshes,
             "range": self.story.ranges,
+            "vacuum": self.story.vacuums,
             "diverge": self.story.divergences,
         }
         self.sticky = chance.choice(self.story.sticky)
+        self.asleep: set[Actor] = set()
+        """Runs that hardly move, while others do much: what they have read may be purged meanwhile."""
         if self.story.divergences and chance.random() < 0.7:
             self.world.run()
 
@@ -144,13 +153,15 @@ class Schedule(ApplicationTurns):
                 return
             if self.chance.random() < 0.05:
                 self.disturb()
-            living = [actor for actor in self.actors if not actor.orphaned]
+            if self.story.vacuums and self.chance.random() < 0.04 and self.world.version() > 0:
+                self.vacuum()
+            living = [actor for actor in self.actors if not actor.orphaned and actor not in self.asleep]
             if self.budget["run"] and len(living) < 2 and (not self.actors or self.chance.random() < 0.15):
                 self.start()
             if not self.actors:
                 continue
             if last not in self.actors or self.chance.random() >= self.sticky:
-                last = self.chance.choice(self.actors)
+                last = self.chance.choice(self.awake() or self.actors)
             self.step(last)
         self.problems.append(f"the runs did not end within {STEPS} steps")
 
@@ -180,12 +191,32 @@ class Schedule(ApplicationTurns):
         engine = self.story.engine(self.world.delta, self.world.memory, gate)
         self.trace.append(f"{name} starts {kwargs}")
         self.enter(name, lambda: self.world.run(gate, engine=engine, **kwargs))
+        if self.story.vacuums and len(self.awake()) == len(self.actors) and self.chance.random() < 0.5:
+            actor = self.actors[-1]
+            for _ in range(self.chance.randint(1, 40)):
+                if actor in self.actors:
+                    self.resume(actor, "go")
+            self.asleep.add(actor)
+
+    def awake(self) -> list[Actor]:
+        if self.asleep and self.chance.random() < 0.01:
+            self.asleep.clear()
+        return [actor for actor in self.actors if actor not in self.asleep]
+
+    def vacuum(self) -> None:
+        if not self.spend("vacuum"):
+            return
+        name, gate, retain = f"vacuum {self.budget['vacuum']}", Turns(), self.chance.randint(1, 2)
+        self.trace.append(f"{name} starts")
+        if self.world.log().pipeline():
+            self.enter(name, lambda: self.world.vacuum(gate, retain=retain))
 
     def is_expected(self, actor: Actor, err: ScopeProviderError) -> bool:
         return actor.orphaned or (self.diverged and isinstance(err, TableDivergedError))
 
     def judge(self) -> Verdict:
-        return judge(self.world, late_files=self.story.late_files, diverged=self.diverged)
+        story = self.story
+        return judge(self.world, late_files=story.late_files, diverged=self.diverged, lists=not story.vacuums)
 
 
 def play(kind: str, seed: int) -> tuple[Tally, list[str]]:

@@ -74,7 +74,7 @@ def job_running(world: Any) -> None:
     leave_running(world)
 
 
-def job_landed(world: Any) -> None:
+def job_committed(world: Any) -> None:
     """Leave a batch in the table without a record: its runner is dead, its job went on."""
     job_running(world)
     world.service.finish()
@@ -155,7 +155,9 @@ SCENARIOS = [
     ScopeScenario("full refresh", to_be_refreshed, refresh, finish_refresh),
     ScopeScenario("refresh over a running job", to_be_refreshed_with(job_running), refresh, finish_refresh),
     ScopeScenario("refresh over a lost job", to_be_refreshed_with(job_on_its_way), refresh, finish_refresh),
-    ScopeScenario("refresh over a landed job", to_be_refreshed_with(job_landed), refresh, finish_refresh),
+    ScopeScenario(
+        "refresh over a committed job", to_be_refreshed_with(job_committed), refresh, finish_refresh
+    ),
     ScopeScenario("refresh asked for again", job_running, refresh, refresh, renumbered=True),
     ScopeScenario("running job given up", job_running, give_up_and_run, give_up_and_run, rows_only=True),
     ScopeScenario("lost job given up", job_on_its_way, give_up_and_run, give_up_and_run, rows_only=True),

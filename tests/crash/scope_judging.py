@@ -120,7 +120,7 @@ def _accept(world: ScopeWorld, verdict: Verdict) -> set[str]:
         with suppress(ScopeJobFailedError, BatchOutcomeUnknownError):  # it is logged: the next runs finish it
             world.run(refresh=True)
         return set()
-    return {file.path for record in seen.rows_gone for file in log.offset(record.seq).files}
+    return {file.path for record in seen.rolled_back for file in log.offset(record.seq).files}
 
 
 def _delete_rows_in_question(world: ScopeWorld, what: str) -> None:

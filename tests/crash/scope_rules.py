@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_scope.core import attempts as decisions
 from airflow_provider_scope.core.jobs import outcome
 from airflow_provider_scope.core.records import Attempt
-from airflow_provider_scope.core.recovery import Landed
+from airflow_provider_scope.core.recovery import CommittedBatch
 from airflow_provider_scope.engines import scope
 from airflow_provider_scope.engines.job_fate import Finding, JobFates, job_id
 from airflow_provider_scope.engines.scope import ScopeRunner
@@ -69,7 +69,7 @@ def record_after_put(patch: pytest.MonkeyPatch) -> None:
 
 def next_attempt_beside_a_running_one(patch: pytest.MonkeyPatch) -> None:
     """Take a job that runs, and has not changed the table, for one that failed."""
-    _change_fate(patch, "running", "not landed")
+    _change_fate(patch, "running", "not committed")
 
 
 def next_attempt_after_no_answer(patch: pytest.MonkeyPatch) -> None:
@@ -173,7 +173,7 @@ def success_without_a_log(patch: pytest.MonkeyPatch) -> None:
         except BatchOutcomeUnknownError:
             job = self.jobs.get_job(job_id(self.pipeline, attempt.seq, attempt.number))
             if job and outcome(job) == "succeeded":
-                return Finding("landed", decisions.NOTHING, job)
+                return Finding("committed", decisions.NOTHING, job)
             raise
 
     patch.setattr(JobFates, "look", look)
@@ -196,29 +196,29 @@ def accepted_beside_a_running_job(patch: pytest.MonkeyPatch) -> None:
 
 def oldest_candidate_is_the_batch(patch: pytest.MonkeyPatch) -> None:
     """Take the first version that adds rows between the marks for the batch's."""
-    original = JobFates.landed
+    original = JobFates.committed
 
-    def landed(self: JobFates, seq: int, version: int) -> Any:
+    def committed(self: JobFates, seq: int, version: int) -> Any:
         found = original(self, seq, version)
-        if isinstance(found, Landed) and found.candidates:
+        if isinstance(found, CommittedBatch) and found.candidates:
             return replace(found, version=found.candidates[0], candidates=())
         return found
 
-    patch.setattr(JobFates, "landed", landed)
+    patch.setattr(JobFates, "committed", committed)
 
 
 def given_up_while_its_job_runs(patch: pytest.MonkeyPatch) -> None:
     """Take a batch with a void attempt for one that cannot land any more."""
-    original = JobFates.landed
+    original = JobFates.committed
 
-    def landed(self: JobFates, seq: int, version: int) -> Any:
+    def committed(self: JobFates, seq: int, version: int) -> Any:
         found = original(self, seq, version)
         attempts = self.log.attempts(seq)
-        if not isinstance(found, Landed) and attempts and attempts[-1].void and version >= 0:
-            return Landed(-1, 0, 0, abandoned=True)
+        if not isinstance(found, CommittedBatch) and attempts and attempts[-1].void and version >= 0:
+            return CommittedBatch(-1, 0, 0, abandoned=True)
         return found
 
-    patch.setattr(JobFates, "landed", landed)
+    patch.setattr(JobFates, "committed", committed)
 
 
 def table_read_before_jobs(patch: pytest.MonkeyPatch) -> None:
@@ -228,7 +228,7 @@ def table_read_before_jobs(patch: pytest.MonkeyPatch) -> None:
     def probe(self: ScopeRunner, location: str, pipeline: str | None, baseline: Any) -> Any:
         before = scope.probe(location, pipeline, baseline)
         after = original(self, location, pipeline, baseline)
-        return replace(after, stamp=before.stamp, version=before.version, restores=before.restores)
+        return replace(after, identity=before.identity, version=before.version, restores=before.restores)
 
     patch.setattr(ScopeRunner, "probe", probe)
 
@@ -304,7 +304,7 @@ RULES = (
         first=29308,
     ),
     Rule(
-        "the table's stamp is compared for every record",
+        "the table's identity is compared for every record",
         rules.restore_checked_only_at_open,
         "diverge",
         "failures",

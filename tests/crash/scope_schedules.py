@@ -192,7 +192,7 @@ class Schedule(TurnTaking):
             return
         self.trace.append("somebody accepts the table")
         self.accepted = True
-        self.excused |= {file.path for record in seen.rows_gone for file in log.offset(record.seq).files}
+        self.excused |= {file.path for record in seen.rolled_back for file in log.offset(record.seq).files}
 
     def serve(self) -> None:
         """Let the service do something: a job's next step, or a late submission's arrival."""

@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 from greenlet import getcurrent
 
-from airflow_provider_scope.core.recovery import Landed, Restored, rows_gone
+from airflow_provider_scope.core.recovery import CommittedBatch, Restored, rolled_back
 from airflow_provider_scope.engines import job_fate, scope
 from airflow_provider_scope.exceptions import BatchOutcomeUnknownError, InputError, SourceFileGoneError
 from airflow_provider_scope.execution import repair
@@ -99,7 +99,7 @@ class ScopeTable(MemoryTable):
         return any(
             isinstance(version, Commit)
             and (version.seq, version.attempt) == (seq, attempt)
-            and not rows_gone(Landed(number, None, None), restores)
+            and not rolled_back(CommittedBatch(number, None, None), restores)
             for number, version in enumerate(self.versions)
         )
 
@@ -131,15 +131,15 @@ class Looking(MemoryEngine):
     def look(self, location: str, pipeline: str | None, baseline: Any) -> TableState:
         expected, since = baseline
         state = super().look(location, pipeline, baseline)
-        if state.stamp is None or not self.table.cleaned:
+        if state.identity is None or not self.table.cleaned:
             return state
-        same = expected is not None and expected.table_id == state.stamp.table_id
+        same = expected is not None and expected.table_id == state.identity.table_id
         if same and since + 1 < self.table.cleaned:
             raise BatchOutcomeUnknownError("the log no longer holds all versions since the newest record")
         restores = tuple(r for r in state.restores if r.version >= self.table.cleaned)
         newest = max((r.version for r in restores), default=expected.restore_version if same else None)
-        stamp = replace(state.stamp, restore_version=newest)
-        return replace(state, stamp=stamp, restores=restores)
+        identity = replace(state.identity, restore_version=newest)
+        return replace(state, identity=identity, restores=restores)
 
 
 class Scripts:
@@ -231,11 +231,11 @@ class ScopeWorld(MemoryWorld):
             for entry in repair.open_entries(log):
                 attempt = engine.undecidable(work, entry.seq)
                 if attempt:
-                    landed = self.delta.holds(entry.seq, attempt.number)
+                    committed = self.delta.holds(entry.seq, attempt.number)
                     try:
-                        repair.settle(log, engine, self.table, entry.seq, landed=landed)
+                        repair.settle(log, engine, self.table, entry.seq, committed=committed)
                     except InputError:  # accepting the table then asks for a refresh
-                        repair.settle(log, engine, self.table, entry.seq, landed=True)
+                        repair.settle(log, engine, self.table, entry.seq, committed=True)
                     return True
         return False
 

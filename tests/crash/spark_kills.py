@@ -22,7 +22,7 @@ from airflow_provider_scope.exceptions import (
 )
 from tests.crash.exhaustive import State, compare
 from tests.crash.scenarios import land
-from tests.crash.spark_world import ASIDE, MAX_FILES, Runner, SparkWorld, any_in
+from tests.crash.spark_world import ASIDE, MAX_FILES, WRITES, Runner, SparkWorld, any_in
 from tests.crash.tally import Tally
 from tests.crash.world import DeltaWorld, fast_folder
 from tests.support.faulty_storage import Counting
@@ -146,19 +146,51 @@ ASIDE_PLACES = (
 )
 
 
+MERGE_PLACES = (
+    Place(
+        "inside of the first MERGE",
+        "run",
+        _no_record(3, 1, stray=True),
+        now=lambda seen: seen.stray and seen.versions == 1,
+    ),
+    Place(
+        "inside of a MERGE, its application alive",
+        "run",
+        lambda seen: (seen.logged, seen.recorded) == (3, 0) and seen.versions in (1, 2),
+        now=lambda seen: seen.stray and seen.versions == 1,
+        application=False,
+    ),
+    Place(
+        "between two MERGEs",
+        "run",
+        lambda seen: (seen.logged, seen.versions, seen.recorded) == (3, 2, 0),
+        now=lambda seen: seen.versions == 2,
+    ),
+    Place("MERGE done, before its record", "run", _no_record(3, 3, stray=False), die_at=("put commits/",)),
+    Place(
+        "full refresh, inside the first MERGE",
+        "refresh",
+        _no_record(3, 1, stray=True),
+        now=lambda seen: seen.stray and seen.versions == 1,
+    ),
+)
+
+
 class SparkStage:
     """The two states that runs start from, and the states that undisturbed runs lead to.
 
-    :param aside: Whether some of the rows, and a file, cannot be loaded and go to the quarantine.
+    :param kind: ``aside`` if some of the rows, and a file, cannot be loaded and go to the quarantine; or the
+        name of a row-level write.
     """
 
-    def __init__(self, folder: Path, *, aside: bool = False) -> None:
+    def __init__(self, folder: Path, kind: str = "") -> None:
+        aside = kind == ASIDE
         self.place = folder / "world"
         self.starts = {"run": folder / "nothing", "refresh": folder / "loaded"}
         self.ends: dict[str, State] = {}
-        if aside:
+        if kind:
             self.place.mkdir(parents=True)
-            (self.place / ASIDE).touch()
+            (self.place / kind).touch()
         world = SparkWorld(self.place)
         land(world, 2, 3, 4, 5, 6, 8, 9)
         if aside:
@@ -392,15 +424,18 @@ def all_places(report: Callable[[str, Tally, str, float], None]) -> Tally:
         for how in ("RESTORE between runs", "table recreated between runs"):
             part(how, lambda tally, how=how: diverge(stage, how, tally))  # type: ignore[misc]
         part("refresh whose file vanished", lambda tally: unreadable_refresh(stage, tally))
-    with fast_folder() as folder:
+    kinds = {ASIDE: ASIDE_PLACES, **dict.fromkeys(WRITES, MERGE_PLACES)}
+    for kind, places in kinds.items():
+        with fast_folder() as folder:
 
-        def set_up_aside(_tally: Tally) -> str:
-            stages.append(SparkStage(folder, aside=True))
-            return "two undisturbed runs with a quarantine to compare with"
+            def set_up_kind(_tally: Tally, kind: str = kind, folder: Path = folder) -> str:
+                stages.append(SparkStage(folder, kind))
+                return "two undisturbed runs to compare with"
 
-        part("undisturbed, with a quarantine", set_up_aside)
-        for place in ASIDE_PLACES:
-            part(place.name, lambda tally, place=place: kill_at(stages[1], place, tally))  # type: ignore[misc]
+            part(f"undisturbed, {kind}", set_up_kind)
+            for place in places:
+                name = f"{kind}: {place.name}"
+                part(name, lambda tally, place=place: kill_at(stages[-1], place, tally))  # type: ignore[misc]
     return total
 
 

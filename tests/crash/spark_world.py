@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 import uuid
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,21 +20,29 @@ from typing import TYPE_CHECKING, Any
 import psutil
 from deltalake import DeltaTable
 
+from airflow_provider_scope.core.scd2 import VALID_FROM, VALID_TO
 from airflow_provider_scope.engines.spark import SparkRunner
 from airflow_provider_scope.exceptions import ScopeProviderError
-from airflow_provider_scope.specs import FileSource, SparkEngine, TableSpec
+from airflow_provider_scope.specs import FileSource, Merge, Scd2, SparkEngine, TableSpec
 from tests.crash.world import DeltaWorld
 from tests.support.faulty_storage import FaultyStorage, open_gate
 from tests.support.processes import PROJECT
 
 if TYPE_CHECKING:
-    from collections import Counter
     from collections.abc import Callable
 
+    from airflow_provider_scope.specs.write import Write
     from tests.crash.world import Row
     from tests.support.faulty_storage import Call, Gate
 
 MAX_FILES = 3
+WINDOW = (VALID_FROM, VALID_TO)
+MERGED = Merge(primary_key=["id"], dedup_sort=("file", "desc"), hard_delete="gone")
+WRITES: dict[str, Write] = {"merge": MERGED, "scd2": Scd2(merge_key=["id"])}
+"""Row-level writes; a file of such a name says that it is the world's."""
+KEYS = """SELECT (id + n) % 5 AS id, day, file, n = 6 AS gone FROM (SELECT *, source_file_uri AS file,
+CAST(regexp_extract(source_file_uri, 'f([0-9]+)', 1) AS INT) AS n FROM @data)"""
+"""Keys that come again in other batches; one file has rows to delete."""
 ASIDE = "aside"
 """A file of this name says that some rows are bad, and that what is bad goes to the quarantine."""
 
@@ -45,15 +54,30 @@ class SparkWorld(DeltaWorld):
         super().__init__(folder)
         self.max_files = MAX_FILES
         self.puts_aside = (folder / ASIDE).exists()
+        self.write = next((write for name, write in WRITES.items() if (folder / name).exists()), "append")
 
     def rows(self) -> Counter[Row]:
         """Give the rows of the table, and those of the quarantine beside them."""
+        if self.write != "append":
+            return self._versions()
         found = super().rows()
         place = self.folder / "table_quarantine"
         if self.puts_aside and DeltaTable.is_deltatable(str(place)):
             for row in DeltaTable(str(place)).to_pyarrow_table().to_pylist():
                 found[row["file"], f"{row['rule']}: {row['raw']}", row["batch"]] += 1
         return found
+
+    def _versions(self) -> Counter[Row]:
+        """Give rows that were merged, with the place of their windows among all windows."""
+        table = self.folder / "table"
+        if not DeltaTable.is_deltatable(str(table)):
+            return Counter()
+        rows = DeltaTable(str(table)).to_pyarrow_table().to_pylist()
+        instants = sorted({row[n] for row in rows for n in WINDOW if row.get(n)})
+        return Counter(
+            (row["file"], row["id"], *(instants.index(row[n]) if row.get(n) else -1 for n in WINDOW))  # type: ignore[misc]
+            for row in rows
+        )
 
     def engine(self, gate: Gate) -> Any:
         return SparkRunner(
@@ -65,7 +89,8 @@ class SparkWorld(DeltaWorld):
                 bad_records="quarantine" if self.puts_aside else "fail",
             ),
             table=TableSpec(expect={"even": "id % 2 = 0"} if self.puts_aside else None),
-            sql="SELECT id, day, source_file_uri AS file FROM @data",
+            sql="SELECT id, day, source_file_uri AS file FROM @data" if self.write == "append" else KEYS,
+            write=self.write,
             sql_params={},
             storage=FaultyStorage(self.storage, gate),
             log_file=self.folder / "spark.log",

@@ -5,7 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_provider_scope.exceptions import BatchOutcomeUnknownError, TableDivergedError
+from airflow_provider_scope.exceptions import (
+    BatchOutcomeUnknownError,
+    TableDivergedError,
+    TableRecreatedError,
+)
 from tests.crash import damage, interval_schedules
 from tests.crash.exhaustive import kill_once, kill_twice, lose_answers
 from tests.crash.scenarios import BY_NAME, SCENARIOS, Scenario
@@ -141,8 +145,60 @@ def test_a_restore_that_undid_a_whole_refresh_is_accepted_and_doubles_nothing() 
     assert world.rows() == {(f"file:///landing/f{number}", 0, 1): 1 for number in (1, 2, 3, 4)}
 
 
+def test_a_refresh_that_read_the_log_before_the_first_record_notices_that_the_table_is_another_one() -> None:
+    world = three_files()
+    with pytest.raises(DeadError):
+        world.run(at("verify 0", die))
+
+    def others() -> None:
+        if not world.log().committed():
+            world.run()
+            world.recreate()
+
+    with pytest.raises(TableRecreatedError, match=r"its id is table-1, the newest record says table-0"):
+        world.run(at("list offsets", others), refresh=True)
+    with pytest.raises(TableRecreatedError):
+        world.run()
+    world.accept()
+    world.run()
+
+    assert world.rows() == {(f"file:///landing/f{number}", 0, 1): 1 for number in (1, 2, 3)}
+
+
 def test_intervals_that_are_loaded_at_once_and_die_lose_and_double_nothing() -> None:
     found = interval_schedules.play_many("intervals", range(2000, 2100))
 
     assert (found.lost, found.doubled, found.failures) == (0, 0, [])
     assert found.kill_points > 0
+
+
+def test_batches_of_before_a_refresh_in_a_table_created_after_it_are_not_accepted() -> None:
+    """A run that slept meanwhile put them there, and died."""
+    world = three_files()
+    with pytest.raises(DeadError):
+        world.run(at("open 0", die))
+    slept = False
+
+    def gate(call: Call, effect: Callable[[], Any], torn: Callable[[], None] | None = None) -> Any:
+        nonlocal slept
+        result = effect()
+        if call.name == "walk" and not slept:
+            slept = True
+            world.run()
+            world.run(refresh=True, max_batches=1)
+            world.recreate()
+        if call.name == "commit 1":
+            die()
+        return result
+
+    with pytest.raises(DeadError):
+        world.run(gate)
+    with pytest.raises(TableDivergedError):
+        world.run()
+
+    with pytest.raises(BatchOutcomeUnknownError, match="created again after the full refresh"):
+        world.accept()
+    world.accept(reload_undecidable=True)
+    world.run(refresh=True)
+
+    assert sorted(world.rows().values()) == [1, 1, 1]

@@ -22,7 +22,7 @@ from airflow_provider_scope.checkpoint.intervals import IntervalLog, NoAuditFile
 from airflow_provider_scope.checkpoint.log import CheckpointLog
 from airflow_provider_scope.core.discovery import Rules
 from airflow_provider_scope.core.files import FileEntry
-from airflow_provider_scope.execution import repair
+from airflow_provider_scope.execution import repair, vacuum
 from airflow_provider_scope.execution.files import Files
 from airflow_provider_scope.execution.micro_batch import MicroBatchExecution
 from airflow_provider_scope.execution.request import Request
@@ -150,6 +150,14 @@ class World:
             log, self.audit_files(log), self.engine(gate), self.table, seq, now_ms=lambda: NOW_MS
         )
 
+    def vacuum(self, gate: Gate = open_gate, *, retain: int = 1) -> vacuum.Plan:
+        log = self.log(gate)
+        plan = vacuum.look(
+            log, self.audit_files(log), self.engine(gate), self.table, retain=retain, now_ms=NOW_MS
+        )
+        vacuum.run(log, plan)
+        return plan
+
     def accept(self, gate: Gate = open_gate, *, reload_undecidable: bool = False) -> None:
         repair.accept_table(
             self.log(gate), self.engine(gate), self.table, reload_undecidable=reload_undecidable
@@ -161,7 +169,7 @@ class World:
         """Give the names of all records of the log, ``offsets/00000000000000000000`` and such."""
         found = [
             f"{folder}/{name}"
-            for folder in ("offsets", "commits", "accepted")
+            for folder in ("offsets", "commits", "accepted", "vacuumed")
             for name in self.storage.names(f"{self.checkpoint}/{folder}")
         ]
         return ["pipeline.json", *found] if self.storage.read(f"{self.checkpoint}/pipeline.json") else found

@@ -19,7 +19,7 @@ from pyspark.errors import PySparkException
 from airflow_provider_scope.core import plan as plans
 from airflow_provider_scope.core import records
 from airflow_provider_scope.core.files import FileEntry
-from airflow_provider_scope.core.plan import Plan
+from airflow_provider_scope.core.plan import FilesPlan, Plan
 from airflow_provider_scope.core.records import OffsetEntry
 from airflow_provider_scope.core.slices import FileSlice
 from airflow_provider_scope.exceptions import BadFileError, ScopeProviderError
@@ -66,9 +66,9 @@ class Lab:
             table=f"file://{self.table}",
             checkpoint=f"file://{self.folder}/checkpoint",
             batches=tuple(range(batches)),
-            source_format=self.case.format,
-            source_columns=self.case.source_columns,
-            source_options=self.case.options,
+            source=FilesPlan(
+                format=self.case.format, columns=self.case.source_columns, options=self.case.options
+            ),
             sql=self.case.sql,
             sql_params={},
             table_columns=None,
@@ -236,7 +236,9 @@ def check_put_aside(lab: Lab) -> None:
     """See that what is bad in the file ``bad`` is put aside, and that the others are loaded whole."""
     place = f"{lab.table}_quarantine"
     lab.batch(0, lab.case.files)
-    plan = replace(lab.plan(1), bad_records="quarantine", quarantines=(f"file://{place}",))
+    plan = lab.plan(1)
+    files = replace(plan.files, bad_records="quarantine")
+    plan = replace(plan, source=files, quarantines=(f"file://{place}",))
     others = [file for file in lab.case.files if not file.name.startswith("bad")]
     with _splitting(lab.spark, lab.case.split_bytes):
         try:

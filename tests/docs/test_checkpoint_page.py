@@ -9,6 +9,7 @@ import re
 import pytest
 
 from airflow_provider_scope.checkpoint import seen
+from airflow_provider_scope.checkpoint import segments as store
 from airflow_provider_scope.core import audit, plan, record_text, records, segments, takeover
 from airflow_provider_scope.script.batch import MARKER_PROPERTY
 from airflow_provider_scope.storage.protocol import CONTROL_FILE_LIMIT_BYTES
@@ -72,6 +73,11 @@ def returned() -> records.Return:
     return record_text.decode(records.Return, name, data, number=number(name))
 
 
+def vacuumed() -> records.Vacuumed:
+    name, data = example("vacuumed/")
+    return record_text.decode(records.Vacuumed, name, data, below=number(name))
+
+
 def taken_over() -> takeover.Takeover:
     name, data = example("taken_over/")
     return record_text.decode(takeover.Takeover, name, data, number=number(name))
@@ -89,6 +95,7 @@ def pipeline() -> records.Pipeline:
         ("accepted/", acceptance),
         ("quarantines/", quarantine_use),
         ("returned/", returned),
+        ("vacuumed/", vacuumed),
         ("attempts/", attempt),
     ],
 )
@@ -173,6 +180,7 @@ def test_the_example_of_the_metadata_of_a_commit_names_the_batch_of_the_others()
         ("## accepted/<20 digits>", records.Acceptance),
         ("## quarantines/<20 digits>", records.QuarantineUse),
         ("## returned/<20 digits>", records.Return),
+        ("## vacuumed/<20 digits>", records.Vacuumed),
         ("## attempts/<20 digits>.<k>", records.Attempt),
         ("## attempts/<20 digits>.<k>.settled", records.Settlement),
         ("## taken_over/<20 digits>", takeover.Takeover),
@@ -193,7 +201,7 @@ def test_the_fields_of_a_record_are_documented(heading, record):
 
 def test_the_fields_of_a_table_stamp_are_documented():
     documented = {code(row[0])[0] for row in rows(section(PAGE, "## pipeline.json"))}
-    fields = {f"table.{field.name}" for field in dataclasses.fields(records.TableStamp)}
+    fields = {f"table.{field.name}" for field in dataclasses.fields(records.TableIdentity)}
 
     assert {key for key in documented if "." in key} == fields
 
@@ -219,11 +227,11 @@ def test_the_keys_of_a_derived_file_are_documented_in_their_order(heading, line)
 
 
 def test_the_columns_and_the_metadata_of_a_segment_are_documented():
-    text = section(PAGE, "## seen/<epoch>/<first>-<last>-<rows>.parquet")
+    text = section(PAGE, "## seen/<epoch>/<first>-<last>-<rows>-<crc>.parquet")
     columns = [(code(row[0])[0], row[1]) for row in rows(text)]
 
     assert columns == [(field.name, str(field.type)) for field in seen.SCHEMA]
-    assert f"`{seen._EPOCH.decode()}`" in text
+    assert f"`{store._EPOCH.decode()}`" in text
     assert f"{segments.MERGED_AT_MOST:,}" in text
 
 

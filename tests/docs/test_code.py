@@ -43,7 +43,11 @@ def tasks_of(page: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, 
         yield text, [task for task in made if task.task_type == "DeltaIncrementalIngestOperator"]
 
 
-WITH_PYTHON = pytest.mark.parametrize("page", [page for page in PAGES if python_of(page)], ids=page_id)
+ON_SPARK = {"load.md"}
+"""``tests/spark`` runs them."""
+WITH_PYTHON = pytest.mark.parametrize(
+    "page", [page for page in PAGES if python_of(page) and page.name not in ON_SPARK], ids=page_id
+)
 
 
 @WITH_PYTHON

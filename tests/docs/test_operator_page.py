@@ -121,6 +121,8 @@ def named(case: capabilities.Case) -> str:
         return f"no `{case.argument}`"
     if case.value is capabilities.GIVEN:
         return f"`{case.argument}`"
+    if isinstance(case.value, type):
+        return f"`{case.value.__name__}(…)`"
     value = "replace" if case.value == specs.Replace() else case.value
     return f'`{case.argument}="{value}"`'
 
@@ -130,6 +132,8 @@ WRITES = {
     '`"append"`': "append",
     '`"replace"`': specs.Replace(),
     "`Replace(where=…)`": specs.Replace(where="a"),
+    "`Merge(…)`": specs.Merge(primary_key="id"),
+    "`Scd2(…)`": specs.Scd2(),
 }
 
 

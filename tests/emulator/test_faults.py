@@ -211,9 +211,9 @@ def test_a_kill_while_a_script_runs_never_doubles_its_rows(tmp_path, serve, mome
     assert job["result"] == ("Succeeded" if restart == "rerun" else "Failed")
     details = [entry.get("details") for entry in job["stateAuditRecords"]]
     assert ("runAttempt:2" in details) == (restart == "rerun")
-    landed = moment == "after" or restart == "rerun"
-    assert DeltaTable.is_deltatable(str(tmp_path / "lake/tables/orders")) == landed
-    if landed:
+    committed = moment == "after" or restart == "rerun"
+    assert DeltaTable.is_deltatable(str(tmp_path / "lake/tables/orders")) == committed
+    if committed:
         assert rows(tmp_path) == [(1, "/in/a.ss")]
 
 

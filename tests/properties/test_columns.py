@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from airflow_provider_scope.core import model_check
 from airflow_provider_scope.core import plan as plans
 from airflow_provider_scope.core.model_check import ModelPlan
-from airflow_provider_scope.core.plan import Plan
+from airflow_provider_scope.core.plan import FilesPlan, Plan
 from airflow_provider_scope.core.streams import Extraction, StreamColumn
 from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator
 from airflow_provider_scope.specs import FileSource, TableSpec, validation
@@ -53,9 +53,7 @@ def test_columns_come_out_of_specs_dicts_and_the_plan_file_in_their_order(
         table="file:///table",
         checkpoint="file:///table/_checkpoint",
         batches=(0,),
-        source_format="csv",
-        source_columns=declared(ingest.source.columns),
-        source_options={},
+        source=FilesPlan(format="csv", columns=declared(ingest.source.columns), options={}),
         sql=ingest.sql,
         sql_params={},
         table_columns=declared(ingest.table.columns),
@@ -65,7 +63,7 @@ def test_columns_come_out_of_specs_dicts_and_the_plan_file_in_their_order(
 
     read = plans.decode(plans.encode(plan))
 
-    assert order(read.source_columns) == order(columns)
+    assert order(read.files.columns) == order(columns)
     assert order(read.table_columns) == order(table)
 
 

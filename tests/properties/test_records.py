@@ -50,7 +50,7 @@ NUMBERS: dict[type, tuple[str, ...]] = {
     OffsetEntry: ("seq",),
 }
 """What the name of a record tells of it."""
-LACKED = {"taken_over": None, "quarantined": {}, "columns": None, "md5": None}
+LACKED = {"taken_over": None, "quarantined": {}, "changes": {}, "columns": None, "state": None, "md5": None}
 """Keys that older versions did not write: without the key, the value is this one."""
 ALL = st.one_of(RECORDS, OFFSETS)
 JUNK = st.one_of(
@@ -91,7 +91,9 @@ def with_line(lines: list[str], index: int, text: str) -> bytes:
 
 def an_object(value: dict[str, Any], data: st.DataObject) -> dict[str, Any]:
     """Draw the object itself, or the table's that is in it."""
-    inner = [one for key, one in value.items() if isinstance(one, dict) and key != "quarantined"]
+    inner = [
+        one for key, one in value.items() if isinstance(one, dict) and key not in {"quarantined", "changes"}
+    ]
     return data.draw(st.sampled_from([value, *inner]))
 
 
@@ -190,7 +192,7 @@ def test_a_value_of_another_type_is_refused(record: Any, data: st.DataObject, ot
 POSSIBLE: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(["restore_version", "taken_over", "refresh_start", "overwrite_start"], (int,)),
     **dict.fromkeys(["rows", "written_bytes", "batch_id", "floor_ms", "created", "table_version"], (int,)),
-    **dict.fromkeys(["where", "columns", "watermark", "md5"], (str,)),
+    **dict.fromkeys(["where", "columns", "state", "watermark", "md5"], (str,)),
     "table": (str,),  # of a quarantine
 }
 """Types of JSON that the value of a key may have, where it may also be null."""

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_scope.core.records import OffsetEntry, TableStamp
+from airflow_provider_scope.core.records import OffsetEntry, TableIdentity
 from airflow_provider_scope.core.recovery import (
-    Landed,
+    CommittedBatch,
     Restored,
     TableState,
     may_run,
     open_entries,
     outcomes,
-    rows_gone,
+    rolled_back,
 )
 from tests.support.values import a_refresh, an_entry
 
@@ -51,7 +51,7 @@ def test_rows_are_gone_exactly_if_the_newest_version_does_not_show_them(history:
 
     for number, version in enumerate(history):
         if version.restored_to is None:
-            assert rows_gone(Landed(number, 1, 1), restores) is (number not in history[-1].rows)
+            assert rolled_back(CommittedBatch(number, 1, 1), restores) is (number not in history[-1].rows)
 
 
 @given(histories(), st.data())
@@ -66,7 +66,10 @@ def test_a_restore_to_an_unknown_version_never_gives_a_wrong_answer(
 
     for number, version in enumerate(history):
         if version.restored_to is None:
-            assert rows_gone(Landed(number, 1, 1), restores) in (None, number not in history[-1].rows)
+            assert rolled_back(CommittedBatch(number, 1, 1), restores) in (
+                None,
+                number not in history[-1].rows,
+            )
 
 
 @st.composite
@@ -98,13 +101,13 @@ def test_running_the_open_batches_in_order_always_reaches_the_end_of_the_log(
 ) -> None:
     start = log[-1].overwrite_start or 0
     txn = data.draw(st.none() | st.integers(0, len(log) - 1))
-    landed = {seq: Landed(seq + 1, 1, 1) for seq in range(-1 if txn is None else txn + 1)}
+    committed = {seq: CommittedBatch(seq + 1, 1, 1) for seq in range(-1 if txn is None else txn + 1)}
 
-    found = TableState(TableStamp("t"), 99, txn, landed)
+    found = TableState(TableIdentity("t"), 99, txn, committed)
     result = outcomes(open_entries(log, log[-1]), found)
 
     assert not result.unclear
-    assert [entry.seq for entry, _ in result.landed] + [entry.seq for entry in result.waiting] == list(
+    assert [entry.seq for entry, _ in result.committed] + [entry.seq for entry in result.waiting] == list(
         range(start, len(log))
     )
     for entry in result.waiting:

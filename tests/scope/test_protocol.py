@@ -258,17 +258,20 @@ CLOSED = a_change(7, f"{MARK}:done")
 @pytest.mark.parametrize(
     ("log", "expected"),
     [
-        ([MARKED], "not landed"),
-        ([MARKED, a_change(6), a_change(7)], "not landed"),
+        ([MARKED], "not committed"),
+        ([MARKED, a_change(6), a_change(7)], "not committed"),
         ([MARKED, ROWS], "undecidable"),
         ([MARKED, ROWS, a_change(7, adds=True)], "undecidable"),
-        ([MARKED, ROWS, CLOSED], "landed"),
-        ([MARKED, ROWS, a_change(7, adds=True), a_change(8, f"{MARK}:done")], "landed"),
-        ([MARKED, a_change(6), CLOSED], "landed"),
-        ([MARKED, ROWS, CLOSED, a_change(8, adds=True)], "landed"),
+        ([MARKED, ROWS, CLOSED], "committed"),
+        ([MARKED, ROWS, a_change(7, adds=True), a_change(8, f"{MARK}:done")], "committed"),
+        ([MARKED, a_change(6), CLOSED], "committed"),
+        ([MARKED, ROWS, CLOSED, a_change(8, adds=True)], "committed"),
         ([MARKED, a_change(6, "another:0:0"), a_change(7, adds=True)], "undecidable"),
-        ([MARKED, a_change(6, "another:0:0"), a_change(7, adds=True), a_change(8, f"{MARK}:done")], "landed"),
-        ([MARKED, a_change(6, f"{PIPELINE}:3:1"), a_change(7, adds=True)], "not landed"),
+        (
+            [MARKED, a_change(6, "another:0:0"), a_change(7, adds=True), a_change(8, f"{MARK}:done")],
+            "committed",
+        ),
+        ([MARKED, a_change(6, f"{PIPELINE}:3:1"), a_change(7, adds=True)], "not committed"),
         ([a_change(5, f"{PIPELINE}:2:0:done"), MARKED, a_change(7, adds=True)], "undecidable"),
     ],
 )
@@ -277,7 +280,7 @@ def test_a_job_that_did_not_succeed_is_in_the_table_if_it_closed_its_mark(log, e
 
 
 @pytest.mark.parametrize(
-    ("outcome", "expected"), [("failed", "not landed"), (None, "unknown to the service")]
+    ("outcome", "expected"), [("failed", "not committed"), (None, "unknown to the service")]
 )
 def test_rows_without_the_mark_before_them_are_not_the_jobs(outcome, expected):
     assert fate_after(a_change(5, adds=True), outcome=outcome) == expected
@@ -286,7 +289,7 @@ def test_rows_without_the_mark_before_them_are_not_the_jobs(outcome, expected):
 
 @pytest.mark.parametrize("log", [[], [MARKED], [MARKED, ROWS], [MARKED, ROWS, CLOSED]])
 def test_a_job_that_succeeded_is_in_the_table_whatever_its_log_shows(log):
-    assert fate_after(*log, outcome="succeeded") == "landed"
+    assert fate_after(*log, outcome="succeeded") == "committed"
 
 
 def test_the_rows_of_a_job_are_those_between_its_marks():
@@ -322,7 +325,7 @@ def test_a_job_that_failed_before_it_closed_its_mark_is_settled_by_a_person_who_
     assert refused.value.do == (
         "look at who made these versions, or whether rows of the batch's files, such as "
         "file:///landing/f2, are in the table; then run `airflow scope settle file:///table 1` with "
-        "--landed or --not-landed"
+        "--committed or --not-committed"
     )
     assert world.rows() == rows_of(1, 2)
 
@@ -483,7 +486,7 @@ def test_a_refresh_is_not_done_again_under_batches_that_came_after_it():
     log, engine = world.log(), world.engine(open_gate)
 
     with world.patched(), pytest.raises(InputError, match="would delete the rows of batch 1"):
-        repair.settle(log, engine, world.table, 0, landed=False)
+        repair.settle(log, engine, world.table, 0, committed=False)
     assert world.settle()
     with pytest.raises(BatchOutcomeUnknownError, match="full_refresh=True"):
         world.accept()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException
 
 from airflow_provider_scope.core import records
 from airflow_provider_scope.core.files import FileEntry
-from airflow_provider_scope.core.plan import Plan
+from airflow_provider_scope.core.plan import FilesPlan, Plan
 from airflow_provider_scope.core.records import OffsetEntry
 from airflow_provider_scope.core.slices import FileSlice
 from airflow_provider_scope.exceptions import ScopeProviderError
@@ -27,6 +27,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 pytestmark = pytest.mark.spark
+
+FILES = {item.name for item in fields(FilesPlan)}
+
+
+def changed(plan: Plan, **changes: Any) -> Plan:
+    """Give a plan with other values; what belongs to the files goes there."""
+    of_files = {name: changes.pop(name) for name in FILES & {*changes}}
+    return replace(plan, source=replace(plan.files, **of_files), **changes)
 
 
 class Bench:
@@ -41,9 +49,7 @@ class Bench:
             table=f"file://{self.table}",
             checkpoint=f"file://{folder}/checkpoint",
             batches=(),
-            source_format="parquet",
-            source_columns=None,
-            source_options={},
+            source=FilesPlan(format="parquet", columns=None, options={}),
             sql="SELECT * FROM @data",
             sql_params={},
             table_columns=None,
@@ -75,7 +81,7 @@ class Bench:
         return replace(entry, **changes)
 
     def run(self, entry: OffsetEntry, **changes: Any) -> int | None:
-        plan = replace(self.plan, **changes)
+        plan = changed(self.plan, **changes)
         rows = functools.partial(select, self.spark, plan, entry)
         return app.run_batch(plan, Target(self.spark, plan), entry, rows)
 
@@ -90,7 +96,7 @@ class Bench:
             place = self.folder / "checkpoint" / "offsets" / f"{entry.seq:020}"
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_bytes(records.encode_offset(entry))
-        app.run(self.spark, replace(self.plan, batches=tuple(e.seq for e in entries), **changes))
+        app.run(self.spark, changed(self.plan, batches=tuple(e.seq for e in entries), **changes))
 
     def rows(self) -> list[dict[str, Any]]:
         table = DeltaTable(str(self.table)).to_pyarrow_table()

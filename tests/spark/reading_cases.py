@@ -455,7 +455,7 @@ JSON += [
     Case("json", "an escape for half of a character", '{"v":"\\ud800"}\n', "half of a character", ONE),
     Case("json", "an escaped character in two halves", '{"v":"\\ud83d\\ude00"}\n', [("\U0001f600",)], ONE),
 ]
-STAMP = pa.timestamp("ns")
+IDENTITY = pa.timestamp("ns")
 PARQUET = [
     Case(
         "parquet",
@@ -532,26 +532,26 @@ PARQUET = [
     Case(
         "parquet",
         "nanoseconds, as pandas writes them",
-        parquet(pa.table({"v": pa.array([1767268800123456000], STAMP)})),
+        parquet(pa.table({"v": pa.array([1767268800123456000], IDENTITY)})),
         [(WALL.replace(microsecond=123456),)],
     ),
     Case(
         "parquet",
         "nanoseconds that a timestamp cannot hold",
-        parquet(pa.table({"v": pa.array([1767268800123456789], STAMP)})),
+        parquet(pa.table({"v": pa.array([1767268800123456789], IDENTITY)})),
         "v has nanoseconds that a timestamp cannot hold",
     ),
     Case(
         "parquet",
         "the same, declared as bigint",
-        parquet(pa.table({"v": pa.array([1767268800123456789], STAMP)})),
+        parquet(pa.table({"v": pa.array([1767268800123456789], IDENTITY)})),
         [(1767268800123456789,)],
         {"v": "bigint"},
     ),
     Case(
         "parquet",
         "nanoseconds inside another column",
-        parquet(pa.table({"v": pa.array([[1767268800123456789]], pa.list_(STAMP))})),
+        parquet(pa.table({"v": pa.array([[1767268800123456789]], pa.list_(IDENTITY))})),
         "nanoseconds inside another column",
     ),
     Case(

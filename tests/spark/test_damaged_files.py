@@ -64,7 +64,7 @@ def load(bench: Any, name: str, kind: str, content: bytes) -> list[dict[str, Any
     path.write_bytes(content)
     entry = bench.batch(0, bench.entry(path))
     try:
-        bench.run(entry, source_format=kind, source_columns=COLUMNS)
+        bench.run(entry, format=kind, columns=COLUMNS)
     except BadFileError as err:
         return err
     return sorted(bench.rows(), key=lambda row: row["i"])

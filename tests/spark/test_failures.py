@@ -51,9 +51,7 @@ def test_a_row_outside_of_the_replaced_range_is_not_tried_again(bench):
 def test_an_option_that_a_reader_does_not_take_is_not_tried_again(bench, options, said):
     file = bench.text("a.csv", "a\n1\n")
 
-    error = bench.failure(
-        bench.batch(0, file), source_format="csv", source_columns={"a": "int"}, source_options=options
-    )
+    error = bench.failure(bench.batch(0, file), format="csv", columns={"a": "int"}, options=options)
 
     assert isinstance(error, InputError)
     assert said in error.what
@@ -86,7 +84,7 @@ def test_a_path_that_spark_does_not_see_is_no_fault_of_the_sql(bench):
 def test_files_without_a_column_are_named_with_the_format_that_they_may_not_be(bench):
     file = bench.text("a.csv", "a,b\n1,2\n")
 
-    error = bench.failure(bench.batch(0, file), source_format="json", infers_columns=True)
+    error = bench.failure(bench.batch(0, file), format="json", infers_columns=True)
 
     assert type(error) is InputError
     assert f"They may not be json: {file.path}." in error.what

@@ -7,7 +7,6 @@ import gzip
 import random
 import zlib
 from collections import Counter
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -23,6 +22,7 @@ from airflow_provider_scope.exceptions import (
 from airflow_provider_scope.spark import app
 from airflow_provider_scope.spark.reading import select
 from airflow_provider_scope.spark.target import Target
+from tests.spark.conftest import changed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,8 +77,8 @@ def test_every_format_reads_unusual_names_beside_each_other(
 
     bench.run(
         bench.batch(0, *files),
-        source_format=kind,
-        source_options={"header": "true"} if kind == "csv" else {},
+        format=kind,
+        options={"header": "true"} if kind == "csv" else {},
         sql=f"SELECT CAST({column} AS string) a, source_file_uri uri FROM @data",
     )
 
@@ -99,7 +99,7 @@ def test_a_compressed_text_that_several_tasks_read_has_every_line_once(bench: An
     path.write_bytes(bz2.compress(text[:half], 1) + bz2.compress(text[half:], 1))  # 100 kB of text in a block
     bench.spark.conf.set("spark.sql.files.maxPartitionBytes", "30000")
     try:
-        bench.run(bench.batch(0, bench.entry(path)), source_format="text")
+        bench.run(bench.batch(0, bench.entry(path)), format="text")
         read = bench.spark.read.text(f"file://{path}")
         assert read.rdd.getNumPartitions() > 5
     finally:
@@ -126,9 +126,7 @@ def test_compressed_texts_are_told_by_their_names(bench: Any) -> None:
     for name in COMPRESSED:
         (bench.folder / name).write_bytes(compressed(name))
 
-    bench.run(
-        bench.batch(0, *[bench.entry(bench.folder / name) for name in COMPRESSED]), source_format="text"
-    )
+    bench.run(bench.batch(0, *[bench.entry(bench.folder / name) for name in COMPRESSED]), format="text")
 
     assert Counter(row["value"] for row in bench.rows()) == dict.fromkeys(LINES, 5)
 
@@ -137,7 +135,7 @@ def test_compressed_texts_are_told_by_their_names(bench: Any) -> None:
 def test_a_compressed_text_that_is_cut_off_is_an_error_that_names_it(bench: Any, name: str) -> None:
     (bench.folder / name).write_bytes(compressed(name)[:-20])
 
-    error = bench.failure(bench.batch(0, bench.entry(bench.folder / name)), source_format="text")
+    error = bench.failure(bench.batch(0, bench.entry(bench.folder / name)), format="text")
 
     assert f"/{name}" in error.what
 
@@ -154,7 +152,7 @@ def test_a_file_with_the_name_of_bzip2_that_is_none_is_an_error_because_spark_re
     path.write_bytes(content)
 
     with pytest.raises(BadFileError, match=r"a\.csv\.BZ2: it has a name of bzip2"):
-        bench.run(bench.batch(0, bench.entry(path)), source_format="csv", source_columns={"a": "string"})
+        bench.run(bench.batch(0, bench.entry(path)), format="csv", columns={"a": "string"})
 
     assert not bench.table.exists()
 
@@ -163,7 +161,7 @@ def test_an_empty_text_that_was_compressed_has_no_rows(bench: Any) -> None:
     path = bench.folder / "a.csv.bz2"
     path.write_bytes(bz2.compress(b""))
 
-    bench.run(bench.batch(0, bench.entry(path)), source_format="csv", source_columns={"a": "string"})
+    bench.run(bench.batch(0, bench.entry(path)), format="csv", columns={"a": "string"})
 
     assert bench.rows() == []
 
@@ -176,7 +174,7 @@ def test_a_file_that_changes_after_spark_has_looked_at_it_is_named_before_anythi
 ) -> None:
     """Spark reads a text to the length that it saw, and another file of that name as far as that goes."""
     entry = bench.batch(0, bench.text("a.txt", "1\n2\n"))
-    plan = replace(bench.plan, source_format="text")
+    plan = changed(bench.plan, format="text")
 
     def planned_then_changed() -> Any:
         rows = select(bench.spark, plan, entry)
@@ -194,7 +192,7 @@ def test_a_file_that_is_gone_before_spark_looks_at_it_is_named(bench: Any) -> No
     (bench.folder / "landing" / "a.txt").unlink()
 
     with pytest.raises(SourceFileGoneError, match=r"a\.txt of batch 0 is missing"):
-        bench.run(entry, source_format="text")
+        bench.run(entry, format="text")
 
 
 def test_a_file_that_grows_while_it_is_read_is_named_after_its_rows_were_committed(bench: Any) -> None:
@@ -211,7 +209,7 @@ def test_a_file_that_grows_while_it_is_read_is_named_after_its_rows_were_committ
     ) as caught:
         bench.run(
             bench.batch(0, file, bench.text("b.txt", "")),
-            source_format="text",
+            format="text",
             sql="SELECT grow(value) v FROM @data",
         )
 
@@ -232,7 +230,7 @@ def test_a_file_that_is_removed_while_it_is_read_is_loaded(bench: Any) -> None:
 
     bench.spark.udf.register("remove", remove)
 
-    bench.run(bench.batch(0, file), source_format="text", sql="SELECT remove(value) v FROM @data")
+    bench.run(bench.batch(0, file), format="text", sql="SELECT remove(value) v FROM @data")
 
     assert bench.rows() == [{"v": "1"}]
 
@@ -248,4 +246,4 @@ def test_each_orc_file_is_asked_for_its_own_columns(bench: Any) -> None:
         files.append(bench.entry(landing / f"{number}"))
 
     with pytest.raises(BadFileError, match=r"2 of the 4 files .*/1: it has no column b; .*/3: it has no"):
-        bench.run(bench.batch(0, *files), source_format="orc", source_columns={"a": "bigint", "b": "string"})
+        bench.run(bench.batch(0, *files), format="orc", columns={"a": "bigint", "b": "string"})

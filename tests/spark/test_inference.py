@@ -8,7 +8,6 @@ import io
 import json
 import random
 import re
-from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -21,15 +20,16 @@ from airflow_provider_scope.spark.target import Target
 from airflow_provider_scope.specs.columns import split_columns
 from airflow_provider_scope.table.probe import probe
 from tests.datasets import packages
+from tests.spark.conftest import changed
 
 pytestmark = pytest.mark.spark
 
 CSV: dict[str, Any] = {
-    "source_format": "csv",
-    "source_options": {"header": "true"},
+    "format": "csv",
+    "options": {"header": "true"},
     "infers_columns": True,
 }
-JSON: dict[str, Any] = {"source_format": "json", "infers_columns": True}
+JSON: dict[str, Any] = {"format": "json", "infers_columns": True}
 
 
 def csv_of(columns: dict[str, list[str]]) -> str:
@@ -56,7 +56,7 @@ def columns_said(bench: Any) -> dict[int, str | None]:
 
 
 def inferred(bench: Any, entry: Any, **changes: Any) -> dict[str, str]:
-    return inference.inferred(bench.spark, replace(bench.plan, **changes), entry).source_columns or {}
+    return inference.inferred(bench.spark, changed(bench.plan, **changes), entry).files.columns or {}
 
 
 # ---- CSV -----------------------------------------------------------------------------------------
@@ -130,9 +130,7 @@ def test_the_type_of_a_csv_column_is_the_first_that_changes_no_value(bench):
     named = {f"{kind} {i}": texts for kind, columns in TEXTS.items() for i, texts in enumerate(columns)}
     options = {"header": "true", "multiLine": "true"}
 
-    found = inferred(
-        bench, bench.batch(0, bench.text("a.csv", csv_of(named))), **{**CSV, "source_options": options}
-    )
+    found = inferred(bench, bench.batch(0, bench.text("a.csv", csv_of(named))), **{**CSV, "options": options})
 
     assert found == {name: name.rpartition(" ")[0] for name in named}
 
@@ -154,7 +152,7 @@ def test_the_type_of_a_csv_column_is_the_first_that_changes_no_value(bench):
 def test_the_options_of_the_reader_say_what_a_text_may_be(bench, options, texts, kind):
     entry = bench.batch(0, bench.text("a.csv", csv_of({"v": texts, "w": ["x"]})))
 
-    found = inferred(bench, entry, **{**CSV, "source_options": {"header": "true", **options}})
+    found = inferred(bench, entry, **{**CSV, "options": {"header": "true", **options}})
 
     assert found["v"] == kind
 
@@ -325,7 +323,7 @@ def test_every_cell_of_a_real_file_comes_back_from_the_inferred_type(bench, name
 
     bench.run_plan(
         bench.batch(0, bench.entry(place)),
-        **{**CSV, "source_options": case.options},
+        **{**CSV, "options": case.options},
         properties={"delta.columnMapping.mode": "name"},
     )
 
@@ -345,7 +343,7 @@ def test_every_cell_of_a_real_file_comes_back_from_the_inferred_type(bench, name
 
 
 def test_without_a_header_the_columns_have_the_names_that_spark_gives(bench):
-    bench.run_plan(bench.batch(0, bench.text("a.csv", "1,a\n2,b\n")), **{**CSV, "source_options": {}})
+    bench.run_plan(bench.batch(0, bench.text("a.csv", "1,a\n2,b\n")), **{**CSV, "options": {}})
 
     assert columns_said(bench) == {0: "_c0 bigint, _c1 string"}
     assert bench.rows() == [{"_c0": 1, "_c1": "a"}, {"_c0": 2, "_c1": "b"}]
@@ -404,7 +402,7 @@ def test_decimals_that_spark_has_rounded_before_they_are_seen_are_refused(bench)
     path.write_bytes(gzip.compress(b'{"a": 0.1234567890123456789}'))
 
     with pytest.raises(BadFileError, match="its decimals would be rounded"):
-        bench.run_plan(bench.batch(0, bench.entry(path)), **JSON, source_options={"multiLine": "true"})
+        bench.run_plan(bench.batch(0, bench.entry(path)), **JSON, options={"multiLine": "true"})
 
 
 def test_a_digit_that_the_type_of_an_earlier_batch_loses_is_a_bad_record(bench):
@@ -470,7 +468,7 @@ def test_a_later_value_that_would_be_changed_is_a_bad_record_that_says_what_to_d
         bench.run_plan(
             bench.batch(1, bench.text("b.csv", "zip\n10001\n02134\n")),
             **CSV,
-            source_columns={"zip": "bigint"},
+            columns={"zip": "bigint"},
         )
 
     assert "were inferred from an earlier batch" in caught.value.do
@@ -516,13 +514,13 @@ def test_the_probe_sees_the_columns_in_the_log_of_the_table(bench):
 
     found = probe(bench.plan.table, bench.plan.pipeline, (None, -1))
 
-    assert found.landed[0].columns == "a bigint"
+    assert found.committed[0].columns == "a bigint"
 
 
 def test_the_columns_of_another_run_that_committed_the_first_batch_are_those_of_the_next(bench, capfd):
     first = bench.batch(0, bench.text("a.csv", "day\n20260131\n"))
     second = bench.batch(1, bench.text("b.csv", "day\n20260201\n"))
-    other = {**CSV, "source_options": {"header": "true", "dateFormat": "yyyyMMdd"}}
+    other = {**CSV, "options": {"header": "true", "dateFormat": "yyyyMMdd"}}
     bench.run_plan(first, **other)
     capfd.readouterr()
 
@@ -547,7 +545,7 @@ def test_the_columns_of_a_run_that_was_faster_count(bench, monkeypatch):
         return mine
 
     monkeypatch.setattr(inference, "inferred", overtaken)
-    bench.run_plan(first, second, **{**CSV, "source_options": {"header": "true", "dateFormat": "yyyyMMdd"}})
+    bench.run_plan(first, second, **{**CSV, "options": {"header": "true", "dateFormat": "yyyyMMdd"}})
 
     assert columns_said(bench) == {0: "day bigint", 1: "day bigint"}
     assert bench.rows() == [{"day": 20260131}, {"day": 20260201}]
@@ -633,7 +631,7 @@ def test_a_first_batch_of_which_no_file_can_be_read_is_an_error_with_a_quarantin
 
 def test_a_run_of_one_batch_infers_like_a_run_of_several(bench):
     """`run_batch` is what a retry after a conflict calls again."""
-    plan = replace(bench.plan, **CSV)
+    plan = changed(bench.plan, **CSV)
     target = Target(bench.spark, plan)
     entry = bench.batch(0, bench.text("a.csv", "v\n5\n"))
 
@@ -690,7 +688,7 @@ def test_a_key_that_holds_nothing_but_an_empty_object_is_named_with_the_way_out(
     entry = bench.batch(0, bench.text("a.json", '{"id":1,"s":{}}\n'))
 
     error = bench.failure(entry, **JSON)
-    bench.run(entry, source_format="json", source_columns={"id": "int", "s": "string"})
+    bench.run(entry, format="json", columns={"id": "int", "s": "string"})
 
     assert "keys that are not declared: s" in error.what
     assert "A key that holds nothing but {} in the files" in error.do

@@ -101,3 +101,18 @@ def test_a_struct_that_is_null_and_one_of_nulls_stay_what_they_are(bench: Any) -
         bench.run(bench.batch(seq, file))
 
     assert bench.rows() == [{"a": number, "s": values[number % 3]} for number in range(6)]
+
+
+def test_a_partition_column_may_be_declared_in_another_letter_case_than_the_files_have(bench: Any) -> None:
+    """The first batch was taken, all others were refused; and an empty text became NULL."""
+    how = {"partition_by": ("day",)}
+    bench.run(bench.batch(0, bench.parquet("a.parquet", a=[1], Day=["mon"])), **how)
+    bench.run(bench.batch(1, bench.parquet("b.parquet", a=[2], Day=["tue"])), **how)
+
+    assert bench.rows() == [{"a": 1, "Day": "mon"}, {"a": 2, "Day": "tue"}]
+
+
+def test_an_empty_text_is_refused_however_the_partition_column_is_declared(bench: Any) -> None:
+    error = bench.failure(bench.batch(0, bench.parquet("a.parquet", a=[1], Day=[""])), partition_by=("day",))
+
+    assert "which Delta turns into NULL" in error.what

@@ -25,9 +25,9 @@ ORDERS = {"nr": "int", "article": "string", "amount": "decimal(10,2)", "day": "d
 
 def orders(**changes: Any) -> dict[str, Any]:
     return {
-        "source_format": "csv",
-        "source_columns": ORDERS,
-        "source_options": {"header": "true"},
+        "format": "csv",
+        "columns": ORDERS,
+        "options": {"header": "true"},
         **ASIDE,
         **changes,
     }
@@ -137,7 +137,7 @@ def test_a_columnar_file_that_is_none_goes_aside(bench, kind):
     (folder / "text").write_text("a\n1\n")
 
     files = [bench.entry(folder / name) for name in ("good", "cut", "text")]
-    bench.run(bench.batch(0, *files), source_format=kind, **ASIDE)
+    bench.run(bench.batch(0, *files), format=kind, **ASIDE)
 
     assert bench.rows() == [{"a": 1}, {"a": 2}]
     assert [row["file"] for row in aside(bench)] == ["cut", "text"]
@@ -147,7 +147,7 @@ def test_json_records_that_do_not_parse_go_aside_and_a_second_value_on_a_line_ta
     mixed = bench.text("mixed.json", '{"a": 1}\n{"a": \n{"a": "x"}\n{"a": 2}\n')
     lost = bench.text("lost.json", '{"a": 3}{"a": 4}\n{"a": 5}\n')
 
-    bench.run(bench.batch(0, mixed, lost), source_format="json", source_columns={"a": "int"}, **ASIDE)
+    bench.run(bench.batch(0, mixed, lost), format="json", columns={"a": "int"}, **ASIDE)
 
     assert bench.rows() == [{"a": 1}, {"a": 2}]
     assert [(row["file"], row["record"], row["raw"]) for row in aside(bench)] == [
@@ -163,7 +163,7 @@ def test_a_json_record_goes_aside_with_the_key_that_is_wrong(bench):
 
     sql = "SELECT id, n FROM @data"
     file = bench.text("a.json", odd)
-    bench.run(bench.batch(0, file), source_format="json", source_columns=columns, sql=sql, **ASIDE)
+    bench.run(bench.batch(0, file), format="json", columns=columns, sql=sql, **ASIDE)
 
     assert bench.rows() == [{"id": 1, "n": None}]
     assert [(row["record"], row["rule"]) for row in aside(bench)] == [
@@ -340,7 +340,7 @@ def test_after_a_death_a_corrected_declaration_leaves_nothing_aside(bench, monke
     entry = bench.batch(0, bench.text("a.csv", BAD))
     killed(bench, monkeypatch, entry, **orders())
 
-    bench.run(entry, **orders(source_columns={**ORDERS, "nr": "string"}, bad_records=mode))
+    bench.run(entry, **orders(columns={**ORDERS, "nr": "string"}, bad_records=mode))
 
     assert [row["nr"] for row in bench.rows()] == ["1", "x"]
     assert aside(bench) == []

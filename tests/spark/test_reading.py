@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import replace
 
 import pytest
 from deltalake import DeltaTable
@@ -17,6 +16,7 @@ from airflow_provider_scope.exceptions import (
 )
 from airflow_provider_scope.spark import listing
 from airflow_provider_scope.spark.reading import select
+from tests.spark.conftest import changed
 
 pytestmark = pytest.mark.spark
 
@@ -93,7 +93,7 @@ def test_a_file_without_rows_is_no_error(bench):
     empty = bench.parquet("empty.parquet", a=[])
     full = bench.parquet("full.parquet", a=[7])
 
-    bench.run(bench.batch(0, empty, full), source_columns={"a": "bigint"})
+    bench.run(bench.batch(0, empty, full), columns={"a": "bigint"})
 
     assert bench.rows() == [{"a": 7}]
 
@@ -110,7 +110,7 @@ def test_columns_that_only_a_later_file_has_are_not_dropped(bench):
 def test_a_csv_value_that_does_not_parse_is_an_error_and_writes_no_row(bench):
     file = bench.text("a.csv", "1\nx\n")
 
-    error = bench.failure(bench.batch(0, file), source_format="csv", source_columns={"a": "int"})
+    error = bench.failure(bench.batch(0, file), format="csv", columns={"a": "int"})
 
     assert isinstance(error, BadRecordError)
     assert "a is not int: 'x'" in error.what
@@ -123,9 +123,9 @@ def test_a_csv_header_in_another_order_is_an_error(bench):
 
     error = bench.failure(
         bench.batch(0, file),
-        source_format="csv",
-        source_columns={"a": "int", "b": "int"},
-        source_options={"header": "true"},
+        format="csv",
+        columns={"a": "int", "b": "int"},
+        options={"header": "true"},
     )
 
     assert isinstance(error, BadFileError)
@@ -152,9 +152,7 @@ def test_a_row_that_breaks_a_rule_is_an_error_that_names_rule_and_row(bench):
 def test_a_bad_record_is_seen_whatever_the_select_leaves_out(bench, sql):
     file = bench.text("a.csv", "1,2\n5,x\n")
 
-    error = bench.failure(
-        bench.batch(0, file), sql=sql, source_format="csv", source_columns={"a": "int", "b": "int"}
-    )
+    error = bench.failure(bench.batch(0, file), sql=sql, format="csv", columns={"a": "int", "b": "int"})
 
     assert "b is not int: 'x'" in error.what
 
@@ -173,8 +171,8 @@ def test_odd_names_beside_tidy_ones_are_read_once_each(bench, kind):
 
     bench.run(
         bench.batch(0, *files),
-        source_format=kind,
-        source_columns=None if kind == "text" else {"v": "string"},
+        format=kind,
+        columns=None if kind == "text" else {"v": "string"},
         sql=f"SELECT {column} AS v, source_file_uri AS f FROM @data",
     )
 
@@ -196,9 +194,9 @@ def test_the_users_options_say_how_a_format_is_read(bench):
 
     bench.run(
         bench.batch(0, file),
-        source_format="csv",
-        source_columns={"id": "int", "a": "string"},
-        source_options={"sep": ";", "nullValue": "NA"},
+        format="csv",
+        columns={"id": "int", "a": "string"},
+        options={"sep": ";", "nullValue": "NA"},
     )
 
     assert bench.rows() == [{"id": 1, "a": "x"}, {"id": 2, "a": None}]
@@ -211,7 +209,7 @@ def test_the_users_options_say_how_a_format_is_read(bench):
 def test_other_formats_are_read(bench, kind, content, column):
     file = bench.text(f"a.{kind}", content)
 
-    bench.run(bench.batch(0, file), source_format=kind)
+    bench.run(bench.batch(0, file), format=kind)
 
     assert [str(row[column]) for row in bench.rows()] == ["1", "2"]
 
@@ -255,14 +253,14 @@ def test_a_file_that_grew_is_named_before_anything_is_read(bench):
     bench.text("a.txt", "1\n2\n")
 
     with pytest.raises(SourceFileGoneError, match="has changed since it was logged"):
-        bench.run(bench.batch(0, file), source_format="text")
+        bench.run(bench.batch(0, file), format="text")
 
 
 def test_options_are_known_in_any_case_and_ours_are_not_taken_from_the_user(bench):
     good = bench.text("a.csv", '1,"x \\"y\\""\n')
     bad = bench.text("b.csv", "1\n")
     told = {"Escape": "\\", "MODE": "FAILFAST", "EnforceSchema": "false"}
-    csv = {"source_format": "csv", "source_columns": {"a": "int", "b": "string"}, "source_options": told}
+    csv = {"format": "csv", "columns": {"a": "int", "b": "string"}, "options": told}
 
     bench.run(bench.batch(0, good), **csv)
     error = bench.failure(bench.batch(1, bad), **csv)
@@ -273,11 +271,11 @@ def test_options_are_known_in_any_case_and_ours_are_not_taken_from_the_user(benc
 
 def test_a_text_is_converted_once_for_its_check_and_its_value(bench):
     entry = bench.batch(0, bench.text("a.csv", "1.50,2026-01-01\n"))
-    plan = replace(
+    plan = changed(
         bench.plan,
-        source_format="csv",
-        source_columns={"v": "decimal(10,2)", "day": "date"},
-        source_options={},
+        format="csv",
+        columns={"v": "decimal(10,2)", "day": "date"},
+        options={},
     )
     done = select(bench.spark, plan, entry)._jdf.queryExecution().optimizedPlan().toString()
     assert done.count("as decimal(10,2)") == 1

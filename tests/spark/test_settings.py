@@ -64,8 +64,8 @@ def test_zone_and_letter_case_and_kind_of_timestamp(bench, session):
 
     bench.run_plan(
         bench.batch(0, text),
-        source_format="csv",
-        source_columns={"id": "int", "at": "timestamp"},
+        format="csv",
+        columns={"id": "int", "at": "timestamp"},
         sql="SELECT ID, AT FROM @data",
     )
 
@@ -75,7 +75,7 @@ def test_zone_and_letter_case_and_kind_of_timestamp(bench, session):
 def test_a_parquet_column_in_another_letter_case_is_read(bench, session):
     session(**{"spark.sql.caseSensitive": "true"})
 
-    bench.run_plan(bench.batch(0, bench.parquet("a.parquet", ID=[1])), source_columns={"id": "bigint"})
+    bench.run_plan(bench.batch(0, bench.parquet("a.parquet", ID=[1])), columns={"id": "bigint"})
 
     assert bench.rows() == [{"id": 1}]
 
@@ -91,8 +91,8 @@ def test_parameters_reach_the_select_and_json_values_stay_as_they_are(bench, ses
 
     bench.run_plan(
         bench.batch(0, file),
-        source_format="json",
-        source_columns={"a": "string", "b": "int"},
+        format="json",
+        columns={"a": "string", "b": "int"},
         sql="SELECT a FROM @data WHERE b = :wanted",
         sql_params={"wanted": 1},
     )
@@ -108,8 +108,8 @@ def test_a_broken_file_is_an_error(bench, session):
     what = failure(
         bench,
         bench.batch(0, good, bench.entry(bad)),
-        source_format="csv",
-        source_columns={"a": "int"},
+        format="csv",
+        columns={"a": "int"},
     )
 
     assert "b.csv.gz" in what
@@ -139,7 +139,7 @@ def test_a_broken_row_is_an_error_whatever_the_select_leaves_out(bench, session,
     file = bench.text(f"a.{kind}", content)
     columns = {"a": "int", "b": "int", "c": "int"}
 
-    what = failure(bench, bench.batch(0, file), source_format=kind, source_columns=columns, sql=sql)
+    what = failure(bench, bench.batch(0, file), format=kind, columns=columns, sql=sql)
 
     assert said in what
 
@@ -177,7 +177,7 @@ def test_an_old_date_of_an_unknown_calendar_is_an_error_until_the_calendar_is_na
     file = bench.entry(path)
 
     what = failure(bench, bench.batch(0, file))
-    bench.run_plan(bench.batch(0, file), source_options={"datetimeRebaseMode": "CORRECTED"})
+    bench.run_plan(bench.batch(0, file), options={"datetimeRebaseMode": "CORRECTED"})
 
     assert "READ_ANCIENT_DATETIME" in what
     assert bench.rows() == [{"a": dt.date(1200, 1, 1)}]
@@ -211,9 +211,9 @@ def test_a_dollar_in_a_select_or_in_a_name_is_a_dollar(bench, session):
 
     bench.run_plan(
         entry,
-        source_format="csv",
-        source_options={"header": "true"},
-        source_columns={"${env:HOME}": "int"},
+        format="csv",
+        options={"header": "true"},
+        columns={"${env:HOME}": "int"},
         sql="SELECT `${env:HOME}` AS home, '${env:PATH} ${spark.app.name}' AS text FROM @data",
     )
 

@@ -35,9 +35,9 @@ def committed(bench: Bench, case: Case, **changes: Any) -> list[tuple[Any, ...]]
     path.write_bytes(case.bytes)
     bench.run(
         bench.batch(0, bench.entry(path)),
-        source_format=case.format,
-        source_columns=case.columns,
-        source_options=case.options,
+        format=case.format,
+        columns=case.columns,
+        options=case.options,
         **{**case.plan, **changes},
     )
     return [tuple(row.values()) for row in bench.rows()]
@@ -71,7 +71,7 @@ def test_the_error_for_a_file_names_the_line(bench, kind, text, where):
     path.write_bytes(text.encode(errors="surrogateescape"))
     entry = bench.batch(0, bench.entry(path), bench.text("good", "1\n" if kind == "csv" else '{"a": 1}\n'))
 
-    error = bench.failure(entry, source_format=kind, source_columns={"a": "string"})
+    error = bench.failure(entry, format=kind, columns={"a": "string"})
 
     assert where in error.what
 
@@ -79,7 +79,7 @@ def test_the_error_for_a_file_names_the_line(bench, kind, text, where):
 def test_a_secret_in_a_bad_record_is_hidden(bench):
     entry = bench.batch(0, bench.text("a.csv", "1,account_key=c2VjcmV0\nx,password=hunter2\n"))
 
-    error = bench.failure(entry, source_format="csv", source_columns={"a": "int", "b": "string"})
+    error = bench.failure(entry, format="csv", columns={"a": "int", "b": "string"})
 
     assert "a is not int: 'x'" in error.what
     assert "hunter2" not in error.what

@@ -14,7 +14,7 @@ from airflow_provider_scope.exceptions import BatchNotInTableError, TableDiverge
 from airflow_provider_scope.spark.reading import select
 from airflow_provider_scope.spark.target import Target
 from airflow_provider_scope.spark.transaction import commit_once
-from airflow_provider_scope.spark.writes import WRITES, append
+from airflow_provider_scope.spark.writes import WRITES, rows
 from airflow_provider_scope.table.probe import probe
 from tests.docs.pages import ROOT, blocks, section
 from tests.spark.test_conflicts import meanwhile
@@ -41,14 +41,15 @@ def of_the_page() -> Any:
 
 
 @pytest.fixture(autouse=True)
-def registered(monkeypatch: pytest.MonkeyPatch) -> None:
+def registered(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(WRITES, NEW, of_the_page())
+    bench.plan = dataclasses.replace(bench.plan, write={"kind": NEW})
 
 
 def two_batches(bench: Any) -> tuple[Any, Any]:
     """Give a batch that makes the table, and one that brings one of its ids again, with another text."""
-    first = bench.batch(0, bench.parquet("a.parquet", id=[1, 2], text=["a", "a"]), mode=NEW)
-    second = bench.batch(1, bench.parquet("b.parquet", id=[2, 3], text=["b", "b"]), mode=NEW)
+    first = bench.batch(0, bench.parquet("a.parquet", id=[1, 2], text=["a", "a"]))
+    second = bench.batch(1, bench.parquet("b.parquet", id=[2, 3], text=["b", "b"]))
     return first, second
 
 
@@ -82,7 +83,7 @@ def test_a_batch_that_changes_nothing_is_committed_too(bench: Any) -> None:
     first, _ = two_batches(bench)
     bench.run(first)
 
-    version = bench.run(bench.batch(1, *first.files, mode=NEW))
+    version = bench.run(bench.batch(1, *first.files))
 
     assert version == 1
     assert bench.rows() == BOTH[:2]
@@ -94,7 +95,7 @@ def test_a_batch_runs_after_its_predecessor_alone(bench: Any) -> None:
     bench.run(first)
 
     with pytest.raises(TableDivergedError, match="holds batch 0 as its newest, not 2"):
-        bench.run(bench.batch(3, *second.files, mode=NEW))
+        bench.run(bench.batch(3, *second.files))
 
     assert bench.rows() == BOTH[:2]
 
@@ -111,14 +112,14 @@ def test_a_batch_that_was_given_up_or_overtaken_writes_nothing(bench: Any) -> No
     refresh = bench.batch(3, *second.files, mode="overwrite", overwrite_start=3, refresh_start=3)
     bench.run(refresh)
 
-    assert bench.run(bench.batch(2, *first.files, mode=NEW)) is None
+    assert bench.run(bench.batch(2, *first.files)) is None
     assert bench.rows() == [{"id": 2, "text": "b"}, {"id": 3, "text": "b"}]
 
 
 def test_a_batch_that_another_run_commits_meanwhile_is_not_in_the_table_twice(bench: Any) -> None:
     first, _ = two_batches(bench)
     bench.run(first)
-    second = bench.batch(1, bench.parquet("c.parquet", id=[3], text=["b"]), mode=NEW)
+    second = bench.batch(1, bench.parquet("c.parquet", id=[3], text=["b"]))
     # Spark may compute the value twice.
     same = f"""table.transaction_version({bench.plan.pipeline!r}) or deltalake.write_deltalake(
         table, pyarrow.table({{"id": [3], "text": ["b"]}}), mode="append", commit_properties=
@@ -137,7 +138,7 @@ def test_nothing_leaks_to_the_next_write_of_the_session(bench: Any) -> None:
 
     bench.spark.range(1).write.format("delta").save(elsewhere)
     bench.spark.sql(f"INSERT INTO delta.`{elsewhere}` VALUES (7)")
-    bench.run(bench.batch(2, bench.parquet("c.parquet", id=[1], text=["c"])))
+    bench.run(bench.batch(2, bench.parquet("c.parquet", id=[1], text=["c"])), write={})
 
     other = DeltaTable(elsewhere)
     assert other.transaction_version(bench.plan.pipeline) is None
@@ -169,10 +170,10 @@ def test_a_session_of_its_own_has_the_settings_of_the_application(bench: Any, mo
             found["id"] = str(id(session))
 
         commit.execute(merge)
-        return append.write(batch, commit)
+        return rows.write(batch, commit)
 
     monkeypatch.setitem(WRITES, "look", look)
-    bench.run(bench.batch(0, bench.parquet("a.parquet", id=[1]), mode="look"))
+    bench.run(bench.batch(0, bench.parquet("a.parquet", id=[1])), write={"kind": "look"})
 
     usual = bench.spark.conf.getAll
     version = "spark.databricks.delta.lastCommitVersionInSession"
@@ -186,18 +187,18 @@ def test_a_session_of_its_own_has_the_settings_of_the_application(bench: Any, mo
 STATE = '{"last": "2026-01-02", "keys": ["a \\"b\\"", "é ${spark.app.name}\\n"]}'
 
 
-@pytest.mark.parametrize("mode", ["append", NEW])
-def test_the_state_of_a_source_is_in_the_commit_of_its_rows(bench: Any, mode: str) -> None:
+@pytest.mark.parametrize("kind", ["append", NEW])
+def test_the_state_of_a_source_is_in_the_commit_of_its_rows(bench: Any, kind: str) -> None:
     first, second = two_batches(bench)
     bench.run(first)
-    entry = dataclasses.replace(second, mode=mode)
-    target = Target(bench.spark, bench.plan)
-    rows = select(bench.spark, bench.plan, entry)
+    entry = second
+    target = Target(bench.spark, dataclasses.replace(bench.plan, write={"kind": kind}))
+    found = select(bench.spark, bench.plan, entry)
 
-    commit_once(bench.plan, target.log, entry, lambda given: target.write(given, rows, {"state": STATE}))
+    commit_once(bench.plan, target.log, entry, lambda given: target.write(given, found, {"state": STATE}))
 
-    found = probe(bench.plan.table, bench.plan.pipeline, (None, -1)).landed
-    assert {seq: landed.state for seq, landed in found.items()} == {0: None, 1: STATE}
+    found = probe(bench.plan.table, bench.plan.pipeline, (None, -1)).committed
+    assert {seq: batch.state for seq, batch in found.items()} == {0: None, 1: STATE}
 
 
 def forgetful(batch: Batch, commit: Commit) -> int | None:

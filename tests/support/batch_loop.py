@@ -15,7 +15,7 @@ from tests.support.faulty_storage import Call, Gate, LostAnswer, open_gate
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from airflow_provider_scope.core.records import OffsetEntry, TableStamp
+    from airflow_provider_scope.core.records import OffsetEntry, TableIdentity
     from airflow_provider_scope.core.recovery import TableState
     from airflow_provider_scope.execution.engine import Work
 
@@ -63,7 +63,7 @@ class BatchLoop:
     # ---- the engine protocol ---------------------------------------------------------------------
 
     def probe(
-        self, location: str, pipeline: str | None, baseline: tuple[TableStamp | None, int]
+        self, location: str, pipeline: str | None, baseline: tuple[TableIdentity | None, int]
     ) -> TableState:
         try:
             return self.gate(Call("probe"), lambda: self.look(location, pipeline, baseline))

@@ -53,6 +53,15 @@ def _hdfs(uri: str, address: str, page_size: int, options: dict[str, Any]) -> St
     return WebHdfsStorage(Gen1Client(http, authority, dialect=HDFS))
 
 
+def _s3(uri: str, address: str, page_size: int, options: dict[str, Any]) -> Storage:
+    from airflow_provider_scope.storage.s3 import S3Storage
+    from airflow_provider_scope.storage.s3_calls import S3Calls
+    from tests.support import s3
+
+    client = s3.access(address).client(timeout_seconds=options.pop("timeout_seconds"))
+    return S3Storage(client, calls=S3Calls(**options), page_size=min(page_size, 1000))
+
+
 def _toy(uri: str, address: str, page_size: int, options: dict[str, Any]) -> Storage:
     from tests.support import toy_store
 
@@ -63,7 +72,7 @@ def _toy(uri: str, address: str, page_size: int, options: dict[str, Any]) -> Sto
         return open_storage(uri)
 
 
-CONNECT = {"abfss": _azurite, "adl": _gen1, "webhdfs": _hdfs, "toy": _toy}
+CONNECT = {"abfss": _azurite, "adl": _gen1, "webhdfs": _hdfs, "s3": _s3, "toy": _toy}
 """By the scheme; what is not here needs no connection."""
 
 

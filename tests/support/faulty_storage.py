@@ -60,6 +60,17 @@ def open_gate(call: Call, effect: Callable[[], T], torn: Callable[[], None] | No
     return effect()
 
 
+def no_space_for(name: str) -> Gate:
+    """Give a gate that lets everything happen but one write, which finds the disk full."""
+
+    def gate(call: Call, effect: Callable[[], T], torn: Callable[[], None] | None = None) -> T:
+        if call.name == name:
+            raise StorageError("No space left on device")
+        return effect()
+
+    return gate
+
+
 @dataclass
 class Counting:
     """Lets everything happen and remembers it."""

@@ -9,8 +9,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_scope.core.records import TableStamp
-from airflow_provider_scope.core.recovery import MISSING_TABLE, Landed, Restored, TableState
+from airflow_provider_scope.core.files import FileEntry
+from airflow_provider_scope.core.records import TableIdentity
+from airflow_provider_scope.core.recovery import MISSING_TABLE, CommittedBatch, Restored, TableState
 from airflow_provider_scope.exceptions import (
     InputError,
     SourceFileGoneError,
@@ -23,7 +24,6 @@ from tests.support.batch_loop import BatchLoop, ConflictError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from airflow_provider_scope.core.files import FileEntry
     from airflow_provider_scope.core.records import OffsetEntry
     from airflow_provider_scope.execution.engine import Work
     from tests.support.faulty_storage import Gate
@@ -42,6 +42,11 @@ class MemoryStorage:
 
     def walk(self, root: str) -> Iterator[FileEntry]:
         below = [file for path, file in self.source.items() if path.startswith(f"{root}/")]
+        below += [
+            FileEntry(0, path, len(data))
+            for path, data in self.control.items()
+            if path.startswith(f"{root}/")
+        ]
         if not below:
             raise SourceNotFoundError(f"{root} does not exist")
         yield from below
@@ -124,14 +129,16 @@ class MemoryEngine(BatchLoop):
         looked_at = list(enumerate(versions))[since + 1 if same else 0 :]
         restores = tuple(Restored(n, v.restored) for n, v in looked_at if v.restored is not None)
         newest = max((r.version for r in restores), default=expected.restore_version if same else None)
-        landed = {
-            v.seq: Landed(n, v.added, None, v.abandoned)
+        committed = {
+            v.seq: CommittedBatch(n, v.added, None, v.abandoned)
             for n, v in looked_at
             if v.seq is not None and v.pipeline == pipeline
         }
         txn = versions[-1].txn.get(pipeline) if pipeline else None
         has_rows = pipeline is None and bool(versions[-1].rows)
-        return TableState(TableStamp(table_id, newest), len(versions) - 1, txn, landed, restores, has_rows)
+        return TableState(
+            TableIdentity(table_id, newest), len(versions) - 1, txn, committed, restores, has_rows
+        )
 
     def open(self, work: Work) -> tuple[Any, int | None]:
         if not self.table.versions:

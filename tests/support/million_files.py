@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_scope.checkpoint.audit import AuditFiles
 from airflow_provider_scope.checkpoint.log import CheckpointLog
-from airflow_provider_scope.checkpoint.seen import Segments, rows_of
+from airflow_provider_scope.checkpoint.seen import rows_of
+from airflow_provider_scope.checkpoint.segments import Segments
 from airflow_provider_scope.core.files import FileEntry
-from airflow_provider_scope.core.records import Pipeline, TableStamp
+from airflow_provider_scope.core.records import Pipeline, TableIdentity
 from airflow_provider_scope.core.segments import epoch
 from airflow_provider_scope.execution.files import Files
 from airflow_provider_scope.execution.micro_batch import MicroBatchExecution
@@ -55,7 +56,7 @@ def load_before(files: int, checkpoint: str) -> None:
     """Write the checkpoint of a pipeline that has loaded the files: one entry, and a snapshot of all."""
     log = CheckpointLog(LocalStorage(), checkpoint)
     entry = an_entry(0, a_file(files - 1))
-    commit = a_commit(0, table=TableStamp("table-0"), table_version=0)
+    commit = a_commit(0, table=TableIdentity("table-0"), table_version=0)
     rows = rows_of((f.path, f.modified_ms, f.size_bytes, None, 0) for f in map(a_file, range(files)))
     Segments(log.storage, checkpoint, 10).extend(epoch(None, None), 0, 0, lambda _: rows)
     log.put_pipeline(Pipeline(pipeline=PIPELINE, table=None))

@@ -11,7 +11,7 @@ import pytest
 
 from airflow_provider_scope.emulator import Emulator
 from airflow_provider_scope.storage.opening import open_storage
-from tests.support import azurite, hdfs, toy_store
+from tests.support import azurite, hdfs, s3, toy_store
 from tests.support.connecting import GEN1_AUTHORITY, HDFS_AUTHORITY, HDFS_USER, connect
 
 if TYPE_CHECKING:
@@ -85,6 +85,13 @@ def _azurite(folder: Path) -> Iterator[Place]:
 
 
 @contextmanager
+def _s3(folder: Path) -> Iterator[Place]:
+    address = s3.address()
+    uri = f"s3://{s3.make_bucket(address)}"
+    yield Place(connect(uri, address), uri, address)
+
+
+@contextmanager
 def _gen1(folder: Path) -> Iterator[Place]:
     with Emulator(folder / "account") as emulator:
         emulator.account.path(("place",)).mkdir()
@@ -151,6 +158,10 @@ def _bad_container(place: Place, folder: Path) -> str:
     return f"abfss://{'x' * 100}@{azurite.HOST}/in"
 
 
+def _no_bucket(place: Place, folder: Path) -> str:
+    return "s3://no-such-bucket/in"
+
+
 def _denied(place: Place, folder: Path) -> str:
     assert place.emulator
     place.emulator.set(denied_paths=("/place/denied",))
@@ -202,6 +213,15 @@ AZURITE = Backend(
     impossible=("\\",),
     marks=(pytest.mark.azurite,),
 )
+S3 = Backend(
+    "s3",
+    _s3,
+    {"no bucket": _no_bucket},
+    has_folders=False,
+    # moto finds no route for it.
+    impossible=("\n",),
+    marks=(pytest.mark.s3,),
+)
 GEN1_EMULATOR = Backend("gen1", _gen1, {"denied": _denied}, {"denied": _with_a_denied_folder})
 WEBHDFS_EMULATOR = Backend("webhdfs", _webhdfs, {"denied": _denied}, {"denied": _with_a_denied_folder})
 HDFS = Backend(
@@ -214,5 +234,5 @@ HDFS = Backend(
     marks=(pytest.mark.hdfs,),
 )
 
-BACKENDS = (LOCAL, TOY, AZURITE, GEN1_EMULATOR, WEBHDFS_EMULATOR, HDFS)
-"""Tests against Azurite and HDFS are run when they are asked for, as ``make test-stores`` does."""
+BACKENDS = (LOCAL, TOY, AZURITE, S3, GEN1_EMULATOR, WEBHDFS_EMULATOR, HDFS)
+"""Tests against Azurite, S3 and HDFS are run when they are asked for, as ``make test-s3`` does."""

@@ -16,7 +16,7 @@ from airflow_provider_scope.core.records import (
     QuarantineUse,
     Return,
     Settlement,
-    TableStamp,
+    TableIdentity,
 )
 from airflow_provider_scope.core.slices import FileSlice
 from airflow_provider_scope.core.takeover import Decision, LoadedFile, Takeover
@@ -57,11 +57,11 @@ FILES = st.builds(
     created_ms=st.none() | NUMBER,
     content_md5=st.none() | TEXT,
 )
-STAMPS = st.builds(TableStamp, TEXT, MAYBE_COUNT)
+IDENTITIES = st.builds(TableIdentity, TEXT, MAYBE_COUNT)
 PIPELINES = st.builds(
     Pipeline,
     pipeline=TEXT,
-    table=st.none() | STAMPS,
+    table=st.none() | IDENTITIES,
     table_version=MAYBE_COUNT,
     taken_over=MAYBE_COUNT,
     format=st.just(1),
@@ -69,7 +69,7 @@ PIPELINES = st.builds(
 COMMITS = st.builds(
     CommitRecord,
     seq=COUNT,
-    table=STAMPS,
+    table=IDENTITIES,
     table_version=COUNT,
     files=COUNT,
     size_bytes=COUNT,
@@ -78,6 +78,7 @@ COMMITS = st.builds(
     written_bytes=MAYBE_COUNT,
     abandoned=st.booleans(),
     quarantined=st.dictionaries(TEXT, COUNT, max_size=3),
+    changes=st.dictionaries(TEXT, COUNT, max_size=3),
     columns=st.none() | st.text(UTF8, min_size=1, max_size=20),
     state=st.none() | st.text(UTF8, min_size=1, max_size=20),
     format=st.just(1),
@@ -86,7 +87,7 @@ ACCEPTANCES = st.builds(
     Acceptance,
     number=COUNT,
     after_commit=NUMBER,
-    table=STAMPS,
+    table=IDENTITIES,
     table_version=NUMBER,
     gone=st.lists(COUNT, max_size=4).map(tuple),
     format=st.just(1),

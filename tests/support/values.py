@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_scope.core.discovery import Rules
 from airflow_provider_scope.core.files import FileEntry, Position
-from airflow_provider_scope.core.records import CommitRecord, OffsetEntry, TableStamp
+from airflow_provider_scope.core.records import CommitRecord, OffsetEntry, TableIdentity
 from airflow_provider_scope.core.slices import FileSlice
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ class XComArgLike:
         return None
 
 
-TABLE = TableStamp("11111111-1111-1111-1111-111111111111")
+TABLE = TableIdentity("11111111-1111-1111-1111-111111111111")
 
 
 def a_file(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections import Counter
 
 import pytest
@@ -12,6 +14,7 @@ from airflow_provider_scope.core.records import Attempt
 from airflow_provider_scope.exceptions import CheckpointGapError
 from tests.crash.world import MemoryWorld
 from tests.support.faulty_storage import Counting
+from tests.support.processes import PROJECT
 
 
 def aged(batches: int, *, at_once: int = 7) -> MemoryWorld:
@@ -56,6 +59,21 @@ def test_a_run_with_one_new_file_writes_little():
         if any(path.endswith(name) for name in written)
     )
     assert sizes < 8_000
+
+
+def test_runs_do_not_import_pandas():
+    """It takes half a second of each run, and 45 MiB; pyarrow imports it unasked."""
+    code = (
+        "import sys\nfrom tests.unit.test_age import aged\n"
+        "world = aged(30)\nworld.run()\nworld.drop('f0001', at=2_000_000)\nworld.run()\n"
+        "print([name for name in ('pandas', 'pyarrow') if name in sys.modules])"
+    )
+
+    told = subprocess.run(
+        [sys.executable, "-c", code], cwd=PROJECT, stdout=subprocess.PIPE, text=True, check=True
+    )
+
+    assert told.stdout.strip() == "['pyarrow']"
 
 
 @pytest.mark.parametrize(

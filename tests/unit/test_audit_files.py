@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_provider_scope.checkpoint import log as log_module
-from airflow_provider_scope.checkpoint import seen
+from airflow_provider_scope.checkpoint import segments as stored_segments
 from airflow_provider_scope.checkpoint.audit import AuditFiles
 from airflow_provider_scope.checkpoint.log import CheckpointLog
 from airflow_provider_scope.exceptions import InputError, StorageError
@@ -92,7 +92,7 @@ def test_a_segment_that_could_not_be_read_back_is_not_written(monkeypatch: pytes
     world.max_files = 1
     for name in ("a", "b", "c", "d"):
         world.drop(name, 10)
-    monkeypatch.setattr(seen, "CONTROL_FILE_LIMIT_BYTES", 1_000)
+    monkeypatch.setattr(stored_segments, "CONTROL_FILE_LIMIT_BYTES", 1_000)
 
     world.run()
     assert world.run().already_loaded == 4  # as the log alone says

@@ -24,6 +24,7 @@ RETRYABLE = {
     "SourceNotFoundError",
     "SourceEmptyError",
     "SourceUnreadableError",
+    "RecordsVacuumedError",
     "StorageError",
     "TableUnreadableError",
     "BatchNotInTableError",

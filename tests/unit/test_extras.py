@@ -23,7 +23,7 @@ class Blocked:
 BLOCKED = %r
 sys.meta_path.insert(0, Blocked())
 """
-OF_EXTRAS = ["adlfs", "azure", "pytest"]
+OF_EXTRAS = ["adlfs", "azure", "botocore", "pytest"]
 
 
 def run_without(*lines: str) -> subprocess.CompletedProcess[str]:
@@ -35,7 +35,7 @@ def run_without(*lines: str) -> subprocess.CompletedProcess[str]:
 def test_all_is_all_extras():
     extras = PROJECT["optional-dependencies"]
 
-    assert sorted(extras) == ["all", "azure", "emulator", "scope"]
+    assert sorted(extras) == ["all", "azure", "emulator", "s3", "scope"]
     assert set(extras["all"]) == {one for name, more in extras.items() if name != "all" for one in more}
     required = {re.split(r"[<>=!~]", name)[0] for name in PROJECT["dependencies"]}
     assert not required & {"adlfs", "azure-identity", "apache-airflow-providers-microsoft-azure", "pytest"}
@@ -82,6 +82,14 @@ def test_files_on_a_disk_need_no_extra_and_all_modules_are_there(tmp_path):
             ],
             "scope",
             "azure",
+        ),
+        (
+            [
+                "from airflow_provider_scope.hooks.stores import store_of",
+                "store_of('s3://bucket/t').storage",
+            ],
+            "s3",
+            "botocore",
         ),
         (["import airflow_provider_scope.emulator.pytest_plugin"], "emulator", "pytest"),
     ],

@@ -10,7 +10,18 @@ from tests.docs.pages import ROOT
 
 EXAMPLES = sorted((ROOT / "dags_examples").glob("*.py"))
 HEAVY = {
-    *("adlfs", "azure", "cryptography", "deltalake", "fsspec", "numpy", "pyarrow", "pyspark", "requests"),
+    *(
+        "adlfs",
+        "azure",
+        "botocore",
+        "cryptography",
+        "deltalake",
+        "fsspec",
+        "numpy",
+        "pyarrow",
+        "pyspark",
+        "requests",
+    ),
     *("sqlglot", "urllib3", "airflow.providers.apache", "airflow.providers.microsoft"),
 }
 

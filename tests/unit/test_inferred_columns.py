@@ -9,13 +9,14 @@ import pytest
 
 from airflow_provider_scope.core.record_text import decode
 from airflow_provider_scope.core.records import CommitRecord
-from airflow_provider_scope.core.recovery import Landed
+from airflow_provider_scope.core.recovery import CommittedBatch
 from airflow_provider_scope.engines.scope_script import check_scope
-from airflow_provider_scope.exceptions import InputError, ScopeProviderError, StorageError
+from airflow_provider_scope.exceptions import InputError, ScopeProviderError
 from airflow_provider_scope.specs import FileSource, ScopeEngine
 from airflow_provider_scope.specs.columns import declared
 from airflow_provider_scope.specs.ingest import ARGUMENTS, ingest_from
 from tests.crash.world import MemoryWorld
+from tests.support.faulty_storage import no_space_for
 from tests.support.memory_engine import MemoryEngine
 
 if TYPE_CHECKING:
@@ -107,14 +108,14 @@ class Inferring(MemoryEngine):
 
     def look(self, location: str, pipeline: str | None, baseline: Any) -> TableState:
         state = super().look(location, pipeline, baseline)
-        landed = {
-            seq: Landed(one.version, one.rows, None, one.abandoned, columns=self.columns(seq, one))
-            for seq, one in state.landed.items()
+        committed = {
+            seq: CommittedBatch(one.version, one.rows, None, one.abandoned, columns=self.columns(seq, one))
+            for seq, one in state.committed.items()
         }
-        return type(state)(state.stamp, state.version, state.txn, landed, state.restores)
+        return type(state)(state.identity, state.version, state.txn, committed, state.restores)
 
-    def columns(self, seq: int, landed: Landed) -> str | None:
-        return None if landed.abandoned or not self.world.infers else self.world.said.get(seq)
+    def columns(self, seq: int, committed: CommittedBatch) -> str | None:
+        return None if committed.abandoned or not self.world.infers else self.world.said.get(seq)
 
 
 class Inferrer(MemoryWorld):
@@ -155,13 +156,8 @@ def test_columns_of_a_batch_that_is_in_the_table_and_not_recorded_are_not_lost()
     world = Inferrer()
     world.drop("a", 100)
 
-    def full(call: Any, do: Any, torn: Any = None) -> Any:
-        if call.name == f"put commits/{0:020}":
-            raise StorageError("No space left on device")
-        return do()
-
     with pytest.raises(ScopeProviderError):
-        world.run(full)
+        world.run(no_space_for(f"put commits/{0:020}"))
     world.load("b", 90)
 
     assert world.given == [None, "of_0 string"]

@@ -182,7 +182,7 @@ def test_an_interval_has_no_derived_files() -> None:
     storage = MemoryStorage({"file:///t/_checkpoint/watermark.json": b"the table's"})
     audit = NoAuditFiles(a_log(storage, 0))
 
-    assert (dict(audit.seen_files(None)[0].items()), audit.watermark_bytes()) == ({}, None)
+    assert (dict(audit.seen_files(None)[0].items()), audit.log.watermark()) == ({}, None)
 
 
 def test_the_watermark_begins_where_the_last_interval_ends() -> None:

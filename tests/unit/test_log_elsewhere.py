@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from airflow_provider_scope.core.records import TableStamp
+from airflow_provider_scope.core.records import TableIdentity
 from airflow_provider_scope.core.recovery import MISSING_TABLE, TableState
 from airflow_provider_scope.emulator import Emulator
 from airflow_provider_scope.exceptions import (
@@ -96,10 +96,10 @@ class Two:
     def log(self, name: str) -> Path:
         return self.folder / "_delta_log" / name
 
-    def stamp(self) -> TableStamp:
-        return TableStamp(str(self.table().metadata().id), None)
+    def identity(self) -> TableIdentity:
+        return TableIdentity(str(self.table().metadata().id), None)
 
-    def same(self, baseline: tuple[TableStamp | None, int] = (None, -1)) -> TableState:
+    def same(self, baseline: tuple[TableIdentity | None, int] = (None, -1)) -> TableState:
         """See that both give one answer, and give it."""
         here = probe(self.here, PIPELINE, baseline)
         assert probe(self.there, PIPELINE, baseline, self.storage) == here
@@ -127,8 +127,8 @@ def test_a_log_without_a_checkpoint(two):
     for seq in range(3):
         two.append(seq)
     found = two.same()
-    assert (found.version, found.txn, sorted(found.landed)) == (2, 2, [0, 1, 2])
-    assert two.same((two.stamp(), 0)).landed.keys() == {1, 2}
+    assert (found.version, found.txn, sorted(found.committed)) == (2, 2, [0, 1, 2])
+    assert two.same((two.identity(), 0)).committed.keys() == {1, 2}
 
 
 def test_more_than_ten_commits_with_a_checkpoint_are_read_from_there_on(two):
@@ -137,12 +137,12 @@ def test_more_than_ten_commits_with_a_checkpoint_are_read_from_there_on(two):
         if seq == 11:
             two.table().create_checkpoint()
     two.log(f"{14:020}.crc").unlink()
-    assert two.same().landed.keys() == set(range(15))
+    assert two.same().committed.keys() == set(range(15))
 
     two.storage.read_names.clear()
-    found = probe(two.there, PIPELINE, (two.stamp(), 13), two.storage)
+    found = probe(two.there, PIPELINE, (two.identity(), 13), two.storage)
 
-    assert (found.version, found.txn, [*found.landed]) == (14, 14, [14])
+    assert (found.version, found.txn, [*found.committed]) == (14, 14, [14])
     assert set(two.storage.read_names) == {
         f"{11:020}.checkpoint.parquet",
         *(f"{version:020}.json" for version in (11, 12, 13, 14)),
@@ -156,17 +156,17 @@ def test_a_transaction_that_only_the_checkpoint_tells(two):
     two.table().create_checkpoint()
     two.log(f"{0:020}.json").unlink()
     write_deltalake(str(two.folder), pa.table({"a": [1]}), mode="append")
-    found = two.same((two.stamp(), 1))
-    assert (found.version, found.txn, found.landed) == (2, 7, {})
+    found = two.same((two.identity(), 1))
+    assert (found.version, found.txn, found.committed) == (2, 7, {})
 
 
 def test_a_restore_is_seen(two):
     for seq in range(4):
         two.append(seq)
     two.table().restore(1)
-    found = two.same((two.stamp(), 2))
+    found = two.same((two.identity(), 2))
     assert [(one.version, one.to_version) for one in found.restores] == [(4, 1)]
-    assert found.stamp.restore_version == 4
+    assert found.identity.restore_version == 4
 
 
 def test_a_log_that_was_cleaned_behind_the_baseline_is_an_unknown_outcome(two):
@@ -175,21 +175,21 @@ def test_a_log_that_was_cleaned_behind_the_baseline_is_an_unknown_outcome(two):
     two.table().create_checkpoint()
     for version in range(3):
         two.log(f"{version:020}.json").unlink()
-    assert two.same((two.stamp(), 2)).version == 4
+    assert two.same((two.identity(), 2)).version == 4
     for where, storage in ((two.here, None), (two.there, two.storage)):
         with pytest.raises(BatchOutcomeUnknownError, match="versions 2 to 4"):
-            probe(where, PIPELINE, (two.stamp(), 1), storage)
+            probe(where, PIPELINE, (two.identity(), 1), storage)
 
 
 def test_a_table_that_was_made_again_tells_all_of_its_commits(two):
     two.append(0)
-    old = two.stamp()
+    old = two.identity()
     shutil.rmtree(two.folder)
     for seq in range(4):
         two.append(seq)
     found = two.same((old, 2))
-    assert found.landed.keys() == {0, 1, 2, 3}
-    assert found.stamp.table_id != old.table_id
+    assert found.committed.keys() == {0, 1, 2, 3}
+    assert found.identity.table_id != old.table_id
 
 
 def test_changes_are_the_same(two):
@@ -218,9 +218,9 @@ def test_what_delta_deletes_while_it_is_read_is_looked_for_again(two):
             two.log(f"{5:020}.checkpoint.parquet").unlink()
 
     two.storage.before = clean
-    found = probe(two.there, PIPELINE, (two.stamp(), 11), two.storage)
+    found = probe(two.there, PIPELINE, (two.identity(), 11), two.storage)
     assert done
-    assert (found.version, found.txn, [*found.landed]) == (12, 12, [12])
+    assert (found.version, found.txn, [*found.committed]) == (12, 12, [12])
 
 
 def test_a_log_that_is_always_gone_is_unreadable_and_never_missing(two, monkeypatch):
@@ -236,7 +236,7 @@ def test_a_hole_of_a_listing_in_pages_is_listed_again(two):
     whole = two.storage.names
     answers = [lambda folder: [name for name in whole(folder) if "0002.json" not in name], whole, whole]
     two.storage.names = lambda folder: answers.pop(0)(folder) if answers else whole(folder)
-    assert probe(two.there, PIPELINE, (None, -1), two.storage).landed.keys() == {0, 1, 2, 3}
+    assert probe(two.there, PIPELINE, (None, -1), two.storage).committed.keys() == {0, 1, 2, 3}
 
 
 def test_a_hole_that_stays_is_unreadable(two):
@@ -313,9 +313,9 @@ def test_checkpoints_that_spark_writes(two, spark, kind):
         "v2 json": checkpoints[0].endswith(".json") and len(sidecars) > 1,
         "v2 parquet": checkpoints[0].endswith(".parquet") and len(sidecars) > 1,
     }[kind], (checkpoints, sidecars)
-    found = two.same((two.stamp(), 10))
-    assert (found.version, found.txn, sorted(found.landed)) == (12, 11, [10, 11])
-    assert two.same().landed.keys() == set(range(12))
+    found = two.same((two.identity(), 10))
+    assert (found.version, found.txn, sorted(found.committed)) == (12, 11, [10, 11])
+    assert two.same().committed.keys() == set(range(12))
 
 
 @pytest.mark.spark
@@ -331,11 +331,11 @@ def test_a_log_that_spark_cleaned(two, spark):
             _set_time(path, day_ago)
     left = [path.name for path in sorted((two.folder / "_delta_log").glob("*.json"))]
     assert f"{0:020}.json" not in left
-    found = two.same((two.stamp(), 11))
+    found = two.same((two.identity(), 11))
     assert (found.version, found.txn) == (12, 11)
     for where, storage in ((two.here, None), (two.there, two.storage)):
         with pytest.raises(BatchOutcomeUnknownError):
-            probe(where, PIPELINE, (two.stamp(), 1), storage)
+            probe(where, PIPELINE, (two.identity(), 1), storage)
 
 
 def _set_time(path: Path, seconds: float) -> None:
@@ -349,24 +349,24 @@ def test_an_idle_look_reads_one_commit_and_no_checkpoint(two):
         two.append(seq)
     two.table().create_checkpoint()
 
-    found = probe(two.there, PIPELINE, (two.stamp(), 11), two.storage)
+    found = probe(two.there, PIPELINE, (two.identity(), 11), two.storage)
 
-    assert (found.txn, found.version, found.landed) == (11, 11, {})
+    assert (found.txn, found.version, found.committed) == (11, 11, {})
     assert two.storage.read_names == [f"{11:020}.crc", f"{11:020}.json"]
 
 
 def test_what_came_since_the_record_is_read_and_nothing_else(two):
     for seq in range(5):
         two.append(seq)
-    stamp = two.stamp()
+    identity = two.identity()
     write_deltalake(str(two.folder), pa.table({"a": [99]}), mode="append")  # of somebody else
     two.append(5)
 
-    found = two.same((stamp, 4))
+    found = two.same((identity, 4))
 
-    assert (found.txn, found.version, set(found.landed)) == (5, 6, {5})
+    assert (found.txn, found.version, set(found.committed)) == (5, 6, {5})
     two.storage.read_names.clear()
-    probe(two.there, PIPELINE, (stamp, 4), two.storage)
+    probe(two.there, PIPELINE, (identity, 4), two.storage)
     assert two.storage.read_names == [f"{6:020}.crc", f"{5:020}.json", f"{6:020}.json"]
 
 
@@ -386,10 +386,10 @@ def test_a_checksum_that_does_not_tell_is_left_alone(two, other):
         two.append(seq)
     two.checksum(**other)
 
-    two.same((two.stamp(), 1))
+    two.same((two.identity(), 1))
 
     two.storage.read_names.clear()
-    assert probe(two.there, PIPELINE, (two.stamp(), 1), two.storage).txn == 2
+    assert probe(two.there, PIPELINE, (two.identity(), 1), two.storage).txn == 2
     assert f"{0:020}.json" in two.storage.read_names  # the whole log, as there is no checkpoint
 
 
@@ -419,7 +419,7 @@ def test_random_histories_are_seen_alike_from_every_record(two, seed):
     for seq in range(dice.randrange(4, 14)):
         do(two, dice.choice(deeds), dice, seq)
         seen = probe(two.here, PIPELINE, (None, -1))
-        records.append((seen.stamp, seen.version))
+        records.append((seen.identity, seen.version))
     if seed % 3 == 0:
         shutil.rmtree(two.folder)
         for seq in range(dice.randrange(1, 14)):

@@ -16,7 +16,7 @@ from airflow_provider_scope.core.records import (
     QuarantineUse,
     Return,
     Settlement,
-    TableStamp,
+    TableIdentity,
 )
 from airflow_provider_scope.core.takeover import Decision, Takeover
 from tests.support.checkpoint_0_2 import FIXTURE, do_the_deeds
@@ -126,7 +126,7 @@ def test_a_run_goes_on_from_it_and_changes_no_record() -> None:
                 b'"table":{"restore_version":null,"table_id":"7c1d"},"table_version":1,"written_bytes":null}\n'
             ),
             CommitRecord(
-                seq=0, table=TableStamp("7c1d"), table_version=1, files=3, size_bytes=4, committed_at_ms=5
+                seq=0, table=TableIdentity("7c1d"), table_version=1, files=3, size_bytes=4, committed_at_ms=5
             ),
         ),
     ],

@@ -138,7 +138,6 @@ def test_what_cannot_be_read_by_everybody_is_refused_with_what_to_write(
 @pytest.mark.parametrize(
     ("location", "root", "reason"),
     [
-        ("s3://bucket/a//b/", "s3://bucket/a/b", "s3fs asks S3 to refuse an existing name on AWS alone"),
         ("gs://bucket", "gs://bucket", "gcsfs calls its create-if-absent experimental"),
         ("memory:///a", "memory:///a", "it ends with its process"),
         ("sftp://host/a", "sftp://host/a", "nothing shows that it refuses to create a file twice"),
@@ -159,6 +158,20 @@ def test_a_connection_in_a_source_is_refused_with_what_to_write() -> None:
         canonical_root("s3://my_conn@bucket/a")
 
     assert caught.value.do == "write s3://bucket/a, and storage_conn_id='my_conn'"
+
+
+@pytest.mark.parametrize("location", ["s3://bucket/a//b/", "s3a://bucket/a/b", "S3N://bucket/a/./b"])
+def test_a_bucket_has_one_name_and_holds_control_files(location: str) -> None:
+    assert canonical_uri(location) == canonical_root(location) == "s3://bucket/a/b"
+    assert canonical_uri("s3a://my.bucket-1") == "s3://my.bucket-1"
+
+
+@pytest.mark.parametrize("bucket", ["", "a", "My-Bucket", "my_bucket", "-ab", "a" * 64])
+def test_what_is_no_name_of_a_bucket_is_refused_with_what_is(bucket: str) -> None:
+    with pytest.raises(InputError, match="names no bucket") as caught:
+        canonical_uri(f"s3://{bucket}/a")
+
+    assert caught.value.do.startswith("write s3://<bucket>/")
 
 
 def test_a_local_uri_is_opened_on_the_local_disk() -> None:

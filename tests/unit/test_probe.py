@@ -101,7 +101,7 @@ def test_a_commit_that_says_nothing_of_itself_does_not_move_the_versions_of_othe
 
     state = probe(f"file://{tmp_path}", "pipeline", (None, -1))
 
-    assert {seq: landed.version for seq, landed in state.landed.items()} == {0: 0, 2: 2, 3: 3}
+    assert {seq: batch.version for seq, batch in state.committed.items()} == {0: 0, 2: 2, 3: 3}
     assert [(restored.version, restored.to_version) for restored in state.restores] == [(4, 2)]
 
 

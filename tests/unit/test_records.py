@@ -16,7 +16,7 @@ from airflow_provider_scope.core.records import (
     CommitRecord,
     OffsetEntry,
     Pipeline,
-    TableStamp,
+    TableIdentity,
     decode_offset,
 )
 from airflow_provider_scope.core.slices import FileSlice
@@ -27,7 +27,7 @@ from tests.support.values import a_commit, a_file, a_refresh, an_entry
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-PIPELINE = Pipeline(pipeline="0b5f", table=TableStamp("7c1d", 4), table_version=6, taken_over=2)
+PIPELINE = Pipeline(pipeline="0b5f", table=TableIdentity("7c1d", 4), table_version=6, taken_over=2)
 PIPELINE_BYTES = (
     b'{"format":1,"pipeline":"0b5f","table":{"restore_version":4,"table_id":"7c1d"},"table_version":6,'
     b'"taken_over":2}\n'
@@ -36,7 +36,7 @@ NEW_PIPELINE = Pipeline(pipeline="0b5f", table=None)
 NEW_PIPELINE_BYTES = b'{"format":1,"pipeline":"0b5f","table":null,"table_version":null,"taken_over":null}\n'
 COMMIT = CommitRecord(
     seq=12,
-    table=TableStamp("7c1d"),
+    table=TableIdentity("7c1d"),
     table_version=20,
     files=3,
     size_bytes=4096,
@@ -51,7 +51,7 @@ COMMIT_BYTES = (
 )
 ABANDONED = CommitRecord(
     seq=0,
-    table=TableStamp("7c1d", 2),
+    table=TableIdentity("7c1d", 2),
     table_version=3,
     files=1,
     size_bytes=0,
@@ -62,7 +62,9 @@ ABANDONED_BYTES = (
     b'{"abandoned":true,"committed_at_ms":5,"files":1,"format":1,"rows":null,"seq":0,"size_bytes":0,'
     b'"table":{"restore_version":2,"table_id":"7c1d"},"table_version":3,"written_bytes":null}\n'
 )
-ACCEPTANCE = Acceptance(number=1, after_commit=-1, table=TableStamp("7c1d", 9), table_version=9, gone=(3, 5))
+ACCEPTANCE = Acceptance(
+    number=1, after_commit=-1, table=TableIdentity("7c1d", 9), table_version=9, gone=(3, 5)
+)
 ACCEPTANCE_BYTES = (
     b'{"after_commit":-1,"format":1,"gone":[3,5],"number":1,'
     b'"table":{"restore_version":9,"table_id":"7c1d"},"table_version":9}\n'

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_provider_scope.core.records import Acceptance, OffsetEntry, Pipeline, TableStamp
+from airflow_provider_scope.core.records import Acceptance, OffsetEntry, Pipeline, TableIdentity
 from airflow_provider_scope.core.recovery import (
     MISSING_TABLE,
-    Landed,
+    CommittedBatch,
     Outcomes,
     Restored,
     TableState,
     baseline,
     check_given_up,
-    check_stamp,
+    check_identity,
     check_transaction,
     first_in_table,
     may_run,
@@ -24,7 +24,7 @@ from airflow_provider_scope.core.recovery import (
     out_of_order,
     outcomes,
     predecessor,
-    rows_gone,
+    rolled_back,
 )
 from airflow_provider_scope.exceptions import (
     AbandonedBatchError,
@@ -40,14 +40,14 @@ if TYPE_CHECKING:
     from airflow_provider_scope.core.records import CommitRecord
 
 AT = "file:///delta/t"
-T = TableStamp("t")
-U = TableStamp("u")
-T_RESTORED = TableStamp("t", 7)
+T = TableIdentity("t")
+U = TableIdentity("u")
+T_RESTORED = TableIdentity("t", 7)
 
 # ---- the table that is expected ---------------------------------------------------------------------
 
 
-def accepted(after_commit: int, table: TableStamp = U, version: int = 40) -> Acceptance:
+def accepted(after_commit: int, table: TableIdentity = U, version: int = 40) -> Acceptance:
     return Acceptance(number=0, after_commit=after_commit, table=table, table_version=version)
 
 
@@ -102,7 +102,7 @@ def test_the_newest_record_says_which_table_is_expected(
     pipeline: Pipeline,
     commit: CommitRecord | None,
     acceptance: Acceptance | None,
-    expected: tuple[TableStamp | None, int],
+    expected: tuple[TableIdentity | None, int],
 ) -> None:
     assert baseline(pipeline, commit, acceptance) == expected
 
@@ -116,8 +116,8 @@ def test_the_newest_record_says_which_table_is_expected(
         pytest.param(TableState(T_RESTORED, 9, 3, {}), T_RESTORED, id="restored before, and that is known"),
     ],
 )
-def test_a_table_that_is_the_recorded_one_goes_on(found: TableState, expected: TableStamp | None) -> None:
-    check_stamp(found, expected, AT)
+def test_a_table_that_is_the_recorded_one_goes_on(found: TableState, expected: TableIdentity | None) -> None:
+    check_identity(found, expected, AT)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_a_table_that_is_the_recorded_one_goes_on(found: TableState, expected: T
             id="restored",
         ),
         pytest.param(
-            TableState(TableStamp("t", 12), 12, 3, {}),
+            TableState(TableIdentity("t", 12), 12, 3, {}),
             T_RESTORED,
             "The table file:///delta/t was restored (RESTORE at version 12; the newest record knows 7).",
             id="restored again",
@@ -150,10 +150,10 @@ def test_a_table_that_is_the_recorded_one_goes_on(found: TableState, expected: T
     ],
 )
 def test_another_table_is_refused_with_the_command_that_accepts_it(
-    found: TableState, expected: TableStamp, what: str
+    found: TableState, expected: TableIdentity, what: str
 ) -> None:
     with pytest.raises(TableDivergedError) as caught:
-        check_stamp(found, expected, AT)
+        check_identity(found, expected, AT)
 
     assert type(caught.value) is (TableRestoredError if "was restored" in what else TableRecreatedError)
     assert caught.value.what == what
@@ -276,8 +276,8 @@ def test_a_batch_runs_only_on_top_of_its_predecessor(
 
 # ---- what became of the open batches ----------------------------------------------------------------
 
-L3 = Landed(11, 30, 300)
-L4 = Landed(12, 40, 400)
+L3 = CommittedBatch(11, 30, 300)
+L4 = CommittedBatch(12, 40, 400)
 
 
 @pytest.mark.parametrize(
@@ -312,13 +312,13 @@ L4 = Landed(12, 40, 400)
         pytest.param(
             TableState(T_RESTORED, 13, 4, {3: L3, 4: L4}),
             (4,),
-            Outcomes(((APPEND_3, L3), (APPEND_4, Landed(-1, 0, 0, abandoned=True))), (), ()),
+            Outcomes(((APPEND_3, L3), (APPEND_4, CommittedBatch(-1, 0, 0, abandoned=True))), (), ()),
             id="one was taken out by a RESTORE",
         ),
         pytest.param(
             TableState(T_RESTORED, 13, 4, {4: L4}),
             [3],
-            Outcomes(((APPEND_3, Landed(-1, 0, 0, abandoned=True)), (APPEND_4, L4)), (), ()),
+            Outcomes(((APPEND_3, CommittedBatch(-1, 0, 0, abandoned=True)), (APPEND_4, L4)), (), ()),
             id="one that was taken out needs no commit to be shown",
         ),
         pytest.param(
@@ -368,7 +368,10 @@ def test_open_batches_are_sorted_by_what_the_table_shows(
 def test_a_batch_is_gone_if_the_versions_that_restores_lead_to_lack_it(
     committed_at: int, restores: list[tuple[int, int | None]], expected: bool | None
 ) -> None:
-    assert rows_gone(Landed(committed_at, 1, 1), [Restored(*restore) for restore in restores]) is expected
+    assert (
+        rolled_back(CommittedBatch(committed_at, 1, 1), [Restored(*restore) for restore in restores])
+        is expected
+    )
 
 
 # ---- batches that were given up before there was a table -----------------------------------------------
@@ -404,10 +407,10 @@ def test_batches_below_the_first_were_given_up_before_there_was_a_table(commit, 
 
 
 def test_a_batch_that_is_there_although_it_was_given_up_is_refused():
-    found = TableState(T, 1, 1, {0: Landed(0, 1, 1), 1: Landed(1, 1, 1)})
+    found = TableState(T, 1, 1, {0: CommittedBatch(0, 1, 1), 1: CommittedBatch(1, 1, 1)})
 
     check_given_up(found, 0, AT)
-    check_given_up(replace(found, landed={0: Landed(0, 0, 0, abandoned=True)}), 1, AT)
+    check_given_up(replace(found, committed={0: CommittedBatch(0, 0, 0, abandoned=True)}), 1, AT)
     with pytest.raises(AbandonedBatchError, match="batch 0"):
         check_given_up(found, 1, AT)
 

@@ -10,7 +10,7 @@ from deltalake import write_deltalake
 
 from airflow_provider_scope.checkpoint.log import CheckpointLog
 from airflow_provider_scope.core.record_text import decode, encode
-from airflow_provider_scope.core.records import CommitRecord, Return, TableStamp
+from airflow_provider_scope.core.records import CommitRecord, Return, TableIdentity
 from airflow_provider_scope.engines.places import quarantine_of
 from airflow_provider_scope.exceptions import CheckpointCorruptError, InputError, TableUnreadableError
 from airflow_provider_scope.execution import returning
@@ -111,11 +111,11 @@ def test_only_what_was_put_aside_as_a_whole_is_given_back():
 
 
 def put_commit(world: MemoryWorld, seq: int, *, abandoned: bool) -> None:
-    stamp = TableStamp("id")
+    identity = TableIdentity("id")
     world.log().put_commit(
         CommitRecord(
             seq=seq,
-            table=stamp,
+            table=identity,
             table_version=0,
             files=1,
             size_bytes=1,

@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_scope.checkpoint import seen
-from airflow_provider_scope.checkpoint.seen import SeenFiles, Segments, rows_of
+from airflow_provider_scope.checkpoint import segments as store
+from airflow_provider_scope.checkpoint.seen import SeenFiles, rows_of
+from airflow_provider_scope.checkpoint.segments import Segments
 from airflow_provider_scope.core import segments
 from airflow_provider_scope.core.discovery import is_changed, status
 from airflow_provider_scope.core.files import FileEntry
@@ -128,6 +130,26 @@ def test_a_segment_that_is_damaged_or_gone_is_read_from_the_log(harm):
     assert Segments(kept.storage, "file:///c", 2).read(EPOCH, 0)[1] == 40
 
 
+def test_only_the_parts_that_a_listing_may_be_in_are_decoded(monkeypatch):
+    """Of the paths that Arrow notes none for, because they are too long, all are."""
+    for module in (seen, store):
+        monkeypatch.setattr(module, "AT_ONCE", 50)
+    monkeypatch.setattr(seen, "LISTED_AT_ONCE", 30)
+    files = [FileEntry(1, f"file:///r/{n:04}{'x' * 5_000 * (n >= 150)}", n) for n in range(200)]
+    tables, _ = stored([files], 10, []).read(EPOCH, 0)
+    found = SeenFiles(tables)
+
+    def decoded() -> list[bool]:
+        return ["rows" in vars(part) or part.least > "file:///r/0149" for part in found._tables]
+
+    assert list(found.outside(("file:///r",))) == []
+    assert found.without_same(files[60:90]) == []
+    assert decoded() == [False, True, False, True]
+    assert found.without_same(files) == []
+    everything = {file.path: status(file) for file in files}
+    assert dict(found.outside(())) == found.find([*everything]) == everything
+
+
 def test_a_changed_byte_is_noticed_or_changes_nothing():
     batch = [FileEntry(1_700_000_000_000 + n, f"file:///r/{n:04}", n) for n in range(300)]
     kept = stored([batch], 10, [])
@@ -173,4 +195,11 @@ def test_the_longest_chain_counts():
     a, b, c, d = Segment(0, 4, 1), Segment(0, 9, 1), Segment(5, 9, 1), Segment(12, 13, 1)
     assert chain([d, a, c, b], 0) == [b]
     assert chain([d, a, c], 0) == [a, c]
-    assert chain([d, a, c], 3) == []
+    assert chain([d, c], 3) == []
+
+
+def test_segments_that_overlap_are_a_chain():
+    """A run that was stopped while it merged deletes what it has read, and a newer segment began in that."""
+    merged, newer, other = Segment(0, 13, 1), Segment(13, 40, 1), Segment(10, 12, 1)
+    assert chain([merged, newer, other], 0) == [merged, newer]
+    assert chain([Segment(0, 40, 1)], 10) == [Segment(0, 40, 1)]

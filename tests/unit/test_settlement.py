@@ -55,9 +55,9 @@ def test_a_record_that_is_cut_short_is_refused(length):
 
 def test_the_first_decision_stays(tmp_path):
     log = CheckpointLog(LocalStorage(), f"file://{tmp_path}")
-    landed = Settlement(seq=7, number=1, landed=True, table_version=21)
+    committed = Settlement(seq=7, number=1, landed=True, table_version=21)
 
-    found = [log.settlement(7, 1), log.put_settlement(SETTLED), log.put_settlement(landed)]
+    found = [log.settlement(7, 1), log.put_settlement(SETTLED), log.put_settlement(committed)]
 
     assert found == [None, SETTLED, SETTLED]
     assert log.settlement(7, 1) == SETTLED
@@ -76,11 +76,11 @@ def test_a_decision_is_not_an_attempt(tmp_path):
 
 @pytest.mark.parametrize("outcome", [None, "waiting", "succeeded", "failed", "cancelled"])
 @pytest.mark.parametrize("changes", [0, 1, 2])
-@pytest.mark.parametrize(("landed", "expected"), [(True, "landed"), (False, "not landed")])
-def test_a_decision_goes_before_what_service_and_table_say(outcome, changes, landed, expected):
+@pytest.mark.parametrize(("committed", "expected"), [(True, "committed"), (False, "not committed")])
+def test_a_decision_goes_before_what_service_and_table_say(outcome, changes, committed, expected):
     attempt = Attempt(seq=7, number=1, table_version=3)
     rows = tuple(Change(version, None, adds=True, rows=1, size_bytes=1) for version in range(4, 4 + changes))
     found = Evidence(marked=True, added=rows) if rows else NOTHING
-    settled = Settlement(seq=7, number=1, landed=landed, table_version=9)
+    settled = Settlement(seq=7, number=1, landed=committed, table_version=9)
 
     assert fate(attempt, outcome, found, settled) == expected

@@ -436,7 +436,7 @@ def test_another_way_to_write_is_refused(value: Any) -> None:
         write_from(value)
 
     assert caught.value.what == (
-        f"write={value!r} is not valid: expected 'append', 'replace', or Replace(where=…)."
+        f"write={value!r} is not valid: expected 'append', 'replace', Replace(where=…), Merge(…) or Scd2(…)."
     )
 
 

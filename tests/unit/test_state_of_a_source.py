@@ -11,6 +11,7 @@ from airflow_provider_scope.core.records import CommitRecord
 from airflow_provider_scope.exceptions import ScopeProviderError, StorageError
 from tests.crash.world import DeltaWorld
 from tests.support.delta_engine import DeltaEngine
+from tests.support.faulty_storage import no_space_for
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,13 +52,8 @@ def test_the_state_of_a_batch_that_is_in_the_table_and_not_recorded_is_not_lost(
     world = World(tmp_path)
     world.drop("a", 100)
 
-    def full(call: Any, do: Any, torn: Any = None) -> Any:
-        if call.name == f"put commits/{0:020}":
-            raise StorageError("No space left on device")
-        return do()
-
     with pytest.raises(ScopeProviderError):
-        world.run(full)
+        world.run(no_space_for(f"put commits/{0:020}"))
     world.drop("b", 90)
     world.run()
 

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from airflow_provider_scope.spark.writes import append, replace
+from airflow_provider_scope.spark.writes import merge, rows, scd2
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pyspark.sql import DataFrame
+
     from airflow_provider_scope.spark.commit import Write
 
-WRITES: dict[str, Write] = {"append": append.write, "overwrite": replace.write}
-"""The mode of an entry -> what its batch does."""
-
-
-def without_rows(mode: str) -> Write:
-    """Give the write of a batch that has no rows, or is given up.
-
-    It replaces what an overwrite replaces. Else it changes nothing: some writes delete rows that a batch
-    does not have, and this batch was not read.
-    """
-    return replace.write if mode == "overwrite" else append.write
+WRITES: dict[str, Write] = {"append": rows.write, "merge": merge.write, "scd2": scd2.write}
+"""The ``kind`` of a plan's write -> what its batches do."""
+PREPARE: dict[str, Callable[[DataFrame, Mapping[str, Any]], DataFrame]] = {"scd2": scd2.prepare}
+"""What is done with the rows before they are put in the shape of the table, if anything is."""

@@ -76,7 +76,7 @@ def abandon(args: Namespace) -> None:
 def _how_it_is_closed(engine: SparkRunner | ScopeRunner, view: LogView) -> str:
     if scope_jobs.is_scope(engine):
         return "a job of its own is cancelled, and none is submitted any more"
-    if view.table.stamp is None:
+    if view.table.identity is None:
         return "there is no table yet, so its record says so alone. See that no run is going on"
     return "an empty transaction takes its place in the table"
 
@@ -93,7 +93,7 @@ def _accept(args: Namespace) -> None:
     intervals.check_named(args, log)
     engine = engine_of(args, log)
     # What dbt-scope left beside a table says which files are in it: the next run takes that over.
-    if audit.watermark_bytes() is None and (others := first_run.table_of_others(log, engine, table)):
+    if log.watermark() is None and (others := first_run.table_of_others(log, engine, table)):
         _accept_rows(args, log, engine, others)
         return
     repair.existing_pipeline(log)
@@ -144,13 +144,18 @@ def _divergence(
 
 def _consequences(seen: Consequences) -> list[str]:
     lines = []
-    if seen.rows_gone:
-        batches = span([record.seq for record in seen.rows_gone])
-        files_text = counted(sum(record.files for record in seen.rows_gone), "file")
+    if seen.rolled_back:
+        batches = span([record.seq for record in seen.rolled_back])
+        files_text = counted(sum(record.files for record in seen.rolled_back), "file")
         lines += [
             f"the rows of {batches} ({files_text}) are no longer in the table: the files count as loaded",
             "to have them again, run the task once with full_refresh=True: it loads all files again",
         ]
+    if seen.vacuumed:
+        lines.append(
+            f"so may those of the batches below {seen.vacuumed}, whose records `airflow scope vacuum` "
+            "purged: their files count as loaded"
+        )
     restores = seen.table.restores
     if restores and max(restores, key=lambda restore: restore.version).to_version is None:
         lines.append("the RESTORE was to a time: which committed batches lost their rows cannot be told")

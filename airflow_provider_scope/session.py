@@ -1,0 +1,297 @@
+"""The writes without Airflow: one load of rows, in a Spark session of the caller's own.
+
+It is one run of the same loop as the operator's (``docs/exactly_once.md``), with a log beside the table. Its
+batch holds rows that only the caller has: a load that died is not run again, the next one gives it up.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pyspark.sql import DataFrame
+from pyspark.sql import types as T  # noqa: N812 - the name everybody uses
+
+from airflow_provider_scope.checkpoint.audit import AuditFiles
+from airflow_provider_scope.checkpoint.log import CheckpointLog
+from airflow_provider_scope.core.plan import Plan
+from airflow_provider_scope.core.report import RunReport
+from airflow_provider_scope.core.settings import EXACT
+from airflow_provider_scope.core.slices import RowSlice
+from airflow_provider_scope.exceptions import InputError
+from airflow_provider_scope.execution import repair
+from airflow_provider_scope.execution.micro_batch import MicroBatchExecution
+from airflow_provider_scope.execution.request import Request
+from airflow_provider_scope.spark.target import Target
+from airflow_provider_scope.spark.transaction import commit_once
+from airflow_provider_scope.specs.write import Merge, Replace, for_plan, write_from
+from airflow_provider_scope.storage.opening import canonical_uri, open_storage
+from airflow_provider_scope.table.probe import probe
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from airflow_provider_scope.core.records import OffsetEntry, TableIdentity
+    from airflow_provider_scope.core.recovery import TableState
+    from airflow_provider_scope.execution.engine import Work
+    from airflow_provider_scope.execution.view import LogView
+    from airflow_provider_scope.specs.write import Write
+
+NOTHING = "everything; nothing was written"
+
+
+@dataclass(frozen=True, slots=True)
+class LoadResult:
+    """What a load did."""
+
+    version: int
+    """The table's version with the rows."""
+    inserted: int
+    updated: int
+    """With ``Scd2``: versions that were retired."""
+    deleted: int
+    state: Any
+    """The caller's state, as the table has it now."""
+
+
+def load(  # the arguments are the API
+    spark: SparkSession,
+    data: DataFrame | Sequence[Any],
+    target: str,
+    write: Write | str = "append",
+    *,
+    schema: str | None = None,
+    now: datetime | None = None,
+    full_refresh: bool = False,
+    state: Any = None,
+) -> LoadResult:
+    """Write rows into a Delta table by one of the operator's writes, in one commit.
+
+    Columns and wider types that the table does not have are added to it. Two loads of a table at the same
+    time are safe; the one that another one overtakes fails.
+
+    :param data: A DataFrame, or rows as ``createDataFrame`` takes them. It is read once.
+    :param target: The table's folder, on a disk of this machine; it need not exist. The log is in its
+        ``_checkpoint``.
+    :param write: ``"append"``, ``"replace"``, ``Replace(where=…)``, ``Merge(…)`` or ``Scd2(…)``.
+    :param schema: The columns of ``data`` as Spark's DDL, if they are rows.
+    :param now: An aware datetime: the instant of ``Scd2``. None is when the rows are written.
+    :param full_refresh: Replace all rows of the table, and forget the state.
+    :param state: Anything that JSON can say: it is committed with the rows, or not at all. A function takes
+        the state before the load, and gives the new one. None keeps the old one.
+    :raises InputError: An argument is not valid, or the rows do not fit; nothing was written.
+    :raises ScopeProviderError: See ``exceptions``.
+    """
+    how = write_from(write)
+    if isinstance(how, Merge) and not (how.primary_key or how.merge_key):
+        warnings.warn("Merge has neither primary_key nor merge_key: rows are added", stacklevel=2)
+    if now is not None and now.tzinfo is None:
+        raise InputError(f"now={now!r} has no zone.", kept=NOTHING, do="give an aware datetime")
+    table = canonical_uri(target)
+    log = CheckpointLog(open_storage(table), f"{table}/_checkpoint")
+    replaces = isinstance(how, Replace)
+    where = how.where if isinstance(how, Replace) else None
+    with _exact(spark):
+        engine = _Session(spark, _rows(spark, data, schema), how, now, log, state)
+        audit = AuditFiles(log, compaction_interval=10, retention_files=100)
+        execution = MicroBatchExecution(
+            log, audit, _Rows(engine.load_id), engine, now_ms=_now_ms, new_id=lambda: str(uuid.uuid4())
+        )
+        refresh = full_refresh or replaces
+        engine.forgets = full_refresh
+        if not (refresh and where is None):
+            _give_up(log, audit, engine, table)
+        report = execution.run(Request(table=table, max_batches=1, refresh=refresh, where=where))
+    batch = report.batches[-1]
+    changes = batch.changes or {"inserted": batch.rows or 0}
+    return LoadResult(
+        batch.table_version,
+        changes.get("inserted", 0),
+        changes.get("updated", 0),
+        changes.get("deleted", 0),
+        state_of(log),
+    )
+
+
+def _give_up(log: CheckpointLog, audit: AuditFiles, engine: _Session, table: str) -> None:
+    """Give up what a load that died has logged: its rows are gone with it."""
+    for entry in repair.open_entries(log):
+        if entry.overwrites_table:
+            raise InputError(
+                f"A load that was to replace all rows of {table} has died, as batch {entry.seq}.",
+                kept=NOTHING,
+                do="load once with full_refresh=True",
+            )
+        repair.abandon(log, audit, engine, table, entry.seq, now_ms=_now_ms)
+
+
+def state_of(log: CheckpointLog) -> Any:
+    """Give the state that was committed last; what was given up never counted."""
+    for seq in reversed(log.committed()):
+        record = log.commit(seq)
+        if not record.abandoned:
+            return None if record.state is None else json.loads(record.state)
+    return None
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+@contextmanager
+def _exact(spark: SparkSession) -> Iterator[None]:
+    """Set what may not be left to the caller's session while it loads."""
+    before = {name: spark.conf.get(name, None) for name in EXACT}
+    try:
+        for name, setting in EXACT.items():
+            spark.conf.set(name, setting.value)
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, value)
+
+
+def _rows(spark: SparkSession, data: DataFrame | Sequence[Any], schema: str | None) -> DataFrame:
+    """Give the rows as a DataFrame.
+
+    :raises InputError: A row has a key that is no column, or a time without zone for a column with one.
+    """
+    if isinstance(data, DataFrame):
+        if schema is not None:
+            raise InputError(
+                "schema is for rows, and data is a DataFrame.", kept=NOTHING, do="leave schema out"
+            )
+        return data
+    rows = list(data)
+    if not rows and schema is None:
+        raise InputError("There are no rows, and no schema.", kept=NOTHING, do="give schema, as DDL")
+    made = spark.createDataFrame(rows, schema)
+    columns = {item.name: item.dataType for item in made.schema}
+    for row in rows:
+        if not isinstance(row, Mapping):
+            continue
+        unknown = [name for name in row if name not in columns]
+        if unknown:
+            raise InputError(
+                f"A row has the key {unknown[0]!r}, which is no column: {', '.join(columns)}.",
+                kept=NOTHING,
+                do="name it in schema, or leave it out of the rows",
+            )
+        for name, value in row.items():
+            if isinstance(value, datetime) and value.tzinfo is None and columns[name] == T.TimestampType():
+                raise InputError(
+                    f"A row has {name}={value!r}, a time without zone: which instant it is cannot be told.",
+                    kept=NOTHING,
+                    do="give aware datetimes; or say timestamp_ntz for the column in schema",
+                )
+    return made
+
+
+@dataclass
+class _Rows:
+    """The source of one load: one batch, which holds what the caller gave."""
+
+    load_id: str
+    kind: ClassVar[str] = RowSlice.kind
+    one_at_a_time: ClassVar[bool] = True
+    reads_history: ClassVar[bool] = False
+    says_from_when: ClassVar[bool] = True
+    """Every load is new: rows of others in the table are no reason to doubt."""
+    interval: ClassVar[str | None] = None
+    left: ClassVar[int] = 0
+
+    def begin_report(self, now_ms: int) -> RunReport:
+        return RunReport(roots=(), now_ms=now_ms)
+
+    def look_back(self, view: LogView, request: Request, now_ms: int) -> bool:  # noqa: ARG002
+        return True
+
+    def check(self, entry: OffsetEntry) -> None:
+        """Nothing can be wrong with it."""
+
+    def discover(self, request: Request, view: LogView, report: RunReport) -> None:
+        """There is nothing to look for."""
+
+    def pending(self, view: LogView, report: RunReport, *, refresh: bool) -> _Rows:  # noqa: ARG002
+        return self
+
+    def cut(self) -> RowSlice:
+        """Give the batch; a run asks for one, and again if another load takes its number."""
+        return RowSlice(self.load_id)
+
+
+@dataclass
+class _Session:
+    """The engine of one load: the caller's session."""
+
+    spark: SparkSession
+    rows: DataFrame
+    write: Write
+    now: datetime | None
+    log: CheckpointLog
+    state: Any
+    forgets: bool = False
+    load_id: str = field(default_factory=lambda: str(uuid.uuid4()))
+    fences_without_table: ClassVar[bool] = False
+    outlives_task: ClassVar[bool] = False
+    newest_job: ClassVar[str | None] = None
+
+    def probe(
+        self, location: str, pipeline: str | None, baseline: tuple[TableIdentity | None, int]
+    ) -> TableState:
+        return probe(location, pipeline, baseline)
+
+    def run(self, work: Work, entries: Sequence[OffsetEntry]) -> None:
+        for entry in entries:
+            if entry.slice != RowSlice(self.load_id):
+                raise InputError(
+                    f"Batch {entry.seq} of {work.table} is of another load, which only that one can run.",
+                    kept="the table and the log",
+                    do="wait until the other load has ended, then load again",
+                )
+            target = self._target(work, fence=False)
+            state = self._state()
+            notes = {} if state is None else {"state": json.dumps(state, ensure_ascii=False)}
+            commit_once(
+                target.plan,
+                target.log,
+                entry,
+                lambda one: target.write(one, self.rows, notes),  # noqa: B023
+            )
+
+    def fence(self, work: Work, entry: OffsetEntry) -> None:
+        target = self._target(work, fence=True)
+        commit_once(target.plan, target.log, entry, target.fence)
+
+    def cancel(self) -> None:
+        """Leave it to the caller to end it."""
+
+    def _state(self) -> Any:
+        before = None if self.forgets else state_of(self.log)
+        if isinstance(self.state, Callable):  # type: ignore[arg-type]
+            return self.state(before)
+        return before if self.state is None else self.state
+
+    def _target(self, work: Work, *, fence: bool) -> Target:
+        plan = Plan(
+            pipeline=work.pipeline,
+            table=work.table,
+            checkpoint=work.checkpoint,
+            batches=(),
+            schema_evolution="widen",
+            write=for_plan(self.write),
+            first=work.first,
+            fence=fence,
+        )
+        now = self.now
+        return Target(self.spark, plan, (lambda: now) if now else lambda: datetime.now(UTC))

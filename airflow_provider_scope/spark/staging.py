@@ -1,0 +1,224 @@
+"""The rows of a batch before they are merged: read once, their keys looked at, one row of each key."""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import Observation, Window
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
+
+from airflow_provider_scope.core import merge as rules
+from airflow_provider_scope.core.sql import quoted
+from airflow_provider_scope.exceptions import MergeKeyError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from pyspark.sql import Column, DataFrame
+
+_EXAMPLES = 3
+_POSITION = re.compile(r"c[0-9]+")
+KEPT = "the table; no row of this batch was written, and the batch stays logged"
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """Rows of a batch that Spark has read once and holds until the batch is written.
+
+    Their columns are called ``c0``, ``c1`` and so on until they are merged: any name may be one of the table.
+    """
+
+    rows: DataFrame
+    names: tuple[str, ...]
+    """The table's columns, by position."""
+    kinds: tuple[str, ...]
+    table: str
+    ranges: dict[int, tuple[str, str]] = field(default_factory=dict)
+    """Position of a key -> its least and greatest value, as text."""
+    read: int = 0
+    """Rows of the batch."""
+
+    def columns(self, argument: str, named: Sequence[str]) -> list[str]:
+        """Give the columns of the source for names that an argument has."""
+        return [f"c{rules.place(argument, name, self.names, self.table)}" for name in named]
+
+    def name(self, column: str) -> str:
+        """Give the table's name of a column of the source."""
+        return self.names[int(column[1:])]
+
+    def kind(self, column: str) -> str:
+        """Give the type of a column of the source."""
+        return self.kinds[int(column[1:])]
+
+    def values(self) -> dict[str, Any]:
+        """Give what a row that is inserted has in each column."""
+        return {quoted(name): f"s.{quoted(name)}" for name in self.names}
+
+    def source(self, rows: DataFrame) -> DataFrame:
+        """Give the source of a MERGE: Delta adds a column to the table if the source has one of its name."""
+        return rows.toDF(*[self.in_source(column) for column in rows.columns]).alias("s")
+
+    def in_source(self, column: str) -> str:
+        """Give the name in the source of a MERGE; what is no column of the table has none of its names."""
+        if _POSITION.fullmatch(column):
+            return self.name(column)
+        taken = {name.lower() for name in self.names}
+        while column.lower() in taken:
+            column += "_"
+        return column
+
+    def only(self, rows: DataFrame) -> DataFrame:
+        """Give rows with the names of the table."""
+        return rows.select(*[F.col(f"c{n}").alias(name) for n, name in enumerate(self.names)])
+
+    def ranges_of(self, columns: Sequence[str], partitions: Sequence[str]) -> list[str]:
+        """Give the conditions by which files without any of the keys need not be read.
+
+        :param partitions: Columns of the table that partition it: of them, each value is named.
+        """
+        found = []
+        for column in columns:
+            name, kind = self.name(column), self.kind(column)
+            condition = rules.within(name, kind, *self.ranges.get(int(column[1:]), (None, None)))
+            found += [condition] if condition else []
+        named = self.values_of([column for column in columns if self.name(column) in partitions])
+        return [*found, f"({named})"] if named else found
+
+    def values_of(self, columns: Sequence[str]) -> str | None:
+        """Give the condition that some columns have values of the batch; None if these are too many."""
+        if not columns:
+            return None
+        texts = [as_text(column, self.kind(column)) for column in columns]
+        values = self.rows.select(*texts).distinct().limit(_VALUES + 1).collect()
+        if len(values) > _VALUES:
+            return None
+        return rules.one_of([(self.name(c), self.kind(c)) for c in columns], sorted(values))
+
+
+_VALUES = 100
+"""Values of partition columns that are named in a condition."""
+
+
+@contextmanager
+def staged(rows: DataFrame, keys: Mapping[str, Sequence[str]], table: str) -> Iterator[Staged]:
+    """Read the rows of a batch once, see that each has its keys, and hold them for the block.
+
+    :param keys: Argument -> the columns that it names.
+    :raises MergeKeyError: A key is NULL.
+    :raises InputError: There is no such column, or its type is none for a key.
+    """
+    names, kinds = tuple(rows.columns), tuple(field.dataType.simpleString() for field in rows.schema)
+    positions: dict[int, str] = {}
+    for argument, columns in keys.items():
+        for name in columns:
+            position = rules.place(argument, name, names, table)
+            rules.check_key(argument, names[position], kinds[position], table)
+            positions.setdefault(position, argument)
+    plain = rows.toDF(*[f"c{number}" for number in range(len(names))])
+    seen = Observation()
+    held = plain.observe(seen, *_looked_at(positions, kinds)).localCheckpoint(eager=True)
+    found = seen.get
+    ranges = {
+        number: (found[f"low{number}"], found[f"high{number}"])
+        for number in positions
+        if found.get(f"low{number}") is not None
+    }
+    result = Staged(held, names, kinds, table, ranges, int(found["rows"]))
+    try:
+        for number, argument in positions.items():
+            if found[f"nulls{number}"]:
+                raise _no_key(result, number, argument, int(found[f"nulls{number}"]))
+        yield result
+    finally:
+        # Spark itself lets go of them when the JVM collects its garbage: after many batches.
+        held._jdf.queryExecution().analyzed().rdd().unpersist(False)  # noqa: SLF001, FBT003 - Scala's
+
+
+def _looked_at(positions: dict[int, str], kinds: Sequence[str]) -> list[Column]:
+    values = [F.count(F.lit(1)).alias("rows")]
+    for number in positions:
+        column, kind = F.col(f"c{number}"), kinds[number]
+        values.append(F.count_if(column.isNull()).alias(f"nulls{number}"))
+        if rules.RANGED.fullmatch(kind):
+            values.append(as_text(F.min(column), kind).alias(f"low{number}"))
+            values.append(as_text(F.max(column), kind).alias(f"high{number}"))
+    return values
+
+
+def as_text(value: Column | str, kind: str) -> Column:
+    """Give a value as text that is the same for whoever reads it."""
+    column = F.col(value) if isinstance(value, str) else value
+    if kind == "timestamp":
+        return F.date_format(column, "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX")
+    return column.cast("string")
+
+
+def one_for_each(staged: Staged, rule: rules.MergeRule) -> tuple[DataFrame, int]:
+    """Give the row that counts of each primary key, and how many rows do not.
+
+    Without ``dedup_sort`` it is always the same one of the rows, whatever their order.
+
+    :raises MergeKeyError: Nothing says which one counts.
+    """
+    key = staged.columns("primary_key", rule.primary_key)
+    by_key = staged.rows.groupBy(*key).agg(F.count(F.lit(1)).alias("n")).where("n > 1")
+    doubled = by_key.agg(F.sum(F.col("n") - 1)).first()
+    more = int(doubled[0] or 0) if doubled else 0
+    if not more:
+        return staged.rows, 0
+    if rule.needs_winner:
+        raise _doubled(staged, key, by_key)
+    order = []
+    if rule.dedup_sort:
+        name, direction = rule.dedup_sort
+        column = F.col(*staged.columns("dedup_sort", [name]))
+        order.append(column.asc_nulls_last() if direction == "asc" else column.desc_nulls_last())
+    order.append(F.to_json(F.struct("*"), {"ignoreNullFields": "false"}))
+    window = Window.partitionBy(*key).orderBy(*order)
+    first = staged.rows.withColumn("n", F.row_number().over(window)).where("n = 1").drop("n")
+    return first, more
+
+
+def flagged(staged: Staged, hard_delete: str | None) -> Column:
+    """Give the condition that a row is one to be deleted."""
+    if hard_delete is None:
+        return F.lit(col=False)
+    (column,) = staged.columns("hard_delete", [hard_delete])
+    if staged.kind(column) == "boolean":
+        return F.coalesce(F.col(column), F.lit(col=False))
+    return F.col(column).isNotNull()
+
+
+def _shown(staged: Staged, rows: DataFrame, columns: Sequence[str]) -> str:
+    """Give a few rows with the names of the table, for a message."""
+    told = []
+    for row in rows.select(*[as_text(c, staged.kind(c)) for c in columns]).limit(_EXAMPLES).collect():
+        pairs = (
+            f"{staged.name(c)} {'NULL' if value is None else repr(value)}"
+            for c, value in zip(columns, row, strict=True)
+        )
+        told.append(", ".join(pairs))
+    return "; ".join(told)
+
+
+def _no_key(staged: Staged, number: int, argument: str, count: int) -> MergeKeyError:
+    columns = [f"c{n}" for n, kind in enumerate(staged.kinds) if rules.KEYS.fullmatch(kind)]
+    rows = staged.rows.where(F.col(f"c{number}").isNull())
+    return MergeKeyError(
+        f"{count:,} of {staged.read:,} rows for {staged.table} have no {staged.names[number]}, which is a "
+        f"{argument}: {_shown(staged, rows, columns)}.",
+        kept=KEPT,
+        do="correct the files; or give the column a value in `sql`, or leave such rows out there, with WHERE "
+        "… IS NOT NULL",
+    )
+
+
+def _doubled(staged: Staged, key: Sequence[str], by_key: DataFrame) -> MergeKeyError:
+    return MergeKeyError(
+        f"Several rows for {staged.table} have the same primary key: {_shown(staged, by_key, key)}.",
+        kept=KEPT,
+        do="say which of them counts, with dedup_sort=(column, 'desc'); or select one row of each key",
+    )

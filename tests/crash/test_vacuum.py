@@ -1,0 +1,356 @@
+"""A vacuum that dies, and runs that are overtaken by one: nothing is lost, doubled, or taken for damage."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from airflow_provider_scope.exceptions import (
+    CheckpointGapError,
+    RecordsVacuumedError,
+    ScopeProviderError,
+    StorageError,
+)
+from tests.crash.exhaustive import kill_once
+from tests.crash.judging import judge
+from tests.crash.scenarios import BY_NAME
+from tests.crash.schedules import play_many
+from tests.crash.tally import Tally
+from tests.crash.world import MemoryWorld
+from tests.support.faulty_storage import Counting
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from airflow_provider_scope.execution.vacuum import Plan
+    from tests.support.faulty_storage import Call
+
+
+class DeadError(BaseException):
+    """The process is gone."""
+
+
+class DieAt:
+    """Ends a process at an operation, before it or after it."""
+
+    def __init__(self, number: int, *, after: bool) -> None:
+        self.left, self.after = number, after
+
+    def __call__(self, call: Call, effect: Callable[[], Any], torn: Callable[[], None] | None = None) -> Any:
+        self.left -= 1
+        if self.left >= 0:
+            return effect()
+        if self.after and self.left == -1:
+            effect()
+        raise DeadError
+
+
+class At:
+    """Lets others work before an operation."""
+
+    def __init__(self, moment: int | str, others: Callable[[], object]) -> None:
+        self.moment, self.others, self.passed, self.is_over = moment, others, 0, False
+
+    def __call__(self, call: Call, effect: Callable[[], Any], torn: Callable[[], None] | None = None) -> Any:
+        if self.moment in (self.passed, call.name) and not self.is_over:
+            self.is_over = True
+            self.others()
+        self.passed += 1
+        return effect()
+
+
+def loaded(*, refreshed: bool = False) -> MemoryWorld:
+    """Give a pipeline with a few batches of one file each."""
+    world = MemoryWorld(interval=2)
+    world.max_files = 1
+    for number in range(4):
+        world.drop(f"f{number}", at=1000 - number)
+        world.run()
+    if refreshed:
+        world.run(refresh=True)
+    return world
+
+
+def more(world: MemoryWorld) -> None:
+    for number in range(4, 9):
+        world.drop(f"f{number}", at=1000 - number)
+
+
+def once(world: MemoryWorld) -> bool:
+    """Tell whether the table has the rows of each file once."""
+    return world.rows() == {(path, 0, 1): 1 for path in world.memory.source}
+
+
+def others(world: MemoryWorld, *, refresh: bool = False) -> Plan:
+    """Load what is there in one batch, then a few files one by one, and purge all but the newest batch."""
+    world.max_files = 100
+    world.run(refresh=refresh)
+    for name in ("x", "y", "z"):
+        world.drop(name, at=900 - ord(name))
+        world.run()
+    return world.vacuum()
+
+
+def oldest_segment(world: MemoryWorld) -> str:
+    """Give the segment of the files of the batches 0 to 2."""
+    return min(path for path in world.memory.control if "/seen/" in path)
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("refreshed", [False, True])
+def test_a_vacuum_that_dies_anywhere_and_is_done_again_ends_like_one_that_did_not(refreshed, after):
+    undisturbed = loaded(refreshed=refreshed)
+    count = Counting()
+    assert undisturbed.vacuum(count).record.below == (7 if refreshed else 3)
+    assert len(count.writes) > 6
+
+    for number in range(len(count.calls)):
+        world = loaded(refreshed=refreshed)
+        with pytest.raises(DeadError):
+            world.vacuum(DieAt(number, after=after))
+        assert once(world)
+        world.vacuum()
+        assert {*world.memory.control} == {*undisturbed.memory.control}, number
+        assert judge(world).problems == [], number
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("refreshed", [False, True])
+def test_a_run_after_a_vacuum_that_died_anywhere_goes_on(refreshed, after):
+    count = Counting()
+    loaded(refreshed=refreshed).vacuum(count)
+
+    for number in range(len(count.calls)):
+        world = loaded(refreshed=refreshed)
+        with pytest.raises(DeadError):
+            world.vacuum(DieAt(number, after=after))
+        more(world)
+        world.run(max_batches=2)
+        world.run()
+        assert once(world), number
+        assert judge(world).problems == [], number
+
+
+def refusal(world: MemoryWorld, gate: At, **asked: Any) -> ScopeProviderError | None:
+    """Run, and give the error with which the run ended, if it did."""
+    try:
+        world.run(gate, **asked)
+    except ScopeProviderError as err:
+        return err
+    return None
+
+
+@pytest.mark.parametrize("refresh", [False, True])
+@pytest.mark.parametrize("zombie_refreshes", [False, True])
+def test_runs_and_a_vacuum_at_any_moment_of_a_run_double_nothing(refresh, zombie_refreshes):
+    moment = 0
+    purged = 0
+    while True:
+        world = loaded()
+        more(world)
+        gate = At(moment, lambda world=world: others(world, refresh=refresh))
+        error = refusal(world, gate, refresh=zombie_refreshes)
+        assert error is None or error.is_retryable, (moment, error)
+        if not gate.is_over:
+            break
+        purged += world.log().vacuumed_below() > 0
+        assert not world.rows() - type(world.rows())({(path, 0, 1): 1 for path in world.memory.source}), (
+            moment
+        )
+        world.run()
+        assert once(world), moment
+        assert judge(world, lists=False).problems == [], moment
+        moment += 1
+    assert purged == moment > 40
+
+
+def test_a_run_that_finds_the_number_of_a_purged_entry_free_does_not_go_on_from_it():
+    world = loaded()
+    more(world)
+    gate = At(f"put offsets/{4:020}", lambda: others(world))
+
+    world.run(gate)
+
+    assert gate.is_over
+    assert world.log().vacuumed_below() == 7
+    assert once(world)
+
+
+def test_an_entry_that_such_a_run_left_is_not_taken_for_the_purged_one_by_another():
+    world = loaded()
+    more(world)
+
+    def first() -> None:
+        second = At(f"put offsets/{4:020}", lambda: others(world))
+        world.max_files = 1
+        with pytest.raises(DeadError):
+            # It dies just after it has won the number.
+            world.run(lambda call, effect, torn=None: dying(call, lambda: second(call, effect, torn)))
+
+    def dying(call: Call, effect: Callable[[], Any]) -> Any:
+        result = effect()
+        if call.name == f"put offsets/{4:020}":
+            raise DeadError
+        return result
+
+    world.run(At(f"put offsets/{4:020}", first))
+
+    assert world.log().find_offset(4) is not None  # of the one that died
+    assert once(world)
+
+
+def test_a_position_and_records_that_runs_of_long_ago_wrote_again_are_not_believed():
+    world = loaded()
+    old = dict(world.memory.control)
+    more(world)
+    others(world)
+    world.memory.control.update(
+        {path: old[path] for path in old if path.endswith(("watermark.json", f"{3:020}"))}
+    )
+    world.drop("new", at=3)
+
+    world.run()
+
+    assert once(world)
+    assert world.log().logged() == [7, 8]
+    assert judge(world).problems == []
+
+
+@pytest.mark.parametrize("late_files", ["ingest", "skip"])
+def test_a_record_that_is_missing_above_the_purged_ones_is_damage(late_files):
+    world = loaded()
+    world.vacuum(retain=2)
+    del world.memory.control[f"{world.checkpoint}/watermark.json"]
+    del world.memory.control[f"{world.checkpoint}/offsets/{2:020}"]
+
+    with pytest.raises(CheckpointGapError, match="from 2 up to 3, but 2 is missing"):
+        world.run(late_files=late_files)
+
+
+def test_without_the_note_of_the_vacuum_the_missing_records_are_damage():
+    world = loaded()
+    world.vacuum()
+    del world.memory.control[f"{world.checkpoint}/vacuumed/{3:020}"]
+
+    with pytest.raises(CheckpointGapError, match="0, 1, 2 are missing"):
+        world.log().logged()
+
+
+@pytest.mark.parametrize("damage", ["gone", "cut short"])
+def test_a_segment_that_is_lost_after_a_vacuum_stops_runs_until_a_refresh(damage):
+    world = loaded()
+    world.vacuum()
+    segment = oldest_segment(world)
+    if damage == "gone":
+        del world.memory.control[segment]
+    else:
+        world.memory.control[segment] = world.memory.control[segment][:-10]
+    before = world.rows()
+    world.drop("new", at=3)
+
+    with pytest.raises(
+        CheckpointGapError, match=r"batches 0 to 2 loaded is not known, because `airflow scope vac"
+    ):
+        world.run()
+    assert world.rows() == before
+    world.run(refresh=True)
+
+    assert once(world)
+    assert world.run().batches == []
+
+
+def test_a_segment_that_cannot_be_read_for_a_moment_is_not_called_damaged():
+    world = loaded()
+    world.vacuum()
+    segment = oldest_segment(world)
+
+    def no_answer() -> None:
+        raise StorageError("no answer")
+
+    with pytest.raises(StorageError, match=r"^no answer") as error:
+        world.run(At(f"read {segment.removeprefix(f'{world.checkpoint}/')}", no_answer))
+
+    assert error.value.is_retryable
+    world.drop("new", at=3)
+    world.run()
+    assert once(world)
+
+
+def test_a_damaged_segment_is_not_relied_on_by_a_vacuum():
+    world = loaded()
+    segment = oldest_segment(world)
+    world.memory.control[segment] = world.memory.control[segment][:-10]
+
+    plan = world.vacuum()
+
+    assert plan.record.below == 0
+    assert plan.why == "no segment in seen/ holds the files of these batches"
+    assert world.log().logged() == [0, 1, 2, 3]
+
+
+def test_entries_of_files_that_a_segment_leaves_out_stay():
+    """Somebody exchanged the segment for one of the same batches of another pipeline."""
+    world, other = loaded(), MemoryWorld(interval=2)
+    del world.memory.control[oldest_segment(world)]
+    other.max_files = 1
+    for number in (0, 1, 7, 8):
+        other.drop(f"f{number}", at=1000 - number)
+        other.run()
+    segment = oldest_segment(other)
+    world.memory.control[segment] = other.memory.control[segment]
+
+    assert world.vacuum().record.below == 2
+
+
+def test_a_vacuum_that_another_two_overtake_is_told_to_run_again():
+    world = loaded()
+    name = f"put vacuumed/{3:020}"
+
+    def gate(call: Call, effect: Callable[[], Any], torn: Callable[[], None] | None = None) -> Any:
+        if call.name != name:
+            return effect()
+        world.vacuum()
+        is_put = effect()
+        more(world)
+        world.run()
+        world.vacuum()
+        return is_put
+
+    with pytest.raises(RecordsVacuumedError, match=r"with all below 8") as error:
+        world.vacuum(gate)
+
+    assert error.value.is_retryable
+    assert judge(world).problems == []
+
+
+def test_a_pipeline_whose_refresh_is_open_keeps_all_records():
+    world = loaded()
+    more(world)
+    with pytest.raises(DeadError):
+        world.run(lambda call, effect, torn=None: die(call, effect), refresh=True)
+
+    plan = world.vacuum()
+
+    assert (plan.record.below, plan.groups) == (0, ())
+    world.run()
+    assert once(world)
+
+
+def die(call: Call, effect: Callable[[], Any]) -> Any:
+    if call.by_application:
+        raise DeadError
+    return effect()
+
+
+def test_a_vacuum_killed_at_many_points_on_a_disk_leaves_what_one_that_was_not_leaves():
+    found = kill_once(BY_NAME["vacuum"], lambda points: points[::4])
+
+    assert (found.lost, found.doubled, found.failures) == (0, 0, [])
+
+
+@pytest.mark.parametrize("kind", ["vacuum", "vacuum and refresh", "vacuum and skip", "vacuum and diverge"])
+def test_vacuums_between_runs_that_overtake_each_other_and_die_lose_and_double_nothing(kind: str) -> None:
+    found = play_many(kind, range(1000, 1060))
+
+    assert found == Tally(found.kill_points)

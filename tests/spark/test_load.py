@@ -1,0 +1,157 @@
+"""``airflow_provider_scope.spark.load``: the writes without Airflow, in a session of the caller's own."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from datetime import UTC, datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from deltalake import DeltaTable
+
+from airflow_provider_scope.core.settings import EXACT
+from airflow_provider_scope.exceptions import InputError, SchemaMismatchError, ScopeProviderError
+from airflow_provider_scope.spark import load
+from airflow_provider_scope.specs import Merge, Replace, Scd2
+from tests.docs.pages import ROOT, blocks
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.spark
+
+UPSERT = Merge(strategy="upsert", primary_key=["id"], hard_delete="gone")
+SCHEMA = "id bigint, text string, gone boolean"
+
+
+def rows(table: Path) -> list[dict[str, Any]]:
+    return sorted(DeltaTable(str(table)).to_pyarrow_table().to_pylist(), key=repr)
+
+
+def test_rows_are_merged_and_counted_and_the_state_is_committed_with_them(spark: Any, tmp_path: Path) -> None:
+    table = tmp_path / "t"
+    first = load(spark, [(1, "a", None), (2, "b", None), (9, "x", True)], str(table), UPSERT, schema=SCHEMA)
+    second = load(
+        spark,
+        [{"id": 2, "text": "new"}, {"id": 1, "gone": True}, {"id": 3}],
+        str(table),
+        UPSERT,
+        schema=SCHEMA,
+        state={"page": 2},
+    )
+    third = load(spark, [], str(table), UPSERT, schema=SCHEMA)
+
+    assert (first.version, first.inserted, first.updated, first.deleted, first.state) == (0, 2, 0, 0, None)
+    assert (second.version, second.inserted, second.updated, second.deleted) == (1, 1, 1, 1)
+    assert second.state == third.state == {"page": 2}
+    assert third.version == 2
+    assert rows(table) == [
+        {"id": 2, "text": "new", "gone": None},
+        {"id": 3, "text": None, "gone": None},
+    ]
+
+
+def test_the_state_follows_from_the_one_before_and_a_full_refresh_forgets_it(
+    spark: Any, tmp_path: Path
+) -> None:
+    table = str(tmp_path / "t")
+
+    def one_more(state: Any) -> Any:
+        return (state or 0) + 1
+
+    found = [load(spark, [(n,)], table, schema="id int", state=one_more).state for n in range(2)]
+    fresh = load(spark, [(7,)], table, schema="id int", state=one_more, full_refresh=True)
+
+    assert (found, fresh.state) == ([1, 2], 1)
+    assert rows(tmp_path / "t") == [{"id": 7}]
+
+
+def test_a_load_that_fails_changes_neither_the_rows_nor_the_state_and_the_next_one_goes_on(
+    spark: Any, tmp_path: Path
+) -> None:
+    table = str(tmp_path / "t")
+    load(spark, [(1, "a", None)], table, UPSERT, schema=SCHEMA, state=1)
+
+    with pytest.raises(InputError, match="have no id"):
+        load(spark, [(2, "b", None), (None, "c", None)], table, UPSERT, schema=SCHEMA, state=2)
+    done = load(spark, [(3, "d", None)], table, UPSERT, schema=SCHEMA)
+
+    assert done.state == 1
+    assert [row["id"] for row in rows(tmp_path / "t")] == [1, 3]
+
+
+def test_versions_begin_and_end_at_the_given_instant(spark: Any, tmp_path: Path) -> None:
+    table, cet = str(tmp_path / "t"), timezone(timedelta(hours=1))
+    days = [datetime(2026, 3, day, 1, tzinfo=cet) for day in (1, 2)]
+    for day, text in zip(days, ("a", "b"), strict=True):
+        load(spark, [(1, text)], table, Scd2(), schema="id int, text string", now=day)
+
+    found = [(row["text"], row["_valid_from"], row["_valid_to"]) for row in rows(tmp_path / "t")]
+    begin, end = (day.astimezone(UTC) for day in days)
+    assert sorted(found) == [("a", begin, end), ("b", end, None)]
+
+
+def test_a_range_is_replaced_and_new_columns_come(spark: Any, tmp_path: Path) -> None:
+    table = str(tmp_path / "t")
+    load(spark, [(1, 1), (2, 2)], table, schema="day int, n int")
+    done = load(spark, [(2, 5, "x")], table, Replace(where="day = 2"), schema="day int, n int, note string")
+
+    assert done.inserted == 1
+    assert rows(tmp_path / "t") == [{"day": 1, "n": 1, "note": None}, {"day": 2, "n": 5, "note": "x"}]
+
+
+@pytest.mark.parametrize(
+    ("data", "how", "message"),
+    [
+        ([{"id": 1, "txet": "a"}], {"schema": SCHEMA}, "the key 'txet', which is no column"),
+        ([], {}, "no rows, and no schema"),
+        ([{"at": datetime(2026, 1, 1)}], {"schema": "at timestamp"}, "a time without zone"),  # noqa: DTZ001
+        ([(1,)], {"schema": "id int", "now": datetime(2026, 1, 1)}, "has no zone"),  # noqa: DTZ001
+    ],
+)
+def test_what_cannot_be_told_is_refused(
+    spark: Any, tmp_path: Path, data: Any, how: Any, message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        load(spark, data, str(tmp_path / "t"), **how)
+
+    assert not (tmp_path / "t").exists()
+
+
+def test_the_session_is_as_it_was(spark: Any, tmp_path: Path) -> None:
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    before = {name: spark.conf.get(name, None) for name in EXACT}
+    try:
+        load(spark, [(1,)], str(tmp_path / "t"), schema="id int")
+
+        assert {name: spark.conf.get(name, None) for name in EXACT} == before
+    finally:
+        spark.conf.unset("spark.sql.session.timeZone")
+
+
+def test_another_type_is_refused(spark: Any, tmp_path: Path) -> None:
+    table = str(tmp_path / "t")
+    load(spark, [(1,)], table, schema="id int")
+
+    with pytest.raises(SchemaMismatchError):
+        load(spark, [("x",)], table, schema="id string")
+    with pytest.raises(ScopeProviderError):
+        load(spark, [("x",)], "relative/path", schema="id string")
+
+
+def test_the_example_of_the_page_gives_what_the_page_says(spark: Any, tmp_path: Path, capsys: Any) -> None:
+    page = ROOT / "docs" / "load.md"
+    (example,), (result,) = blocks(page.read_text(), "python"), blocks(page.read_text(), "text")
+
+    exec(compile(example.text, str(page), "exec"), {"spark": spark, "table": str(tmp_path / "t")})
+
+    assert capsys.readouterr().out.strip() == result.text.strip()
+    assert rows(tmp_path / "t") == [{"id": 2, "name": "Grace H.", "deleted": False}]
+
+
+def test_the_arguments_are_on_the_page() -> None:
+    page = (ROOT / "docs" / "load.md").read_text()
+    named = re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)
+
+    assert named == [*inspect.signature(load).parameters]

@@ -1,0 +1,134 @@
+"""Row-level writing by keys, on real Delta tables; read back by delta-rs."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from deltalake import DeltaTable
+
+if TYPE_CHECKING:
+    from tests.spark.conftest import Bench
+
+pytestmark = pytest.mark.spark
+
+
+def merging(strategy: str = "delete-insert", key: Any = ("id",), **more: Any) -> dict[str, Any]:
+    return {"write": {"kind": "merge", "strategy": strategy, "primary_key": key, **more}}
+
+
+def load(bench: Bench, seq: int, how: dict[str, Any], **columns: Any) -> int | None:
+    return bench.run(bench.batch(seq, bench.parquet(f"{seq}.parquet", **columns)), **how)
+
+
+@pytest.mark.parametrize("strategy", ["delete-insert", "upsert"])
+def test_rows_with_a_stored_key_are_replaced_and_others_stay(bench: Bench, strategy: str) -> None:
+    how = merging(strategy)
+    load(bench, 0, how, id=[1, 2, 3], text=["a", "b", "c"])
+
+    assert load(bench, 1, how, id=[4, 2], text=["new", None]) == 1
+
+    assert bench.rows() == [
+        {"id": 1, "text": "a"},
+        {"id": 2, "text": None},
+        {"id": 3, "text": "c"},
+        {"id": 4, "text": "new"},
+    ]
+    assert DeltaTable(str(bench.table)).transaction_version(bench.plan.pipeline) == 1
+
+
+def versions(**more: Any) -> dict[str, Any]:
+    return {"write": {"kind": "scd2", **more}}
+
+
+def windows(bench: Bench) -> list[tuple[Any, ...]]:
+    """Give each version: its values, the load that began it, and the one that ended it."""
+    rows = DeltaTable(str(bench.table)).to_pyarrow_table().to_pylist()
+    starts = sorted({row["_valid_from"] for row in rows} | {row["_valid_to"] for row in rows} - {None})
+    place = {None: None, **{instant: number for number, instant in enumerate(starts)}}
+    return sorted(
+        (row["id"], row["text"], place[row["_valid_from"]], place[row["_valid_to"]]) for row in rows
+    )
+
+
+def test_a_full_extract_retires_what_it_lacks_and_changes(bench: Bench) -> None:
+    how = versions()
+    load(bench, 0, how, id=[1, 2, 3], text=["a", "b", "c"])
+    load(bench, 1, how, id=[3, 2], text=["c", "new"])
+
+    assert windows(bench) == [(1, "a", 0, 1), (2, "b", 0, 1), (2, "new", 1, None), (3, "c", 0, None)]
+
+
+@pytest.mark.parametrize("strategy", ["delete-insert", "upsert", "insert-only"])
+def test_a_merge_brings_new_columns_and_fields(bench: Bench, strategy: str) -> None:
+    """Delta adds a column in a MERGE only if the source has one of its name."""
+    how = {**merging(strategy), "schema_evolution": "add"}
+    load(bench, 0, how, id=[1, 2], c1=["a", "b"], old=[{"x": 1}, None])
+    load(bench, 1, how, id=[3], old=[{"x": 3, "y": 4}], k_c0=["new"])
+
+    assert bench.rows() == [
+        {"id": 1, "c1": "a", "old": {"x": 1, "y": None}, "k_c0": None},
+        {"id": 2, "c1": "b", "old": None, "k_c0": None},
+        {"id": 3, "c1": None, "old": {"x": 3, "y": 4}, "k_c0": "new"},
+    ]
+    assert bench.version() == 1
+
+
+def test_versions_bring_new_columns(bench: Bench) -> None:
+    how = {**versions(), "schema_evolution": "add"}
+    load(bench, 0, how, id=[1, 2], text=["a", "b"])
+    load(bench, 1, how, id=[1, 2], text=["a", "b"], old=[None, 7])
+
+    assert windows(bench) == [(1, "a", 0, None), (2, "b", 0, 1), (2, "b", 1, None)]
+    assert bench.version() == 1
+
+
+def test_a_partition_column_may_have_a_dot_in_its_name(bench: Bench) -> None:
+    """Delta takes it for a field when it brings the rows of a partition together."""
+    how = {**merging(), "partition_by": ("a.b",)}
+    load(bench, 0, how, **{"id": [1, 2], "a.b": ["x", "y"]})
+    load(bench, 1, how, **{"id": [2], "a.b": ["x"]})
+
+    assert bench.rows() == [{"id": 1, "a.b": "x"}, {"id": 2, "a.b": "x"}]
+
+
+def test_other_readers_find_the_far_end_of_an_active_version(bench: Bench) -> None:
+    """A time of Spark's default form, INT96, was in the year 1816 for them."""
+    far = datetime(9999, 12, 31, tzinfo=UTC)
+    load(bench, 0, versions(active_record_timestamp=far.isoformat()), id=[1], text=["a"])
+
+    assert [row["_valid_to"] for row in bench.rows()] == [far]
+
+
+def test_whole_partitions_are_replaced_without_a_look_at_their_rows(bench: Bench) -> None:
+    how = merging(key=(), merge_key=["day", "Place"], hard_delete="gone") | {"partition_by": ("day", "place")}
+    load(bench, 0, how, day=[1, 1, 2], place=["a", "it's", "a"], n=[1, 2, 3], gone=[False] * 3)
+    load(
+        bench,
+        1,
+        how,
+        day=[1, 1, 1, 3],
+        place=["it's"] * 3 + ["b"],
+        n=[5, 5, 6, 7],
+        gone=[None, None, True, None],
+    )
+
+    found = sorted((row["day"], row["place"], row["n"]) for row in bench.rows())
+    assert found == [(1, "a", 1), (1, "it's", 5), (1, "it's", 5), (2, "a", 3), (3, "b", 7)]
+    newest = DeltaTable(str(bench.table)).history(1)[0]
+    assert newest["operation"] == "WRITE"
+    assert json.loads(newest["userMetadata"])["changes"] == {"deduplicated": 0, "hard_deleted": 1}
+    assert DeltaTable(str(bench.table)).transaction_version(bench.plan.pipeline) == 1
+
+
+def test_rows_that_were_held_are_let_go_of(bench: Bench) -> None:
+    def held() -> int:
+        return int(bench.spark.sparkContext._jsc.getPersistentRDDs().size())
+
+    before = held()
+    for seq in range(2):
+        load(bench, seq, merging(), id=[1, 2])
+
+    assert held() == before

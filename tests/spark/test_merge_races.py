@@ -1,0 +1,177 @@
+"""Another writer commits while rows are merged: what it adds is seen by the next try, and never missed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from delta.tables import DeltaMergeBuilder
+from deltalake import DeltaTable
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
+
+from airflow_provider_scope.exceptions import BatchNotInTableError, MergeKeyError
+from airflow_provider_scope.spark.staging import Staged
+from tests.spark.conftest import Bench
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+pytestmark = pytest.mark.spark
+
+MERGE = {"kind": "merge", "strategy": "delete-insert", "primary_key": ["id"]}
+BOTH = {**MERGE, "merge_key": ["day"]}
+SCD2 = {"kind": "scd2", "row_version_column_name": "day"}
+WRITES = [BOTH, MERGE, {**MERGE, "strategy": "upsert"}, {**MERGE, "strategy": "insert-only"}, SCD2]
+
+
+@pytest.fixture(params=["before its transaction", "in its transaction"])
+def meanwhile(request: Any, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Let another process append rows once: after the source of a MERGE is analysed, or in its run."""
+
+    def arm(rows: list[dict[str, Any]]) -> None:
+        once = bench.folder / "done"
+        code = f"""if True:
+            import datetime, deltalake, os, pyarrow
+            if not os.path.exists({str(once)!r}):
+                open({str(once)!r}, "x").close()
+                table = deltalake.DeltaTable({str(bench.table)!r})
+                schema = pyarrow.schema(table.schema().to_arrow())
+                new = pyarrow.Table.from_pylist({rows!r}, schema)
+                deltalake.write_deltalake(table, new, mode="append")"""
+        python = sys.executable  # Spark's own may not have deltalake
+
+        def do(*_: Any) -> bool:
+            subprocess.run([python, "-c", code], check=True)
+            return True
+
+        if request.param == "before its transaction":
+            execute = DeltaMergeBuilder.execute
+            monkeypatch.setattr(DeltaMergeBuilder, "execute", lambda builder: do() and execute(builder))
+        else:
+            source = Staged.source
+            slow = F.udf(do, "boolean", useArrow=False)
+            monkeypatch.setattr(
+                Staged, "source", lambda staged, rows: source(staged, rows.where(slow(F.lit(1))))
+            )
+
+    return arm
+
+
+def load(bench: Bench, seq: int, write: dict[str, Any], **columns: Any) -> int | None:
+    return bench.run(bench.batch(seq, bench.parquet(f"{seq}.parquet", **columns)), write=write)
+
+
+def commit(bench: Bench, version: int) -> list[dict[str, Any]]:
+    text = (bench.table / "_delta_log" / f"{version:020}.json").read_text()
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def ids(bench: Bench, version: int) -> tuple[list[Any], Any]:
+    """Give the transactions of a commit, and what it says for people."""
+    actions = commit(bench, version)
+    (info,) = [action["commitInfo"] for action in actions if "commitInfo" in action]
+    return [action["txn"]["version"] for action in actions if "txn" in action], info.get("userMetadata")
+
+
+def test_rows_with_either_key_that_are_added_meanwhile_are_deleted(bench: Bench, meanwhile: Any) -> None:
+    load(bench, 0, BOTH, id=[1, 2], day=["mon", "tue"])
+    meanwhile([{"id": 9, "day": "tue"}, {"id": 3, "day": "sun"}, {"id": 8, "day": "sat"}])
+
+    assert load(bench, 1, BOTH, id=[3], day=["tue"]) == 2
+
+    assert bench.rows() == [{"id": 1, "day": "mon"}, {"id": 3, "day": "tue"}, {"id": 8, "day": "sat"}]
+
+
+@pytest.mark.parametrize("write", [MERGE, {**MERGE, "strategy": "upsert"}])
+def test_a_row_with_the_key_that_is_added_meanwhile_is_replaced(
+    bench: Bench, meanwhile: Any, write: dict[str, Any]
+) -> None:
+    load(bench, 0, write, id=[1, 2], day=["mon", "tue"])
+    meanwhile([{"id": 3, "day": "old"}])
+
+    assert load(bench, 1, write, id=[3], day=["new"]) == 2
+
+    assert [row for row in bench.rows() if row["id"] == 3] == [{"id": 3, "day": "new"}]
+
+
+def test_a_row_that_is_added_meanwhile_is_not_inserted_again(bench: Bench, meanwhile: Any) -> None:
+    write = {**MERGE, "strategy": "insert-only"}
+    load(bench, 0, write, id=[1], day=["mon"])
+    meanwhile([{"id": 3, "day": "old"}])
+
+    assert load(bench, 1, write, id=[3], day=["new"]) == 2
+
+    assert bench.rows() == [{"id": 1, "day": "mon"}, {"id": 3, "day": "old"}]
+
+
+def test_versions_that_are_added_meanwhile_are_retired_or_stay_once(bench: Bench, meanwhile: Any) -> None:
+    load(bench, 0, SCD2, id=[1], day=["a"])
+    meanwhile([{"id": 2, "day": "b"}, {"id": 3, "day": "c"}])
+
+    assert load(bench, 1, SCD2, id=[1, 2], day=["a", "b"]) == 2
+
+    found = [(row["id"], row["_valid_to"] is None) for row in bench.rows()]
+    assert found == [(1, True), (2, True), (3, False)]
+
+
+@pytest.mark.parametrize("write", [BOTH, {**MERGE, "strategy": "upsert"}])
+def test_two_pipelines_that_merge_the_same_keys_at_once_converge(
+    spark: Any, bench: Bench, write: dict[str, Any]
+) -> None:
+    """Each batch is in the table as a whole, after tries that are refused by name."""
+    load(bench, 0, write, id=[1, 2, 3], day=["mon", "tue", "wed"])
+
+    def pipeline(name: str) -> int:
+        ours = Bench(spark.newSession(), bench.folder)
+        tries = 0
+        for seq in range(2):
+            entry = ours.batch(seq, ours.parquet(f"{name}{seq}", id=[2, 3, 4], day=[name + str(seq)] * 3))
+            while DeltaTable(str(ours.table)).transaction_version(name * 8) != seq:
+                tries += 1
+                assert tries < 20
+                with contextlib.suppress(BatchNotInTableError):  # another writer committed in between
+                    ours.run(entry, pipeline=name * 8, write=write)
+        return tries
+
+    with ThreadPoolExecutor() as threads:
+        assert all(threads.map(pipeline, "ab"))
+
+    assert bench.version() == 4
+    rows = bench.rows()
+    assert [row["id"] for row in rows] == [1, 2, 3, 4]
+    assert {row["day"] for row in rows[1:]} in ({"a1"}, {"b1"})
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_a_merge_that_changes_nothing_is_a_commit_with_the_number(
+    bench: Bench, write: dict[str, Any]
+) -> None:
+    load(bench, 0, write, id=[1], day=["mon"])
+    before = bench.rows()
+
+    assert load(bench, 1, write, id=pa.array([], "int64"), day=pa.array([], "string")) == 1
+
+    assert bench.rows() == before
+    assert ids(bench, 1)[0] == [1]
+    assert json.loads(ids(bench, 1)[1])["seq"] == 1
+
+
+@pytest.mark.parametrize("write", [BOTH, SCD2])
+def test_the_number_of_a_merge_goes_with_no_other_write(bench: Bench, write: dict[str, Any]) -> None:
+    load(bench, 0, write, id=[1], day=["mon"])
+    load(bench, 1, write, id=[2], day=["tue"])
+    with pytest.raises(MergeKeyError):
+        load(bench, 2, write, id=pa.array([None], "int64"), day=pa.array([None], "string"))
+
+    table = f"delta.`{bench.table}`"
+    bench.spark.sql(f"INSERT INTO {table} SELECT * FROM {table}")
+    bench.spark.sql(f"UPDATE {table} SET day = 'wed'")
+
+    assert [ids(bench, version)[0] for version in range(4)] == [[0], [1], [], []]
+    assert [ids(bench, version)[1] for version in (2, 3)] == [None, None]

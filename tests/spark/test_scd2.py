@@ -1,0 +1,208 @@
+"""What Scd2 keeps, ends and begins; read back by delta-rs.
+
+The tables of docs/writes.md are run by tests/docs/test_writes_page.py; here is what they do not show.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from airflow_provider_scope.exceptions import InputError, MergeKeyError
+
+if TYPE_CHECKING:
+    from tests.spark.conftest import Bench
+
+pytestmark = pytest.mark.spark
+
+
+def scd2(day: int, **more: Any) -> dict[str, Any]:
+    return {"kind": "scd2", "boundary_timestamp": f"2026-01-{day:02}T00:00:00+00:00", **more}
+
+
+def load(bench: Bench, day: int, write: dict[str, Any] | None = None, **columns: Any) -> None:
+    """Load an extract of a day of January; the first one makes the table."""
+    seq = 0 if not bench.table.exists() else bench.version() + 1
+    bench.run(bench.batch(seq, bench.parquet(f"{seq}.parquet", **columns)), write=scd2(day, **(write or {})))
+
+
+def refused(bench: Bench, write: dict[str, Any], **columns: Any) -> Exception:
+    seq = 0 if not bench.table.exists() else bench.version() + 1
+    return bench.failure(bench.batch(seq, bench.parquet(f"{seq}.parquet", **columns)), write=write)
+
+
+def windows(bench: Bench, *names: str, validity: tuple[str, str] = ("_valid_from", "_valid_to")) -> list[Any]:
+    """Give each version: its values, the day of its beginning, and the one of its end or None."""
+    rows = DeltaTable(str(bench.table)).to_pyarrow_table().to_pylist()
+    days = [[row[name] and row[name].day for name in validity] for row in rows]
+    return sorted(
+        ((*(row[name] for name in names), *day) for row, day in zip(rows, days, strict=True)), key=repr
+    )
+
+
+def test_the_order_of_rows_and_columns_is_no_change(bench: Bench) -> None:
+    load(bench, 1, id=[1, 2], text=["a", "b"])
+    load(bench, 2, text=["b", "a"], id=[2, 1])
+
+    assert windows(bench, "id") == [(1, 1, None), (2, 1, None)]
+
+
+@pytest.mark.parametrize("key", [[], ["id"]])
+def test_a_version_that_comes_back_is_a_new_one(bench: Bench, key: list[str]) -> None:
+    for day, text in enumerate(("a", "b", "a"), start=1):
+        load(bench, day, {"merge_key": key}, id=[1], text=[text])
+
+    assert windows(bench, "text") == [("a", 1, 2), ("a", 3, None), ("b", 2, 3)]
+
+
+def test_an_empty_extract_is_ignored_unless_it_is_to_retire(bench: Bench) -> None:
+    nothing = pa.array([], pa.int64())
+    load(bench, 1, id=[1, 2])
+    load(bench, 2, id=nothing)
+    assert windows(bench, "id") == [(1, 1, None), (2, 1, None)]
+
+    load(bench, 3, {"on_empty_extract": "retire"}, id=nothing)
+
+    assert windows(bench, "id") == [(1, 1, 3), (2, 1, 3)]
+
+
+def test_equal_rows_are_one_version_and_rows_that_differ_are_two(bench: Bench) -> None:
+    load(bench, 1, id=[1, 1, 2, 2], text=["a", "a", "b", "c"])
+
+    assert windows(bench, "id", "text") == [(1, "a", 1, None), (2, "b", 1, None), (2, "c", 1, None)]
+
+
+def test_the_hash_sees_values_and_not_how_they_are_written(bench: Bench) -> None:
+    lists = pa.list_(pa.int64())
+    load(
+        bench,
+        1,
+        id=[1, 2, 3],
+        n=[1.0, 2.0, 3.0],
+        text=["a", "b", None],
+        items=pa.array([[1], [1], []], lists),
+    )
+    whole = pa.array([1, 2, 3], pa.int32())
+    load(bench, 2, id=[1, 2, 3], n=whole, text=["a", "b ", None], items=pa.array([[1], [1], []], lists))
+    load(bench, 3, id=[1, 2, 3], n=whole, text=["a", "b ", None], items=pa.array([[2], [1], []], lists))
+
+    assert windows(bench, "id") == [(1, 1, 3), (1, 3, None), (2, 1, 2), (2, 2, None), (3, 1, None)]
+
+
+def test_a_column_that_is_missing_is_the_same_as_null(bench: Bench) -> None:
+    load(bench, 1, id=[1, 2], text=pa.array([None, "b"], pa.string()))
+    file = bench.parquet("1.parquet", id=[1, 2])
+    bench.run(bench.batch(1, file), write=scd2(2), schema_evolution="add")
+
+    assert windows(bench, "id", "text") == [(1, None, 1, None), (2, "b", 1, 2), (2, None, 2, None)]
+
+
+def test_a_row_that_moves_stays_active_in_its_old_partition_until_that_is_extracted(bench: Bench) -> None:
+    write = {"merge_key": ["country"]}
+    load(bench, 1, write, country=["at", "at", "de"], id=[1, 2, 3])
+    load(bench, 2, write, country=["de", "de"], id=[3, 1])
+    assert windows(bench, "country", "id") == [
+        ("at", 1, 1, None),
+        ("at", 2, 1, None),
+        ("de", 1, 2, None),
+        ("de", 3, 1, None),
+    ]
+
+    load(bench, 3, write, country=["at"], id=[2])
+
+    assert ("at", 1, 1, 3) in windows(bench, "country", "id")
+
+
+def test_compound_merge_keys_are_compared_column_by_column(bench: Bench) -> None:
+    write = {"merge_key": ["a", "b"]}
+    load(bench, 1, write, a=["a", "1"], b=["bc", "23"], text=["x", "x"])
+    load(bench, 2, write, a=["ab", "12"], b=["c", "3"], text=["y", "y"])
+
+    assert {end for *_, end in windows(bench, "text")} == {None}
+
+
+@pytest.mark.parametrize("argument", ["merge_key", "row_version_column_name"])
+def test_null_in_a_key_or_a_row_version_is_refused(bench: Bench, argument: str) -> None:
+    write = scd2(1, **{argument: ["id"] if argument == "merge_key" else "id"})
+    error = refused(bench, write, id=[1, None], text=["a", "b"])
+
+    assert isinstance(error, MergeKeyError)
+    assert f"1 of 2 rows for file://{bench.table} have no id, which is a {argument}: " in str(error)
+    assert not bench.table.exists()
+
+
+@pytest.mark.parametrize("name", ["_valid_from", "_VALID_TO", "_row_hash"])
+def test_a_column_with_a_name_of_the_versions_is_refused(bench: Bench, name: str) -> None:
+    error = refused(bench, scd2(1), **{"id": [1], name: ["x"]})
+
+    assert isinstance(error, InputError)
+    assert f"The SELECT has a column {name!r}, which Scd2 writes itself." in str(error)
+    assert not bench.table.exists()
+
+
+def test_names_and_the_end_of_active_versions_may_be_others_but_stay_so(bench: Bench) -> None:
+    names = ("Since", "Until")
+    write = {
+        "validity_column_names": names,
+        "active_record_timestamp": "2222-02-05T00:00:00+00:00",
+        "row_version_column_name": "digest",
+    }
+    load(bench, 1, write, id=[1, 2])
+    load(bench, 2, write, id=[2])
+    assert windows(bench, "id", validity=names) == [(1, 1, 2), (2, 1, 5)]
+    assert {len(row["digest"]) for row in bench.rows()} == {32}
+
+    error = refused(bench, scd2(3, **{**write, "active_record_timestamp": None}), id=[2])
+
+    assert isinstance(error, InputError)
+    assert "versions that are active with another active_record_timestamp than that of the task, " in str(
+        error
+    )
+    assert windows(bench, "id", validity=names) == [(1, 1, 2), (2, 1, 5)]
+
+
+def test_versions_that_are_active_with_null_are_not_left_active_beside_a_timestamp(bench: Bench) -> None:
+    load(bench, 1, id=[1])
+
+    error = refused(bench, scd2(2, active_record_timestamp="9999-12-31T00:00:00+00:00"), id=[1])
+
+    assert isinstance(error, InputError)
+    assert "versions that are active with another active_record_timestamp than that of the task, " in str(
+        error
+    )
+    assert windows(bench, "id") == [(1, 1, None)]
+
+
+def test_a_boundary_is_used_as_it_is_given(bench: Bench) -> None:
+    load(bench, 9, id=[1])
+    load(bench, 4, id=[2])
+
+    assert windows(bench, "id") == [(1, 9, 4), (2, 4, None)]
+
+
+def test_a_row_version_may_be_a_number_and_stands_for_equal_rows_alone(bench: Bench) -> None:
+    write = {"row_version_column_name": "version"}
+    load(bench, 1, write, version=[1, 2, 2], text=["a", "b", "b"])
+    load(bench, 2, write, version=[1, 3], text=["other", "c"])
+    assert windows(bench, "version", "text") == [(1, "a", 1, None), (2, "b", 1, 2), (3, "c", 2, None)]
+
+    error = refused(bench, scd2(3, **write), version=[4, 4], text=["a", "b"])
+
+    assert isinstance(error, MergeKeyError)
+    assert "have the same version, '4', and differ" in str(error)
+
+
+def test_a_refresh_begins_the_history_anew_with_windows(bench: Bench) -> None:
+    load(bench, 1, id=[1, 2])
+    anew = bench.parquet("1.parquet", id=[2, 3])
+    entry = bench.batch(1, anew, mode="overwrite", refresh_start=1, overwrite_start=1)
+    bench.run(entry, write=scd2(2))
+    assert windows(bench, "id") == [(2, 2, None), (3, 2, None)]
+
+    more = bench.parquet("2.parquet", id=[3])
+    bench.run(bench.batch(2, more, refresh_start=1, overwrite_start=1), write=scd2(3))
+
+    assert windows(bench, "id") == [(2, 2, 3), (3, 2, None)]

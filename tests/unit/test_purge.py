@@ -1,0 +1,101 @@
+"""What may be purged, and what is still known afterwards."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from airflow_provider_scope.core import record_text
+from airflow_provider_scope.core.files import FileEntry
+from airflow_provider_scope.core.purge import LEFTOVER_MS, Progress, purge_below, purgeable
+from airflow_provider_scope.core.segments import Segment
+from airflow_provider_scope.execution import returning
+from airflow_provider_scope.table.quarantine import Aside
+from tests.crash.world import MemoryWorld
+
+PROGRESS = Progress(newest_commit=99, epoch_start=0, in_segments=100, columns_from=99, vacuumed=0)
+
+
+@pytest.mark.parametrize(
+    ("progress", "retain", "below"),
+    [
+        (PROGRESS, 10, 90),
+        (PROGRESS, 1, 99),
+        (PROGRESS, 100, 0),
+        (PROGRESS, 1000, 0),
+        (replace(PROGRESS, vacuumed=95), 10, 95),
+        (replace(PROGRESS, newest_commit=-1, in_segments=0, columns_from=None), 10, 0),
+        # The segments alone will tell what the purged batches of the epoch loaded; older ones do not matter.
+        (replace(PROGRESS, in_segments=40), 10, 40),
+        (replace(PROGRESS, epoch_start=50, in_segments=50), 10, 50),
+        (replace(PROGRESS, epoch_start=95, in_segments=95), 10, 90),
+        (replace(PROGRESS, columns_from=70), 10, 70),
+        (replace(PROGRESS, columns_from=None), 10, 90),
+    ],
+)
+def test_records_below_a_number_may_go(progress, retain, below):
+    assert purge_below(progress, retain)[0] == below
+
+
+CRC = "00c0ffee"
+
+
+def kinds(names: dict[str, int], **asked: object) -> dict[str, list[str]]:
+    files = [FileEntry(at, f"file:///c/{name}", 1) for name, at in names.items()]
+    asked = {"below": 5, "epoch": f"{10:020}", "chain": [Segment(10, 20, 3, CRC)], **asked}
+    groups, kept = purgeable(files, "file:///c", now_ms=LEFTOVER_MS + 100, **asked)
+    assert sorted(file for group in (*groups, *kept) for file in group.files) == sorted(files)
+    return {group.kind: [file.path.removeprefix("file:///c/") for file in group.files] for group in groups}
+
+
+def test_only_what_is_named_like_a_record_below_the_number_goes():
+    going = [f"offsets/{4:020}", f"commits/{0:020}", f"vacuumed/{4:020}"]
+    staying = [
+        *(f"{folder}/{5:020}" for folder in ("offsets", "commits", "vacuumed")),
+        *(f"{folder}/{1:020}" for folder in ("accepted", "quarantines", "returned", "taken_over", "sources")),
+        f"attempts/{1:020}.0",
+        f"intervals/x/offsets/{1:020}",
+        "offsets/1",
+        "pipeline.json",
+        "watermark.json",
+    ]
+
+    found = kinds(dict.fromkeys([*going, *staying], 0))
+
+    assert sorted(name for names in found.values() for name in names) == sorted(going)
+    assert list(found) == ["offsets", "commits", "vacuumed"]
+
+
+def test_segments_of_earlier_epochs_and_parts_of_larger_ones_go():
+    old, now, later = (f"seen/{number:020}" for number in (0, 10, 30))
+    segment, part, behind = (Segment(*one, CRC).name for one in ((10, 20, 3), (15, 20, 1), (15, 21, 1)))
+    going = [f"{old}/{segment}", f"{old}-0/{segment}", f"{now}/{part}"]
+    staying = [f"{now}/{segment}", f"{now}/{behind}", f"{later}/{segment}", f"{now}-0/{segment}", f"{now}/x"]
+
+    assert kinds(dict.fromkeys([*going, *staying], 0)) == {"superseded segments": sorted(going)}
+    assert kinds(dict.fromkeys([*going, *staying], 0), epoch=None) == {}
+
+
+def test_what_was_put_aside_by_a_purged_batch_can_still_be_given_back():
+    world = MemoryWorld(interval=2)
+    world.max_files = 1
+    for number in range(4):
+        path = world.drop(f"f{number}", at=1000 - number)
+        world.run()
+        if number == 1:
+            record = replace(world.log().commit(1), quarantined={"unreadable": 1})
+            world.memory.control[f"{world.checkpoint}/commits/{1:020}"] = record_text.encode(record)
+    path = "file:///landing/f1"
+    aside = Aside(batch=1, file=path, whole="unreadable")
+
+    world.vacuum()
+    world.drop("f4", at=900)
+    world.run()
+    world.vacuum()
+
+    log = world.log()
+    assert log.vacuumed().below == 4
+    assert returning.counting(log, [aside, replace(aside, batch=2)]) == [aside]
+    returning.give_back(log, [path], [aside])
+    assert [entry.slice.text() for entry in world.plan()[2]] == [path]
