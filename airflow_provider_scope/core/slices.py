@@ -67,13 +67,10 @@ def slice_of(files: Sequence[FileEntry], before: Position | None = None) -> File
     return FileSlice(tuple(files), max(last, before) if before else last)
 
 
-@dataclass(frozen=True, slots=True)
-class RowSlice:
-    """Rows that a caller of ``spark.load`` gave: nobody else has them."""
+class WithoutFiles:
+    """The members of ``Slice`` that are alike in all slices without files."""
 
-    kind: ClassVar[str] = "rows"
-    load: str
-    """The id of the load."""
+    __slots__ = ()
 
     @property
     def size_bytes(self) -> int:
@@ -89,6 +86,15 @@ class RowSlice:
     def highest(self) -> Position | None:
         """There are no files."""
         return None
+
+
+@dataclass(frozen=True, slots=True)
+class RowSlice(WithoutFiles):
+    """Rows that a caller of ``spark.load`` gave: nobody else has them."""
+
+    kind: ClassVar[str] = "rows"
+    load: str
+    """The id of the load."""
 
     def text(self) -> str:
         """Name the load."""

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from airflow_provider_scope.core import recovery
 from airflow_provider_scope.core.report import RunReport
-from airflow_provider_scope.core.slices import KINDS
+from airflow_provider_scope.core.slices import KINDS, WithoutFiles
 from airflow_provider_scope.exceptions import (
     CheckpointCorruptError,
     EmptyRefreshError,
@@ -22,7 +22,6 @@ from tests.support.memory_engine import MemoryEngine, Row
 
 if TYPE_CHECKING:
     from airflow_provider_scope.checkpoint.log import CheckpointLog
-    from airflow_provider_scope.core.files import FileEntry, Position
     from airflow_provider_scope.core.records import OffsetEntry
     from airflow_provider_scope.execution.request import Request
     from airflow_provider_scope.execution.view import LogView
@@ -30,24 +29,12 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class NumberSlice:
+class NumberSlice(WithoutFiles):
     """Numbers from ``first`` to ``last``, both included."""
 
     kind: ClassVar[str] = "numbers"
     first: int
     last: int
-
-    @property
-    def size_bytes(self) -> int:
-        return 0
-
-    @property
-    def audited(self) -> tuple[FileEntry, ...]:
-        return ()
-
-    @property
-    def highest(self) -> Position | None:
-        return None
 
     def __contains__(self, number: int) -> bool:
         return self.first <= number <= self.last
