@@ -68,6 +68,10 @@ class MergeKeyError(InputError):
     """Rows of a batch cannot be merged: a key is NULL, or nothing says which of two rows counts."""
 
 
+class CursorError(InputError):
+    """A cursor's column, its values, its bounds or its state do not fit together."""
+
+
 class EmptyRefreshError(InputError):
     """A full refresh found no file, so it would empty the table."""
 

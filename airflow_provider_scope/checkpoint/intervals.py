@@ -99,10 +99,16 @@ def known_intervals(storage: Storage, checkpoint: str) -> list[Window]:
 
 
 def check_beside_intervals(
-    storage: Storage, checkpoint: str, starting_at_ms: int | None, *, replaces_table: bool
+    storage: Storage,
+    checkpoint: str,
+    starting_at_ms: int | None,
+    *,
+    replaces_table: bool,
+    argument: str = "starting_timestamp",
 ) -> None:
-    """Refuse an incremental run that would load the files of intervals again, or delete their rows.
+    """Refuse an incremental run that would load intervals again, or delete their rows.
 
+    :param argument: What says where the run begins.
     :raises InputError: It begins before the end of the last interval, or replaces the whole table.
     """
     last = max((window.end_ms for window in known_intervals(storage, checkpoint)), default=None)
@@ -116,11 +122,11 @@ def check_beside_intervals(
     if last is None or (starting_at_ms is not None and starting_at_ms >= last):
         return
     raise InputError(
-        f"The table's intervals in {checkpoint} reach to {iso_time(last)}: without starting_timestamp at or "
-        "after it their files would be loaded twice.",
+        f"The table's intervals in {checkpoint} reach to {iso_time(last)}: without {argument} at or after it "
+        "what they loaded would be loaded twice.",
         kept="the table and all records; nothing was written",
-        do=f"set starting_timestamp={iso_time(last)!r} in the source; or, if this task loads other files, "
-        "give it a checkpoint of its own: checkpoint=Checkpoint(location=…)",
+        do=f"set {argument}={iso_time(last)!r} in the source; or, if this task loads something else, give it "
+        "a checkpoint of its own: checkpoint=Checkpoint(location=…)",
     )
 
 

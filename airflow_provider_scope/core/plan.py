@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from airflow_provider_scope.exceptions import CheckpointVersionError
 
 FORMAT = 1
+_P = TypeVar("_P")
 EVENT = "@@airflow-provider-scope "
 """The application's events are lines of its output that start with this; the rest is log."""
 
@@ -33,6 +34,25 @@ class FilesPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CursorPlan:
+    """How the rows of a batch with a cursor are read; see ``specs.TableSource``."""
+
+    table: str
+    """URI of a Delta table, or its name in the catalog."""
+    is_named: bool
+    func: str
+    lag: float | None
+    missing: str
+    dedup_key: tuple[str, ...] | None
+    pre_filter_sql: str | None
+    max_rows: int | None
+
+
+SOURCES: dict[str, Any] = {"files": FilesPlan, "cursor": CursorPlan}
+"""What a plan calls each kind of its source."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """Batches to run, by number: what they read is in the checkpoint's ``offsets/``."""
 
@@ -40,7 +60,7 @@ class Plan:
     table: str
     checkpoint: str
     batches: tuple[int, ...]
-    source: FilesPlan | None = None
+    source: FilesPlan | CursorPlan | None = None
     """What the reader of the batches has to know of their source; None if it has to know nothing."""
     sql: str = ""
     sql_params: dict[str, Any] = field(default_factory=dict)
@@ -65,15 +85,35 @@ class Plan:
 
         :raises TypeError: The batches are of something else.
         """
-        if self.source is None:
-            msg = f"the batches of {self.checkpoint} are not of files"
+        return self._source_as(FilesPlan)
+
+    @property
+    def cursor(self) -> CursorPlan:
+        """How rows are read by a cursor, for what reads nothing else.
+
+        :raises TypeError: The batches are of something else.
+        """
+        return self._source_as(CursorPlan)
+
+    def _source_as(self, kind: type[_P]) -> _P:
+        if not isinstance(self.source, kind):
+            msg = f"the batches of {self.checkpoint} are not read by a {kind.__name__}"
             raise TypeError(msg)
         return self.source
 
 
 def encode(plan: Plan) -> bytes:
     """Give the bytes of a plan file, with every mapping in its order: columns are read by position."""
-    return json.dumps(asdict(plan), ensure_ascii=False).encode()
+    value = asdict(plan)
+    if plan.source:
+        kind = next(name for name, one in SOURCES.items() if isinstance(plan.source, one))
+        value["source"] = {"kind": kind, **value["source"]}
+    return json.dumps(value, ensure_ascii=False).encode()
+
+
+def _source(kind: str, **value: Any) -> Any:
+    lists = {name: tuple(one) for name, one in value.items() if isinstance(one, list)}
+    return SOURCES[kind](**{**value, **lists})
 
 
 def decode(data: bytes) -> Plan:
@@ -91,5 +131,6 @@ def decode(data: bytes) -> Plan:
     value["batches"] = tuple(value["batches"])
     value["quarantines"] = tuple(value["quarantines"])
     value["partition_by"] = tuple(value["partition_by"])
-    value["source"] = FilesPlan(**value["source"]) if value["source"] else None
+    if source := value["source"]:
+        value["source"] = _source(**source)
     return Plan(**value)

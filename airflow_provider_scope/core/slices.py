@@ -29,6 +29,10 @@ class Slice(Protocol):
     def highest(self) -> Position | None:
         """The largest (modified, path) of all files since ``refresh_start``; None without files."""
 
+    @property
+    def before(self) -> str | None:
+        """The state of the source before the batch; None if it has none, or none yet."""
+
     def text(self) -> str:
         """Name it for people, on one line."""
 
@@ -41,6 +45,11 @@ class FileSlice:
     files: tuple[FileEntry, ...]
     highest: Position | None
     """The largest (modified, path) of all entries since ``refresh_start``, this one included."""
+
+    @property
+    def before(self) -> str | None:
+        """None: what is new follows from the files alone."""
+        return None
 
     @property
     def size_bytes(self) -> int:
@@ -88,8 +97,19 @@ class WithoutFiles:
         return None
 
 
+class WithoutState(WithoutFiles):
+    """The same of slices of which none follows from the rows of another."""
+
+    __slots__ = ()
+
+    @property
+    def before(self) -> str | None:
+        """There is no state."""
+        return None
+
+
 @dataclass(frozen=True, slots=True)
-class RowSlice(WithoutFiles):
+class RowSlice(WithoutState):
     """Rows that a caller of ``spark.load`` gave: nobody else has them."""
 
     kind: ClassVar[str] = "rows"
@@ -101,5 +121,32 @@ class RowSlice(WithoutFiles):
         return f"rows of load {self.load}"
 
 
-KINDS: dict[str, Any] = {RowSlice.kind: RowSlice}
+@dataclass(frozen=True, slots=True)
+class CursorSlice(WithoutFiles):
+    """Rows of a table or a database that are beyond a cursor's state; see ``core.cursor``."""
+
+    kind: ClassVar[str] = "cursor"
+    before: str | None
+    """The state before the batch, as its commit says it; None is the initial value."""
+    column: str
+    first: str | None
+    """The initial value, or the first of a range (``core.cursor.Bound.encode``); None is none."""
+    end: str | None
+    """The end of a range, which is not in it; None is all that there is."""
+    source: str | None
+    """The id of the Delta table that is read; None if it cannot be read again as it was."""
+    version: int | None
+    """Its version."""
+
+    def text(self) -> str:
+        """Name the rows."""
+        ends = [f"{word} {value.partition(':')[2]}" for word, value in self._ends() if value]
+        pinned = "" if self.version is None else f", version {self.version} of the source"
+        return f"{self.column} {' '.join(ends) or 'from the last value on'}{pinned}"
+
+    def _ends(self) -> tuple[tuple[str, str | None], tuple[str, str | None]]:
+        return ("from", self.first if self.before is None else None), ("before", self.end)
+
+
+KINDS: dict[str, Any] = {one.kind: one for one in (RowSlice, CursorSlice)}
 """Kind -> class of the slices whose records name their kind: all but files."""

@@ -9,12 +9,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from airflow_provider_scope.checkpoint.audit import AuditFiles
-from airflow_provider_scope.checkpoint.intervals import IntervalLog, NoAuditFiles, check_beside_intervals
+from airflow_provider_scope.checkpoint.intervals import IntervalLog, NoAuditFiles
 from airflow_provider_scope.checkpoint.log import CheckpointLog
-from airflow_provider_scope.core.discovery import Rules
-from airflow_provider_scope.core.files import TEXT_FORMATS
 from airflow_provider_scope.core.stores import kind_of
-from airflow_provider_scope.engines import clock
+from airflow_provider_scope.engines import clock, sources
 from airflow_provider_scope.engines.deploy_mode import check_client_mode
 from airflow_provider_scope.engines.places import check_one_store, check_places, quarantine_of
 from airflow_provider_scope.engines.scope import JobSettings, ScopeRunner
@@ -22,8 +20,6 @@ from airflow_provider_scope.engines.scope_script import check_scope, check_uncha
 from airflow_provider_scope.engines.spark import SparkRunner
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.execution import repair
-from airflow_provider_scope.execution.files import Files
-from airflow_provider_scope.execution.loaded import check_not_loaded_before
 from airflow_provider_scope.execution.micro_batch import MicroBatchExecution
 from airflow_provider_scope.execution.request import Request
 from airflow_provider_scope.hooks.connections import connection_of
@@ -33,8 +29,8 @@ from airflow_provider_scope.script.generate import generate
 from airflow_provider_scope.specs import Replace, ScopeEngine, SparkEngine
 from airflow_provider_scope.specs.columns import INFER
 from airflow_provider_scope.specs.engine import check_tag
-from airflow_provider_scope.specs.source import MAX_BYTES_PER_TRIGGER, MAX_FILES_ON_SPARK, starting_at_ms
-from airflow_provider_scope.storage.opening import canonical_root, canonical_uri
+from airflow_provider_scope.specs.source import FileSource
+from airflow_provider_scope.storage.opening import canonical_uri
 from airflow_provider_scope.table.columns import table_columns
 
 if TYPE_CHECKING:
@@ -46,7 +42,8 @@ if TYPE_CHECKING:
     from airflow_provider_scope.core.files import FileEntry
     from airflow_provider_scope.core.interval import Window
     from airflow_provider_scope.core.records import OffsetEntry
-    from airflow_provider_scope.execution.files import Listing
+    from airflow_provider_scope.execution.files import Files
+    from airflow_provider_scope.execution.source import Source
     from airflow_provider_scope.hooks.adls_gen1 import AdlsGen1Hook
     from airflow_provider_scope.script.batch import BatchIdentity
     from airflow_provider_scope.specs import Checkpoint
@@ -216,50 +213,52 @@ def assemble(
     conn_id = context.storage_conn_id
     log = open_log(ingest.delta_location, ingest.checkpoint, ingest.window, storage_conn_id=conn_id)
     request = make_request(ingest)
-    roots, at_ms = roots_of(ingest), clock.now_ms()
-    if ingest.mode == "incremental":
-        check_beside_intervals(
-            log.storage,
-            log.location,
-            starting_at_ms(ingest.source.starting_timestamp),
-            replaces_table=request.refresh and request.where is None,
-        )
-    elif ingest.window is None:
-        raise InputError(
-            'mode="data_interval" loads the files of one interval, and none is named.',
-            kept="everything; nothing was read or written",
-            do="name it with --interval <start>_<end>, as `airflow scope status` shows it",
-        )
-    elif request.where is None and log.pipeline() is None:
-        beside = open_log(ingest.delta_location, ingest.checkpoint, storage_conn_id=conn_id)
-        audit = audit_files(beside, ingest.checkpoint)
-        check_not_loaded_before(beside, audit, roots, ingest.window, clock.now_ms())
-    check_one_store(roots)
-    source = store_of(roots[0], conn_id)
-    files = make_files(ingest, log, source.hook or source.storage, at_ms)
+    sources.check_intervals(ingest, log, request, lambda: _log_beside(ingest, conn_id))
+    source: Source
     runner: SparkRunner | ScopeRunner
-    if isinstance(ingest.engine, ScopeEngine):
-        runner, fits = scope_runner(ingest, ingest.engine, log, context, source.hook)
-        runner.table_storage = store_of(request.table, conn_id).storage
-        defaults = ScopeHook(ingest.engine.scope_conn_id).defaults
-        files = replace(
-            files,
-            fits=fits,
-            max_files=ingest.source.max_files_per_trigger or defaults.max_files_per_trigger,
-            max_bytes=ingest.source.max_bytes_per_trigger or defaults.max_bytes_per_trigger,
-        )
+    if not isinstance(ingest.source, FileSource):
+        source, read = sources.make_cursor(ingest, ingest.source, log, conn_id)
+        runner = spark_runner(ingest, log, context.log_file, conn_id, read)
     else:
-        runner = spark_runner(ingest, log, context.log_file, conn_id, roots)
+        source, runner = _files_and_runner(ingest, ingest.source, log, context, request)
+    if isinstance(runner, SparkRunner):
         runner.report = context.report
     execution = MicroBatchExecution(
         log,
         audit_files(log, ingest.checkpoint),
-        files,
+        source,
         runner,
         now_ms=clock.now_ms,
         new_id=new_id,
     )
     return execution, request, runner
+
+
+def _files_and_runner(
+    ingest: Ingest, source: FileSource, log: CheckpointLog, context: RunContext, request: Request
+) -> tuple[Files, SparkRunner | ScopeRunner]:
+    conn_id = context.storage_conn_id
+    roots = sources.roots_of(source)
+    check_one_store(roots)
+    store = store_of(roots[0], conn_id)
+    files = sources.make_files(source, log, store.hook or store.storage, clock.now_ms(), ingest.window)
+    if not isinstance(ingest.engine, ScopeEngine):
+        return files, spark_runner(ingest, log, context.log_file, conn_id, roots)
+    runner, fits = scope_runner(ingest, ingest.engine, log, context, store.hook)
+    runner.table_storage = store_of(request.table, conn_id).storage
+    defaults = ScopeHook(ingest.engine.scope_conn_id).defaults
+    return replace(
+        files,
+        fits=fits,
+        max_files=source.max_files_per_trigger or defaults.max_files_per_trigger,
+        max_bytes=source.max_bytes_per_trigger or defaults.max_bytes_per_trigger,
+    ), runner
+
+
+def _log_beside(ingest: Ingest, conn_id: str | None) -> tuple[CheckpointLog, AuditFiles]:
+    """Give the log of ``mode="incremental"`` in the checkpoint of an interval."""
+    beside = open_log(ingest.delta_location, ingest.checkpoint, storage_conn_id=conn_id)
+    return beside, audit_files(beside, ingest.checkpoint)
 
 
 def located(ingest: Ingest, context: RunContext) -> Ingest:
@@ -292,33 +291,5 @@ def make_request(ingest: Ingest) -> Request:
         max_batches=ingest.max_batches_per_run,
         refresh=ingest.full_refresh or replace is not None,
         where=replace.where if replace else None,
-        infers_columns=ingest.source.columns == INFER,
-    )
-
-
-def roots_of(ingest: Ingest) -> tuple[str, ...]:
-    """Give the canonical URIs of the folders that a task loads."""
-    return tuple(dict.fromkeys(canonical_root(root) for root in ingest.source.roots))
-
-
-def make_files(ingest: Ingest, log: CheckpointLog, listing: Listing, at_ms: int) -> Files:
-    """Give the source of a run at a time."""
-    source = ingest.source
-    return Files(
-        log=log,
-        listing=listing,
-        roots=roots_of(ingest),
-        rules=Rules(
-            patterns=source.name_patterns,
-            young_after_ms=at_ms - int(source.safety_buffer_seconds * 1000),
-            starting_at_ms=starting_at_ms(source.starting_timestamp),
-            window=ingest.window,
-            late_files=source.late_files,
-            on_changed_file=source.on_changed_file,
-            is_text=source.format in TEXT_FORMATS,
-        ),
-        max_files=source.max_files_per_trigger or MAX_FILES_ON_SPARK,
-        max_bytes=source.max_bytes_per_trigger or MAX_BYTES_PER_TRIGGER,
-        safety_buffer_seconds=source.safety_buffer_seconds,
-        fail_on_empty=bool(source.fail_on_empty),
+        infers_columns=getattr(ingest.source, "columns", None) == INFER,
     )

@@ -10,6 +10,8 @@ from airflow_provider_scope.core.discovery import Rules
 from airflow_provider_scope.core.files import TEXT_FORMATS, is_below
 from airflow_provider_scope.core.stores import place_of
 from airflow_provider_scope.exceptions import InputError
+from airflow_provider_scope.specs.source import FileSource
+from airflow_provider_scope.specs.sources import puts_bad_records_aside
 from airflow_provider_scope.specs.validation import is_deferred
 from airflow_provider_scope.storage.local import SCHEME, local_path
 from airflow_provider_scope.storage.opening import canonical_root, canonical_uri
@@ -17,6 +19,7 @@ from airflow_provider_scope.storage.opening import canonical_root, canonical_uri
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from airflow_provider_scope.specs.cursor import TableSource
     from airflow_provider_scope.specs.ingest import Ingest
 
 
@@ -30,7 +33,10 @@ def check_literal_places(ingest: Ingest) -> None:
         return
     source = ingest.source
     roots: list[str] = []
-    if not _is_late(source.patterns or ()) and not is_deferred(source.roots):
+    if not isinstance(source, FileSource):
+        if is_deferred(source.table):
+            return
+    elif not _is_late(source.patterns or ()) and not is_deferred(source.roots):
         roots = [root for root in source.roots if not is_deferred(root)]
     _check(ingest, roots, lambda uri: uri)
 
@@ -44,27 +50,42 @@ def check_places(ingest: Ingest) -> None:
 
     :raises InputError: As said.
     """
-    _check(ingest, ingest.source.roots, lambda uri: uri)
-    _check(ingest, ingest.source.roots, _real)
-    roots = [canonical_root(root) for root in ingest.source.roots]
+    named = ingest.source.roots if isinstance(ingest.source, FileSource) else ()
+    _check(ingest, named, lambda uri: uri)
+    _check(ingest, named, _real)
+    roots = [canonical_root(root) for root in named]
     places.check_distinct(roots, [_real(root) for root in roots])
 
 
 def _check(ingest: Ingest, roots: Sequence[str], resolved: Callable[[str], str]) -> None:
     table = canonical_uri(ingest.delta_location)
     tables = [table]
-    if ingest.source.bad_records == "quarantine":
+    source = ingest.source
+    if puts_bad_records_aside(source):
         tables.append(quarantine_of(table, ingest.table.quarantine))
     tables = [resolved(uri) for uri in tables]
     location = ingest.checkpoint.location
     checkpoint = resolved(canonical_uri(location) if location else f"{table}/_checkpoint")
     places.check_checkpoint(checkpoint, tables)
+    if not isinstance(source, FileSource):
+        _check_other_table(source, resolved, tables[0])
+        return
     rules = Rules(
-        patterns=ingest.source.name_patterns if roots else (),
+        patterns=source.name_patterns if roots else (),
         young_after_ms=0,
-        is_text=ingest.source.format in TEXT_FORMATS,
+        is_text=source.format in TEXT_FORMATS,
     )
     places.check_roots([resolved(canonical_root(root)) for root in roots], rules, tables, checkpoint)
+
+
+def _check_other_table(source: TableSource, resolved: Callable[[str], str], table: str) -> None:
+    if not source.is_named and resolved(canonical_uri(source.table)) == table:
+        raise InputError(
+            f"source.table is {source.table}, the table that is written to: each load would read what the "
+            "last one wrote.",
+            kept="everything; nothing was read or written",
+            do="correct source.table or delta_location",
+        )
 
 
 def _real(uri: str) -> str:

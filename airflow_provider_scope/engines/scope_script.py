@@ -14,6 +14,7 @@ from airflow_provider_scope.script.statements import VIRTUAL_FUNCTIONS
 from airflow_provider_scope.script.types import scope_type
 from airflow_provider_scope.specs import capabilities
 from airflow_provider_scope.specs.columns import declared
+from airflow_provider_scope.specs.sources import files_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -52,7 +53,7 @@ def script_batch(
     """
     overwrite, files = entry
     columns = declared(ingest.table.columns) or {}
-    extracted = declared(ingest.source.columns)
+    extracted = declared(files_of(ingest.source).columns)
     named = words(ingest.sql) | {name.lower() for name in columns}
     return ScriptBatch(
         identity=identity,

@@ -15,9 +15,11 @@ from airflow_provider_scope.core import plan as plans
 from airflow_provider_scope.core.settings import EXACT_AT_START
 from airflow_provider_scope.engines import application
 from airflow_provider_scope.engines.java import check_java
+from airflow_provider_scope.engines.source_plans import plan_of
 from airflow_provider_scope.engines.submit import SubmitHook
 from airflow_provider_scope.exceptions import ScopeProviderError, SparkJobFailedError, StorageError
-from airflow_provider_scope.specs.columns import INFER, declared, split_columns
+from airflow_provider_scope.specs.columns import declared
+from airflow_provider_scope.specs.sources import puts_bad_records_aside
 from airflow_provider_scope.specs.write import for_plan, with_own_columns
 from airflow_provider_scope.table.probe import probe
 
@@ -27,7 +29,8 @@ if TYPE_CHECKING:
     from airflow_provider_scope.core.records import OffsetEntry, TableIdentity
     from airflow_provider_scope.core.recovery import TableState
     from airflow_provider_scope.execution.engine import Work
-    from airflow_provider_scope.specs import FileSource, SparkEngine, TableSpec
+    from airflow_provider_scope.specs import SparkEngine, TableSpec
+    from airflow_provider_scope.specs.sources import AnySource
     from airflow_provider_scope.specs.write import Write
     from airflow_provider_scope.storage.protocol import Storage, Store
 
@@ -47,7 +50,7 @@ class SparkRunner:
     """
 
     engine: SparkEngine
-    source: FileSource
+    source: AnySource
     table: TableSpec
     sql: str
     sql_params: dict[str, Any]
@@ -89,26 +92,16 @@ class SparkRunner:
         if self._hook:
             self._hook.end()
 
-    def _submit(self, work: Work, entries: Sequence[OffsetEntry], *, fence: bool) -> None:
-        java = check_java()
+    def plan(self, work: Work, entries: Sequence[OffsetEntry], *, fence: bool) -> plans.Plan:
+        """Give what the application is asked to do."""
         log = CheckpointLog(self.storage, work.checkpoint)
-        puts_aside = self.source.bad_records == "quarantine" and not fence
-        infers = self.source.columns == INFER and not fence
-        pinned = dict(split_columns(work.columns)) if infers and work.columns else None
-        plan = plans.Plan(
+        puts_aside = puts_bad_records_aside(self.source) and not fence
+        return plans.Plan(
             pipeline=work.pipeline,
             table=work.table,
             checkpoint=work.checkpoint,
             batches=tuple(entry.seq for entry in entries),
-            source=plans.FilesPlan(
-                format=self.source.format,
-                columns=pinned or declared(self.source.columns),
-                infers_columns=infers,
-                options=dict(self.source.options or {}),
-                extra_columns=self.source.extra_columns,
-                missing_columns=self.source.missing_columns,
-                bad_records=self.source.bad_records,
-            ),
+            source=plan_of(self.source, work.columns, fence=fence),
             sql=self.sql,
             sql_params=self.sql_params,
             table_columns=with_own_columns(declared(self.table.columns), self.write),
@@ -121,6 +114,10 @@ class SparkRunner:
             first=work.first,
             fence=fence,
         )
+
+    def _submit(self, work: Work, entries: Sequence[OffsetEntry], *, fence: bool) -> None:
+        java = check_java()
+        plan = self.plan(work, entries, fence=fence)
         path = f"{work.checkpoint}/plans/{self.new_id()}"
         self.storage.replace(path, plans.encode(plan))
         folder = Path(tempfile.mkdtemp(prefix="airflow-provider-scope-"))
@@ -200,8 +197,7 @@ class SparkRunner:
             self._done += 1
             version = event["version"]
             outcome = "was in the table already" if version is None else f"is version {version}"
-            files = "1 file" if event["files"] == 1 else f"{event['files']:,} files"
-            self.report(f"batch {event['seq']}: {files}, {outcome} ({event['seconds']:.1f} s)")
+            self.report(f"batch {event['seq']}: {event['what']}, {outcome} ({event['seconds']:.1f} s)")
 
     def _reported(self, failure: dict[str, str]) -> ScopeProviderError:
         """Give the application's own error, as the class that it was there."""

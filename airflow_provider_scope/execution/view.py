@@ -63,6 +63,11 @@ class LogView:
         return recovery.baseline(self.pipeline, self.last_commit, self.accepted)
 
     @property
+    def state(self) -> str | None:
+        """The state of the source behind the newest batch, for sources that have one."""
+        return self.last_commit.state if self.last_commit else None
+
+    @property
     def first(self) -> int:
         """The first batch that can be in the table: those below were given up before there was one."""
         return recovery.first_in_table(self.last_commit, self.accepted)
@@ -240,7 +245,8 @@ def record_commit(
             quarantined=committed.quarantined,
             changes=committed.changes,
             columns=committed.columns,
-            state=committed.state,
+            # What was given up has read nothing: the next batch goes on where it would have begun.
+            state=entry.slice.before if committed.abandoned else committed.state,
         )
     )
     view.record(record, entry)

@@ -27,7 +27,6 @@ from airflow_provider_scope.operators.telling import emit, only_told
 from airflow_provider_scope.operators.waiting import JobWaitingOperator
 from airflow_provider_scope.specs import (
     Checkpoint,
-    FileSource,
     Merge,
     Replace,
     Scd2,
@@ -60,6 +59,7 @@ if TYPE_CHECKING:
     from airflow_provider_scope.engines.scope import ScopeRunner
     from airflow_provider_scope.engines.spark import SparkRunner
     from airflow_provider_scope.engines.validation import Validator
+    from airflow_provider_scope.specs.sources import AnySource
 
 DEFAULT_DEFERRABLE = conf.getboolean("operators", "default_deferrable", fallback=False)
 
@@ -77,7 +77,7 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
     :param delta_location: Path or URI of the table. It is created by the first batch. With ``ScopeEngine``
         it may be left out if the connection has storage account and container: the table's folder is the
         task's id then, below the connection's base path.
-    :param source: The files.
+    :param source: The files (``FileSource``), or a table by a cursor column (``TableSource``).
     :param sql: A SELECT over ``@data``, the files of one batch: text or a ``.sql`` file. It may name
         the virtual columns ``source_file_uri``, ``source_file_length``, ``source_file_created`` and
         ``source_file_modified``. Its columns are matched to the table's by name.
@@ -117,7 +117,7 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
         self,
         *,
         delta_location: str | None = None,
-        source: FileSource | Mapping[str, Any],
+        source: AnySource | Mapping[str, Any],
         sql: str = SELECT_ALL,
         sql_dialect: str | None = None,
         sql_params: Mapping[str, Any] | None = None,
@@ -261,7 +261,8 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
         if ingest.window is None:
             return
         now = now_ms()
-        seconds = intervals.seconds_until_over(ingest.window, ingest.source.safety_buffer_seconds, now)
+        buffer = getattr(ingest.source, "safety_buffer_seconds", 0)
+        seconds = intervals.seconds_until_over(ingest.window, buffer, now)
         self.log.info("interval %s", ingest.window.name)
         if not seconds:
             return
@@ -333,9 +334,9 @@ def _plain(value: Any) -> Any:
         if isinstance(value, ScopeEngine):
             # Its connection tells it from Spark's, so it is there even if it is the default.
             return {"scope_conn_id": value.scope_conn_id, **validation.to_dict(value)}
-        return (
-            write_to_dict(value) if isinstance(value, (Replace, Merge, Scd2)) else validation.to_dict(value)
-        )
+        if isinstance(value, (Replace, Merge, Scd2)):
+            return write_to_dict(value)
+        return {name: _plain(inner) for name, inner in validation.to_dict(value).items()}
     return dict(value) if isinstance(value, Mapping) else value
 
 

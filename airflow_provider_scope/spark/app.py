@@ -18,7 +18,7 @@ from airflow_provider_scope.exceptions import (
     SparkJobFailedError,
     SqlError,
 )
-from airflow_provider_scope.spark import file_slice, files, inference, log_store
+from airflow_provider_scope.spark import cursor_slice, file_slice, files, inference, log_store
 from airflow_provider_scope.spark.causes import short_cause, whole_text
 from airflow_provider_scope.spark.events import emit
 from airflow_provider_scope.spark.imports import leave_out_numpy
@@ -76,12 +76,18 @@ def run(spark: SparkSession, plan: Plan) -> None:
             began = time.monotonic()
             version = run_batch(plan, target, entry, rows)
             seconds = time.monotonic() - began
-            emit(event="batch", seq=seq, files=len(entry.files), version=version, seconds=seconds)
+            emit(event="batch", seq=seq, what=_what(entry), version=version, seconds=seconds)
             if version is not None and target.told:
                 emit(event="columns", seq=seq, told=target.told)
             if not is_last and _has_to_infer(plan):
                 plan = inference.pinned(plan, target.log)
                 upcoming = _read_ahead(ahead, spark, plan, index + 1)
+
+
+def _what(entry: OffsetEntry) -> str:
+    """Name what a batch holds, on one line."""
+    count = len(entry.slice.audited)
+    return ("1 file" if count == 1 else f"{count:,} files") if count else entry.slice.text()
 
 
 def make_exact(spark: SparkSession) -> None:
@@ -103,7 +109,7 @@ def _read_ahead(
 
 
 def _has_to_infer(plan: Plan) -> bool:
-    return plan.source is not None and plan.source.has_to_infer
+    return isinstance(plan.source, plans.FilesPlan) and plan.source.has_to_infer
 
 
 def run_batch(plan: Plan, target: Target, entry: OffsetEntry, rows: Callable[[], DataFrame]) -> int | None:
@@ -123,11 +129,6 @@ def run_batch(plan: Plan, target: Target, entry: OffsetEntry, rows: Callable[[],
     return commit_once(plan, target.log, entry, attempt)
 
 
-def _reader(entry: OffsetEntry) -> _Reader:  # noqa: ARG001 - an entry holds files, so far
-    """Give what reads the slice of an entry: kinds of slices are told apart here alone."""
-    return file_slice
-
-
 class _Reader(Protocol):
     """Reads one kind of slice."""
 
@@ -138,6 +139,14 @@ class _Reader(Protocol):
         self, plan: Plan, target: Target, transaction: Transaction, rows: Callable[[], DataFrame]
     ) -> int | None:
         """Commit these rows; give the table's version, or None if the batch was there."""
+
+
+_READERS: dict[str, _Reader] = {"files": file_slice, "cursor": cursor_slice}
+
+
+def _reader(entry: OffsetEntry) -> _Reader:
+    """Give what reads the slice of an entry: kinds of slices are told apart here alone."""
+    return _READERS[entry.slice.kind]
 
 
 def as_error(err: Exception) -> ScopeProviderError:

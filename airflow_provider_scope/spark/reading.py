@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 from pyspark.sql import types as T  # noqa: N812
@@ -16,7 +16,7 @@ from airflow_provider_scope.spark.listing import FILE, same_key
 from airflow_provider_scope.spark.source import source_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
@@ -56,8 +56,7 @@ def select(
     :raises BadFileError: A file has other columns than declared, or is not of the declared form.
     """
     data = read_files(spark, entry, source_of(plan, trusted))
-    result = over(spark, plan, entry, data)
-    return failing(result, expected(plan), ROW, file_of(result))
+    return checked(plan, over(spark, plan, entry, data))
 
 
 def read_files(spark: SparkSession, entry: OffsetEntry, source: Source) -> DataFrame:
@@ -86,15 +85,29 @@ def over(spark: SparkSession, plan: Plan, entry: OffsetEntry, data: DataFrame) -
 
     :param data: The columns of the source, and ``FILE``.
     """
-    view = f"scope_data_{entry.seq}"
     wanted = [name for name in VIRTUAL.names if name in sql_text.words(plan.sql)]
     data = _with_virtual_columns(spark, data, entry, wanted) if wanted else data.drop(FILE)
+    return _once(over_rows(spark, plan.sql, plan.sql_params, data, entry.seq), wanted)
+
+
+def over_rows(
+    spark: SparkSession, sql: str, params: Mapping[str, Any], data: DataFrame, number: int
+) -> DataFrame:
+    """Give a SELECT of the user's over rows.
+
+    :param number: Of the batch, for the view's name.
+    """
+    view = f"scope_data_{number}"
     data.createOrReplaceTempView(view)
     try:
-        result = spark.sql(sql_text.over_view(plan.sql, view), args=plan.sql_params or None)
+        return spark.sql(sql_text.over_view(sql, view), args=dict(params) or None)
     finally:
         spark.catalog.dropTempView(view)
-    return _once(result, wanted)
+
+
+def checked(plan: Plan, result: DataFrame) -> DataFrame:
+    """Let the rows of a SELECT fail that break a rule of ``TableSpec.expect``."""
+    return failing(result, expected(plan), ROW, file_of(result))
 
 
 _RULE_HINT = "correct the rule or the SELECT; with source_file_uri in the SELECT the file is told"

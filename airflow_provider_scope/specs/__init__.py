@@ -1,6 +1,7 @@
 """What users write: frozen, validated values, or plain dicts of the same fields."""
 
 from airflow_provider_scope.specs.checkpoint import Checkpoint
+from airflow_provider_scope.specs.cursor import Cursor, TableSource
 from airflow_provider_scope.specs.dbt_scope import from_dbt_scope
 from airflow_provider_scope.specs.engine import ScopeEngine, SparkEngine
 from airflow_provider_scope.specs.source import FileSource
@@ -9,12 +10,14 @@ from airflow_provider_scope.specs.write import Merge, Replace, Scd2
 
 __all__ = [
     "Checkpoint",
+    "Cursor",
     "FileSource",
     "Merge",
     "Replace",
     "Scd2",
     "ScopeEngine",
     "SparkEngine",
+    "TableSource",
     "TableSpec",
     "from_dbt_scope",
 ]

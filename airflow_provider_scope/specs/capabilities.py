@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.specs import validation
 from airflow_provider_scope.specs.columns import INFER
+from airflow_provider_scope.specs.cursor import TableSource
 from airflow_provider_scope.specs.engine import ScopeEngine, SparkEngine
 from airflow_provider_scope.specs.write import Merge, Replace, Scd2
 
@@ -37,6 +38,8 @@ class Refusal:
     do: str
     expected: str = ""
     """What is expected of ``refused``; empty: nothing is wrong with it, but SCOPE jobs cannot do it."""
+    only: type[Any] | None = None
+    """The write that it is about; None is any."""
 
 
 def _unwanted(beside: Case, argument: str, value: Any, expected: str, why: str) -> Refusal:
@@ -49,11 +52,20 @@ _SCOPE = Case("engine", ScopeEngine, "ScopeEngine")
 _INTERVAL = Case("mode", "data_interval", 'mode="data_interval"')
 _INCREMENTAL = Case("mode", "incremental", 'mode="incremental"')
 _REPLACE = Case("write", Replace, "write='replace' or Replace(where=...)")
+_RANGED = Case("source.cursor.end_value", GIVEN, "cursor.end_value")
 _RANGE = Case("write.where", GIVEN, "Replace(where=...)")
 _NEW_FILES = 'each run takes what is new; or write mode="data_interval"'
 _ON_SPARK = "leave it out; or engine=SparkEngine()"
 
+_CURSOR = Case("source", TableSource, "a cursor")
+
 TOGETHER = (
+    Refusal(
+        _SCOPE,
+        Case("source", TableSource),
+        "use engine=SparkEngine(): SCOPE jobs read files",
+        "a FileSource with ScopeEngine",
+    ),
     _unwanted(_SPARK, "sql_dialect", "scope", "'spark' or None", "the types of the columns are Spark's"),
     Refusal(
         _SPARK,
@@ -101,6 +113,20 @@ TOGETHER = (
         'declared columns or None with mode="data_interval"',
     ),
     _unwanted(_INTERVAL, "source.late_files", "skip", "'ingest'", "a cleared run has to find late files"),
+    *(
+        _unwanted(_INTERVAL, f"source.cursor.{name}", GIVEN, "None", "the interval says which rows count")
+        for name in ("initial_value", "end_value")
+    ),
+    _unwanted(_INTERVAL, "source.max_rows_per_batch", GIVEN, "None", "an interval is one batch"),
+    _unwanted(_RANGED, "source.max_rows_per_batch", GIVEN, "None", "a range is one batch"),
+    Refusal(
+        _CURSOR,
+        Case("write.merge_key", (), "Scd2 without merge_key"),
+        "name the columns that tell one record from another: a load has only the rows that are new, and all "
+        "others would be retired",
+        "the columns of a key with Scd2 and a cursor",
+        only=Scd2,
+    ),
     _unwanted(_REPLACE, "max_batches_per_run", GIVEN, "None", "every run has to load all files"),
     _unwanted(
         _RANGE,
@@ -153,7 +179,8 @@ def check(refusals: Iterable[Refusal], known: Mapping[str, Any]) -> None:
     :raises InputError: With the argument, what is expected beside the other, and what to write instead.
     """
     for one in refusals:
-        if _is_so(one.beside, known) and _is_so(one.refused, known):
+        of_write = one.only is None or isinstance(known.get("write"), one.only)
+        if of_write and _is_so(one.beside, known) and _is_so(one.refused, known):
             name, value = one.refused.argument, _value(one.refused, known)
             if one.expected:
                 raise validation.bad(name, "replace" if value == Replace() else value, one.expected, one.do)
@@ -173,5 +200,8 @@ def _is_so(case: Case, known: Mapping[str, Any]) -> bool:
 
 
 def _value(case: Case, known: Mapping[str, Any]) -> Any:
-    argument, _, field = case.argument.partition(".")
-    return getattr(known.get(argument), field, None) if field else known.get(argument)
+    argument, *path = case.argument.split(".")
+    value = known.get(argument)
+    for field in path:
+        value = getattr(value, field, None)
+    return value

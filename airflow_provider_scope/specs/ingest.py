@@ -1,4 +1,4 @@
-"""All that a files -> Delta pipeline is made of, validated together."""
+"""All that a pipeline is made of, validated together."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from airflow_provider_scope.specs.columns import check_order
 from airflow_provider_scope.specs.engine import ScopeEngine, SparkEngine, engine_from
 from airflow_provider_scope.specs.interval import Mode, is_given, mode_from, window_from
 from airflow_provider_scope.specs.source import FileSource
+from airflow_provider_scope.specs.sources import AnySource, source_from
 from airflow_provider_scope.specs.sql_check import check_columns as check_select
 from airflow_provider_scope.specs.table import TableSpec
 from airflow_provider_scope.specs.write import Write, check_columns, with_own_columns, write_from
@@ -51,7 +52,7 @@ class Ingest:
 
     delta_location: str
     """Empty: the engine's connection says where tables are."""
-    source: FileSource
+    source: AnySource
     sql: str
     sql_dialect: Literal["spark", "scope"]
     sql_params: dict[str, Any]
@@ -84,11 +85,12 @@ def ingest_from(raw: Mapping[str, Any], late: Collection[str] = ()) -> Ingest | 
     specs = {
         name: None if validation.is_deferred(raw[name]) else validation.from_dict(kind, name, raw[name] or {})
         for name, kind in (
-            ("source", FileSource),
             ("table", TableSpec),
             ("checkpoint", Checkpoint),
         )
     }
+    source = raw["source"]
+    specs["source"] = None if validation.is_deferred(source) else source_from(source or {})
     specs["engine"] = None if validation.is_deferred(raw["engine"]) else engine_from(raw["engine"])
     if raw["sql_dialect"] is not None:
         validation.one_of("sql_dialect", raw["sql_dialect"], ("spark", "scope"))

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from airflow_provider_scope.core import recovery
 from airflow_provider_scope.core.report import RunReport
-from airflow_provider_scope.core.slices import KINDS, WithoutFiles
+from airflow_provider_scope.core.slices import KINDS, WithoutState
 from airflow_provider_scope.exceptions import (
     CheckpointCorruptError,
     EmptyRefreshError,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class NumberSlice(WithoutFiles):
+class NumberSlice(WithoutState):
     """Numbers from ``first`` to ``last``, both included."""
 
     kind: ClassVar[str] = "numbers"

@@ -1,0 +1,314 @@
+"""What a cursor knows between two loads, and from where on the next one reads."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal, InvalidOperation
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from airflow_provider_scope.exceptions import CheckpointCorruptError, CursorError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow_provider_scope.core.interval import Window
+
+KEPT = "the table; no row of this batch was written, and the batch stays logged"
+KNOWN_AT_MOST = 100
+"""Rows whose hashes are in the state itself: it is part of a commit and of a record."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_WHOLE = re.compile(r"tinyint|smallint|int|bigint")
+_NUMBER = re.compile(r"tinyint|smallint|int|bigint|decimal\(\d+,\d+\)|float|double")
+_KINDS = re.compile(_NUMBER.pattern + r"|date|timestamp|timestamp_ntz|string")
+
+
+class Bound(NamedTuple):
+    """One end of the rows that are read, as the user or an interval says it."""
+
+    kind: str
+    """"number", "date", "timestamp", "timestamp_ntz", "text", or "instant" of an interval."""
+    text: str
+
+    def encode(self) -> str:
+        """Give it as one text."""
+        return f"{self.kind}:{self.text}"
+
+    @classmethod
+    def decode(cls, text: str) -> Bound:
+        """Read what ``encode`` gave."""
+        kind, _, value = text.partition(":")
+        return cls(kind, value)
+
+    def milliseconds(self) -> int | None:
+        """Give it as an instant, as an interval would compare with it; None if it is none.
+
+        Numbers are unix seconds, and what has no zone is UTC: as an interval's ends become such values.
+        """
+        try:
+            if self.kind == "number":
+                return int(Decimal(self.text) * 1000)
+            moment = datetime.fromisoformat(self.text)
+        except (InvalidOperation, ValueError):
+            return None
+        return _milliseconds(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+
+    def beyond(self, other: Bound, func: str) -> bool:
+        """Tell whether it comes behind another one of its kind; text is compared as it is."""
+        if self.kind == "number":
+            one, two = Decimal(self.text), Decimal(other.text)
+        elif self.kind == "text":
+            return False  # of which type it is, only the column tells
+        else:
+            one, two = (_moment(bound.text) for bound in (self, other))  # type: ignore[assignment]
+        return one > two if func == "max" else one < two
+
+
+def _milliseconds(moment: datetime) -> int:
+    return (moment - _EPOCH) // timedelta(milliseconds=1)
+
+
+def window_bounds(window: Window) -> tuple[Bound, Bound]:
+    """Give the ends of an interval: rows from the first on, and before the second."""
+    ends = (window.start_ms, window.end_ms)
+    first, end = ((_EPOCH + timedelta(milliseconds=ms)).isoformat() for ms in ends)
+    return Bound("instant", first), Bound("instant", end)
+
+
+@dataclass(frozen=True, slots=True)
+class CursorRule:
+    """How rows are told from each other by their cursor; see ``specs.Cursor``."""
+
+    column: str
+    func: str
+    lag: float | None
+    missing: str
+    dedup_key: tuple[str, ...] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CursorState:
+    """What is known behind a batch: it is committed with the batch's rows."""
+
+    column: str
+    kind: str | None = None
+    """The type of the column; None if no row was read yet."""
+    last: str | None = None
+    """The last value, as text; None if no row had one."""
+    known: tuple[tuple[str, str, int], ...] = ()
+    """Of the rows that the next load reads again: cursor value, hash, how many."""
+    known_in: str | None = None
+    """The folder with those, where they are many."""
+    source: str | None = None
+    """The id of the Delta table that was read."""
+    version: int | None = None
+    """Its version."""
+    more: bool = False
+    """Whether rows of that version are left, because a batch takes only so many."""
+
+    def encode(self) -> str:
+        """Give it as text, with what is there."""
+        there = {
+            name: value
+            for name, value in asdict(self).items()
+            if value is not None and value is not False and value != ()
+        }
+        return json.dumps(there, ensure_ascii=False, sort_keys=True)
+
+
+def decode(text: str | None, where: str) -> CursorState | None:
+    """Read a state; None if there is none.
+
+    :param where: What errors name as its place.
+    :raises CheckpointCorruptError: It is no state of a cursor.
+    """
+    if text is None:
+        return None
+    try:
+        value = json.loads(text)
+        value["known"] = tuple((str(at), str(row), int(n)) for at, row, n in value.get("known", ()))
+        return CursorState(**value)
+    except (TypeError, ValueError, KeyError) as err:
+        raise CheckpointCorruptError(
+            f"The state of the cursor in {where} cannot be read: {err}.",
+            kept="the table and all records; nothing was written",
+            do="restore the record from a copy; or run the task once with full_refresh=True",
+        ) from err
+
+
+def check_column(state: CursorState | None, column: str, where: str) -> None:
+    """Refuse a state of another column: its last value says nothing of this one.
+
+    :raises CursorError: As said.
+    """
+    if state and state.column.lower() != column.lower():
+        raise CursorError(
+            f"The last value in {where} is one of the column {state.column!r}, and cursor.column is now "
+            f"{column!r}: which of its values are loaded is not known.",
+            kept="the table and all records; nothing was written",
+            do=f"name {state.column!r} again; or run the task once with full_refresh=True",
+        )
+
+
+def check_kind(column: str, kind: str, state: CursorState | None) -> None:
+    """Refuse a column that cannot be a cursor, and one whose type is not that of the state.
+
+    :raises CursorError: As said.
+    """
+    if not _KINDS.fullmatch(kind):
+        raise CursorError(
+            f"The column {column!r} has the type {kind}, which has no order to go by.",
+            kept=KEPT,
+            do="name a column of numbers, dates, timestamps or text; pre_filter_sql can make one of it",
+        )
+    before = state.kind if state else None
+    if before and before != kind and not (_NUMBER.fullmatch(before) and _NUMBER.fullmatch(kind)):
+        raise CursorError(
+            f"The column {column!r} has the type {kind}, and its last value is of the type {before}.",
+            kept=KEPT,
+            do="give the column its type back (CAST in pre_filter_sql); or run once with full_refresh=True",
+        )
+
+
+def start_of(rule: CursorRule, state: CursorState | None, kind: str, initial: Bound | None) -> str | None:
+    """Give the first value that is read, as text; None is all.
+
+    :raises CursorError: A bound does not fit the column, or the type knows no lag.
+    """
+    first = None if initial is None else value_of("initial_value", initial, kind)
+    if state is None or state.last is None:
+        return first
+    if not rule.lag:
+        return state.last
+    start = _shifted(state.last, kind, rule)
+    return start if first is None or is_beyond(start, first, kind, rule.func) else first
+
+
+def value_of(argument: str, bound: Bound, kind: str) -> str:
+    """Give a bound as text of the column's type.
+
+    :raises CursorError: It is of another type.
+    """
+    try:
+        found = _converted(bound, kind)
+    except (InvalidOperation, ValueError):
+        found = None
+    if found is None:
+        what = f"{bound.text!r} (text)" if bound.kind == "text" else f"{bound.text} ({bound.kind})"
+        raise CursorError(
+            f"cursor.{argument} is {what}, and the column has the type {kind}.",
+            kept=KEPT,
+            do=_WANTED.get(kind, "give a number" if _NUMBER.fullmatch(kind) else "give a value of its type"),
+        )
+    return found
+
+
+_WANTED = {
+    "timestamp": "give a datetime with time zone, or text such as '2026-01-31T00:00:00+00:00'",
+    "timestamp_ntz": "give a datetime without time zone, or text such as '2026-01-31T00:00:00'",
+    "date": "give a date, or text such as '2026-01-31'",
+    "string": "give text",
+}
+
+
+def _converted(bound: Bound, kind: str) -> str | None:
+    of, text = bound
+    if of == "instant":
+        return _of_instant(datetime.fromisoformat(text), kind)
+    if kind == "string":
+        return text if of == "text" else None
+    if _NUMBER.fullmatch(kind):
+        number = Decimal(text) if of in ("number", "text") else Decimal("NaN")
+        is_fit = number.is_finite() and (not _WHOLE.fullmatch(kind) or number == number.to_integral_value())
+        return f"{number:f}" if is_fit else None
+    if of == "text":
+        moment = _moment(text)
+        if kind == "date":
+            return None if isinstance(moment, datetime) else text
+        if not isinstance(moment, datetime):
+            return f"{text} 00:00:00" + ("Z" if kind == "timestamp" else "")
+        return _plain(moment) if (moment.tzinfo is not None) == (kind == "timestamp") else None
+    if of != kind:
+        return None
+    return text if kind == "date" else _plain(datetime.fromisoformat(text))
+
+
+def _of_instant(moment: datetime, kind: str) -> str:
+    """Give an end of an interval as a value of the column, as dlt does: all in UTC."""
+    if _NUMBER.fullmatch(kind):
+        seconds = Decimal(int(moment.timestamp())) + Decimal(moment.microsecond) / 1_000_000
+        return f"{int(seconds) if _WHOLE.fullmatch(kind) else seconds.normalize():f}"
+    if kind == "date":
+        return moment.date().isoformat()
+    if kind == "timestamp_ntz":
+        return _plain(moment.replace(tzinfo=None))
+    return _plain(moment) if kind == "timestamp" else moment.isoformat()
+
+
+def _plain(moment: datetime) -> str:
+    """Give a time as Spark writes it, in UTC."""
+    if moment.tzinfo is None:
+        return f"{moment:%Y-%m-%d %H:%M:%S.%f}".zfill(26)
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}Z".zfill(27)
+
+
+def _moment(text: str) -> datetime | date:
+    """Read a date or a time of text.
+
+    :raises ValueError: It is neither.
+    """
+    return (
+        date.fromisoformat(text) if re.fullmatch(r"\d{4}-\d\d-\d\d", text) else datetime.fromisoformat(text)
+    )
+
+
+def _shifted(last: str, kind: str, rule: CursorRule) -> str:
+    """Give the value that lies so far before the last one as the lag says."""
+    lag = Decimal(str(rule.lag)) * (1 if rule.func == "max" else -1)
+    try:
+        if _WHOLE.fullmatch(kind):
+            return str(int(last) - int(lag))
+        if _NUMBER.fullmatch(kind):
+            return f"{Decimal(last) - lag:f}"
+        if kind == "date":
+            return (date.fromisoformat(last) - timedelta(days=int(lag))).isoformat()
+        if kind in ("timestamp", "timestamp_ntz"):
+            return _plain(datetime.fromisoformat(last) - timedelta(microseconds=int(lag * 1_000_000)))
+    except (OverflowError, ValueError) as err:
+        raise CursorError(
+            f"cursor.lag={rule.lag} cannot be taken from the last value {last}: {err}.",
+            kept=KEPT,
+            do="give a smaller lag, or initial_value beside none",
+        ) from err
+    raise CursorError(
+        f"cursor.lag={rule.lag} is for numbers, dates and timestamps; {rule.column!r} has the type {kind}.",
+        kept=KEPT,
+        do="leave it out; or CAST the column in pre_filter_sql",
+    )
+
+
+def is_beyond(one: str, other: str, kind: str, func: str) -> bool:
+    """Tell whether a value comes behind another, both as text of the column's type."""
+    left, right = (_ordered(value, kind) for value in (one, other))
+    return bool(left > right if func == "max" else left < right)
+
+
+def _ordered(text: str, kind: str) -> Any:
+    if _NUMBER.fullmatch(kind):
+        return Decimal(text)
+    if kind == "date":
+        return date.fromisoformat(text)
+    return text.encode() if kind == "string" else datetime.fromisoformat(text)
+
+
+def is_stateless(end: Bound | None) -> bool:
+    """Tell whether a load leaves the state alone: one with an end does."""
+    return end is not None
+
+
+def without_rows(before: CursorState | None, column: str, read: Mapping[str, Any]) -> CursorState:
+    """Give the state behind a batch that read no new row: only what was read of the source changes."""
+    return replace(before or CursorState(column=column), **read)

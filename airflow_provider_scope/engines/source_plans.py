@@ -1,0 +1,53 @@
+"""What a plan says of the source: how Spark reads the batches."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow_provider_scope.core.plan import CursorPlan, FilesPlan
+from airflow_provider_scope.specs.columns import INFER, declared, split_columns
+from airflow_provider_scope.specs.source import FileSource
+from airflow_provider_scope.storage.opening import canonical_uri
+
+if TYPE_CHECKING:
+    from airflow_provider_scope.specs.cursor import TableSource
+    from airflow_provider_scope.specs.sources import AnySource
+
+
+def plan_of(source: AnySource, pinned: str | None, *, fence: bool) -> FilesPlan | CursorPlan:
+    """Give what a plan says of a source.
+
+    :param pinned: The columns that were inferred before, as DDL.
+    :param fence: Whether the batches are not read at all.
+    """
+    if isinstance(source, FileSource):
+        return _files(source, pinned, fence=fence)
+    return _cursor(source)
+
+
+def _files(source: FileSource, pinned: str | None, *, fence: bool) -> FilesPlan:
+    infers = source.columns == INFER and not fence
+    known = dict(split_columns(pinned)) if infers and pinned else None
+    return FilesPlan(
+        format=source.format,
+        columns=known or declared(source.columns),
+        infers_columns=infers,
+        options=dict(source.options or {}),
+        extra_columns=source.extra_columns,
+        missing_columns=source.missing_columns,
+        bad_records=source.bad_records,
+    )
+
+
+def _cursor(source: TableSource) -> CursorPlan:
+    cursor = source.cursor
+    return CursorPlan(
+        table=source.table if source.is_named else canonical_uri(source.table),
+        is_named=source.is_named,
+        func=cursor.last_value_func,
+        lag=cursor.lag,
+        missing=cursor.on_cursor_value_missing,
+        dedup_key=None if cursor.dedup_key is None else tuple(cursor.dedup_key),
+        pre_filter_sql=source.pre_filter_sql,
+        max_rows=source.max_rows_per_batch,
+    )

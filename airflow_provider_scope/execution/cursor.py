@@ -1,0 +1,179 @@
+"""Rows beyond a cursor as a source: a slice is a state, and new is what is beyond it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
+
+from airflow_provider_scope.core import cursor as cursors
+from airflow_provider_scope.core.report import RunReport
+from airflow_provider_scope.core.slices import CursorSlice
+from airflow_provider_scope.exceptions import CursorError, InputError, SourceNotFoundError
+from airflow_provider_scope.table.opening import open_table
+
+if TYPE_CHECKING:
+    from airflow_provider_scope.checkpoint.log import CheckpointLog
+    from airflow_provider_scope.core.cursor import Bound, CursorState
+    from airflow_provider_scope.core.interval import Window
+    from airflow_provider_scope.core.records import OffsetEntry
+    from airflow_provider_scope.execution.request import Request
+    from airflow_provider_scope.execution.view import LogView
+    from airflow_provider_scope.storage.protocol import Storage
+
+
+@dataclass(kw_only=True)
+class CursorRows:
+    """The rows of a table or a database by a cursor; see ``execution.source.Source``."""
+
+    kind: ClassVar[str] = CursorSlice.kind
+    one_at_a_time: ClassVar[bool] = True
+    reads_history: ClassVar[bool] = False
+    log: CheckpointLog
+    table: str
+    """Canonical URI of a Delta table, or what is read otherwise, for people."""
+    is_pinned: bool
+    """Whether it is a Delta table whose versions can be read again."""
+    column: str
+    first: Bound | None
+    end: Bound | None
+    interval: str | None = None
+    loads_once: bool = True
+    """Whether a range that was loaded is not loaded again: its rows would be added twice."""
+    storage: Storage | None = None
+    """Where the Delta table is; None is a disk of this machine."""
+    found: tuple[str | None, int | None] = field(default=(None, None), init=False)
+    """The table's id and newest version."""
+    asked: bool = field(default=False, init=False)
+    """Whether a batch of this run has looked: only it knows whether there is anything new."""
+
+    @property
+    def says_from_when(self) -> bool:
+        """Whether the user said where to begin."""
+        return self.first is not None
+
+    def begin_report(self, now_ms: int) -> RunReport:
+        """Give a report that names the table."""
+        return RunReport(roots=(self.table,), now_ms=now_ms)
+
+    def look_back(self, view: LogView, request: Request, now_ms: int) -> bool:  # noqa: ARG002 - a protocol
+        """Nobody else loads by a cursor."""
+        return True
+
+    def check(self, entry: OffsetEntry) -> None:
+        """Refuse an entry whose state cannot be read.
+
+        :raises CheckpointCorruptError: As said.
+        """
+        cursors.decode(entry.slice.before, f"batch {entry.seq} of {self.log.location}")
+
+    def discover(self, request: Request, view: LogView, report: RunReport) -> None:  # noqa: ARG002
+        """Look where the table ends.
+
+        :raises SourceNotFoundError: There is no table.
+        """
+        self.asked = False
+        if not self.is_pinned:
+            return
+        with open_table(self.table, self.storage) as table:
+            if table is None:
+                raise SourceNotFoundError(
+                    f"There is no Delta table at {self.table}.",
+                    kept="everything; nothing was read or written",
+                    do="correct source.table; or let the task that makes it run first",
+                )
+            self.found = str(table.delta.metadata().id), table.delta.version()
+
+    def pending(self, view: LogView, report: RunReport, *, refresh: bool) -> PendingRows:
+        """Give the next slice, if there may be rows in it.
+
+        :raises CursorError: The state is one of another table, or of another column.
+        """
+        before = None if refresh else view.state
+        state = cursors.decode(before, self.log.location)
+        if refresh:
+            return PendingRows(self, before)
+        if self.end:
+            return PendingRows(self, before, nothing=self._is_loaded(view, report))
+        cursors.check_column(state, self.column, self.log.location)
+        if state is None or state.more:
+            return PendingRows(self, before)
+        if not self.is_pinned:
+            return PendingRows(self, before, nothing=self.asked)
+        self._check_same(state)
+        report.nothing = f"0 rows: version {state.version} of {self.table} is loaded"
+        return PendingRows(self, before, nothing=state.version == self.found[1])
+
+    def _is_loaded(self, view: LogView, report: RunReport) -> bool:
+        """Tell whether the range was loaded before, and may not be loaded again."""
+        if self.asked or not self.loads_once:
+            return self.asked
+        report.nothing = "0 rows: the range was loaded before; to load it again use Replace(where=…) or Merge"
+        start = view.refresh_start or 0
+        low = max(start, self.log.vacuumed_below())
+        for seq in range(view.next_seq - 1, low - 1, -1):
+            record = self.log.find_commit(seq)
+            if record and record.abandoned:
+                continue
+            there = self.log.offset(seq).slice
+            if isinstance(there, CursorSlice) and (there.first, there.end) == self._range():
+                return True
+        return False
+
+    def _range(self) -> tuple[str | None, str | None]:
+        return self.first and self.first.encode(), self.end and self.end.encode()
+
+    def _check_same(self, state: CursorState) -> None:
+        there, version = self.found
+        if state.source == there and (state.version or 0) <= (version or 0):
+            return
+        raise CursorError(
+            f"The table {self.table} is not the one that was loaded before: its id is {there}, version "
+            f"{version}; the last load read {state.source}, version {state.version}.",
+            kept="the table and all records; nothing was written",
+            do="bring the source back; or run the task once with full_refresh=True",
+        )
+
+
+@dataclass
+class PendingRows:
+    """At most one slice: what comes behind it follows from its rows."""
+
+    source: CursorRows
+    before: str | None
+    nothing: bool = False
+
+    @property
+    def left(self) -> int:
+        """Unknown: 0."""
+        return 0
+
+    def cut(self) -> CursorSlice | None:
+        """Give the slice, once."""
+        if self.nothing:
+            return None
+        self.nothing = self.source.asked = True
+        first, end = self.source._range()  # noqa: SLF001 - one thing in two parts
+        table, version = self.source.found
+        return CursorSlice(self.before, self.source.column, first, end, table, version)
+
+
+def check_range_not_loaded(log: CheckpointLog, window: Window) -> None:
+    """Refuse to begin an interval that ``mode="incremental"`` has loaded already.
+
+    :param log: The log of ``mode="incremental"`` in the same checkpoint, which need not exist.
+    :raises InputError: As said.
+    """
+    logged = log.logged()
+    if not logged:
+        return
+    there = log.offset(logged[-1]).slice
+    text = there.first if isinstance(there, CursorSlice) else None
+    begins = cursors.Bound.decode(text).milliseconds() if text else None
+    if begins is None or begins < window.end_ms:
+        raise InputError(
+            f'Rows of the interval {window.name} were loaded before, by mode="incremental" ({log.location}): '
+            "they would be in the table twice.",
+            kept="the table and all records; nothing was written",
+            do="load intervals that end before the initial value of that load. To load these rows anew, use "
+            "write=Replace(where=…) with the interval's rows",
+        )

@@ -1,0 +1,124 @@
+"""Rows of a table or a database as a source, by a column whose values only grow (or only fall)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any, Literal, get_args
+
+from airflow_provider_scope.core.cursor import Bound
+from airflow_provider_scope.specs import validation
+
+LastValue = Literal["max", "min"]
+Missing = Literal["raise", "include", "exclude"]
+
+
+@validation.with_known_fields
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cursor:
+    """Which rows are new: those beyond the last value of a column.
+
+    :param column: The column, or the path of a field in a struct: ``"meta.changed_at"``. Integers, decimals,
+        doubles, dates, timestamps with and without zone, and text (compared by code point).
+    :param initial_value: Rows from this value on are loaded; None is all. A number, a date, a datetime (with
+        time zone for a column of instants, without for ``timestamp_ntz``), or text of one.
+    :param end_value: Rows before this value are loaded, not those at it. The state is then neither read nor
+        changed, and what was loaded is not compared. Needs ``initial_value``.
+    :param last_value_func: ``"max"``: rows above the largest value are new. ``"min"``: those below the
+        smallest.
+    :param lag: Rows come late: each load looks again at those up to so far before the last value, and takes
+        what it has not loaded. Seconds for timestamps, days for dates, units for numbers.
+    :param on_cursor_value_missing: Rows without a value (NULL, NaN, infinite): ``"raise"`` fails the load,
+        ``"exclude"`` leaves them out, ``"include"`` takes them in every load.
+    :param dedup_key: Rows at the last value are read again, and those that were loaded left out. None
+        compares all columns: a row that changed is loaded. Names of columns compare these alone: for rows of
+        which others differ each time they are read. ``()`` compares nothing: such rows are loaded again.
+    :raises InputError: A value is not valid.
+    """
+
+    column: str
+    initial_value: Any = None
+    end_value: Any = None
+    last_value_func: LastValue = "max"
+    lag: float | None = None
+    on_cursor_value_missing: Missing = "raise"
+    dedup_key: Sequence[str] | None = None
+
+    def __post_init__(self) -> None:
+        """Validate; values that are templates are let through."""
+        validation.text("column", self.column)
+        validation.one_of("last_value_func", self.last_value_func, get_args(LastValue))
+        validation.one_of("on_cursor_value_missing", self.on_cursor_value_missing, get_args(Missing))
+        validation.set_field(self, "lag", validation.number("lag", self.lag, at_least=0, whole=False))
+        if self.dedup_key is not None:
+            validation.set_field(self, "dedup_key", validation.texts("dedup_key", self.dedup_key))
+        first, end = (bound_of(name, getattr(self, name)) for name in ("initial_value", "end_value"))
+        if self.end_value is not None and self.initial_value is None:
+            raise validation.bad(
+                "end_value", self.end_value, "initial_value beside it", "give both ends of the range"
+            )
+        if first and end and first.kind == end.kind and first.beyond(end, self.last_value_func):
+            raise validation.bad(
+                "end_value", self.end_value, f"a value behind initial_value={self.initial_value!r}"
+            )
+
+
+def bound_of(argument: str, value: Any) -> Bound | None:
+    """Give a value that a user wrote as a bound of the rows; None for none, or for a template.
+
+    :raises InputError: It is of a type that no cursor has.
+    """
+    if value is None or validation.is_deferred(value):
+        return None
+    if isinstance(value, datetime):
+        return Bound("timestamp" if value.tzinfo else "timestamp_ntz", value.isoformat())
+    if isinstance(value, date):
+        return Bound("date", value.isoformat())
+    if isinstance(value, bool) or not isinstance(value, (int, float, Decimal, str)):
+        raise validation.bad(argument, value, "a number, a date, a datetime, or text")
+    if isinstance(value, str):
+        return Bound("text", value)
+    if not Decimal(value).is_finite():
+        raise validation.bad(argument, value, "a number that is neither infinite nor NaN")
+    return Bound("number", str(value))
+
+
+@validation.with_known_fields
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSource:
+    """A Delta table: its rows by a cursor column.
+
+    :param table: The table's folder (absolute path or URI), or its name in the catalog of Spark.
+    :param cursor: Which rows are new.
+    :param pre_filter_sql: A SELECT over ``@data``, the table's rows, before the cursor looks at them: it may
+        make the cursor's column, or leave rows out.
+    :param max_rows_per_batch: About how many rows one batch has at the most; rows with one value of the
+        cursor stay together. None is all that are new.
+    :raises InputError: A value is not valid.
+    """
+
+    table: str
+    cursor: Cursor
+    pre_filter_sql: str | None = None
+    max_rows_per_batch: int | None = None
+
+    def __post_init__(self) -> None:
+        """Validate; values that are templates are let through."""
+        validation.text("table", self.table)
+        check_reading(self)
+
+    @property
+    def is_named(self) -> bool:
+        """Whether ``table`` is a name in a catalog, and not a folder."""
+        return not self.table.startswith("/") and "://" not in self.table and "file:" not in self.table
+
+
+def check_reading(source: Any) -> None:
+    """Check the fields that all sources with a cursor have."""
+    validation.set_field(source, "cursor", validation.from_dict(Cursor, "cursor", source.cursor))
+    if source.pre_filter_sql is not None:
+        validation.text("pre_filter_sql", source.pre_filter_sql)
+    rows = validation.number("max_rows_per_batch", source.max_rows_per_batch, at_least=1)
+    validation.set_field(source, "max_rows_per_batch", rows)
