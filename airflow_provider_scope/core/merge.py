@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_provider_scope.core.sql import literal, quoted
-from airflow_provider_scope.exceptions import InputError
+from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, InputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -66,7 +66,7 @@ def place(argument: str, name: str, columns: Sequence[str], table: str) -> int:
             return position
     raise InputError(
         f"{argument} names {name!r}, which is no column of the rows for {table}: {', '.join(columns)}.",
-        kept="the table; no row of this batch was written, and the batch stays logged",
+        kept=NO_ROW_WRITTEN,
         do=f"select a column of that name, or correct {argument}",
     )
 
@@ -79,7 +79,7 @@ def check_key(argument: str, name: str, kind: str, table: str) -> None:
     if not KEYS.fullmatch(kind):
         raise InputError(
             f"{argument} names {name!r}, which is {kind}: values of this type are no keys in {table}.",
-            kept="the table; no row of this batch was written, and the batch stays logged",
+            kept=NO_ROW_WRITTEN,
             do="use columns of numbers, texts without a collation, dates, timestamps, booleans or bytes; "
             "select a text of the value if it has to be one",
         )

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 
 from airflow_provider_scope.core import merge as rules
 from airflow_provider_scope.core.sql import quoted
-from airflow_provider_scope.exceptions import MergeKeyError
+from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, MergeKeyError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 _EXAMPLES = 3
 _POSITION = re.compile(r"c[0-9]+")
-KEPT = "the table; no row of this batch was written, and the batch stays logged"
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +209,7 @@ def _no_key(staged: Staged, number: int, argument: str, count: int) -> MergeKeyE
     return MergeKeyError(
         f"{count:,} of {staged.read:,} rows for {staged.table} have no {staged.names[number]}, which is a "
         f"{argument}: {_shown(staged, rows, columns)}.",
-        kept=KEPT,
+        kept=NO_ROW_WRITTEN,
         do="correct the files; or give the column a value in `sql`, or leave such rows out there, with WHERE "
         "… IS NOT NULL",
     )
@@ -219,6 +218,6 @@ def _no_key(staged: Staged, number: int, argument: str, count: int) -> MergeKeyE
 def _doubled(staged: Staged, key: Sequence[str], by_key: DataFrame) -> MergeKeyError:
     return MergeKeyError(
         f"Several rows for {staged.table} have the same primary key: {_shown(staged, by_key, key)}.",
-        kept=KEPT,
+        kept=NO_ROW_WRITTEN,
         do="say which of them counts, with dedup_sort=(column, 'desc'); or select one row of each key",
     )

@@ -14,7 +14,7 @@ from pyspark.sql import types as T  # noqa: N812
 from airflow_provider_scope.core import schema as schemas
 from airflow_provider_scope.core.sql import quoted
 from airflow_provider_scope.core.table_properties import missing_properties
-from airflow_provider_scope.exceptions import InputError, SchemaMismatchError
+from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, InputError, SchemaMismatchError
 from airflow_provider_scope.spark import shaping
 from airflow_provider_scope.spark.commit import Batch
 from airflow_provider_scope.spark.delta_log import ConcurrentCommitError, DeltaLog, conflicts
@@ -288,7 +288,7 @@ class Target:
             raise SchemaMismatchError(
                 f"The table {self.plan.table} has the columns {_listed(table)}; declared are "
                 f"{_listed(wanted)}.",
-                kept="the table; no row of this batch was written, and the batch stays logged",
+                kept=NO_ROW_WRITTEN,
                 do="declare the table's columns, change the table, or run once with full_refresh=True",
             )
 
@@ -299,7 +299,7 @@ class Target:
             raise InputError(
                 f"The table {self.plan.table} is partitioned by {list(partitions)!r}; declared is "
                 f"{list(self.plan.partition_by)!r}.",
-                kept="the table; no row of this batch was written, and the batch stays logged",
+                kept=NO_ROW_WRITTEN,
                 do="declare the table's partitioning, or run once with full_refresh=True",
             )
 
