@@ -13,6 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 from airflow_provider_scope.core import merge as rules
 from airflow_provider_scope.core.sql import quoted
 from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, MergeKeyError
+from airflow_provider_scope.spark.values import INSTANT_FORMAT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -151,7 +152,7 @@ def as_text(value: Column | str, kind: str) -> Column:
     """Give a value as text that is the same for whoever reads it."""
     column = F.col(value) if isinstance(value, str) else value
     if kind == "timestamp":
-        return F.date_format(column, "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX")
+        return F.date_format(column, INSTANT_FORMAT)
     return column.cast("string")
 
 
