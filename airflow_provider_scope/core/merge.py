@@ -107,10 +107,13 @@ def within(column: str, kind: str, low: str | None, high: str | None) -> str | N
     return f"t.{quoted(column)} BETWEEN {least} AND {most}"
 
 
-def one_of(columns: Sequence[tuple[str, str]], values: Sequence[Sequence[str]]) -> str | None:
+def one_of(
+    columns: Sequence[tuple[str, str]], values: Sequence[Sequence[str]], *, of: str = ""
+) -> str | None:
     """Give the condition that columns have one of several values together, as literals.
 
     :param columns: Name and type of each.
+    :param of: What stands before each name, where a column of another table could be meant.
     :return: None if there are no values, or one that has no literal.
     """
     found = []
@@ -119,7 +122,7 @@ def one_of(columns: Sequence[tuple[str, str]], values: Sequence[Sequence[str]]) 
         if None in literals:
             return None
         pairs = zip(columns, literals, strict=True)
-        found.append(" AND ".join(f"{quoted(name)} = {one}" for (name, _), one in pairs))
+        found.append(" AND ".join(f"{of}{quoted(name)} = {one}" for (name, _), one in pairs))
     return " OR ".join(f"({one})" for one in found) or None
 
 

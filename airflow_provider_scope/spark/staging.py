@@ -84,18 +84,21 @@ class Staged:
             name, kind = self.name(column), self.kind(column)
             condition = rules.within(name, kind, *self.ranges.get(int(column[1:]), (None, None)))
             found += [condition] if condition else []
-        named = self.values_of([column for column in columns if self.name(column) in partitions])
+        named = self.values_of([column for column in columns if self.name(column) in partitions], of="t.")
         return [*found, f"({named})"] if named else found
 
-    def values_of(self, columns: Sequence[str]) -> str | None:
-        """Give the condition that some columns have values of the batch; None if these are too many."""
+    def values_of(self, columns: Sequence[str], *, of: str = "") -> str | None:
+        """Give the condition that some columns have values of the batch; None if these are too many.
+
+        :param of: What stands before each name: in a MERGE the source has such columns, too.
+        """
         if not columns:
             return None
         texts = [as_text(column, self.kind(column)) for column in columns]
         values = self.rows.select(*texts).distinct().limit(_VALUES + 1).collect()
         if len(values) > _VALUES:
             return None
-        return rules.one_of([(self.name(c), self.kind(c)) for c in columns], sorted(values))
+        return rules.one_of([(self.name(c), self.kind(c)) for c in columns], sorted(values), of=of)
 
 
 _VALUES = 100
