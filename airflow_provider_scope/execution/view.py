@@ -273,11 +273,16 @@ def pinned_columns(log: CheckpointLog, view: LogView) -> str | None:
     Each of their commits names them. One that does not was made while the task did not infer any: what was
     inferred before does not count any more. Batches that were given up say nothing.
     """
-    floor = view.overwrite_start or 0
+    newest = newest_not_abandoned(log, view, view.overwrite_start or 0)
+    return newest.columns if newest else None
+
+
+def newest_not_abandoned(log: CheckpointLog, view: LogView, floor: int) -> CommitRecord | None:
+    """Give the record of the newest batch from ``floor`` on that was not given up; None if there is none."""
     newest = view.last_commit
     while newest and newest.abandoned and newest.seq > floor:
         newest = log.find_commit(newest.seq - 1)
-    return newest.columns if newest and not newest.abandoned and newest.seq >= floor else None
+    return newest if newest and not newest.abandoned and newest.seq >= floor else None
 
 
 def recorded(log: CheckpointLog, view: LogView, first: int) -> list[BatchReport]:
