@@ -290,17 +290,23 @@ def recorded(log: CheckpointLog, view: LogView, first: int) -> list[BatchReport]
     last = view.last_commit.seq if view.last_commit else -1
     first = max(first, log.vacuumed_below())
     found = [record for seq in range(first, last + 1) if (record := log.find_commit(seq))]
-    return [
-        BatchReport(
-            seq=record.seq,
-            mode=log.offset(record.seq).mode,
-            files=record.files,
-            size_bytes=record.size_bytes,
-            rows=record.rows,
-            table_version=record.table_version,
-            abandoned=record.abandoned,
-            quarantined=record.quarantined,
-            changes=record.changes,
-        )
-        for record in found
-    ]
+    return [batch_report(log.offset(record.seq), record) for record in found]
+
+
+def batch_report(entry: OffsetEntry, record: CommitRecord, *, already_there: bool = False) -> BatchReport:
+    """Give a batch as a report shows it.
+
+    :param already_there: It was in the table before this run.
+    """
+    return BatchReport(
+        seq=record.seq,
+        mode=entry.mode if entry.where is None else "replace",
+        files=record.files,
+        size_bytes=record.size_bytes,
+        rows=record.rows,
+        table_version=record.table_version,
+        already_there=already_there,
+        abandoned=record.abandoned,
+        quarantined=record.quarantined,
+        changes=record.changes,
+    )
