@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+NO_ROW_WRITTEN = "the table; no row of this batch was written, and the batch stays logged"
+"""What is kept where a batch was looked at and refused: ``kept`` of several errors."""
+
 
 class ScopeProviderError(Exception):
     """Base of all errors of this package.

@@ -194,8 +194,6 @@ def without_returned(rows: pa.Table, returned: Mapping[str, int]) -> pa.Table:
 
     :param returned: Files that were given back, and the newest entry at that time.
     """
-    if not returned:
-        return rows
     paths, numbers = rows["path"].to_pylist(), rows["seq"].to_pylist()
     both = enumerate(zip(paths, numbers, strict=True))
     keep = [index for index, (path, seq) in both if not is_returned(path, seq, returned)]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from airflow_provider_scope.core.schema import keeps_values, way_on, wider
-from airflow_provider_scope.exceptions import SchemaMismatchError
+from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, SchemaMismatchError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -102,7 +102,7 @@ def evolve(
     if merging.problems:
         raise SchemaMismatchError(
             f"The SELECT does not fit the table {location}: " + "; ".join(merging.problems) + ".",
-            kept="the table; no row of this batch was written, and the batch stays logged",
+            kept=NO_ROW_WRITTEN,
             do=way_on(widen=merging.could_widen),
         )
     return Evolution(columns, tuple(merging.added), tuple(merging.widened), tuple(merging.missing))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_provider_scope.core.sql import literal, quoted
-from airflow_provider_scope.exceptions import InputError
+from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, InputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -66,7 +66,7 @@ def place(argument: str, name: str, columns: Sequence[str], table: str) -> int:
             return position
     raise InputError(
         f"{argument} names {name!r}, which is no column of the rows for {table}: {', '.join(columns)}.",
-        kept="the table; no row of this batch was written, and the batch stays logged",
+        kept=NO_ROW_WRITTEN,
         do=f"select a column of that name, or correct {argument}",
     )
 
@@ -79,7 +79,7 @@ def check_key(argument: str, name: str, kind: str, table: str) -> None:
     if not KEYS.fullmatch(kind):
         raise InputError(
             f"{argument} names {name!r}, which is {kind}: values of this type are no keys in {table}.",
-            kept="the table; no row of this batch was written, and the batch stays logged",
+            kept=NO_ROW_WRITTEN,
             do="use columns of numbers, texts without a collation, dates, timestamps, booleans or bytes; "
             "select a text of the value if it has to be one",
         )
@@ -107,10 +107,13 @@ def within(column: str, kind: str, low: str | None, high: str | None) -> str | N
     return f"t.{quoted(column)} BETWEEN {least} AND {most}"
 
 
-def one_of(columns: Sequence[tuple[str, str]], values: Sequence[Sequence[str]]) -> str | None:
+def one_of(
+    columns: Sequence[tuple[str, str]], values: Sequence[Sequence[str]], *, of: str = ""
+) -> str | None:
     """Give the condition that columns have one of several values together, as literals.
 
     :param columns: Name and type of each.
+    :param of: What stands before each name, where a column of another table could be meant.
     :return: None if there are no values, or one that has no literal.
     """
     found = []
@@ -119,7 +122,7 @@ def one_of(columns: Sequence[tuple[str, str]], values: Sequence[Sequence[str]]) 
         if None in literals:
             return None
         pairs = zip(columns, literals, strict=True)
-        found.append(" AND ".join(f"{quoted(name)} = {one}" for (name, _), one in pairs))
+        found.append(" AND ".join(f"{of}{quoted(name)} = {one}" for (name, _), one in pairs))
     return " OR ".join(f"({one})" for one in found) or None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_provider_scope.exceptions import SchemaMismatchError
+from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, SchemaMismatchError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,7 +78,7 @@ def fit(select: Sequence[Column], table: Sequence[Column], location: str) -> tup
     if problems:
         raise SchemaMismatchError(
             f"The SELECT does not fit the table {location}: " + "; ".join(problems) + ".",
-            kept="the table; no row of this batch was written, and the batch stays logged",
+            kept=NO_ROW_WRITTEN,
             do=way_on(add=bool(extra), widen=could_widen),
         )
     return tuple(fits)

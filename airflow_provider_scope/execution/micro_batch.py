@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_scope.core import recovery
 from airflow_provider_scope.core.records import OffsetEntry, Pipeline
-from airflow_provider_scope.core.report import BatchReport
 from airflow_provider_scope.exceptions import (
     BatchNotInTableError,
     BatchOutcomeUnknownError,
@@ -19,6 +18,7 @@ from airflow_provider_scope.execution import dbt_scope, first_run
 from airflow_provider_scope.execution.engine import Work
 from airflow_provider_scope.execution.view import (
     LogView,
+    batch_report,
     check_table,
     pinned_columns,
     read_log,
@@ -316,20 +316,7 @@ class MicroBatchExecution:
         already_there: bool,
     ) -> None:
         record = record_commit(self.log, view, request.table, entry, committed, committed_at_ms=self.now_ms())
-        report.batches.append(
-            BatchReport(
-                seq=entry.seq,
-                mode=entry.mode if entry.where is None else "replace",
-                files=record.files,
-                size_bytes=record.size_bytes,
-                rows=record.rows,
-                table_version=record.table_version,
-                already_there=already_there,
-                abandoned=record.abandoned,
-                quarantined=record.quarantined,
-                changes=record.changes,
-            )
-        )
+        report.batches.append(batch_report(entry, record, already_there=already_there))
 
     # ---- 7 -------------------------------------------------------------------------------------
 

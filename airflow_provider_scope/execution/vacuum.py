@@ -14,7 +14,7 @@ from airflow_provider_scope.core.segments import epoch
 from airflow_provider_scope.core.slices import FileSlice
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.execution import dbt_scope
-from airflow_provider_scope.execution.view import check_table, read_log
+from airflow_provider_scope.execution.view import check_table, newest_not_abandoned, read_log
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from airflow_provider_scope.checkpoint.log import CheckpointLog
     from airflow_provider_scope.core.history import History
     from airflow_provider_scope.core.purge import Group
-    from airflow_provider_scope.core.records import CommitRecord
     from airflow_provider_scope.core.segments import Segment
     from airflow_provider_scope.execution.engine import Engine
     from airflow_provider_scope.execution.view import LogView
@@ -161,8 +160,5 @@ def _loaded_files(log: CheckpointLog, seq: int) -> Sequence[str]:
 
 def _columns_from(log: CheckpointLog, view: LogView, vacuumed: int) -> int | None:
     """Give the record that ``view.pinned_columns`` ends at."""
-    floor = max(view.overwrite_start or 0, vacuumed)
-    newest: CommitRecord | None = view.last_commit
-    while newest and newest.abandoned and newest.seq > floor:
-        newest = log.find_commit(newest.seq - 1)
-    return newest.seq if newest and not newest.abandoned and newest.seq >= floor else None
+    newest = newest_not_abandoned(log, view, max(view.overwrite_start or 0, vacuumed))
+    return newest.seq if newest else None

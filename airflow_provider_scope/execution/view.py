@@ -279,11 +279,16 @@ def pinned_columns(log: CheckpointLog, view: LogView) -> str | None:
     Each of their commits names them. One that does not was made while the task did not infer any: what was
     inferred before does not count any more. Batches that were given up say nothing.
     """
-    floor = view.overwrite_start or 0
+    newest = newest_not_abandoned(log, view, view.overwrite_start or 0)
+    return newest.columns if newest else None
+
+
+def newest_not_abandoned(log: CheckpointLog, view: LogView, floor: int) -> CommitRecord | None:
+    """Give the record of the newest batch from ``floor`` on that was not given up; None if there is none."""
     newest = view.last_commit
     while newest and newest.abandoned and newest.seq > floor:
         newest = log.find_commit(newest.seq - 1)
-    return newest.columns if newest and not newest.abandoned and newest.seq >= floor else None
+    return newest if newest and not newest.abandoned and newest.seq >= floor else None
 
 
 def recorded(log: CheckpointLog, view: LogView, first: int) -> list[BatchReport]:
@@ -291,17 +296,23 @@ def recorded(log: CheckpointLog, view: LogView, first: int) -> list[BatchReport]
     last = view.last_commit.seq if view.last_commit else -1
     first = max(first, log.vacuumed_below())
     found = [record for seq in range(first, last + 1) if (record := log.find_commit(seq))]
-    return [
-        BatchReport(
-            seq=record.seq,
-            mode=log.offset(record.seq).mode,
-            files=record.files,
-            size_bytes=record.size_bytes,
-            rows=record.rows,
-            table_version=record.table_version,
-            abandoned=record.abandoned,
-            quarantined=record.quarantined,
-            changes=record.changes,
-        )
-        for record in found
-    ]
+    return [batch_report(log.offset(record.seq), record) for record in found]
+
+
+def batch_report(entry: OffsetEntry, record: CommitRecord, *, already_there: bool = False) -> BatchReport:
+    """Give a batch as a report shows it.
+
+    :param already_there: It was in the table before this run.
+    """
+    return BatchReport(
+        seq=record.seq,
+        mode=entry.mode if entry.where is None else "replace",
+        files=record.files,
+        size_bytes=record.size_bytes,
+        rows=record.rows,
+        table_version=record.table_version,
+        already_there=already_there,
+        abandoned=record.abandoned,
+        quarantined=record.quarantined,
+        changes=record.changes,
+    )

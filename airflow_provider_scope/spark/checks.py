@@ -14,6 +14,7 @@ from airflow_provider_scope.core.sql import literal, quoted
 from airflow_provider_scope.exceptions import BadRecordError
 from airflow_provider_scope.spark.listing import FILE
 from airflow_provider_scope.spark.problems import KEPT, WAYS
+from airflow_provider_scope.spark.values import INSTANT_FORMAT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -131,7 +132,7 @@ def json_of(struct: str) -> str:
     """Give SQL of a struct as JSON, with its NULLs and microseconds."""
     options = {
         "ignoreNullFields": "false",
-        "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+        "timestampFormat": INSTANT_FORMAT,
         "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
     }
     pairs = ", ".join(f"{literal(name)}, {literal(value)}" for name, value in options.items())

@@ -15,7 +15,7 @@ from airflow_provider_scope.exceptions import (
     SourceFileGoneError,
     SourceUnreadableError,
 )
-from airflow_provider_scope.spark.problems import Problem, bad_files
+from airflow_provider_scope.spark.problems import KEPT, Problem, bad_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -188,7 +188,7 @@ def _cause(err: Exception) -> str:
 def _gone(entry: OffsetEntry, file: FileEntry, what: str) -> SourceFileGoneError:
     return SourceFileGoneError(
         f"The file {file.path} of batch {entry.seq} {what}.",
-        kept="the batches before it; this one wrote no row and stays logged",
+        kept=KEPT,
         do="put the file back as it was. Or give the batch up with `airflow scope abandon`: the next run "
         "loads its files as they are then",
     )

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 
-from airflow_provider_scope.exceptions import SourceMismatchError
+from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, SourceMismatchError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -123,6 +123,6 @@ def check_listed(data: DataFrame, paths: Sequence[str]) -> None:
     raise SourceMismatchError(
         f"Spark would read other files than the batch has: {'; '.join(told[:NAMED])}"
         + (f"; and {len(told) - NAMED} more." if len(told) > NAMED else "."),
-        kept="the table; no row of this batch was written, and the batch stays logged",
+        kept=NO_ROW_WRITTEN,
         do="report it with the names of the files and the version of Spark; renaming them is a way round",
     )

@@ -13,7 +13,7 @@ from pyspark.sql import types as T  # noqa: N812
 
 from airflow_provider_scope.core.evolution import Array, Evolution, Field, Kind, Map, Struct, evolve, text
 from airflow_provider_scope.core.sql import quoted
-from airflow_provider_scope.exceptions import InputError
+from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, InputError
 from airflow_provider_scope.spark.structs import to_struct
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def naming_odd_columns(rows: DataFrame, table: str) -> Iterator[None]:
         raise InputError(
             f"The table {table} cannot have columns with these names: {named}. Without column mapping a "
             "table of Delta has no name with a blank, a line break, a tab or one of , ; { } ( ) =.",
-            kept="the table; no row of this batch was written, and the batch stays logged",
+            kept=NO_ROW_WRITTEN,
             do=f"rename them in `sql`: SELECT {quoted(odd[0])} AS {plain}, …; a key inside of an object goes "
             "with its column, declared as string. Or let the table have such names, with "
             'TableSpec(properties={"delta.columnMapping.mode": "name"}); its readers have to know that, too',

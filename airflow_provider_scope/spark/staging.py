@@ -12,7 +12,8 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 
 from airflow_provider_scope.core import merge as rules
 from airflow_provider_scope.core.sql import quoted
-from airflow_provider_scope.exceptions import MergeKeyError
+from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, MergeKeyError
+from airflow_provider_scope.spark.values import INSTANT_FORMAT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 _EXAMPLES = 3
 _POSITION = re.compile(r"c[0-9]+")
-KEPT = "the table; no row of this batch was written, and the batch stays logged"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,18 +84,21 @@ class Staged:
             name, kind = self.name(column), self.kind(column)
             condition = rules.within(name, kind, *self.ranges.get(int(column[1:]), (None, None)))
             found += [condition] if condition else []
-        named = self.values_of([column for column in columns if self.name(column) in partitions])
+        named = self.values_of([column for column in columns if self.name(column) in partitions], of="t.")
         return [*found, f"({named})"] if named else found
 
-    def values_of(self, columns: Sequence[str]) -> str | None:
-        """Give the condition that some columns have values of the batch; None if these are too many."""
+    def values_of(self, columns: Sequence[str], *, of: str = "") -> str | None:
+        """Give the condition that some columns have values of the batch; None if these are too many.
+
+        :param of: What stands before each name: in a MERGE the source has such columns, too.
+        """
         if not columns:
             return None
         texts = [as_text(column, self.kind(column)) for column in columns]
         values = self.rows.select(*texts).distinct().limit(_VALUES + 1).collect()
         if len(values) > _VALUES:
             return None
-        return rules.one_of([(self.name(c), self.kind(c)) for c in columns], sorted(values))
+        return rules.one_of([(self.name(c), self.kind(c)) for c in columns], sorted(values), of=of)
 
 
 _VALUES = 100
@@ -152,7 +155,7 @@ def as_text(value: Column | str, kind: str) -> Column:
     """Give a value as text that is the same for whoever reads it."""
     column = F.col(value) if isinstance(value, str) else value
     if kind == "timestamp":
-        return F.date_format(column, "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX")
+        return F.date_format(column, INSTANT_FORMAT)
     return column.cast("string")
 
 
@@ -210,7 +213,7 @@ def _no_key(staged: Staged, number: int, argument: str, count: int) -> MergeKeyE
     return MergeKeyError(
         f"{count:,} of {staged.read:,} rows for {staged.table} have no {staged.names[number]}, which is a "
         f"{argument}: {_shown(staged, rows, columns)}.",
-        kept=KEPT,
+        kept=NO_ROW_WRITTEN,
         do="correct the files; or give the column a value in `sql`, or leave such rows out there, with WHERE "
         "… IS NOT NULL",
     )
@@ -219,6 +222,6 @@ def _no_key(staged: Staged, number: int, argument: str, count: int) -> MergeKeyE
 def _doubled(staged: Staged, key: Sequence[str], by_key: DataFrame) -> MergeKeyError:
     return MergeKeyError(
         f"Several rows for {staged.table} have the same primary key: {_shown(staged, by_key, key)}.",
-        kept=KEPT,
+        kept=NO_ROW_WRITTEN,
         do="say which of them counts, with dedup_sort=(column, 'desc'); or select one row of each key",
     )

@@ -14,7 +14,7 @@ from pyspark.sql import types as T  # noqa: N812
 from airflow_provider_scope.core import schema as schemas
 from airflow_provider_scope.core.sql import quoted
 from airflow_provider_scope.core.table_properties import missing_properties
-from airflow_provider_scope.exceptions import InputError, SchemaMismatchError
+from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, InputError, SchemaMismatchError
 from airflow_provider_scope.spark import shaping
 from airflow_provider_scope.spark.commit import Batch
 from airflow_provider_scope.spark.delta_log import ConcurrentCommitError, DeltaLog, conflicts
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 _WIDENS_BY_ITSELF = "spark.databricks.delta.typeWidening.allowAutomaticWidening"
 _HIVES_NULL = "__HIVE_DEFAULT_PARTITION__"
+_YEAR_1 = "0001-01-01T00:00:00Z"
 
 
 def _now() -> datetime:
@@ -155,7 +156,8 @@ class Target:
         *,
         creates: bool = False,
     ) -> DataFrame:
-        shaped = rows.select(*[_value(fit, partitions) for fit in fits])
+        kinds = {field.name: field.dataType.simpleString() for field in rows.schema}
+        shaped = rows.select(*[_value(fit, kinds[fit.source], partitions) for fit in fits])
         if entry.where and (entry.mode != "overwrite" or creates):
             # A batch that replaces a range is checked by Delta; one that adds to it, or has none yet, is not.
             return shaped.where(_inside(entry.where))
@@ -288,7 +290,7 @@ class Target:
             raise SchemaMismatchError(
                 f"The table {self.plan.table} has the columns {_listed(table)}; declared are "
                 f"{_listed(wanted)}.",
-                kept="the table; no row of this batch was written, and the batch stays logged",
+                kept=NO_ROW_WRITTEN,
                 do="declare the table's columns, change the table, or run once with full_refresh=True",
             )
 
@@ -299,12 +301,16 @@ class Target:
             raise InputError(
                 f"The table {self.plan.table} is partitioned by {list(partitions)!r}; declared is "
                 f"{list(self.plan.partition_by)!r}.",
-                kept="the table; no row of this batch was written, and the batch stays logged",
+                kept=NO_ROW_WRITTEN,
                 do="declare the table's partitioning, or run once with full_refresh=True",
             )
 
 
-def _value(fit: schemas.Fit, partitions: Sequence[str]) -> Column:
+def _value(fit: schemas.Fit, kind: str, partitions: Sequence[str]) -> Column:
+    """Give a column as the table has it.
+
+    :param kind: Its type in the SELECT.
+    """
     value = F.col(quoted(fit.source))
     if fit.target.lower() in {name.lower() for name in partitions}:
         # Delta stores these texts in a partition column as NULL: another row than was read.
@@ -312,6 +318,12 @@ def _value(fit: schemas.Fit, partitions: Sequence[str]) -> Column:
         message = f"{what}, which Delta turns into NULL"
         empty = value.cast("string").isin("", _HIVES_NULL)
         value = F.when(_here(empty), F.raise_error(F.lit(message))).otherwise(value)
+        if (fit.cast_to or kind) == "timestamp":
+            # It writes the year without its sign, and 45 BC becomes 45.
+            what = f"the partition column {fit.target} has a time before the year 1"
+            message = f"{what}, which Delta turns into another time"
+            early = value < F.lit(_YEAR_1).cast("timestamp")
+            value = F.when(_here(early), F.raise_error(F.lit(message))).otherwise(value)
     return (value.cast(fit.cast_to) if fit.cast_to else value).alias(fit.target)
 
 

@@ -18,6 +18,8 @@ from airflow_provider_scope.exceptions import InputError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+INSTANT_FORMAT = "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"
+"""Spark's pattern of an instant as text: with its microseconds and its offset."""
 _DATE = r"\\d{4,6}-\\d\\d?-\\d\\d?"
 _TIME = r"\\d\\d?:\\d\\d?(?::\\d\\d?(?:\\.\\d{1,6}0*)?)?"
 _ZONE = r" ?(?:Z|UTC|GMT|[+-]\\d\\d(?::?\\d\\d)?)"

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
-import time
 import traceback
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_scope.core.masking import HIDDEN, mask
-from airflow_provider_scope.core.retries import wait_seconds
+from airflow_provider_scope.storage.repeating import Repeating
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
@@ -30,21 +28,12 @@ _EXISTING = ("BlobAlreadyExists", "ConditionNotMet", "TargetConditionNotMet")
 class AzureCalls:
     """Runs the SDK's coroutines on the loop of an adlfs filesystem.
 
-    :param retries: Further tries after transport errors, 429 and 5xx.
+    :param repeating: How to try again after transport errors, 429 and 5xx.
     :param timeout_seconds: For the connection, and for each wait for a part of the answer.
     """
 
-    def __init__(
-        self,
-        fs: Any,
-        *,
-        retries: int = 3,
-        timeout_seconds: float = 60.0,
-        sleep: Callable[[float], None] = time.sleep,
-        jitter: Callable[[], float] = random.random,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        self._retries = retries
+    def __init__(self, fs: Any, repeating: Repeating | None = None, *, timeout_seconds: float = 60.0) -> None:
+        self._repeating = repeating or Repeating()
         self.options = {
             "retry_total": 0,
             "connection_timeout": timeout_seconds,
@@ -52,26 +41,16 @@ class AzureCalls:
         }
         """Arguments of every call of the SDK."""
         self._fs = fs
-        self._sleep = sleep
-        self._jitter = jitter
-        self._clock = clock
         # At INFO it writes 25 lines for each request into the task's log.
         logging.getLogger("azure.core.pipeline.policies.http_logging_policy").setLevel(logging.WARNING)
 
     def repeated(self, call: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
         """Make a call that may be carried out twice, until it succeeds or is refused."""
-        failures = 0
-        while True:
-            try:
-                return asyncio.run_coroutine_threadsafe(call(), self._fs.loop).result()
-            except Exception as err:
-                failures += 1
-                if failures > self._retries or not may_pass(err):
-                    raise
-                retry_after = _headers(err).get("Retry-After")
-                self._sleep(
-                    wait_seconds(failures, jitter=self._jitter(), retry_after=retry_after, now=self._clock())
-                )
+        return self._repeating.repeated(
+            lambda: asyncio.run_coroutine_threadsafe(call(), self._fs.loop).result(),
+            may_pass=may_pass,
+            retry_after_of=lambda err: _headers(err).get("Retry-After"),
+        )
 
 
 def status_of(err: BaseException) -> int | None:

@@ -7,13 +7,12 @@ they give up at 409 ``ConditionalRequestConflict``, which only says that two wri
 from __future__ import annotations
 
 import logging
-import random
-import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_scope.core.masking import mask
-from airflow_provider_scope.core.retries import wait_seconds
 from airflow_provider_scope.exceptions import ScopeProviderError
+from airflow_provider_scope.storage.repeating import Repeating
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -36,38 +35,21 @@ _NO_IDENTITY = ("NoCredentialsError", "PartialCredentialsError")
 class S3Calls:
     """Makes calls of a client.
 
-    :param retries: Further tries after transport errors, 409 that pass, 429 and 5xx.
+    :param repeating: How to try again after transport errors, 409 that pass, 429 and 5xx.
     """
 
-    def __init__(
-        self,
-        *,
-        retries: int = 3,
-        sleep: Callable[[float], None] = time.sleep,
-        jitter: Callable[[], float] = random.random,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        self._retries = retries
-        self._sleep = sleep
-        self._jitter = jitter
-        self._clock = clock
+    def __init__(self, repeating: Repeating | None = None) -> None:
+        self._repeating = repeating or Repeating()
         # At DEBUG it writes the headers of each request, and with them the token of a session.
         logging.getLogger("botocore").setLevel(logging.INFO)
 
     def repeated(self, call: Callable[..., Any], **arguments: Any) -> Any:
         """Make a call that may be carried out twice, until it succeeds or is refused."""
-        failures = 0
-        while True:
-            try:
-                return call(**arguments)
-            except Exception as err:
-                failures += 1
-                if failures > self._retries or not may_pass(err):
-                    raise
-                retry_after = _headers(err).get("retry-after")
-                self._sleep(
-                    wait_seconds(failures, jitter=self._jitter(), retry_after=retry_after, now=self._clock())
-                )
+        return self._repeating.repeated(
+            partial(call, **arguments),
+            may_pass=may_pass,
+            retry_after_of=lambda err: _headers(err).get("retry-after"),
+        )
 
 
 def status_of(err: BaseException) -> int | None:

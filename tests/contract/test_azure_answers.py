@@ -9,6 +9,7 @@ import pytest
 from airflow_provider_scope.exceptions import SourceUnreadableError, StorageError
 from airflow_provider_scope.storage.azure import AzureStorage
 from airflow_provider_scope.storage.azure_calls import AzureCalls
+from airflow_provider_scope.storage.repeating import Repeating
 from tests.support import azurite
 from tests.support.connecting import connect
 from tests.support.faulty_service import Answer, Fault, in_front_of
@@ -83,7 +84,7 @@ def put(service: FaultyService, *replies: Answer) -> tuple[list[float], Callable
     service.faults = [Fault(lambda method, _: method == "PUT", answer=one) for one in replies]
     waits: list[float] = []
     fs = azurite.filesystem(service.url)
-    calls = AzureCalls(fs, sleep=waits.append, jitter=lambda: 1.0, clock=lambda: NOW)
+    calls = AzureCalls(fs, Repeating(sleep=waits.append, jitter=lambda: 1.0, clock=lambda: NOW))
     storage = AzureStorage(fs, azurite.HOST, calls=calls)
     return waits, lambda: storage.put_if_absent(f"{ROOT}/a", b"data")
 

@@ -16,6 +16,7 @@ from airflow_provider_scope.exceptions import (
     StorageError,
     TableUnreadableError,
 )
+from airflow_provider_scope.storage.repeating import Repeating
 from airflow_provider_scope.storage.s3 import S3Storage
 from airflow_provider_scope.storage.s3_calls import S3Calls
 from airflow_provider_scope.table.probe import newest_version, probe
@@ -48,7 +49,7 @@ def client() -> Any:
 
 
 def storage_of(service: FaultyService, waits: list[float] | None = None, page_size: int = 1000) -> S3Storage:
-    calls = S3Calls(sleep=(waits if waits is not None else []).append, jitter=lambda: 1.0)
+    calls = S3Calls(Repeating(sleep=(waits if waits is not None else []).append, jitter=lambda: 1.0))
     return S3Storage(s3.access(service.url).client(), calls=calls, page_size=page_size)
 
 

@@ -131,6 +131,7 @@ class World:
         max_batches: int | None = None,
         late_files: str = "ingest",
         starting_at_ms: int | None = None,
+        first_batch: int | None = None,
     ) -> tuple[Request, Rules]:
         rules = Rules(
             patterns=("",),
@@ -140,7 +141,11 @@ class World:
             starting_at_ms=starting_at_ms,
         )
         request = Request(
-            table=self.table, max_batches=max_batches, refresh=refresh or where is not None, where=where
+            table=self.table,
+            max_batches=max_batches,
+            refresh=refresh or where is not None,
+            where=where,
+            first_batch=first_batch,
         )
         return request, rules
 

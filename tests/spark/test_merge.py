@@ -94,6 +94,19 @@ def test_a_partition_column_may_have_a_dot_in_its_name(bench: Bench) -> None:
     assert bench.rows() == [{"id": 1, "a.b": "x"}, {"id": 2, "a.b": "x"}]
 
 
+@pytest.mark.parametrize("strategy", ["delete-insert", "upsert", "insert-only", "scd2"])
+def test_a_key_may_be_a_partition_column(bench: Bench, strategy: str) -> None:
+    """Once it was ambiguous in the condition that names the partitions: the table's, or the batch's."""
+    how = versions(merge_key=["day", "id"]) if strategy == "scd2" else merging(strategy, ["day", "id"])
+    how |= {"partition_by": ("day",)}
+    load(bench, 0, how, day=["mon", "mon", "tue"], id=[1, 2, 1], text=["a", "b", "c"])
+    load(bench, 1, how, day=["mon", "wed"], id=[2, 2], text=["new", "d"])
+
+    found = [(row["day"], row["id"], row["text"]) for row in bench.rows() if not row.get("_valid_to")]
+    replaced = "b" if strategy == "insert-only" else "new"
+    assert sorted(found) == [("mon", 1, "a"), ("mon", 2, replaced), ("tue", 1, "c"), ("wed", 2, "d")]
+
+
 def test_other_readers_find_the_far_end_of_an_active_version(bench: Bench) -> None:
     """A time of Spark's default form, INT96, was in the year 1816 for them."""
     far = datetime(9999, 12, 31, tzinfo=UTC)

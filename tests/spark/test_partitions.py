@@ -72,6 +72,28 @@ def test_hives_word_for_null_in_a_partition_column_is_an_error_because_delta_wou
     assert "partition column p has an empty text or __HIVE_DEFAULT_PARTITION__" in error.what
 
 
+def test_a_time_before_the_year_1_is_refused_because_delta_would_make_it_another_one(bench: Any) -> None:
+    sql = "SELECT timestamp_micros(at) AS p, at AS micros FROM @data"
+    how = {"sql": sql, "partition_by": ("p",)}
+    first = -62_135_596_800_000_000  # 0001-01-01
+    bench.run(bench.batch(0, bench.parquet("a.parquet", at=[first, 0, None])), **how)
+
+    error = bench.failure(bench.batch(1, bench.parquet("b.parquet", at=[first - 1])), **how)
+
+    assert "partition column p has a time before the year 1, which Delta turns into another" in error.what
+    assert seen_by_spark(bench, "unix_micros(p) <=> micros") == [(True,)] * 3
+
+
+def test_days_and_wall_clock_times_before_the_year_1_stay_what_they_are(bench: Any) -> None:
+    sql = """SELECT date_from_unix_date(day) AS d, timestamp_ntz '-0043-03-15 12:30:00.000001' AS n, day
+        FROM @data"""
+    bench.run(bench.batch(0, bench.parquet("a.parquet", day=[-735_525])), sql=sql, partition_by=("d", "n"))
+
+    assert seen_by_spark(
+        bench, "unix_date(d) <=> day", "n <=> timestamp_ntz '-0043-03-15 12:30:00.000001'"
+    ) == [(True, True)]
+
+
 @pytest.mark.parametrize("mode", ["append", "overwrite"])
 def test_a_null_in_a_column_of_the_range_is_outside_of_it(bench: Any, mode: str) -> None:
     bench.run(bench.batch(0, bench.parquet("a.parquet", a=[1], d=["mon"])))

@@ -25,10 +25,12 @@ def connect(uri: str, address: str, *, timeout_seconds: float = 60.0, page_size:
 def _azurite(uri: str, address: str, page_size: int, options: dict[str, Any]) -> Storage:
     from airflow_provider_scope.storage.azure import AzureStorage
     from airflow_provider_scope.storage.azure_calls import AzureCalls
+    from airflow_provider_scope.storage.repeating import Repeating
     from tests.support import azurite
 
     fs = azurite.filesystem(address)
-    return AzureStorage(fs, azurite.HOST, calls=AzureCalls(fs, **options), page_size=page_size)
+    repeating = Repeating(sleep=options.pop("sleep"))
+    return AzureStorage(fs, azurite.HOST, calls=AzureCalls(fs, repeating, **options), page_size=page_size)
 
 
 def _gen1(uri: str, address: str, page_size: int, options: dict[str, Any]) -> Storage:
@@ -54,12 +56,13 @@ def _hdfs(uri: str, address: str, page_size: int, options: dict[str, Any]) -> St
 
 
 def _s3(uri: str, address: str, page_size: int, options: dict[str, Any]) -> Storage:
+    from airflow_provider_scope.storage.repeating import Repeating
     from airflow_provider_scope.storage.s3 import S3Storage
     from airflow_provider_scope.storage.s3_calls import S3Calls
     from tests.support import s3
 
     client = s3.access(address).client(timeout_seconds=options.pop("timeout_seconds"))
-    return S3Storage(client, calls=S3Calls(**options), page_size=min(page_size, 1000))
+    return S3Storage(client, calls=S3Calls(Repeating(**options)), page_size=min(page_size, 1000))
 
 
 def _toy(uri: str, address: str, page_size: int, options: dict[str, Any]) -> Storage:

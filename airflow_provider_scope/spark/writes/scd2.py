@@ -16,9 +16,9 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 from airflow_provider_scope.core import merge as keys
 from airflow_provider_scope.core import scd2
 from airflow_provider_scope.core.sql import quoted
-from airflow_provider_scope.exceptions import InputError, MergeKeyError
+from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, InputError, MergeKeyError
 from airflow_provider_scope.spark.row_hash import row_hash
-from airflow_provider_scope.spark.staging import KEPT, staged
+from airflow_provider_scope.spark.staging import staged
 from airflow_provider_scope.spark.writes import rows as plain
 from airflow_provider_scope.spark.writes.merge import prepare_session
 
@@ -76,7 +76,7 @@ def _execute(batch: Batch, commit: Commit, rule: Scd2Rule, load: Staged, version
             raise
         raise InputError(
             f"The table {load.table} {_OTHERS}, {rule.active_record_timestamp or 'NULL'}.",
-            kept=KEPT,
+            kept=NO_ROW_WRITTEN,
             do="say the active_record_timestamp that the table was written with; or run once with "
             "full_refresh=True, which begins the history anew",
         ) from err
@@ -101,7 +101,7 @@ def _one_for_each(load: Staged, rule: Scd2Rule) -> tuple[DataFrame, int]:
         if clash:
             raise MergeKeyError(
                 f"Several rows for {load.table} have the same {rule.version}, {clash[0]!r}, and differ.",
-                kept=KEPT,
+                kept=NO_ROW_WRITTEN,
                 do="give each version of a row its own value there, with its key in it; or leave "
                 "row_version_column_name out: then all values of the row tell its versions apart",
             )
