@@ -6,7 +6,7 @@ import pytest
 
 from airflow_provider_scope.core.discovery import candidates
 from airflow_provider_scope.core.run_without_files import check_found
-from airflow_provider_scope.engines.assembly import make_files
+from airflow_provider_scope.engines.sources import make_files
 from airflow_provider_scope.exceptions import EmptyRefreshError, InputError, SourceEmptyError
 from airflow_provider_scope.specs import FileSource
 from airflow_provider_scope.specs.ingest import ARGUMENTS, ingest_from
@@ -20,7 +20,7 @@ def source_for(**source):
     given = {**dict.fromkeys(ARGUMENTS), **raw, "engine": engine, "source": {"roots": "/in", **source}}
     ingest = ingest_from(given)
     assert ingest
-    return make_files(ingest, None, None, 10**12)
+    return make_files(ingest.source, None, None, 10**12, None)
 
 
 def taken(names, **source):
