@@ -7,7 +7,6 @@ batch holds rows that only the caller has: a load that died is not run again, th
 from __future__ import annotations
 
 import json
-import time
 import uuid
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,10 +24,12 @@ from airflow_provider_scope.core.plan import Plan
 from airflow_provider_scope.core.report import RunReport
 from airflow_provider_scope.core.settings import EXACT
 from airflow_provider_scope.core.slices import RowSlice
+from airflow_provider_scope.engines.clock import now_ms
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.execution import repair
 from airflow_provider_scope.execution.micro_batch import MicroBatchExecution
 from airflow_provider_scope.execution.request import Request
+from airflow_provider_scope.spark.app import make_exact
 from airflow_provider_scope.spark.target import Target
 from airflow_provider_scope.spark.transaction import commit_once
 from airflow_provider_scope.specs.write import Merge, Replace, for_plan, write_from
@@ -102,7 +103,7 @@ def load(  # the arguments are the API
         engine = _Session(spark, _rows(spark, data, schema), how, now, log, state)
         audit = AuditFiles(log, compaction_interval=10, retention_files=100)
         execution = MicroBatchExecution(
-            log, audit, _Rows(engine.load_id), engine, now_ms=_now_ms, new_id=lambda: str(uuid.uuid4())
+            log, audit, _Rows(engine.load_id), engine, now_ms=now_ms, new_id=lambda: str(uuid.uuid4())
         )
         refresh = full_refresh or replaces
         engine.forgets = full_refresh
@@ -129,7 +130,7 @@ def _give_up(log: CheckpointLog, audit: AuditFiles, engine: _Session, table: str
                 kept=NOTHING,
                 do="load once with full_refresh=True",
             )
-        repair.abandon(log, audit, engine, table, entry.seq, now_ms=_now_ms)
+        repair.abandon(log, audit, engine, table, entry.seq, now_ms=now_ms)
 
 
 def state_of(log: CheckpointLog) -> Any:
@@ -141,17 +142,12 @@ def state_of(log: CheckpointLog) -> Any:
     return None
 
 
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
 @contextmanager
 def _exact(spark: SparkSession) -> Iterator[None]:
     """Set what may not be left to the caller's session while it loads."""
     before = {name: spark.conf.get(name, None) for name in EXACT}
     try:
-        for name, setting in EXACT.items():
-            spark.conf.set(name, setting.value)
+        make_exact(spark)
         yield
     finally:
         for name, value in before.items():
