@@ -75,7 +75,8 @@ def commit(plan: Plan, target: Target, transaction: Transaction, rows: Callable[
     :raises CursorError: A row has no value of the cursor, or something does not fit together.
     """
     entry = transaction.entry
-    batch = Reading(target.spark, plan, entry, rows())
+    found: CursorSlice = entry.slice  # type: ignore[assignment] # as the reader was chosen
+    batch = Reading(target.spark, plan.cursor, found, f"{plan.checkpoint}/boundary/{entry.seq}", rows())
     with batch.held() as (new, state):
         notes = {} if state is None else {"state": state}
         if not batch.count and entry.mode == "append" and target.log.metadata() is not None:
@@ -87,20 +88,21 @@ def commit(plan: Plan, target: Target, transaction: Transaction, rows: Callable[
 class Reading:
     """Rows of a source, as the cursor of one batch sees them.
 
-    :param data: The rows of the source, which are the same whenever they are read.
+    :param folder: Where a boundary is kept that is too large for the state; a UUID is put behind it.
+    :param data: The rows of the source.
     """
 
-    def __init__(self, spark: SparkSession, plan: Plan, entry: OffsetEntry, data: DataFrame) -> None:
-        source, found = plan.cursor, entry.slice
+    def __init__(
+        self, spark: SparkSession, source: CursorPlan, found: CursorSlice, folder: str, data: DataFrame
+    ) -> None:
         self.spark = spark
         self.data = data
-        self.found: CursorSlice = found  # type: ignore[assignment] # as the reader was chosen
-        self.folder = f"{plan.checkpoint}/boundary"
-        self.seq = entry.seq
+        self.found = found
+        self.folder = folder
         self.max_rows = source.max_rows
         self.rule = CursorRule(self.found.column, source.func, source.lag, source.missing, source.dedup_key)
         self.value, self.kind = _column(data, self.rule.column)
-        self.before = cursors.decode(self.found.before, f"batch {entry.seq}")
+        self.before = cursors.decode(found.before, "the log")
         self.end = Bound.decode(self.found.end) if self.found.end else None
         self.first = Bound.decode(self.found.first) if self.found.first else None
         cursors.check_kind(self.rule.column, self.kind, self.before)
@@ -123,7 +125,7 @@ class Reading:
             seen,
             F.count(F.lit(1)).alias("rows"),
             F.count_if(self.is_missing).alias("missing"),
-            self._furthest(F.when(~self.is_missing, self.value)).cast("string").alias("last"),
+            self._text(self._furthest(F.when(~self.is_missing, self.value))).alias("last"),
         ).localCheckpoint(eager=True)
         told = seen.get
         try:
@@ -186,7 +188,7 @@ class Reading:
             told = found.agg(self._furthest(F.col("v")).alias("v")).first()
         else:
             part = number / count if self.rule.func == "max" else 1 - number / count
-            told = rows.agg(F.percentile_approx(self.value, part, 10_000).cast("string").alias("v")).first()
+            told = rows.agg(self._text(F.percentile_approx(self.value, part, 10_000)).alias("v")).first()
         return self._literal(str(told["v"]))  # type: ignore[index] # an aggregate has a row
 
     # ---- state ---------------------------------------------------------------------------------
@@ -230,7 +232,7 @@ class Reading:
         if len(found) <= cursors.KNOWN_AT_MOST:
             known = sorted((row["_scope_at"], row["_scope_row"], int(row["_scope_n"])) for row in found)
             return replace(state, known=tuple(known), known_in=None)
-        folder = f"{self.folder}/{self.seq}-{uuid.uuid4()}"
+        folder = f"{self.folder}-{uuid.uuid4()}"
         loaded.write.mode("errorifexists").parquet(folder)
         return replace(state, known=(), known_in=folder)
 
@@ -256,7 +258,7 @@ class Reading:
                     do="correct it, or leave it out: all columns are compared then",
                 )
             fields = [field for field in fields if field.name.lower() in named]
-        return [self.value.cast("string").alias("_scope_at"), row_hash(fields).alias("_scope_row")]
+        return [self._text(self.value).alias("_scope_at"), row_hash(fields).alias("_scope_row")]
 
     def _compares(self) -> bool:
         return self.rule.dedup_key != ()
@@ -265,6 +267,11 @@ class Reading:
 
     def _literal(self, text: str) -> Column:
         return F.lit(text).cast(self.kind)
+
+    def _text(self, value: Column) -> Column:
+        """Give a value as text: an instant in the session's zone, which is UTC, and says so."""
+        text = value.cast("string")
+        return F.concat(text, F.lit("Z")) if self.kind == "timestamp" else text
 
     def _is_beyond(self, value: Column) -> Column:
         return self.value > value if self.rule.func == "max" else self.value < value
