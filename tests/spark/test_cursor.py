@@ -15,10 +15,10 @@ from deltalake import write_deltalake
 from airflow_provider_scope.checkpoint.log import CheckpointLog
 from airflow_provider_scope.core.cursor import CursorState
 from airflow_provider_scope.core.interval import Window
-from airflow_provider_scope.core.plan import CursorPlan
 from airflow_provider_scope.core.slices import CursorSlice
 from airflow_provider_scope.exceptions import CursorError, InputError, StorageError
 from airflow_provider_scope.spark.cursor_slice import Reading
+from airflow_provider_scope.specs.cursor import Cursor, for_plan
 from tests.support import warm
 
 pytestmark = pytest.mark.spark
@@ -220,16 +220,7 @@ def test_files_that_cannot_hold_new_rows_are_not_read(source: Source, spark: Any
         source.add(n=[*range(start, start + 10)], t=["x"] * 10)
     before = CursorState(column="n", kind="bigint", last="39").encode()
     found = CursorSlice(before, "n", None, None, None, None)
-    plan = CursorPlan(
-        table="",
-        is_named=False,
-        func="max",
-        lag=None,
-        missing="raise",
-        dedup_key=None,
-        pre_filter_sql=None,
-        max_rows=None,
-    )
+    plan = for_plan(Cursor(column="n"))
     data = spark.read.format("delta").load(str(source.path))
     new = Reading(spark, plan, found, f"file://{source.folder}/b", data)._new()
 

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 
-from airflow_provider_scope.core.plan import CursorPlan
 from airflow_provider_scope.core.slices import CursorSlice
 from airflow_provider_scope.spark.cursor_slice import Reading
-from airflow_provider_scope.specs.cursor import Cursor, bound_of
+from airflow_provider_scope.specs.cursor import Cursor, bound_of, for_plan
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,16 +39,7 @@ class Replay:
         # Not by createDataFrame: it makes times without zone into instants.
         pq.write_table(source, path)
         data = self.spark.read.parquet(str(path))
-        plan = CursorPlan(
-            table="",
-            is_named=False,
-            func=cursor.last_value_func,
-            lag=cursor.lag,
-            missing=cursor.on_cursor_value_missing,
-            dedup_key=None if cursor.dedup_key is None else tuple(cursor.dedup_key),
-            pre_filter_sql=None,
-            max_rows=self.max_rows,
-        )
+        plan = for_plan(cursor, max_rows=self.max_rows)
         first, end = (bound_of("value", value) for value in (cursor.initial_value, cursor.end_value))
         found = CursorSlice(
             self.state, cursor.column, first and first.encode(), end and end.encode(), None, None
