@@ -191,16 +191,16 @@ def rows_of_others(location: str, checkpoint: str, interval: str | None) -> Tabl
     ways = (
         "To replace the rows of the interval, use write=Replace(where=…)"
         if interval
-        else "To load all files anew and replace all rows, run once with full_refresh=True. To leave out the "
-        "files that are in the table, set starting_timestamp to a time after them"
+        else "To load all anew and replace all rows, run once with full_refresh=True. To leave out what is "
+        "in the table, set starting_timestamp to a time after its files; with a cursor, set initial_value"
     )
     return _diverged(
         UnknownRowsError,
-        f"The table {location} holds rows, and there is no record in {checkpoint} of how they came: files "
-        "that are in the table would be loaded again.",
+        f"The table {location} holds rows, and there is no record in {checkpoint} of how they came: what "
+        "is in the table would be loaded again.",
         location,
-        do=f"if the checkpoint was moved or lost, bring it back. {ways}. If no file of the source is "
-        f"in the table, run `{command} --yes`: the next run adds all files",
+        do=f"if the checkpoint was moved or lost, bring it back. {ways}. If nothing of the source is "
+        f"in the table, run `{command} --yes`: the next run adds all of it",
     )
 
 

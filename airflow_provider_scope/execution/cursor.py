@@ -43,8 +43,8 @@ class CursorRows:
     """Where the Delta table is; None is a disk of this machine."""
     found: tuple[str | None, int | None] = field(default=(None, None), init=False)
     """The table's id and newest version."""
-    asked: bool = field(default=False, init=False)
-    """Whether a batch of this run has looked: only it knows whether there is anything new."""
+    began: int = field(default=0, init=False)
+    """The first entry that can be logged after the look at the table."""
 
     @property
     def says_from_when(self) -> bool:
@@ -66,12 +66,12 @@ class CursorRows:
         """
         cursors.decode(entry.slice.before, f"batch {entry.seq} of {self.log.location}")
 
-    def discover(self, request: Request, view: LogView, report: RunReport) -> None:  # noqa: ARG002
+    def discover(self, request: Request, view: LogView, report: RunReport) -> None:  # noqa: ARG002 - a protocol
         """Look where the table ends.
 
         :raises SourceNotFoundError: There is no table.
         """
-        self.asked = False
+        self.began = view.next_seq
         if not self.is_pinned:
             return
         with open_table(self.table, self.storage) as table:
@@ -98,25 +98,26 @@ class CursorRows:
         if state is None or state.more:
             return PendingRows(self, before)
         if not self.is_pinned:
-            return PendingRows(self, before, nothing=self.asked)
+            # Only a batch that looks can tell whether there is anything new.
+            return PendingRows(self, before, nothing=self._is_logged(view, self.began))
         self._check_same(state)
         report.nothing = f"0 rows: version {state.version} of {self.table} is loaded"
         return PendingRows(self, before, nothing=state.version == self.found[1])
 
     def _is_loaded(self, view: LogView, report: RunReport) -> bool:
-        """Tell whether the range was loaded before, and may not be loaded again."""
-        if self.asked or not self.loads_once:
-            return self.asked
+        """Tell whether the range was loaded, and may not be loaded again."""
         report.nothing = "0 rows: the range was loaded before; to load it again use Replace(where=…) or Merge"
-        start = view.refresh_start or 0
-        low = max(start, self.log.vacuumed_below())
-        for seq in range(view.next_seq - 1, low - 1, -1):
-            record = self.log.find_commit(seq)
-            if record and record.abandoned:
-                continue
+        begin = max(view.refresh_start or 0, self.log.vacuumed_below()) if self.loads_once else self.began
+        return self._is_logged(view, begin)
+
+    def _is_logged(self, view: LogView, begin: int) -> bool:
+        """Tell whether an entry from ``begin`` on, of any run, is of this range, and was not given up."""
+        for seq in range(view.next_seq - 1, begin - 1, -1):
             there = self.log.offset(seq).slice
             if isinstance(there, CursorSlice) and (there.first, there.end) == self._range():
-                return True
+                record = self.log.find_commit(seq)
+                if record is None or not record.abandoned:
+                    return True
         return False
 
     def _range(self) -> tuple[str | None, str | None]:
@@ -151,7 +152,7 @@ class PendingRows:
         """Give the slice, once."""
         if self.nothing:
             return None
-        self.nothing = self.source.asked = True
+        self.nothing = True
         first, end = self.source._range()  # noqa: SLF001 - one thing in two parts
         table, version = self.source.found
         return CursorSlice(self.before, self.source.column, first, end, table, version)

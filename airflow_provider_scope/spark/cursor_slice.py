@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import Observation, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 from pyspark.sql import types as T  # noqa: N812
@@ -17,6 +20,7 @@ from airflow_provider_scope.core import cursor as cursors
 from airflow_provider_scope.core.cursor import Bound, CursorRule, CursorState
 from airflow_provider_scope.core.sql import quoted
 from airflow_provider_scope.exceptions import CursorError
+from airflow_provider_scope.spark.causes import short_cause, whole_text
 from airflow_provider_scope.spark.delta_log import DeltaLog
 from airflow_provider_scope.spark.reading import checked, over_rows
 from airflow_provider_scope.spark.row_hash import row_hash
@@ -35,6 +39,10 @@ if TYPE_CHECKING:
 Known: TypeAlias = tuple[str, str, int]
 """Of rows that were loaded: cursor value, hash, how many."""
 _EXAMPLES = 3
+_GONE = re.compile(
+    r"FILE_NOT_EXIST|FileNotFoundException|DELTA_VERSION_NOT_FOUND|DELTA_LOG_FILE_NOT_FOUND|TIME_TRAVEL"
+)
+"""What Spark and Delta say of files, and of commits, that VACUUM and the cleaning of the log have deleted."""
 _MARKS = ["_scope_at", "_scope_row"]
 _KNOWN = "_scope_at string, _scope_row string, _scope_n bigint"
 
@@ -46,7 +54,8 @@ def select(spark: SparkSession, plan: Plan, entry: OffsetEntry) -> DataFrame:
     """
     found: CursorSlice = entry.slice  # type: ignore[assignment] # as the reader was chosen
     source = plan.cursor
-    rows = _table(spark, source, found)
+    with _of_a_version(source, found, entry.seq):
+        rows = _table(spark, source, found)
     if source.pre_filter_sql:
         return over_rows(spark, source.pre_filter_sql, {}, rows, entry.seq)
     return rows
@@ -81,12 +90,34 @@ def commit(plan: Plan, target: Target, transaction: Transaction, rows: Callable[
     entry = transaction.entry
     found: CursorSlice = entry.slice  # type: ignore[assignment] # as the reader was chosen
     batch = Reading(target.spark, plan.cursor, found, f"{plan.checkpoint}/boundary/{entry.seq}", rows())
-    with batch.held() as (new, state):
+    with ExitStack() as stack:
+        with _of_a_version(plan.cursor, found, entry.seq):
+            new, state = stack.enter_context(batch.held())
         notes = {} if state is None else {"state": state}
         if not batch.count and entry.mode == "append" and target.log.metadata() is not None:
             return target.write_nothing(transaction, notes)
         result = over_rows(target.spark, plan.sql, plan.sql_params, new, entry.seq)
         return target.write(transaction, checked(plan, result), notes)
+
+
+@contextmanager
+def _of_a_version(source: CursorPlan, found: CursorSlice, seq: int) -> Iterator[None]:
+    """Say so if the version of the source that a batch reads is not there any more.
+
+    :raises CursorError: As said.
+    """
+    try:
+        yield
+    except (PySparkException, Py4JJavaError) as err:
+        if found.version is None or not _GONE.search(whole_text(err)):
+            raise
+        raise CursorError(
+            f"Batch {seq} is of version {found.version} of {source.table}, which cannot be read any more: "
+            f"{short_cause(err)}.",
+            kept=cursors.KEPT,
+            do=f"give it up: `airflow scope abandon` for batch {seq}. The next run reads the newest version "
+            "from the same state",
+        ) from err
 
 
 class Reading:

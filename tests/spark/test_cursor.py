@@ -10,13 +10,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
 
 from airflow_provider_scope.checkpoint.log import CheckpointLog
 from airflow_provider_scope.core.cursor import CursorState
 from airflow_provider_scope.core.interval import Window
 from airflow_provider_scope.core.slices import CursorSlice
 from airflow_provider_scope.exceptions import CursorError, InputError, StorageError
+from airflow_provider_scope.execution import repair
 from airflow_provider_scope.spark.cursor_slice import Reading
 from airflow_provider_scope.specs.cursor import Cursor, for_plan
 from tests.support import warm
@@ -168,6 +169,37 @@ def test_a_batch_that_died_reads_the_version_that_it_was_logged_with(
 
     assert [batch.rows for batch in report.batches] == [2, 1]
     assert pipe.rows("n") == [(1,), (2,), (9,)]
+
+
+def test_a_version_that_was_vacuumed_is_given_up_and_the_next_batch_begins_at_the_same_state(
+    source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source.add(n=[1, 2], t=["a", "b"])
+    pipe = source.pipe()
+    pipe.run()
+    source.add(n=[2, 3], t=["c", "d"])
+
+    def dies(*_: Any, **__: Any) -> None:
+        raise StorageError("the disk is away")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Reading, "held", dies)
+        with pytest.raises(StorageError):
+            pipe.run()
+    rows = pa.table({"n": [1, 2, 2, 3], "t": ["a", "b", "c", "D"]})
+    write_deltalake(str(source.path), rows, mode="overwrite")
+    DeltaTable(str(source.path)).vacuum(0, dry_run=False, enforce_retention_duration=False)
+    with pytest.raises(CursorError, match=r"version 1 of .* cannot be read any more") as caught:
+        pipe.run()
+    assert "airflow scope abandon" in caught.value.do
+
+    execution, request = pipe.execution()
+    repair.abandon(
+        execution.log, execution.audit, execution.engine, request.table, 1, now_ms=execution.now_ms
+    )
+    pipe.run()
+
+    assert pipe.rows("n", "t") == [(1, "a"), (2, "b"), (2, "c"), (3, "D")]
 
 
 def test_the_state_of_a_batch_that_is_not_recorded_is_not_lost(
