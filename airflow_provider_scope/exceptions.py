@@ -216,6 +216,10 @@ class UnknownRowsError(TableDivergedError):
     """The table holds rows, and no record says how they came."""
 
 
+class StateUnknownError(TableError):
+    """What of the source is in the table is not known, so nothing can be added to it."""
+
+
 class BatchOutcomeUnknownError(TableError):
     """Whether a batch is in the table can no longer be decided from the table's log."""
 

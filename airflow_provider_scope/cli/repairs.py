@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from airflow_provider_scope.core.recovery import TableState
     from airflow_provider_scope.engines.scope import ScopeRunner
     from airflow_provider_scope.engines.spark import SparkRunner
-    from airflow_provider_scope.execution.repair import Consequences
+    from airflow_provider_scope.execution.consequences import Consequences
     from airflow_provider_scope.execution.view import LogView
 
 

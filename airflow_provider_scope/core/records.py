@@ -11,7 +11,7 @@ from airflow_provider_scope.core.files import FileEntry
 from airflow_provider_scope.core.record_text import ADDED, FORMAT, LEFT_OUT
 from airflow_provider_scope.core.slices import KINDS, FileSlice, Slice
 
-Mode = Literal["append", "overwrite"]
+Mode = Literal["append", "overwrite", "empty"]
 OF_A_KIND = 2
 """The format of entries that name the kind of their slice: versions that know only files refuse them."""
 
@@ -47,6 +47,7 @@ class OffsetEntry:
 
     seq: int
     mode: Mode
+    """``empty`` is a batch that only ever is given up: it repeats the slice of the one before."""
     slice: Slice
     refresh_start: int | None
     """The entry from which slices count as seen; None before the first refresh."""
@@ -108,6 +109,8 @@ class CommitRecord:
     """The columns that the batches of this refresh have, as they were inferred from its first one."""
     state: str | None = field(default=None, metadata=LEFT_OUT)
     """The state of the source behind the batch, as its commit says it; None if the source has none."""
+    state_unknown: bool = field(default=False, metadata=LEFT_OUT)
+    """Nothing tells the state behind the batch: only a full refresh may go on."""
     format: int = FORMAT
 
     def __post_init__(self) -> None:
@@ -130,6 +133,10 @@ class Acceptance:
     table_version: int
     gone: tuple[int, ...] = field(default=())
     """Open batches whose rows a RESTORE had taken out: they are recorded as abandoned."""
+    state: str | None = field(default=None, metadata=LEFT_OUT)
+    """The state of the source that the table's rows are the rows of; None is the initial one."""
+    state_unknown: bool = field(default=False, metadata=LEFT_OUT)
+    """Nothing tells that state: only a full refresh may go on."""
     format: int = FORMAT
 
 

@@ -74,6 +74,8 @@ class TableState:
     """The open batch whose job still runs, if any: what becomes of its rows does not show yet."""
     beyond: Mapping[int, CommittedBatch] = field(default_factory=dict)
     """Batches found behind one that is not in the table: a RESTORE took that one's rows."""
+    oldest: int = 0
+    """The version from which on no commit is missing in the table's log, as far as it was looked at."""
 
 
 MISSING_TABLE = TableState(None, -1, None, {})

@@ -16,6 +16,8 @@ class Slice(Protocol):
 
     kind: ClassVar[str]
     """What the record and the messages call it; never another one, or the records cannot be read."""
+    has_state: ClassVar[bool]
+    """Whether the source has a state, which says what of it is in the table."""
 
     @property
     def size_bytes(self) -> int:
@@ -42,6 +44,7 @@ class FileSlice:
     """Files, in the order of ingestion. Its records have no key for the kind: the first were all of it."""
 
     kind: ClassVar[str] = "files"
+    has_state: ClassVar[bool] = False
     files: tuple[FileEntry, ...]
     highest: Position | None
     """The largest (modified, path) of all entries since ``refresh_start``, this one included."""
@@ -80,6 +83,7 @@ class WithoutFiles:
     """The members of ``Slice`` that are alike in all slices without files."""
 
     __slots__ = ()
+    has_state: ClassVar[bool] = True
 
     @property
     def size_bytes(self) -> int:
@@ -101,6 +105,7 @@ class WithoutState(WithoutFiles):
     """The same of slices of which none follows from the rows of another."""
 
     __slots__ = ()
+    has_state: ClassVar[bool] = False
 
     @property
     def before(self) -> str | None:

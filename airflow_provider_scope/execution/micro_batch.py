@@ -13,6 +13,7 @@ from airflow_provider_scope.exceptions import (
     BatchOutcomeUnknownError,
     InputError,
     ScopeProviderError,
+    StateUnknownError,
 )
 from airflow_provider_scope.execution import dbt_scope, first_run
 from airflow_provider_scope.execution.engine import Work
@@ -120,7 +121,7 @@ class MicroBatchExecution:
         self.source.discover(request, view, report)
         already_open = list(view.open)
         planned: list[OffsetEntry] = []
-        pending = self.source.pending(view, report, refresh=request.refresh)
+        pending = self._pending(request, view, report, refresh=request.refresh)
         limit = request.max_batches
         if self.source.one_at_a_time:
             limit = 0 if view.open and not request.replaces_table else 1
@@ -177,6 +178,20 @@ class MicroBatchExecution:
 
     # ---- 3 -------------------------------------------------------------------------------------
 
+    def _pending(self, request: Request, view: LogView, report: RunReport, *, refresh: bool) -> Pending:
+        """Ask the source what is new.
+
+        :raises StateUnknownError: Nothing tells what of it is in the table, and that is not replaced.
+        """
+        if view.is_state_lost and not (refresh and request.replaces_table):
+            raise StateUnknownError(
+                f"What of the source is in {request.table} is not known: the table was accepted without a "
+                "state.",
+                kept="the table and all records; no batch was logged",
+                do="run the task once with full_refresh=True, which replaces all rows",
+            )
+        return self.source.pending(view, report, refresh=refresh)
+
     def _entry(self, request: Request, view: LogView, found: Slice, *, refresh: bool) -> OffsetEntry:
         """Give the entry of the next batch."""
         seq = view.next_seq
@@ -201,7 +216,7 @@ class MicroBatchExecution:
                 self._run_open(request, view, report)
                 pending = None
             if pending is None:
-                pending = self.source.pending(view, report, refresh=refresh)
+                pending = self._pending(request, view, report, refresh=refresh)
             found = pending.cut()
             if found is None:
                 break
@@ -256,7 +271,10 @@ class MicroBatchExecution:
         try:
             pinned = pinned_columns(self.log, view) if request.infers_columns else None
             work = Work(view.pipeline.pipeline, request.table, self.log.location, view.first, pinned)
-            self.engine.run(work, todo)
+            if todo[0].mode == "empty":  # left by an `accept-table` that died
+                self.engine.fence(work, replace(todo[0], mode="append"))
+            else:
+                self.engine.run(work, todo)
         except ScopeProviderError as err:
             failure = err
         try:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from airflow_provider_scope.core import recovery, takeover
 from airflow_provider_scope.core.records import Acceptance, Settlement
 from airflow_provider_scope.core.recovery import CommittedBatch
 from airflow_provider_scope.exceptions import BatchOutcomeUnknownError, InputError, TableUnreadableError
-from airflow_provider_scope.execution import dbt_scope, restores
+from airflow_provider_scope.execution import dbt_scope, restores, source_states
+from airflow_provider_scope.execution.consequences import Consequences
 from airflow_provider_scope.execution.engine import Work
 from airflow_provider_scope.execution.view import LogView, check_table, read_log, record_commit
 from airflow_provider_scope.table.probe import newest_version
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from airflow_provider_scope.checkpoint.audit import AuditFiles
     from airflow_provider_scope.checkpoint.log import CheckpointLog
     from airflow_provider_scope.core.records import Attempt, CommitRecord, OffsetEntry, Pipeline
-    from airflow_provider_scope.core.recovery import TableState
     from airflow_provider_scope.execution.engine import Engine
     from airflow_provider_scope.storage.protocol import Storage
 
@@ -141,26 +141,6 @@ def settled(view: LogView, entry: OffsetEntry) -> CommittedBatch | None:
     return result.committed[0][1] if result.committed else None
 
 
-@dataclass(frozen=True, slots=True)
-class Consequences:
-    """What accepting a table as it is means."""
-
-    table: TableState
-    newest_commit: int
-    rolled_back: tuple[CommitRecord, ...]
-    """Committed batches whose rows are no longer in the table; they count as loaded."""
-    gone: tuple[int, ...]
-    """Open batches that had been committed to the table, and whose rows are gone: they come again."""
-    seen_version: int
-    """The version to go on from: below the commits of open batches that are still to be recorded."""
-    back: tuple[int, ...]
-    """Batches that were given up before there was a table, and whose rows are in it."""
-    vacuumed: int
-    """Batches below this number may have lost their rows, too: their records were purged. 0 if none has."""
-    needs_transaction: bool
-    """The table has to be told which batch is its newest: it was created again."""
-
-
 def look_at_table(
     log: CheckpointLog, engine: Engine, table: str, *, reload_undecidable: bool = False
 ) -> Consequences:
@@ -171,6 +151,8 @@ def look_at_table(
     :raises BatchOutcomeUnknownError: There are such batches, and nobody decided.
     """
     pipeline = existing_pipeline(log)
+    if (entry := source_states.newest_entry(log)) and entry.slice.has_state:
+        return source_states.look(log, engine, table, reload_undecidable=reload_undecidable)
     committed = log.committed()
     # Without a baseline the probe reads the table's whole log, and refuses nothing.
     found = engine.probe(table, pipeline.pipeline, (None, -1))
@@ -248,9 +230,12 @@ def accept_table(
 ) -> Acceptance:
     """Accept the table as it is.
 
-    First the transaction, then the record: a run in between still refuses the table.
+    Batches of a source with a state are given up first; see ``source_states``. For the others:
+    first the transaction, then the record: a run in between still refuses the table.
     """
     pipeline = existing_pipeline(log)
+    if (entry := source_states.newest_entry(log)) and entry.slice.has_state:
+        return source_states.accept(log, engine, table, reload_undecidable=reload_undecidable)
     seen = look_at_table(log, engine, table, reload_undecidable=reload_undecidable)
     found = seen.table
     for seq in seen.gone:

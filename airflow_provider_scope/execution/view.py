@@ -68,6 +68,11 @@ class LogView:
         return self.last_commit.state if self.last_commit else None
 
     @property
+    def is_state_lost(self) -> bool:
+        """Whether nothing tells what of the source is in the table."""
+        return self.last_commit is not None and self.last_commit.state_unknown
+
+    @property
     def first(self) -> int:
         """The first batch that can be in the table: those below were given up before there was one."""
         return recovery.first_in_table(self.last_commit, self.accepted)
@@ -231,6 +236,7 @@ def record_commit(
         # Another run has put the first record since this one read the log: that one tells the table's id.
         first, _ = recovery.baseline(view.pipeline, log.commit(there[-1]), log.newest_acceptance())
         recovery.check_identity(view.table, first, location)
+    state, is_lost = _state_behind(view, entry, committed)
     record = log.put_commit(
         CommitRecord(
             seq=entry.seq,
@@ -245,14 +251,28 @@ def record_commit(
             quarantined=committed.quarantined,
             changes=committed.changes,
             columns=committed.columns,
-            # What was given up has read nothing: the next batch goes on where it would have begun.
-            state=entry.slice.before if committed.abandoned else committed.state,
+            state=state,
+            state_unknown=is_lost,
         )
     )
     view.record(record, entry)
     if record.table is None:
         recovery.check_given_up(view.table, view.first, location)
     return record
+
+
+def _state_behind(view: LogView, entry: OffsetEntry, committed: CommittedBatch) -> tuple[str | None, bool]:
+    """Give the state of the source behind a batch, and whether nothing tells it."""
+    if not committed.abandoned:
+        return committed.state, False
+    accepted, last = view.accepted, view.last_commit
+    if not entry.slice.has_state or not (entry.mode == "empty" or (accepted and entry.seq in accepted.gone)):
+        # What was given up has read nothing: the next batch goes on where it would have begun.
+        return entry.slice.before, False
+    # The table is an older one than that of the batch: the acceptance tells whose rows it has.
+    if accepted and accepted.after_commit >= (last.seq if last else -1):
+        return accepted.state, accepted.state_unknown
+    return (last.state, last.state_unknown) if last else (None, False)
 
 
 def check_table(view: LogView, location: str, *, is_void: bool = False) -> None:

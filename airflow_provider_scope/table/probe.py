@@ -114,7 +114,10 @@ def _state(
     )
     committed = {} if app_id is None else _committed(history, app_id)
     has_rows = app_id is None and _has_rows(table)
-    return TableState(TableIdentity(table_id, newest), version, txn, committed, restores, has_rows)
+    oldest = next((number + 1 for number in wanted if number not in history), wanted.stop + 1)
+    return TableState(
+        TableIdentity(table_id, newest), version, txn, committed, restores, has_rows, oldest=oldest
+    )
 
 
 def _has_rows(table: OpenTable) -> bool:

@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider_scope.exceptions import SourceFileGoneError
 from tests.crash.world import DeltaWorld, MemoryWorld
-from tests.support.numbers import Numbers, NumbersInDelta, NumbersInMemory, NumbersInTurn, row_of
+from tests.support.faulty_storage import open_gate
+from tests.support.ledger import Ledger, LedgerInDelta, LedgerInMemory, LedgerSlice, cursor_of
+from tests.support.numbers import (
+    Numbers,
+    NumbersInDelta,
+    NumbersInMemory,
+    NumbersInTurn,
+    NumberSlice,
+    row_of,
+)
 
 if TYPE_CHECKING:
     from airflow_provider_scope.checkpoint.log import CheckpointLog
@@ -22,6 +31,8 @@ class _NumberWorld:
     """What a world of numbers does otherwise than one of files."""
 
     numbers: ClassVar[type[Numbers]] = Numbers
+    wrong: ClassVar[Any] = NumberSlice(9, 3)
+    """A slice that the source cannot have."""
     storage: Any
     root: str
     max_files: int
@@ -36,9 +47,12 @@ class _NumberWorld:
     def add_number(self) -> int:
         """Write the next number behind the others."""
         text = self.storage.read(self.path) or b""
-        number = len(text.split()) + 1
-        self.storage.replace(self.path, text + f"{number}\n".encode())
+        number = len(text.splitlines()) + 1
+        self.storage.replace(self.path, text + self.line_of(number).encode())
         return number
+
+    def line_of(self, number: int) -> str:
+        return f"{number}\n"
 
 
 class NumberWorld(_NumberWorld, MemoryWorld):
@@ -61,6 +75,19 @@ class NumberInTurnWorld(NumberWorld):
     numbers = NumbersInTurn
 
 
+class LedgerWorld(NumberWorld):
+    """A file that is dropped is the next row of a source with a state."""
+
+    numbers = Ledger
+    wrong = LedgerSlice("no state", 1)
+
+    def line_of(self, number: int) -> str:
+        return f"{cursor_of(number)} {number}\n"
+
+    def engine(self, gate: Gate) -> BatchLoop:
+        return LedgerInMemory(self.delta, self.memory, gate)
+
+
 class NumberDeltaWorld(_NumberWorld, DeltaWorld):
     """On a disk, with a Delta table."""
 
@@ -77,10 +104,25 @@ class NumberInTurnDeltaWorld(NumberDeltaWorld):
     numbers = NumbersInTurn
 
 
-class WithoutThree(NumbersInDelta):
-    """The batch with number 3 cannot be read."""
+class LedgerDeltaWorld(NumberDeltaWorld):
+    numbers = Ledger
 
-    def read(self, entry: OffsetEntry) -> Any:
+    def line_of(self, number: int) -> str:
+        return f"{cursor_of(number)} {number}\n"
+
+    def engine(self, gate: Gate) -> BatchLoop:
+        return LedgerInDelta(gate, self.storage, self.path)
+
+
+def without_three(world: NumberDeltaWorld) -> BatchLoop:
+    """Give an engine that cannot read the batch with number 3."""
+    engine = world.engine(open_gate)
+    read = engine.read
+
+    def read_others(entry: OffsetEntry) -> Any:
         if 3 in entry.slice:
             raise SourceFileGoneError(f"batch {entry.seq} cannot be read")
-        return super().read(entry)
+        return read(entry)
+
+    engine.read = read_others  # type: ignore[method-assign]
+    return engine

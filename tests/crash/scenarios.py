@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_scope.core.interval import Window
 from airflow_provider_scope.exceptions import SourceFileGoneError, TableDivergedError
-from tests.crash.number_world import NumberDeltaWorld, NumberInTurnDeltaWorld, WithoutThree
+from tests.crash.number_world import (
+    LedgerDeltaWorld,
+    NumberDeltaWorld,
+    NumberInTurnDeltaWorld,
+    without_three,
+)
 from tests.crash.world import NOW_MS, DeltaWorld
 from tests.support.delta_engine import DeltaEngine
-from tests.support.faulty_storage import Gate, open_gate
+from tests.support.faulty_storage import Call, Gate, open_gate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -203,10 +209,39 @@ def number_three_unreadable(world: NumberDeltaWorld) -> None:
     """Leave the batches with number 3, and behind it, open."""
     land(world, 1, 2, 3, 4, 5)
     try:
-        world.run(engine=WithoutThree(open_gate, world.storage, world.path))
+        world.run(engine=without_three(world))
     except SourceFileGoneError:
         return
     raise AssertionError("the run read what cannot be read")
+
+
+def restored_beside_an_open_batch(world: NumberDeltaWorld) -> None:
+    """RESTORE the table to before its last batch, with the next one logged and not run."""
+    number_three_unreadable(world)
+    world.run()
+    land(world, 6)
+    _die_at(world, "open 3")
+    world.restore(world.version() - 1)
+
+
+def restored_beside_an_open_refresh(world: NumberDeltaWorld) -> None:
+    something_loaded(world)
+    _die_at(world, "open 2", refresh=True)
+    world.restore(world.version() - 1)
+
+
+def _die_at(world: DeltaWorld, name: str, **asked: Any) -> None:
+    class DeadError(BaseException):
+        pass
+
+    def gate(call: Call, effect: Callable[[], Any], torn: Callable[[], None] | None = None) -> Any:
+        if call.name == name:
+            raise DeadError
+        return effect()
+
+    with suppress(DeadError):
+        world.run(gate, **asked)
+        raise AssertionError(f"the run did not come to '{name}'")
 
 
 # ---- what is done ----------------------------------------------------------------------------------
@@ -305,8 +340,11 @@ SCENARIOS = [
         window=days(3, 6),
     ),
 ]
-for kind in (NumberDeltaWorld, NumberInTurnDeltaWorld):
-    of = "numbers in turn" if kind.numbers.one_at_a_time else "numbers"
+for of, kind in {
+    "numbers": NumberDeltaWorld,
+    "numbers in turn": NumberInTurnDeltaWorld,
+    "ledger": LedgerDeltaWorld,
+}.items():
     SCENARIOS += [
         Scenario(f"{of}: first run", nothing_loaded, run, run, kind=kind),
         Scenario(f"{of}: later run", something_loaded, run, run, kind=kind),
@@ -321,4 +359,13 @@ for kind in (NumberDeltaWorld, NumberInTurnDeltaWorld):
             kind=kind,
         ),
     ]
+SCENARIOS += [
+    Scenario(f"ledger: {name}", prepare, accept_and_run, accept_and_run, kind=LedgerDeltaWorld)
+    for name, prepare in (
+        ("accepted after RESTORE", restored),
+        ("accepted after recreation", recreated),
+        ("accepted with an open batch", restored_beside_an_open_batch),
+        ("accepted with an open refresh", restored_beside_an_open_refresh),
+    )
+]
 BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}

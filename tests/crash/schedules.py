@@ -9,11 +9,19 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_scope.exceptions import ScopeProviderError, TableDivergedError
+from airflow_provider_scope.exceptions import (
+    BatchOutcomeUnknownError,
+    InputError,
+    ScopeProviderError,
+    StateUnknownError,
+    TableDivergedError,
+)
+from airflow_provider_scope.execution import repair
 from tests.crash.judging import judge, rows_doubled
-from tests.crash.number_world import NumberInTurnWorld, NumberWorld
+from tests.crash.number_world import LedgerWorld, NumberInTurnWorld, NumberWorld
 from tests.crash.turns import STEPS, Actor, Turns, TurnTaking, add_up, play_to_its_end, show
 from tests.crash.world import MemoryWorld
+from tests.support.ledger import LedgerInMemory
 from tests.support.memory_engine import MemoryEngine
 from tests.support.numbers import NumbersInMemory
 
@@ -42,6 +50,10 @@ class Story:
     """Each keeps the records of one batch, or of two: runs that are behind it have none left."""
     divergences: int = 0
     """Somebody RESTOREs the table, or drops and creates it again."""
+    accepts: int = 0
+    """Commands that accept the table, beside runs and what is left of them."""
+    abandons: int = 0
+    """Commands that give up the oldest open batch."""
     late_files: str = "ingest"
     engine: type[MemoryEngine] = MemoryEngine
     world: type[MemoryWorld] = MemoryWorld
@@ -79,6 +91,16 @@ KINDS = {
     "numbers diverge": Story(runs=4, refreshes=1, divergences=1, engine=NumbersInMemory, world=NumberWorld),
     "numbers in turn diverge": Story(
         runs=4, refreshes=1, divergences=1, engine=NumbersInMemory, world=NumberInTurnWorld
+    ),
+    "ledger": Story(runs=4, refreshes=1, ranges=1, abandons=1, engine=LedgerInMemory, world=LedgerWorld),
+    "ledger diverge": Story(
+        runs=5,
+        refreshes=1,
+        divergences=2,
+        accepts=3,
+        abandons=1,
+        engine=LedgerInMemory,
+        world=LedgerWorld,
     ),
 }
 
@@ -136,6 +158,8 @@ class Schedule(ApplicationTurns):
             "range": self.story.ranges,
             "vacuum": self.story.vacuums,
             "diverge": self.story.divergences,
+            "accept": self.story.accepts,
+            "abandon": self.story.abandons,
         }
         self.sticky = chance.choice(self.story.sticky)
         self.asleep: set[Actor] = set()
@@ -155,6 +179,8 @@ class Schedule(ApplicationTurns):
                 self.disturb()
             if self.story.vacuums and self.chance.random() < 0.04 and self.world.version() > 0:
                 self.vacuum()
+            if (self.story.accepts or self.story.abandons) and self.chance.random() < 0.08:
+                self.repair()
             living = [actor for actor in self.actors if not actor.orphaned and actor not in self.asleep]
             if self.budget["run"] and len(living) < 2 and (not self.actors or self.chance.random() < 0.15):
                 self.start()
@@ -176,6 +202,20 @@ class Schedule(ApplicationTurns):
         elif self.world.version() > 0 and self.spend("diverge"):
             # Before the first commit record a table that was created again cannot be told.
             self.restore_or_recreate(may_recreate=bool(self.world.log().committed()))
+
+    def repair(self) -> None:
+        """Let somebody run a command that repairs."""
+        gate = Turns()
+        if self.diverged and self.spend("accept"):
+            name, again = f"accept {self.budget['accept']}", self.chance.random() < 0.2
+            self.trace.append(f"{name} starts{', reload' if again else ''}")
+            self.enter(name, lambda: self.world.accept(gate, reload_undecidable=again))
+        elif self.world.delta.versions and (still_open := repair.open_entries(self.world.log())):
+            seq = still_open[0].seq
+            if not still_open[0].overwrites_table and self.spend("abandon"):
+                name = f"abandon {seq}"
+                self.trace.append(f"{name} starts")
+                self.enter(name, lambda: self.world.abandon(seq, gate))
 
     def start(self) -> None:
         self.spend("run")
@@ -212,6 +252,10 @@ class Schedule(ApplicationTurns):
             self.enter(name, lambda: self.world.vacuum(gate, retain=retain))
 
     def is_expected(self, actor: Actor, err: ScopeProviderError) -> bool:
+        if self.story.abandons and isinstance(err, InputError):
+            return True  # what was to be given up is done, or is not open any more
+        if self.story.accepts and isinstance(err, BatchOutcomeUnknownError | StateUnknownError):
+            return self.diverged
         return actor.orphaned or (self.diverged and isinstance(err, TableDivergedError))
 
     def judge(self) -> Verdict:

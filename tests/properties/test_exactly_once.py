@@ -21,10 +21,11 @@ from airflow_provider_scope.exceptions import (
     TableDivergedError,
 )
 from airflow_provider_scope.execution import repair
-from tests.crash.number_world import NumberInTurnWorld, NumberWorld
+from tests.crash.number_world import LedgerWorld, NumberInTurnWorld, NumberWorld
 from tests.crash.world import MemoryWorld
 from tests.support.dbt_scope import DbtScopeOnMemory
 from tests.support.faulty_storage import Call, Counting, LostAnswer
+from tests.support.ledger import INITIAL, decode, state_after
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -355,3 +356,23 @@ class ExactlyOnceOfNumbersInTurn(ExactlyOnceOfNumbers):
 
 TestExactlyOnceOfNumbersInTurn = ExactlyOnceOfNumbersInTurn.TestCase
 TestExactlyOnceOfNumbersInTurn.settings = settings(max_examples=80, stateful_step_count=40)
+
+
+class ExactlyOnceOfALedger(ExactlyOnceOfNumbersInTurn):
+    """The same with a source that has a state: each record has that of the rows in the table."""
+
+    kind = LedgerWorld
+
+    @invariant()
+    def the_state_is_that_of_the_rows(self) -> None:
+        log = self.world.log()
+        done = log.committed()
+        versions = self.world.delta.versions
+        if done and versions and versions[-1].seq == done[-1] and not self.is_refreshed:
+            numbers = sorted(number for _, number, _ in self.world.rows())
+            expected = state_after(INITIAL, numbers, len(numbers))
+            assert decode(log.commit(done[-1]).state) == expected
+
+
+TestExactlyOnceOfALedger = ExactlyOnceOfALedger.TestCase
+TestExactlyOnceOfALedger.settings = settings(max_examples=80, stateful_step_count=40)

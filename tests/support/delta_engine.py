@@ -56,7 +56,7 @@ class DeltaEngine(BatchLoop):
             raise SparkJobFailedError(f"a row of batch {entry.seq} lies outside of {entry.where}")
         return rows
 
-    def notes(self, entry: OffsetEntry) -> dict[str, Any]:
+    def notes(self, entry: OffsetEntry, rows: pa.Table) -> dict[str, Any]:
         """Give what a commit says of its batch beside the number."""
         return {}
 
@@ -66,7 +66,7 @@ class DeltaEngine(BatchLoop):
     def commit(self, work: Work, handle: Any, entry: OffsetEntry, rows: Any, *, abandoned: bool) -> None:
         seq = self.txn_version(entry)
         ours = {"abandoned": abandoned, "pipeline": work.pipeline, "seq": entry.seq}
-        ours |= {} if abandoned else self.notes(entry)
+        ours |= {} if abandoned else self.notes(entry, rows)
         properties = CommitProperties(
             custom_metadata={"userMetadata": json.dumps(ours)},
             app_transactions=[Transaction(work.pipeline, seq)],

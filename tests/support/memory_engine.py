@@ -13,6 +13,7 @@ from airflow_provider_scope.core.files import FileEntry
 from airflow_provider_scope.core.records import TableIdentity
 from airflow_provider_scope.core.recovery import MISSING_TABLE, CommittedBatch, Restored, TableState
 from airflow_provider_scope.exceptions import (
+    BatchOutcomeUnknownError,
     InputError,
     SourceFileGoneError,
     SourceNotFoundError,
@@ -83,6 +84,7 @@ class Version:
     added: int = 0
     abandoned: bool = False
     restored: int | None = None
+    state: str | None = None
 
 
 @dataclass
@@ -92,6 +94,8 @@ class MemoryTable:
     versions: list[Version] = field(default_factory=list)
     created: int = 0
     """How often the table was created: its id."""
+    oldest: int = 0
+    """The version from which on the log is there: what commits below it say is gone."""
 
     @property
     def rows(self) -> Counter[Row]:
@@ -106,6 +110,7 @@ class MemoryTable:
         """Drop the table and create it again without rows."""
         self.versions = [Version(Counter(), {})]
         self.created += 1
+        self.oldest = 0
 
 
 class MemoryEngine(BatchLoop):
@@ -126,19 +131,22 @@ class MemoryEngine(BatchLoop):
         expected, since = baseline
         table_id = f"table-{self.table.created}"
         same = expected is not None and expected.table_id == table_id
-        looked_at = list(enumerate(versions))[since + 1 if same else 0 :]
+        first = since + 1 if same else 0
+        oldest = max(first, self.table.oldest)
+        if same and oldest > first:
+            raise BatchOutcomeUnknownError(f"the log of {location} no longer holds version {first}")
+        looked_at = list(enumerate(versions))[oldest:]
         restores = tuple(Restored(n, v.restored) for n, v in looked_at if v.restored is not None)
         newest = max((r.version for r in restores), default=expected.restore_version if same else None)
         committed = {
-            v.seq: CommittedBatch(n, v.added, None, v.abandoned)
+            v.seq: CommittedBatch(n, v.added, None, v.abandoned, state=v.state)
             for n, v in looked_at
             if v.seq is not None and v.pipeline == pipeline
         }
         txn = versions[-1].txn.get(pipeline) if pipeline else None
         has_rows = pipeline is None and bool(versions[-1].rows)
-        return TableState(
-            TableIdentity(table_id, newest), len(versions) - 1, txn, committed, restores, has_rows
-        )
+        identity = TableIdentity(table_id, newest)
+        return TableState(identity, len(versions) - 1, txn, committed, restores, has_rows, oldest=oldest)
 
     def open(self, work: Work) -> tuple[Any, int | None]:
         if not self.table.versions:
@@ -154,6 +162,10 @@ class MemoryEngine(BatchLoop):
 
     def no_rows(self) -> Any:
         return []
+
+    def state(self, entry: OffsetEntry, rows: Any) -> str | None:
+        """Give the state of the source behind the rows of a batch; None if it has none."""
+        return None
 
     def commit(self, work: Work, handle: Any, entry: OffsetEntry, rows: Any, *, abandoned: bool) -> None:
         newest = self.table.versions[-1] if self.table.versions else None
@@ -171,8 +183,9 @@ class MemoryEngine(BatchLoop):
             kept = {row: n for row, n in before.items() if entry.where and not _inside(row, entry.where)}
             before = Counter(kept)
         txn[work.pipeline] = self.txn_version(entry)
+        added, state = len(rows), None if abandoned else self.state(entry, rows)
         self.table.versions.append(
-            Version(before + Counter(rows), txn, work.pipeline, entry.seq, len(rows), abandoned)
+            Version(before + Counter(rows), txn, work.pipeline, entry.seq, added, abandoned, state=state)
         )
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Reading(DeltaEngine):
     """Says how many files a batch has, in place of a cursor's last value."""
 
-    def notes(self, entry: OffsetEntry) -> dict[str, Any]:
+    def notes(self, entry: OffsetEntry, rows: Any) -> dict[str, Any]:
         return {"state": f'{{"files": {len(entry.files)}, "text": "é \\"q\\""}}'}
 
 
