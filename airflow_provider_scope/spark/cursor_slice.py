@@ -13,9 +13,10 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 from pyspark.sql import types as T  # noqa: N812
 
 from airflow_provider_scope.core import cursor as cursors
-from airflow_provider_scope.core.cursor import Bound, CursorRule, CursorState
+from airflow_provider_scope.core.cursor import Bound, CursorState
 from airflow_provider_scope.core.sql import quoted
 from airflow_provider_scope.exceptions import CursorError
+from airflow_provider_scope.spark import jdbc
 from airflow_provider_scope.spark.delta_log import DeltaLog
 from airflow_provider_scope.spark.reading import checked, over_rows
 from airflow_provider_scope.spark.row_hash import row_hash
@@ -42,7 +43,8 @@ def select(spark: SparkSession, plan: Plan, entry: OffsetEntry) -> DataFrame:
     """
     found: CursorSlice = entry.slice  # type: ignore[assignment] # as the reader was chosen
     source = plan.cursor
-    rows = _table(spark, source, found)
+    database = source.database
+    rows = jdbc.rows(spark, source, database, found, entry.seq) if database else _table(spark, source, found)
     if source.pre_filter_sql:
         return over_rows(spark, source.pre_filter_sql, {}, rows, entry.seq)
     return rows
@@ -75,7 +77,36 @@ def commit(plan: Plan, target: Target, transaction: Transaction, rows: Callable[
     :raises CursorError: A row has no value of the cursor, or something does not fit together.
     """
     entry = transaction.entry
-    batch = Reading(target.spark, plan, entry, rows())
+    with read_once(plan, entry, rows()) as data:
+        return _commit(plan, target, transaction, Reading(target.spark, plan, entry, data))
+
+
+@contextmanager
+def read_once(plan: Plan, entry: OffsetEntry, data: DataFrame) -> Iterator[DataFrame]:
+    """Give rows that are the same whenever they are read: those of a database are held for the block."""
+    source, found = plan.cursor, entry.slice
+    if source.database is None:
+        yield data
+        return
+    before = cursors.decode(found.before, f"batch {entry.seq}")
+    is_read_twice = source.max_rows is not None or (before is not None and before.last is not None)
+    with jdbc.errors(), released(data.localCheckpoint(eager=True) if is_read_twice else None) as held:
+        yield data if held is None else held
+
+
+@contextmanager
+def released(held: DataFrame | None) -> Iterator[DataFrame | None]:
+    """Let go of rows that Spark holds when the block ends."""
+    try:
+        yield held
+    finally:
+        # Spark itself lets go of them when the JVM collects its garbage: after many batches.
+        if held is not None:
+            held._jdf.queryExecution().analyzed().rdd().unpersist(False)  # noqa: SLF001, FBT003 - Scala's
+
+
+def _commit(plan: Plan, target: Target, transaction: Transaction, batch: Reading) -> int | None:
+    entry = transaction.entry
     with batch.held() as (new, state):
         notes = {} if state is None else {"state": state}
         if not batch.count and entry.mode == "append" and target.log.metadata() is not None:
@@ -98,7 +129,8 @@ class Reading:
         self.folder = f"{plan.checkpoint}/boundary"
         self.seq = entry.seq
         self.max_rows = source.max_rows
-        self.rule = CursorRule(self.found.column, source.func, source.lag, source.missing, source.dedup_key)
+        self.is_of_database = source.database is not None
+        self.rule = source.rule(self.found.column)
         self.value, self.kind = _column(data, self.rule.column)
         self.before = cursors.decode(self.found.before, f"batch {entry.seq}")
         self.end = Bound.decode(self.found.end) if self.found.end else None
@@ -126,14 +158,13 @@ class Reading:
             self._furthest(F.when(~self.is_missing, self.value)).cast("string").alias("last"),
         ).localCheckpoint(eager=True)
         told = seen.get
-        try:
+        with released(held):
             if told["missing"] and self.rule.missing == "raise":
                 raise self._no_value(held, int(told["missing"]))
+            if self.is_of_database:
+                cursors.check_end_of_time(self.rule.column, told["last"], self.kind)
             self.count = int(told["rows"])
             yield held, self._state(held, told["last"], more=more)
-        finally:
-            # Spark itself lets go of them when the JVM collects its garbage: after many batches.
-            held._jdf.queryExecution().analyzed().rdd().unpersist(False)  # noqa: SLF001, FBT003 - Scala's
 
     def _new(self) -> DataFrame:
         """Give the rows that this batch may load, without those that are loaded."""
