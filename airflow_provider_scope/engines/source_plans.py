@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airflow_provider_scope.core.plan import CursorPlan, DatabasePlan, FilesPlan
 from airflow_provider_scope.specs.columns import INFER, declared, split_columns
+from airflow_provider_scope.specs.cursor import for_plan
 from airflow_provider_scope.specs.jdbc import JdbcSource
 from airflow_provider_scope.specs.source import FileSource
 from airflow_provider_scope.storage.opening import canonical_uri
@@ -44,19 +46,15 @@ def _files(source: FileSource, pinned: str | None, *, fence: bool) -> FilesPlan:
 
 
 def _cursor(source: TableSource | JdbcSource, database: str) -> CursorPlan:
-    cursor = source.cursor
     is_named = isinstance(source, JdbcSource) or source.is_named
-    return CursorPlan(
-        table=source.rows_of if is_named else canonical_uri(source.rows_of),
+    made = for_plan(
+        source.cursor,
+        source.rows_of if is_named else canonical_uri(source.rows_of),
         is_named=is_named,
-        func=cursor.last_value_func,
-        lag=cursor.lag,
-        missing=cursor.on_cursor_value_missing,
-        dedup_key=None if cursor.dedup_key is None else tuple(cursor.dedup_key),
         pre_filter_sql=source.pre_filter_sql,
         max_rows=source.max_rows_per_batch,
-        database=_database(source, database) if isinstance(source, JdbcSource) else None,
     )
+    return replace(made, database=_database(source, database)) if isinstance(source, JdbcSource) else made
 
 
 def _database(source: JdbcSource, kind: str) -> DatabasePlan:
