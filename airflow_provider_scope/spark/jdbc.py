@@ -52,6 +52,8 @@ class Session:
         self.database = database
         self.options = _options(spark, database)
         jvm: Any = spark._jvm  # noqa: SLF001 - Spark has no other way to its drivers
+        # The properties say so, too, for machines of a cluster; here a user's may have won.
+        jvm.java.util.TimeZone.setDefault(jvm.java.util.TimeZone.getTimeZone("UTC"))
         package = jvm.org.apache.spark.sql
         given = jvm.PythonUtils.toScalaMap({**self.options, "dbtable": "t"})
         options = package.execution.datasources.jdbc.JDBCOptions(given)
