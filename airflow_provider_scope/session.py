@@ -31,7 +31,7 @@ from airflow_provider_scope.execution import repair
 from airflow_provider_scope.execution.micro_batch import MicroBatchExecution
 from airflow_provider_scope.execution.request import Request
 from airflow_provider_scope.spark.app import make_exact
-from airflow_provider_scope.spark.cursor_slice import Reading
+from airflow_provider_scope.spark.cursor_reading import Reading
 from airflow_provider_scope.spark.target import Target
 from airflow_provider_scope.spark.transaction import commit_once
 from airflow_provider_scope.specs.cursor import bound_of

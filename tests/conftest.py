@@ -35,6 +35,7 @@ os.environ.update(
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
 
+DATABASE_DRIVERS = ("org.postgresql:postgresql:42.7.14", "org.xerial:sqlite-jdbc:3.50.3.0")
 SERVERS = ("azurite", "hdfs", "s3", "vega")
 """Marks of the tests whose server or data have to be fetched first: left out unless they are asked for."""
 
@@ -91,7 +92,9 @@ def spark() -> Iterator[Any]:
     from airflow_provider_scope.spark.app import make_exact
 
     builder = SparkSession.builder.master("local[2]").appName("tests")
-    builder = builder.config("spark.jars.packages", application.delta_package())
+    # With the drivers of the databases that tests read: a session takes no jar later on.
+    packages = [application.delta_package(), *DATABASE_DRIVERS]
+    builder = builder.config("spark.jars.packages", ",".join(packages))
     builder = builder.config("spark.jars.excludes", ",".join(application.EXCLUDED_PACKAGES))
     settings = {**application.REQUIRED_CONF, **application.LOCAL_CONF, "spark.sql.shuffle.partitions": "2"}
     # Thousands of tests share it: half a gigabyte was still in use where 1 GiB is all that there is.

@@ -173,6 +173,21 @@ def check_kind(column: str, kind: str, state: CursorState | None) -> None:
         )
 
 
+def check_end_of_time(column: str, last: str | None, kind: str) -> None:
+    """Refuse the last day of the year 9999 as a value: it stands for "never", and nothing comes behind it.
+
+    :raises CursorError: As said.
+    """
+    if last is None or kind not in ("date", "timestamp", "timestamp_ntz"):
+        return
+    if last >= "9999-12-31" or last.startswith("+"):
+        raise CursorError(
+            f"The column {column!r} holds {last}, behind which no row would ever be new.",
+            kept=KEPT,
+            do="leave such rows out, or give them another value: `query` or pre_filter_sql can",
+        )
+
+
 def start_of(rule: CursorRule, state: CursorState | None, kind: str, initial: Bound | None) -> str | None:
     """Give the first value that is read, as text; None is all.
 

@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
+from airflow_provider_scope.core.cursor import CursorRule
 from airflow_provider_scope.exceptions import CheckpointVersionError
 
 FORMAT = 1
@@ -34,11 +35,23 @@ class FilesPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DatabasePlan:
+    """What is asked of a database; see ``specs.JdbcSource``. Where it is, Spark's properties say."""
+
+    kind: str
+    """"postgresql", "mysql", "sqlite", or "jdbc": any other one."""
+    table: str | None
+    query: str | None
+    options: dict[str, str]
+    zone: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CursorPlan:
-    """How the rows of a batch with a cursor are read; see ``specs.TableSource``."""
+    """How the rows of a batch with a cursor are read; see ``specs.TableSource`` and ``specs.JdbcSource``."""
 
     table: str
-    """URI of a Delta table, or its name in the catalog."""
+    """URI of a Delta table, or its name in the catalog; of a database, what is read, for people."""
     is_named: bool
     func: str
     lag: float | None
@@ -46,6 +59,12 @@ class CursorPlan:
     dedup_key: tuple[str, ...] | None
     pre_filter_sql: str | None
     max_rows: int | None
+    database: DatabasePlan | None = None
+    """None is a Delta table."""
+
+    def rule(self, column: str) -> CursorRule:
+        """Give how rows are told from each other by a column."""
+        return CursorRule(column, self.func, self.lag, self.missing, self.dedup_key)
 
 
 SOURCES: dict[str, Any] = {"files": FilesPlan, "cursor": CursorPlan}
@@ -113,6 +132,8 @@ def encode(plan: Plan) -> bytes:
 
 def _source(kind: str, **value: Any) -> Any:
     lists = {name: tuple(one) for name, one in value.items() if isinstance(one, list)}
+    if value.get("database"):
+        value["database"] = DatabasePlan(**value["database"])
     return SOURCES[kind](**{**value, **lists})
 
 

@@ -23,12 +23,14 @@ from airflow_provider_scope.execution import repair
 from airflow_provider_scope.execution.micro_batch import MicroBatchExecution
 from airflow_provider_scope.execution.request import Request
 from airflow_provider_scope.hooks.connections import connection_of
+from airflow_provider_scope.hooks.databases import database_of
 from airflow_provider_scope.hooks.scope import ScopeHook
 from airflow_provider_scope.hooks.stores import store_of
 from airflow_provider_scope.script.generate import generate
 from airflow_provider_scope.specs import Replace, ScopeEngine, SparkEngine
 from airflow_provider_scope.specs.columns import INFER
 from airflow_provider_scope.specs.engine import check_tag
+from airflow_provider_scope.specs.jdbc import JdbcSource
 from airflow_provider_scope.specs.source import FileSource
 from airflow_provider_scope.storage.opening import canonical_uri
 from airflow_provider_scope.table.columns import table_columns
@@ -153,6 +155,7 @@ def spark_runner(
         write=ingest.write,
         table_storage=stores[table].storage,
         stores=tuple(stores.values()),
+        database=database_of(ingest.source.conn_id) if isinstance(ingest.source, JdbcSource) else None,
     )
 
 

@@ -10,6 +10,7 @@ from airflow_provider_scope.core.discovery import Rules
 from airflow_provider_scope.core.files import TEXT_FORMATS, is_below
 from airflow_provider_scope.core.stores import place_of
 from airflow_provider_scope.exceptions import InputError
+from airflow_provider_scope.specs.cursor import TableSource
 from airflow_provider_scope.specs.source import FileSource
 from airflow_provider_scope.specs.sources import puts_bad_records_aside
 from airflow_provider_scope.specs.validation import is_deferred
@@ -19,7 +20,6 @@ from airflow_provider_scope.storage.opening import canonical_root, canonical_uri
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from airflow_provider_scope.specs.cursor import TableSource
     from airflow_provider_scope.specs.ingest import Ingest
 
 
@@ -33,9 +33,11 @@ def check_literal_places(ingest: Ingest) -> None:
         return
     source = ingest.source
     roots: list[str] = []
-    if not isinstance(source, FileSource):
+    if isinstance(source, TableSource):
         if is_deferred(source.table):
             return
+    elif not isinstance(source, FileSource):
+        pass
     elif not _is_late(source.patterns or ()) and not is_deferred(source.roots):
         roots = [root for root in source.roots if not is_deferred(root)]
     _check(ingest, roots, lambda uri: uri)
@@ -68,7 +70,8 @@ def _check(ingest: Ingest, roots: Sequence[str], resolved: Callable[[str], str])
     checkpoint = resolved(canonical_uri(location) if location else f"{table}/_checkpoint")
     places.check_checkpoint(checkpoint, tables)
     if not isinstance(source, FileSource):
-        _check_other_table(source, resolved, tables[0])
+        if isinstance(source, TableSource):
+            _check_other_table(source, resolved, tables[0])
         return
     rules = Rules(
         patterns=source.name_patterns if roots else (),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from airflow_provider_scope.core.plan import CursorPlan, FilesPlan
+from airflow_provider_scope.core.plan import CursorPlan, DatabasePlan, FilesPlan
 from airflow_provider_scope.specs.columns import INFER, declared, split_columns
 from airflow_provider_scope.specs.cursor import for_plan
+from airflow_provider_scope.specs.jdbc import JdbcSource
 from airflow_provider_scope.specs.source import FileSource
 from airflow_provider_scope.storage.opening import canonical_uri
 
@@ -15,15 +17,18 @@ if TYPE_CHECKING:
     from airflow_provider_scope.specs.sources import AnySource
 
 
-def plan_of(source: AnySource, pinned: str | None, *, fence: bool) -> FilesPlan | CursorPlan:
+def plan_of(
+    source: AnySource, pinned: str | None, *, fence: bool, database: str = ""
+) -> FilesPlan | CursorPlan:
     """Give what a plan says of a source.
 
     :param pinned: The columns that were inferred before, as DDL.
     :param fence: Whether the batches are not read at all.
+    :param database: The kind of the database; empty for other sources.
     """
     if isinstance(source, FileSource):
         return _files(source, pinned, fence=fence)
-    return _cursor(source)
+    return _cursor(source, database)
 
 
 def _files(source: FileSource, pinned: str | None, *, fence: bool) -> FilesPlan:
@@ -40,11 +45,20 @@ def _files(source: FileSource, pinned: str | None, *, fence: bool) -> FilesPlan:
     )
 
 
-def _cursor(source: TableSource) -> CursorPlan:
-    return for_plan(
+def _cursor(source: TableSource | JdbcSource, database: str) -> CursorPlan:
+    is_named = isinstance(source, JdbcSource) or source.is_named
+    made = for_plan(
         source.cursor,
-        source.table if source.is_named else canonical_uri(source.table),
-        is_named=source.is_named,
+        source.rows_of if is_named else canonical_uri(source.rows_of),
+        is_named=is_named,
         pre_filter_sql=source.pre_filter_sql,
         max_rows=source.max_rows_per_batch,
+    )
+    return replace(made, database=_database(source, database)) if isinstance(source, JdbcSource) else made
+
+
+def _database(source: JdbcSource, kind: str) -> DatabasePlan:
+    options = {name: str(value) for name, value in (source.options or {}).items()}
+    return DatabasePlan(
+        kind=kind, table=source.table, query=source.query, options=options, zone=source.time_zone
     )

@@ -14,7 +14,7 @@ from airflow_provider_scope.execution.cursor import CursorRows, check_range_not_
 from airflow_provider_scope.execution.files import Files
 from airflow_provider_scope.execution.loaded import check_not_loaded_before
 from airflow_provider_scope.hooks.stores import store_of
-from airflow_provider_scope.specs.cursor import bound_of
+from airflow_provider_scope.specs.cursor import TableSource, bound_of
 from airflow_provider_scope.specs.source import (
     MAX_BYTES_PER_TRIGGER,
     MAX_FILES_ON_SPARK,
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from airflow_provider_scope.core.interval import Window
     from airflow_provider_scope.execution.files import Listing
     from airflow_provider_scope.execution.request import Request
-    from airflow_provider_scope.specs.cursor import TableSource
     from airflow_provider_scope.specs.ingest import Ingest
+    from airflow_provider_scope.specs.jdbc import JdbcSource
 
 
 def check_intervals(
@@ -71,13 +71,13 @@ def check_intervals(
             check_range_not_loaded(other, ingest.window)
 
 
-def _begins_ms(source: TableSource) -> int | None:
+def _begins_ms(source: TableSource | JdbcSource) -> int | None:
     first = bound_of("initial_value", source.cursor.initial_value)
     return first.milliseconds() if first else None
 
 
 def make_cursor(
-    ingest: Ingest, source: TableSource, log: CheckpointLog, conn_id: str | None
+    ingest: Ingest, source: TableSource | JdbcSource, log: CheckpointLog, conn_id: str | None
 ) -> tuple[CursorRows, tuple[str, ...]]:
     """Give the source of a run, and the URIs that Spark has to reach for it."""
     cursor = source.cursor
@@ -87,19 +87,21 @@ def make_cursor(
     )
     if ingest.window:
         first, end = window_bounds(ingest.window)
-    table = source.table if source.is_named else canonical_uri(source.table)
+    table, is_pinned = source.rows_of, False
+    if isinstance(source, TableSource) and not source.is_named:
+        table, is_pinned = canonical_uri(source.table), True
     made = CursorRows(
         log=log,
         table=table,
-        is_pinned=not source.is_named,
+        is_pinned=is_pinned,
         column=cursor.column,
         first=first,
         end=end,
         interval=ingest.window.name if ingest.window else None,
         loads_once=ingest.write == "append",
-        storage=None if source.is_named else store_of(table, conn_id).storage,
+        storage=store_of(table, conn_id).storage if is_pinned else None,
     )
-    return made, () if source.is_named else (table,)
+    return made, (table,) if is_pinned else ()
 
 
 def roots_of(source: FileSource) -> tuple[str, ...]:

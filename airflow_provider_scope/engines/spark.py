@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from airflow_provider_scope.core.records import OffsetEntry, TableIdentity
     from airflow_provider_scope.core.recovery import TableState
     from airflow_provider_scope.execution.engine import Work
+    from airflow_provider_scope.hooks.databases import Database
     from airflow_provider_scope.specs import SparkEngine, TableSpec
     from airflow_provider_scope.specs.sources import AnySource
     from airflow_provider_scope.specs.write import Write
@@ -47,6 +48,7 @@ class SparkRunner:
     :param quarantine: URI of the table for what is put aside.
     :param table_storage: Where the table is; None is a disk of this machine.
     :param stores: What Spark needs to reach: those of the files, the table and the checkpoint.
+    :param database: The database that is read, if one is.
     """
 
     engine: SparkEngine
@@ -62,6 +64,7 @@ class SparkRunner:
     write: Write = "append"
     table_storage: Storage | None = None
     stores: Sequence[Store] = ()
+    database: Database | None = field(default=None, repr=False)
     fences_without_table: ClassVar[bool] = False
     """An empty transaction needs a table."""
     outlives_task: ClassVar[bool] = False
@@ -101,7 +104,12 @@ class SparkRunner:
             table=work.table,
             checkpoint=work.checkpoint,
             batches=tuple(entry.seq for entry in entries),
-            source=plan_of(self.source, work.columns, fence=fence),
+            source=plan_of(
+                self.source,
+                work.columns,
+                fence=fence,
+                database=self.database.kind if self.database else "",
+            ),
             sql=self.sql,
             sql_params=self.sql_params,
             table_columns=with_own_columns(declared(self.table.columns), self.write),
@@ -163,14 +171,15 @@ class SparkRunner:
         local = self.engine.spark_conn_id is None
         conf = {**application.REQUIRED_CONF, **(application.LOCAL_CONF if local else {})}
         environment: dict[str, str] = {}
-        for store in self.stores:
+        reached: list[Store | Database] = [*self.stores, *([self.database] if self.database else [])]
+        for store in reached:
             conf.update(store.spark_conf)
             environment.update(store.environment)
         conf.update(self.engine.conf or {})
         conf.update({name: setting.value for name, setting in EXACT_AT_START.items()})
         packages = self.engine.packages
         if packages is None and not self.engine.jars:
-            needed = (name for store in self.stores for name in store.packages)
+            needed = (name for store in reached for name in store.packages)
             packages = tuple(dict.fromkeys([application.delta_package(), *needed]))
         return SubmitHook(
             conn_id=self.engine.spark_conn_id,
@@ -191,7 +200,7 @@ class SparkRunner:
         kind = event.pop("event")
         if kind == "failed":
             self._failure = event
-        elif kind == "columns":
+        elif kind in ("columns", "notice"):
             self.report(f"batch {event['seq']}: {event['told']}")
         elif kind == "batch":
             self._done += 1

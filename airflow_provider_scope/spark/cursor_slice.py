@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import re
-import uuid
-from collections import Counter
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import Observation, Window
-from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
-from pyspark.sql import types as T  # noqa: N812
 
 from airflow_provider_scope.core import cursor as cursors
-from airflow_provider_scope.core.cursor import Bound, CursorRule, CursorState
-from airflow_provider_scope.core.sql import quoted
 from airflow_provider_scope.exceptions import CursorError
+from airflow_provider_scope.spark import jdbc
 from airflow_provider_scope.spark.causes import short_cause, whole_text
+from airflow_provider_scope.spark.cursor_reading import Reading, released
 from airflow_provider_scope.spark.delta_log import DeltaLog
 from airflow_provider_scope.spark.reading import checked, over_rows
-from airflow_provider_scope.spark.row_hash import row_hash
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from airflow_provider_scope.core.plan import CursorPlan, Plan
     from airflow_provider_scope.core.records import OffsetEntry
@@ -36,15 +28,10 @@ if TYPE_CHECKING:
     from airflow_provider_scope.spark.target import Target
     from airflow_provider_scope.spark.transaction import Transaction
 
-Known: TypeAlias = tuple[str, str, int]
-"""Of rows that were loaded: cursor value, hash, how many."""
-_EXAMPLES = 3
 _GONE = re.compile(
     r"FILE_NOT_EXIST|FileNotFoundException|DELTA_VERSION_NOT_FOUND|DELTA_LOG_FILE_NOT_FOUND|TIME_TRAVEL"
 )
 """What Spark and Delta say of files, and of commits, that VACUUM and the cleaning of the log have deleted."""
-_MARKS = ["_scope_at", "_scope_row"]
-_KNOWN = "_scope_at string, _scope_row string, _scope_n bigint"
 
 
 def select(spark: SparkSession, plan: Plan, entry: OffsetEntry) -> DataFrame:
@@ -54,8 +41,11 @@ def select(spark: SparkSession, plan: Plan, entry: OffsetEntry) -> DataFrame:
     """
     found: CursorSlice = entry.slice  # type: ignore[assignment] # as the reader was chosen
     source = plan.cursor
+    database = source.database
     with _of_a_version(source, found, entry.seq):
-        rows = _table(spark, source, found)
+        rows = (
+            jdbc.rows(spark, source, database, found, entry.seq) if database else _table(spark, source, found)
+        )
     if source.pre_filter_sql:
         return over_rows(spark, source.pre_filter_sql, {}, rows, entry.seq)
     return rows
@@ -89,9 +79,11 @@ def commit(plan: Plan, target: Target, transaction: Transaction, rows: Callable[
     """
     entry = transaction.entry
     found: CursorSlice = entry.slice  # type: ignore[assignment] # as the reader was chosen
-    batch = Reading(target.spark, plan.cursor, found, f"{plan.checkpoint}/boundary/{entry.seq}", rows())
     with ExitStack() as stack:
         with _of_a_version(plan.cursor, found, entry.seq):
+            data = stack.enter_context(read_once(plan, entry, rows()))
+            folder = f"{plan.checkpoint}/boundary/{entry.seq}"
+            batch = Reading(target.spark, plan.cursor, found, folder, data)
             new, state = stack.enter_context(batch.held())
         notes = {} if state is None else {"state": state}
         if not batch.count and entry.mode == "append" and target.log.metadata() is not None:
@@ -120,264 +112,14 @@ def _of_a_version(source: CursorPlan, found: CursorSlice, seq: int) -> Iterator[
         ) from err
 
 
-class Reading:
-    """Rows of a source, as the cursor of one batch sees them.
-
-    :param folder: Where a boundary is kept that is too large for the state; a UUID is put behind it.
-    :param data: The rows of the source.
-    """
-
-    def __init__(
-        self, spark: SparkSession, source: CursorPlan, found: CursorSlice, folder: str, data: DataFrame
-    ) -> None:
-        self.spark = spark
-        self.data = data
-        self.found = found
-        self.folder = folder
-        self.max_rows = source.max_rows
-        self.rule = CursorRule(self.found.column, source.func, source.lag, source.missing, source.dedup_key)
-        self.value, self.kind = _column(data, self.rule.column)
-        self.before = cursors.decode(found.before, "the log")
-        self.end = Bound.decode(self.found.end) if self.found.end else None
-        self.first = Bound.decode(self.found.first) if self.found.first else None
-        cursors.check_kind(self.rule.column, self.kind, self.before)
-        self.is_missing = self.value.isNull()
-        if self.kind in ("float", "double"):
-            self.is_missing = self.is_missing | F.isnan(self.value) | F.abs(self.value).isin(float("inf"))
-        self.count = 0
-
-    # ---- rows ----------------------------------------------------------------------------------
-
-    @contextmanager
-    def held(self) -> Iterator[tuple[DataFrame, str | None]]:
-        """Read the new rows once, hold them for the block, and give the state behind them.
-
-        :raises CursorError: A row has no value, and those are not left out.
-        """
-        rows, more = self._cut(self._new())
-        seen = Observation()
-        held = rows.observe(
-            seen,
-            F.count(F.lit(1)).alias("rows"),
-            F.count_if(self.is_missing).alias("missing"),
-            self._text(self._furthest(F.when(~self.is_missing, self.value))).alias("last"),
-        ).localCheckpoint(eager=True)
-        told = seen.get
-        try:
-            if told["missing"] and self.rule.missing == "raise":
-                raise self._no_value(held, int(told["missing"]))
-            self.count = int(told["rows"])
-            yield held, self._state(held, told["last"], more=more)
-        finally:
-            # Spark itself lets go of them when the JVM collects its garbage: after many batches.
-            held._jdf.queryExecution().analyzed().rdd().unpersist(False)  # noqa: SLF001, FBT003 - Scala's
-
-    def _new(self) -> DataFrame:
-        """Give the rows that this batch may load, without those that are loaded."""
-        before = None if self.end else self.before
-        start = cursors.start_of(self.rule, before, self.kind, self.first)
-        rows = self.data
-        if self.end:
-            end = self._literal(cursors.value_of("end_value", self.end, self.kind))
-            rows = rows.where(self._is_before(end) | self.value.isNull())
-        last = before.last if before else None
-        if last is None or before is None or not self._compares():
-            return self._from(rows, start)
-        fresh = rows.where(self._is_beyond(self._literal(last)) | self.is_missing)
-        again = rows.where(self._is_from(start) & ~self._is_beyond(self._literal(last)))
-        return self._with_missing(fresh).unionByName(self._unknown(again, before))
-
-    def _from(self, rows: DataFrame, start: str | None) -> DataFrame:
-        if start is None:
-            return self._with_missing(rows)
-        return self._with_missing(rows.where(self._is_from(start) | self.value.isNull()))
-
-    def _with_missing(self, rows: DataFrame) -> DataFrame:
-        return rows.where(~self.is_missing) if self.rule.missing == "exclude" else rows
-
-    def _unknown(self, rows: DataFrame, before: CursorState) -> DataFrame:
-        """Leave out so many rows of each kind as were loaded."""
-        marked = rows.where(~self.is_missing).select("*", *self._marks())
-        number = F.row_number().over(Window.partitionBy(*_MARKS).orderBy(F.lit(1)))
-        if before.known_in:
-            stored = self._stored(before.known_in)
-            left = marked.withColumn("_scope_number", number).join(stored, _MARKS, "left")
-            return left.where("_scope_number > coalesce(_scope_n, 0)").select(*self._columns())
-        # Few rows, as a rule: one partition spares a shuffle, and a literal a join.
-        known = {f"{at}\0{row}": n for at, row, n in before.known}
-        counts = F.from_json(F.lit(json.dumps(known)), "map<string,bigint>")
-        loaded = F.coalesce(counts[F.concat_ws("\0", *_MARKS)], F.lit(0))
-        left = marked.coalesce(1).withColumn("_scope_number", number)
-        return left.where(F.col("_scope_number") > loaded).select(*self._columns())
-
-    def _cut(self, rows: DataFrame) -> tuple[DataFrame, bool]:
-        """Leave out what is too much for one batch: rows with one value of the cursor stay together."""
-        if self.max_rows is None:
-            return rows, False
-        last = self.before.last if self.before and not self.end else None
-        there = rows.where(~self.is_missing)
-        fresh = there if last is None else there.where(self._is_beyond(self._literal(last)))
-        count = fresh.count()
-        if count <= self.max_rows:
-            return rows, False
-        limit = self._nth(fresh, self.max_rows, count)
-        return rows.where(self.is_missing | ~self._is_beyond(limit)), True
-
-    def _nth(self, rows: DataFrame, number: int, count: int) -> Column:
-        if self.kind == "string":
-            first = self.value.asc() if self.rule.func == "max" else self.value.desc()
-            found = rows.select(self.value.alias("v")).orderBy(first.alias("v")).limit(number)
-            told = found.agg(self._furthest(F.col("v")).alias("v")).first()
-        else:
-            part = number / count if self.rule.func == "max" else 1 - number / count
-            told = rows.agg(self._text(F.percentile_approx(self.value, part, 10_000)).alias("v")).first()
-        return self._literal(str(told["v"]))  # type: ignore[index] # an aggregate has a row
-
-    # ---- state ---------------------------------------------------------------------------------
-
-    def _state(self, held: DataFrame, newest: str | None, *, more: bool) -> str | None:
-        """Give the state behind the batch; one with an end leaves it as it is."""
-        if self.end:
-            return self.found.before
-        before = self.before or CursorState(column=self.rule.column)
-        last = before.last
-        if newest is not None and (
-            last is None or cursors.is_beyond(newest, last, self.kind, self.rule.func)
-        ):
-            last = newest
-        state = replace(
-            before,
-            column=self.rule.column,
-            kind=self.kind,
-            last=last,
-            source=self.found.source,
-            version=self.found.version,
-            more=more,
-        )
-        if last is None or not self._compares():
-            return replace(state, known=(), known_in=None).encode()
-        if not self.count and last == before.last:
-            return state.encode()
-        return self._remembering(held, state).encode()
-
-    def _remembering(self, held: DataFrame, state: CursorState) -> CursorState:
-        """Note the rows that the next load reads again, so that it leaves them out."""
-        start = cursors.start_of(self.rule, state, self.kind, self.first)
-        again = held.where(~self.is_missing & self._is_from(start)).select(*self._marks())
-        few = cursors.KNOWN_AT_MOST
-        old = self.before.known if self.before else ()
-        if not (self.before and self.before.known_in):
-            found = [(row["_scope_at"], row["_scope_row"], 1) for row in again.limit(few + 1).collect()]
-            known = self._counted([*old, *found], start)
-            if len(found) <= few and len(known) <= few:
-                return replace(state, known=known, known_in=None)
-        loaded = again.select("*", F.lit(1).cast("bigint").alias("_scope_n")).unionByName(self._known())
-        at = F.col("_scope_at").cast(self.kind)
-        loaded = (
-            loaded.where(self._is_from(start, at)).groupBy(*_MARKS).agg(F.sum("_scope_n").alias("_scope_n"))
-        )
-        folder = f"{self.folder}-{uuid.uuid4()}"
-        loaded.write.mode("errorifexists").parquet(folder)
-        stored = [(row[0], row[1], int(row[2])) for row in self._stored(folder).limit(few + 1).collect()]
-        if len(stored) <= few:
-            return replace(state, known=tuple(sorted(stored)), known_in=None)
-        return replace(state, known=(), known_in=folder)
-
-    def _counted(self, rows: list[Known], start: str | None) -> tuple[Known, ...]:
-        counts: Counter[tuple[str, str]] = Counter()
-        for at, row, n in rows:
-            if start is None or not cursors.is_beyond(start, at, self.kind, self.rule.func):
-                counts[at, row] += n
-        return tuple(sorted((at, row, n) for (at, row), n in counts.items()))
-
-    def _known(self) -> DataFrame:
-        before = self.before or CursorState(column=self.rule.column)
-        if before.known_in:
-            return self._stored(before.known_in)
-        rows = [dict(zip((*_MARKS, "_scope_n"), one, strict=True)) for one in before.known]
-        # As a literal: a list of Python rows would start a Python worker, half a second for each batch.
-        literal = F.from_json(F.lit(json.dumps(rows)), f"array<struct<{_KNOWN}>>")
-        return self.spark.range(1).select(F.inline(literal))
-
-    def _stored(self, folder: str) -> DataFrame:
-        return self.spark.read.schema(_KNOWN).parquet(folder)
-
-    def _marks(self) -> list[Column]:
-        fields = self.data.schema.fields
-        if self.rule.dedup_key:
-            named = {name.lower() for name in self.rule.dedup_key}
-            unknown = named - {field.name.lower() for field in fields}
-            if unknown:
-                raise CursorError(
-                    f"cursor.dedup_key names {min(unknown)!r}, which is no column of the rows: "
-                    f"{', '.join(field.name for field in fields)}.",
-                    kept=cursors.KEPT,
-                    do="correct it, or leave it out: all columns are compared then",
-                )
-            fields = [field for field in fields if field.name.lower() in named]
-        return [self._text(self.value).alias("_scope_at"), row_hash(fields).alias("_scope_row")]
-
-    def _compares(self) -> bool:
-        return self.rule.dedup_key != ()
-
-    # ---- values --------------------------------------------------------------------------------
-
-    def _literal(self, text: str) -> Column:
-        return F.lit(text).cast(self.kind)
-
-    def _text(self, value: Column) -> Column:
-        """Give a value as text: an instant in the session's zone, which is UTC, and says so."""
-        text = value.cast("string")
-        return F.concat(text, F.lit("Z")) if self.kind == "timestamp" else text
-
-    def _is_beyond(self, value: Column) -> Column:
-        return self.value > value if self.rule.func == "max" else self.value < value
-
-    def _is_before(self, value: Column) -> Column:
-        return self.value < value if self.rule.func == "max" else self.value > value
-
-    def _is_from(self, start: str | None, value: Column | None = None) -> Column:
-        compared = self.value if value is None else value
-        if start is None:
-            return compared.isNotNull()
-        limit = self._literal(start)
-        return compared >= limit if self.rule.func == "max" else compared <= limit
-
-    def _furthest(self, value: Column) -> Column:
-        return F.max(value) if self.rule.func == "max" else F.min(value)
-
-    def _columns(self) -> list[Column]:
-        return [F.col(quoted(name)) for name in self.data.columns]
-
-    def _no_value(self, held: DataFrame, count: int) -> CursorError:
-        rows = held.where(self.is_missing).select(F.to_json(F.struct("*")).alias("row")).limit(_EXAMPLES)
-        shown = "; ".join(str(row["row"])[:200] for row in rows.collect())
-        return CursorError(
-            f"{count:,} row{' has' if count == 1 else 's have'} no value of {self.rule.column!r} (NULL, NaN "
-            f"or infinite), such as {shown}.",
-            kept=cursors.KEPT,
-            do='give them a value in pre_filter_sql; or say on_cursor_value_missing="exclude" (they are left '
-            'out) or "include" (they are taken in every load)',
-        )
-
-
-def _column(data: DataFrame, path: str) -> tuple[Column, str]:
-    """Give the column of a name, or the field of a path, and its type.
-
-    :raises CursorError: There is none.
-    """
-    kind: T.DataType = data.schema
-    value = F.lit(None)
-    is_name = path.lower() in {name.lower() for name in data.columns}
-    for depth, part in enumerate([path] if is_name else path.split(".")):
-        fields = kind.fields if isinstance(kind, T.StructType) else []
-        field = next((field for field in fields if field.name.lower() == part.lower()), None)
-        if field is None:
-            raise CursorError(
-                f"cursor.column is {path!r}, and there is no such column: {', '.join(data.columns)}.",
-                kept=cursors.KEPT,
-                do="correct it in the Dag file, and give the batch up with `airflow scope abandon`",
-            )
-        value = value.getField(field.name) if depth else F.col(quoted(field.name))
-        kind = field.dataType
-    return value, kind.simpleString()
+@contextmanager
+def read_once(plan: Plan, entry: OffsetEntry, data: DataFrame) -> Iterator[DataFrame]:
+    """Give rows that are the same whenever they are read: those of a database are held for the block."""
+    source, found = plan.cursor, entry.slice
+    if source.database is None:
+        yield data
+        return
+    before = cursors.decode(found.before, f"batch {entry.seq}")
+    is_read_twice = source.max_rows is not None or (before is not None and before.last is not None)
+    with jdbc.errors(), released(data.localCheckpoint(eager=True) if is_read_twice else None) as held:
+        yield data if held is None else held

@@ -4,6 +4,7 @@ from airflow_provider_scope.specs.checkpoint import Checkpoint
 from airflow_provider_scope.specs.cursor import Cursor, TableSource
 from airflow_provider_scope.specs.dbt_scope import from_dbt_scope
 from airflow_provider_scope.specs.engine import ScopeEngine, SparkEngine
+from airflow_provider_scope.specs.jdbc import JdbcSource
 from airflow_provider_scope.specs.source import FileSource
 from airflow_provider_scope.specs.table import TableSpec
 from airflow_provider_scope.specs.write import Merge, Replace, Scd2
@@ -12,6 +13,7 @@ __all__ = [
     "Checkpoint",
     "Cursor",
     "FileSource",
+    "JdbcSource",
     "Merge",
     "Replace",
     "Scd2",

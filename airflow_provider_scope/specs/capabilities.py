@@ -11,6 +11,7 @@ from airflow_provider_scope.specs import validation
 from airflow_provider_scope.specs.columns import INFER
 from airflow_provider_scope.specs.cursor import TableSource
 from airflow_provider_scope.specs.engine import ScopeEngine, SparkEngine
+from airflow_provider_scope.specs.jdbc import JdbcSource
 from airflow_provider_scope.specs.write import Merge, Replace, Scd2
 
 if TYPE_CHECKING:
@@ -57,14 +58,17 @@ _RANGE = Case("write.where", GIVEN, "Replace(where=...)")
 _NEW_FILES = 'each run takes what is new; or write mode="data_interval"'
 _ON_SPARK = "leave it out; or engine=SparkEngine()"
 
-_CURSOR = Case("source", TableSource, "a cursor")
+_CURSORS = tuple(Case("source", kind, "a cursor") for kind in (TableSource, JdbcSource))
 
 TOGETHER = (
-    Refusal(
-        _SCOPE,
-        Case("source", TableSource),
-        "use engine=SparkEngine(): SCOPE jobs read files",
-        "a FileSource with ScopeEngine",
+    *(
+        Refusal(
+            _SCOPE,
+            Case("source", kind),
+            "use engine=SparkEngine(): SCOPE jobs read files",
+            "a FileSource with ScopeEngine",
+        )
+        for kind in (TableSource, JdbcSource)
     ),
     _unwanted(_SPARK, "sql_dialect", "scope", "'spark' or None", "the types of the columns are Spark's"),
     Refusal(
@@ -119,13 +123,16 @@ TOGETHER = (
     ),
     _unwanted(_INTERVAL, "source.max_rows_per_batch", GIVEN, "None", "an interval is one batch"),
     _unwanted(_RANGED, "source.max_rows_per_batch", GIVEN, "None", "a range is one batch"),
-    Refusal(
-        _CURSOR,
-        Case("write.merge_key", (), "Scd2 without merge_key"),
-        "name the columns that tell one record from another: a load has only the rows that are new, and all "
-        "others would be retired",
-        "the columns of a key with Scd2 and a cursor",
-        only=Scd2,
+    *(
+        Refusal(
+            cursor,
+            Case("write.merge_key", (), "Scd2 without merge_key"),
+            "name the columns that tell one record from another: a load has only the rows that are new, and "
+            "all others would be retired",
+            "the columns of a key with Scd2 and a cursor",
+            only=Scd2,
+        )
+        for cursor in _CURSORS
     ),
     _unwanted(_REPLACE, "max_batches_per_run", GIVEN, "None", "every run has to load all files"),
     _unwanted(

@@ -111,6 +111,11 @@ class TableSource:
         check_reading(self)
 
     @property
+    def rows_of(self) -> str:
+        """Name what is read, for people."""
+        return self.table
+
+    @property
     def is_named(self) -> bool:
         """Whether ``table`` is a name in a catalog, and not a folder."""
         return not self.table.startswith("/") and "://" not in self.table and "file:" not in self.table

@@ -7,10 +7,11 @@ from typing import Any
 
 from airflow_provider_scope.specs import validation
 from airflow_provider_scope.specs.cursor import TableSource
+from airflow_provider_scope.specs.jdbc import JdbcSource
 from airflow_provider_scope.specs.source import FileSource
 
-AnySource = FileSource | TableSource
-_BY_FIELD: tuple[tuple[str, type[AnySource]], ...] = (("cursor", TableSource),)
+AnySource = FileSource | TableSource | JdbcSource
+_BY_FIELD: tuple[tuple[str, type[AnySource]], ...] = (("conn_id", JdbcSource), ("cursor", TableSource))
 """A field that one kind alone has: the first that a dict has tells what it is of."""
 
 

@@ -18,7 +18,7 @@ from airflow_provider_scope.core.interval import Window
 from airflow_provider_scope.core.slices import CursorSlice
 from airflow_provider_scope.exceptions import CursorError, InputError, StorageError
 from airflow_provider_scope.execution import repair
-from airflow_provider_scope.spark.cursor_slice import Reading
+from airflow_provider_scope.spark.cursor_reading import Reading
 from airflow_provider_scope.specs.cursor import Cursor, for_plan
 from tests.support import warm
 

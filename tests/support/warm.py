@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from deltalake import DeltaTable, QueryBuilder
 
 from airflow_provider_scope.core import plan as plans
+from airflow_provider_scope.core.databases import CONF
 from airflow_provider_scope.engines import assembly
 from airflow_provider_scope.engines.spark import SparkRunner
 from airflow_provider_scope.exceptions import ScopeProviderError
@@ -33,6 +34,10 @@ class WarmRunner(SparkRunner):
 
     def _submit(self, work: Work, entries: Sequence[OffsetEntry], *, fence: bool) -> None:
         plan = plans.decode(plans.encode(self.plan(work, entries, fence=fence)))
+        if self.database:
+            for name, value in self.database.spark_conf.items():
+                if name.startswith(CONF):
+                    type(self).session.conf.set(name, value)
         try:
             app.run(type(self).session, plan)
         except ScopeProviderError:

@@ -1,0 +1,151 @@
+"""Where a database is and as whom Spark reads it, by an Airflow connection."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from airflow_provider_scope.core.databases import CONF
+from airflow_provider_scope.exceptions import InputError
+from airflow_provider_scope.hooks.connections import connection_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow.providers.common.compat.sdk import Connection
+
+_POSTGRES = ("sslmode", "sslrootcert", "sslcert", "sslkey", "options", "target_session_attrs")
+"""Fields of the extra of a PostgreSQL connection that mean something to libpq, and its driver for Java."""
+_RENAMED = {"target_session_attrs": "targetServerType"}
+_SECRET = re.compile(r"password|passphrase|secret|token|/[^/@:?;]+@|//[^/@]*:[^/@]*@", re.IGNORECASE)
+_DRIVERS = {
+    "postgresql": ("org.postgresql.Driver", "org.postgresql:postgresql:42.7.14"),
+    "mysql": ("com.mysql.cj.jdbc.Driver", "com.mysql:mysql-connector-j:9.4.0"),
+    "sqlite": ("org.sqlite.JDBC", "org.xerial:sqlite-jdbc:3.50.3.0"),
+}
+_KINDS = {"postgres": "postgresql", "postgresql": "postgresql", "mysql": "mysql", "sqlite": "sqlite"}
+_UTC = "-Duser.timezone=UTC"
+JAVA_OPTIONS = {"spark.driver.defaultJavaOptions": _UTC, "spark.executor.defaultJavaOptions": _UTC}
+"""Drivers give times without zone as those of Java's own zone, in which an hour may be missing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Database:
+    """What Spark needs to read a database. Its properties hold a secret, and are not shown."""
+
+    kind: str
+    """"postgresql", "mysql", "sqlite", or "jdbc": any other one."""
+    url: str = field(repr=False)
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    driver: str | None = None
+    packages: tuple[str, ...] = ()
+    """Maven coordinates of the driver."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def spark_conf(self) -> dict[str, str]:
+        """Give the properties of the application; the one with the password has a name that Spark hides."""
+        given = {"url": self.url, "user": self.user, "password": self.password, "driver": self.driver}
+        return JAVA_OPTIONS | {CONF + name: value for name, value in given.items() if value}
+
+
+def database_of(conn_id: str) -> Database:
+    """Read a connection.
+
+    :raises ConnectionMissingError: Airflow has none of this id.
+    :raises InputError: It is of a type that is not known, or lacks something.
+    """
+    found = connection_of(conn_id)
+    kind = _KINDS.get(found.conn_type or "", "jdbc")
+    if kind == "jdbc" and found.conn_type != "jdbc":
+        raise _bad(
+            conn_id, f"the type {found.conn_type!r}", "postgres, mysql, sqlite, or jdbc with the URL as host"
+        )
+    if kind == "jdbc":
+        return _generic(conn_id, found)
+    driver, package = _DRIVERS[kind]
+    return Database(
+        kind=kind,
+        url={"postgresql": _postgres, "mysql": _mysql, "sqlite": _sqlite}[kind](conn_id, found),
+        user=found.login if kind != "sqlite" else None,
+        password=found.password if kind != "sqlite" else None,
+        driver=driver,
+        packages=(package,),
+    )
+
+
+def _postgres(conn_id: str, found: Connection) -> str:
+    extra = found.extra_dejson
+    if extra.get("iam"):
+        raise _bad(conn_id, "iam", "a password: tokens of AWS are not fetched here")
+    words = {_RENAMED.get(name, name): str(extra[name]) for name in _POSTGRES if extra.get(name)}
+    words["ApplicationName"] = "airflow-provider-scope"
+    query = "&".join(f"{name}={quote(value, safe='')}" for name, value in words.items())
+    return f"jdbc:postgresql://{_address(conn_id, found, 5432)}/{quote(_schema(conn_id, found))}?{query}"
+
+
+def _mysql(conn_id: str, found: Connection) -> str:
+    words = {
+        "connectionTimeZone": "UTC",
+        "forceConnectionTimeZoneToSession": "true",
+        "tinyInt1isBit": "false",
+        "yearIsDateType": "false",
+        "useCursorFetch": "true",
+    }
+    mode = found.extra_dejson.get("ssl_mode") or found.extra_dejson.get("sslMode")
+    if mode:
+        words["sslMode"] = str(mode).upper().replace("-", "_")
+    query = "&".join(f"{name}={quote(value, safe='')}" for name, value in words.items())
+    return f"jdbc:mysql://{_address(conn_id, found, 3306)}/{quote(_schema(conn_id, found))}?{query}"
+
+
+def _sqlite(conn_id: str, found: Connection) -> str:
+    path = found.host or ""
+    if not path.startswith("/"):
+        raise _bad(conn_id, f"host={path!r}", "the absolute path of the database's file as host")
+    # Read only: a load never makes an empty database where a path is wrong.
+    return f"jdbc:sqlite:file:{quote(path)}?mode=ro"
+
+
+def _generic(conn_id: str, found: Connection) -> Database:
+    url, extra = found.host or "", found.extra_dejson
+    if not url.startswith("jdbc:"):
+        raise _bad(conn_id, "another host", "the URL as host: jdbc:…")
+    if _SECRET.search(url):
+        # Not the URL: it holds a secret.
+        raise _bad(conn_id, "a secret in its URL", "user and password in their own fields")
+    kind = next((kind for kind in _DRIVERS if url.startswith(f"jdbc:{kind}:")), "jdbc")
+    driver, package = _DRIVERS.get(kind, (None, None))
+    packages = extra.get("packages") or ([package] if package else [])
+    return Database(
+        kind=kind,
+        url=url,
+        user=found.login or None,
+        password=found.password or None,
+        driver=extra.get("driver_class") or driver,
+        packages=tuple(packages.split(",") if isinstance(packages, str) else packages),
+    )
+
+
+def _address(conn_id: str, found: Connection, port: int) -> str:
+    if not found.host:
+        raise _bad(conn_id, "no host", "the database's host")
+    host = f"[{found.host}]" if ":" in found.host else found.host
+    return f"{host}:{found.port or port}"
+
+
+def _schema(conn_id: str, found: Connection) -> str:
+    if not found.schema:
+        raise _bad(conn_id, "no schema", "the database's name in the field schema")
+    return str(found.schema)
+
+
+def _bad(conn_id: str, has: str, expected: str) -> InputError:
+    return InputError(
+        f"The connection {conn_id} has {has}: expected {expected}.",
+        kept="everything; nothing was read or written",
+        do="correct the connection",
+    )

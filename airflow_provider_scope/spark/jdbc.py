@@ -1,0 +1,194 @@
+"""Rows of a database, of which one load asks once."""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
+
+from airflow_provider_scope.core import cursor as cursors
+from airflow_provider_scope.core.cursor import Bound
+from airflow_provider_scope.core.databases import CONF
+from airflow_provider_scope.exceptions import CursorError, InputError
+from airflow_provider_scope.spark import postgres
+from airflow_provider_scope.spark.causes import whole_text
+from airflow_provider_scope.spark.events import emit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from airflow_provider_scope.core.plan import CursorPlan, DatabasePlan
+    from airflow_provider_scope.core.slices import CursorSlice
+
+FETCH_SIZE = "10000"
+_LATE = (
+    "what a transaction commits later with a smaller value of {column!r} is lost: of this database it is not "
+    "known which transactions still run. Give cursor.lag: each load then looks again at what lies so far back"
+)
+_SQLITE = {"INTEGER": "BIGINT", "REAL": "DOUBLE"}
+_SQLITE_TEXT = ("DATE", "TIME", "TIMESTAMP", "DATETIME")
+_NUMBER = re.compile(r"tinyint|smallint|int|bigint|decimal\(\d+,\d+\)|double")
+
+
+class Column(NamedTuple):
+    """A column of a result, as the driver names it."""
+
+    name: str
+    kind: str
+    precision: int
+    scale: int
+    may_be_null: bool
+
+
+class Session:
+    """One connection of the driver's process, for questions; the rows come by Spark's own."""
+
+    def __init__(self, spark: SparkSession, database: DatabasePlan) -> None:
+        self.spark = spark
+        self.database = database
+        self.options = _options(spark, database)
+        jvm: Any = spark._jvm  # noqa: SLF001 - Spark has no other way to its drivers
+        # The properties say so, too, for machines of a cluster; here a user's may have won.
+        jvm.java.util.TimeZone.setDefault(jvm.java.util.TimeZone.getTimeZone("UTC"))
+        package = jvm.org.apache.spark.sql
+        given = jvm.PythonUtils.toScalaMap({**self.options, "dbtable": "t"})
+        options = package.execution.datasources.jdbc.JDBCOptions(given)
+        factory = package.jdbc.JdbcDialects.get(self.options["url"]).createConnectionFactory(options)
+        self.connection: Any = factory.apply(-1)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.connection.close()
+
+    @property
+    def rows_of(self) -> str:
+        """What stands behind FROM."""
+        found = self.database
+        return f"{found.table} AS q" if found.table else f"({found.query}\n) AS q"
+
+    def ask(self, sql: str) -> list[str | None]:
+        """Give the values of the first row, as text; none if there is no row."""
+        statement = self.connection.createStatement()
+        try:
+            result = statement.executeQuery(sql)
+            count = result.getMetaData().getColumnCount()
+            return [result.getString(at + 1) for at in range(count)] if result.next() else []
+        finally:
+            statement.close()
+
+    def columns(self) -> list[Column]:
+        """Give the columns of what is read."""
+        statement = self.connection.createStatement()
+        try:
+            sql = f"SELECT * FROM {self.rows_of} WHERE 1 = 0"  # noqa: S608 - the user's own SQL
+            told = statement.executeQuery(sql).getMetaData()
+            return [
+                Column(
+                    told.getColumnLabel(at),
+                    told.getColumnTypeName(at),
+                    told.getPrecision(at),
+                    told.getScale(at),
+                    told.isNullable(at) != 0,
+                )
+                for at in range(1, told.getColumnCount() + 1)
+            ]
+        finally:
+            statement.close()
+
+
+def rows(
+    spark: SparkSession, source: CursorPlan, database: DatabasePlan, found: CursorSlice, seq: int
+) -> DataFrame:
+    """Give the rows of a database, or those alone that the cursor may take; nothing is read yet.
+
+    :raises CursorError: A column has a type whose values could change on the way.
+    """
+    with errors(), Session(spark, database) as session:
+        if session.database.kind == "postgresql":
+            statement = postgres.statement(session, source, found, seq)
+            return _reader(session, f"({statement.sql}\n) AS q", statement.types)
+        return _others(session, source, found, seq)
+
+
+def _others(session: Session, source: CursorPlan, found: CursorSlice, seq: int) -> DataFrame:
+    rule = source.rule(found.column)
+    if not rule.lag and found.end is None:
+        emit(event="notice", seq=seq, told=_LATE.format(column=found.column))
+    types = _sqlite_types(session) if session.database.kind == "sqlite" else None
+    data = _reader(session, session.rows_of, types, pushes=True)
+    field = next((one for one in data.schema.fields if one.name.lower() == found.column.lower()), None)
+    kind = field.dataType.simpleString() if field else ""
+    # Text: databases compare it by other rules than Spark. Times of SQLite are text as well.
+    is_asked = source.pre_filter_sql is None and (
+        _NUMBER.fullmatch(kind)
+        or (kind in ("date", "timestamp", "timestamp_ntz") and session.database.kind != "sqlite")
+    )
+    if field is None or not is_asked:
+        return _reader(session, session.rows_of, types)
+    before = None if found.end else cursors.decode(found.before, f"batch {seq}")
+    start = cursors.start_of(rule, before, kind, Bound.decode(found.first) if found.first else None)
+    if start is None:
+        return data
+    value = data[f"`{field.name.replace('`', '``')}`"]
+    limit = f"CAST('{start}' AS {kind})"
+    beyond = value >= F.expr(limit) if rule.func == "max" else value <= F.expr(limit)
+    return data.where(beyond if rule.missing == "exclude" else beyond | value.isNull())
+
+
+def _sqlite_types(session: Session) -> str | None:
+    """Give columns types that hold what SQLite does: integers of 64 bits, doubles, and times as text."""
+    types = []
+    for column in session.columns():
+        kind = column.kind.upper().partition("(")[0].strip()
+        wanted = "STRING" if kind in _SQLITE_TEXT else _SQLITE.get(kind)
+        if wanted:
+            types.append(f"`{column.name}` {wanted}")
+    return ", ".join(types) or None
+
+
+def _reader(session: Session, table: str, types: str | None = None, *, pushes: bool = False) -> DataFrame:
+    options = {**session.options, "dbtable": table, "pushDownPredicate": str(pushes).lower()}
+    if types and "customSchema" not in options:
+        options["customSchema"] = types
+    return session.spark.read.format("jdbc").options(**options).load()
+
+
+def _options(spark: SparkSession, database: DatabasePlan) -> dict[str, str]:
+    found = {name: spark.conf.get(CONF + name, None) for name in ("url", "user", "password", "driver")}
+    if not found["url"]:
+        raise InputError(
+            "Spark was not told where the database is.",
+            kept=cursors.KEPT,
+            do="give the same version of airflow-provider-scope to the worker and to Spark",
+        )
+    given = {name: value for name, value in found.items() if value}
+    fixed = {"preferTimestampNTZ": "true", "numPartitions": "1"}
+    return {"fetchsize": FETCH_SIZE, **database.options, **fixed, **given}
+
+
+@contextmanager
+def errors() -> Iterator[None]:
+    """Turn what a database says of a value into our own error.
+
+    :raises CursorError: A value cannot be loaded as it is.
+    """
+    try:
+        yield
+    except CursorError:
+        raise
+    except Exception as err:
+        said = postgres.refused_value(whole_text(err))
+        if said is None:
+            raise
+        raise CursorError(
+            f"The {said}, which the table's type does not hold.",
+            kept=cursors.KEPT,
+            do="leave such rows out, or give them another value, in `query`; or read the column as text with "
+            "options={'customSchema': '<column> STRING'}",
+        ) from err

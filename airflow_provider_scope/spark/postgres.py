@@ -1,0 +1,332 @@
+"""What PostgreSQL is asked: values as they are, the rows of a cursor, and what is not committed yet."""
+
+# ruff: noqa: S608 - names are quoted and values are literals; tables and queries are the user's own SQL
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from pyspark.sql import types as T  # noqa: N812 - the name everybody uses
+
+from airflow_provider_scope.core import cursor as cursors
+from airflow_provider_scope.core.cursor import Bound
+from airflow_provider_scope.exceptions import CursorError
+from airflow_provider_scope.spark.events import emit
+
+if TYPE_CHECKING:
+    from airflow_provider_scope.core.cursor import CursorRule
+    from airflow_provider_scope.core.plan import CursorPlan
+    from airflow_provider_scope.core.slices import CursorSlice
+    from airflow_provider_scope.spark.jdbc import Column, Session
+
+_MARK = "airflow-provider-scope: "
+_REFUSED = re.compile(re.escape(_MARK) + r"(column .{1,200}? has the value .{1,100}?)\"")
+_KINDS = {
+    "int2": "smallint",
+    "smallserial": "smallint",
+    "int4": "int",
+    "serial": "int",
+    "int8": "bigint",
+    "bigserial": "bigint",
+    "float4": "float",
+    "float8": "double",
+    "date": "date",
+    "timestamp": "timestamp_ntz",
+    "timestamptz": "timestamp",
+}
+_AS_IT_IS = {*_KINDS, "bool", "bytea", "text", "varchar", "bpchar", "name"}
+_ARRAYS = {"_int2", "_int4", "_int8", "_float4", "_float8", "_bool", "_text", "_varchar", "_bpchar"}
+_TEXTS = ("text", "varchar", "bpchar")
+_TIMES = ("date", "timestamp", "timestamptz")
+_DIGITS = 38
+
+_OTHERS = "datname = current_database() AND pid <> pg_backend_pid()"
+_RUNNING = f"""
+SELECT count(*) FILTER (WHERE query = '<insufficient privilege>'),
+  count(xact_start) FILTER (WHERE backend_type <> 'autovacuum worker'),
+  min(xact_start) FILTER (WHERE backend_type <> 'autovacuum worker')::text,
+  pg_is_in_recovery()
+FROM pg_stat_activity WHERE {_OTHERS}"""
+_HIDDEN = (
+    "other sessions' transactions are not shown to this user of the database, so that what they commit later "
+    "with a smaller value of {column!r} is lost. GRANT pg_read_all_stats to it, or give cursor.lag"
+)
+_STANDBY = "the database is a standby, which does not say when the transactions of its primary began. "
+_UNKNOWN = (
+    "{column!r} is made by pre_filter_sql, so that what is committed late with a smaller value is lost. Name "
+    "a column of the database (`query` can make one), or give cursor.lag"
+)
+_NO_XMIN = (
+    "transactions run in the database, and of a query or a view it is not known which rows came after theirs: "
+    "what they commit later with a smaller value of {column!r} is lost. Name a table, or give cursor.lag"
+)
+
+
+class Statement(NamedTuple):
+    """A SELECT, and the types of its columns that Spark is told (``customSchema``) or None."""
+
+    sql: str
+    types: str | None
+
+
+def refused_value(text: str) -> str | None:
+    """Give what an error of the database says of a value that cannot be loaded; None if it is another one."""
+    found = _REFUSED.search(text)
+    return found[1] if found else None
+
+
+def statement(session: Session, source: CursorPlan, found: CursorSlice, seq: int) -> Statement:
+    """Give the SELECT for the rows of a batch.
+
+    :raises CursorError: A column has a type whose values could change on the way.
+    """
+    columns = session.columns()
+    custom = _custom(session.options.get("customSchema"))
+    values = ", ".join(f"{_value(one, custom.get(one.name))} AS {_name(one.name)}" for one in columns)
+    types = ", ".join(f"`{name}` {kind.simpleString()}" for name, kind in custom.items())
+    column = next((one for one in columns if one.name.lower() == found.column.lower()), None)
+    if column and isinstance(custom.get(column.name), T.StringType) and column.kind not in _TEXTS:
+        raise CursorError(
+            f"The column {column.name!r} is the cursor, and customSchema makes text of {column.kind}: the "
+            "database would compare other values than Spark.",
+            kept=cursors.KEPT,
+            do="leave it out of customSchema; or make text of it in `query`",
+        )
+    where = ""
+    if column is not None and source.pre_filter_sql is None:
+        asked = _Asked(session, source.rule(found.column), found, seq, column)
+        asked.narrow(source.max_rows)
+        where = asked.where()
+    elif found.end is None and not source.lag:
+        emit(event="notice", seq=seq, told=_UNKNOWN.format(column=found.column))
+    return Statement(f"SELECT {values}\nFROM {session.rows_of}{where}", types or None)
+
+
+@dataclass
+class _Asked:
+    """The rows of one column's cursor, as conditions in SQL."""
+
+    session: Session
+    rule: CursorRule
+    found: CursorSlice
+    seq: int
+    column: Column
+    conditions: list[str] = field(default_factory=list)
+
+    def tell(self, text: str) -> None:
+        emit(event="notice", seq=self.seq, told=text.format(column=self.rule.column))
+
+    def where(self) -> str:
+        """Give the clause, or nothing."""
+        if not self.conditions:
+            return ""
+        within = " AND ".join(self.conditions)
+        name = _name(self.column.name)
+        others = []
+        if self.rule.missing != "exclude":
+            if self.column.may_be_null:
+                others.append(f"{name} IS NULL")
+            if self.kind in ("float", "double"):
+                others.append(f"{name} IN ('NaN', 'Infinity', '-Infinity')")
+        return "\nWHERE " + " OR ".join([f"({within})", *others])
+
+    @property
+    def kind(self) -> str:
+        if self.column.kind == "numeric":
+            return f"decimal({self.column.precision},{self.column.scale})"
+        return _KINDS.get(self.column.kind, "string")
+
+    @property
+    def value(self) -> str:
+        """The column, compared as Spark compares it."""
+        name = _name(self.column.name)
+        if self.kind != "string":
+            return name
+        is_text = self.column.kind in _TEXTS
+        return f'{name if is_text else f"({name})::text"} COLLATE "C"'
+
+    def narrow(self, max_rows: int | None) -> None:
+        """Ask for no other rows than those that the cursor may take."""
+        if self.kind == "string" and self.session.ask("SHOW server_encoding") != ["UTF8"]:
+            if self.found.end is None and not self.rule.lag:
+                self.tell(
+                    "text is not compared in this database, whose encoding is not UTF-8; give cursor.lag"
+                )
+            return
+        before = None if self.found.end else cursors.decode(self.found.before, f"batch {self.seq}")
+        first = Bound.decode(self.found.first) if self.found.first else None
+        start = cursors.start_of(self.rule, before, self.kind, first)
+        if start is not None:
+            self.conditions.append(f"{self.value} {self.op('>=')} {self.literal(start)}")
+        if self.found.end:
+            end = cursors.value_of("end_value", Bound.decode(self.found.end), self.kind)
+            self.conditions.append(f"{self.value} {self.op('<')} {self.literal(end)}")
+            return
+        self.conditions += self.committed()
+        if max_rows is not None:
+            self.conditions += self.enough(before.last if before else None, max_rows)
+
+    def op(self, sign: str) -> str:
+        """Give a comparison, turned round where the values fall."""
+        return sign if self.rule.func == "max" else sign.translate(str.maketrans("<>", "><"))
+
+    def literal(self, text: str) -> str:
+        if self.kind == "string":
+            escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+            return f"E'{escaped}'"
+        if self.kind == "timestamp":
+            return f"TIMESTAMPTZ '{text.removesuffix('Z')}+00'"
+        if self.kind == "timestamp_ntz":
+            return f"TIMESTAMP '{text}'"
+        if self.kind in ("date", "float", "double"):
+            return f"{ {'date': 'DATE', 'float': 'REAL', 'double': 'FLOAT8'}[self.kind] } '{text}'"
+        return text if not text.startswith("-") else f"({text})"
+
+    # ---- what is not committed yet ---------------------------------------------------------------
+
+    def committed(self) -> list[str]:
+        """Give the condition that holds back rows behind which others may still be committed.
+
+        It is asked for before the rows are read: what is within it then is all there.
+        """
+        if self.kind in ("date", "timestamp", "timestamp_ntz"):
+            return self._before_oldest()
+        return self._before_young()
+
+    def _before_oldest(self) -> list[str]:
+        """Rows get the time at which their transaction began, or a later one."""
+        (now,) = self.session.ask("SELECT clock_timestamp()::text")
+        hidden, _, oldest, standby = self._running()
+        if self.rule.func == "min" or hidden or standby:
+            if not self.rule.lag:
+                self.tell((_STANDBY if standby else "") + _HIDDEN)
+            return []
+        # NULL counts for nothing in least().
+        since = f"least('{now}'::timestamptz, nullif('{oldest or ''}', '')::timestamptz)"
+        if self.kind != "timestamp":
+            zone = self.session.database.zone.replace("'", "''")
+            since = f"({since} AT TIME ZONE '{zone}')::{'date' if self.kind == 'date' else 'timestamp'}"
+        (bound,) = self.session.ask(f"SELECT {since}::text")
+        kind = {"date": "DATE", "timestamp": "TIMESTAMPTZ", "timestamp_ntz": "TIMESTAMP"}[self.kind]
+        # Not below it alone: rows at the last value are read again.
+        return [f"{self.value} <= {kind} '{bound}'"]
+
+    def _before_young(self) -> list[str]:
+        """Rows get a number that grows: who runs may have taken one below those that are there."""
+        largest = "max" if self.rule.func == "max" else "min"
+        finite = f" WHERE {self.value} NOT IN ('NaN', 'Infinity', '-Infinity')"
+        there = f"{self.session.rows_of}{finite if self.kind in ('float', 'double') else ''}"
+        (last,) = self.session.ask(f"SELECT {largest}({self.value})::text FROM {there}")
+        if last is None:
+            return []
+        hidden, running, _, standby = self._running()
+        upper = [f"{self.value} {self.op('<=')} {self.literal(last)}"]
+        if not hidden and not running and not standby:
+            return upper
+        if self.session.database.table is None:
+            if not self.rule.lag:
+                self.tell(_NO_XMIN)
+            return []
+        return upper + self._below_young()
+
+    def _below_young(self) -> list[str]:
+        smallest = "min" if self.rule.func == "max" else "max"
+        within = " AND ".join(
+            [*self.conditions, "age(xmin) <= age(pg_snapshot_xmin(pg_current_snapshot())::xid)"]
+        )
+        try:
+            (young,) = self.session.ask(
+                f"SELECT {smallest}({self.value})::text FROM {self.session.rows_of} WHERE {within}"
+            )
+        except Exception as err:
+            if "xmin" not in str(err):
+                raise
+            if not self.rule.lag:  # a view
+                self.tell(_NO_XMIN)
+            return []
+        return [] if young is None else [f"{self.value} {self.op('<')} {self.literal(young)}"]
+
+    def _running(self) -> tuple[bool, bool, str | None, bool]:
+        # A transaction takes its time a moment before others see that it runs.
+        self.session.ask("SELECT pg_sleep(0.1)")
+        hidden, running, oldest, standby = self.session.ask(_RUNNING)
+        return hidden != "0", running != "0", oldest, standby == "t"
+
+    # ---- batches -----------------------------------------------------------------------------------
+
+    def enough(self, last: str | None, max_rows: int) -> list[str]:
+        """Give the condition that leaves out what is too much for one batch, but for one value more."""
+        fresh = [*self.conditions, f"{_name(self.column.name)} IS NOT NULL"]
+        if last is not None:
+            fresh.append(f"{self.value} {self.op('>')} {self.literal(last)}")
+        if self.kind in ("float", "double"):
+            fresh.append(f"{self.value} NOT IN ('NaN', 'Infinity', '-Infinity')")
+        where = f" WHERE {' AND '.join(fresh)}"
+        order = "" if self.rule.func == "max" else " DESC"
+        found = self.session.ask(
+            f"SELECT ({self.value})::text FROM {self.session.rows_of}{where} "
+            f"ORDER BY {self.value}{order} LIMIT 1 OFFSET {max_rows}"
+        )
+        if not found or found[0] is None:
+            return []
+        return [f"{self.value} {self.op('<=')} {self.literal(found[0])}"]
+
+
+def _name(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _custom(text: str | None) -> dict[str, T.DataType]:
+    if not text:
+        return {}
+    fields: list[T.StructField] = getattr(T.StructType.fromDDL(text), "fields", [])
+    return {one.name: one.dataType for one in fields}
+
+
+def _value(column: Column, custom: T.DataType | None) -> str:
+    """Give the SQL for a column's value: what Spark would change is text, or an error of the database."""
+    name, kind = _name(column.name), column.kind
+    if isinstance(custom, T.StringType):
+        return f"{name}::text"
+    if custom is not None and not (isinstance(custom, T.DecimalType) and kind == "numeric"):
+        raise _unfit(column, f"read as {custom.simpleString()}", "STRING, or DECIMAL(p,s) for numeric")
+    if isinstance(custom, T.DecimalType):
+        whole = custom.precision - custom.scale
+        fits = f"{name} = trunc({name}, {custom.scale}) AND abs({name}) < 1e{whole}"
+        return _checked(column, fits, f"numeric({custom.precision},{custom.scale})")
+    if kind == "numeric":
+        if not column.precision or column.precision > _DIGITS or column.scale > column.precision:
+            what = f"({column.precision},{column.scale})" if column.precision else "of no precision"
+            raise _unfit(
+                column,
+                f"numeric {what}",
+                "DECIMAL(p,s) with at most 38 digits (what is cut is refused), or STRING",
+            )
+        return _checked(column, f"{name} <> 'NaN'", f"numeric({column.precision},{column.scale})")
+    if kind in _TIMES:
+        low = f"{name} >= '0001-01-01{' 00:00:00+00' if kind == 'timestamptz' else ''}'"
+        return _checked(column, f"isfinite({name}) AND {low} AND {name} < '10000-01-01'", kind)
+    if kind in _AS_IT_IS or kind in _ARRAYS:
+        return name
+    return f"{name}::text{'[]' if kind.startswith('_') else ''}"
+
+
+def _checked(column: Column, condition: str, kind: str) -> str:
+    """Give a value, or an error of the database that names it: no other way asks all values, and once."""
+    name = _name(column.name)
+    told = f"{_MARK}column {column.name} has the value ".replace("'", "''")
+    return (
+        f"CASE WHEN {name} IS NULL OR ({condition}) THEN {name}::{kind} "
+        f"ELSE ('{told}' || {name}::text)::{kind} END"
+    )
+
+
+def _unfit(column: Column, has: str, wanted: str) -> CursorError:
+    return CursorError(
+        f"The column {column.name!r} is {has}, and its values could change on the way.",
+        kept=cursors.KEPT,
+        do=f"say what it becomes: options={{'customSchema': '{column.name} …'}} with {wanted}; or leave it "
+        "out with `query`. The next run takes the batch with it",
+    )

@@ -1,0 +1,92 @@
+"""A connection of Airflow becomes a database that Spark reaches, and its secret is not shown."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from airflow_provider_scope.exceptions import InputError
+from airflow_provider_scope.hooks.databases import Database, database_of
+
+SECRET = "planted-password"
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> Any:
+    def make(**fields: Any) -> Database:
+        monkeypatch.setenv("AIRFLOW_CONN_SHOP", json.dumps({"password": SECRET, "login": "clerk", **fields}))
+        return database_of("shop")
+
+    return make
+
+
+def test_postgres(made: Any) -> None:
+    found = made(
+        conn_type="postgres",
+        host="db.example",
+        schema="a b",
+        extra={"sslmode": "verify-full", "sslrootcert": "/etc/a&b.pem", "cursor": "dictcursor"},
+    )
+    assert found.url == (
+        "jdbc:postgresql://db.example:5432/a%20b?sslmode=verify-full&sslrootcert=%2Fetc%2Fa%26b.pem"
+        "&ApplicationName=airflow-provider-scope"
+    )
+    assert found.spark_conf["spark.airflow_provider_scope.jdbc.password"] == SECRET
+    assert found.spark_conf["spark.airflow_provider_scope.jdbc.user"] == "clerk"
+    assert found.packages == ("org.postgresql:postgresql:42.7.14",)
+
+
+def test_mysql(made: Any) -> None:
+    found = made(conn_type="mysql", host="::1", port=3307, schema="shop", extra={"ssl_mode": "verify-ca"})
+    assert found.url.startswith("jdbc:mysql://[::1]:3307/shop?connectionTimeZone=UTC&")
+    assert found.url.endswith("&sslMode=VERIFY_CA")
+
+
+def test_sqlite_is_read_only(made: Any) -> None:
+    found = made(conn_type="sqlite", host="/data/shop ?.db")
+    assert found.url == "jdbc:sqlite:file:/data/shop%20%3F.db?mode=ro"
+    assert SECRET not in found.spark_conf.values()
+
+
+def test_any_other_by_its_url(made: Any) -> None:
+    found = made(
+        conn_type="jdbc",
+        host="jdbc:h2:/data/shop",
+        extra={"driver_class": "org.h2.Driver", "packages": "com.h2database:h2:2.4.240"},
+    )
+    assert (found.kind, found.url, found.driver) == ("jdbc", "jdbc:h2:/data/shop", "org.h2.Driver")
+    assert found.packages == ("com.h2database:h2:2.4.240",)
+
+
+def test_a_url_of_a_known_database_is_that_database(made: Any) -> None:
+    found = made(conn_type="jdbc", host="jdbc:postgresql://db.example/shop")
+    assert (found.kind, found.driver) == ("postgresql", "org.postgresql.Driver")
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"conn_type": "http", "host": "x"}, "the type 'http'"),
+        ({"conn_type": "postgres", "schema": "x"}, "no host"),
+        ({"conn_type": "postgres", "host": "x"}, "no schema"),
+        ({"conn_type": "postgres", "host": "x", "schema": "x", "extra": {"iam": True}}, "iam"),
+        ({"conn_type": "sqlite", "host": "shop.db"}, "absolute path"),
+        ({"conn_type": "jdbc", "host": "db.example"}, "the URL as host"),
+        ({"conn_type": "jdbc", "host": f"jdbc:x://h/d?password={SECRET}"}, "a secret in its URL"),
+        ({"conn_type": "jdbc", "host": f"jdbc:oracle:thin:a/{SECRET}@h:1521/d"}, "a secret in its URL"),
+        ({"conn_type": "jdbc", "host": f"jdbc:x://a:{SECRET}@h/d"}, "a secret in its URL"),
+    ],
+)
+def test_a_connection_that_cannot_be_used_is_refused_without_its_secret(
+    made: Any, fields: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(InputError) as caught:
+        made(**fields)
+    assert told in str(caught.value)
+    assert SECRET not in repr(caught.value) + str(caught.value)
+
+
+def test_a_secret_is_not_shown(made: Any) -> None:
+    assert SECRET not in repr(made(conn_type="postgres", host="x", schema="x"))
