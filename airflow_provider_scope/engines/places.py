@@ -19,6 +19,7 @@ from airflow_provider_scope.storage.opening import canonical_root, canonical_uri
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from airflow_provider_scope.specs.changes import CdfSource
     from airflow_provider_scope.specs.cursor import TableSource
     from airflow_provider_scope.specs.ingest import Ingest
 
@@ -78,7 +79,7 @@ def _check(ingest: Ingest, roots: Sequence[str], resolved: Callable[[str], str])
     places.check_roots([resolved(canonical_root(root)) for root in roots], rules, tables, checkpoint)
 
 
-def _check_other_table(source: TableSource, resolved: Callable[[str], str], table: str) -> None:
+def _check_other_table(source: TableSource | CdfSource, resolved: Callable[[str], str], table: str) -> None:
     if not source.is_named and resolved(canonical_uri(source.table)) == table:
         raise InputError(
             f"source.table is {source.table}, the table that is written to: each load would read what the "

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airflow_provider_scope.core.plan import CursorPlan, FilesPlan
+from airflow_provider_scope.core.plan import ChangesPlan, CursorPlan, FilesPlan
+from airflow_provider_scope.specs.changes import CdfSource
 from airflow_provider_scope.specs.columns import INFER, declared, split_columns
 from airflow_provider_scope.specs.source import FileSource
+from airflow_provider_scope.specs.write import Replace
 from airflow_provider_scope.storage.opening import canonical_uri
 
 if TYPE_CHECKING:
     from airflow_provider_scope.specs.cursor import TableSource
     from airflow_provider_scope.specs.sources import AnySource
+    from airflow_provider_scope.specs.write import Write
 
 
-def plan_of(source: AnySource, pinned: str | None, *, fence: bool) -> FilesPlan | CursorPlan:
+def plan_of(
+    source: AnySource, write: Write, pinned: str | None, *, fence: bool
+) -> FilesPlan | CursorPlan | ChangesPlan:
     """Give what a plan says of a source.
 
     :param pinned: The columns that were inferred before, as DDL.
@@ -22,6 +27,9 @@ def plan_of(source: AnySource, pinned: str | None, *, fence: bool) -> FilesPlan 
     """
     if isinstance(source, FileSource):
         return _files(source, pinned, fence=fence)
+    if isinstance(source, CdfSource):
+        replaces = isinstance(write, Replace)
+        return ChangesPlan(table=canonical_uri(source.table), deletes=source.deletes, replaces=replaces)
     return _cursor(source)
 
 

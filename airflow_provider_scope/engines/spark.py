@@ -101,7 +101,7 @@ class SparkRunner:
             table=work.table,
             checkpoint=work.checkpoint,
             batches=tuple(entry.seq for entry in entries),
-            source=plan_of(self.source, work.columns, fence=fence),
+            source=plan_of(self.source, self.write, work.columns, fence=fence),
             sql=self.sql,
             sql_params=self.sql_params,
             table_columns=with_own_columns(declared(self.table.columns), self.write),

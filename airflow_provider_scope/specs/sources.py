@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from airflow_provider_scope.specs import validation
+from airflow_provider_scope.specs.changes import CdfSource
 from airflow_provider_scope.specs.cursor import TableSource
 from airflow_provider_scope.specs.source import FileSource
 
-AnySource = FileSource | TableSource
-_BY_FIELD: tuple[tuple[str, type[AnySource]], ...] = (("cursor", TableSource),)
+AnySource = FileSource | TableSource | CdfSource
+_BY_FIELD: tuple[tuple[str, type[AnySource]], ...] = (("cursor", TableSource), ("table", CdfSource))
 """A field that one kind alone has: the first that a dict has tells what it is of."""
 
 
