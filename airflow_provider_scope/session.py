@@ -7,13 +7,13 @@ batch holds rows that only the caller has: a load that died is not run again, th
 from __future__ import annotations
 
 import json
-import time
 import uuid
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pyspark.sql import DataFrame
@@ -24,13 +24,18 @@ from airflow_provider_scope.checkpoint.log import CheckpointLog
 from airflow_provider_scope.core.plan import Plan
 from airflow_provider_scope.core.report import RunReport
 from airflow_provider_scope.core.settings import EXACT
-from airflow_provider_scope.core.slices import RowSlice
+from airflow_provider_scope.core.slices import CursorSlice, RowSlice
+from airflow_provider_scope.engines.clock import now_ms
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.execution import repair
 from airflow_provider_scope.execution.micro_batch import MicroBatchExecution
 from airflow_provider_scope.execution.request import Request
+from airflow_provider_scope.spark.app import make_exact
+from airflow_provider_scope.spark.cursor_slice import Reading
 from airflow_provider_scope.spark.target import Target
 from airflow_provider_scope.spark.transaction import commit_once
+from airflow_provider_scope.specs.cursor import bound_of
+from airflow_provider_scope.specs.cursor import for_plan as cursor_plan
 from airflow_provider_scope.specs.write import Merge, Replace, for_plan, write_from
 from airflow_provider_scope.storage.opening import canonical_uri, open_storage
 from airflow_provider_scope.table.probe import probe
@@ -42,6 +47,8 @@ if TYPE_CHECKING:
     from airflow_provider_scope.core.recovery import TableState
     from airflow_provider_scope.execution.engine import Work
     from airflow_provider_scope.execution.view import LogView
+    from airflow_provider_scope.spark.transaction import Transaction
+    from airflow_provider_scope.specs.cursor import Cursor
     from airflow_provider_scope.specs.write import Write
 
 NOTHING = "everything; nothing was written"
@@ -67,6 +74,7 @@ def load(  # the arguments are the API
     target: str,
     write: Write | str = "append",
     *,
+    cursor: Cursor | None = None,
     schema: str | None = None,
     now: datetime | None = None,
     full_refresh: bool = False,
@@ -81,6 +89,8 @@ def load(  # the arguments are the API
     :param target: The table's folder, on a disk of this machine; it need not exist. The log is in its
         ``_checkpoint``.
     :param write: ``"append"``, ``"replace"``, ``Replace(where=…)``, ``Merge(…)`` or ``Scd2(…)``.
+    :param cursor: Write only the rows of ``data`` that are new by a column, as the operator does with a
+        ``TableSource``; what is known of them is the state.
     :param schema: The columns of ``data`` as Spark's DDL, if they are rows.
     :param now: An aware datetime: the instant of ``Scd2``. None is when the rows are written.
     :param full_refresh: Replace all rows of the table, and forget the state.
@@ -94,18 +104,22 @@ def load(  # the arguments are the API
         warnings.warn("Merge has neither primary_key nor merge_key: rows are added", stacklevel=2)
     if now is not None and now.tzinfo is None:
         raise InputError(f"now={now!r} has no zone.", kept=NOTHING, do="give an aware datetime")
+    if cursor is not None and state is not None:
+        raise InputError(
+            "With a cursor, the state is the cursor's.", kept=NOTHING, do="leave one of the two out"
+        )
     table = canonical_uri(target)
     log = CheckpointLog(open_storage(table), f"{table}/_checkpoint")
     replaces = isinstance(how, Replace)
     where = how.where if isinstance(how, Replace) else None
     with _exact(spark):
-        engine = _Session(spark, _rows(spark, data, schema), how, now, log, state)
+        engine = _Session(spark, _rows(spark, data, schema), how, now, log, state, cursor)
         audit = AuditFiles(log, compaction_interval=10, retention_files=100)
         execution = MicroBatchExecution(
-            log, audit, _Rows(engine.load_id), engine, now_ms=_now_ms, new_id=lambda: str(uuid.uuid4())
+            log, audit, _Rows(engine.load_id), engine, now_ms=now_ms, new_id=lambda: str(uuid.uuid4())
         )
         refresh = full_refresh or replaces
-        engine.forgets = full_refresh
+        engine.forgets = full_refresh or (replaces and cursor is not None)
         if not (refresh and where is None):
             _give_up(log, audit, engine, table)
         report = execution.run(Request(table=table, max_batches=1, refresh=refresh, where=where))
@@ -129,20 +143,21 @@ def _give_up(log: CheckpointLog, audit: AuditFiles, engine: _Session, table: str
                 kept=NOTHING,
                 do="load once with full_refresh=True",
             )
-        repair.abandon(log, audit, engine, table, entry.seq, now_ms=_now_ms)
+        repair.abandon(log, audit, engine, table, entry.seq, now_ms=now_ms)
 
 
 def state_of(log: CheckpointLog) -> Any:
     """Give the state that was committed last; what was given up never counted."""
+    text = _text_of_state(log)
+    return None if text is None else json.loads(text)
+
+
+def _text_of_state(log: CheckpointLog) -> str | None:
     for seq in reversed(log.committed()):
         record = log.commit(seq)
         if not record.abandoned:
-            return None if record.state is None else json.loads(record.state)
+            return record.state
     return None
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 @contextmanager
@@ -150,8 +165,7 @@ def _exact(spark: SparkSession) -> Iterator[None]:
     """Set what may not be left to the caller's session while it loads."""
     before = {name: spark.conf.get(name, None) for name in EXACT}
     try:
-        for name, setting in EXACT.items():
-            spark.conf.set(name, setting.value)
+        make_exact(spark)
         yield
     finally:
         for name, value in before.items():
@@ -240,6 +254,7 @@ class _Session:
     now: datetime | None
     log: CheckpointLog
     state: Any
+    cursor: Cursor | None = None
     forgets: bool = False
     load_id: str = field(default_factory=lambda: str(uuid.uuid4()))
     fences_without_table: ClassVar[bool] = False
@@ -260,14 +275,7 @@ class _Session:
                     do="wait until the other load has ended, then load again",
                 )
             target = self._target(work, fence=False)
-            state = self._state()
-            notes = {} if state is None else {"state": json.dumps(state, ensure_ascii=False)}
-            commit_once(
-                target.plan,
-                target.log,
-                entry,
-                lambda one: target.write(one, self.rows, notes),  # noqa: B023
-            )
+            commit_once(target.plan, target.log, entry, partial(self._write, target))
 
     def fence(self, work: Work, entry: OffsetEntry) -> None:
         target = self._target(work, fence=True)
@@ -275,6 +283,28 @@ class _Session:
 
     def cancel(self) -> None:
         """Leave it to the caller to end it."""
+
+    def _write(self, target: Target, transaction: Transaction) -> int | None:
+        if self.cursor is None:
+            state = self._state()
+            notes = {} if state is None else {"state": json.dumps(state, ensure_ascii=False)}
+            return target.write(transaction, self.rows, notes)
+        with self._beyond(self.cursor, transaction.entry.seq).held() as (rows, told):
+            return target.write(transaction, rows, {} if told is None else {"state": told})
+
+    def _beyond(self, cursor: Cursor, seq: int) -> Reading:
+        """Give the rows that are new by the cursor."""
+        before = None if self.forgets else _text_of_state(self.log)
+        first, end = (
+            bound and bound.encode()
+            for bound in (
+                bound_of("initial_value", cursor.initial_value),
+                bound_of("end_value", cursor.end_value),
+            )
+        )
+        found = CursorSlice(before, cursor.column, first, end, None, None)
+        folder = f"{self.log.location}/boundary/{seq}"
+        return Reading(self.spark, cursor_plan(cursor), found, folder, self.rows)
 
     def _state(self) -> Any:
         before = None if self.forgets else state_of(self.log)

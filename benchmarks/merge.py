@@ -30,9 +30,9 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 
-from airflow_provider_scope.core.settings import EXACT
 from airflow_provider_scope.engines import application
 from airflow_provider_scope.spark import load
+from airflow_provider_scope.spark.app import make_exact
 from airflow_provider_scope.specs import Merge, Scd2
 
 if TYPE_CHECKING:
@@ -53,8 +53,7 @@ def session() -> SparkSession:
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
-    for name, setting in EXACT.items():
-        spark.conf.set(name, setting.value)
+    make_exact(spark)
     return spark
 
 

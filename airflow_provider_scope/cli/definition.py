@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from airflow.cli.cli_config import ActionCommand, Arg, GroupCommand, lazy_load_command
 
+from airflow_provider_scope.core.retention import RETAIN_AT_LEAST, RETAIN_BATCHES
+
 if TYPE_CHECKING:
     from airflow.cli.cli_config import CLICommand
 
@@ -119,9 +121,10 @@ def get_scope_cli_commands() -> list[CLICommand]:
                     _TABLE,
                     Arg(
                         ("--retain-batches",),
-                        help="Newest committed batches whose records stay (default: 100, at least 10)",
+                        help="Newest committed batches whose records stay (default: "
+                        f"{RETAIN_BATCHES}, at least {RETAIN_AT_LEAST})",
                         type=int,
-                        default=100,
+                        default=RETAIN_BATCHES,
                     ),
                     _CHECKPOINT,
                     _STORAGE,

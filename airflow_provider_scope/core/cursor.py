@@ -6,7 +6,7 @@ import json
 import re
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal, InvalidOperation
+from decimal import ROUND_FLOOR, Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow_provider_scope.exceptions import CheckpointCorruptError, CursorError
@@ -128,7 +128,7 @@ def decode(text: str | None, where: str) -> CursorState | None:
     if text is None:
         return None
     try:
-        value = json.loads(text)
+        value = dict(json.loads(text))
         value["known"] = tuple((str(at), str(row), int(n)) for at, row, n in value.get("known", ()))
         return CursorState(**value)
     except (TypeError, ValueError, KeyError) as err:
@@ -239,8 +239,8 @@ def _converted(bound: Bound, kind: str) -> str | None:
 def _of_instant(moment: datetime, kind: str) -> str:
     """Give an end of an interval as a value of the column, as dlt does: all in UTC."""
     if _NUMBER.fullmatch(kind):
-        seconds = Decimal(int(moment.timestamp())) + Decimal(moment.microsecond) / 1_000_000
-        return f"{int(seconds) if _WHOLE.fullmatch(kind) else seconds.normalize():f}"
+        seconds = Decimal((moment - _EPOCH) // timedelta(milliseconds=1)) / 1000
+        return f"{seconds.to_integral_value(ROUND_FLOOR) if _WHOLE.fullmatch(kind) else seconds:f}"
     if kind == "date":
         return moment.date().isoformat()
     if kind == "timestamp_ntz":

@@ -13,12 +13,6 @@ if TYPE_CHECKING:
 
     from airflow_provider_scope.core.files import FileEntry
 
-RETAIN_BATCHES = 100
-"""Committed batches whose records stay, as Structured Streaming's ``minBatchesToRetain``."""
-
-RETAIN_AT_LEAST = 10
-"""Fewer are refused: each run that is that many batches behind would have to begin again."""
-
 LEFTOVER_MS = 7 * 24 * 3_600_000
 """How old a temporary file or a plan must be: a run that is going on may still have a younger one."""
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from airflow_provider_scope.core.plan import ChangesPlan, CursorPlan, FilesPlan
 from airflow_provider_scope.specs.changes import CdfSource
 from airflow_provider_scope.specs.columns import INFER, declared, split_columns
+from airflow_provider_scope.specs.cursor import for_plan
 from airflow_provider_scope.specs.source import FileSource
 from airflow_provider_scope.specs.write import Replace
 from airflow_provider_scope.storage.opening import canonical_uri
@@ -48,14 +49,10 @@ def _files(source: FileSource, pinned: str | None, *, fence: bool) -> FilesPlan:
 
 
 def _cursor(source: TableSource) -> CursorPlan:
-    cursor = source.cursor
-    return CursorPlan(
-        table=source.table if source.is_named else canonical_uri(source.table),
+    return for_plan(
+        source.cursor,
+        source.table if source.is_named else canonical_uri(source.table),
         is_named=source.is_named,
-        func=cursor.last_value_func,
-        lag=cursor.lag,
-        missing=cursor.on_cursor_value_missing,
-        dedup_key=None if cursor.dedup_key is None else tuple(cursor.dedup_key),
         pre_filter_sql=source.pre_filter_sql,
         max_rows=source.max_rows_per_batch,
     )

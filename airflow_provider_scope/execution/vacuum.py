@@ -10,6 +10,7 @@ from airflow_provider_scope.core import audit as audits
 from airflow_provider_scope.core import purge, takeover
 from airflow_provider_scope.core.purge import Progress
 from airflow_provider_scope.core.records import Vacuumed
+from airflow_provider_scope.core.retention import RETAIN_AT_LEAST
 from airflow_provider_scope.core.segments import epoch
 from airflow_provider_scope.core.slices import FileSlice
 from airflow_provider_scope.exceptions import InputError
@@ -52,9 +53,9 @@ def check_retain(retain: int) -> None:
 
     :raises InputError: As said.
     """
-    if retain < purge.RETAIN_AT_LEAST:
+    if retain < RETAIN_AT_LEAST:
         raise InputError(
-            f"--retain-batches={retain} is not valid: expected {purge.RETAIN_AT_LEAST} or more.",
+            f"--retain-batches={retain} is not valid: expected {RETAIN_AT_LEAST} or more.",
             kept="everything; nothing was read or deleted",
             do="keep more: runs that are going on, and `airflow scope accept-table` after a RESTORE, need "
             "the newest records",

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections import Counter
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from pyspark.sql import Observation, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
@@ -31,8 +32,11 @@ if TYPE_CHECKING:
     from airflow_provider_scope.spark.target import Target
     from airflow_provider_scope.spark.transaction import Transaction
 
+Known: TypeAlias = tuple[str, str, int]
+"""Of rows that were loaded: cursor value, hash, how many."""
 _EXAMPLES = 3
-_KNOWN = "array<struct<at string, row string, n bigint>>"
+_MARKS = ["_scope_at", "_scope_row"]
+_KNOWN = "_scope_at string, _scope_row string, _scope_n bigint"
 
 
 def select(spark: SparkSession, plan: Plan, entry: OffsetEntry) -> DataFrame:
@@ -75,7 +79,8 @@ def commit(plan: Plan, target: Target, transaction: Transaction, rows: Callable[
     :raises CursorError: A row has no value of the cursor, or something does not fit together.
     """
     entry = transaction.entry
-    batch = Reading(target.spark, plan, entry, rows())
+    found: CursorSlice = entry.slice  # type: ignore[assignment] # as the reader was chosen
+    batch = Reading(target.spark, plan.cursor, found, f"{plan.checkpoint}/boundary/{entry.seq}", rows())
     with batch.held() as (new, state):
         notes = {} if state is None else {"state": state}
         if not batch.count and entry.mode == "append" and target.log.metadata() is not None:
@@ -87,20 +92,21 @@ def commit(plan: Plan, target: Target, transaction: Transaction, rows: Callable[
 class Reading:
     """Rows of a source, as the cursor of one batch sees them.
 
-    :param data: The rows of the source, which are the same whenever they are read.
+    :param folder: Where a boundary is kept that is too large for the state; a UUID is put behind it.
+    :param data: The rows of the source.
     """
 
-    def __init__(self, spark: SparkSession, plan: Plan, entry: OffsetEntry, data: DataFrame) -> None:
-        source, found = plan.cursor, entry.slice
+    def __init__(
+        self, spark: SparkSession, source: CursorPlan, found: CursorSlice, folder: str, data: DataFrame
+    ) -> None:
         self.spark = spark
         self.data = data
-        self.found: CursorSlice = found  # type: ignore[assignment] # as the reader was chosen
-        self.folder = f"{plan.checkpoint}/boundary"
-        self.seq = entry.seq
+        self.found = found
+        self.folder = folder
         self.max_rows = source.max_rows
         self.rule = CursorRule(self.found.column, source.func, source.lag, source.missing, source.dedup_key)
         self.value, self.kind = _column(data, self.rule.column)
-        self.before = cursors.decode(self.found.before, f"batch {entry.seq}")
+        self.before = cursors.decode(found.before, "the log")
         self.end = Bound.decode(self.found.end) if self.found.end else None
         self.first = Bound.decode(self.found.first) if self.found.first else None
         cursors.check_kind(self.rule.column, self.kind, self.before)
@@ -123,7 +129,7 @@ class Reading:
             seen,
             F.count(F.lit(1)).alias("rows"),
             F.count_if(self.is_missing).alias("missing"),
-            self._furthest(F.when(~self.is_missing, self.value)).cast("string").alias("last"),
+            self._text(self._furthest(F.when(~self.is_missing, self.value))).alias("last"),
         ).localCheckpoint(eager=True)
         told = seen.get
         try:
@@ -161,10 +167,17 @@ class Reading:
     def _unknown(self, rows: DataFrame, before: CursorState) -> DataFrame:
         """Leave out so many rows of each kind as were loaded."""
         marked = rows.where(~self.is_missing).select("*", *self._marks())
-        number = F.row_number().over(Window.partitionBy("_scope_at", "_scope_row").orderBy(F.lit(1)))
-        known = self._known(before).toDF("_scope_at", "_scope_row", "_scope_n")
-        left = marked.withColumn("_scope_number", number).join(known, ["_scope_at", "_scope_row"], "left")
-        return left.where("_scope_number > coalesce(_scope_n, 0)").select(*self._columns())
+        number = F.row_number().over(Window.partitionBy(*_MARKS).orderBy(F.lit(1)))
+        if before.known_in:
+            stored = self._stored(before.known_in)
+            left = marked.withColumn("_scope_number", number).join(stored, _MARKS, "left")
+            return left.where("_scope_number > coalesce(_scope_n, 0)").select(*self._columns())
+        # Few rows, as a rule: one partition spares a shuffle, and a literal a join.
+        known = {f"{at}\0{row}": n for at, row, n in before.known}
+        counts = F.from_json(F.lit(json.dumps(known)), "map<string,bigint>")
+        loaded = F.coalesce(counts[F.concat_ws("\0", *_MARKS)], F.lit(0))
+        left = marked.coalesce(1).withColumn("_scope_number", number)
+        return left.where(F.col("_scope_number") > loaded).select(*self._columns())
 
     def _cut(self, rows: DataFrame) -> tuple[DataFrame, bool]:
         """Leave out what is too much for one batch: rows with one value of the cursor stay together."""
@@ -186,7 +199,7 @@ class Reading:
             told = found.agg(self._furthest(F.col("v")).alias("v")).first()
         else:
             part = number / count if self.rule.func == "max" else 1 - number / count
-            told = rows.agg(F.percentile_approx(self.value, part, 10_000).cast("string").alias("v")).first()
+            told = rows.agg(self._text(F.percentile_approx(self.value, part, 10_000)).alias("v")).first()
         return self._literal(str(told["v"]))  # type: ignore[index] # an aggregate has a row
 
     # ---- state ---------------------------------------------------------------------------------
@@ -220,28 +233,43 @@ class Reading:
         """Note the rows that the next load reads again, so that it leaves them out."""
         start = cursors.start_of(self.rule, state, self.kind, self.first)
         again = held.where(~self.is_missing & self._is_from(start)).select(*self._marks())
-        loaded = again.groupBy("_scope_at", "_scope_row").agg(F.count(F.lit(1)).alias("_scope_n"))
-        old = self._known(self.before).toDF("_scope_at", "_scope_row", "_scope_n") if self.before else None
-        if old is not None:
-            at = F.col("_scope_at").cast(self.kind)
-            loaded = old.where(self._is_from(start, at)).unionByName(loaded)
-            loaded = loaded.groupBy("_scope_at", "_scope_row").agg(F.sum("_scope_n").alias("_scope_n"))
-        found = loaded.limit(cursors.KNOWN_AT_MOST + 1).collect()
-        if len(found) <= cursors.KNOWN_AT_MOST:
-            known = sorted((row["_scope_at"], row["_scope_row"], int(row["_scope_n"])) for row in found)
-            return replace(state, known=tuple(known), known_in=None)
-        folder = f"{self.folder}/{self.seq}-{uuid.uuid4()}"
+        few = cursors.KNOWN_AT_MOST
+        old = self.before.known if self.before else ()
+        if not (self.before and self.before.known_in):
+            found = [(row["_scope_at"], row["_scope_row"], 1) for row in again.limit(few + 1).collect()]
+            known = self._counted([*old, *found], start)
+            if len(found) <= few and len(known) <= few:
+                return replace(state, known=known, known_in=None)
+        loaded = again.select("*", F.lit(1).cast("bigint").alias("_scope_n")).unionByName(self._known())
+        at = F.col("_scope_at").cast(self.kind)
+        loaded = (
+            loaded.where(self._is_from(start, at)).groupBy(*_MARKS).agg(F.sum("_scope_n").alias("_scope_n"))
+        )
+        folder = f"{self.folder}-{uuid.uuid4()}"
         loaded.write.mode("errorifexists").parquet(folder)
+        stored = [(row[0], row[1], int(row[2])) for row in self._stored(folder).limit(few + 1).collect()]
+        if len(stored) <= few:
+            return replace(state, known=tuple(sorted(stored)), known_in=None)
         return replace(state, known=(), known_in=folder)
 
-    def _known(self, state: CursorState) -> DataFrame:
-        if state.known_in:
-            return self.spark.read.schema("_scope_at string, _scope_row string, _scope_n bigint").parquet(
-                state.known_in
-            )
-        rows = [{"at": at, "row": row, "n": n} for at, row, n in state.known]
+    def _counted(self, rows: list[Known], start: str | None) -> tuple[Known, ...]:
+        counts: Counter[tuple[str, str]] = Counter()
+        for at, row, n in rows:
+            if start is None or not cursors.is_beyond(start, at, self.kind, self.rule.func):
+                counts[at, row] += n
+        return tuple(sorted((at, row, n) for (at, row), n in counts.items()))
+
+    def _known(self) -> DataFrame:
+        before = self.before or CursorState(column=self.rule.column)
+        if before.known_in:
+            return self._stored(before.known_in)
+        rows = [dict(zip((*_MARKS, "_scope_n"), one, strict=True)) for one in before.known]
         # As a literal: a list of Python rows would start a Python worker, half a second for each batch.
-        return self.spark.range(1).select(F.inline(F.from_json(F.lit(json.dumps(rows)), _KNOWN)))
+        literal = F.from_json(F.lit(json.dumps(rows)), f"array<struct<{_KNOWN}>>")
+        return self.spark.range(1).select(F.inline(literal))
+
+    def _stored(self, folder: str) -> DataFrame:
+        return self.spark.read.schema(_KNOWN).parquet(folder)
 
     def _marks(self) -> list[Column]:
         fields = self.data.schema.fields
@@ -256,7 +284,7 @@ class Reading:
                     do="correct it, or leave it out: all columns are compared then",
                 )
             fields = [field for field in fields if field.name.lower() in named]
-        return [self.value.cast("string").alias("_scope_at"), row_hash(fields).alias("_scope_row")]
+        return [self._text(self.value).alias("_scope_at"), row_hash(fields).alias("_scope_row")]
 
     def _compares(self) -> bool:
         return self.rule.dedup_key != ()
@@ -265,6 +293,11 @@ class Reading:
 
     def _literal(self, text: str) -> Column:
         return F.lit(text).cast(self.kind)
+
+    def _text(self, value: Column) -> Column:
+        """Give a value as text: an instant in the session's zone, which is UTC, and says so."""
+        text = value.cast("string")
+        return F.concat(text, F.lit("Z")) if self.kind == "timestamp" else text
 
     def _is_beyond(self, value: Column) -> Column:
         return self.value > value if self.rule.func == "max" else self.value < value
@@ -289,8 +322,8 @@ class Reading:
         rows = held.where(self.is_missing).select(F.to_json(F.struct("*")).alias("row")).limit(_EXAMPLES)
         shown = "; ".join(str(row["row"])[:200] for row in rows.collect())
         return CursorError(
-            f"{count:,} row{'' if count == 1 else 's'} have no value of {self.rule.column!r} (NULL, NaN or "
-            f"infinite), such as {shown}.",
+            f"{count:,} row{' has' if count == 1 else 's have'} no value of {self.rule.column!r} (NULL, NaN "
+            f"or infinite), such as {shown}.",
             kept=cursors.KEPT,
             do='give them a value in pre_filter_sql; or say on_cursor_value_missing="exclude" (they are left '
             'out) or "include" (they are taken in every load)',

@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import Any, Literal, get_args
 
 from airflow_provider_scope.core.cursor import Bound
+from airflow_provider_scope.core.plan import CursorPlan
 from airflow_provider_scope.specs import validation
 
 LastValue = Literal["max", "min"]
@@ -122,3 +123,24 @@ def check_reading(source: Any) -> None:
         validation.text("pre_filter_sql", source.pre_filter_sql)
     rows = validation.number("max_rows_per_batch", source.max_rows_per_batch, at_least=1)
     validation.set_field(source, "max_rows_per_batch", rows)
+
+
+def for_plan(
+    cursor: Cursor,
+    table: str = "",
+    *,
+    is_named: bool = False,
+    pre_filter_sql: str | None = None,
+    max_rows: int | None = None,
+) -> CursorPlan:
+    """Give what a plan says of a cursor, and of the table that it goes over."""
+    return CursorPlan(
+        table=table,
+        is_named=is_named,
+        func=cursor.last_value_func,
+        lag=cursor.lag,
+        missing=cursor.on_cursor_value_missing,
+        dedup_key=None if cursor.dedup_key is None else tuple(cursor.dedup_key),
+        pre_filter_sql=pre_filter_sql,
+        max_rows=max_rows,
+    )

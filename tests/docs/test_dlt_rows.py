@@ -1,7 +1,7 @@
-"""Each behaviour of dlt's writes has a test here that shows ours, or a place in docs/writes.md: why not.
+"""Each behaviour of dlt has a test that shows ours, or a place in docs/writes.md or docs/cursor.md: why not.
 
 The numbers are those of a list of dlt's behaviours: 1 write dispositions, 2 delete-insert, 3 hard_delete,
-4 upsert, 5 scd2.
+4 upsert, 5 scd2, 6 cursors, 7 the boundary, 8 ranges, 9 missing values and lag, 10 intervals.
 """
 
 from __future__ import annotations
@@ -155,7 +155,119 @@ ROWS: dict[str, tuple[str, ...]] = {
         "a full refresh of scd2 has no windows",
     ),
 }
+
+LOADS, MODEL = "tests/spark/test_cursor.py", "tests/spark/test_cursor_model.py"
+VALUES, USER = "tests/unit/test_cursor_values.py", "tests/airflow/test_cursor_loads.py"
+RANDOM = f"{MODEL}::test_the_rows_of_each_load_are_those_of_the_model"
+CURSOR = DOCS / "cursor.md"
+
+CURSOR_ROWS: dict[str, tuple[str, ...]] = {
+    "6.1 filter": (RANDOM, f"{LOADS}::test_each_load_takes_what_is_new"),
+    "6.2 first run": (
+        RANDOM,
+        f"{LOADS}::test_a_full_refresh_begins_at_the_initial_value_and_replace_does_so_each_time",
+    ),
+    "6.3 state": (RANDOM, f"{LOADS}::test_each_load_takes_what_is_new"),
+    "6.4 zero, negatives": (RANDOM, f"{VALUES}::test_a_bound_is_a_value_of_the_column"),
+    "6.5 what the source sees": ("What a load does",),
+    "6.6 changed initial value": (f"{VALUES}::test_lag_never_goes_below_the_initial_value",),
+    "6.7 cursor renamed": (
+        f"{LOADS}::test_a_source_that_was_created_again_and_another_column_are_refused",
+        "Another column as the cursor is refused until a full refresh",
+    ),
+    "6.8 failure": (
+        f"{LOADS}::test_a_batch_that_died_reads_the_version_that_it_was_logged_with",
+        "The state and the rows are one commit",
+    ),
+    "6.9 new machine": (f"{LOADS}::test_the_state_of_a_batch_that_is_not_recorded_is_not_lost",),
+    "6.10 merge and cursor": (
+        f"{LOADS}::test_merge_takes_rows_that_changed_and_another_cursor_value_brings_them",
+    ),
+    "6.11 replace and cursor": (
+        f"{LOADS}::test_a_full_refresh_begins_at_the_initial_value_and_replace_does_so_each_time",
+    ),
+    "6.12 zone handling": (
+        f"{VALUES}::test_a_bound_of_another_type_is_refused_and_both_types_are_named",
+        "a time without zone for a column with one",
+    ),
+    "6.13 types": (
+        f"{VALUES}::test_a_bound_of_another_type_is_refused_and_both_types_are_named",
+        f"{VALUES}::test_numbers_may_change_their_type_and_others_may_not",
+    ),
+    "6.14 text cursors": (RANDOM, "compared by code point"),
+    "6.15 decimals, doubles, 64 bits": (RANDOM,),
+    "6.16 NaN": ("NaN and infinite values are missing values",),
+    "6.17 paths": (f"{LOADS}::test_a_nested_cursor_a_select_before_it_and_one_behind_it",),
+    "6.18 configuration": (
+        f"{USER}::test_the_example_of_a_cursor_loads_what_changed_and_says_which_row_has_no_value",
+    ),
+    "7.1 key": (RANDOM,),
+    "7.2 what is dropped": (
+        f"{LOADS}::test_a_row_with_the_last_value_that_comes_later_is_loaded_and_no_other_twice",
+        "A row that changed at the boundary is loaded",
+    ),
+    "7.3 not inside a load": (RANDOM, "Duplicates inside a load stay"),
+    "7.4 memory": (RANDOM, f"{MODEL}::test_a_boundary_that_is_too_large_for_the_state_is_as_exact"),
+    "7.5 off": (RANDOM, "Nothing is compared"),
+    "7.6 key column absent": ("With no such column the load is refused",),
+    "7.7 row hash": ("by a hash of the values",),
+    "7.8 Arrow input": (RANDOM,),
+    "8.1 max, min": (RANDOM,),
+    "8.2 custom function": ("no functions of your own",),
+    "8.3 end_value": (f"{LOADS}::test_a_range_is_loaded_once_and_leaves_the_state_alone",),
+    "8.4 chaining": (
+        f"{LOADS}::test_a_range_is_loaded_once_and_leaves_the_state_alone",
+        "A range that was loaded is not appended again",
+    ),
+    "8.5 bad ranges": (f"{VALUES}::test_what_a_cursor_cannot_be_is_refused_when_the_dag_is_parsed",),
+    "8.6 open and closed ends": ("`row_order`, `range_start`, `range_end`",),
+    "8.7 row_order asc": (f"{LOADS}::test_files_that_cannot_hold_new_rows_are_not_read",),
+    "8.8 row_order desc": ("`row_order`, `range_start`, `range_end`",),
+    "8.9 wrong order declared": ("`row_order`, `range_start`, `range_end`",),
+    "8.10 flags": ("`row_order`, `range_start`, `range_end`",),
+    "9.1 raise (default)": (
+        RANDOM,
+        f"{USER}::test_the_example_of_a_cursor_loads_what_changed_and_says_which_row_has_no_value",
+    ),
+    "9.2 include": (RANDOM,),
+    "9.3 exclude": (RANDOM,),
+    "9.4 row order": ("`row_order`, `range_start`, `range_end`",),
+    "9.5 transforms": (f"{LOADS}::test_a_nested_cursor_a_select_before_it_and_one_behind_it",),
+    "9.6 lag, units": (
+        f"{VALUES}::test_lag_is_taken_from_the_last_value",
+        f"{VALUES}::test_lag_on_text_is_refused",
+    ),
+    "9.7 lag, window": (f"{VALUES}::test_lag_never_goes_below_the_initial_value", RANDOM),
+    "9.8 lag, state": (RANDOM, "The last\nvalue never goes back"),
+    "9.9 lag, dedup": (RANDOM, "With `lag`, rows that were loaded are left out"),
+    "9.10 lag, switched off": ("The state is neither read nor\nchanged",),
+    "9.11 lag, zone-aware": (RANDOM, f"{VALUES}::test_lag_is_taken_from_the_last_value"),
+    "9.12 full refresh": (
+        f"{LOADS}::test_a_full_refresh_begins_at_the_initial_value_and_replace_does_so_each_time",
+    ),
+    "9.13 refresh modes": ('`refresh="drop_data"`',),
+    "9.14 custom state": (
+        "tests/spark/test_load.py::test_rows_are_merged_and_counted_and_the_state_is_committed_with_them",
+    ),
+    "10.1 opt in": ("`allow_external_schedulers=True`",),
+    "10.2 mapping": (
+        f"{LOADS}::test_intervals_load_their_rows_alone_and_an_incremental_load_goes_on_behind_them",
+    ),
+    "10.3 reruns": (
+        f"{LOADS}::test_intervals_load_their_rows_alone_and_an_incremental_load_goes_on_behind_them",
+        "a range that was loaded is not loaded again",
+    ),
+    "10.4 manual run": ("Intervals",),
+    "10.5 end none or in the future": ("Intervals",),
+    "10.6 no scheduler": ("Intervals",),
+    "10.7 explicit initial and end value": (f"{VALUES}::test_what_does_not_go_with_a_cursor_is_refused",),
+    "10.8 cursor type": (f"{VALUES}::test_an_interval_becomes_values_of_the_column",),
+    "10.9 conversion": (f"{VALUES}::test_an_interval_becomes_values_of_the_column",),
+    "10.10 zone-less rows": (f"{VALUES}::test_an_interval_becomes_values_of_the_column",),
+    "10.11 interval inside one day, date cursor": ("an interval inside of one day is empty",),
+}
 SHOWS = sorted({place for places in ROWS.values() for place in places})
+CURSOR_SHOWS = sorted({place for places in CURSOR_ROWS.values() for place in places})
 
 
 def test_every_behaviour_has_a_place() -> None:
@@ -168,7 +280,17 @@ def test_every_behaviour_has_a_place() -> None:
     ]
 
 
-@pytest.mark.parametrize("place", [place for place in SHOWS if "::" in place])
+def test_every_behaviour_of_a_cursor_has_a_place() -> None:
+    numbers = [name.split()[0] for name in CURSOR_ROWS]
+
+    assert numbers == [
+        f"{part}.{n}"
+        for part, count in ((6, 18), (7, 8), (8, 10), (9, 14), (10, 11))
+        for n in range(1, count + 1)
+    ]
+
+
+@pytest.mark.parametrize("place", [place for place in (*SHOWS, *CURSOR_SHOWS) if "::" in place])
 def test_a_test_that_is_named_exists(place: str) -> None:
     path, name = place.split("::")
     tree = ast.parse((ROOT / path).read_text())
@@ -179,3 +301,8 @@ def test_a_test_that_is_named_exists(place: str) -> None:
 @pytest.mark.parametrize("place", [place for place in SHOWS if "::" not in place])
 def test_a_reason_that_is_named_is_in_the_page(place: str) -> None:
     assert place in headings(PAGE) or place in {row[0] for row in rows(section(PAGE, "## Coming from dlt"))}
+
+
+@pytest.mark.parametrize("place", [place for place in CURSOR_SHOWS if "::" not in place])
+def test_a_reason_that_is_named_is_in_the_page_of_cursors(place: str) -> None:
+    assert place in CURSOR.read_text()

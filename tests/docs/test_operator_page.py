@@ -247,7 +247,7 @@ def test_the_progress_that_is_shown_is_what_the_engine_reports():
         report=lines.append,
     )
 
-    runner._on_event({"event": "batch", "seq": 8, "files": 5, "version": None, "seconds": 0.2})
-    runner._on_event({"event": "batch", "seq": 9, "files": 2, "version": 9, "seconds": 1.4})
+    runner._on_event({"event": "batch", "seq": 8, "what": "5 files", "version": None, "seconds": 0.2})
+    runner._on_event({"event": "batch", "seq": 9, "what": "2 files", "version": 9, "seconds": 1.4})
 
     assert progress.splitlines()[1:] == lines

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import re
+import shutil
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
+from airflow_provider_scope.checkpoint.log import CheckpointLog
+from airflow_provider_scope.core.cursor import CursorState
+from airflow_provider_scope.core.interval import Window
+from airflow_provider_scope.core.slices import CursorSlice
+from airflow_provider_scope.exceptions import CursorError, InputError, StorageError
+from airflow_provider_scope.spark.cursor_slice import Reading
+from airflow_provider_scope.specs.cursor import Cursor, for_plan
 from tests.support import warm
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.spark
 
@@ -65,3 +73,173 @@ def test_a_row_with_the_last_value_that_comes_later_is_loaded_and_no_other_twice
     pipe.run()
 
     assert pipe.rows("n", "t") == [(1, "a"), (2, "B"), (2, "b"), (2, "b"), (2, "b")]
+
+
+def test_a_range_is_loaded_once_and_leaves_the_state_alone(source: Source) -> None:
+    source.add(n=[1, 2, 3, 4, 5], t=list("abcde"))
+    source.pipe(initial_value=1, end_value=3).run()
+    first = source.pipe(initial_value=3, end_value=5).run()
+    again = source.pipe(initial_value=1, end_value=3).run()
+
+    pipe = source.pipe(initial_value=5)
+    pipe.run()
+
+    assert pipe.rows("n") == [(1,), (2,), (3,), (4,), (5,)]
+    assert (first.rows, again.batches) == (2, [])
+    assert "loaded before" in again.why_nothing()
+
+
+def test_intervals_load_their_rows_alone_and_an_incremental_load_goes_on_behind_them(source: Source) -> None:
+    hour = 3_600_000
+    source.add(n=[0, 3599, 3600, 7199, 7200, 9000], t=list("abcdef"))
+    for number in (1, 0):
+        source.pipe().run(window=Window(number * hour, (number + 1) * hour), max_batches_per_run=None)
+    again = source.pipe().run(window=Window(0, hour), max_batches_per_run=None)
+    with pytest.raises(InputError, match="initial_value"):
+        source.pipe().run()
+
+    pipe = source.pipe(initial_value=7200)
+    pipe.run()
+
+    assert [n for (n,) in pipe.rows("n")] == [0, 3599, 3600, 7199, 7200, 9000]
+    assert again.batches == []
+    with pytest.raises(InputError, match="loaded before"):
+        source.pipe().run(window=Window(2 * hour, 3 * hour), max_batches_per_run=None)
+
+
+def test_a_full_refresh_begins_at_the_initial_value_and_replace_does_so_each_time(source: Source) -> None:
+    source.add(n=[1, 2, 3], t=list("abc"))
+    pipe = source.pipe(initial_value=2)
+    pipe.run()
+    source.add(n=[2], t=["late"])
+    pipe.run(full_refresh=True)
+
+    assert pipe.rows("n", "t") == [(2, "b"), (2, "late"), (3, "c")]
+
+    source.add(n=[0, 2], t=["old", "x"])
+    pipe.run(write="replace", max_batches_per_run=None)
+
+    assert pipe.rows("n", "t") == [(2, "b"), (2, "late"), (2, "x"), (3, "c")]
+
+
+def test_merge_takes_rows_that_changed_and_another_cursor_value_brings_them(source: Source) -> None:
+    source.add(n=[1, 2], id=[1, 2], t=["a", "b"])
+    pipe = source.pipe(write={"kind": "merge", "strategy": "upsert", "primary_key": ["id"]})
+    pipe.run()
+    source.add(n=[3, 1], id=[1, 2], t=["A", "not seen"])
+    pipe.run()
+
+    assert pipe.rows("id", "n", "t") == [(1, 3, "A"), (2, 2, "b")]
+
+
+def test_a_source_that_was_created_again_and_another_column_are_refused(source: Source) -> None:
+    source.add(n=[1], m=[5], t=["a"])
+    pipe = source.pipe()
+    pipe.run()
+    with pytest.raises(CursorError, match=r"'n'.*'m'"):
+        source.pipe("m").run()
+    shutil.rmtree(source.path)
+    source.add(n=[1], m=[5], t=["a"])
+
+    with pytest.raises(CursorError, match="not the one that was loaded before"):
+        pipe.run()
+    assert pipe.rows("n") == [(1,)]
+
+    pipe.run(full_refresh=True)
+    assert pipe.rows("n") == [(1,)]
+
+
+def test_a_batch_that_died_reads_the_version_that_it_was_logged_with(
+    source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source.add(n=[1, 2], t=["a", "b"])
+    pipe = source.pipe()
+
+    def dies(*_: Any, **__: Any) -> None:
+        raise StorageError("the disk is away")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Reading, "held", dies)
+        with pytest.raises(StorageError):
+            pipe.run()
+    source.add(n=[3], t=["c"])
+    write_deltalake(str(source.path), pa.table({"n": [9], "t": ["z"]}), mode="overwrite")
+    report = pipe.run()
+
+    assert [batch.rows for batch in report.batches] == [2, 1]
+    assert pipe.rows("n") == [(1,), (2,), (9,)]
+
+
+def test_the_state_of_a_batch_that_is_not_recorded_is_not_lost(
+    source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source.add(n=[1, 2], t=["a", "b"])
+    pipe = source.pipe()
+
+    def dies(*_: Any, **__: Any) -> None:
+        raise StorageError("the disk is away")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(CheckpointLog, "put_commit", dies)
+        with pytest.raises(StorageError):
+            pipe.run()
+    source.add(n=[2], t=["c"])
+    pipe.run()
+
+    assert pipe.rows("n", "t") == [(1, "a"), (2, "b"), (2, "c")]
+
+
+def test_large_first_loads_are_cut_and_each_step_is_committed(source: Source) -> None:
+    source.add(n=[5, 1, 4, 2, 2, 3, 2, 6, 7, 8], t=list("abcdefghij"))
+    pipe = source.pipe(max_rows_per_batch=3)
+    report = pipe.run(max_batches_per_run=None)
+
+    assert [n for (n,) in pipe.rows("n")] == [1, 2, 2, 2, 3, 4, 5, 6, 7, 8]
+    assert len(report.batches) >= 3
+    assert "more" not in pipe.state()
+
+
+def test_a_nested_cursor_a_select_before_it_and_one_behind_it(source: Source) -> None:
+    rows = [{"at": datetime(2024, 1, 1, tzinfo=UTC)}, {"at": datetime(2024, 1, 2, tzinfo=UTC)}]
+    source.add(**{"m.x": rows, "id": [1, 2], "keep": [True, False]})
+    pipe = source.pipe(
+        "meta.at",
+        pre_filter_sql="SELECT `m.x` AS meta, id, keep FROM @data",
+        sql="SELECT id, meta.at AS at FROM @data WHERE keep",
+    )
+    pipe.run()
+    source.add(**{"m.x": [{"at": datetime(2024, 1, 2, tzinfo=UTC)}], "id": [3], "keep": [True]})
+    pipe.run()
+
+    assert pipe.rows("id", "at") == [(1, rows[0]["at"]), (3, rows[1]["at"])]
+    assert pipe.state()["last"] == "2024-01-02 00:00:00Z"
+
+
+def test_files_that_cannot_hold_new_rows_are_not_read(source: Source, spark: Any) -> None:
+    for start in range(0, 50, 10):
+        source.add(n=[*range(start, start + 10)], t=["x"] * 10)
+    before = CursorState(column="n", kind="bigint", last="39").encode()
+    found = CursorSlice(before, "n", None, None, None, None)
+    plan = for_plan(Cursor(column="n"))
+    data = spark.read.format("delta").load(str(source.path))
+    new = Reading(spark, plan, found, f"file://{source.folder}/b", data)._new()
+
+    assert {Path(name).name for name in new.inputFiles()} <= {Path(name).name for name in data.inputFiles()}
+    scanned = new._jdf.queryExecution().executedPlan()
+    new.collect()
+    read = [int(n) for n in re.findall(r"number of files read: (\d+)", metrics(scanned))]
+    assert sum(read) <= 2
+
+
+def metrics(plan: Any) -> str:
+    """Give the metrics of all nodes of a plan as text."""
+    told, waiting = [], [plan]
+    while waiting:
+        node = waiting.pop()
+        if node.getClass().getSimpleName() == "AdaptiveSparkPlanExec":
+            waiting.append(node.executedPlan())
+        if node.metrics().contains("numFiles"):
+            told.append(f"number of files read: {node.metrics().apply('numFiles').value()}")
+        children = node.children()
+        waiting += [children.apply(n) for n in range(children.size())]
+    return "\n".join(told)

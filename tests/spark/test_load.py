@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from airflow_provider_scope.core.settings import EXACT
 from airflow_provider_scope.exceptions import InputError, SchemaMismatchError, ScopeProviderError
 from airflow_provider_scope.spark import load
-from airflow_provider_scope.specs import Merge, Replace, Scd2
+from airflow_provider_scope.specs import Cursor, Merge, Replace, Scd2
 from tests.docs.pages import ROOT, blocks
 
 if TYPE_CHECKING:
@@ -155,3 +155,17 @@ def test_the_arguments_are_on_the_page() -> None:
     named = re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)
 
     assert named == [*inspect.signature(load).parameters]
+
+
+def test_a_load_by_a_cursor_writes_what_is_new(spark: Any, tmp_path: Path) -> None:
+    target, schema = str(tmp_path / "t"), "id bigint, name string"
+    cursor = Cursor(column="id")
+    first = load(spark, [(1, "a"), (2, "b")], target, schema=schema, cursor=cursor)
+    again = load(spark, [(1, "a"), (2, "b"), (2, "c"), (3, "d")], target, schema=schema, cursor=cursor)
+    nothing = load(spark, [(3, "d")], target, schema=schema, cursor=cursor)
+    fresh = load(spark, [(1, "z")], target, schema=schema, cursor=cursor, full_refresh=True)
+
+    assert [one.inserted for one in (first, again, nothing, fresh)] == [2, 2, 0, 1]
+    assert (again.state["last"], fresh.state["last"]) == ("3", "1")
+    with pytest.raises(InputError, match="the cursor's"):
+        load(spark, [(1, "a")], target, schema=schema, cursor=cursor, state=1)

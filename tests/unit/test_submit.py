@@ -526,7 +526,7 @@ def test_the_plan_is_there_while_the_application_runs_and_gone_after_it_failed(f
     assert list((fake.folder / "checkpoint" / "plans").iterdir()) == []
 
 
-BATCH = '{"event": "batch", "seq": %d, "files": 1, "version": %d, "seconds": 1.0}'
+BATCH = '{"event": "batch", "seq": %d, "what": "1 file", "version": %d, "seconds": 1.0}'
 
 
 def test_a_process_that_fails_when_all_batches_are_done_leaves_it_to_the_table(fake):

@@ -1,0 +1,154 @@
+"""Random histories of a source, loaded by a cursor, are what a plain model of it says, row by row."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections import Counter
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from airflow_provider_scope.exceptions import CursorError
+from airflow_provider_scope.specs.cursor import Cursor
+from tests.support.cursor_model import Model, Replay
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.spark
+HISTORIES = int(os.environ.get("CURSOR_HISTORIES", "6"))
+LOADS = 4
+
+EPOCH = datetime(2024, 10, 27, tzinfo=UTC)
+KINDS: dict[str, tuple[pa.DataType, Any, Any]] = {
+    "int": (pa.int32(), lambda n: n - 7, 3),
+    "bigint": (pa.int64(), lambda n: 2**62 + n, 3),
+    "decimal": (pa.decimal128(20, 6), lambda n: Decimal(n).scaleb(-6), Decimal("0.000003")),
+    "double": (pa.float64(), lambda n: n / 8, 0.25),
+    "date": (pa.date32(), lambda n: date(1969, 12, 28) + timedelta(days=n), timedelta(days=2)),
+    "timestamp": (
+        pa.timestamp("us", "UTC"),
+        lambda n: EPOCH + timedelta(microseconds=n),
+        timedelta(microseconds=3),
+    ),
+    "ntz": (
+        pa.timestamp("us"),
+        lambda n: EPOCH.replace(tzinfo=None) + timedelta(minutes=n),
+        timedelta(minutes=2),
+    ),
+    "text": (pa.string(), lambda n: ["Z", "a", "é", "é", "😀", "10", "9", "", "a b", "ﬀ"][n % 10], None),
+}
+
+
+def lag_of(shift: Any) -> float:
+    if isinstance(shift, timedelta):
+        return float(shift.days or shift.total_seconds())
+    return float(shift)
+
+
+@pytest.mark.parametrize("seed", range(HISTORIES))
+def test_the_rows_of_each_load_are_those_of_the_model(spark: Any, tmp_path: Path, seed: int) -> None:
+    rng = random.Random(f"cursor {seed}")
+    kind = [*KINDS][seed % len(KINDS)] if seed < len(KINDS) else rng.choice([*KINDS])
+    arrow, value_of, shift = KINDS[kind]
+    func = rng.choice(["max", "min"])
+    missing = rng.choice(["raise", "include", "exclude"])
+    dedup = rng.choice([None, None, ("id",), ()])
+    lag = shift if shift is not None and rng.random() < 0.5 else None
+    initial = value_of(rng.randrange(6)) if rng.random() < 0.4 else None
+    schema = pa.schema([("t", pa.string()), ("The Cursor", arrow), ("id", pa.int64())])
+    model = Model("The Cursor", func, lag, missing, dedup, initial)
+    replay = Replay(
+        spark,
+        tmp_path,
+        Cursor(
+            column="the cursor",
+            last_value_func=func,
+            lag=None if lag is None else lag_of(lag),
+            on_cursor_value_missing=missing,
+            dedup_key=dedup,
+            initial_value=initial,
+        ),
+    )
+    rows: list[dict[str, Any]] = []
+    for load in range(LOADS):
+        change(
+            rng,
+            rows,
+            lambda load=load: value_of(rng.randrange(8) + load),
+            nulls=missing != "raise" or rng.random() < 0.1,
+        )
+        rng.shuffle(rows)
+        source = pa.Table.from_pylist(rows, schema)
+        try:
+            expected = model.load(rows)
+        except ValueError:
+            with pytest.raises(CursorError, match="no value of"):
+                replay.load(source)
+            rows = [row for row in rows if row["The Cursor"] is not None]
+            continue
+        found = replay.load(source)
+
+        if dedup and dedup != ():
+            # Which of several rows with the key comes is not said; how many, and with which values, is.
+            assert Counter(map(model.mark, found)) == Counter(map(model.mark, expected)), (seed, kind, load)
+        else:
+            assert counted(found) == counted(expected), (seed, kind, load, func, missing, dedup, lag, initial)
+
+
+def counted(rows: list[dict[str, Any]]) -> Counter[Any]:
+    return Counter(tuple(sorted(row.items())) for row in rows)
+
+
+def change(rng: random.Random, rows: list[dict[str, Any]], value: Any, *, nulls: bool) -> None:
+    """Insert, change and delete rows, with equal rows, equal values and late ones among them."""
+    for _ in range(rng.randrange(8)):
+        given = None if nulls and rng.random() < 0.15 else value()
+        rows.append({"t": rng.choice(["a", "b", None, "ä\n"]), "The Cursor": given, "id": rng.randrange(5)})
+    for row in rng.sample(rows, len(rows) // 4):
+        rows.append(dict(row)) if rng.random() < 0.4 else row.update(t=rng.choice(["c", "d"]))
+    for row in rng.sample(rows, len(rows) // 8):
+        rows.remove(row)
+
+
+def test_batches_of_so_many_rows_load_each_row_once(spark: Any, tmp_path: Path) -> None:
+    rng = random.Random(1)
+    values = [rng.randrange(40) for _ in range(300)]
+    source = pa.table({"n": pa.array(values, pa.int32()), "id": range(300)})
+    replay = Replay(spark, tmp_path, Cursor(column="n"), max_rows=50)
+
+    sizes, loaded = [], []
+    for _ in range(20):
+        rows = replay.load(source)
+        assert not loaded or not rows or min(r["n"] for r in rows) > max(r["n"] for r in loaded)
+        loaded += rows
+        sizes.append(len(rows))
+        if not replay.more:
+            break
+
+    assert sorted(row["id"] for row in loaded) == [*range(300)]
+    assert len(sizes) > 4
+    assert max(sizes) < 120
+
+
+def test_a_boundary_that_is_too_large_for_the_state_is_as_exact(spark: Any, tmp_path: Path) -> None:
+    source = pa.table({"n": [7] * 250, "id": range(250)})
+    replay = Replay(spark, tmp_path, Cursor(column="n"))
+
+    first = replay.load(source)
+    again = replay.load(pa.table({"n": [7] * 253, "id": [*range(251), 3, 4]}))
+    third = replay.load(pa.table({"n": [7] * 253, "id": [*range(251), 3, 4]}))
+    state = replay.state or ""
+    moved = replay.load(pa.table({"n": [7, 8], "id": [1, 1]}))
+
+    assert len(first) == 250
+    assert sorted(row["id"] for row in again) == [3, 4, 250]
+    assert third == []
+    assert len(state) < 500
+    assert "boundary" in state
+    assert [row["n"] for row in moved] == [8]
+    assert "boundary" not in (replay.state or "")

@@ -1,0 +1,114 @@
+"""What a cursor is meant to do, in plain Python; and single loads of rows on Spark to compare with it."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+
+from airflow_provider_scope.core.slices import CursorSlice
+from airflow_provider_scope.spark.cursor_slice import Reading
+from airflow_provider_scope.specs.cursor import Cursor, bound_of, for_plan
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pyarrow as pa
+
+Row = dict[str, Any]
+
+
+@dataclass
+class Replay:
+    """Loads by a cursor, of whatever is given as the source each time; the table is the caller's."""
+
+    spark: Any
+    folder: Path
+    cursor: Cursor
+    max_rows: int | None = None
+    state: str | None = None
+    more: bool = False
+    loads: int = 0
+
+    def load(self, source: pa.Table) -> list[Row]:
+        """Give the rows that a load takes, and keep its state."""
+        cursor, path = self.cursor, self.folder / f"source.{self.loads}.parquet"
+        # Not by createDataFrame: it makes times without zone into instants.
+        pq.write_table(source, path)
+        data = self.spark.read.parquet(str(path))
+        plan = for_plan(cursor, max_rows=self.max_rows)
+        first, end = (bound_of("value", value) for value in (cursor.initial_value, cursor.end_value))
+        found = CursorSlice(
+            self.state, cursor.column, first and first.encode(), end and end.encode(), None, None
+        )
+        self.loads += 1
+        batch = Reading(self.spark, plan, found, f"file://{self.folder}/boundary/{self.loads}", data)
+        with batch.held() as (held, state):
+            self.state, self.more = state, '"more": true' in (state or "")
+            return list(held.toArrow().to_pylist())
+
+
+@dataclass
+class Model:
+    """The same, with the cursor's values as they are in Python; rows are read as a whole each time."""
+
+    column: str
+    func: str = "max"
+    lag: Any = None
+    missing: str = "raise"
+    dedup_key: tuple[str, ...] | None = None
+    initial: Any = None
+    last: Any = None
+    known: Counter[Any] = field(default_factory=Counter)
+
+    def load(self, rows: list[Row]) -> list[Row]:
+        start = self.start()
+        taken, seen = [], Counter[Any]()
+        for row in rows:
+            value = row[self.column]
+            if value is None or (isinstance(value, float) and not math.isfinite(value)):
+                if self.missing == "raise":
+                    raise ValueError(row)
+                taken += [row] if self.missing == "include" else []
+                continue
+            if start is not None and self.before(value, start):
+                continue
+            if self.last is not None and not self.before(self.last, value) and self.dedup_key != ():
+                seen[self.mark(row)] += 1
+                if seen[self.mark(row)] <= self.known[self.mark(row)]:
+                    continue
+            taken.append(row)
+        self.note(taken)
+        return taken
+
+    def note(self, taken: list[Row]) -> None:
+        values = [r[self.column] for r in taken if self.is_there(r[self.column])]
+        for value in values:
+            if self.last is None or self.before(self.last, value):
+                self.last = value
+        start = self.start()
+        loaded = Counter(self.mark(row) for row in taken if self.is_there(row[self.column]))
+        both = self.known + loaded
+        self.known = Counter({m: n for m, n in both.items() if start is None or not self.before(m[0], start)})
+
+    def start(self) -> Any:
+        if self.last is None:
+            return self.initial
+        if not self.lag:
+            return self.last
+        start = self.last - self.lag if self.func == "max" else self.last + self.lag
+        return self.initial if self.initial is not None and self.before(start, self.initial) else start
+
+    def before(self, one: Any, other: Any) -> bool:
+        return bool(one < other if self.func == "max" else one > other)
+
+    def mark(self, row: Row) -> Any:
+        names = self.dedup_key or tuple(sorted(row))
+        return row[self.column], tuple(row[name] for name in names)
+
+    @staticmethod
+    def is_there(value: Any) -> bool:
+        return value is not None and not (isinstance(value, float) and not math.isfinite(value))

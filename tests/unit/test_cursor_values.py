@@ -1,0 +1,243 @@
+"""Bounds of a cursor as values of its column, how far back a load looks, and the state as text."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta, timezone
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from airflow_provider_scope.core import cursor as cursors
+from airflow_provider_scope.core.cursor import Bound, CursorRule, CursorState
+from airflow_provider_scope.core.interval import Window
+from airflow_provider_scope.exceptions import CheckpointCorruptError, CursorError, InputError
+from airflow_provider_scope.specs import Cursor, Scd2, TableSource
+from airflow_provider_scope.specs.cursor import bound_of
+from airflow_provider_scope.specs.ingest import ARGUMENTS, ingest_from
+from airflow_provider_scope.specs.sources import source_from
+
+BERLIN = timezone(timedelta(hours=2))
+NAIVE = datetime(2024, 1, 2, 3, 4, 5, 6, tzinfo=UTC).replace(tzinfo=None)
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "text"),
+    [
+        (0, "int", "0"),
+        (-3, "bigint", "-3"),
+        (2**63 - 1, "bigint", "9223372036854775807"),
+        (1.5, "double", "1.5"),
+        (1e300, "double", f"{Decimal('1e300'):f}"),
+        (Decimal("1.10"), "decimal(10,2)", "1.10"),
+        ("12", "int", "12"),
+        (datetime(2024, 10, 27, 2, 30, tzinfo=BERLIN), "timestamp", "2024-10-27 00:30:00.000000Z"),
+        ("2024-10-27T02:30:00+02:00", "timestamp", "2024-10-27 00:30:00.000000Z"),
+        ("2024-10-27", "timestamp", "2024-10-27 00:00:00Z"),
+        (NAIVE, "timestamp_ntz", "2024-01-02 03:04:05.000006"),
+        ("0001-01-01", "date", "0001-01-01"),
+        (date(2024, 2, 29), "date", "2024-02-29"),
+        ("Ä", "string", "Ä"),
+        ("10", "string", "10"),
+    ],
+)
+def test_a_bound_is_a_value_of_the_column(value: Any, kind: str, text: str) -> None:
+    assert cursors.value_of("initial_value", bound_of("v", value) or Bound("", ""), kind) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        (3, "timestamp"),
+        (3, "string"),
+        ("x", "int"),
+        (1.5, "int"),
+        (date(2024, 1, 1), "timestamp"),
+        (datetime(2024, 1, 1, tzinfo=UTC), "date"),
+        (NAIVE, "timestamp"),
+        (datetime(2024, 1, 1, tzinfo=UTC), "timestamp_ntz"),
+        ("2024-01-01T00:00:00", "timestamp"),
+        ("yesterday", "date"),
+        ("NaN", "double"),
+    ],
+)
+def test_a_bound_of_another_type_is_refused_and_both_types_are_named(value: Any, kind: str) -> None:
+    with pytest.raises(CursorError) as caught:
+        cursors.value_of("end_value", bound_of("v", value) or Bound("", ""), kind)
+
+    assert "cursor.end_value" in caught.value.what
+    assert f"the type {kind}" in caught.value.what
+
+
+@pytest.mark.parametrize("value", [True, [1], float("inf"), float("nan"), b"x"])
+def test_a_bound_that_no_column_has_is_refused_when_the_dag_is_parsed(value: Any) -> None:
+    with pytest.raises(InputError):
+        Cursor(column="n", initial_value=value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "first", "end"),
+    [
+        ("timestamp", "2024-10-26 22:00:00.000000Z", "2024-10-27 22:00:00.000000Z"),
+        ("timestamp_ntz", "2024-10-26 22:00:00.000000", "2024-10-27 22:00:00.000000"),
+        ("date", "2024-10-26", "2024-10-27"),
+        ("bigint", "1729980000", "1730066400"),
+        ("double", "1729980000", "1730066400"),
+        ("string", "2024-10-26T22:00:00+00:00", "2024-10-27T22:00:00+00:00"),
+    ],
+)
+def test_an_interval_becomes_values_of_the_column(kind: str, first: str, end: str) -> None:
+    window = Window(1_729_980_000_000, 1_730_066_400_000)
+
+    assert [cursors.value_of("", bound, kind) for bound in cursors.window_bounds(window)] == [first, end]
+    assert [bound.milliseconds() for bound in cursors.window_bounds(window)] == [
+        window.start_ms,
+        window.end_ms,
+    ]
+
+
+def rule(lag: float | None = None, func: str = "max") -> CursorRule:
+    return CursorRule("c", func, lag, "raise", None)
+
+
+@pytest.mark.parametrize(
+    ("kind", "last", "lag", "func", "start"),
+    [
+        ("int", "10", 3, "max", "7"),
+        ("int", "10", 3.9, "max", "7"),
+        ("bigint", "-10", 3, "min", "-7"),
+        ("decimal(10,2)", "1.10", 0.2, "max", "0.90"),
+        ("double", "0.5", 1, "max", "-0.5"),
+        ("date", "2024-03-01", 1, "max", "2024-02-29"),
+        ("timestamp", "2024-10-27 01:00:00.5Z", 1.5, "max", "2024-10-27 00:59:59.000000Z"),
+        ("timestamp_ntz", "2024-01-01 00:00:00", 1, "min", "2024-01-01 00:00:01.000000"),
+        ("int", "10", 0, "max", "10"),
+        ("string", "a", 0, "max", "a"),
+    ],
+)
+def test_lag_is_taken_from_the_last_value(kind: str, last: str, lag: float, func: str, start: str) -> None:
+    state = CursorState(column="c", kind=kind, last=last)
+
+    assert cursors.start_of(rule(lag, func), state, kind, None) == start
+
+
+def test_lag_never_goes_below_the_initial_value() -> None:
+    state = CursorState(column="c", kind="int", last="10")
+
+    assert cursors.start_of(rule(30), state, "int", Bound("number", "5")) == "5"
+    assert cursors.start_of(rule(3), state, "int", Bound("number", "5")) == "7"
+    assert cursors.start_of(rule(30, "min"), state, "int", Bound("number", "15")) == "15"
+    assert cursors.start_of(rule(3), None, "int", Bound("number", "5")) == "5"
+    assert cursors.start_of(rule(), state, "int", Bound("number", "50")) == "10"
+
+
+def test_lag_on_text_is_refused() -> None:
+    with pytest.raises(CursorError, match="for numbers, dates and timestamps"):
+        cursors.start_of(rule(1), CursorState(column="c", kind="string", last="a"), "string", None)
+
+
+def test_a_state_is_read_as_it_was_written() -> None:
+    known = (("2024-01-01 00:00:00Z", "ab", 2),)
+    state = CursorState(
+        column="é`", kind="timestamp", last="x", known=known, source="id", version=0, more=True
+    )
+
+    assert cursors.decode(state.encode(), "here") == state
+    assert cursors.decode(None, "here") is None
+    assert cursors.decode(CursorState(column="c").encode(), "here") == CursorState(column="c")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"column": "c", "other": 1}', '{"column": "c", "known": [[1]]}']
+)
+def test_a_state_that_is_none_is_damage(text: str) -> None:
+    with pytest.raises(CheckpointCorruptError):
+        cursors.decode(text, "batch 3")
+
+
+def test_a_state_of_another_column_is_refused() -> None:
+    state = CursorState(column="Changed", last="1")
+    cursors.check_column(state, "changed", "here")
+    with pytest.raises(CursorError, match=r"'Changed'.*'created'"):
+        cursors.check_column(state, "created", "here")
+
+
+@pytest.mark.parametrize(
+    "kind", ["boolean", "binary", "array<int>", "struct<a:int>", "string collate UTF8_LCASE"]
+)
+def test_a_column_without_an_order_is_refused(kind: str) -> None:
+    with pytest.raises(CursorError, match="no order"):
+        cursors.check_kind("c", kind, None)
+
+
+def test_numbers_may_change_their_type_and_others_may_not() -> None:
+    cursors.check_kind("c", "bigint", CursorState(column="c", kind="int", last="1"))
+    with pytest.raises(CursorError, match=r"date.*timestamp"):
+        cursors.check_kind("c", "date", CursorState(column="c", kind="timestamp", last="1"))
+
+
+# ---- specs -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"end_value": 3},
+        {"initial_value": 3, "end_value": 2},
+        {"initial_value": 2, "end_value": 3, "last_value_func": "min"},
+        {"initial_value": date(2024, 2, 1), "end_value": date(2024, 1, 1)},
+        {"lag": -1},
+        {"last_value_func": "sum"},
+        {"on_cursor_value_missing": "skip"},
+        {"dedup_key": 3},
+    ],
+)
+def test_what_a_cursor_cannot_be_is_refused_when_the_dag_is_parsed(fields: dict[str, Any]) -> None:
+    with pytest.raises(InputError):
+        Cursor(column="n", **fields)
+
+
+def test_a_range_may_be_empty_and_its_ends_may_be_templates() -> None:
+    Cursor(column="n", initial_value=3, end_value=3)
+    Cursor(column="n", initial_value="{{ ds }}", end_value="{{ next_ds }}")
+
+
+def test_a_dict_with_a_cursor_is_a_table() -> None:
+    made = source_from({"table": "/t", "cursor": {"column": "n", "lag": "3"}})
+
+    assert made == TableSource(table="/t", cursor=Cursor(column="n", lag=3.0))
+
+
+def arguments(**changes: Any) -> dict[str, Any]:
+    source = {
+        "table": "/in/t",
+        "cursor": {"column": "n", **changes.pop("cursor", {})},
+        **changes.pop("more", {}),
+    }
+    given = {"delta_location": "/out/t", "sql": "SELECT * FROM @data", "write": "append", "engine": {}}
+    return {**dict.fromkeys(ARGUMENTS), "full_refresh": False, **given, "source": source, **changes}
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        (
+            {"engine": {"scope_conn_id": "x"}, "table": {"columns": {"n": "int"}}},
+            "FileSource with ScopeEngine",
+        ),
+        ({"write": Scd2()}, "merge_key"),
+        ({"mode": "data_interval", "cursor": {"initial_value": 1}}, "initial_value"),
+        ({"mode": "data_interval", "more": {"max_rows_per_batch": 5}}, "max_rows_per_batch"),
+        (
+            {"cursor": {"initial_value": 1, "end_value": 2}, "more": {"max_rows_per_batch": 5}},
+            "a range|None with",
+        ),
+    ],
+)
+def test_what_does_not_go_with_a_cursor_is_refused(changes: dict[str, Any], match: str) -> None:
+    with pytest.raises(InputError, match=match):
+        ingest_from(arguments(**changes))
+
+
+def test_scd2_with_a_key_goes_with_a_cursor() -> None:
+    assert ingest_from(arguments(write=Scd2(merge_key="id"))) is not None
