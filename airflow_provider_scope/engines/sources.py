@@ -88,7 +88,7 @@ def make_changes(
     """Give the source of a run, and the URIs that Spark has to reach for it."""
     table = canonical_uri(source.table)
     made = ChangeRows(
-        log=log,
+        place=log.location,
         table=table,
         storage=store_of(table, conn_id).storage,
         identifier=source.identifier,

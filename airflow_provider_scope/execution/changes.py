@@ -13,7 +13,6 @@ from airflow_provider_scope.exceptions import ChangeFeedError, SourceNotFoundErr
 from airflow_provider_scope.table.opening import open_table
 
 if TYPE_CHECKING:
-    from airflow_provider_scope.checkpoint.log import CheckpointLog
     from airflow_provider_scope.core.changes import ChangeState, Metadata, SourceCommit
     from airflow_provider_scope.core.records import OffsetEntry
     from airflow_provider_scope.execution.request import Request
@@ -29,7 +28,8 @@ class ChangeRows:
     one_at_a_time: ClassVar[bool] = True
     reads_history: ClassVar[bool] = False
     interval: ClassVar[str | None] = None
-    log: CheckpointLog
+    place: str
+    """Where the state is, for people."""
     table: str
     """Canonical URI of the Delta table."""
     storage: Storage
@@ -69,11 +69,15 @@ class ChangeRows:
         :raises ChangeFeedError: It has another identifier.
         :raises CheckpointCorruptError: As said.
         """
-        where = f"batch {entry.seq} of {self.log.location}"
+        where = f"batch {entry.seq} of {self.place}"
         changes.decode(entry.slice.before, where)
         self._check_identifier(entry.slice.identifier, where)  # type: ignore[attr-defined] # as its kind says
 
     def discover(self, request: Request, view: LogView, report: RunReport) -> None:  # noqa: ARG002
+        """Look where the table ends."""
+        self.look()
+
+    def look(self) -> None:
         """Look where the table ends.
 
         :raises SourceNotFoundError: There is no table.
@@ -97,14 +101,19 @@ class ChangeRows:
             self.newest = table.delta.version()
 
     def pending(self, view: LogView, report: RunReport, *, refresh: bool) -> PendingChanges:
-        """Give the next slice, if there are new versions.
+        """Give the next slice, if there are new versions."""
+        return PendingChanges(self.slice_behind(None if refresh else view.state, report))
 
+    def slice_behind(self, text: str | None, report: RunReport) -> VersionSlice | None:
+        """Give the slice behind a state; None if there are no new versions.
+
+        :param text: The state; None is that nothing was read.
         :raises ChangeFeedError: The feed does not tell all changes since the last load.
         """
-        state = None if refresh else changes.decode(view.state, self.log.location)
+        state = changes.decode(text, self.place)
         report.lag = ""
         if state is None and (self.full_load or not self.needs_feed):
-            return PendingChanges(self._snapshot(None if refresh else view.state))
+            return self._snapshot(text)
         self._check_same(state)
         end = self._end()
         first = self._first() if state is None else state.version + 1
@@ -112,23 +121,21 @@ class ChangeRows:
             report.nothing = f"0 changes: version {end} of {self.table} is loaded"
             if state is None:
                 report.nothing = f"0 changes: {self.table} has no version to begin at yet"
-            return PendingChanges(None)
+            return None
         found = [self._needed(version) for version in range(first, end + 1)]
         metadata = self._found()
         changes.check_range(self.table, found, metadata.table)
         before = self._metadata_before(first) if any(commit.metadata for commit in found) else None
         count = changes.cut(self.table, found, before, max_commits=self.max_commits, max_bytes=self.max_bytes)
         report.lag = self._lag(found[count:])
-        return PendingChanges(
-            VersionSlice(
-                before=None if refresh else view.state,
-                identifier=self.identifier,
-                source=metadata.table,
-                first=first,
-                last=found[count - 1].version,
-                snapshot=False,
-                changed_bytes=sum(commit.size_bytes for commit in found[:count]),
-            )
+        return VersionSlice(
+            before=text,
+            identifier=self.identifier,
+            source=metadata.table,
+            first=first,
+            last=found[count - 1].version,
+            snapshot=False,
+            changed_bytes=sum(commit.size_bytes for commit in found[:count]),
         )
 
     def _snapshot(self, before: str | None) -> VersionSlice:
@@ -167,7 +174,7 @@ class ChangeRows:
         """
         metadata = self._found()
         if state:
-            self._check_identifier(state.identifier, self.log.location)
+            self._check_identifier(state.identifier, self.place)
             if state.source != metadata.table:
                 raise changes.recreated(self.table, metadata.table, state.source)
             if state.version > self.newest:
