@@ -1,8 +1,8 @@
 """Follow a Delta table by its change data feed, and let a third table follow the second one.
 
 What: orders A are loaded from JSON files. Table B has the same orders, with each change and delete of A.
-Table C keeps the versions of each order in B, with the time in which it was the active one. Each task takes what is
-new in the table before it, so a delete in A reaches C in one run.
+Table C keeps the versions of each order in B, with the time in which it was the active one. Each task takes
+what is new in the table before it, so a delete in A reaches C in one run.
 When: tables are built on tables whose rows change, and reading them as a whole each time costs too much.
 Needs: Java 17 on the worker. Trigger it with folders of yours.
 """
