@@ -75,6 +75,10 @@ class CursorError(InputError):
     """A cursor's column, its values, its bounds or its state do not fit together."""
 
 
+class ChangeFeedError(InputError):
+    """A change data feed cannot tell the changes that are asked for, or they do not fit together."""
+
+
 class EmptyRefreshError(InputError):
     """A full refresh found no file, so it would empty the table."""
 

@@ -67,7 +67,18 @@ class CursorPlan:
         return CursorRule(column, self.func, self.lag, self.missing, self.dedup_key)
 
 
-SOURCES: dict[str, Any] = {"files": FilesPlan, "cursor": CursorPlan}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangesPlan:
+    """How the changes of a batch are read; see ``specs.CdfSource``."""
+
+    table: str
+    """URI of a Delta table."""
+    deletes: str
+    replaces: bool = False
+    """Whether a batch takes the place of all rows: then they are those of the source, and no changes."""
+
+
+SOURCES: dict[str, Any] = {"files": FilesPlan, "cursor": CursorPlan, "changes": ChangesPlan}
 """What a plan calls each kind of its source."""
 
 
@@ -79,7 +90,7 @@ class Plan:
     table: str
     checkpoint: str
     batches: tuple[int, ...]
-    source: FilesPlan | CursorPlan | None = None
+    source: FilesPlan | CursorPlan | ChangesPlan | None = None
     """What the reader of the batches has to know of their source; None if it has to know nothing."""
     sql: str = ""
     sql_params: dict[str, Any] = field(default_factory=dict)
@@ -113,6 +124,14 @@ class Plan:
         :raises TypeError: The batches are of something else.
         """
         return self._source_as(CursorPlan)
+
+    @property
+    def changes(self) -> ChangesPlan:
+        """How changes are read, for what reads nothing else.
+
+        :raises TypeError: The batches are of something else.
+        """
+        return self._source_as(ChangesPlan)
 
     def _source_as(self, kind: type[_P]) -> _P:
         if not isinstance(self.source, kind):

@@ -54,6 +54,8 @@ class RunReport:
     """Some names of files, if none matches the patterns."""
     nothing: str = ""
     """What a source that has no files says if there is nothing to load."""
+    lag: str = ""
+    """How far the table is behind its source, for sources that tell; empty if it is not."""
     batches: list[BatchReport] = field(default_factory=list)
     left_out: Tally = field(default_factory=Tally)
     already_loaded: int = 0
@@ -145,6 +147,8 @@ class RunReport:
             lines.append(f"superseded by a full refresh: batches {', '.join(map(str, self.superseded))}")
         if self.pending_files:
             lines.append(f"left for the next run (max_batches_per_run): {self.pending_files:,} files")
+        if self.lag:
+            lines.append(f"left for the next run: {self.lag}")
         for reason in sorted(self.left_out.counts):
             lines.append(f"not loaded, {self._because(reason)}")
             lines += [f"    {path}" for path in self.left_out.names.get(reason, [])]

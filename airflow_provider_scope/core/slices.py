@@ -153,5 +153,39 @@ class CursorSlice(WithoutFiles):
         return ("from", self.first if self.before is None else None), ("before", self.end)
 
 
-KINDS: dict[str, Any] = {one.kind: one for one in (RowSlice, CursorSlice)}
+@dataclass(frozen=True, slots=True)
+class VersionSlice(WithoutFiles):
+    """Changes of a Delta table by version, or the table as it was at one; see ``core.changes``."""
+
+    kind: ClassVar[str] = "versions"
+    before: str | None
+    """The state before the batch, as its commit says it; None is that nothing was read."""
+    identifier: str
+    """The name of the load."""
+    source: str
+    """The id of the Delta table that is read."""
+    first: int
+    """The first version whose changes are read."""
+    last: int
+    """The last one; that of the snapshot."""
+    snapshot: bool
+    """Whether the rows of version ``last`` are read in place of changes."""
+    changed_bytes: int
+    """Bytes of the changes, as the source's log tells them."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the changes."""
+        return self.changed_bytes
+
+    def text(self) -> str:
+        """Name the versions."""
+        if self.snapshot:
+            return f"all rows of version {self.last} of the source"
+        if self.first == self.last:
+            return f"changes of version {self.first} of the source"
+        return f"changes of versions {self.first:,} to {self.last:,} of the source"
+
+
+KINDS: dict[str, Any] = {one.kind: one for one in (RowSlice, CursorSlice, VersionSlice)}
 """Kind -> class of the slices whose records name their kind: all but files."""

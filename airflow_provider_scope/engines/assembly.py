@@ -28,6 +28,7 @@ from airflow_provider_scope.hooks.scope import ScopeHook
 from airflow_provider_scope.hooks.stores import store_of
 from airflow_provider_scope.script.generate import generate
 from airflow_provider_scope.specs import Replace, ScopeEngine, SparkEngine
+from airflow_provider_scope.specs.changes import CdfSource
 from airflow_provider_scope.specs.columns import INFER
 from airflow_provider_scope.specs.engine import check_tag
 from airflow_provider_scope.specs.jdbc import JdbcSource
@@ -219,7 +220,10 @@ def assemble(
     sources.check_intervals(ingest, log, request, lambda: _log_beside(ingest, conn_id))
     source: Source
     runner: SparkRunner | ScopeRunner
-    if not isinstance(ingest.source, FileSource):
+    if isinstance(ingest.source, CdfSource):
+        source, read = sources.make_changes(ingest, ingest.source, log, conn_id)
+        runner = spark_runner(ingest, log, context.log_file, conn_id, read)
+    elif not isinstance(ingest.source, FileSource):
         source, read = sources.make_cursor(ingest, ingest.source, log, conn_id)
         runner = spark_runner(ingest, log, context.log_file, conn_id, read)
     else:

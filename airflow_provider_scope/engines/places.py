@@ -10,6 +10,7 @@ from airflow_provider_scope.core.discovery import Rules
 from airflow_provider_scope.core.files import TEXT_FORMATS, is_below
 from airflow_provider_scope.core.stores import place_of
 from airflow_provider_scope.exceptions import InputError
+from airflow_provider_scope.specs.changes import CdfSource
 from airflow_provider_scope.specs.cursor import TableSource
 from airflow_provider_scope.specs.source import FileSource
 from airflow_provider_scope.specs.sources import puts_bad_records_aside
@@ -33,7 +34,7 @@ def check_literal_places(ingest: Ingest) -> None:
         return
     source = ingest.source
     roots: list[str] = []
-    if isinstance(source, TableSource):
+    if isinstance(source, (TableSource, CdfSource)):
         if is_deferred(source.table):
             return
     elif not isinstance(source, FileSource):
@@ -70,7 +71,7 @@ def _check(ingest: Ingest, roots: Sequence[str], resolved: Callable[[str], str])
     checkpoint = resolved(canonical_uri(location) if location else f"{table}/_checkpoint")
     places.check_checkpoint(checkpoint, tables)
     if not isinstance(source, FileSource):
-        if isinstance(source, TableSource):
+        if isinstance(source, (TableSource, CdfSource)):
             _check_other_table(source, resolved, tables[0])
         return
     rules = Rules(
@@ -81,7 +82,7 @@ def _check(ingest: Ingest, roots: Sequence[str], resolved: Callable[[str], str])
     places.check_roots([resolved(canonical_root(root)) for root in roots], rules, tables, checkpoint)
 
 
-def _check_other_table(source: TableSource, resolved: Callable[[str], str], table: str) -> None:
+def _check_other_table(source: TableSource | CdfSource, resolved: Callable[[str], str], table: str) -> None:
     if not source.is_named and resolved(canonical_uri(source.table)) == table:
         raise InputError(
             f"source.table is {source.table}, the table that is written to: each load would read what the "

@@ -5,21 +5,24 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from airflow_provider_scope.core.plan import CursorPlan, DatabasePlan, FilesPlan
+from airflow_provider_scope.core.plan import ChangesPlan, CursorPlan, DatabasePlan, FilesPlan
+from airflow_provider_scope.specs.changes import CdfSource
 from airflow_provider_scope.specs.columns import INFER, declared, split_columns
 from airflow_provider_scope.specs.cursor import for_plan
 from airflow_provider_scope.specs.jdbc import JdbcSource
 from airflow_provider_scope.specs.source import FileSource
+from airflow_provider_scope.specs.write import Replace
 from airflow_provider_scope.storage.opening import canonical_uri
 
 if TYPE_CHECKING:
     from airflow_provider_scope.specs.cursor import TableSource
     from airflow_provider_scope.specs.sources import AnySource
+    from airflow_provider_scope.specs.write import Write
 
 
 def plan_of(
-    source: AnySource, pinned: str | None, *, fence: bool, database: str = ""
-) -> FilesPlan | CursorPlan:
+    source: AnySource, write: Write, pinned: str | None, *, fence: bool, database: str = ""
+) -> FilesPlan | CursorPlan | ChangesPlan:
     """Give what a plan says of a source.
 
     :param pinned: The columns that were inferred before, as DDL.
@@ -28,6 +31,9 @@ def plan_of(
     """
     if isinstance(source, FileSource):
         return _files(source, pinned, fence=fence)
+    if isinstance(source, CdfSource):
+        replaces = isinstance(write, Replace)
+        return ChangesPlan(table=canonical_uri(source.table), deletes=source.deletes, replaces=replaces)
     return _cursor(source, database)
 
 

@@ -10,17 +10,21 @@ from airflow_provider_scope.core.discovery import Rules
 from airflow_provider_scope.core.files import TEXT_FORMATS
 from airflow_provider_scope.engines import clock
 from airflow_provider_scope.exceptions import InputError
+from airflow_provider_scope.execution.changes import ChangeRows
 from airflow_provider_scope.execution.cursor import CursorRows, check_range_not_loaded
 from airflow_provider_scope.execution.files import Files
 from airflow_provider_scope.execution.loaded import check_not_loaded_before
 from airflow_provider_scope.hooks.stores import store_of
+from airflow_provider_scope.specs.changes import CdfSource
 from airflow_provider_scope.specs.cursor import TableSource, bound_of
 from airflow_provider_scope.specs.source import (
     MAX_BYTES_PER_TRIGGER,
     MAX_FILES_ON_SPARK,
     FileSource,
+    instant_ms,
     starting_at_ms,
 )
+from airflow_provider_scope.specs.write import Replace
 from airflow_provider_scope.storage.opening import canonical_root, canonical_uri
 
 if TYPE_CHECKING:
@@ -71,9 +75,32 @@ def check_intervals(
             check_range_not_loaded(other, ingest.window)
 
 
-def _begins_ms(source: TableSource | JdbcSource) -> int | None:
+def _begins_ms(source: TableSource | JdbcSource | CdfSource) -> int | None:
+    if isinstance(source, CdfSource):
+        return None
     first = bound_of("initial_value", source.cursor.initial_value)
     return first.milliseconds() if first else None
+
+
+def make_changes(
+    ingest: Ingest, source: CdfSource, log: CheckpointLog, conn_id: str | None
+) -> tuple[ChangeRows, tuple[str, ...]]:
+    """Give the source of a run, and the URIs that Spark has to reach for it."""
+    table = canonical_uri(source.table)
+    made = ChangeRows(
+        place=log.location,
+        table=table,
+        storage=store_of(table, conn_id).storage,
+        identifier=source.identifier,
+        full_load=source.full_load,
+        start_version=source.start_version,
+        end_version=source.end_version,
+        start_ms=instant_ms("start_timestamp", source.start_timestamp),
+        max_commits=source.max_commits_per_batch,
+        max_bytes=source.max_bytes_per_batch,
+        needs_feed=not isinstance(ingest.write, Replace),
+    )
+    return made, (table,)
 
 
 def make_cursor(

@@ -106,6 +106,7 @@ class SparkRunner:
             batches=tuple(entry.seq for entry in entries),
             source=plan_of(
                 self.source,
+                self.write,
                 work.columns,
                 fence=fence,
                 database=self.database.kind if self.database else "",

@@ -77,8 +77,8 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
     :param delta_location: Path or URI of the table. It is created by the first batch. With ``ScopeEngine``
         it may be left out if the connection has storage account and container: the table's folder is the
         task's id then, below the connection's base path.
-    :param source: The files (``FileSource``), or a table or a database by a cursor column
-        (``TableSource``, ``JdbcSource``).
+    :param source: The files (``FileSource``), a table or a database by a cursor column (``TableSource``,
+        ``JdbcSource``), or the changes of a table (``CdfSource``).
     :param sql: A SELECT over ``@data``, the files of one batch: text or a ``.sql`` file. It may name
         the virtual columns ``source_file_uri``, ``source_file_length``, ``source_file_created`` and
         ``source_file_modified``. Its columns are matched to the table's by name.

@@ -1,6 +1,7 @@
 """The Spark application. Shipped to Spark with ``core`` and ``exceptions``; never imports Airflow.
 
-``load`` is for notebooks and tests. It is found when it is asked for: it is not part of what is shipped.
+``load``, ``read_changes`` and ``consume`` are for notebooks and tests. They are found when they are asked
+for: they are not part of what is shipped.
 """
 
 from importlib import import_module
@@ -10,5 +11,7 @@ from typing import Any
 def __getattr__(name: str) -> Any:
     if name in {"load", "LoadResult"}:
         return getattr(import_module("airflow_provider_scope.session"), name)
+    if name in {"read_changes", "consume", "ChangeBatch"}:
+        return getattr(import_module("airflow_provider_scope.change_batches"), name)
     msg = f"module {__name__!r} has no attribute {name!r}"
     raise AttributeError(msg)

@@ -18,7 +18,7 @@ from airflow_provider_scope.exceptions import (
     SparkJobFailedError,
     SqlError,
 )
-from airflow_provider_scope.spark import cursor_slice, file_slice, files, inference, log_store
+from airflow_provider_scope.spark import change_slice, cursor_slice, file_slice, files, inference, log_store
 from airflow_provider_scope.spark.causes import short_cause, whole_text
 from airflow_provider_scope.spark.events import emit
 from airflow_provider_scope.spark.imports import leave_out_numpy
@@ -141,7 +141,7 @@ class _Reader(Protocol):
         """Commit these rows; give the table's version, or None if the batch was there."""
 
 
-_READERS: dict[str, _Reader] = {"files": file_slice, "cursor": cursor_slice}
+_READERS: dict[str, _Reader] = {"files": file_slice, "cursor": cursor_slice, "versions": change_slice}
 
 
 def _reader(entry: OffsetEntry) -> _Reader:

@@ -42,6 +42,8 @@ class Batch:
     """Whether the table gets columns or types of the rows in the same commit."""
     how: Mapping[str, Any] = field(default_factory=dict)
     """What the user says of the write beside its kind, such as key columns."""
+    deleted: DataFrame | None = None
+    """Keys of rows that are to go, for a write that has keys; their other columns do not matter."""
     partitions: Sequence[str] = ()
     """The columns that partition the table as it is."""
     lacking: Sequence[str] = ()

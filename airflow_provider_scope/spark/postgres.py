@@ -59,8 +59,8 @@ _UNKNOWN = (
     "a column of the database (`query` can make one), or give cursor.lag"
 )
 _NO_XMIN = (
-    "transactions run in the database, and of a query or a view it is not known which rows came after theirs: "
-    "what they commit later with a smaller value of {column!r} is lost. Name a table, or give cursor.lag"
+    "transactions run in the database, and of a query or a view it is not known which rows came after "
+    "theirs: what they commit later with a smaller value of {column!r} is lost. Name a table, or give cursor.lag"
 )
 
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 _EXAMPLES = 3
+GONE = "gone"
+"""The column that tells rows to be deleted, where a batch has such."""
 _POSITION = re.compile(r"c[0-9]+")
 
 
@@ -106,10 +108,17 @@ _VALUES = 100
 
 
 @contextmanager
-def staged(rows: DataFrame, keys: Mapping[str, Sequence[str]], table: str) -> Iterator[Staged]:
+def staged(
+    rows: DataFrame,
+    keys: Mapping[str, Sequence[str]],
+    table: str,
+    deleted: tuple[DataFrame, Sequence[str]] | None = None,
+) -> Iterator[Staged]:
     """Read the rows of a batch once, see that each has its keys, and hold them for the block.
 
     :param keys: Argument -> the columns that it names.
+    :param deleted: Rows that stand for those to be deleted, and the names of their columns: they are held
+        beside the others, and ``GONE`` tells them.
     :raises MergeKeyError: A key is NULL.
     :raises InputError: There is no such column, or its type is none for a key.
     """
@@ -121,6 +130,8 @@ def staged(rows: DataFrame, keys: Mapping[str, Sequence[str]], table: str) -> It
             rules.check_key(argument, names[position], kinds[position], table)
             positions.setdefault(position, argument)
     plain = rows.toDF(*[f"c{number}" for number in range(len(names))])
+    if deleted:
+        plain = _with_deleted(plain, *deleted, names, kinds)
     seen = Observation()
     held = plain.observe(seen, *_looked_at(positions, kinds)).localCheckpoint(eager=True)
     found = seen.get
@@ -138,6 +149,15 @@ def staged(rows: DataFrame, keys: Mapping[str, Sequence[str]], table: str) -> It
     finally:
         # Spark itself lets go of them when the JVM collects its garbage: after many batches.
         held._jdf.queryExecution().analyzed().rdd().unpersist(False)  # noqa: SLF001, FBT003 - Scala's
+
+
+def _with_deleted(
+    plain: DataFrame, deleted: DataFrame, key: Sequence[str], names: Sequence[str], kinds: Sequence[str]
+) -> DataFrame:
+    places = [(name, rules.place("the key", name, names, "")) for name in key]
+    columns = [F.col(quoted(name)).cast(kinds[n]).alias(f"c{n}") for name, n in places]
+    gone = deleted.select(*columns, F.lit(True).alias(GONE))  # noqa: FBT003 - a value
+    return plain.withColumn(GONE, F.lit(False)).unionByName(gone, allowMissingColumns=True)  # noqa: FBT003
 
 
 def _looked_at(positions: dict[int, str], kinds: Sequence[str]) -> list[Column]:

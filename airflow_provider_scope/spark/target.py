@@ -59,11 +59,17 @@ class Target:
     # ---- writing -------------------------------------------------------------------------------
 
     def write(
-        self, transaction: Transaction, rows: DataFrame, notes: Mapping[str, Any] | None = None
+        self,
+        transaction: Transaction,
+        rows: DataFrame,
+        notes: Mapping[str, Any] | None = None,
+        *,
+        deleted: DataFrame | None = None,
     ) -> int | None:
         """Commit the rows of a batch.
 
         :param notes: What the commit says of the batch beside that, for its record.
+        :param deleted: Keys of rows that are to go, for a write that has keys: columns of their names.
         :return: The table's version, or None if Delta skipped the write because the batch is there.
         :raises SchemaMismatchError: Before anything is written.
         :raises ConcurrentCommitError: Another writer committed in between.
@@ -75,7 +81,7 @@ class Target:
         kind = how.pop("kind", "append")
         if kind in PREPARE:
             rows = PREPARE[kind](rows, how)
-        commit = partial(self._commit, transaction, WRITES[kind], notes or {}, how=how)
+        commit = partial(self._commit, transaction, WRITES[kind], notes or {}, how=how, deleted=deleted)
         with conflicts():
             metadata = self.log.metadata()
             if self.plan.schema_evolution != "fail":

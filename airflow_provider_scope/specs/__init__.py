@@ -1,5 +1,6 @@
 """What users write: frozen, validated values, or plain dicts of the same fields."""
 
+from airflow_provider_scope.specs.changes import CdfSource
 from airflow_provider_scope.specs.checkpoint import Checkpoint
 from airflow_provider_scope.specs.cursor import Cursor, TableSource
 from airflow_provider_scope.specs.dbt_scope import from_dbt_scope
@@ -10,6 +11,7 @@ from airflow_provider_scope.specs.table import TableSpec
 from airflow_provider_scope.specs.write import Merge, Replace, Scd2
 
 __all__ = [
+    "CdfSource",
     "Checkpoint",
     "Cursor",
     "FileSource",

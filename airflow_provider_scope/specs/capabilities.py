@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.specs import validation
+from airflow_provider_scope.specs.changes import CdfSource
 from airflow_provider_scope.specs.columns import INFER
 from airflow_provider_scope.specs.cursor import TableSource
 from airflow_provider_scope.specs.engine import ScopeEngine, SparkEngine
@@ -43,9 +44,12 @@ class Refusal:
     """The write that it is about; None is any."""
 
 
-def _unwanted(beside: Case, argument: str, value: Any, expected: str, why: str) -> Refusal:
+def _unwanted(  # noqa: PLR0917 - a row of a table
+    beside: Case, argument: str, value: Any, expected: str, why: str, only: type[Any] | None = None
+) -> Refusal:
     """Refuse a value that is best left out."""
-    return Refusal(beside, Case(argument, value), f"leave it out: {why}", f"{expected} with {beside.text}")
+    do, what = f"leave it out: {why}", f"{expected} with {beside.text}"
+    return Refusal(beside, Case(argument, value), do, what, only)
 
 
 _SPARK = Case("engine", SparkEngine, "SparkEngine")
@@ -59,6 +63,7 @@ _NEW_FILES = 'each run takes what is new; or write mode="data_interval"'
 _ON_SPARK = "leave it out; or engine=SparkEngine()"
 
 _CURSORS = tuple(Case("source", kind, "a cursor") for kind in (TableSource, JdbcSource))
+_FEED = Case("source", CdfSource, "a CdfSource")
 
 TOGETHER = (
     *(
@@ -68,7 +73,7 @@ TOGETHER = (
             "use engine=SparkEngine(): SCOPE jobs read files",
             "a FileSource with ScopeEngine",
         )
-        for kind in (TableSource, JdbcSource)
+        for kind in (TableSource, JdbcSource, CdfSource)
     ),
     _unwanted(_SPARK, "sql_dialect", "scope", "'spark' or None", "the types of the columns are Spark's"),
     Refusal(
@@ -133,6 +138,58 @@ TOGETHER = (
             only=Scd2,
         )
         for cursor in _CURSORS
+    ),
+    Refusal(
+        _INTERVAL,
+        Case("source", CdfSource),
+        'use mode="incremental": the versions of the source are its time, and each run takes what is new',
+        'a FileSource or a TableSource with mode="data_interval"',
+    ),
+    Refusal(
+        Case("source.full_load", False, "a CdfSource without full_load"),  # noqa: FBT003 - a value
+        Case("write", Replace),
+        "say full_load=True in the source: each run takes all its rows then; or Merge, which takes changes",
+        '"append", Merge(…) or Scd2(…) with a CdfSource that has full_load=False',
+    ),
+    Refusal(
+        _FEED,
+        Case("write.primary_key", (), "Merge without primary_key"),
+        "name the columns that tell one row of the source from another; without such columns, load the "
+        'changes with write="append"',
+        "the columns of a key with Merge and a CdfSource",
+        only=Merge,
+    ),
+    _unwanted(
+        _FEED, "write.merge_key", GIVEN, "none", "a batch has the rows that changed, not whole groups", Merge
+    ),
+    Refusal(
+        _FEED,
+        Case("write.strategy", "insert-only"),
+        "use 'delete-insert' or 'upsert'",
+        "a strategy that updates and deletes with a CdfSource",
+    ),
+    Refusal(
+        _FEED,
+        Case("write.merge_key", (), "Scd2 without merge_key"),
+        "name the columns that tell one row of the source from another: a batch has only the rows that "
+        "changed, and all others would be retired",
+        "the columns of a key with Scd2 and a CdfSource",
+        only=Scd2,
+    ),
+    Refusal(
+        Case("source.deletes", "soft", "deletes='soft'"),
+        Case("write", Scd2),
+        "say deletes='apply': Scd2 keeps the versions of a deleted row, and retires the last one",
+        "Merge with deletes='soft'",
+    ),
+    *(
+        Refusal(
+            Case("write", "append", 'write="append"'),
+            Case("source.deletes", kind),
+            "leave it out: every change is added, with its _change_type",
+            "'apply' with write=\"append\"",
+        )
+        for kind in ("ignore", "soft")
     ),
     _unwanted(_REPLACE, "max_batches_per_run", GIVEN, "None", "every run has to load all files"),
     _unwanted(

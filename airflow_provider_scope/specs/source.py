@@ -183,6 +183,14 @@ def _check_columns(columns: Mapping[str, str]) -> None:
 
 def starting_at_ms(value: Any) -> int | None:
     """Give ``starting_timestamp`` in milliseconds since the epoch; None for none, or for a template."""
+    return instant_ms("starting_timestamp", value)
+
+
+def instant_ms(argument: str, value: Any) -> int | None:
+    """Give an instant in milliseconds since the epoch; None for none, or for a template.
+
+    :raises InputError: It is none, or has no zone.
+    """
     if value is None or validation.is_deferred(value):
         return None
     moment = value
@@ -192,8 +200,6 @@ def starting_at_ms(value: Any) -> int | None:
         except ValueError:
             moment = None
     if not isinstance(moment, datetime) or moment.tzinfo is None:
-        raise validation.bad(
-            "starting_timestamp", value, "a time with its zone, such as '2026-01-01T00:00:00+00:00'"
-        )
+        raise validation.bad(argument, value, "a time with its zone, such as '2026-01-01T00:00:00+00:00'")
     # A thousand times the float that `timestamp()` gives is often 1 ms less.
     return int(moment.replace(microsecond=0).timestamp()) * 1000 + moment.microsecond // 1000

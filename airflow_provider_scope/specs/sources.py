@@ -6,12 +6,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from airflow_provider_scope.specs import validation
+from airflow_provider_scope.specs.changes import CdfSource
 from airflow_provider_scope.specs.cursor import TableSource
 from airflow_provider_scope.specs.jdbc import JdbcSource
 from airflow_provider_scope.specs.source import FileSource
 
-AnySource = FileSource | TableSource | JdbcSource
-_BY_FIELD: tuple[tuple[str, type[AnySource]], ...] = (("conn_id", JdbcSource), ("cursor", TableSource))
+AnySource = FileSource | TableSource | JdbcSource | CdfSource
+_BY_FIELD: tuple[tuple[str, type[AnySource]], ...] = (
+    ("conn_id", JdbcSource),
+    ("cursor", TableSource),
+    ("table", CdfSource),
+)
 """A field that one kind alone has: the first that a dict has tells what it is of."""
 
 

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 
 from airflow_provider_scope.core import merge as rules
 from airflow_provider_scope.core.sql import quoted
-from airflow_provider_scope.spark.staging import Staged, flagged, one_for_each, staged
+from airflow_provider_scope.spark.staging import GONE, Staged, flagged, one_for_each, staged
 from airflow_provider_scope.spark.writes import rows as plain
 
 if TYPE_CHECKING:
@@ -44,11 +44,14 @@ def write(batch: Batch, commit: Commit) -> int | None:
     """Merge rows by the rule of the batch: one commit, also if it changes nothing."""
     rule = rules.rule_from(batch.how)
     keys = {"primary_key": rule.primary_key, "merge_key": rule.merge_key}
-    with staged(batch.rows, keys, commit.log.table) as load:
+    deleted = None if batch.deleted is None else (batch.deleted, rule.primary_key)
+    with staged(batch.rows, keys, commit.log.table, deleted) as load:
         rows, doubled = one_for_each(load, rule) if rule.primary_key else (load.rows, 0)
         rows = rows.withColumn("flag", flagged(load, rule.hard_delete))
+        if deleted:
+            rows = rows.withColumn("flag", F.col("flag") | F.col(GONE)).drop(GONE)
         changes = {"deduplicated": doubled}
-        if rule.hard_delete:
+        if rule.hard_delete or deleted:
             changes["hard_deleted"] = rows.where("flag").count()
         commit.note(changes=changes)
         live = replace(batch, rows=load.only(rows.where("NOT flag")))

@@ -18,7 +18,7 @@ from airflow_provider_scope.core import scd2
 from airflow_provider_scope.core.sql import quoted
 from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, InputError, MergeKeyError
 from airflow_provider_scope.spark.row_hash import row_hash
-from airflow_provider_scope.spark.staging import staged
+from airflow_provider_scope.spark.staging import GONE, staged
 from airflow_provider_scope.spark.writes import rows as plain
 from airflow_provider_scope.spark.writes.merge import prepare_session
 
@@ -58,8 +58,10 @@ def write(batch: Batch, commit: Commit) -> int | None:
     """Insert versions that are not active in the table, and retire active ones that are not in the batch."""
     rule = scd2.rule_from(batch.how)
     named = {"row_version_column_name": [rule.version], "merge_key": rule.merge_key}
-    with staged(batch.rows, named, commit.log.table) as load:
-        versions, doubled = _one_for_each(load, rule)
+    deleted = None if batch.deleted is None else (batch.deleted, rule.merge_key)
+    with staged(batch.rows, named, commit.log.table, deleted) as load:
+        there = replace(load, rows=load.rows.where(f"NOT {GONE}").drop(GONE)) if deleted else load
+        versions, doubled = _one_for_each(there, rule)
         commit.note(changes={"deduplicated": doubled})
         if batch.creates or batch.overwrites:
             return plain.write(replace(batch, rows=load.only(versions)), commit)
@@ -129,7 +131,8 @@ def _merge(session: SparkSession, batch: Batch, rule: Scd2Rule, load: Staged, ve
     version, *key = identity
     stored = _active(table, rule, load, identity).where(F.col(version).isNotNull()).distinct()
     if key:
-        stored = stored.join(versions.select(*key).distinct(), key, "left_semi")
+        # Those of the batch that are to go are among these, and have no version.
+        stored = stored.join(load.rows.select(*key).distinct(), key, "left_semi")
     stored = stored.select(*[F.col(c).alias(f"k_{c}") for c in identity])
     same = reduce(and_, [F.col(c) == F.col(f"k_{c}") for c in identity])
     # What is on one side alone: versions to insert, and versions to retire.

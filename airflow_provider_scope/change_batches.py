@@ -1,0 +1,164 @@
+"""The changes of a table for a program of the caller's own, which says when it is done with them.
+
+What was read is in files below the source: ``_changes/<identifier>/<number>-offered`` holds the versions,
+before anything is read, ``-reader`` names who reads them, and ``-consumed`` holds the state behind them.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_scope.core.changes import ChangeState
+from airflow_provider_scope.core.plan import ChangesPlan, Plan
+from airflow_provider_scope.core.record_text import typed
+from airflow_provider_scope.core.records import OffsetEntry
+from airflow_provider_scope.core.slices import VersionSlice
+from airflow_provider_scope.exceptions import ChangeFeedError, CheckpointCorruptError, InputError
+from airflow_provider_scope.execution.changes import ChangeRows
+from airflow_provider_scope.spark import change_slice
+from airflow_provider_scope.specs.changes import CdfSource
+from airflow_provider_scope.specs.source import instant_ms
+from airflow_provider_scope.storage.opening import canonical_uri, open_storage
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from airflow_provider_scope.storage.protocol import Storage
+
+_DIGITS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeBatch:
+    """Changes that are delivered until ``consume`` is called."""
+
+    dataframe: DataFrame | None
+    """The changes, with ``_change_type``, ``_commit_version`` and ``_commit_timestamp``; None for none."""
+    start: int | None
+    """The first version of the source."""
+    end: int | None
+    """The last one."""
+    place: str = ""
+    """Where it is noted."""
+    reader: str = ""
+    """Who reads it."""
+
+
+def read_changes(spark: SparkSession, source: CdfSource | str, identifier: str | None = None) -> ChangeBatch:
+    """Give the changes of a table that are not consumed yet.
+
+    Until ``consume`` is called with the batch, the next call gives the same versions again.
+
+    :param source: The source, or the folder of the table, on a disk that this machine sees.
+    :param identifier: The name of the reader; readers of other names read on their own. None is the source's.
+    :return: A batch without a DataFrame if there is nothing new.
+    :raises ChangeFeedError: The feed does not tell all changes since the last batch.
+    """
+    spec = CdfSource(table=source) if isinstance(source, str) else source
+    name = spec.identifier if identifier is None else identifier
+    if not name or not all(sign.isalnum() or sign in "-_." for sign in name) or name.startswith("."):
+        raise InputError(
+            f"identifier={name!r} is not valid: expected letters, digits, '-', '_' and '.'.",
+            kept="everything; nothing was read or written",
+            do="give another name",
+        )
+    table = canonical_uri(spec.table)
+    storage = open_storage(table)
+    folder = f"{table}/_changes/{name}"
+    number, state = _newest(storage, folder)
+    place = f"{folder}/{number:0{_DIGITS}}"
+    found = _offered(storage, place)
+    if found is None:
+        rows = ChangeRows(
+            place=folder,
+            table=table,
+            storage=storage,
+            identifier=name,
+            full_load=spec.full_load,
+            start_version=spec.start_version,
+            end_version=spec.end_version,
+            start_ms=instant_ms("start_timestamp", spec.start_timestamp),
+            max_commits=spec.max_commits_per_batch,
+            max_bytes=spec.max_bytes_per_batch,
+        )
+        rows.look()
+        planned = rows.slice_behind(state, rows.begin_report(int(time.time() * 1000)))
+        if planned is None:
+            return ChangeBatch(None, None, None)
+        storage.put_if_absent(f"{place}-offered", json.dumps(asdict(planned)).encode())
+        found = _offered(storage, place) or planned
+    reader = str(uuid.uuid4())
+    storage.replace(f"{place}-reader", reader.encode())
+    plan = Plan(
+        pipeline="",
+        table="",
+        checkpoint=folder,
+        batches=(),
+        source=ChangesPlan(table=table, deletes=spec.deletes),
+    )
+    entry = OffsetEntry(seq=number, mode="append", slice=found, refresh_start=None, overwrite_start=None)
+    data = change_slice.select(spark, plan, entry)
+    return ChangeBatch(data, found.first, found.last, place, reader)
+
+
+def consume(batch: ChangeBatch) -> None:
+    """Say that the changes of a batch are where they belong: the next call reads what is behind them.
+
+    :raises ChangeFeedError: It was consumed before, or another reader has it since.
+    """
+    if not batch.place:
+        return
+    storage = open_storage(batch.place)
+    reader = (storage.read(f"{batch.place}-reader") or b"").decode()
+    found = _offered(storage, batch.place)
+    if found is None or reader != batch.reader:
+        raise ChangeFeedError(
+            f"The changes {batch.place} were given to another reader since, who is to consume them.",
+            kept="everything; the changes count as they did",
+            do="read them again, with read_changes, and consume that batch",
+        )
+    state = ChangeState(
+        identifier=found.identifier, source=found.source, version=found.last, first=found.first
+    )
+    done = storage.put_if_absent(f"{batch.place}-consumed", state.encode().encode())
+    if not done:
+        raise ChangeFeedError(
+            f"The changes {batch.place} were consumed before.",
+            kept="everything; they count as consumed",
+            do="read the next ones, with read_changes",
+        )
+
+
+def _newest(storage: Storage, folder: str) -> tuple[int, str | None]:
+    """Give the number of the batch that is next, and the state before it."""
+    names = [name for name in storage.names(folder) if name.endswith("-consumed")]
+    if not names:
+        return 0, None
+    number = int(names[-1][:_DIGITS])
+    data = storage.read(f"{folder}/{names[-1]}")
+    if data is None:
+        raise CheckpointCorruptError(
+            f"The record {folder}/{names[-1]} vanished while it was read.",
+            kept="everything; nothing was read",
+            do="read again; if it comes back, restore the record from a copy",
+        )
+    return number + 1, data.decode()
+
+
+def _offered(storage: Storage, place: str) -> VersionSlice | None:
+    data = storage.read(f"{place}-offered")
+    if data is None:
+        return None
+    try:
+        value: Any = json.loads(data)
+        return typed(VersionSlice, place, value)
+    except (ValueError, TypeError) as err:
+        raise CheckpointCorruptError(
+            f"The record {place}-offered cannot be read: {err}.",
+            kept="everything; nothing was read",
+            do="delete it: the versions are planned again",
+        ) from err

@@ -1,0 +1,285 @@
+"""What a change data feed knows between two loads, and which versions the next one reads."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_scope.exceptions import ChangeFeedError, CheckpointCorruptError, TableUnreadableError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+KEPT = "the table and all records; nothing was written"
+ANEW = "run the task once with full_refresh=True, and with full_load=True in its source: it begins anew then"
+TYPE, VERSION, TIMESTAMP = "_change_type", "_commit_version", "_commit_timestamp"
+"""The columns that the feed adds to those of the table."""
+DELETED = "_deleted"
+"""The column that says with ``deletes="soft"`` whether the source has the row no more."""
+_BEGINS = ("CREATE", "REPLACE TABLE", "TRUNCATE")
+_ON = "delta.enablechangedatafeed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeState:
+    """What is known behind a batch: it is committed with the batch's rows."""
+
+    identifier: str
+    source: str
+    """The id of the Delta table that was read."""
+    version: int
+    """Its last version whose changes are in the rows."""
+    first: int
+    """The first version that was read, or that of the snapshot."""
+
+    def encode(self) -> str:
+        """Give it as text."""
+        return json.dumps(asdict(self), ensure_ascii=False, sort_keys=True)
+
+
+def decode(text: str | None, where: str) -> ChangeState | None:
+    """Read a state; None if there is none.
+
+    :param where: What errors name as its place.
+    :raises CheckpointCorruptError: It is no state of a change data feed.
+    """
+    if text is None:
+        return None
+    try:
+        value = json.loads(text)
+        return ChangeState(
+            identifier=str(value["identifier"]),
+            source=str(value["source"]),
+            version=int(value["version"]),
+            first=int(value["first"]),
+        )
+    except (TypeError, ValueError, KeyError) as err:
+        raise CheckpointCorruptError(
+            f"The state of the change data feed in {where} cannot be read: {err}.",
+            kept=KEPT,
+            do=f"restore the record from a copy; or {ANEW}",
+        ) from err
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metadata:
+    """What the log says of a table, from one of its versions on."""
+
+    table: str
+    """The table's id."""
+    has_feed: bool
+    is_mapped: bool
+    """Whether columns have names of their own in the files: then older versions keep their columns."""
+    schema: dict[str, Any]
+
+    @classmethod
+    def of(cls, action: dict[str, Any]) -> Metadata:
+        """Read a ``metaData`` action.
+
+        :raises ValueError: It is none; also ``KeyError``, ``TypeError``, ``AttributeError``.
+        """
+        settings = {str(k).lower(): str(v) for k, v in (action.get("configuration") or {}).items()}
+        return cls(
+            table=str(action["id"]),
+            has_feed=settings.get(_ON, "").lower() == "true",
+            is_mapped=settings.get("delta.columnmapping.mode", "none").lower() != "none",
+            schema=dict(json.loads(action["schemaString"])),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceCommit:
+    """One version of the source, as its commit in the log tells it."""
+
+    version: int
+    operation: str = ""
+    time_ms: int | None = None
+    size_bytes: int = 0
+    """Bytes of the files with its changes."""
+    metadata: Metadata | None = None
+    """The table's from this version on, if the commit changes it."""
+
+
+def commit_of(name: str, version: int, data: bytes) -> SourceCommit:
+    """Read a commit file.
+
+    :raises TableUnreadableError: It could not be understood.
+    """
+    changed = moved = 0
+    info: dict[str, Any] = {}
+    metadata: Metadata | None = None
+    try:
+        for line in data.splitlines():
+            action = json.loads(line) if line.strip() else {}
+            info = action.get("commitInfo") or info
+            if action.get("metaData"):
+                metadata = Metadata.of(action["metaData"])
+            changed += int((action.get("cdc") or {}).get("size") or 0)
+            file = action.get("add") or action.get("remove") or {}
+            moved += int(file.get("size") or 0) if file.get("dataChange") else 0
+        time_ms = info.get("inCommitTimestamp", info.get("timestamp"))
+        return SourceCommit(
+            version=version,
+            operation=str(info.get("operation") or ""),
+            time_ms=None if time_ms is None else int(time_ms),
+            size_bytes=changed or moved,
+            metadata=metadata,
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as err:
+        raise TableUnreadableError(
+            f"The commit {name} could not be understood: {err!r}.",
+            kept=KEPT,
+            do="check the file; the next try reads it again",
+        ) from err
+
+
+def first_version(commits: Sequence[SourceCommit], newest: Metadata) -> int | None:
+    """Give the version at which a first load begins: the latest one that made, emptied or enabled the table.
+
+    Setting the property again, where it is set, changes nothing.
+
+    :param commits: The newest versions, without a gap; all of them, or as many as the log still has.
+    :param newest: The metadata of the last of them.
+    :return: None if that version is not among them.
+    """
+    has_feed = _has_feed_before(commits, newest)
+    start = None
+    for commit in commits:
+        now = commit.metadata.has_feed if commit.metadata else has_feed
+        if now and (has_feed is False or commit.operation.upper().startswith(_BEGINS)):
+            start = commit.version
+        if now is False:
+            start = None
+        has_feed = now
+    return start
+
+
+def enabled_since(commits: Sequence[SourceCommit], newest: Metadata) -> int | None:
+    """Give the version that enabled the feed as it is now; None if that is not among some versions."""
+    has_feed = _has_feed_before(commits, newest)
+    start = None
+    for commit in commits:
+        now = commit.metadata.has_feed if commit.metadata else has_feed
+        if now and has_feed is False:
+            start = commit.version
+        has_feed = now
+    return start
+
+
+def _has_feed_before(commits: Sequence[SourceCommit], newest: Metadata) -> bool | None:
+    """Tell whether the feed is on before some versions; None if they do not tell it."""
+    if commits and commits[0].version == 0:
+        return False
+    return None if any(commit.metadata for commit in commits) else newest.has_feed
+
+
+def version_at(commits: Sequence[SourceCommit], at_ms: int) -> int | None:
+    """Give the first version of an instant or later; None if all are earlier."""
+    return next((c.version for c in commits if c.time_ms is not None and c.time_ms >= at_ms), None)
+
+
+def check_range(table: str, commits: Sequence[SourceCommit], source: str) -> None:
+    """Refuse versions of which the feed does not tell all changes.
+
+    :param table: The table's name, for people.
+    :param source: The id that it has.
+    :raises ChangeFeedError: As said.
+    """
+    for commit in commits:
+        if commit.operation.upper() == "RESTORE":
+            raise ChangeFeedError(
+                f"Version {commit.version} of {table} is a RESTORE: what was loaded of the source may not be "
+                "in it any more.",
+                kept=KEPT,
+                do=ANEW,
+            )
+        if commit.metadata and commit.metadata.table != source:
+            raise recreated(table, commit.metadata.table, source)
+        if commit.metadata and not commit.metadata.has_feed:
+            raise ChangeFeedError(
+                f"The change data feed of {table} was off from version {commit.version} on: changes made "
+                "meanwhile are not in it.",
+                kept=KEPT,
+                do=f"ALTER TABLE … SET TBLPROPERTIES (delta.enableChangeDataFeed = true), if it is off; then "
+                f"{ANEW}",
+            )
+
+
+def recreated(table: str, there: str | None, source: str) -> ChangeFeedError:
+    """Give the error for another table under the same name."""
+    return ChangeFeedError(
+        f"The table {table} is not the one that was loaded before: its id is {there}, and was {source}.",
+        kept=KEPT,
+        do=f"bring the source back; or {ANEW}",
+    )
+
+
+def cut(
+    table: str,
+    commits: Sequence[SourceCommit],
+    before: Metadata | None,
+    *,
+    max_commits: int | None,
+    max_bytes: int | None,
+) -> int:
+    """Give how many of some versions make a batch: at least one.
+
+    :param commits: All that are new.
+    :param before: The metadata before them; None if it is not known.
+    :raises ChangeFeedError: A version changes columns so that those before it cannot be read any more.
+    """
+    ends = [_schema_end(table, commits, before)]
+    if max_commits is not None:
+        ends.append(max_commits)
+    if max_bytes is not None:
+        total = 0
+        for count, commit in enumerate(commits):
+            total += commit.size_bytes
+            if total > max_bytes:
+                ends.append(max(1, count))
+                break
+    return min(ends)
+
+
+def _schema_end(table: str, commits: Sequence[SourceCommit], before: Metadata | None) -> int:
+    """Give how many versions can be read with one schema.
+
+    Spark reads a feed with the schema of the last version of the range if columns are mapped, else with the
+    newest schema of all.
+    """
+    first_end = len(commits)
+    known = before
+    for count, commit in enumerate(commits):
+        now = commit.metadata
+        if now is None:
+            continue
+        if known is not None and not _is_wider(known.schema, now.schema):
+            if not now.is_mapped:
+                raise ChangeFeedError(
+                    f"Version {commit.version} of {table} has other columns than the versions before it, "
+                    "beyond columns that were added: the feed cannot be read across it.",
+                    kept=KEPT,
+                    do=f"{ANEW}. Columns of tables with delta.columnMapping.mode = name can be renamed and "
+                    "dropped: their feed is read in two parts then",
+                )
+            if count:
+                first_end = min(first_end, count)
+        known = now
+    return first_end
+
+
+def _is_wider(old: Any, new: Any) -> bool:
+    """Tell whether a type of Delta's schema has all that another one has, with the same types."""
+    if not isinstance(old, dict) or not isinstance(new, dict):
+        return bool(old == new)
+    if old.get("type") != new.get("type"):
+        return False
+    if old.get("type") == "struct":
+        there = {str(field["name"]).lower(): field["type"] for field in new["fields"]}
+        return all(
+            field["name"].lower() in there and _is_wider(field["type"], there[field["name"].lower()])
+            for field in old["fields"]
+        )
+    parts = ("elementType", "keyType", "valueType")
+    return all(_is_wider(old.get(part), new.get(part)) for part in parts)

@@ -1,0 +1,325 @@
+"""The change data feed of a table as a source: a slice is a range of versions, new is what is behind it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, ClassVar
+
+from airflow_provider_scope.core import changes
+from airflow_provider_scope.core.report import RunReport
+from airflow_provider_scope.core.slices import VersionSlice
+from airflow_provider_scope.exceptions import ChangeFeedError, SourceNotFoundError
+from airflow_provider_scope.table.opening import open_table
+
+if TYPE_CHECKING:
+    from airflow_provider_scope.core.changes import ChangeState, Metadata, SourceCommit
+    from airflow_provider_scope.core.records import OffsetEntry
+    from airflow_provider_scope.execution.request import Request
+    from airflow_provider_scope.execution.view import LogView
+    from airflow_provider_scope.storage.protocol import Storage
+
+
+@dataclass(kw_only=True)
+class ChangeRows:
+    """The changes of a Delta table by version; see ``execution.source.Source`` and ``specs.CdfSource``."""
+
+    kind: ClassVar[str] = VersionSlice.kind
+    one_at_a_time: ClassVar[bool] = True
+    reads_history: ClassVar[bool] = False
+    interval: ClassVar[str | None] = None
+    place: str
+    """Where the state is, for people."""
+    table: str
+    """Canonical URI of the Delta table."""
+    storage: Storage
+    """Where it is."""
+    identifier: str = "default"
+    full_load: bool = False
+    start_version: int | None = None
+    end_version: int | None = None
+    start_ms: int | None = None
+    max_commits: int | None = None
+    max_bytes: int | None = None
+    needs_feed: bool = True
+    """False if every run takes all rows."""
+    newest: int = field(default=-1, init=False)
+    """The newest version, which no batch of this run goes beyond."""
+    metadata: Metadata | None = field(default=None, init=False)
+    """The table's, at that version."""
+    commits: dict[int, SourceCommit | None] = field(default_factory=dict, init=False)
+    """Those that were read: a commit never changes."""
+
+    @property
+    def says_from_when(self) -> bool:
+        """Whether the user said where to begin."""
+        return self.start_version is not None or self.start_ms is not None
+
+    def begin_report(self, now_ms: int) -> RunReport:
+        """Give a report that names the table."""
+        return RunReport(roots=(self.table,), now_ms=now_ms)
+
+    def look_back(self, view: LogView, request: Request, now_ms: int) -> bool:  # noqa: ARG002 - a protocol
+        """Nobody else loads a feed."""
+        return True
+
+    def check(self, entry: OffsetEntry) -> None:
+        """Refuse an entry of another load, and one whose state cannot be read.
+
+        :raises ChangeFeedError: It has another identifier.
+        :raises CheckpointCorruptError: As said.
+        """
+        where = f"batch {entry.seq} of {self.place}"
+        changes.decode(entry.slice.before, where)
+        self._check_identifier(entry.slice.identifier, where)  # type: ignore[attr-defined] # as its kind says
+
+    def discover(self, request: Request, view: LogView, report: RunReport) -> None:  # noqa: ARG002
+        """Look where the table ends."""
+        self.look()
+
+    def look(self) -> None:
+        """Look where the table ends.
+
+        :raises SourceNotFoundError: There is no table.
+        """
+        self.commits = {}
+        with open_table(self.table, self.storage) as table:
+            if table is None:
+                raise SourceNotFoundError(
+                    f"There is no Delta table at {self.table}.",
+                    kept="everything; nothing was read or written",
+                    do="correct source.table; or let the task that makes it run first",
+                )
+            found = table.delta.metadata()
+            self.metadata = changes.Metadata.of(
+                {
+                    "id": found.id,
+                    "configuration": found.configuration,
+                    "schemaString": table.delta.schema().to_json(),
+                }
+            )
+            self.newest = table.delta.version()
+
+    def pending(self, view: LogView, report: RunReport, *, refresh: bool) -> PendingChanges:
+        """Give the next slice, if there are new versions."""
+        return PendingChanges(self.slice_behind(None if refresh else view.state, report))
+
+    def slice_behind(self, text: str | None, report: RunReport) -> VersionSlice | None:
+        """Give the slice behind a state; None if there are no new versions.
+
+        :param text: The state; None is that nothing was read.
+        :raises ChangeFeedError: The feed does not tell all changes since the last load.
+        """
+        state = changes.decode(text, self.place)
+        report.lag = ""
+        if state is None and (self.full_load or not self.needs_feed):
+            return self._snapshot(text)
+        self._check_same(state)
+        end = self._end()
+        first = self._first() if state is None else state.version + 1
+        if first > end:
+            report.nothing = f"0 changes: version {end} of {self.table} is loaded"
+            if state is None:
+                report.nothing = f"0 changes: {self.table} has no version to begin at yet"
+            return None
+        found = [self._needed(version) for version in range(first, end + 1)]
+        metadata = self._found()
+        changes.check_range(self.table, found, metadata.table)
+        before = self._metadata_before(first) if any(commit.metadata for commit in found) else None
+        count = changes.cut(self.table, found, before, max_commits=self.max_commits, max_bytes=self.max_bytes)
+        report.lag = self._lag(found[count:])
+        return VersionSlice(
+            before=text,
+            identifier=self.identifier,
+            source=metadata.table,
+            first=first,
+            last=found[count - 1].version,
+            snapshot=False,
+            changed_bytes=sum(commit.size_bytes for commit in found[:count]),
+        )
+
+    def _snapshot(self, before: str | None) -> VersionSlice:
+        """Give the slice of all rows; the changes behind them have to be in the feed."""
+        end, metadata = self._end(), self._found()
+        if self.needs_feed:
+            self._check_feed()
+            changes.check_range(self.table, self._behind(end), metadata.table)
+        return VersionSlice(before, self.identifier, metadata.table, end, end, snapshot=True, changed_bytes=0)
+
+    def _behind(self, version: int) -> list[SourceCommit]:
+        return [self._needed(one) for one in range(version + 1, self.newest + 1)]
+
+    def _found(self) -> Metadata:
+        if self.metadata is None:
+            msg = "the source was not looked at"
+            raise TypeError(msg)
+        return self.metadata
+
+    def _end(self) -> int:
+        if self.end_version is None:
+            return self.newest
+        if self.end_version > self.newest:
+            raise ChangeFeedError(
+                f"source.end_version is {self.end_version}, and the newest version of {self.table} is "
+                f"{self.newest}.",
+                kept=changes.KEPT,
+                do="wait until the source has that version; or give an end that it has, or none",
+            )
+        return self.end_version
+
+    def _check_same(self, state: ChangeState | None) -> None:
+        """Refuse another load, another table, and one that has no feed.
+
+        :raises ChangeFeedError: As said.
+        """
+        metadata = self._found()
+        if state:
+            self._check_identifier(state.identifier, self.place)
+            if state.source != metadata.table:
+                raise changes.recreated(self.table, metadata.table, state.source)
+            if state.version > self.newest:
+                raise ChangeFeedError(
+                    f"The newest version of {self.table} is {self.newest}, and version {state.version} was "
+                    "loaded before: its log was set back.",
+                    kept=changes.KEPT,
+                    do=f"bring the source's log back; or {changes.ANEW}",
+                )
+        self._check_feed()
+
+    def _check_identifier(self, there: str, where: str) -> None:
+        if there != self.identifier:
+            raise ChangeFeedError(
+                f"{where} is of the load {there!r}, and source.identifier is {self.identifier!r}.",
+                kept=changes.KEPT,
+                do=f"say identifier={there!r}; or give the task a table and a checkpoint of its own",
+            )
+
+    def _check_feed(self) -> None:
+        if not self._found().has_feed:
+            raise ChangeFeedError(
+                f"The table {self.table} has no change data feed.",
+                kept=changes.KEPT,
+                do="ALTER TABLE … SET TBLPROPERTIES (delta.enableChangeDataFeed = true); with full_load=True "
+                "the rows from before that are loaded, too",
+            )
+
+    def _first(self) -> int:
+        """Give the version at which a first load begins.
+
+        :raises ChangeFeedError: It is not in the log, or the feed begins later.
+        """
+        there = self._history()
+        if self.start_ms is not None:
+            found = changes.version_at(there, self.start_ms)
+            if found is None:
+                return self.newest + 1
+            if found == there[0].version and found > 0:
+                raise self._cleaned(found, "start_timestamp")
+        else:
+            found = self.start_version
+        readable = changes.first_version(there, self._found())
+        if found is None:
+            if readable is None:
+                raise self._cleaned(there[0].version, "")
+            return readable
+        if found > self.newest:
+            raise ChangeFeedError(
+                f"source.start_version is {found}, and the newest version of {self.table} is {self.newest}.",
+                kept=changes.KEPT,
+                do="give a version that it has",
+            )
+        if found < there[0].version:
+            raise self._cleaned(there[0].version, "start_version")
+        on = changes.enabled_since(there, self._found())
+        if on is not None and found < on:
+            raise ChangeFeedError(
+                f"The first load begins at version {found} of {self.table}, and its change data feed was "
+                f"enabled with version {on}.",
+                kept=changes.KEPT,
+                do=f"begin at {on}; or say full_load=True, which takes the rows from before that, too",
+            )
+        return found
+
+    def _cleaned(self, oldest: int, argument: str) -> ChangeFeedError:
+        named = (
+            f"source.{argument} lies before them" if argument else "where its feed begins is not among them"
+        )
+        return ChangeFeedError(
+            f"The log of {self.table} has its versions from {oldest} on, and {named}: the older ones were "
+            "cleaned up (delta.logRetentionDuration).",
+            kept=changes.KEPT,
+            do=f"say full_load=True, which takes the rows as they are; or start_version={oldest} for the "
+            "changes from there on",
+        )
+
+    def _history(self) -> list[SourceCommit]:
+        """Give all versions that the log still has, without a gap, oldest first."""
+        found: list[SourceCommit] = []
+        for version in range(self.newest, -1, -1):
+            commit = self._commit(version)
+            if commit is None:
+                break
+            found.append(commit)
+        if not found:
+            raise self._missing(self.newest)
+        return found[::-1]
+
+    def _metadata_before(self, first: int) -> Metadata | None:
+        """Give the metadata in front of a version; None if the log does not have it any more."""
+        for version in range(first - 1, -1, -1):
+            commit = self._commit(version)
+            if commit is None:
+                return None
+            if commit.metadata:
+                return commit.metadata
+        return None
+
+    def _commit(self, version: int) -> SourceCommit | None:
+        if version not in self.commits:
+            name = f"{self.table}/_delta_log/{version:020}.json"
+            data = self.storage.read(name)
+            self.commits[version] = None if data is None else changes.commit_of(name, version, data)
+        return self.commits[version]
+
+    def _needed(self, version: int) -> SourceCommit:
+        """Give a commit of the range: Spark would leave one out that is missing, without a word."""
+        commit = self._commit(version)
+        if commit is None:
+            raise self._missing(version)
+        return commit
+
+    def _missing(self, version: int) -> ChangeFeedError:
+        return ChangeFeedError(
+            f"The log of {self.table} does not have version {version} any more, whose changes are to be read "
+            "(delta.logRetentionDuration).",
+            kept=changes.KEPT,
+            do=f"bring the file {version:020}.json back; or {changes.ANEW}",
+        )
+
+    def _lag(self, commits: list[SourceCommit]) -> str:
+        if not commits:
+            return ""
+        size = sum(commit.size_bytes for commit in commits)
+        count = "1 commit" if len(commits) == 1 else f"{len(commits):,} commits"
+        oldest = commits[0].time_ms
+        since = ""
+        if oldest is not None:
+            since = f", the oldest of {datetime.fromtimestamp(oldest / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
+        return f"{count} of {self.table}, {size:,} bytes{since}"
+
+
+@dataclass
+class PendingChanges:
+    """At most one slice: a batch is logged when the one before it is committed."""
+
+    found: VersionSlice | None
+
+    @property
+    def left(self) -> int:
+        """No files: 0."""
+        return 0
+
+    def cut(self) -> VersionSlice | None:
+        """Give the slice, once."""
+        found, self.found = self.found, None
+        return found

@@ -1,0 +1,266 @@
+"""The batch of an entry with versions: the changes of a table, or its rows, and the state behind them."""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import Observation, Window
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
+
+from airflow_provider_scope.core import changes
+from airflow_provider_scope.core.changes import DELETED, TIMESTAMP, TYPE, VERSION, ChangeState
+from airflow_provider_scope.core.sql import quoted
+from airflow_provider_scope.exceptions import ChangeFeedError, InputError
+from airflow_provider_scope.spark import files
+from airflow_provider_scope.spark.causes import short_cause, whole_text
+from airflow_provider_scope.spark.delta_log import DeltaLog
+from airflow_provider_scope.spark.reading import checked, over_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from airflow_provider_scope.core.plan import Plan
+    from airflow_provider_scope.core.records import OffsetEntry
+    from airflow_provider_scope.core.slices import VersionSlice
+    from airflow_provider_scope.spark.target import Target
+    from airflow_provider_scope.spark.transaction import Transaction
+
+KEPT = "the table; no row of this batch was written, and the batch stays logged"
+SELECT_ALL = re.compile(r"\s*select\s+\*\s+from\s+@data\s*", re.IGNORECASE)
+_FEED = (TYPE, VERSION, TIMESTAMP)
+_RANK, _NUMBER, _TWICE = "_scope_rank", "_scope_number", "_scope_twice"
+_THERE = 2
+"""The rank of a change behind which the row is there."""
+_EXAMPLES = 3
+_CAUSES = {
+    r"FILE_NOT_EXIST|FileNotFoundException": "files of it were deleted: VACUUM removes what is older than "
+    "delta.deletedFileRetentionDuration",
+    "BEYOND_DELETED_FILE_RETENTION": "it is older than delta.deletedFileRetentionDuration, and VACUUM may "
+    "have removed files of it",
+    "DELTA_MISSING_CHANGE_DATA": "the feed was off for a while",
+    "INCOMPATIBLE_(DATA_)?SCHEMA": "the table's columns have changed, beyond columns that were added",
+    "DELTA_LOG_FILE_NOT_FOUND|DELTA_VERSIONS_NOT_CONTIGUOUS": "commits of it are missing in the log",
+}
+"""What Delta says of a range that it cannot read, as patterns -> why."""
+
+
+def select(spark: SparkSession, plan: Plan, entry: OffsetEntry) -> DataFrame:
+    """Give the changes of a slice, or the rows of its snapshot as changes; nothing is read yet.
+
+    :raises ChangeFeedError: The table is another one, or a commit is missing.
+    """
+    found: VersionSlice = entry.slice  # type: ignore[assignment] # as the reader was chosen
+    source = plan.changes
+    _check_there(spark, source.table, found)
+    reader = spark.read.format("delta")
+    with _naming_causes(source.table, found):
+        if found.snapshot:
+            rows = reader.option("versionAsOf", found.last).load(source.table)
+            return rows if source.replaces else _as_changes(spark, rows, source.table, found)
+        # Both ends: without the second one, each reading would go as far as the table does then.
+        reader = reader.option("readChangeFeed", "true").option("startingVersion", found.first)
+        return reader.option("endingVersion", found.last).load(source.table)
+
+
+def _check_there(spark: SparkSession, table: str, found: VersionSlice) -> None:
+    """See that all commits of the range are there: Delta leaves one out that is not, without an error."""
+    there = (DeltaLog(spark, table).metadata() or {}).get("id")
+    if there != found.source:
+        raise changes.recreated(table, there, found.source)
+    for version in () if found.snapshot else range(found.first, found.last + 1):
+        name = f"{table}/_delta_log/{version:020}.json"
+        try:
+            files.read(spark, name, at_most=1)
+        except FileNotFoundError as err:
+            raise ChangeFeedError(
+                f"The log of {table} does not have version {version} any more, whose changes are to be read.",
+                kept=KEPT,
+                do=f"bring {name} back; or {changes.ANEW}",
+            ) from err
+
+
+def _as_changes(spark: SparkSession, rows: DataFrame, table: str, found: VersionSlice) -> DataFrame:
+    history = spark.sql(f"DESCRIBE HISTORY delta.{quoted(table)}").where(F.col("version") == found.last)
+    told = history.select(F.date_format("timestamp", "yyyy-MM-dd'T'HH:mm:ss.SSSXXX")).first()
+    return rows.withColumns(
+        {
+            TYPE: F.lit("insert"),
+            VERSION: F.lit(found.last).cast("bigint"),
+            TIMESTAMP: F.lit(told[0] if told else None).cast("timestamp"),
+        }
+    )
+
+
+def commit(plan: Plan, target: Target, transaction: Transaction, rows: Callable[[], DataFrame]) -> int | None:
+    """Commit the changes, together with the state behind them.
+
+    :param rows: Gives what ``select`` gave.
+    :return: The table's version, or None if the batch was there.
+    :raises ChangeFeedError: The changes cannot be read, or not be brought to one for each key.
+    """
+    entry = transaction.entry
+    found: VersionSlice = entry.slice  # type: ignore[assignment] # as the reader was chosen
+    notes = {"state": _state(found)}
+    data = rows()
+    key = plan.write.get({"merge": "primary_key", "scd2": "merge_key"}.get(plan.write.get("kind", ""), ""))
+    if not key:
+        result = over_rows(target.spark, plan.sql, plan.sql_params, data, entry.seq)
+        with _naming_causes(plan.changes.table, found):
+            return target.write(transaction, checked(plan, result), notes)
+    net = Net(target.spark, plan, entry, data, key)
+    with net.held() as (result, deleted):
+        if not net.count and entry.mode == "append" and target.log.metadata() is not None:
+            return target.write_nothing(transaction, notes)
+        return target.write(transaction, checked(plan, result), notes, deleted=deleted)
+
+
+def _state(found: VersionSlice) -> str:
+    before = changes.decode(found.before, "the entry")
+    first = before.first if before else found.first
+    return ChangeState(
+        identifier=found.identifier, source=found.source, version=found.last, first=first
+    ).encode()
+
+
+class Net:
+    """What the changes of one batch come to, for each key.
+
+    :param data: The changes, which are the same whenever they are read.
+    :param key: The columns that tell one row from another.
+    """
+
+    def __init__(
+        self, spark: SparkSession, plan: Plan, entry: OffsetEntry, data: DataFrame, key: Sequence[str]
+    ) -> None:
+        self.spark = spark
+        self.plan = plan
+        self.found: VersionSlice = entry.slice  # type: ignore[assignment] # as the reader was chosen
+        self.seq = entry.seq
+        self.deletes = plan.changes.deletes
+        self.key = list(key)
+        self.columns = [name for name in data.columns if name not in _FEED]
+        there = {name.lower() for name in self.columns}
+        for name in self.key:
+            if name.lower() not in there:
+                raise InputError(
+                    f"The key names {name!r}, which is no column of {plan.changes.table}: "
+                    f"{', '.join(self.columns)}. The last change of each key is found before `sql` is run.",
+                    kept=KEPT,
+                    do="name columns of the source, and let `sql` keep their names",
+                )
+        if self.deletes == "soft" and DELETED in there:
+            raise InputError(
+                f"The source has a column {DELETED!r}, which deletes='soft' writes itself.",
+                kept=KEPT,
+                do="say deletes='apply' or 'ignore'",
+            )
+        self.data = data.where(F.col(TYPE) != "delete") if self.deletes == "ignore" else data
+        self.count = 0
+
+    @contextmanager
+    def held(self) -> Iterator[tuple[DataFrame, DataFrame | None]]:
+        """Read the changes once, hold the last one of each key for the block, and run the SELECT over them.
+
+        :return: The rows that are there, and the keys of those that are there no more.
+        :raises ChangeFeedError: The changes cannot be read, or a commit has a key twice.
+        """
+        seen = Observation()
+        last = self._last().observe(
+            seen, F.count(F.lit(1)).alias("rows"), F.count_if(F.col(_TWICE)).alias("twice")
+        )
+        with _naming_causes(self.plan.changes.table, self.found):
+            held = last.localCheckpoint(eager=True)
+        told = seen.get
+        try:
+            if told["twice"]:
+                raise self._twice(held, int(told["twice"]))
+            self.count = int(told["rows"])
+            yield self._results(held)
+        finally:
+            # Spark itself lets go of them when the JVM collects its garbage: after many batches.
+            held._jdf.queryExecution().analyzed().rdd().unpersist(False)  # noqa: SLF001, FBT003 - Scala's
+
+    def _last(self) -> DataFrame:
+        """Give the last change of each key: of one commit, what is there behind it."""
+        rank = F.when(F.col(TYPE) == "delete", 0).when(F.col(TYPE) == "update_preimage", 1).otherwise(_THERE)
+        by_key = Window.partitionBy(*[F.col(quoted(name)) for name in self.key])
+        in_order = by_key.orderBy(F.col(VERSION).desc(), F.col(_RANK).desc())
+        same = (F.lead(VERSION).over(in_order) == F.col(VERSION)) & (F.lead(_RANK).over(in_order) == _THERE)
+        marked = self.data.withColumn(_RANK, rank).withColumns(
+            {
+                _NUMBER: F.row_number().over(in_order),
+                _TWICE: F.coalesce(same & (F.col(_RANK) == _THERE), F.lit(col=False)),
+            }
+        )
+        return marked.withColumn(_TWICE, F.max(_TWICE).over(by_key)).where(F.col(_NUMBER) == 1)
+
+    def _results(self, held: DataFrame) -> tuple[DataFrame, DataFrame | None]:
+        is_gone = F.col(_RANK) < _THERE
+        rows = held.select(*[F.col(quoted(name)) for name in self.columns], is_gone.alias(_NUMBER))
+        if self.deletes == "soft":
+            result = self._sql(rows.withColumnRenamed(_NUMBER, DELETED))
+            if DELETED not in {name.lower() for name in result.columns}:
+                raise InputError(
+                    f"`sql` leaves out {DELETED!r}, which tells the rows that the source has no more.",
+                    kept=KEPT,
+                    do=f"select {DELETED}; or say deletes='apply' or 'ignore'",
+                )
+            return result, None
+        result = self._sql(rows.where(~F.col(_NUMBER)).drop(_NUMBER))
+        if self.found.snapshot:
+            return result, None
+        if SELECT_ALL.fullmatch(self.plan.sql):
+            return result, self._known(rows.where(F.col(_NUMBER)))
+        # What the SELECT made of older images and makes of the new ones no more is there no more: so a row
+        # that a WHERE leaves out since it was updated goes, too.
+        images = self.data.where(F.col(TYPE).isin("delete", "update_preimage"))
+        old = self._sql(images.select(*[F.col(quoted(name)) for name in self.columns]))
+        gone = self._known(old).distinct().join(result.select(*self._keys()), self.key, "left_anti")
+        return result, gone
+
+    def _known(self, rows: DataFrame) -> DataFrame:
+        """Give the keys of rows; one with NULL in it was never loaded."""
+        return rows.select(*self._keys()).dropna()
+
+    def _sql(self, rows: DataFrame) -> DataFrame:
+        return over_rows(self.spark, self.plan.sql, self.plan.sql_params, rows, self.seq)
+
+    def _keys(self) -> list[Column]:
+        return [F.col(quoted(name)) for name in self.key]
+
+    def _twice(self, held: DataFrame, count: int) -> ChangeFeedError:
+        is_null = reduce(or_, [column.isNull() for column in self._keys()])
+        rows = held.where(F.col(_TWICE)).orderBy(is_null)
+        shown = rows.select(F.to_json(F.struct(*self._keys()), {"ignoreNullFields": "false"}).alias("key"))
+        examples = "; ".join(str(row["key"])[:200] for row in shown.limit(_EXAMPLES).collect())
+        return ChangeFeedError(
+            f"{count:,} key{'' if count == 1 else 's'} of {self.plan.changes.table} came twice in a commit, "
+            f"such as {examples}: nothing says which of the two rows counts.",
+            kept=KEPT,
+            do="name a key that tells the source's rows from each other; or load all changes with "
+            'write="append"',
+        )
+
+
+@contextmanager
+def _naming_causes(table: str, found: VersionSlice) -> Iterator[None]:
+    try:
+        yield
+    except (PySparkException, Py4JJavaError) as err:
+        text = whole_text(err)
+        why = next((why for pattern, why in _CAUSES.items() if re.search(pattern, text)), None)
+        if why is None:
+            raise
+        raise ChangeFeedError(
+            f"The {found.text()} ({table}) cannot be read: {why}. Delta says: {short_cause(err)}",
+            kept=KEPT,
+            do=changes.ANEW,
+        ) from err

@@ -1,0 +1,49 @@
+"""Changes that a program of the caller's own reads, and says when it is done with them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from airflow_provider_scope.exceptions import ChangeFeedError, InputError
+from airflow_provider_scope.spark import consume, read_changes
+from tests.spark.test_changes import Source
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.spark
+
+
+def test_changes_are_given_again_until_they_are_consumed_by_who_read_them_last(
+    spark: Any, tmp_path: Path
+) -> None:
+    source = Source(spark, tmp_path)
+    path = str(source.path)
+    source.do("INSERT INTO @s VALUES (1, 'a')")
+    first = read_changes(spark, path)
+    source.do("DELETE FROM @s")
+    again = read_changes(spark, path)
+
+    assert [(batch.start, batch.end) for batch in (first, again)] == [(0, 1), (0, 1)]
+    assert [tuple(row) for row in again.dataframe.select("id", "_change_type").collect()] == [(1, "insert")]
+    with pytest.raises(ChangeFeedError, match="given to another reader"):
+        consume(first)
+    consume(again)
+    with pytest.raises(ChangeFeedError, match="consumed before"):
+        consume(again)
+
+    second = read_changes(spark, path)
+    assert (second.start, second.end) == (2, 2)
+    assert [row["_change_type"] for row in second.dataframe.collect()] == ["delete"]
+    consume(second)
+    nothing = read_changes(spark, path)
+    assert (nothing.dataframe, nothing.start, nothing.end) == (None, None, None)
+    consume(nothing)
+    other = read_changes(spark, path, "other")
+    assert (other.start, other.end) == (0, 2)
+    spark.sql(f"VACUUM delta.`{path}`")
+    assert read_changes(spark, path).dataframe is None
+    with pytest.raises(InputError, match="identifier="):
+        read_changes(spark, path, "../x")

@@ -1,0 +1,321 @@
+"""The changes of a Delta table by version, committed with the state behind them."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from airflow_provider_scope.exceptions import ChangeFeedError, InputError
+from tests.support import warm
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.spark
+
+KEY = {"kind": "merge", "primary_key": ["id"]}
+FEED = {"delta.enableChangeDataFeed": "true"}
+ON, OFF = (f"('delta.enableChangeDataFeed' = '{value}')" for value in ("true", "false"))
+
+
+@pytest.fixture(autouse=True)
+def _warm(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    warm.use(monkeypatch, spark)
+
+
+class Source:
+    """A Delta table that is changed by statements, and a pipeline that loads its feed."""
+
+    def __init__(self, spark: Any, folder: Path, columns: str = "id INT, v STRING", **settings: str) -> None:
+        self.spark, self.folder = spark, folder
+        self.path = folder / "source"
+        self.name = f"delta.`{self.path}`"
+        pairs = ", ".join(f"'{k}' = '{v}'" for k, v in {**FEED, **settings}.items())
+        spark.sql(f"CREATE TABLE {self.name} ({columns}) USING delta TBLPROPERTIES ({pairs})")
+
+    def do(self, *statements: str) -> None:
+        for one in statements:
+            self.spark.sql(one.replace("@s", self.name))
+
+    def pipe(self, write: Any = KEY, **more: Any) -> warm.Pipe:
+        arguments = {n: more.pop(n) for n in ("sql", "table", "full_refresh") if n in more}
+        return warm.Pipe(
+            self.folder, {"source": {"table": str(self.path), **more}, "write": write, **arguments}
+        )
+
+
+@pytest.fixture
+def source(spark: Any, tmp_path: Path) -> Source:
+    return Source(spark, tmp_path)
+
+
+def test_inserts_updates_and_deletes_reach_the_target(source: Source) -> None:
+    source.do("INSERT INTO @s VALUES (1, 'a'), (2, 'b'), (3, 'c')")
+    pipe = source.pipe()
+    first = pipe.run()
+    again = pipe.run()
+    source.do("UPDATE @s SET v = 'B' WHERE id = 2", "DELETE FROM @s WHERE id = 1")
+    source.do("INSERT INTO @s VALUES (4, 'd')")
+    second = pipe.run()
+
+    assert pipe.rows("id", "v") == [(2, "B"), (3, "c"), (4, "d")]
+    assert [len(one.batches) for one in (first, again, second)] == [1, 0, 1]
+    assert "version 1 of" in again.text()
+    state = pipe.state()
+    assert (state["identifier"], state["version"], state["first"]) == ("default", 4, 0)
+
+
+def test_append_keeps_every_change(source: Source) -> None:
+    source.do("INSERT INTO @s VALUES (1, 'a')")
+    pipe = source.pipe("append")
+    pipe.run()
+    source.do("UPDATE @s SET v = 'b'", "DELETE FROM @s")
+    pipe.run()
+
+    assert pipe.rows("_commit_version", "_change_type", "id", "v") == [
+        (1, "insert", 1, "a"),
+        (2, "update_postimage", 1, "b"),
+        (2, "update_preimage", 1, "a"),
+        (3, "delete", 1, "b"),
+    ]
+    assert None not in [row[0] for row in pipe.rows("_commit_timestamp")]
+
+
+def test_a_first_load_has_the_rows_of_the_commit_that_made_the_table(spark: Any, tmp_path: Path) -> None:
+    path = tmp_path / "source"
+    spark.sql(
+        f"CREATE TABLE delta.`{path}` USING delta TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true') "
+        "AS SELECT 1 AS id, 'a' AS v"
+    )
+    pipe = warm.Pipe(tmp_path, {"source": {"table": str(path)}, "write": "append"})
+    pipe.run()
+
+    assert pipe.rows("id", "_commit_version") == [(1, 0)]
+
+
+def test_a_feed_that_was_enabled_later_begins_there_and_a_full_load_takes_what_was_before(
+    spark: Any, tmp_path: Path
+) -> None:
+    source = Source(spark, tmp_path, **{"delta.enableChangeDataFeed": "false"})
+    source.do("INSERT INTO @s VALUES (1, 'a')", f"ALTER TABLE @s SET TBLPROPERTIES {ON}")
+    source.do("INSERT INTO @s VALUES (2, 'b')", f"ALTER TABLE @s SET TBLPROPERTIES {ON}")
+    with pytest.raises(ChangeFeedError, match="enabled with version 2"):
+        source.pipe(start_version=1).run()
+    part, whole = (source.pipe(full_load=full) for full in (False, True))
+    whole.table = tmp_path / "whole"
+    part.run()
+    whole.run()
+    source.do("DELETE FROM @s WHERE id = 1", "INSERT INTO @s VALUES (3, 'c')")
+    part.run()
+    whole.run()
+
+    assert part.rows() == [(2, "b"), (3, "c")]
+    assert whole.rows() == [(2, "b"), (3, "c")]
+    every = source.pipe("append", full_load=True)
+    every.table = tmp_path / "every"
+    every.run()
+    assert every.rows("id", "_change_type", "_commit_version") == [(2, "insert", 6), (3, "insert", 6)]
+    replaced = source.pipe("replace", full_load=True)
+    replaced.table = tmp_path / "replaced"
+    replaced.arguments["max_batches_per_run"] = None
+    replaced.run()
+    source.do("DELETE FROM @s WHERE id = 2")
+    replaced.run()
+    assert replaced.rows("id", "v") == [(3, "c")]
+
+
+def test_batches_have_so_many_commits_and_the_report_says_what_is_left(source: Source) -> None:
+    source.do(*[f"INSERT INTO @s VALUES ({n}, 'x')" for n in range(5)])
+    pipe = source.pipe("append", max_commits_per_batch=2)
+    report = pipe.run(max_batches_per_run=2)
+
+    assert [batch.rows for batch in report.batches] == [1, 2]
+    assert "left for the next run: 2 commits of" in report.text()
+    assert pipe.rows("id") == [(0,), (1,), (2,)]
+    assert "left for" not in pipe.run().text()
+    assert len(pipe.rows()) == 5
+
+
+def test_rows_that_were_deleted_are_left_or_flagged(source: Source) -> None:
+    source.do("INSERT INTO @s VALUES (1, 'a'), (2, 'b'), (3, 'c')")
+    ignoring, soft = source.pipe(deletes="ignore"), source.pipe(deletes="soft")
+    soft.table = source.folder / "soft"
+    ignoring.run()
+    soft.run()
+    assert soft.rows() == [(1, "a", False), (2, "b", False), (3, "c", False)]
+    source.do("DELETE FROM @s WHERE id = 1", "UPDATE @s SET id = 20 WHERE id = 2")
+    source.do("INSERT INTO @s VALUES (4, 'd')", "DELETE FROM @s WHERE id = 4")
+    ignoring.run()
+    soft.run()
+
+    assert ignoring.rows() == [(1, "a"), (20, "b"), (3, "c"), (4, "d")]
+    assert soft.rows() == [
+        (1, "a", True),
+        (2, "b", True),
+        (20, "b", False),
+        (3, "c", False),
+        (4, "d", True),
+    ]
+    source.do("INSERT INTO @s VALUES (5, 'e')")
+    with pytest.raises(InputError, match="leaves out '_deleted'"):
+        soft.run(sql="SELECT id, v FROM @data")
+
+
+def test_a_row_that_the_select_leaves_out_since_it_was_updated_goes(source: Source) -> None:
+    source.do("INSERT INTO @s VALUES (1, 'keep'), (2, 'keep'), (3, 'no')")
+    pipe = source.pipe(sql="SELECT id, upper(v) AS text FROM @data WHERE v LIKE 'keep%'")
+    pipe.run()
+    assert pipe.rows() == [(1, "KEEP"), (2, "KEEP")]
+    source.do("UPDATE @s SET v = 'no' WHERE id = 1", "UPDATE @s SET v = 'keep it' WHERE id = 3")
+    source.do("DELETE FROM @s WHERE id = 2")
+    pipe.run()
+
+    assert pipe.rows() == [(3, "KEEP IT")]
+    source.do("INSERT INTO @s VALUES (7, 'keep')")
+    renamed = {**KEY, "primary_key": ["key"]}
+    with pytest.raises(InputError, match="names 'key', which is no column of"):
+        pipe.run(sql="SELECT id AS key, v AS text FROM @data", write=renamed)
+
+
+def test_versions_of_rows_that_were_deleted_are_retired(source: Source) -> None:
+    source.do("INSERT INTO @s VALUES (1, 'a'), (2, 'b')")
+    pipe = source.pipe({"kind": "scd2", "merge_key": ["id"]})
+    pipe.run()
+    source.do("UPDATE @s SET v = 'B' WHERE id = 2", "DELETE FROM @s WHERE id = 1")
+    pipe.run()
+    source.do("INSERT INTO @s VALUES (1, 'again')")
+    pipe.run()
+
+    rows = [(i, v, end is None) for i, v, end in pipe.rows("id", "v", "_valid_to")]
+    assert sorted(rows) == [(1, "a", False), (1, "again", True), (2, "B", True), (2, "b", False)]
+
+
+def test_a_key_that_came_twice_in_one_commit_is_refused_with_an_example(source: Source) -> None:
+    source.do("INSERT INTO @s VALUES (1, 'a'), (5, 'x'), (5, 'y')")
+    pipe = source.pipe()
+    with pytest.raises(ChangeFeedError, match=r'1 key of .* came twice in a commit, such as {"id":5}'):
+        pipe.run()
+    assert not pipe.table.joinpath("_delta_log").exists()
+
+
+# ---- refused before Spark is started -----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("statements", "words"),
+    [
+        ([f"ALTER TABLE @s SET TBLPROPERTIES {OFF}"], "has no change data feed"),
+        (
+            [f"ALTER TABLE @s SET TBLPROPERTIES {OFF}", f"ALTER TABLE @s SET TBLPROPERTIES {ON}"],
+            "was off from version 2 on",
+        ),
+        (["RESTORE TABLE @s TO VERSION AS OF 0"], "Version 2 of .* is a RESTORE"),
+    ],
+)
+def test_a_feed_that_does_not_tell_all_changes_is_refused(
+    source: Source, statements: list[str], words: str
+) -> None:
+    source.do("INSERT INTO @s VALUES (1, 'a')")
+    pipe = source.pipe("append")
+    pipe.run()
+    source.do(*statements)
+    with pytest.raises(ChangeFeedError, match=words) as caught:
+        pipe.run()
+    assert "full_load=True" in caught.value.do
+    assert len(pipe.rows()) == 1
+
+
+def test_a_commit_that_is_missing_is_refused_though_a_checkpoint_lies_behind_it(source: Source) -> None:
+    source.do("ALTER TABLE @s SET TBLPROPERTIES ('delta.checkpointInterval' = '3')")
+    pipe = source.pipe("append")
+    pipe.run()
+    source.do(*[f"INSERT INTO @s VALUES ({n}, 'x')" for n in range(4)])
+    assert [*source.path.glob("_delta_log/*.checkpoint.parquet")]
+    (source.path / "_delta_log" / f"{2:020}.json").unlink()
+    with pytest.raises(ChangeFeedError, match="does not have version 2 any more"):
+        pipe.run()
+    with pytest.raises(ChangeFeedError, match="has its versions from 3 on"):
+        source.pipe("append").run(full_refresh=True)
+    with pytest.raises(ChangeFeedError, match="has its versions from 3 on"):
+        source.pipe("append", start_version=1).run(full_refresh=True)
+    assert pipe.rows() == []
+    pipe.run(full_refresh=True, source={"table": str(source.path), "full_load": True})
+    assert len(pipe.rows()) == 4
+
+
+def test_another_table_another_load_and_an_end_that_is_not_there_are_refused(
+    spark: Any, tmp_path: Path
+) -> None:
+    source = Source(spark, tmp_path)
+    source.do("INSERT INTO @s VALUES (1, 'a')")
+    with pytest.raises(ChangeFeedError, match="end_version is 9, and the newest version"):
+        source.pipe(end_version=9).run()
+    with pytest.raises(ChangeFeedError, match="start_version is 9, and the newest version"):
+        source.pipe(start_version=9).run()
+    pipe = source.pipe(end_version=1)
+    pipe.run()
+    source.do("INSERT INTO @s VALUES (2, 'b')")
+    assert pipe.run().batches == []
+    with pytest.raises(ChangeFeedError, match="of the load 'default', and source"):
+        source.pipe(identifier="other").run()
+    shutil.rmtree(source.path)
+    Source(spark, tmp_path).do("INSERT INTO @s VALUES (3, 'c')")
+    with pytest.raises(ChangeFeedError, match="is not the one that was loaded before"):
+        source.pipe().run()
+    assert pipe.rows() == [(1, "a")]
+
+
+def test_changes_whose_files_were_removed_are_refused_and_the_batch_stays(source: Source) -> None:
+    pipe = source.pipe()
+    pipe.run()
+    source.do("INSERT INTO @s VALUES (1, 'a')", "UPDATE @s SET v = 'b'")
+    for file in source.path.rglob("*.parquet"):
+        file.unlink()
+    for _ in range(2):
+        with pytest.raises(ChangeFeedError, match="VACUUM"):
+            pipe.run()
+    assert pipe.rows() == []
+
+
+def test_columns_that_change_are_refused_and_read_in_parts_where_they_are_mapped(
+    spark: Any, tmp_path: Path
+) -> None:
+    mapped = Source(spark, tmp_path / "mapped", **{"delta.columnMapping.mode": "name"})
+    mapped.do("INSERT INTO @s VALUES (1, 'a')", "ALTER TABLE @s RENAME COLUMN v TO w")
+    mapped.do("INSERT INTO @s VALUES (2, 'b')")
+    pipe = mapped.pipe("append", table={"schema_evolution": "add"})
+    assert len(pipe.run().batches) == 2
+    assert pipe.rows("id", "v", "w") == [(1, "a", None), (2, None, "b")]
+
+    plain = Source(spark, tmp_path / "plain")
+    plain.do("INSERT INTO @s VALUES (1, 'a')")
+    other = spark.sql("SELECT 'x' AS id, 1 AS v").write.format("delta").mode("overwrite")
+    other.option("overwriteSchema", "true").save(str(plain.path))
+    with pytest.raises(ChangeFeedError, match="has other columns than the versions before"):
+        plain.pipe("append").run()
+
+
+@pytest.mark.parametrize("dies", ["before", "after"])
+def test_a_run_that_dies_around_the_commit_is_completed_by_the_next_one(
+    source: Source, monkeypatch: pytest.MonkeyPatch, dies: str
+) -> None:
+    source.do("INSERT INTO @s VALUES (1, 'a'), (2, 'b')", "DELETE FROM @s WHERE id = 2")
+    pipe = source.pipe("append")
+    submit = warm.WarmRunner._submit
+
+    def dying(*arguments: Any, **more: Any) -> None:
+        if dies == "after":
+            submit(*arguments, **more)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(warm.WarmRunner, "_submit", dying)
+        with pytest.raises(KeyboardInterrupt):
+            pipe.run()
+    source.do("INSERT INTO @s VALUES (3, 'c')")
+    report = pipe.run()
+
+    assert [batch.already_there for batch in report.batches] == [dies == "after", False]
+    assert pipe.rows("_commit_version", "id") == [(1, 1), (1, 2), (2, 2), (3, 3)]

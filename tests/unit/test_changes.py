@@ -1,0 +1,223 @@
+"""Which versions of a change data feed are read, and which are refused."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from airflow_provider_scope.core import changes
+from airflow_provider_scope.core.changes import ChangeState, Metadata, SourceCommit
+from airflow_provider_scope.exceptions import (
+    ChangeFeedError,
+    CheckpointCorruptError,
+    InputError,
+    TableUnreadableError,
+)
+from airflow_provider_scope.specs import CdfSource, ScopeEngine
+from airflow_provider_scope.specs.ingest import ARGUMENTS, SELECT_ALL, ingest_from
+
+
+def schema(*columns: tuple[str, Any]) -> dict[str, Any]:
+    return {"type": "struct", "fields": [{"name": n, "type": t, "nullable": True} for n, t in columns]}
+
+
+ON = Metadata(table="t", has_feed=True, is_mapped=False, schema=schema(("id", "integer")))
+OFF = replace(ON, has_feed=False)
+MAPPED = replace(ON, is_mapped=True)
+
+
+def commits(*told: Any, first: int = 0) -> list[SourceCommit]:
+    """Give versions: each an operation, metadata, both, or None."""
+    made = []
+    for version, one in enumerate(told, first):
+        operation, metadata = one if isinstance(one, tuple) else (one, None)
+        if isinstance(operation, Metadata):
+            operation, metadata = "SET TBLPROPERTIES", operation
+        made.append(SourceCommit(version=version, operation=operation or "WRITE", metadata=metadata))
+    return made
+
+
+CREATE = "CREATE TABLE"
+
+
+@pytest.mark.parametrize(
+    ("told", "first", "expected"),
+    [
+        ([(CREATE, ON), None, None], 0, 0),
+        ([(CREATE, OFF), None, ON, None], 0, 2),
+        ([(CREATE, ON), None, ON, None], 0, 0),  # set again: it was set
+        ([(CREATE, ON), OFF, None, ON, None], 0, 3),
+        ([(CREATE, ON), None, "TRUNCATE", None], 0, 2),
+        ([(CREATE, OFF), "TRUNCATE", ON], 0, 2),
+        ([(CREATE, ON), None, ("CREATE OR REPLACE TABLE AS SELECT", ON)], 0, 2),
+        ([("WRITE", ON), None], 0, 0),
+        ([None, "TRUNCATE", None], 5, 6),
+        ([None, None], 5, None),
+        ([None, ON, None], 5, None),  # whether it was set before is not known
+        ([None, OFF, ON], 5, 7),
+    ],
+)
+def test_a_first_load_begins_where_the_table_was_made_emptied_or_enabled_last(
+    told: list[Any], first: int, expected: int | None
+) -> None:
+    assert changes.first_version(commits(*told, first=first), ON) == expected
+
+
+def test_the_first_readable_version_is_where_the_feed_was_enabled_last() -> None:
+    assert changes.enabled_since(commits((CREATE, OFF), ON, "TRUNCATE", ON), ON) == 1
+    assert changes.enabled_since(commits(None, "TRUNCATE", first=4), ON) is None
+
+
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        ([None, "RESTORE"], "Version 1 of src is a RESTORE"),
+        ([None, OFF, ON], "was off from version 1 on"),
+        ([None, replace(ON, table="other")], "its id is other, and was t"),
+    ],
+)
+def test_a_range_without_all_changes_is_refused(told: list[Any], words: str) -> None:
+    with pytest.raises(ChangeFeedError, match=words):
+        changes.check_range("src", commits(*told), "t")
+    changes.check_range("src", commits(None, ON, "OPTIMIZE"), "t")
+
+
+def sized(*sizes: int) -> list[SourceCommit]:
+    return [SourceCommit(version=n, size_bytes=size) for n, size in enumerate(sizes)]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "most", "size", "expected"),
+    [
+        ([1, 1, 1], None, None, 3),
+        ([1, 1, 1], 2, None, 2),
+        ([5, 5, 5], None, 10, 2),
+        ([5, 5, 5], None, 9, 1),
+        ([50, 5], None, 9, 1),  # a version stays whole
+        ([0, 0, 50, 5], None, 9, 2),
+        ([1, 1, 1], 2, 1, 1),
+    ],
+)
+def test_a_batch_has_so_many_versions(
+    sizes: list[int], most: int | None, size: int | None, expected: int
+) -> None:
+    assert changes.cut("src", sized(*sizes), ON, max_commits=most, max_bytes=size) == expected
+
+
+def cut(before: Metadata | None, *told: Any) -> int:
+    return changes.cut("src", commits(*told), before, max_commits=None, max_bytes=None)
+
+
+WIDER = replace(ON, schema=schema(("ID", "integer"), ("v", "string")))
+OTHER = replace(ON, schema=schema(("id", "long")))
+
+
+def test_columns_that_are_added_are_read_together() -> None:
+    assert cut(ON, None, WIDER, None) == 3
+    assert cut(None, OTHER, None) == 2  # what was before is not known: Spark tells
+    inner = schema(("a", "integer"))
+    both = schema(("a", "integer"), ("b", "integer"))
+    old = replace(ON, schema=schema(("s", {"type": "array", "elementType": inner})))
+    new = replace(ON, schema=schema(("s", {"type": "array", "elementType": both})))
+    assert cut(old, new) == 1
+    with pytest.raises(ChangeFeedError):
+        cut(new, old)
+
+
+def test_other_columns_are_refused_and_read_in_parts_where_columns_are_mapped() -> None:
+    with pytest.raises(ChangeFeedError, match="Version 1 of src has other columns"):
+        cut(ON, None, OTHER, None)
+    mapped = replace(OTHER, is_mapped=True)
+    assert cut(MAPPED, None, None, mapped, None) == 2
+    assert cut(MAPPED, mapped, None) == 2
+
+
+def line(**action: Any) -> str:
+    return json.dumps(action)
+
+
+def test_a_commit_is_read_from_its_file() -> None:
+    told = changes.Metadata.of(
+        {
+            "id": "t",
+            "configuration": {"delta.enableChangeDataFeed": "TRUE", "delta.columnMapping.mode": "name"},
+            "schemaString": json.dumps(schema(("id", "integer"))),
+        }
+    )
+    assert told == MAPPED
+    add = {"size": 100, "dataChange": True}
+    text = [
+        line(commitInfo={"operation": "MERGE", "timestamp": 5}),
+        line(add=add),
+        line(remove={**add, "size": 7}),
+        line(add={**add, "dataChange": False}),
+    ]
+    found = changes.commit_of("c", 3, "\n".join(text).encode())
+    assert found == SourceCommit(version=3, operation="MERGE", time_ms=5, size_bytes=107)
+    text.append(line(cdc={"size": 11}))
+    assert changes.commit_of("c", 3, "\n".join(text).encode()).size_bytes == 11
+    assert changes.version_at([found], 5) == 3
+    assert changes.version_at([found], 6) is None
+    with pytest.raises(TableUnreadableError, match="could not be understood"):
+        changes.commit_of("c", 3, b'{"add": 1}')
+
+
+def test_a_state_is_read_as_it_was_written_or_refused() -> None:
+    state = ChangeState(identifier="nightly", source="t", version=7, first=2)
+    assert changes.decode(state.encode(), "x") == state
+    assert changes.decode(None, "x") is None
+    for text in ("{", "{}", "[1]", '{"identifier": "a", "source": "t", "version": "?", "first": 1}'):
+        with pytest.raises(CheckpointCorruptError):
+            changes.decode(text, "x")
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"table": "main.orders"}, "the table's folder"),
+        ({"deletes": "drop"}, "one of 'apply', 'ignore', 'soft'"),
+        ({"start_version": 1, "start_timestamp": "2026-01-01T00:00:00Z"}, "None beside start_version"),
+        ({"start_version": 1, "full_load": True}, "None with full_load=True"),
+        ({"start_version": 5, "end_version": 4}, "behind start_version"),
+        ({"start_timestamp": "2026-01-01"}, "with its zone"),
+        ({"max_commits_per_batch": 0}, "max_commits_per_batch"),
+    ],
+)
+def test_a_source_that_cannot_be_is_refused(fields: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        CdfSource(**{"table": "/data/t", **fields})
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"engine": ScopeEngine()}, "SCOPE jobs read files"),
+        ({"mode": "data_interval"}, "the versions of the source are its time"),
+        ({"write": "replace"}, "say full_load=True"),
+        ({"write": {"kind": "merge", "merge_key": "day"}}, "name the columns that tell one row"),
+        ({"write": {"kind": "merge", "primary_key": "id", "merge_key": "day"}}, "not whole groups"),
+        ({"write": {"kind": "merge", "strategy": "insert-only", "primary_key": "id"}}, "updates and deletes"),
+        ({"write": {"kind": "scd2"}}, "all others would be retired"),
+        ({"write": {"kind": "scd2", "merge_key": "id"}, "deletes": "soft"}, "deletes='apply'"),
+        ({"write": "append", "deletes": "ignore"}, "every change is added"),
+    ],
+)
+def test_what_does_not_go_with_a_feed_is_refused(changed: dict[str, Any], words: str) -> None:
+    more = {name: changed.pop(name) for name in ("deletes",) if name in changed}
+    raw: dict[str, Any] = dict.fromkeys(ARGUMENTS)
+    raw |= {"delta_location": "/data/target", "sql": SELECT_ALL, "write": "append", "engine": {}}
+    raw |= {"source": {"table": "/data/t", **more}, "full_refresh": False, **changed}
+    with pytest.raises(InputError) as caught:
+        ingest_from(raw)
+    assert words in str(caught.value)
+
+
+def test_a_dict_with_a_table_and_no_cursor_is_a_feed() -> None:
+    raw: dict[str, Any] = dict.fromkeys(ARGUMENTS)
+    raw |= {"delta_location": "/data/target", "sql": SELECT_ALL, "write": "append", "engine": {}}
+    found = ingest_from({**raw, "source": {"table": "/data/t"}, "full_refresh": False})
+    assert found is not None
+    assert found.source == CdfSource(table="/data/t")
