@@ -60,7 +60,8 @@ _UNKNOWN = (
 )
 _NO_XMIN = (
     "transactions run in the database, and of a query or a view it is not known which rows came after "
-    "theirs: what they commit later with a smaller value of {column!r} is lost. Name a table, or give cursor.lag"
+    "theirs: what they commit later with a smaller value of {column!r} is lost. Name a table, or give "
+    "cursor.lag"
 )
 
 

@@ -44,7 +44,7 @@ def test_a_plan_comes_back_as_it_was_and_holds_no_connection() -> None:
         table="t",
         checkpoint="c",
         batches=(1,),
-        source=plan_of(source, None, fence=False, database="postgresql"),
+        source=plan_of(source, "append", None, fence=False, database="postgresql"),
     )
     assert plans.decode(plans.encode(plan)) == plan
     assert plan.cursor.database == plans.DatabasePlan(
