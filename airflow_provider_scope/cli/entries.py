@@ -6,8 +6,11 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_scope.cli.output import SHOWN_AT_MOST, counted, say
 from airflow_provider_scope.core import audit as audits
+from airflow_provider_scope.core import cursor as cursors
 from airflow_provider_scope.core import recovery
+from airflow_provider_scope.core.slices import FileSlice
 from airflow_provider_scope.engines import clock
+from airflow_provider_scope.exceptions import CheckpointCorruptError
 from airflow_provider_scope.execution import repair
 
 if TYPE_CHECKING:
@@ -26,8 +29,7 @@ def show(
     """Say a line or more for each batch."""
     for entry in entries[:SHOWN_AT_MOST]:
         mode = entry.mode if entry.where is None else f"{entry.mode} where {entry.where}"
-        size = f"{counted(len(entry.slice.audited), 'file')}, {counted(entry.size_bytes, 'byte')}"
-        say(f"{indent}{entry.seq}: {mode}, {size}: {entry.slice.text()}")
+        say(f"{indent}{entry.seq}: {mode}{_size(entry)}: {entry.slice.text()}")
         committed = repair.settled(view, entry) if view else None
         if committed:
             where = (
@@ -40,6 +42,31 @@ def show(
             say(f"{' ' * len(indent)}   {line}")
     if len(entries) > SHOWN_AT_MOST:
         say(f"{indent}and {len(entries) - SHOWN_AT_MOST:,} more")
+
+
+def _size(entry: OffsetEntry) -> str:
+    """Say how much a batch reads, if it is files: of nothing else it is known before."""
+    if not isinstance(entry.slice, FileSlice):
+        return ""
+    return f", {counted(len(entry.files), 'file')}, {counted(entry.size_bytes, 'byte')}"
+
+
+def state_text(state: str | None, where: str) -> str:
+    """Name the state of a source on one line.
+
+    :param where: What errors name as its place.
+    """
+    if state is None:
+        return "nothing is loaded; the next batch begins at the initial value"
+    try:
+        found = cursors.decode(state, where)
+    except CheckpointCorruptError:
+        return state  # of a source that is no cursor
+    if found is None or found.last is None:
+        return "no row had a value yet"
+    version = "" if found.version is None else f", version {found.version} of the source"
+    more = ", of which rows are left" if found.more else ""
+    return f"{found.column} up to {found.last}{version}{more}"
 
 
 def span(batches: Sequence[int]) -> str:

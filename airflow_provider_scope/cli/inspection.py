@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_scope.checkpoint.intervals import IntervalLog
 from airflow_provider_scope.cli import intervals, open_files, scope_jobs
-from airflow_provider_scope.cli.entries import show, span, undecided, when
+from airflow_provider_scope.cli.entries import show, span, state_text, undecided, when
 from airflow_provider_scope.cli.output import SHOWN_AT_MOST, command, counted, say
 from airflow_provider_scope.cli.targets import engine_of, of_task, opened
 from airflow_provider_scope.core import audit as audits
 from airflow_provider_scope.core import recovery
 from airflow_provider_scope.core.report import told_changes
+from airflow_provider_scope.core.slices import FileSlice
 from airflow_provider_scope.engines import assembly
 from airflow_provider_scope.exceptions import BatchOutcomeUnknownError
 from airflow_provider_scope.execution import dbt_scope, repair
@@ -60,7 +61,8 @@ def status(args: Namespace) -> None:
     elif view.open:
         say("what next   the table and the log fit together; the next run begins with the open batches")
     else:
-        say("what next   the table and the log fit together; the next run looks for new files")
+        new = "rows" if view.newest and view.newest.slice.has_state else "files"
+        say(f"what next   the table and the log fit together; the next run looks for new {new}")
 
 
 def _blocking(view: LogView, entry: OffsetEntry) -> list[str]:
@@ -88,16 +90,23 @@ def _show_progress(view: LogView, table: str, log: CheckpointLog) -> None:
     if done is None:
         say("committed   nothing")
     else:
-        what = (
-            "given up" if done.abandoned else f"{counted(done.files, 'file')}, version {done.table_version}"
-        )
+        is_files = view.newest is None or isinstance(view.newest.slice, FileSlice)
+        much = counted(done.files, "file") if is_files else counted(done.rows or 0, "row")
+        what = "given up" if done.abandoned else f"{much}, version {done.table_version}"
         say(f"committed   batch {done.seq}: {what}; {when(done.committed_at_ms)}")
     _show_counts(log)
     pinned = pinned_columns(log, view)
     if pinned:
         say(f"columns     inferred: {pinned}")
+    has_state = view.newest is not None and view.newest.slice.has_state
     if view.refresh_start is not None:
-        say(f"refresh     files count as new since batch {view.refresh_start}")
+        say(
+            f"refresh     {'all was' if has_state else 'files count as'} new since batch {view.refresh_start}"
+        )
+    if has_state:
+        lost = "not known; only a run with full_refresh=True can go on"
+        say(f"state       {lost if view.is_state_lost else state_text(view.state, log.location)}")
+        return
     highest = last.slice.highest if last else None
     mark = highest.modified_ms if highest else taken.floor_ms if taken else None
     say(f"watermark   {'none' if mark is None else when(mark)}")
@@ -158,7 +167,8 @@ def plan(args: Namespace) -> None:
     ):
         if entries:
             files = sum(len(entry.slice.audited) for entry in entries)
-            say(f"{title}: {counted(len(entries), 'batch', 'batches')}, {counted(files, 'file')}")
+            much = f", {counted(files, 'file')}" if files else ""
+            say(f"{title}: {counted(len(entries), 'batch', 'batches')}{much}")
             show(entries, "  ")
     if not planned and not was_open:
         say(report.why_nothing())

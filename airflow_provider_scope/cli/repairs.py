@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from airflow_provider_scope.cli import intervals, scope_jobs
-from airflow_provider_scope.cli.entries import show, span, undecided
+from airflow_provider_scope.cli.entries import show, span, state_text, undecided
 from airflow_provider_scope.cli.output import ADD_YES, command, counted, say
 from airflow_provider_scope.cli.targets import engine_of, opened
 from airflow_provider_scope.engines import assembly, clock
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from airflow_provider_scope.checkpoint.audit import AuditFiles
     from airflow_provider_scope.checkpoint.log import CheckpointLog
     from airflow_provider_scope.core.recovery import TableState
+    from airflow_provider_scope.core.source_state import Behind
     from airflow_provider_scope.engines.scope import ScopeRunner
     from airflow_provider_scope.engines.spark import SparkRunner
     from airflow_provider_scope.execution.consequences import Consequences
@@ -60,14 +61,19 @@ def abandon(args: Namespace) -> None:
             say(f"it would be given up for good: {_how_it_is_closed(engine, view)}")
             if entry.mode == "overwrite":
                 say(f"the rows that it replaces ({entry.where}) are removed")
-            say(
-                "its files count as new again; the next run loads those that are there then (with "
-                'late_files="skip" only those behind the newest file that was logged)'
-            )
+            if entry.slice.has_state:
+                say(f"the next batch begins where it began: {state_text(entry.slice.before, log.location)}")
+            else:
+                say(
+                    "its files count as new again; the next run loads those that are there then (with "
+                    'late_files="skip" only those behind the newest file that was logged)'
+                )
         say(ADD_YES)
         return
     record = repair.abandon(log, audit, engine, table, args.seq, now_ms=clock.now_ms)
-    if record.abandoned:
+    if record.abandoned and entry.slice.has_state:
+        say(f"batch {args.seq} is given up; the next run begins where it began")
+    elif record.abandoned:
         say(f"batch {args.seq} is given up; the next run loads those of its files that are there")
     else:
         say(f"batch {args.seq} was in the table already, as version {record.table_version}; now recorded")
@@ -104,7 +110,8 @@ def _accept(args: Namespace) -> None:
     seen = repair.look_at_table(log, engine, table, reload_undecidable=args.reload_undecidable)
     say(why)
     say(f"The table is at version {seen.table.version}. To accept it as it is means:")
-    for line in _consequences(seen):
+    where = log.location
+    for line in _going_on(seen, seen.begins, where) if seen.begins else _consequences(seen):
         say(f"- {line}")
     if not args.yes:
         say(ADD_YES)
@@ -140,6 +147,22 @@ def _divergence(
         return err.what
     unclear = undecided(view)
     return f"The log of {table} does not show what became of batch {unclear[0].seq}." if unclear else None
+
+
+def _going_on(seen: Consequences, begins: Behind, where: str) -> list[str]:
+    """Say what accepting a table means whose source has a state."""
+    lines = []
+    if seen.rolled_back:
+        lines.append(f"the rows of {span([r.seq for r in seen.rolled_back])} are no longer in the table")
+    lines += [f"the open batch {seq} is given up" for seq in seen.gone]
+    if begins.problem:
+        lines.append("nothing tells where the next batch would begin: only full_refresh=True can go on")
+    else:
+        lines.append(
+            f"the next batch begins at the state of the table's rows: {state_text(begins.state, where)}"
+        )
+    lines.append("an empty transaction in the table closes the numbers of the batches up to now")
+    return lines
 
 
 def _consequences(seen: Consequences) -> list[str]:

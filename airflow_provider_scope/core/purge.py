@@ -19,6 +19,7 @@ LEFTOVER_MS = 7 * 24 * 3_600_000
 _RECORD = re.compile(r"(offsets|commits|vacuumed)/(\d{20})")
 _SEGMENT = re.compile(r"seen/((\d{20})(?:-\d+)?)/([^/]+)")
 _TEMPORARY = re.compile(r"(?:.*/)?\.[0-9a-f]{32}\.tmp")
+_BOUNDARY = re.compile(r"boundary/((\d+)-[^/]+)/.+")
 _PLAN = re.compile(r"(?:intervals/[^/]+/)?plans/[^/]+")
 
 RECORDS = ("offsets", "commits")
@@ -32,6 +33,7 @@ WHY_KEPT = {
     "quarantines": "where rows may be that could not be loaded",
     "returned": "files that count as not loaded",
     "taken_over": "what dbt-scope loaded",
+    "boundary": "rows that the next load reads again and leaves out",
     "intervals": "without segments, the records alone tell which files an interval loaded",
     "plans": "younger than 7 days",
     "vacuumed": "says what is purged",
@@ -71,6 +73,23 @@ def purge_below(progress: Progress, retain: int) -> tuple[int, str]:
 
 
 @dataclass(frozen=True, slots=True)
+class Boundary:
+    """The folders of boundary rows that are needed."""
+
+    named: frozenset[str]
+    """Names of those that a state names which may still be read."""
+    newest_commit: int
+    """A batch above it may be writing its folder, or be in the table without a record."""
+
+    def needs(self, name: str, seq: int) -> bool:
+        """Tell whether a folder has to stay.
+
+        :param seq: The batch that wrote it.
+        """
+        return seq > self.newest_commit or name in self.named
+
+
+@dataclass(frozen=True, slots=True)
 class Group:
     """Files of one kind."""
 
@@ -101,6 +120,7 @@ def purgeable(
     epoch: str | None,
     chain: Sequence[Segment],
     now_ms: int,
+    boundary: Boundary | None = None,
 ) -> tuple[list[Group], list[Group]]:
     """Give what may be deleted, kind by kind in the order of deletion, and what stays, folder by folder.
 
@@ -110,8 +130,10 @@ def purgeable(
     :param epoch: The folder of the segments that count; None keeps all segments.
     :param chain: The segments of it that count.
     :param now_ms: The time, in milliseconds since 1970.
+    :param boundary: Which folders of boundary rows are needed; None keeps all.
     """
-    kinds = ("offsets", "commits", "vacuumed", "superseded segments", "temporary files", "plans")
+    kinds = ["offsets", "commits", "vacuumed", "superseded segments", "boundary rows"]
+    kinds += ["temporary files", "plans"]
     found = {kind: _Found() for kind in kinds}
     kept: dict[str, _Found] = {}
     for file in sorted(files, key=lambda file: file.path):
@@ -124,6 +146,8 @@ def purgeable(
             kind = record[1]
         elif segment and epoch is not None and _is_superseded(segment, epoch, chain):
             kind = "superseded segments"
+        elif boundary and (rows := _BOUNDARY.fullmatch(name)) and not boundary.needs(rows[1], int(rows[2])):
+            kind = "boundary rows"
         elif is_old and _TEMPORARY.fullmatch(name):
             kind = "temporary files"
         elif is_old and _PLAN.fullmatch(name):

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_scope.checkpoint.seen import SeenFiles
 from airflow_provider_scope.core import audit as audits
+from airflow_provider_scope.core import cursor as cursors
 from airflow_provider_scope.core import purge, takeover
-from airflow_provider_scope.core.purge import Progress
+from airflow_provider_scope.core.purge import Boundary, Progress
 from airflow_provider_scope.core.records import Vacuumed
 from airflow_provider_scope.core.retention import RETAIN_AT_LEAST
 from airflow_provider_scope.core.segments import epoch
-from airflow_provider_scope.core.slices import FileSlice
+from airflow_provider_scope.core.slices import CursorSlice, FileSlice
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.execution import dbt_scope
 from airflow_provider_scope.execution.view import check_table, newest_not_abandoned, read_log
@@ -79,6 +80,7 @@ def look(
     folder: str | None = None
     chain: list[Segment] = []
     quarantined = before.quarantined
+    boundary: Boundary | None = None
     if not why and view.last_commit:
         folder = epoch(view.refresh_start, view.taken)
         start = takeover.epoch_start(view.refresh_start, view.taken)
@@ -93,13 +95,23 @@ def look(
             vacuumed=before.below,
         )
         below, why = purge.purge_below(progress, retain)
+        range_at = _first_range(log, first, below)
+        if range_at is not None:
+            below, why = range_at, "they tell which ranges are loaded"
+        boundary = _boundary(log, view, below)
         purged = [log.commit(seq) for seq in range(max(start, before.below), below)]
         quarantined = (
             *(seq for seq in before.quarantined if seq >= start),
             *(record.seq for record in purged if record.quarantined and not record.abandoned),
         )
     groups, kept = purge.purgeable(
-        log.storage.walk(log.location), log.location, below=below, epoch=folder, chain=chain, now_ms=now_ms
+        log.storage.walk(log.location),
+        log.location,
+        below=below,
+        epoch=folder,
+        chain=chain,
+        now_ms=now_ms,
+        boundary=boundary,
     )
     record = Vacuumed(below=below, quarantined=quarantined)
     return Plan(record, before.below, tuple(groups), tuple(kept), why)
@@ -129,11 +141,33 @@ def _why_not(view: LogView) -> str:
             if view.last_commit is None
             else "no batch of the full refresh is committed"
         )
-    if not isinstance(last.slice, FileSlice):
+    if not isinstance(last.slice, FileSlice) and not last.slice.has_state:
         return f"the batches are of {last.slice.kind}"
     if view.watermark != audits.watermark(last, view.taken):
         return "watermark.json is not up to date: the next run, or `airflow scope rebuild`, writes it"
     return ""
+
+
+def _first_range(log: CheckpointLog, first: int, end: int) -> int | None:
+    """Give the first batch of a range: that it is loaded is told by its own record alone."""
+    for seq in range(first, end):
+        there = log.offset(seq).slice
+        if isinstance(there, CursorSlice) and there.end is not None:
+            return seq
+    return None
+
+
+def _boundary(log: CheckpointLog, view: LogView, below: int) -> Boundary | None:
+    """Give which boundary rows a state names that may still be read; None if the source is no cursor."""
+    if view.newest is None or not isinstance(view.newest.slice, CursorSlice):
+        return None
+    records = [record for seq in range(below, view.next_seq) if (record := log.find_commit(seq))]
+    states = [record.state for record in records]
+    states += [log.offset(seq).slice.before for seq in range(below, view.next_seq)]
+    states += [view.accepted.state] if view.accepted else []
+    found = [cursors.decode(state, log.location) for state in states]
+    named = frozenset(one.known_in.rpartition("/")[2] for one in found if one and one.known_in)
+    return Boundary(named, records[-1].seq if records else -1)
 
 
 def _first_unheld(log: CheckpointLog, held: History, first: int, end: int) -> int:

@@ -1,0 +1,212 @@
+"""What the commands say and do where batches build on each other: a table that is loaded by a cursor."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from airflow_provider_scope.core.cursor import CursorState, decode
+from airflow_provider_scope.execution.cursor import CursorRows
+from tests.cli.test_plan import planned
+from tests.crash.world import DeltaWorld
+from tests.support.delta_engine import SOURCE, TABLE, DeltaEngine, local
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from airflow_provider_scope.core.records import OffsetEntry
+
+
+class CursorEngine(DeltaEngine):
+    """Reads a version of a Delta table beyond the last id, and writes boundary rows."""
+
+    def __init__(self, gate: Any, source: str, checkpoint: str) -> None:
+        super().__init__(gate)
+        self.source = source
+        self.checkpoint = checkpoint
+
+    def read(self, entry: OffsetEntry) -> pa.Table:
+        rows = DeltaTable(local(self.source), version=entry.slice.version).to_pyarrow_table()
+        before = decode(entry.slice.before, "test")
+        last = int(before.last) if before and before.last else -1
+        found = sorted((row["id"], row["day"]) for row in rows.to_pylist() if row["id"] > last)
+        ids, days = zip(*found, strict=True) if found else ((), ())
+        return pa.table({"id": ids, "day": days, "file": [self.source] * len(ids)}, schema=TABLE)
+
+    def notes(self, entry: OffsetEntry, rows: pa.Table) -> dict[str, Any]:
+        folder = f"{self.checkpoint}/boundary/{entry.seq}-of-it"
+        path = Path(local(folder))
+        path.mkdir(parents=True, exist_ok=True)
+        (path / "part-0.parquet").write_bytes(b"rows")
+        last = max(rows["id"].to_pylist())
+        state = CursorState(
+            column="id",
+            kind="bigint",
+            last=str(last),
+            known_in=folder,
+            source=entry.slice.source,
+            version=entry.slice.version,
+        )
+        return {"state": state.encode()}
+
+
+class CursorWorld(DeltaWorld):
+    @property
+    def orders(self) -> str:
+        return f"file://{self.folder}/orders"
+
+    def engine(self, gate: Any) -> CursorEngine:
+        return CursorEngine(gate, self.orders, self.checkpoint)
+
+    def source(self, log: Any, rules: Any) -> CursorRows:
+        return CursorRows(log=log, table=self.orders, is_pinned=True, column="id", first=None, end=None)
+
+    def order(self, *ids: int) -> None:
+        rows = pa.table({"id": ids, "day": [1] * len(ids)}, schema=SOURCE)
+        write_deltalake(local(self.orders), rows, mode="append")
+
+    def ids(self) -> list[int]:
+        return sorted(number for _, number, _ in self.rows().elements())
+
+
+@pytest.fixture
+def desk(desk: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    from airflow_provider_scope.engines import assembly
+
+    desk.world = CursorWorld(desk.world.folder)
+    monkeypatch.setattr(assembly, "spark_runner", lambda *_: desk.world.engine(lambda c, do, torn=None: do()))
+    return desk
+
+
+def loaded(world: CursorWorld, batches: int) -> None:
+    for number in range(batches):
+        world.order(number)
+        world.run()
+
+
+def test_status_shows_the_state_in_a_line(desk):
+    loaded(desk.world, 2)
+
+    said = desk.table_command("status")
+
+    assert (said.code, said.err) == (0, "")
+    assert "state       id up to 1, version 1 of the source\n" in said.out
+    assert "committed   batch 1: 1 row, version 1; " in said.out
+    assert "watermark" not in said.out
+    assert said.out.endswith("the next run looks for new rows\n")
+
+
+def test_a_restored_table_goes_on_at_the_state_of_its_rows(desk):
+    loaded(desk.world, 3)
+    desk.world.restore(0)
+
+    said = desk.table_command("accept-table")
+
+    assert said.code == 0
+    assert said.out.split("as it is means:\n")[1] == (
+        "- the rows of batches 1 to 2 are no longer in the table\n"
+        "- the next batch begins at the state of the table's rows: id up to 0, version 0 of the source\n"
+        "- an empty transaction in the table closes the numbers of the batches up to now\n"
+        "nothing was written; add --yes to do it\n"
+    )
+    assert desk.table_command("accept-table", "--yes").code == 0
+    desk.world.run()
+    assert desk.world.ids() == [0, 1, 2]
+    assert "there is nothing to accept" in desk.table_command("accept-table").out
+
+
+def test_a_table_without_a_known_state_needs_a_full_refresh(desk):
+    loaded(desk.world, 2)
+    desk.world.order(2)
+
+    def restore_once() -> None:
+        if desk.world.version() == 1:
+            desk.world.restore(0)
+
+    desk.fails("commit 2", restore_once)  # its second try commits, after the RESTORE
+
+    refused = desk.table_command("accept-table")
+    said = desk.table_command("accept-table", "--reload-undecidable", "--yes")
+
+    assert (refused.code, "of which the batch did not know" in refused.err) == (1, True)
+    assert "only full_refresh=True can go on" in said.out
+    desk.fails("", lambda: None)
+    assert "state       not known; only a run with full_refresh=True can go on\n" in (
+        desk.table_command("status").out
+    )
+    desk.world.run(refresh=True)
+    assert desk.world.ids() == [0, 1, 2]
+
+
+def test_an_open_batch_that_is_given_up_begins_again(desk):
+    loaded(desk.world, 1)
+    desk.world.order(1)
+
+    def dies() -> None:
+        raise OSError("killed")
+
+    with pytest.raises(OSError, match="killed"):
+        desk.fails("files 1", dies)
+    shown = desk.table_command("status")
+    said = desk.table_command("abandon", "1", "--yes")
+
+    assert "            1: append: id from the last value on, version 1 of the source\n" in shown.out
+    assert said.out == "batch 1 is given up; the next run begins where it began\n"
+    desk.world.run()
+    assert desk.world.ids() == [0, 1]
+
+
+def test_a_vacuum_keeps_the_state_and_the_boundary_rows_that_it_names(desk):
+    loaded(desk.world, 14)
+    world = desk.world
+    stray = Path(local(world.checkpoint), "boundary", "14-of-an-open-batch")
+    stray.mkdir()
+    (stray / "part-0.parquet").write_bytes(b"rows")
+
+    said = desk.table_command("vacuum", "--retain-batches", "10", "--yes")
+
+    assert said.code == 0, said.err
+    there = {path.name for path in stray.parent.iterdir() if any(path.iterdir())}
+    # The oldest entry that stays begins at the state behind batch 3.
+    assert there == {*(f"{seq}-of-it" for seq in range(3, 14)), stray.name}
+    assert world.storage.names(f"{world.checkpoint}/commits")[0] == f"{4:020}"
+    world.order(14)
+    world.run()
+    assert world.ids() == [*range(15)]
+    assert desk.table_command("rebuild", "--yes").code == 0
+
+
+@pytest.fixture
+def dag_file(desk: Any, airflow_db: None) -> Iterator[None]:
+    path = Path(os.environ["AIRFLOW_HOME"], "dags", "by_cursor.py")
+    path.write_text(f"""\
+from airflow.sdk import DAG
+from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator
+from airflow_provider_scope.specs import Cursor, TableSource
+
+with DAG("by_cursor", schedule=None) as dag:
+    DeltaIncrementalIngestOperator(
+        task_id="ingest",
+        delta_location="{desk.world.folder}/table",
+        source=TableSource(table="{desk.world.folder}/orders", cursor=Cursor(column="id")),
+    )
+""")
+    yield
+    path.unlink(missing_ok=True)
+
+
+def test_a_plan_shows_the_next_slice_without_spark(desk, dag_file):
+    loaded(desk.world, 1)
+    desk.world.order(1)
+
+    said = planned(desk, dag_id="by_cursor")
+
+    assert (said.code, said.err) == (0, "")
+    assert said.out == (
+        "new: 1 batch\n  1: append: id from the last value on, version 1 of the source\nnothing was written\n"
+    )

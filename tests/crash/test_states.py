@@ -1,0 +1,76 @@
+"""Commands on sources with a state that die, or come too late."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from airflow_provider_scope.exceptions import InputError, TableRestoredError
+from tests.crash.state_rules import before, ledger
+from tests.support.ledger import decode
+
+
+class DeadError(BaseException):
+    pass
+
+
+def die() -> Any:
+    raise DeadError
+
+
+def test_an_empty_batch_that_a_dead_command_left_is_taken_by_the_next_one() -> None:
+    world = ledger(2, 2)
+    world.restore(0)
+    with pytest.raises(DeadError):
+        world.accept(before("open 2", die))
+    with pytest.raises(TableRestoredError):
+        world.run()
+
+    world.accept()
+    world.run()
+
+    log = world.log()
+    assert [log.offset(seq).mode for seq in log.logged()] == ["append", "append", "empty", "append"]
+    assert sorted(number for _, number, _ in world.rows().elements()) == [1, 2, 3, 4]
+    assert decode(log.commit(2).state).last == 1
+
+
+def test_a_run_gives_an_empty_batch_up_and_goes_on_at_the_newest_state() -> None:
+    world = ledger(2, 2)
+    log = world.log()
+    newest = log.offset(1)
+    log.put_offset(
+        type(newest)(
+            seq=2,
+            mode="empty",
+            slice=newest.slice,
+            refresh_start=newest.refresh_start,
+            overwrite_start=newest.overwrite_start,
+        )
+    )
+    world.drop("row", at=1)
+
+    world.run()
+
+    assert log.commit(2).abandoned
+    assert log.commit(2).state == log.commit(1).state
+    assert sorted(number for _, number, _ in world.rows().elements()) == [1, 2, 3, 4, 5]
+
+
+def test_a_table_that_fits_is_not_accepted_and_nothing_is_written() -> None:
+    world = ledger(2, 2)
+    names = world.record_names()
+
+    with pytest.raises(InputError, match="nothing to accept"):
+        world.accept()
+
+    assert world.record_names() == names
+
+
+def test_a_second_command_finds_the_table_accepted() -> None:
+    world = ledger(2, 2)
+    world.restore(0)
+    world.accept(before(f"put accepted/{0:020}", world.accept))
+
+    assert world.log().newest_acceptance().number == 0
