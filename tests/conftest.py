@@ -36,7 +36,7 @@ settings.register_profile("untimed", deadline=None, suppress_health_check=[Healt
 settings.load_profile("untimed")
 
 DATABASE_DRIVERS = ("org.postgresql:postgresql:42.7.14", "org.xerial:sqlite-jdbc:3.50.3.0")
-SERVERS = ("azurite", "hdfs", "s3", "vega")
+SERVERS = ("azurite", "hdfs", "jdbc", "s3", "vega")
 """Marks of the tests whose server or data have to be fetched first: left out unless they are asked for."""
 
 

@@ -112,7 +112,7 @@ def rows(
     with errors(), Session(spark, database) as session:
         if session.database.kind == "postgresql":
             statement = postgres.statement(session, source, found, seq)
-            return _reader(session, f"({statement.sql}\n) AS q", statement.types)
+            return statement.over(_reader(session, f"({statement.sql}\n) AS q", statement.types))
         return _others(session, source, found, seq)
 
 

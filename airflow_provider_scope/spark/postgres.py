@@ -12,10 +12,13 @@ from pyspark.sql import types as T  # noqa: N812 - the name everybody uses
 
 from airflow_provider_scope.core import cursor as cursors
 from airflow_provider_scope.core.cursor import Bound
+from airflow_provider_scope.core.sql import quoted
 from airflow_provider_scope.exceptions import CursorError
 from airflow_provider_scope.spark.events import emit
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
     from airflow_provider_scope.core.cursor import CursorRule
     from airflow_provider_scope.core.plan import CursorPlan
     from airflow_provider_scope.core.slices import CursorSlice
@@ -70,6 +73,18 @@ class Statement(NamedTuple):
 
     sql: str
     types: str | None
+    times: dict[str, str]
+    """Column -> its type, of those that come as days or microseconds since 1970."""
+
+    def over(self, data: DataFrame) -> DataFrame:
+        """Make dates and times of numbers: Java's own have no 10 October 1582, and a zone."""
+        made = {
+            "date": "date_from_unix_date(%s)",
+            "timestamp": "CAST(timestamp_micros(%s) AS timestamp_ntz)",
+            "timestamptz": "timestamp_micros(%s)",
+        }
+        names = [(quoted(name), self.times.get(name)) for name in data.columns]
+        return data.selectExpr(*(f"{made[kind] % name} AS {name}" if kind else name for name, kind in names))
 
 
 def refused_value(text: str) -> str | None:
@@ -102,7 +117,8 @@ def statement(session: Session, source: CursorPlan, found: CursorSlice, seq: int
         where = asked.where()
     elif found.end is None and not source.lag:
         emit(event="notice", seq=seq, told=_UNKNOWN.format(column=found.column))
-    return Statement(f"SELECT {values}\nFROM {session.rows_of}{where}", types or None)
+    times = {one.name: one.kind for one in columns if one.kind in _TIMES and one.name not in custom}
+    return Statement(f"SELECT {values}\nFROM {session.rows_of}{where}", types or None, times)
 
 
 @dataclass
@@ -308,18 +324,21 @@ def _value(column: Column, custom: T.DataType | None) -> str:
         return _checked(column, f"{name} <> 'NaN'", f"numeric({column.precision},{column.scale})")
     if kind in _TIMES:
         low = f"{name} >= '0001-01-01{' 00:00:00+00' if kind == 'timestamptz' else ''}'"
-        return _checked(column, f"isfinite({name}) AND {low} AND {name} < '10000-01-01'", kind)
+        fits = f"isfinite({name}) AND {low} AND {name} < '10000-01-01'"
+        if kind == "date":
+            return _checked(column, fits, "integer", f"{name} - DATE '1970-01-01'")
+        return _checked(column, fits, "bigint", f"extract(epoch FROM {name}) * 1000000")
     if kind in _AS_IT_IS or kind in _ARRAYS:
         return name
     return f"{name}::text{'[]' if kind.startswith('_') else ''}"
 
 
-def _checked(column: Column, condition: str, kind: str) -> str:
+def _checked(column: Column, condition: str, kind: str, value: str = "") -> str:
     """Give a value, or an error of the database that names it: no other way asks all values, and once."""
     name = _name(column.name)
     told = f"{_MARK}column {column.name} has the value ".replace("'", "''")
     return (
-        f"CASE WHEN {name} IS NULL OR ({condition}) THEN {name}::{kind} "
+        f"CASE WHEN {name} IS NULL OR ({condition}) THEN ({value or name})::{kind} "
         f"ELSE ('{told}' || {name}::text)::{kind} END"
     )
 

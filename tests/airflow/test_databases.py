@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 EXAMPLES = Path(__file__).parents[2] / "dags_examples"
-SECRET = "-".join(("planted", "password", "of", "the", "shop"))  # noqa: FLY002
+SECRET = "{}-password-of-the-shop".format("planted")
 """Not as one text: Airflow keeps the source of a Dag's file, which is this one."""
 
 
@@ -88,8 +88,7 @@ def test_a_password_is_in_the_file_of_properties_and_nowhere_else(
                 "CREATE TABLE orders (order_id bigint, at timestamptz DEFAULT now(), wall timestamp)"
             )
             cursor.execute(
-                "INSERT INTO orders SELECT n, now(), '2026-03-08 02:30:00.000001' "
-                "FROM generate_series(1, 2) n"
+                "INSERT INTO orders SELECT n, now(), '2026-03-08 02:30:00.000001' FROM generate_series(1,2) n"
             )
             cursor.execute("GRANT SELECT ON orders TO clerk; GRANT pg_read_all_stats TO clerk")
             cursor.execute("SHOW hba_file")

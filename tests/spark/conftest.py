@@ -22,8 +22,12 @@ from airflow_provider_scope.exceptions import ScopeProviderError
 from airflow_provider_scope.spark import app
 from airflow_provider_scope.spark.reading import select
 from airflow_provider_scope.spark.target import Target
+from tests.real_airflow import postgres
+from tests.spark.jdbc_world import Server, World
+from tests.support import warm
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 pytestmark = pytest.mark.spark
@@ -109,3 +113,19 @@ class Bench:
 @pytest.fixture
 def bench(spark: Any, tmp_path: Path) -> Bench:
     return Bench(spark, tmp_path)
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[Server]:
+    try:
+        postgres.programs()
+    except postgres.PostgresMissingError as err:
+        pytest.skip(str(err))
+    with postgres.postgres() as url:
+        yield Server(url)
+
+
+@pytest.fixture
+def world(postgres_server: Server, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    warm.use(monkeypatch, spark)
+    return postgres_server.new(tmp_path, monkeypatch)
