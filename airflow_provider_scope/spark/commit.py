@@ -98,10 +98,7 @@ class Commit:
             no number, if no row is to be deleted. A MERGE without changes is committed.
         """
         session = self.log.spark.newSession()
-        usual = session.conf.getAll
-        for name, value in self.log.spark.conf.getAll.items():
-            if usual.get(name) != value:
-                session.conf.set(name, value)
+        _settings(session).putAll(_settings(self.log.spark))
         try:
             for name, value in self.carries.items():
                 session.conf.set(_IN_A_SESSION[name], value)
@@ -110,6 +107,11 @@ class Commit:
             # Spark may keep it as the active one of the thread.
             for name in _IN_A_SESSION.values():
                 session.conf.unset(name)
+
+
+def _settings(session: SparkSession) -> Any:
+    """Give a session's settings as Java has them: one by one, hundreds would pass between Python and Java."""
+    return session._jsparkSession.sessionState().conf().settings()  # noqa: SLF001
 
 
 Write: TypeAlias = Callable[[Batch, Commit], int | None]

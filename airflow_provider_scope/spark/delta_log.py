@@ -141,6 +141,11 @@ class DeltaLog:
             return None if rows is None else int(rows)
         return None
 
+    def size_bytes(self) -> int | None:
+        """Give the bytes of all files of the table, if its newest commit tells; nothing is computed."""
+        size = self._snapshot().sizeInBytesIfKnown()
+        return int(size.get()) if size.isDefined() else None
+
     def _snapshot(self) -> Any:
         jvm: Any = self.spark._jvm  # noqa: SLF001 - Delta's Python API has no way to a transaction
         log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(self.spark._jsparkSession, self.table)  # noqa: SLF001

@@ -11,6 +11,7 @@ from pyspark.sql import Observation, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 
 from airflow_provider_scope.core import merge as rules
+from airflow_provider_scope.core import small
 from airflow_provider_scope.core.sql import quoted
 from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, MergeKeyError
 from airflow_provider_scope.spark.values import INSTANT_FORMAT
@@ -140,7 +141,10 @@ def staged(
         for number in positions
         if found.get(f"low{number}") is not None
     }
-    result = Staged(held, names, kinds, table, ranges, int(found["rows"]))
+    read = int(found["rows"])
+    result = Staged(
+        held.coalesce(1) if small.is_small_batch(read) else held, names, kinds, table, ranges, read
+    )
     try:
         for number, argument in positions.items():
             if found[f"nulls{number}"]:

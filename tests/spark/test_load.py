@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake import DeltaTable
 
+from airflow_provider_scope.core import small
 from airflow_provider_scope.core.settings import EXACT
 from airflow_provider_scope.exceptions import InputError, SchemaMismatchError, ScopeProviderError
 from airflow_provider_scope.spark import load
@@ -23,6 +24,7 @@ pytestmark = pytest.mark.spark
 
 UPSERT = Merge(strategy="upsert", primary_key=["id"], hard_delete="gone")
 SCHEMA = "id bigint, text string, gone boolean"
+DAY = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def rows(table: Path) -> list[dict[str, Any]]:
@@ -169,3 +171,26 @@ def test_a_load_by_a_cursor_writes_what_is_new(spark: Any, tmp_path: Path) -> No
     assert (again.state["last"], fresh.state["last"]) == ("3", "1")
     with pytest.raises(InputError, match="the cursor's"):
         load(spark, [(1, "a")], target, schema=schema, cursor=cursor, state=1)
+
+
+@pytest.mark.parametrize("write", [UPSERT, Scd2(merge_key="id")])
+def test_a_small_load_is_fewer_jobs_and_the_same_rows(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Any
+) -> None:
+    before = {name: spark.conf.get(name, None) for name in small.SETTINGS}
+    scheduler = spark.sparkContext._jsc.sc().dagScheduler()
+
+    def jobs(table: str) -> int:
+        for number in range(2):
+            begun = scheduler.numTotalJobs()
+            data = [(n, f"{number}{n}", None) for n in range(number, number + 3)]
+            load(spark, data, str(tmp_path / table), write, schema=SCHEMA, now=DAY + timedelta(number))
+        return int(scheduler.numTotalJobs() - begun)
+
+    few = jobs("small")
+    assert {name: spark.conf.get(name, None) for name in small.SETTINGS} == before
+    monkeypatch.setattr(small, "ROWS", -1)
+    many = jobs("large")
+
+    assert few < 0.75 * many
+    assert rows(tmp_path / "small") == rows(tmp_path / "large")

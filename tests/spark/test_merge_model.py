@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 
+from airflow_provider_scope.core import small
 from airflow_provider_scope.exceptions import MergeKeyError
 from airflow_provider_scope.spark import app
 from airflow_provider_scope.spark.reading import select
@@ -132,8 +133,13 @@ FASTER = {
 
 
 @pytest.fixture
-def session(spark: Any, seed: int) -> Iterator[Any]:
-    """Give a session that is faster; for one history of four as it always is."""
+def session(spark: Any, seed: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Give a session that is faster; for one history of four as it always is.
+
+    Half of the histories are merged as large batches are.
+    """
+    if seed % 2 == 0:
+        monkeypatch.setattr(small, "ROWS", -1)
     changed = FASTER if seed % 4 else {}
     usual = {name: spark.conf.get(name, None) for name in changed}
     for name, value in changed.items():

@@ -10,7 +10,9 @@ from delta.tables import DeltaTable
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 
 from airflow_provider_scope.core import merge as rules
+from airflow_provider_scope.core import small
 from airflow_provider_scope.core.sql import quoted
+from airflow_provider_scope.spark.delta_log import DeltaLog
 from airflow_provider_scope.spark.staging import GONE, Staged, flagged, one_for_each, staged
 from airflow_provider_scope.spark.writes import rows as plain
 
@@ -29,7 +31,7 @@ _REPARTITION = "spark.databricks.delta.merge.repartitionBeforeWrite.enabled"
 """Whether Delta brings the rows of a partition together. It takes a column with a dot for a field."""
 
 
-def prepare_session(session: SparkSession, batch: Batch, *, once: bool = False) -> None:
+def prepare_session(session: SparkSession, batch: Batch, load: Staged, *, once: bool = False) -> None:
     """Set in the session of a MERGE what this one needs.
 
     :param once: Whether Delta has to keep what it reads of the source: that is from the table itself.
@@ -38,6 +40,9 @@ def prepare_session(session: SparkSession, batch: Batch, *, once: bool = False) 
     session.conf.set(SOURCE, "all" if once else "none")
     if any("." in name or "`" in name for name in batch.partitions):
         session.conf.set(_REPARTITION, "false")
+    if small.is_small_merge(load.read, DeltaLog(session, load.table).size_bytes()):
+        for name, value in small.SETTINGS.items():
+            session.conf.set(name, value)
 
 
 def write(batch: Batch, commit: Commit) -> int | None:
@@ -112,7 +117,7 @@ class _Merge:
 
         :param once: Whether Delta has to keep what it reads of the source: that is from the table itself.
         """
-        prepare_session(self.session, self.batch, once=once)
+        prepare_session(self.session, self.batch, self.load, once=once)
         builder = self.table.alias("t").merge(self.load.source(source), condition)
         return builder.withSchemaEvolution() if self.batch.brings_columns else builder
 

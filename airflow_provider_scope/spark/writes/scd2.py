@@ -126,7 +126,7 @@ def _merge(session: SparkSession, batch: Batch, rule: Scd2Rule, load: Staged, ve
     """Change what is to be changed as one MERGE: no row to insert has a version to retire."""
     table = DeltaTable.forPath(session, load.table)
     # From the table as the MERGE sees it, in its own transaction; read once.
-    prepare_session(session, batch, once=True)
+    prepare_session(session, batch, load, once=True)
     identity = _identity(load, rule)
     version, *key = identity
     stored = _active(table, rule, load, identity).where(F.col(version).isNotNull()).distinct()
