@@ -91,7 +91,7 @@ def _recent(
     if txn is None or not recent.are_harmless([*later.values()]):
         return None
     history = {version: recent.info_of(later[version]) for version in sorted(later, reverse=True)}
-    return TableState(expected, newest, txn, _committed(history, app_id))
+    return TableState(expected, newest, txn, _committed(history, app_id), oldest=since + 1)
 
 
 def _state(
