@@ -134,7 +134,9 @@ def staged(
     if deleted:
         plain = _with_deleted(plain, *deleted, names, kinds)
     seen = Observation()
-    held = plain.observe(seen, *_looked_at(positions, kinds)).localCheckpoint(eager=True)
+    # Of a row to be deleted, the keys alone are known.
+    counts = ~F.col(GONE) if deleted else F.lit(col=True)
+    held = plain.observe(seen, *_looked_at(positions, kinds, counts)).localCheckpoint(eager=True)
     found = seen.get
     ranges = {
         number: (found[f"low{number}"], found[f"high{number}"])
@@ -164,11 +166,11 @@ def _with_deleted(
     return plain.withColumn(GONE, F.lit(False)).unionByName(gone, allowMissingColumns=True)  # noqa: FBT003
 
 
-def _looked_at(positions: dict[int, str], kinds: Sequence[str]) -> list[Column]:
+def _looked_at(positions: dict[int, str], kinds: Sequence[str], counts: Column) -> list[Column]:
     values = [F.count(F.lit(1)).alias("rows")]
     for number in positions:
         column, kind = F.col(f"c{number}"), kinds[number]
-        values.append(F.count_if(column.isNull()).alias(f"nulls{number}"))
+        values.append(F.count_if(counts & column.isNull()).alias(f"nulls{number}"))
         if rules.RANGED.fullmatch(kind):
             values.append(as_text(F.min(column), kind).alias(f"low{number}"))
             values.append(as_text(F.max(column), kind).alias(f"high{number}"))
@@ -234,6 +236,8 @@ def _shown(staged: Staged, rows: DataFrame, columns: Sequence[str]) -> str:
 def _no_key(staged: Staged, number: int, argument: str, count: int) -> MergeKeyError:
     columns = [f"c{n}" for n, kind in enumerate(staged.kinds) if rules.KEYS.fullmatch(kind)]
     rows = staged.rows.where(F.col(f"c{number}").isNull())
+    if GONE in rows.columns:
+        rows = rows.where(~F.col(GONE))
     return MergeKeyError(
         f"{count:,} of {staged.read:,} rows for {staged.table} have no {staged.names[number]}, which is a "
         f"{argument}: {_shown(staged, rows, columns)}.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ def test_the_example_carries_changes_and_deletes_through_three_tables(run_dag: A
     def run(name: str, *orders: tuple[int, str, bool]) -> None:
         lines = [json.dumps({"order_id": n, "status": status, "deleted": gone}) for n, status, gone in orders]
         (landing / name).write_text("\n".join(lines))
+        os.utime(landing / name, (1e9, 1e9))  # files that were just written are held back
         assert run_dag(dag, run_conf=conf).state == "success"
 
     run("1.json", (1, "new", False), (2, "new", False))

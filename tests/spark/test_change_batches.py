@@ -44,6 +44,6 @@ def test_changes_are_given_again_until_they_are_consumed_by_who_read_them_last(
     other = read_changes(spark, path, "other")
     assert (other.start, other.end) == (0, 2)
     spark.sql(f"VACUUM delta.`{path}`")
-    assert read_changes(spark, path).dataframe is None
+    assert read_changes(spark, path).start == 3  # VACUUM makes versions, too
     with pytest.raises(InputError, match="identifier="):
         read_changes(spark, path, "../x")

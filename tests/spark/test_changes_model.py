@@ -10,6 +10,7 @@ import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from deltalake import DeltaTable
 
 from tests.spark.test_changes import Source
 from tests.support import warm
@@ -162,6 +163,8 @@ def test_the_target_is_the_source_whatever_was_committed_and_whenever_a_run_died
                     break
             except Killed:
                 continue
-        columns = ["id", "v", "w"] if world.has_more else ["id", "v"]
-        expected = sorted(((key, *row)[: len(columns)] for key, row in world.rows.items()), key=repr)
-        assert pipe.rows(*columns) == expected, f"seed {SEED}: " + "; ".join(world.done)
+        # A column comes with the first rows behind it.
+        columns = [field.name for field in DeltaTable(str(pipe.table)).schema().fields]
+        expected = sorted(((key, *row) for key, row in world.rows.items()), key=repr)
+        found = [row if "w" in columns else (*row, None) for row in pipe.rows(*columns)]
+        assert found == expected, f"seed {SEED}: " + "; ".join(world.done)
