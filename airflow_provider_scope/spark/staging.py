@@ -191,8 +191,14 @@ def one_for_each(staged: Staged, rule: rules.MergeRule) -> tuple[DataFrame, int]
     Without ``dedup_sort`` it is always the same one of the rows, whatever their order.
 
     :raises MergeKeyError: Nothing says which one counts.
+    :raises InputError: ``dedup_sort`` names no column, whether or not a key comes twice.
     """
     key = staged.columns("primary_key", rule.primary_key)
+    order = []
+    if rule.dedup_sort:
+        name, direction = rule.dedup_sort
+        column = F.col(*staged.columns("dedup_sort", [name]))
+        order.append(column.asc_nulls_last() if direction == "asc" else column.desc_nulls_last())
     by_key = staged.rows.groupBy(*key).agg(F.count(F.lit(1)).alias("n")).where("n > 1")
     doubled = by_key.agg(F.sum(F.col("n") - 1)).first()
     more = int(doubled[0] or 0) if doubled else 0
@@ -200,11 +206,6 @@ def one_for_each(staged: Staged, rule: rules.MergeRule) -> tuple[DataFrame, int]
         return staged.rows, 0
     if rule.needs_winner:
         raise _doubled(staged, key, by_key)
-    order = []
-    if rule.dedup_sort:
-        name, direction = rule.dedup_sort
-        column = F.col(*staged.columns("dedup_sort", [name]))
-        order.append(column.asc_nulls_last() if direction == "asc" else column.desc_nulls_last())
     order.append(F.to_json(F.struct("*"), {"ignoreNullFields": "false"}))
     window = Window.partitionBy(*key).orderBy(*order)
     first = staged.rows.withColumn("n", F.row_number().over(window)).where("n = 1").drop("n")

@@ -194,3 +194,25 @@ def test_a_small_load_is_fewer_jobs_and_the_same_rows(
 
     assert few < 0.75 * many
     assert rows(tmp_path / "small") == rows(tmp_path / "large")
+
+
+def test_a_table_that_was_made_before_keeps_its_partitions_and_properties(spark: Any, tmp_path: Path) -> None:
+    properties = "'delta.columnMapping.mode' = 'name'"
+    spark.sql(
+        f"CREATE TABLE delta.`{tmp_path}/t` (`a b` int, day string) USING delta PARTITIONED BY (day) "
+        f"TBLPROPERTIES ({properties})"
+    )
+
+    load(
+        spark,
+        [(1, "mon"), (2, "tue")],
+        str(tmp_path / "t"),
+        Merge(merge_key="day"),
+        schema="`a b` int, day string",
+    )
+    load(spark, [(3, "tue")], str(tmp_path / "t"), Merge(merge_key="day"), schema="`a b` int, day string")
+
+    table = DeltaTable(str(tmp_path / "t"))
+    assert table.metadata().partition_columns == ["day"]
+    stored = spark.read.format("delta").load(str(tmp_path / "t"))
+    assert sorted(map(tuple, stored.select("a b", "day").collect())) == [(1, "mon"), (3, "tue")]

@@ -80,9 +80,10 @@ def test_a_key_that_is_null_refuses_the_batch(bench: Bench, strategy: str, key: 
 
 
 @pytest.mark.parametrize("argument", ["primary_key", "merge_key", "dedup_sort", "hard_delete"])
-def test_a_name_that_is_no_column_is_refused(bench: Bench, argument: str) -> None:
+@pytest.mark.parametrize("ids", [[1, 1], [1, 2]])
+def test_a_name_that_is_no_column_is_refused(bench: Bench, argument: str, ids: list[int]) -> None:
     value: Any = {"dedup_sort": ["no", "asc"], "hard_delete": "no"}.get(argument, ["no"])
-    error = refused(bench, 0, merge(**{"primary_key": ["id"], argument: value}), id=[1, 1], text=["a", "b"])
+    error = refused(bench, 0, merge(**{"primary_key": ["id"], argument: value}), id=ids, text=["a", "b"])
 
     assert isinstance(error, InputError)
     assert f"{argument} names 'no', which is no column of the rows for" in str(error)
