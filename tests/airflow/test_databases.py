@@ -25,7 +25,7 @@ from tests.real_airflow import postgres
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.jdbc]
 
 EXAMPLES = Path(__file__).parents[2] / "dags_examples"
 SECRET = "{}-password-of-the-shop".format("planted")

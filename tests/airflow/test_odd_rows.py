@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from tests.support.merge_model import Row
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.loads]
 
 MAPPED = {"delta.columnMapping.mode": "name"}
 NAMES = ("f'2\"[a]", "{b,c}", "d%20e*")

@@ -20,7 +20,7 @@ from tests.support.processes import PROJECT
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.loads]
 
 NEW_YEAR = datetime(2014, 1, 1, tzinfo=UTC)
 BATCHES = 3

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.loads]
 
 COMMITS = int(os.environ.get("CHANGES_COMMITS", "12"))
 SEED = int(os.environ.get("CHANGES_SEED", "7"))

@@ -12,7 +12,7 @@ from airflow_provider_scope.spark import cursor_slice
 if TYPE_CHECKING:
     from tests.spark.jdbc_world import World
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.jdbc]
 
 
 def test_each_load_takes_what_is_new(world: World) -> None:
