@@ -107,6 +107,8 @@ class Plan:
     """The first batch that can be in the table: those below were given up before there was one."""
     fence: bool = False
     """Commit empty transactions in place of the batches."""
+    empties: bool = False
+    """Whether these empty what the batches would replace; else they change no row."""
     format: int = FORMAT
 
     @property

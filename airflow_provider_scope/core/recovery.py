@@ -115,8 +115,8 @@ def check_given_up(found: TableState, first: int, location: str) -> None:
             f"The table {location} holds batch {min(back)}, which was given up before there was a table: the "
             "application that ran it was still going on. Its files count as new, and would be loaded again.",
             location,
-            do="run the task once with full_refresh=True, which replaces all rows. Or delete the rows of the "
-            f"batch, then run `airflow scope accept-table {location}`",
+            do="run the task once with full_refresh=True, which replaces all rows. Or, if it is a batch of "
+            f"files, delete its rows, then run `airflow scope accept-table {location}`",
         )
 
 

@@ -122,6 +122,7 @@ class SparkRunner:
             quarantines=tuple(log.use_quarantine(self.quarantine) if puts_aside else log.quarantines()),
             first=work.first,
             fence=fence,
+            empties=fence and any(entry.mode == "overwrite" for entry in entries),
         )
 
     def _submit(self, work: Work, entries: Sequence[OffsetEntry], *, fence: bool) -> None:

@@ -123,7 +123,8 @@ def accept(log: CheckpointLog, engine: Engine, table: str, *, reload_undecidable
         elif entry:
             engine.fence(work, replace(entry, mode="append") if entry.mode == "empty" else entry)
         elif read.txn < read.newest_commit:
-            engine.fence(work, log.offset(read.newest_commit))
+            # The table was created again: it is told the number, and keeps its rows.
+            engine.fence(work, replace(log.offset(read.newest_commit), mode="append", where=None))
         else:
             mine = _acceptance(read, _look(read, reload_undecidable=reload_undecidable))
             if log.put_acceptance(mine) == mine:

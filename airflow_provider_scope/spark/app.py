@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from pyspark.errors import AnalysisException, ParseException
@@ -118,6 +119,9 @@ def run_batch(plan: Plan, target: Target, entry: OffsetEntry, rows: Callable[[],
     :param rows: Gives the rows of the user's SELECT; not asked if the batch is not to be written.
     :raises TableDivergedError: The predecessor is not in the table.
     """
+    if plan.fence and not plan.empties:
+        # The log may say "overwrite" of a batch whose number is all that the table has to be told.
+        entry = replace(entry, mode="append", where=None)
 
     def attempt(transaction: Transaction) -> int | None:
         for quarantine in target.quarantines:

@@ -91,6 +91,7 @@ class ApplicationInProcess:
             properties={},
             first=work.first,
             fence=fence,
+            empties=fence and any(entry.mode == "overwrite" for entry in entries),
         )
         try:
             app.run(self.spark, plan)

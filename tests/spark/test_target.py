@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from dataclasses import replace
 from datetime import datetime
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from airflow_provider_scope.exceptions import InputError, SchemaMismatchError, TableDivergedError
 from airflow_provider_scope.spark.delta_log import DeltaLog
@@ -437,3 +439,15 @@ def test_with_column_mapping_a_table_has_any_names(bench):
     ]
     assert sorted(rows, key=repr) == [{"a b": 1, "c,d": "x1"}, {"a b": 2, "c,d": "x2"}]
     assert DeltaTable(str(bench.table)).transaction_version(bench.plan.pipeline) == 1
+
+
+def test_a_fence_for_the_number_alone_keeps_the_rows_whatever_the_log_says_of_the_batch(bench):
+    refresh = replace(bench.batch(3, bench.parquet("b.parquet", a=[2])), mode="overwrite", overwrite_start=3)
+    write_deltalake(str(bench.table), pa.table({"a": [7]}))  # the table that somebody made again
+
+    assert bench.run(refresh, fence=True) == 1
+    assert bench.rows() == [{"a": 7}]
+
+    again = replace(refresh, seq=4, overwrite_start=4)
+    assert bench.run(again, fence=True, empties=True) == 2
+    assert bench.rows() == []
