@@ -21,7 +21,7 @@ from tests.datasets.generator import Case, File
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.loads]
 
 VEGA = "vega_datasets/_data"
 
