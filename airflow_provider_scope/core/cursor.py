@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import ROUND_FLOOR, Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from airflow_provider_scope.exceptions import CheckpointCorruptError, CursorError
+from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, CheckpointCorruptError, CursorError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from airflow_provider_scope.core.interval import Window
 
-KEPT = "the table; no row of this batch was written, and the batch stays logged"
 KNOWN_AT_MOST = 100
 """Rows whose hashes are in the state itself: it is part of a commit and of a record."""
 
@@ -161,14 +158,14 @@ def check_kind(column: str, kind: str, state: CursorState | None) -> None:
     if not _KINDS.fullmatch(kind):
         raise CursorError(
             f"The column {column!r} has the type {kind}, which has no order to go by.",
-            kept=KEPT,
+            kept=NO_ROW_WRITTEN,
             do="name a column of numbers, dates, timestamps or text; pre_filter_sql can make one of it",
         )
     before = state.kind if state else None
     if before and before != kind and not (_NUMBER.fullmatch(before) and _NUMBER.fullmatch(kind)):
         raise CursorError(
             f"The column {column!r} has the type {kind}, and its last value is of the type {before}.",
-            kept=KEPT,
+            kept=NO_ROW_WRITTEN,
             do="give the column its type back (CAST in pre_filter_sql); or run once with full_refresh=True",
         )
 
@@ -183,7 +180,7 @@ def check_end_of_time(column: str, last: str | None, kind: str) -> None:
     if last >= "9999-12-31" or last.startswith("+"):
         raise CursorError(
             f"The column {column!r} holds {last}, behind which no row would ever be new.",
-            kept=KEPT,
+            kept=NO_ROW_WRITTEN,
             do="leave such rows out, or give them another value: `query` or pre_filter_sql can",
         )
 
@@ -215,7 +212,7 @@ def value_of(argument: str, bound: Bound, kind: str) -> str:
         what = f"{bound.text!r} (text)" if bound.kind == "text" else f"{bound.text} ({bound.kind})"
         raise CursorError(
             f"cursor.{argument} is {what}, and the column has the type {kind}.",
-            kept=KEPT,
+            kept=NO_ROW_WRITTEN,
             do=_WANTED.get(kind, "give a number" if _NUMBER.fullmatch(kind) else "give a value of its type"),
         )
     return found
@@ -295,12 +292,12 @@ def _shifted(last: str, kind: str, rule: CursorRule) -> str:
     except (OverflowError, ValueError) as err:
         raise CursorError(
             f"cursor.lag={rule.lag} cannot be taken from the last value {last}: {err}.",
-            kept=KEPT,
+            kept=NO_ROW_WRITTEN,
             do="give a smaller lag, or initial_value beside none",
         ) from err
     raise CursorError(
         f"cursor.lag={rule.lag} is for numbers, dates and timestamps; {rule.column!r} has the type {kind}.",
-        kept=KEPT,
+        kept=NO_ROW_WRITTEN,
         do="leave it out; or CAST the column in pre_filter_sql",
     )
 
@@ -317,13 +314,3 @@ def _ordered(text: str, kind: str) -> Any:
     if kind == "date":
         return date.fromisoformat(text)
     return text.encode() if kind == "string" else datetime.fromisoformat(text)
-
-
-def is_stateless(end: Bound | None) -> bool:
-    """Tell whether a load leaves the state alone: one with an end does."""
-    return end is not None
-
-
-def without_rows(before: CursorState | None, column: str, read: Mapping[str, Any]) -> CursorState:
-    """Give the state behind a batch that read no new row: only what was read of the source changes."""
-    return replace(before or CursorState(column=column), **read)

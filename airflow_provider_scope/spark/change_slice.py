@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 from airflow_provider_scope.core import changes
 from airflow_provider_scope.core.changes import DELETED, TIMESTAMP, TYPE, VERSION, ChangeState
 from airflow_provider_scope.core.sql import quoted
-from airflow_provider_scope.exceptions import ChangeFeedError, InputError
+from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, ChangeFeedError, InputError
 from airflow_provider_scope.spark import files
 from airflow_provider_scope.spark.causes import short_cause, whole_text
 from airflow_provider_scope.spark.delta_log import DeltaLog
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from airflow_provider_scope.spark.target import Target
     from airflow_provider_scope.spark.transaction import Transaction
 
-KEPT = "the table; no row of this batch was written, and the batch stays logged"
 SELECT_ALL = re.compile(r"\s*select\s+\*\s+from\s+@data\s*", re.IGNORECASE)
 _FEED = (TYPE, VERSION, TIMESTAMP)
 _RANK, _NUMBER, _TWICE = "_scope_rank", "_scope_number", "_scope_twice"
@@ -82,7 +81,7 @@ def _check_there(spark: SparkSession, table: str, found: VersionSlice) -> None:
         except FileNotFoundError as err:
             raise ChangeFeedError(
                 f"The log of {table} does not have version {version} any more, whose changes are to be read.",
-                kept=KEPT,
+                kept=NO_ROW_WRITTEN,
                 do=f"bring {name} back; or {changes.ANEW}",
             ) from err
 
@@ -153,13 +152,13 @@ class Net:
                 raise InputError(
                     f"The key names {name!r}, which is no column of {plan.changes.table}: "
                     f"{', '.join(self.columns)}. The last change of each key is found before `sql` is run.",
-                    kept=KEPT,
+                    kept=NO_ROW_WRITTEN,
                     do="name columns of the source, and let `sql` keep their names",
                 )
         if self.deletes == "soft" and DELETED in there:
             raise InputError(
                 f"The source has a column {DELETED!r}, which deletes='soft' writes itself.",
-                kept=KEPT,
+                kept=NO_ROW_WRITTEN,
                 do="say deletes='apply' or 'ignore'",
             )
         self.data = data.where(F.col(TYPE) != "delete") if self.deletes == "ignore" else data
@@ -210,7 +209,7 @@ class Net:
             if DELETED not in {name.lower() for name in result.columns}:
                 raise InputError(
                     f"`sql` leaves out {DELETED!r}, which tells the rows that the source has no more.",
-                    kept=KEPT,
+                    kept=NO_ROW_WRITTEN,
                     do=f"select {DELETED}; or say deletes='apply' or 'ignore'",
                 )
             return result, None
@@ -244,7 +243,7 @@ class Net:
         return ChangeFeedError(
             f"{count:,} key{'' if count == 1 else 's'} of {self.plan.changes.table} came twice in a commit, "
             f"such as {examples}: nothing says which of the two rows counts.",
-            kept=KEPT,
+            kept=NO_ROW_WRITTEN,
             do="name a key that tells the source's rows from each other; or load all changes with "
             'write="append"',
         )
@@ -261,6 +260,6 @@ def _naming_causes(table: str, found: VersionSlice) -> Iterator[None]:
             raise
         raise ChangeFeedError(
             f"The {found.text()} ({table}) cannot be read: {why}. Delta says: {short_cause(err)}",
-            kept=KEPT,
+            kept=NO_ROW_WRITTEN,
             do=changes.ANEW,
         ) from err

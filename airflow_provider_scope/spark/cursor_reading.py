@@ -16,7 +16,7 @@ from pyspark.sql import types as T  # noqa: N812
 from airflow_provider_scope.core import cursor as cursors
 from airflow_provider_scope.core.cursor import Bound, CursorState
 from airflow_provider_scope.core.sql import quoted
-from airflow_provider_scope.exceptions import CursorError
+from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, CursorError
 from airflow_provider_scope.spark.row_hash import row_hash
 
 if TYPE_CHECKING:
@@ -66,7 +66,11 @@ class Reading:
         self.before = cursors.decode(found.before, "the log")
         self.end = Bound.decode(self.found.end) if self.found.end else None
         self.first = Bound.decode(self.found.first) if self.found.first else None
-        cursors.check_kind(self.rule.column, self.kind, self.before)
+        if self.end is None:
+            cursors.check_column(self.before, self.rule.column, "the log")
+            cursors.check_kind(self.rule.column, self.kind, self.before)
+        else:
+            cursors.check_kind(self.rule.column, self.kind, None)
         self.is_missing = self.value.isNull()
         if self.kind in ("float", "double"):
             self.is_missing = self.is_missing | F.isnan(self.value) | F.abs(self.value).isin(float("inf"))
@@ -236,7 +240,7 @@ class Reading:
                 raise CursorError(
                     f"cursor.dedup_key names {min(unknown)!r}, which is no column of the rows: "
                     f"{', '.join(field.name for field in fields)}.",
-                    kept=cursors.KEPT,
+                    kept=NO_ROW_WRITTEN,
                     do="correct it, or leave it out: all columns are compared then",
                 )
             fields = [field for field in fields if field.name.lower() in named]
@@ -280,7 +284,7 @@ class Reading:
         return CursorError(
             f"{count:,} row{' has' if count == 1 else 's have'} no value of {self.rule.column!r} (NULL, NaN "
             f"or infinite), such as {shown}.",
-            kept=cursors.KEPT,
+            kept=NO_ROW_WRITTEN,
             do='give them a value in pre_filter_sql; or say on_cursor_value_missing="exclude" (they are left '
             'out) or "include" (they are taken in every load)',
         )
@@ -300,7 +304,7 @@ def _column(data: DataFrame, path: str) -> tuple[Column, str]:
         if field is None:
             raise CursorError(
                 f"cursor.column is {path!r}, and there is no such column: {', '.join(data.columns)}.",
-                kept=cursors.KEPT,
+                kept=NO_ROW_WRITTEN,
                 do="correct it in the Dag file, and give the batch up with `airflow scope abandon`",
             )
         value = value.getField(field.name) if depth else F.col(quoted(field.name))

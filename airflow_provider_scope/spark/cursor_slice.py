@@ -10,7 +10,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 from airflow_provider_scope.core import cursor as cursors
-from airflow_provider_scope.exceptions import CursorError
+from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, CursorError
 from airflow_provider_scope.spark import jdbc
 from airflow_provider_scope.spark.causes import short_cause, whole_text
 from airflow_provider_scope.spark.cursor_reading import Reading, released
@@ -63,7 +63,7 @@ def _table(spark: SparkSession, source: CursorPlan, found: CursorSlice) -> DataF
         raise CursorError(
             f"The table {source.table} was dropped and created again: its id is {there}, and the batch is of "
             f"{found.source}.",
-            kept=cursors.KEPT,
+            kept=NO_ROW_WRITTEN,
             do="bring the table back; or give the batch up with `airflow scope abandon`, and run the task "
             "once with full_refresh=True",
         )
@@ -106,7 +106,7 @@ def _of_a_version(source: CursorPlan, found: CursorSlice, seq: int) -> Iterator[
         raise CursorError(
             f"Batch {seq} is of version {found.version} of {source.table}, which cannot be read any more: "
             f"{short_cause(err)}.",
-            kept=cursors.KEPT,
+            kept=NO_ROW_WRITTEN,
             do=f"give it up: `airflow scope abandon` for batch {seq}. The next run reads the newest version "
             "from the same state",
         ) from err

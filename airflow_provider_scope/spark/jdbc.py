@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 from airflow_provider_scope.core import cursor as cursors
 from airflow_provider_scope.core.cursor import Bound
 from airflow_provider_scope.core.databases import CONF
-from airflow_provider_scope.exceptions import CursorError, InputError
+from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, CursorError, InputError
 from airflow_provider_scope.spark import postgres
 from airflow_provider_scope.spark.causes import whole_text
 from airflow_provider_scope.spark.events import emit
@@ -164,7 +164,7 @@ def _options(spark: SparkSession, database: DatabasePlan) -> dict[str, str]:
     if not found["url"]:
         raise InputError(
             "Spark was not told where the database is.",
-            kept=cursors.KEPT,
+            kept=NO_ROW_WRITTEN,
             do="give the same version of airflow-provider-scope to the worker and to Spark",
         )
     given = {name: value for name, value in found.items() if value}
@@ -188,7 +188,7 @@ def errors() -> Iterator[None]:
             raise
         raise CursorError(
             f"The {said}, which the table's type does not hold.",
-            kept=cursors.KEPT,
+            kept=NO_ROW_WRITTEN,
             do="leave such rows out, or give them another value, in `query`; or read the column as text with "
             "options={'customSchema': '<column> STRING'}",
         ) from err

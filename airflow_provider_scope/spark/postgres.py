@@ -13,7 +13,7 @@ from pyspark.sql import types as T  # noqa: N812 - the name everybody uses
 from airflow_provider_scope.core import cursor as cursors
 from airflow_provider_scope.core.cursor import Bound
 from airflow_provider_scope.core.sql import quoted
-from airflow_provider_scope.exceptions import CursorError
+from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, CursorError
 from airflow_provider_scope.spark.events import emit
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def statement(session: Session, source: CursorPlan, found: CursorSlice, seq: int
         raise CursorError(
             f"The column {column.name!r} is the cursor, and customSchema makes text of {column.kind}: the "
             "database would compare other values than Spark.",
-            kept=cursors.KEPT,
+            kept=NO_ROW_WRITTEN,
             do="leave it out of customSchema; or make text of it in `query`",
         )
     where = ""
@@ -346,7 +346,7 @@ def _checked(column: Column, condition: str, kind: str, value: str = "") -> str:
 def _unfit(column: Column, has: str, wanted: str) -> CursorError:
     return CursorError(
         f"The column {column.name!r} is {has}, and its values could change on the way.",
-        kept=cursors.KEPT,
+        kept=NO_ROW_WRITTEN,
         do=f"say what it becomes: options={{'customSchema': '{column.name} …'}} with {wanted}; or leave it "
         "out with `query`. The next run takes the batch with it",
     )

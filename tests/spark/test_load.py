@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 
 from airflow_provider_scope.core import small
 from airflow_provider_scope.core.settings import EXACT
-from airflow_provider_scope.exceptions import InputError, SchemaMismatchError, ScopeProviderError
+from airflow_provider_scope.exceptions import CursorError, InputError, SchemaMismatchError, ScopeProviderError
 from airflow_provider_scope.spark import load
 from airflow_provider_scope.specs import Cursor, Merge, Replace, Scd2
 from tests.docs.pages import ROOT, blocks
@@ -169,6 +169,8 @@ def test_a_load_by_a_cursor_writes_what_is_new(spark: Any, tmp_path: Path) -> No
 
     assert [one.inserted for one in (first, again, nothing, fresh)] == [2, 2, 0, 1]
     assert (again.state["last"], fresh.state["last"]) == ("3", "1")
+    with pytest.raises(CursorError, match=r"'id'.*'name'"):
+        load(spark, [(9, "a")], target, schema=schema, cursor=Cursor(column="name"))
     with pytest.raises(InputError, match="the cursor's"):
         load(spark, [(1, "a")], target, schema=schema, cursor=cursor, state=1)
 
