@@ -20,6 +20,7 @@ from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, ChangeFeedError, I
 from airflow_provider_scope.spark import files
 from airflow_provider_scope.spark.causes import short_cause, whole_text
 from airflow_provider_scope.spark.delta_log import DeltaLog
+from airflow_provider_scope.spark.held import released
 from airflow_provider_scope.spark.reading import checked, over_rows
 
 if TYPE_CHECKING:
@@ -178,14 +179,11 @@ class Net:
         with _naming_causes(self.plan.changes.table, self.found):
             held = last.localCheckpoint(eager=True)
         told = seen.get
-        try:
+        with released(held):
             if told["twice"]:
                 raise self._twice(held, int(told["twice"]))
             self.count = int(told["rows"])
             yield self._results(held)
-        finally:
-            # Spark itself lets go of them when the JVM collects its garbage: after many batches.
-            held._jdf.queryExecution().analyzed().rdd().unpersist(False)  # noqa: SLF001, FBT003 - Scala's
 
     def _last(self) -> DataFrame:
         """Give the last change of each key: of one commit, what is there behind it."""

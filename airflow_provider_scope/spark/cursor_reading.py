@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -17,6 +17,7 @@ from airflow_provider_scope.core import cursor as cursors
 from airflow_provider_scope.core.cursor import Bound, CursorState
 from airflow_provider_scope.core.sql import quoted
 from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, CursorError
+from airflow_provider_scope.spark.held import released
 from airflow_provider_scope.spark.row_hash import row_hash
 
 if TYPE_CHECKING:
@@ -34,27 +35,25 @@ _MARKS = ["_scope_at", "_scope_row"]
 _KNOWN = "_scope_at string, _scope_row string, _scope_n bigint"
 
 
-@contextmanager
-def released(held: DataFrame | None) -> Iterator[DataFrame | None]:
-    """Let go of rows that Spark holds when the block ends."""
-    try:
-        yield held
-    finally:
-        # Spark itself lets go of them when the JVM collects its garbage: after many batches.
-        if held is not None:
-            held._jdf.queryExecution().analyzed().rdd().unpersist(False)  # noqa: SLF001, FBT003 - Scala's
-
-
 class Reading:
     """Rows of a source, as the cursor of one batch sees them.
 
     :param folder: Where a boundary is kept that is too large for the state; a UUID is put behind it.
     :param data: The rows of the source.
+    :param is_alike: Whether these are the same whenever they are read. Else they are read once, and held.
     """
 
     def __init__(
-        self, spark: SparkSession, source: CursorPlan, found: CursorSlice, folder: str, data: DataFrame
+        self,
+        spark: SparkSession,
+        source: CursorPlan,
+        found: CursorSlice,
+        folder: str,
+        data: DataFrame,
+        *,
+        is_alike: bool = False,
     ) -> None:
+        self.is_alike = is_alike
         self.spark = spark
         self.data = data
         self.found = found
@@ -84,16 +83,20 @@ class Reading:
 
         :raises CursorError: A row has no value, and those are not left out.
         """
-        rows, more = self._cut(self._new())
-        seen = Observation()
-        held = rows.observe(
-            seen,
-            F.count(F.lit(1)).alias("rows"),
-            F.count_if(self.is_missing).alias("missing"),
-            self._text(self._furthest(F.when(~self.is_missing, self.value))).alias("last"),
-        ).localCheckpoint(eager=True)
-        told = seen.get
-        with released(held):
+        with ExitStack() as stack:
+            found = self._candidates()
+            if not self.is_alike and self._goes_over_them_twice():
+                found = stack.enter_context(released(found.localCheckpoint(eager=True)))
+            rows, more = self._cut(self._not_loaded(found))
+            seen = Observation()
+            held = rows.observe(
+                seen,
+                F.count(F.lit(1)).alias("rows"),
+                F.count_if(self.is_missing).alias("missing"),
+                self._text(self._furthest(F.when(~self.is_missing, self.value))).alias("last"),
+            ).localCheckpoint(eager=True)
+            stack.enter_context(released(held))
+            told = seen.get
             if told["missing"] and self.rule.missing == "raise":
                 raise self._no_value(held, int(told["missing"]))
             if self.is_of_database:
@@ -101,20 +104,30 @@ class Reading:
             self.count = int(told["rows"])
             yield held, self._state(held, told["last"], more=more)
 
-    def _new(self) -> DataFrame:
-        """Give the rows that this batch may load, without those that are loaded."""
-        before = None if self.end else self.before
-        start = cursors.start_of(self.rule, before, self.kind, self.first)
+    def _candidates(self) -> DataFrame:
+        """Give the rows from where the load begins, up to its end."""
+        start = cursors.start_of(self.rule, None if self.end else self.before, self.kind, self.first)
         rows = self.data
         if self.end:
             end = self._literal(cursors.value_of("end_value", self.end, self.kind))
             rows = rows.where(self._is_before(end) | self.value.isNull())
-        last = before.last if before else None
-        if last is None or before is None or not self._compares():
-            return self._from(rows, start)
-        fresh = rows.where(self._is_beyond(self._literal(last)) | self.is_missing)
-        again = rows.where(self._is_from(start) & ~self._is_beyond(self._literal(last)))
-        return self._with_missing(fresh).unionByName(self._unknown(again, before))
+        return self._from(rows, start)
+
+    def _last(self) -> str | None:
+        """Give the value up to which rows may be loaded; None if none is compared."""
+        is_compared = self.end is None and self._compares()
+        return self.before.last if self.before and is_compared else None
+
+    def _goes_over_them_twice(self) -> bool:
+        return self.max_rows is not None or self._last() is not None
+
+    def _not_loaded(self, rows: DataFrame) -> DataFrame:
+        last = self._last()
+        if last is None or self.before is None:
+            return rows
+        is_fresh = self._is_beyond(self._literal(last)) | self.is_missing
+        again = rows.where(~self._is_beyond(self._literal(last)))
+        return rows.where(is_fresh).unionByName(self._unknown(again, self.before))
 
     def _from(self, rows: DataFrame, start: str | None) -> DataFrame:
         if start is None:

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
-from airflow_provider_scope.core import cursor as cursors
 from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, CursorError
 from airflow_provider_scope.spark import jdbc
 from airflow_provider_scope.spark.causes import short_cause, whole_text
-from airflow_provider_scope.spark.cursor_reading import Reading, released
+from airflow_provider_scope.spark.cursor_reading import Reading
 from airflow_provider_scope.spark.delta_log import DeltaLog
 from airflow_provider_scope.spark.reading import checked, over_rows
 
@@ -81,9 +80,12 @@ def commit(plan: Plan, target: Target, transaction: Transaction, rows: Callable[
     found: CursorSlice = entry.slice  # type: ignore[assignment] # as the reader was chosen
     with ExitStack() as stack:
         with _of_a_version(plan.cursor, found, entry.seq):
-            data = stack.enter_context(read_once(plan, entry, rows()))
-            folder = f"{plan.checkpoint}/boundary/{entry.seq}"
-            batch = Reading(target.spark, plan.cursor, found, folder, data)
+            source, folder = plan.cursor, f"{plan.checkpoint}/boundary/{entry.seq}"
+            # A version is the same whenever it is read; a SELECT over it may hold rand().
+            is_alike = found.version is not None and source.pre_filter_sql is None
+            if source.database:
+                stack.enter_context(jdbc.errors())
+            batch = Reading(target.spark, source, found, folder, rows(), is_alike=is_alike)
             new, state = stack.enter_context(batch.held())
         notes = {} if state is None else {"state": state}
         if not batch.count and entry.mode == "append" and target.log.metadata() is not None:
@@ -110,16 +112,3 @@ def _of_a_version(source: CursorPlan, found: CursorSlice, seq: int) -> Iterator[
             do=f"give it up: `airflow scope abandon` for batch {seq}. The next run reads the newest version "
             "from the same state",
         ) from err
-
-
-@contextmanager
-def read_once(plan: Plan, entry: OffsetEntry, data: DataFrame) -> Iterator[DataFrame]:
-    """Give rows that are the same whenever they are read: those of a database are held for the block."""
-    source, found = plan.cursor, entry.slice
-    if source.database is None:
-        yield data
-        return
-    before = cursors.decode(found.before, f"batch {entry.seq}")
-    is_read_twice = source.max_rows is not None or (before is not None and before.last is not None)
-    with jdbc.errors(), released(data.localCheckpoint(eager=True) if is_read_twice else None) as held:
-        yield data if held is None else held

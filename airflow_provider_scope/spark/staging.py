@@ -14,6 +14,7 @@ from airflow_provider_scope.core import merge as rules
 from airflow_provider_scope.core import small
 from airflow_provider_scope.core.sql import quoted
 from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, MergeKeyError
+from airflow_provider_scope.spark.held import released
 from airflow_provider_scope.spark.values import INSTANT_FORMAT
 
 if TYPE_CHECKING:
@@ -147,14 +148,11 @@ def staged(
     result = Staged(
         held.coalesce(1) if small.is_small_batch(read) else held, names, kinds, table, ranges, read
     )
-    try:
+    with released(held):
         for number, argument in positions.items():
             if found[f"nulls{number}"]:
                 raise _no_key(result, number, argument, int(found[f"nulls{number}"]))
         yield result
-    finally:
-        # Spark itself lets go of them when the JVM collects its garbage: after many batches.
-        held._jdf.queryExecution().analyzed().rdd().unpersist(False)  # noqa: SLF001, FBT003 - Scala's
 
 
 def _with_deleted(

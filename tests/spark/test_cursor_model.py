@@ -12,8 +12,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
+from airflow_provider_scope.core.cursor import CursorState
+from airflow_provider_scope.core.slices import CursorSlice
 from airflow_provider_scope.exceptions import CursorError
-from airflow_provider_scope.specs.cursor import Cursor
+from airflow_provider_scope.spark.cursor_reading import Reading
+from airflow_provider_scope.specs.cursor import Cursor, for_plan
 from tests.support.cursor_model import Model, Replay
 
 if TYPE_CHECKING:
@@ -152,3 +155,16 @@ def test_a_boundary_that_is_too_large_for_the_state_is_as_exact(spark: Any, tmp_
     assert "boundary" in state
     assert [row["n"] for row in moved] == [8]
     assert "boundary" not in (replay.state or "")
+
+
+def test_rows_that_differ_each_time_they_are_read_are_read_once(spark: Any, tmp_path: Path) -> None:
+    data = spark.range(400).selectExpr("id", "CAST(rand() * 2 AS int) AS n")
+    before = CursorState(column="n", kind="int", last="0").encode()
+    found = CursorSlice(before, "n", None, None, None, None)
+    with Reading(spark, for_plan(Cursor(column="n")), found, f"file://{tmp_path}/b", data).held() as (
+        held,
+        _,
+    ):
+        ids = [row["id"] for row in held.collect()]
+
+    assert sorted(ids) == [*range(400)]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_provider_scope.exceptions import CursorError, ScopeProviderError
-from airflow_provider_scope.spark import cursor_slice
+from airflow_provider_scope.spark import jdbc
 
 if TYPE_CHECKING:
     from tests.spark.jdbc_world import World
@@ -19,12 +19,13 @@ pytestmark = [pytest.mark.spark, pytest.mark.jdbc]
 def test_the_plan_holds_the_condition(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     plans: list[str] = []
 
-    def tell(plan: Any, entry: Any, data: Any) -> Any:
+    def tell(*asked: Any) -> Any:
+        data = rows(*asked)
         plans.append(data._jdf.queryExecution().toString())
-        return once(plan, entry, data)
+        return data
 
-    once = cursor_slice.read_once
-    monkeypatch.setattr(cursor_slice, "read_once", tell)
+    rows = jdbc.rows
+    monkeypatch.setattr(jdbc, "rows", tell)
     world.run("CREATE TABLE t (n int)", "INSERT INTO t VALUES (1), (2)")
     pipe = world.pipe()
     pipe.run()
