@@ -158,7 +158,9 @@ def test_a_boundary_that_is_too_large_for_the_state_is_as_exact(spark: Any, tmp_
 
 
 def test_rows_that_differ_each_time_they_are_read_are_read_once(spark: Any, tmp_path: Path) -> None:
-    data = spark.range(400).selectExpr("id", "CAST(rand() * 2 AS int) AS n")
+    # Not Spark's rand(): it has one seed for a query.
+    toss = "CAST(CAST(reflect('java.lang.Math', 'random') AS double) * 2 AS int)"
+    data = spark.range(400).selectExpr("id", f"{toss} AS n")
     before = CursorState(column="n", kind="int", last="0").encode()
     found = CursorSlice(before, "n", None, None, None, None)
     with Reading(spark, for_plan(Cursor(column="n")), found, f"file://{tmp_path}/b", data).held() as (

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_provider_scope.spark import cursor_slice
+from airflow_provider_scope.spark.cursor_reading import Reading
 
 if TYPE_CHECKING:
     from tests.spark.jdbc_world import World
@@ -147,12 +147,12 @@ def test_a_row_that_moves_while_it_is_read_comes_once(world: World, monkeypatch:
     pipe = world.pipe()
     pipe.run()
     world.run("INSERT INTO t VALUES (2, 'moves'), (3, 'c'), (4, 'd')")
-    held = cursor_slice.Reading.held
+    not_loaded = Reading._not_loaded
 
-    def after_a_change(self: Any) -> Any:
+    def after_a_change(self: Any, rows: Any) -> Any:
         world.run("UPDATE t SET n = 4 WHERE name = 'moves'", "UPDATE t SET n = 1 WHERE name = 'd'")
-        return held(self)
+        return not_loaded(self, rows)
 
-    monkeypatch.setattr(cursor_slice.Reading, "held", after_a_change)
+    monkeypatch.setattr(Reading, "_not_loaded", after_a_change)
     pipe.run()
     assert [row for row in pipe.rows("name", "n") if row[0] in ("moves", "d")] == [("d", 4), ("moves", 2)]
