@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from contextlib import contextmanager
 from functools import reduce
-from operator import or_
+from operator import and_, or_
 from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JJavaError
@@ -225,7 +225,8 @@ class Net:
 
     def _known(self, rows: DataFrame) -> DataFrame:
         """Give the keys of rows; one with NULL in it was never loaded."""
-        return rows.select(*self._keys()).dropna()
+        # Not by dropna: it takes a name with a dot for a path.
+        return rows.select(*self._keys()).where(reduce(and_, [key.isNotNull() for key in self._keys()]))
 
     def _sql(self, rows: DataFrame) -> DataFrame:
         return over_rows(self.spark, self.plan.sql, self.plan.sql_params, rows, self.seq)

@@ -51,9 +51,10 @@ def source(spark: Any, tmp_path: Path) -> Source:
     return Source(spark, tmp_path)
 
 
-def test_inserts_updates_and_deletes_reach_the_target(source: Source) -> None:
+@pytest.mark.parametrize("strategy", ["upsert", "delete-insert"])
+def test_inserts_updates_and_deletes_reach_the_target(source: Source, strategy: str) -> None:
     source.do("INSERT INTO @s VALUES (1, 'a'), (2, 'b'), (3, 'c')")
-    pipe = source.pipe()
+    pipe = source.pipe({**KEY, "strategy": strategy})
     first = pipe.run()
     again = pipe.run()
     source.do("UPDATE @s SET v = 'B' WHERE id = 2", "DELETE FROM @s WHERE id = 1")
@@ -65,6 +66,27 @@ def test_inserts_updates_and_deletes_reach_the_target(source: Source) -> None:
     assert "version 1 of" in again.text()
     state = pipe.state()
     assert (state["identifier"], state["version"], state["first"]) == ("default", 4, 0)
+
+
+@pytest.mark.parametrize("strategy", ["upsert", "delete-insert"])
+def test_keys_may_have_odd_names_and_values_and_rows_may_move_between_partitions(
+    spark: Any, tmp_path: Path, strategy: str
+) -> None:
+    mapped = {"delta.columnMapping.mode": "name"}
+    source = Source(
+        spark, tmp_path, "`x y` DECIMAL(38,18), `Key` STRING, `a.b` BINARY, `p/q` STRING", **mapped
+    )
+    odd = "(1, 'é', X'00ff', 'a/b=c'), (2, 'e\u0301', X'', '50%'), (NULL, ' ', X'00', NULL)"
+    source.do(f"INSERT INTO @s VALUES {odd}")
+    table = {"properties": mapped, "partition_by": ["p/q"]}
+    key = {"kind": "merge", "strategy": strategy, "primary_key": ["a.b", "KEY"]}
+    pipe = source.pipe(key, table=table, sql="SELECT `p/q`, `a.b`, `Key`, `x y` FROM @data WHERE 1 = 1")
+    pipe.run()
+    source.do("DELETE FROM @s WHERE `x y` = 2", "UPDATE @s SET `p/q` = 'moved' WHERE `x y` = 1")
+    source.do("UPDATE @s SET `Key` = 'other' WHERE `Key` = ' '")
+    pipe.run()
+
+    assert pipe.rows("Key", "a.b", "p/q") == [("other", b"\x00", None), ("é", b"\x00\xff", "moved")]
 
 
 def test_append_keeps_every_change(source: Source) -> None:

@@ -126,7 +126,7 @@ def _upsert(merge: _Merge, rows: DataFrame) -> None:
     load = merge.load
     ranges = load.ranges_of(merge.key, merge.batch.partitions)
     builder = merge.into(rows, " AND ".join([rules.equal(merge.named(merge.key)), *ranges]))
-    if merge.rule.hard_delete:
+    if merge.rule.hard_delete or merge.batch.deleted is not None:
         builder = builder.whenMatchedDelete(merge.helper("flag"))
     # What the batch lacks is NULL, as in a row that is inserted.
     values = {**load.values(), **{quoted(name): "NULL" for name in merge.batch.lacking}}
