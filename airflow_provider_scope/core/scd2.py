@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_provider_scope.core.sql import quoted
-from airflow_provider_scope.exceptions import InputError
+from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, InputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -67,6 +67,31 @@ def _taken(name: str, do: str) -> InputError:
         f"The SELECT has a column {name!r}, which Scd2 writes itself.",
         kept="everything; nothing was written",
         do=do,
+    )
+
+
+def refuse_without_versions(lacking: Iterable[str], table: str) -> None:
+    """Refuse rows of another write for a table of versions: they would be valid never and always.
+
+    :param lacking: Columns of the table that the rows do not have.
+    :raises InputError: As said. A table whose columns for that have other names is not told from any other.
+    """
+    own = [VALID_FROM, VALID_TO, ROW_HASH]
+    if {*own} <= {*lacking}:
+        raise InputError(
+            f"The table {table} keeps versions of rows, and the rows have no {', '.join(own)}.",
+            kept=NO_ROW_WRITTEN,
+            do="say write=Scd2(…), as the table was written; or write to another table",
+        )
+
+
+def without_versions(table: str, missing: Iterable[str]) -> InputError:
+    """Give the error for a table whose rows have no versions that could be retired."""
+    return InputError(
+        f"The table {table} has rows, and not the columns of their versions: {', '.join(missing)}.",
+        kept=NO_ROW_WRITTEN,
+        do="run once with full_refresh=True, which begins the history with the rows that are loaded then; "
+        "or write to another table",
     )
 
 

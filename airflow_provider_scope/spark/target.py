@@ -11,6 +11,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 from pyspark.sql import types as T  # noqa: N812
 
+from airflow_provider_scope.core import scd2
 from airflow_provider_scope.core import schema as schemas
 from airflow_provider_scope.core.sql import quoted
 from airflow_provider_scope.core.table_properties import missing_properties
@@ -114,6 +115,9 @@ class Target:
                 raise
             partitions, new_schema = [*self.plan.partition_by], True
             made, after = shaping.grown(self.plan, rows, None)
+        lacking = shaping.lacking(made, metadata)
+        if not entry.overwrites_table:
+            scd2.refuse_without_versions(lacking, self.plan.table)
         self._alter(shaping.needed_properties(made, metadata, widens=bool(after.widened)))
         fits = [schemas.Fit(name, name, None) for name in made.columns]
         batch = self._shaped(entry, made, fits, partitions)
@@ -125,7 +129,7 @@ class Target:
                 partitions if new_schema else None,
                 brings_columns=after.changes,
                 partitions=partitions,
-                lacking=shaping.lacking(made, metadata),
+                lacking=lacking,
             )
         except AnalysisException as err:
             now = self.log.metadata()

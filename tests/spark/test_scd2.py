@@ -206,3 +206,39 @@ def test_a_refresh_begins_the_history_anew_with_windows(bench: Bench) -> None:
     bench.run(bench.batch(2, more, refresh_start=1, overwrite_start=1), write=scd2(3))
 
     assert windows(bench, "id") == [(2, 2, 3), (3, 2, None)]
+
+
+@pytest.mark.parametrize("write", [{}, {"kind": "merge", "primary_key": ["id"]}], ids=["append", "merge"])
+def test_rows_of_another_write_are_refused_among_versions(bench: Bench, write: dict[str, Any]) -> None:
+    load(bench, 1, id=[1], text=["a"])
+    entry = bench.batch(1, bench.parquet("1.parquet", id=[2], text=["b"]))
+
+    error = bench.failure(entry, write=write, schema_evolution="widen")
+
+    assert isinstance(error, InputError)
+    assert "keeps versions of rows, and the rows have no _valid_from, _valid_to, _row_hash." in str(error)
+    assert windows(bench, "id", "text") == [(1, "a", 1, None)]
+
+
+def test_a_table_without_rows_may_be_made_before_its_first_version(bench: Bench) -> None:
+    bench.spark.sql(
+        f"CREATE TABLE delta.`{bench.table}` (id BIGINT, p STRING) USING delta PARTITIONED BY (p)"
+    )
+
+    for day, values in ((1, ["a", "b"]), (2, ["a", "c"])):
+        entry = bench.batch(day - 1, bench.parquet(f"{day}.parquet", id=[1, 2], p=values))
+        bench.run(entry, write=scd2(day, merge_key=["id"]), schema_evolution="add")
+
+    assert windows(bench, "id", "p") == [(1, "a", 1, None), (2, "b", 1, 2), (2, "c", 2, None)]
+    assert DeltaTable(str(bench.table)).metadata().partition_columns == ["p"]
+
+
+def test_rows_without_versions_are_not_left_beside_versions(bench: Bench) -> None:
+    bench.run(bench.batch(0, bench.parquet("0.parquet", id=[1], text=["a"])))
+    entry = bench.batch(1, bench.parquet("1.parquet", id=[1], text=["b"]))
+
+    error = bench.failure(entry, write=scd2(1, merge_key=["id"]), schema_evolution="add")
+
+    assert isinstance(error, InputError)
+    assert "has rows, and not the columns of their versions: _valid_from, _valid_to, _row_hash." in str(error)
+    assert bench.version() == 0

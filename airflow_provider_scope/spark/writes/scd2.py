@@ -67,7 +67,22 @@ def write(batch: Batch, commit: Commit) -> int | None:
             return plain.write(replace(batch, rows=load.only(versions)), commit)
         if not load.read and rule.on_empty_extract == "ignore":
             return plain.write(batch, commit)
+        if batch.brings_columns and _is_new_to_versions(commit, rule):
+            return plain.write(replace(batch, rows=load.only(versions)), commit)
         return _execute(batch, commit, rule, load, versions)
+
+
+def _is_new_to_versions(commit: Commit, rule: Scd2Rule) -> bool:
+    """Look whether this is the first batch of a table that somebody made without the versions' columns.
+
+    :raises InputError: It has rows.
+    """
+    stored = DeltaTable.forPath(commit.log.spark, commit.log.table).toDF()
+    there = {name.lower() for name in stored.columns}
+    missing = [name for name in (*rule.validity, rule.version) if name.lower() not in there]
+    if missing and not stored.isEmpty():
+        raise scd2.without_versions(commit.log.table, missing)
+    return bool(missing)
 
 
 def _execute(batch: Batch, commit: Commit, rule: Scd2Rule, load: Staged, versions: DataFrame) -> int | None:
