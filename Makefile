@@ -77,3 +77,6 @@ bench: venv java
 	@$(BIN)/python benchmarks/discovery.py
 	@$(BIN)/python benchmarks/history.py
 	@$(BIN)/python benchmarks/strict_reading.py
+	@$(BIN)/python benchmarks/merge.py
+	@$(BIN)/python benchmarks/cursor.py
+	@$(BIN)/python benchmarks/cdf.py
