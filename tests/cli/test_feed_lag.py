@@ -117,18 +117,20 @@ def test_a_record_leads_status_to_no_other_store(desk: Any) -> None:
     world.now_ms = world.committed_ms(0)
     world.run()
     entry = Path(local(world.checkpoint), "offsets", f"{0:020}")
-    entry.write_text(entry.read_text().replace(world.orders, "abfss://c@other.dfs.core.windows.net/orders"))
+    entry.write_text(
+        entry.read_text().replace(world.orders, "abfss://lake@other.dfs.core.windows.net/orders")
+    )
 
     said = desk.table_command("status")
 
     assert said.code == 0
     (line,) = behind(said)
     assert line == (
-        "behind      not looked at: abfss://c@other.dfs.core.windows.net/orders is on another store; "
+        "behind      not looked at: abfss://lake@other.dfs.core.windows.net/orders is on another store; "
         "`airflow scope plan` looks"
     )
     entry.write_text(
-        entry.read_text().replace(',"location":"abfss://c@other.dfs.core.windows.net/orders"', "")
+        entry.read_text().replace(',"location":"abfss://lake@other.dfs.core.windows.net/orders"', "")
     )
     assert behind(desk.table_command("status"))[0].startswith(
         "behind      not known: the log does not say where"
