@@ -36,8 +36,9 @@ _UNIT_MS = {
     "millisecond": 1.0,
     "microsecond": 0.001,
 }
-_MOST_MS = 2**63
-_NUMBER = r"[0-9]+|(?:[0-9]+\.[0-9]*|\.[0-9]+)(?=\s+second)"
+_MOST_MS = 2**31 * 86_400_000
+"""More days are no interval."""
+_NUMBER = r"[0-9]+|(?:[0-9]+\.[0-9]{0,9}|\.[0-9]{1,9})(?=\s+second)"
 _PART = re.compile(rf"\s*([+-]?)\s*({_NUMBER})\s+({'|'.join(_UNIT_MS)})s?(?=\s|$)")
 
 
@@ -46,7 +47,7 @@ def interval_ms(text: str) -> int | None:
 
     :return: Milliseconds; None if it is none that Delta takes, such as one of months, or below 0.
     """
-    rest = re.sub(r"^interval\s+", "", text.strip().lower())
+    rest = text.strip().lower().removeprefix("interval ").strip()
     total, at = 0.0, 0
     while at < len(rest):
         part = _PART.match(rest, at)

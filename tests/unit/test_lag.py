@@ -33,6 +33,9 @@ T = "file:///data/orders"
         ("interval 1500 milliseconds", 1_500),
         ("interval 2000 microseconds", 2),
         ("interval 0 hours", 0),
+        ("interval 1\tday", DAY),
+        ("interval -1 day 2 days", DAY),
+        ("interval 1. seconds", SECOND),
     ],
 )
 def test_an_interval_is_read_as_delta_spells_it(text: str, expected: int) -> None:
@@ -58,6 +61,9 @@ def test_an_interval_is_read_as_delta_spells_it(text: str, expected: int) -> Non
         "interval '7' days",
         "P7D",
         "interval 7 fortnights",
+        "interval 99999999999 days",
+        "interval\t1 day",
+        "interval 1.0000000001 seconds",
         f"interval {'9' * 400} days",
     ],
 )
