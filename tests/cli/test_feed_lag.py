@@ -74,9 +74,9 @@ def test_a_run_that_leaves_old_commits_warns_of_them_and_of_those_it_read(
     world.order(
         0, **{"delta.logRetentionDuration": "interval 2 days", "delta.deletedFileRetentionDuration": "?"}
     )
-    for number in range(1, 4):
+    for number in range(1, 6):
         world.order(number)
-    world.now_ms = world.committed_ms(3) + 3 * DAY_MS
+    world.now_ms = world.committed_ms(5) + 3 * DAY_MS
 
     report = world.run(max_batches=1)
 
@@ -90,6 +90,9 @@ def test_a_run_that_leaves_old_commits_warns_of_them_and_of_those_it_read(
     assert report.to_xcom()["warnings"] == [read[:500], left[:500]]
     # What is left is known when the run is over; what is read, before a run that may fail.
     assert [one.getMessage() for one in caplog.records if one.levelname == "WARNING"] == [read]
+    last = world.run()
+    assert len(last.batches) == 2
+    assert [*last.warnings] == ["what is read"]
 
 
 def test_status_says_what_the_next_run_refuses(desk: Any) -> None:

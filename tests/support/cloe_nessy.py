@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 
 METADATA = pa.schema(
     [
-        pa.field("BK", pa.string(), nullable=False),
-        pa.field("delta_load_identifier", pa.string(), nullable=False),
-        pa.field("source_table_identifier", pa.string(), nullable=False),
-        pa.field("is_processed", pa.bool_(), nullable=False),
-        pa.field("is_stale", pa.bool_(), nullable=False),
+        pa.field("BK", pa.string()),
+        pa.field("delta_load_identifier", pa.string()),
+        pa.field("source_table_identifier", pa.string()),
+        pa.field("is_processed", pa.bool_()),
+        pa.field("is_stale", pa.bool_()),
         pa.field("last_read_timestamp", pa.timestamp("us", tz="UTC")),
-        pa.field("rows", pa.int64(), nullable=False),
+        pa.field("rows", pa.int64()),
         pa.field("start_commit_version", pa.int32()),
         pa.field("end_commit_version", pa.int32()),
         pa.field("start_commit_timestamp_utc", pa.timestamp("us", tz="UTC")),
         pa.field("end_commit_timestamp_utc", pa.timestamp("us", tz="UTC")),
-        pa.field("__DCR", pa.timestamp("us", tz="UTC"), nullable=False),
-        pa.field("__DMR", pa.timestamp("us", tz="UTC"), nullable=False),
+        pa.field("__DCR", pa.timestamp("us", tz="UTC")),
+        pa.field("__DMR", pa.timestamp("us", tz="UTC")),
     ]
 )
 """The columns of ``DeltaLoaderMetadataTable``."""

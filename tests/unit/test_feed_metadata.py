@@ -106,6 +106,8 @@ def test_it_is_written_in_one_commit_by_runs_that_commit_a_batch_and_by_no_other
     assert version(world) == 0
     report = world.run()
     assert (report.batches, version(world)) == ([], 0)
+    resumed = world.run(first_batch=0)  # its report has batches that are in the table already
+    assert (len(resumed.batches), version(world)) == (2, 0)
     world.order(3)
     world.run()
 
