@@ -81,14 +81,7 @@ def span(batches: Sequence[int]) -> str:
 
 def when(milliseconds: int) -> str:
     """Give a time and how long ago it was, in its two largest units."""
-    seconds = max(0, clock.now_ms() - milliseconds) // 1000
-    units = [(86_400, "d"), (3_600, "h"), (60, "min"), (1, "s")]
-    parts = [
-        (seconds // size % limit, unit)
-        for (size, unit), limit in zip(units, (10**9, 24, 60, 60), strict=True)
-    ]
-    first = next((i for i, (value, _) in enumerate(parts) if value), len(parts) - 1)
-    ago = " ".join(f"{value:,} {unit}" for value, unit in parts[first : first + 2] if value) or "0 s"
+    ago = audits.duration_text(clock.now_ms() - milliseconds)
     return f"{audits.iso_time(milliseconds)[:19]}Z ({ago} ago)"
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from airflow_provider_scope.checkpoint.intervals import IntervalLog
-from airflow_provider_scope.cli import intervals, open_files, scope_jobs
+from airflow_provider_scope.cli import feed_lag, intervals, open_files, scope_jobs
 from airflow_provider_scope.cli.entries import show, span, state_text, undecided, when
 from airflow_provider_scope.cli.output import SHOWN_AT_MOST, command, counted, say
 from airflow_provider_scope.cli.targets import engine_of, of_task, opened
@@ -49,7 +49,7 @@ def status(args: Namespace) -> None:
         say("open")
         show(repair.open_entries(log), "            ", more=jobs)
         raise
-    _show_progress(view, table, log)
+    _show_progress(view, table, log, args.storage_conn_id)
     say(f"open        {counted(len(view.open), 'batch', 'batches') if view.open else 'nothing'}")
     show(view.open, "            ", view, lambda entry: [*jobs(entry), *_blocking(view, entry)])
     if args.interval is None:
@@ -70,7 +70,7 @@ def _blocking(view: LogView, entry: OffsetEntry) -> list[str]:
     return [] if repair.settled(view, entry) else open_files.blocking(entry)
 
 
-def _show_progress(view: LogView, table: str, log: CheckpointLog) -> None:
+def _show_progress(view: LogView, table: str, log: CheckpointLog, storage_conn_id: str | None) -> None:
     """Say how far the table and the log have come."""
     found, done, last = view.table, view.last_commit, view.last_committed_entry
     say(f"table       {table}")
@@ -106,6 +106,7 @@ def _show_progress(view: LogView, table: str, log: CheckpointLog) -> None:
     if has_state:
         lost = "not known; only a run with full_refresh=True can go on"
         say(f"state       {lost if view.is_state_lost else state_text(view.state, log.location)}")
+        feed_lag.show(view, table, log, storage_conn_id)
         return
     highest = last.slice.highest if last else None
     mark = highest.modified_ms if highest else taken.floor_ms if taken else None
@@ -178,4 +179,8 @@ def plan(args: Namespace) -> None:
             say(f"  {path}")
     if report.pending_files:
         say(f"left for the run after it (max_batches_per_run): {counted(report.pending_files, 'file')}")
+    if report.lag:
+        say(f"left for the run after it: {report.lag}")
+    for text in dict.fromkeys(report.warnings.values()):
+        say(f"warning: {text}")
     say("nothing was written")

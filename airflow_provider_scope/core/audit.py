@@ -32,6 +32,18 @@ def iso_time(milliseconds: int) -> str:
     return moment.isoformat(timespec="microseconds")
 
 
+def duration_text(milliseconds: int) -> str:
+    """Give how long something takes, in its two largest units: ``3 d 4 h``."""
+    seconds = max(0, milliseconds) // 1000
+    units = [(86_400, "d"), (3_600, "h"), (60, "min"), (1, "s")]
+    parts = [
+        (seconds // size % limit, unit)
+        for (size, unit), limit in zip(units, (10**9, 24, 60, 60), strict=True)
+    ]
+    first = next((i for i, (value, _) in enumerate(parts) if value), len(parts) - 1)
+    return " ".join(f"{value:,} {unit}" for value, unit in parts[first : first + 2] if value) or "0 s"
+
+
 def uri_path(uri: str) -> str:
     """Give the path of a URI, with its leading slash."""
     rest = uri.split("://", 1)[1]

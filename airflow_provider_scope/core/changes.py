@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from airflow_provider_scope.core import lag
 from airflow_provider_scope.exceptions import ChangeFeedError, CheckpointCorruptError, TableUnreadableError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 KEPT = "the table and all records; nothing was written"
 ANEW = "run the task once with full_refresh=True, and with full_load=True in its source: it begins anew then"
@@ -72,6 +73,8 @@ class Metadata:
     is_mapped: bool
     """Whether columns have names of their own in the files: then older versions keep their columns."""
     schema: dict[str, Any]
+    kept: Mapping[str, str] = field(default_factory=dict)
+    """How long the table keeps its log and its files, as far as it says so; see ``core.lag``."""
 
     @classmethod
     def of(cls, action: dict[str, Any]) -> Metadata:
@@ -85,6 +88,7 @@ class Metadata:
             has_feed=settings.get(_ON, "").lower() == "true",
             is_mapped=settings.get("delta.columnmapping.mode", "none").lower() != "none",
             schema=dict(json.loads(action["schemaString"])),
+            kept={name: settings[name.lower()] for name in lag.DEFAULTS if name.lower() in settings},
         )
 
 

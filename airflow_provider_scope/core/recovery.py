@@ -194,7 +194,8 @@ def rows_of_others(location: str, checkpoint: str, interval: str | None) -> Tabl
         "To replace the rows of the interval, use write=Replace(where=…)"
         if interval
         else "To load all anew and replace all rows, run once with full_refresh=True. To leave out what is "
-        "in the table, set starting_timestamp to a time after its files; with a cursor, set initial_value"
+        "in the table, set starting_timestamp to a time after its files; with a cursor, set initial_value; "
+        "with a change data feed, set start_version to the version behind those that are loaded"
     )
     return _diverged(
         UnknownRowsError,

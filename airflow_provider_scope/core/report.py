@@ -18,6 +18,10 @@ XCOM_LIMIT_BYTES = 4096
 RULES_AT_MOST = 10
 PATTERN_LENGTH = 50
 """Of a pattern that matches nothing."""
+READ, LEFT = "what is read", "what is left"
+"""Topics of warnings: of what a run is about to read, and of what it leaves, which only its end tells."""
+WARNING_LENGTH = 500
+"""Of a warning, in XCom."""
 NAME_LENGTH = 100
 """Of a rule, in XCom."""
 
@@ -56,6 +60,8 @@ class RunReport:
     """What a source that has no files says if there is nothing to load."""
     lag: str = ""
     """How far the table is behind its source, for sources that tell; empty if it is not."""
+    warnings: dict[str, str] = field(default_factory=dict)
+    """Topic -> what people should know, though nothing failed."""
     batches: list[BatchReport] = field(default_factory=list)
     left_out: Tally = field(default_factory=Tally)
     already_loaded: int = 0
@@ -149,6 +155,7 @@ class RunReport:
             lines.append(f"left for the next run (max_batches_per_run): {self.pending_files:,} files")
         if self.lag:
             lines.append(f"left for the next run: {self.lag}")
+        lines += [f"warning: {text}" for text in dict.fromkeys(self.warnings.values())]
         for reason in sorted(self.left_out.counts):
             lines.append(f"not loaded, {self._because(reason)}")
             lines += [f"    {path}" for path in self.left_out.names.get(reason, [])]
@@ -170,6 +177,7 @@ class RunReport:
             "pending_files": self.pending_files,
             "quarantined": _most(self.quarantined),
             "changes": dict(self.changes),
+            "warnings": [text[:WARNING_LENGTH] for text in dict.fromkeys(self.warnings.values())],
             "left_out": dict(self.left_out.counts),
             "left_out_names": {r: list(names) for r, names in self.left_out.names.items()},
             "table_version": self.table_version,
@@ -183,6 +191,8 @@ class RunReport:
                 longest.pop()
             elif value.get("why"):
                 value["why"] = value["why"][:-100]  # folders named in another script than Latin
+            elif value["warnings"]:
+                value["warnings"].pop()
             else:
                 break
         return value

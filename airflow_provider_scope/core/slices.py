@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from airflow_provider_scope.core.files import FileEntry, Position, position, printable
+from airflow_provider_scope.core.record_text import ADDED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -172,6 +173,12 @@ class VersionSlice(WithoutFiles):
     """Whether the rows of version ``last`` are read in place of changes."""
     changed_bytes: int
     """Bytes of the changes, as the source's log tells them."""
+    location: str | None = field(default=None, metadata=ADDED)
+    """The URI of the table that is read, for those who look how far it is; None is unknown."""
+    first_ms: int | None = field(default=None, metadata=ADDED)
+    """When version ``first`` was committed; None is unknown."""
+    last_ms: int | None = field(default=None, metadata=ADDED)
+    """When version ``last`` was committed; None is unknown."""
 
     @property
     def size_bytes(self) -> int:

@@ -238,6 +238,8 @@ def assemble(
         now_ms=clock.now_ms,
         new_id=new_id,
     )
+    if isinstance(ingest.source, CdfSource):
+        execution.after = sources.metadata_of_feed(ingest.source, log, conn_id)
     return execution, request, runner
 
 

@@ -35,7 +35,7 @@ def check_literal_places(ingest: Ingest) -> None:
     source = ingest.source
     roots: list[str] = []
     if isinstance(source, (TableSource, CdfSource)):
-        if is_deferred(source.table):
+        if is_deferred(source.table) or is_deferred(getattr(source, "metadata_location", None)):
             return
     elif not isinstance(source, FileSource):
         pass
@@ -73,6 +73,8 @@ def _check(ingest: Ingest, roots: Sequence[str], resolved: Callable[[str], str])
     if not isinstance(source, FileSource):
         if isinstance(source, (TableSource, CdfSource)):
             _check_other_table(source, resolved, tables[0])
+        if isinstance(source, CdfSource) and source.metadata_location is not None:
+            _check_metadata(source, resolved, (tables[0], checkpoint))
         return
     rules = Rules(
         patterns=source.name_patterns if roots else (),
@@ -90,6 +92,21 @@ def _check_other_table(source: TableSource | CdfSource, resolved: Callable[[str]
             kept="everything; nothing was read or written",
             do="correct source.table or delta_location",
         )
+
+
+def _check_metadata(source: CdfSource, resolved: Callable[[str], str], others: Sequence[str]) -> None:
+    """Refuse a table for people in the place of another one, inside of it, or around it.
+
+    :param others: URIs of the target and its checkpoint.
+    """
+    location = resolved(canonical_uri(source.metadata_location or ""))
+    for other in (resolved(canonical_uri(source.table)), *others):
+        if location == other or is_below(location, (other,)) or is_below(other, (location,)):
+            raise InputError(
+                f"source.metadata_location is {location}, which is {other}, inside of it, or around it.",
+                kept="everything; nothing was read or written",
+                do="name a folder of its own, apart from source, target and checkpoint",
+            )
 
 
 def _real(uri: str) -> str:

@@ -12,6 +12,7 @@ from airflow_provider_scope.engines import clock
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.execution.changes import ChangeRows
 from airflow_provider_scope.execution.cursor import CursorRows, check_range_not_loaded
+from airflow_provider_scope.execution.feed_metadata import FeedMetadata
 from airflow_provider_scope.execution.files import Files
 from airflow_provider_scope.execution.loaded import check_not_loaded_before
 from airflow_provider_scope.hooks.stores import store_of
@@ -33,8 +34,10 @@ if TYPE_CHECKING:
     from airflow_provider_scope.checkpoint.audit import AuditFiles
     from airflow_provider_scope.checkpoint.log import CheckpointLog
     from airflow_provider_scope.core.interval import Window
+    from airflow_provider_scope.core.report import RunReport
     from airflow_provider_scope.execution.files import Listing
     from airflow_provider_scope.execution.request import Request
+    from airflow_provider_scope.execution.view import LogView
     from airflow_provider_scope.specs.ingest import Ingest
     from airflow_provider_scope.specs.jdbc import JdbcSource
 
@@ -101,6 +104,16 @@ def make_changes(
         needs_feed=not isinstance(ingest.write, Replace),
     )
     return made, (table,)
+
+
+def metadata_of_feed(
+    source: CdfSource, log: CheckpointLog, conn_id: str | None
+) -> Callable[[LogView, RunReport], None] | None:
+    """Give what writes the table at ``metadata_location`` after a run; None if there is to be none."""
+    if source.metadata_location is None:
+        return None
+    location = canonical_uri(source.metadata_location)
+    return FeedMetadata(log, location, store_of(location, conn_id).storage).after
 
 
 def make_cursor(

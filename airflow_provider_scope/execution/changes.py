@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, ClassVar
 
 from airflow_provider_scope.core import changes
-from airflow_provider_scope.core.report import RunReport
+from airflow_provider_scope.core import lag as lags
+from airflow_provider_scope.core.report import LEFT, READ, RunReport
 from airflow_provider_scope.core.slices import VersionSlice
 from airflow_provider_scope.exceptions import ChangeFeedError, SourceNotFoundError
 from airflow_provider_scope.table.opening import open_table
 
 if TYPE_CHECKING:
     from airflow_provider_scope.core.changes import ChangeState, Metadata, SourceCommit
+    from airflow_provider_scope.core.lag import Lag
     from airflow_provider_scope.core.records import OffsetEntry
     from airflow_provider_scope.execution.request import Request
     from airflow_provider_scope.execution.view import LogView
@@ -112,6 +113,7 @@ class ChangeRows:
         """
         state = changes.decode(text, self.place)
         report.lag = ""
+        report.warnings.pop(LEFT, None)
         if state is None and (self.full_load or not self.needs_feed):
             return self._snapshot(text)
         self._check_same(state)
@@ -127,7 +129,7 @@ class ChangeRows:
         changes.check_range(self.table, found, metadata.table)
         before = self._metadata_before(first) if any(commit.metadata for commit in found) else None
         count = changes.cut(self.table, found, before, max_commits=self.max_commits, max_bytes=self.max_bytes)
-        report.lag = self._lag(found[count:])
+        self._tell(found, count, metadata, report)
         return VersionSlice(
             before=text,
             identifier=self.identifier,
@@ -136,7 +138,38 @@ class ChangeRows:
             last=found[count - 1].version,
             snapshot=False,
             changed_bytes=sum(commit.size_bytes for commit in found[:count]),
+            location=self.table,
+            first_ms=found[0].time_ms,
+            last_ms=found[count - 1].time_ms,
         )
+
+    def _tell(self, found: list[SourceCommit], count: int, metadata: Metadata, report: RunReport) -> None:
+        """Say in the report what the batch leaves, and warn of what the source keeps not much longer."""
+        left = lags.lag_of(found[count:])
+        report.lag = left.text(self.table) if left else ""
+        for topic, one in ((READ, lags.lag_of(found)), (LEFT, left)):
+            is_read = topic == READ
+            text = lags.warning(self.table, one, metadata.kept, report.now_ms, is_read=is_read)
+            if text:
+                report.warnings.setdefault(topic, text)
+
+    def unread(self, text: str, now_ms: int) -> tuple[Lag | None, str]:
+        """Tell how far a state is behind the newest version, and warn if the source keeps it not much longer.
+
+        :param text: The state.
+        :param now_ms: The time, milliseconds since the epoch.
+        :raises ChangeFeedError: The source is another one, or does not have all versions behind the state.
+        """
+        state = changes.decode(text, self.place)
+        self.look()
+        if state is None:
+            return None, ""
+        self.identifier = state.identifier
+        self._check_same(state)
+        found, metadata = self._behind(state.version), self._found()
+        changes.check_range(self.table, found, metadata.table)
+        lag = lags.lag_of(found)
+        return lag, lags.warning(self.table, lag, metadata.kept, now_ms)
 
     def _snapshot(self, before: str | None) -> VersionSlice:
         """Give the slice of all rows; the changes behind them have to be in the feed."""
@@ -144,7 +177,19 @@ class ChangeRows:
         if self.needs_feed:
             self._check_feed()
             changes.check_range(self.table, self._behind(end), metadata.table)
-        return VersionSlice(before, self.identifier, metadata.table, end, end, snapshot=True, changed_bytes=0)
+        at_ms = found.time_ms if (found := self._commit(end)) else None
+        return VersionSlice(
+            before=before,
+            identifier=self.identifier,
+            source=metadata.table,
+            first=end,
+            last=end,
+            snapshot=True,
+            changed_bytes=0,
+            location=self.table,
+            first_ms=at_ms,
+            last_ms=at_ms,
+        )
 
     def _behind(self, version: int) -> list[SourceCommit]:
         return [self._needed(one) for one in range(version + 1, self.newest + 1)]
@@ -222,11 +267,12 @@ class ChangeRows:
             if readable is None:
                 raise self._cleaned(there[0].version, "")
             return readable
-        if found > self.newest:
+        # The next version may be named: whoever takes over a load begins behind its last one.
+        if found > self.newest + 1:
             raise ChangeFeedError(
                 f"source.start_version is {found}, and the newest version of {self.table} is {self.newest}.",
                 kept=changes.KEPT,
-                do="give a version that it has",
+                do=f"give a version that it has, or {self.newest + 1}, its next one",
             )
         if found < there[0].version:
             raise self._cleaned(there[0].version, "start_version")
@@ -295,17 +341,6 @@ class ChangeRows:
             kept=changes.KEPT,
             do=f"bring the file {version:020}.json back; or {changes.ANEW}",
         )
-
-    def _lag(self, commits: list[SourceCommit]) -> str:
-        if not commits:
-            return ""
-        size = sum(commit.size_bytes for commit in commits)
-        count = "1 commit" if len(commits) == 1 else f"{len(commits):,} commits"
-        oldest = commits[0].time_ms
-        since = ""
-        if oldest is not None:
-            since = f", the oldest of {datetime.fromtimestamp(oldest / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
-        return f"{count} of {self.table}, {size:,} bytes{since}"
 
 
 @dataclass

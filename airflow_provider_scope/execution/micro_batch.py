@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_scope.core import recovery
 from airflow_provider_scope.core.records import OffsetEntry, Pipeline
+from airflow_provider_scope.core.report import READ
 from airflow_provider_scope.exceptions import (
     BatchNotInTableError,
     BatchOutcomeUnknownError,
@@ -84,6 +85,9 @@ class MicroBatchExecution:
         self.engine = engine
         self.now_ms = now_ms
         self.new_id = new_id
+        self.after: Callable[[LogView, RunReport], None] | None = None
+        """What is told of a run when it is over; it does not fail."""
+        self.is_warned = False
         self.first_batch: int | None = None
         """The first batch of this run, once it has read the log."""
 
@@ -109,6 +113,8 @@ class MicroBatchExecution:
         report.superseded += tuple(e.seq for e in was_open if e.seq < floor and e.seq not in told)
         self._run_open(request, view, report)
         self._audit(view, report)
+        if self.after:
+            self.after(view, report)
         return report
 
     def plan(self, request: Request) -> tuple[RunReport, list[OffsetEntry], list[OffsetEntry]]:
@@ -217,6 +223,7 @@ class MicroBatchExecution:
                 pending = None
             if pending is None:
                 pending = self._pending(request, view, report, refresh=refresh)
+                self._warn(report)
             found = pending.cut()
             if found is None:
                 break
@@ -243,6 +250,13 @@ class MicroBatchExecution:
                 logger.info("batch %d was logged by another run; planning the rest", entry.seq)
                 pending = None
         report.pending_files = pending.left if pending else 0
+
+    def _warn(self, report: RunReport) -> None:
+        """Log the warnings of what is about to be read: a run that fails has no report."""
+        text = report.warnings.get(READ)
+        if text and not self.is_warned:
+            logger.warning(text)
+            self.is_warned = True
 
     def _create_pipeline(self, request: Request, view: LogView) -> None:
         mine = Pipeline(

@@ -238,7 +238,8 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
         result: dict[str, Any] = {}
         with only_told(self.log, "The report cannot be shown"):
             # Files that are there, and none that counts: most likely the patterns are not what was meant.
-            level = logging.WARNING if report.matches_nothing else logging.INFO
+            is_odd = report.matches_nothing or report.warnings
+            level = logging.WARNING if is_odd else logging.INFO
             self.log.log(level, "%s\n%s", request.table, report.text())
         with only_told(self.log, "The report is not in XCom"):
             result = report.to_xcom()

@@ -34,6 +34,8 @@ class CdfSource:
         not.
     :param max_commits_per_batch: Versions of the source in one batch, at the most; None is all.
     :param max_bytes_per_batch: Bytes of its changes, as the source's log tells them. A version stays whole.
+    :param metadata_location: The folder of a small Delta table that shows the batches to people, made and
+        written by the worker: an absolute path or a URI. None is no such table.
     :raises InputError: A value is not valid.
     """
 
@@ -47,6 +49,7 @@ class CdfSource:
     deletes: Deletes = "apply"
     max_commits_per_batch: int | None = None
     max_bytes_per_batch: int | None = None
+    metadata_location: str | None = None
 
     def __post_init__(self) -> None:
         """Validate; values that are templates are let through."""
@@ -59,6 +62,8 @@ class CdfSource:
                 "give its location (DESCRIBE DETAIL says it): the log is read before Spark is started",
             )
         validation.text("identifier", self.identifier)
+        if self.metadata_location is not None:
+            validation.text("metadata_location", self.metadata_location)
         validation.one_of("deduplication", self.deduplication, ("last",))
         validation.one_of("deletes", self.deletes, get_args(Deletes))
         whole = validation.switch("full_load", self.full_load)

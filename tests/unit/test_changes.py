@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from airflow_provider_scope.core import changes
 from airflow_provider_scope.core.changes import ChangeState, Metadata, SourceCommit
@@ -16,8 +18,13 @@ from airflow_provider_scope.exceptions import (
     InputError,
     TableUnreadableError,
 )
+from airflow_provider_scope.execution.changes import ChangeRows
 from airflow_provider_scope.specs import CdfSource, ScopeEngine
 from airflow_provider_scope.specs.ingest import ARGUMENTS, SELECT_ALL, ingest_from
+from airflow_provider_scope.storage.local import LocalStorage
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def schema(*columns: tuple[str, Any]) -> dict[str, Any]:
@@ -221,3 +228,38 @@ def test_a_dict_with_a_table_and_no_cursor_is_a_feed() -> None:
     found = ingest_from({**raw, "source": {"table": "/data/t"}, "full_refresh": False})
     assert found is not None
     assert found.source == CdfSource(table="/data/t")
+
+
+@pytest.mark.parametrize(
+    ("start", "nothing", "refused"),
+    [
+        (1, "", ""),
+        (2, "has no version to begin at yet", ""),  # the next one: that of a load that is taken over
+        (3, "", "source.start_version is 3, and the newest version of file:.* is 1"),
+    ],
+)
+def test_a_first_load_may_begin_at_the_next_version_and_not_behind_it(
+    tmp_path: Path, start: int, nothing: str, refused: str
+) -> None:
+    rows = pa.table({"id": [1]})
+    for _ in range(2):
+        write_deltalake(
+            tmp_path / "src", rows, mode="append", configuration={"delta.enableChangeDataFeed": "true"}
+        )
+    source = ChangeRows(
+        place="here", table=f"file://{tmp_path}/src", storage=LocalStorage(), start_version=start
+    )
+    source.look()
+    report = source.begin_report(0)
+    if refused:
+        with pytest.raises(ChangeFeedError, match=refused):
+            source.slice_behind(None, report)
+        return
+    found = source.slice_behind(None, report)
+
+    assert (found is None) == bool(nothing)
+    assert nothing in report.nothing
+    if found:
+        assert (found.first, found.last, found.location) == (1, 1, f"file://{tmp_path}/src")
+        assert found.first_ms == found.last_ms
+        assert found.first_ms is not None

@@ -1,0 +1,140 @@
+"""What `airflow scope status` says of a table that is loaded from a change data feed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from airflow_provider_scope.engines import clock
+from tests.support.change_world import ChangeWorld
+from tests.support.delta_engine import local
+
+HOUR_MS, DAY_MS = 3_600_000, 86_400_000
+
+
+@pytest.fixture
+def desk(desk: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    from airflow_provider_scope.engines import assembly
+
+    desk.world = ChangeWorld(desk.world.folder)
+    monkeypatch.setattr(assembly, "spark_runner", lambda *_: desk.world.engine(lambda c, do, torn=None: do()))
+    monkeypatch.setattr(clock, "now_ms", lambda: desk.world.now_ms)
+    return desk
+
+
+def behind(said: Any) -> list[str]:
+    """Give the lines of the output that begin with ``behind``, or belong to it."""
+    lines = said.out.splitlines()
+    begin = next(n for n, line in enumerate(lines) if line.startswith("behind"))
+    end = next(n for n, line in enumerate(lines) if n > begin and not line.startswith(" "))
+    return [line.strip() for line in lines[begin:end]]
+
+
+def test_status_tells_how_far_a_table_is_behind_and_warns_before_its_changes_are_gone(desk: Any) -> None:
+    world = desk.world
+    for number in range(3):
+        world.order(number)
+    world.now_ms = world.committed_ms(2) + HOUR_MS
+    first = world.run(max_batches=1)
+    newest = world.committed_ms(2)
+    size = world.source(world.log(), None)._needed(2).size_bytes
+
+    said = desk.table_command("status")
+
+    assert (said.code, said.err, first.warnings) == (0, "", {})
+    assert "left for the next run: 1 commit of file://" in first.text()
+    assert behind(said)[0] == f"behind      1 commit of file:///orders, {size:,} bytes"
+    assert behind(said)[1].startswith("the oldest is version 2: ")
+    assert behind(said)[1].endswith("(1 h ago)")
+    assert len(behind(said)) == 2
+
+    world.now_ms = newest + 4 * DAY_MS
+    said = desk.table_command("status")
+    assert behind(said)[2].startswith(
+        "warning: version 2 of file:///orders is 4 d old and not loaded. At 7 d"
+    )
+
+    report = world.run()
+    assert "warning: version 2 of file://" in report.text()
+    assert "is 4 d old and loaded only now. At 7 d" in report.text()
+    assert report.lag == ""
+    assert behind(desk.table_command("status")) == [
+        "behind      nothing: version 2 of file:///orders is loaded"
+    ]
+    assert {id_ for _, id_, _ in world.rows()} == {0, 1, 2}
+
+
+def test_a_run_that_leaves_old_commits_warns_of_them_and_of_those_it_read(
+    desk: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = desk.world
+    world.order(
+        0, **{"delta.logRetentionDuration": "interval 2 days", "delta.deletedFileRetentionDuration": "?"}
+    )
+    for number in range(1, 6):
+        world.order(number)
+    world.now_ms = world.committed_ms(5) + 3 * DAY_MS
+
+    report = world.run(max_batches=1)
+
+    read, left = report.warnings["what is read"], report.warnings["what is left"]
+    assert "version 0 of file://" in read
+    assert "loaded only now, which is beyond delta.logRetentionDuration (2 d)" in read
+    assert "version 2 of file://" in left
+    assert "not loaded, which is beyond delta.logRetentionDuration (2 d)" in left
+    assert "delta.deletedFileRetentionDuration of file://" in left
+    assert "is '?', which is no interval" in left
+    assert report.to_xcom()["warnings"] == [read[:500], left[:500]]
+    # What is left is known when the run is over; what is read, before a run that may fail.
+    assert [one.getMessage() for one in caplog.records if one.levelname == "WARNING"] == [read]
+    last = world.run()
+    assert len(last.batches) == 2
+    assert [*last.warnings] == ["what is read"]
+
+
+def test_status_says_what_the_next_run_refuses(desk: Any) -> None:
+    world = desk.world
+    world.order(0)
+    world.now_ms = world.committed_ms(0)
+    world.run()
+    for number in range(1, 3):
+        world.order(number)
+    DeltaTable(local(world.orders)).create_checkpoint()
+    Path(local(world.orders), "_delta_log", f"{1:020}.json").rename(world.folder / "aside")
+
+    said = desk.table_command("status")
+
+    assert said.code == 0
+    assert behind(said)[0] == (
+        "behind      not known: The log of file:///orders does not have version 1 any more, whose changes "
+        "are to be read (delta.logRetentionDuration)."
+    )
+
+
+def test_a_record_leads_status_to_no_other_store(desk: Any) -> None:
+    world = desk.world
+    world.order(0)
+    world.now_ms = world.committed_ms(0)
+    world.run()
+    entry = Path(local(world.checkpoint), "offsets", f"{0:020}")
+    entry.write_text(
+        entry.read_text().replace(world.orders, "abfss://lake@other.dfs.core.windows.net/orders")
+    )
+
+    said = desk.table_command("status")
+
+    assert said.code == 0
+    (line,) = behind(said)
+    assert line == (
+        "behind      not looked at: abfss://lake@other.dfs.core.windows.net/orders is on another store; "
+        "`airflow scope plan` looks"
+    )
+    entry.write_text(
+        entry.read_text().replace(',"location":"abfss://lake@other.dfs.core.windows.net/orders"', "")
+    )
+    assert behind(desk.table_command("status"))[0].startswith(
+        "behind      not known: the log does not say where"
+    )

@@ -1,0 +1,84 @@
+"""A table that follows a change data feed, with an engine that needs no JVM."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
+
+from airflow_provider_scope.core.changes import ChangeState
+from airflow_provider_scope.exceptions import SparkJobFailedError
+from airflow_provider_scope.execution.changes import ChangeRows
+from airflow_provider_scope.execution.feed_metadata import FeedMetadata
+from tests.crash.world import DeltaWorld
+from tests.support.delta_engine import SOURCE, TABLE, DeltaEngine, local
+
+if TYPE_CHECKING:
+    from airflow_provider_scope.core.records import OffsetEntry
+
+FEED = {"delta.enableChangeDataFeed": "true"}
+
+
+class ChangeEngine(DeltaEngine):
+    """Appends the rows that the versions of a feed inserted."""
+
+    def __init__(self, gate: Any, source: str, fails_at: int = -1) -> None:
+        super().__init__(gate)
+        self.source = source
+        self.fails_at = fails_at
+
+    def read(self, entry: OffsetEntry) -> pa.Table:
+        if entry.seq == self.fails_at:
+            raise SparkJobFailedError(f"batch {entry.seq} cannot be read")
+        found: Any = entry.slice
+        feed = DeltaTable(local(self.source)).load_cdf(found.first, found.last)
+        rows = pa.table(feed.read_all()).select(SOURCE.names)
+        return rows.append_column("file", pa.array([self.source] * len(rows), pa.string())).cast(TABLE)
+
+    def notes(self, entry: OffsetEntry, rows: pa.Table) -> dict[str, Any]:
+        found: Any = entry.slice
+        state = ChangeState(
+            identifier=found.identifier, source=found.source, version=found.last, first=found.first
+        )
+        return {"state": state.encode()}
+
+
+class ChangeWorld(DeltaWorld):
+    """A source with a feed, and a pipeline that loads two of its versions in a batch."""
+
+    now_ms = 0
+    has_metadata = False
+    """Whether runs write the table for people."""
+    fails_at = -1
+    """The batch that cannot be read."""
+
+    @property
+    def metadata(self) -> str:
+        return f"file://{self.folder}/metadata"
+
+    @property
+    def orders(self) -> str:
+        return f"file://{self.folder}/orders"
+
+    def engine(self, gate: Any) -> ChangeEngine:
+        return ChangeEngine(gate, self.orders, self.fails_at)
+
+    def source(self, log: Any, rules: Any) -> ChangeRows:
+        return ChangeRows(place=log.location, table=self.orders, storage=self.storage, max_commits=2)
+
+    def order(self, *ids: int, **settings: str) -> None:
+        rows = pa.table({"id": ids, "day": [1] * len(ids)}, schema=SOURCE)
+        there = DeltaTable.is_deltatable(local(self.orders))
+        more = {} if there else {"configuration": {**FEED, **settings}}
+        write_deltalake(local(self.orders), rows, mode="append", **more)
+
+    def committed_ms(self, version: int) -> int:
+        return self.source(self.log(), None)._needed(version).time_ms or 0
+
+    def _execution(self, *given: Any) -> Any:
+        made = super()._execution(*given)
+        made.now_ms = lambda: self.now_ms
+        if self.has_metadata:
+            made.after = FeedMetadata(self.log(), self.metadata, self.storage).after
+        return made
