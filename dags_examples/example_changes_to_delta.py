@@ -4,25 +4,25 @@ What: orders A are loaded from JSON files. Table B has the same orders, with eac
 Table C keeps the versions of each order in B, with the time in which it was the active one. Each task takes
 what is new in the table before it, so a delete in A reaches C in one run.
 When: tables are built on tables whose rows change, and reading them as a whole each time costs too much.
-Needs: Java 17 on the worker. Trigger it with folders of yours.
+Needs: Java 17 on the worker. Put your folders in place of the defaults of LANDING and TABLES: a run that an
+asset starts has no others. Each load of A starts the second Dag.
 """
 
 from __future__ import annotations
 
-from airflow.sdk import DAG
+from airflow.sdk import DAG, Asset
 
 from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator
 from airflow_provider_scope.specs import CdfSource, FileSource, Merge, Scd2, TableSpec
 
+LANDING = "/data/landing/orders"
+TABLES = "/data/delta"
+ORDERS_A = Asset("orders_a")
 WITH_FEED = TableSpec(properties={"delta.enableChangeDataFeed": "true"})
 
-with DAG(
-    "example_changes_to_delta",
-    schedule=None,
-    params={"landing": "/data/landing/orders", "tables": "/data/delta"},
-):
-    # [START delta_changes]
-    files_to_a = DeltaIncrementalIngestOperator(
+# [START delta_changes]
+with DAG("example_changes_to_delta", schedule=None, params={"landing": LANDING, "tables": TABLES}):
+    DeltaIncrementalIngestOperator(
         task_id="files_to_a",
         delta_location="{{ params.tables }}/a",
         source=FileSource(
@@ -32,7 +32,10 @@ with DAG(
         ),
         write=Merge(strategy="upsert", primary_key="order_id", hard_delete="deleted"),
         table=WITH_FEED,
+        outlets=[ORDERS_A],
     )
+
+with DAG("example_changes_to_delta_next", schedule=[ORDERS_A], params={"tables": TABLES}):
     a_to_b = DeltaIncrementalIngestOperator(
         task_id="a_to_b",
         delta_location="{{ params.tables }}/b",
@@ -47,5 +50,5 @@ with DAG(
         source=CdfSource(table="{{ params.tables }}/b"),
         write=Scd2(merge_key="order_id"),
     )
-    files_to_a >> a_to_b >> b_to_c
-    # [END delta_changes]
+    a_to_b >> b_to_c
+# [END delta_changes]

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_scope.core import audit
+from airflow_provider_scope.core.slices import VersionSlice
 from airflow_provider_scope.exceptions import (
     BatchOutcomeUnknownError,
     ScopeProviderError,
@@ -19,7 +20,6 @@ from airflow_provider_scope.exceptions import (
     TableDivergedError,
 )
 from airflow_provider_scope.execution import repair
-from tests.crash.number_world import LedgerWorld
 from tests.support.faulty_storage import Counting, open_gate
 from tests.support.ledger import LedgerSlice
 from tests.support.numbers import NumberSlice
@@ -80,7 +80,7 @@ def _accept(world: MemoryWorld, verdict: Verdict) -> set[Any]:
 
     If a refresh was undone in its midst, do what the error says: delete the rows of before it.
     """
-    if isinstance(world, LedgerWorld):
+    if world.has_state:
         _accept_with_state(world)
         return set()
     try:
@@ -111,7 +111,7 @@ def _accept(world: MemoryWorld, verdict: Verdict) -> set[Any]:
     return gone
 
 
-def _accept_with_state(world: LedgerWorld) -> None:
+def _accept_with_state(world: MemoryWorld) -> None:
     """Accept the table if it still is refused; if nothing tells its state, do a full refresh."""
     try:
         world.run()
@@ -159,7 +159,7 @@ def _check_records(world: MemoryWorld, verdict: Verdict, *, diverged: bool) -> N
     given_up = {seq for seq, record in commits.items() if record.abandoned}
     counting = [e.slice for e in entries if e.seq >= start and e.seq not in given_up]
     paths = Counter(name for one in counting for name in names_in(one))
-    comes_again = diverged and isinstance(world, LedgerWorld)  # what a RESTORE took out
+    comes_again = diverged and world.has_state  # what a RESTORE took out
     if not comes_again and (twice := [path for path, count in paths.items() if count > 1]):
         verdict.problems.append(f"several entries name {twice}")
     if not diverged:
@@ -171,8 +171,8 @@ def _check_records(world: MemoryWorld, verdict: Verdict, *, diverged: bool) -> N
 
 
 def names_in(one: Any) -> list[Any]:
-    """Name what a slice holds: files, or numbers."""
-    if isinstance(one, NumberSlice):
+    """Name what a slice holds: files, numbers, or versions."""
+    if isinstance(one, (NumberSlice, VersionSlice)):
         return [*range(one.first, one.last + 1)]
     if isinstance(one, LedgerSlice):
         return [*one.ids]

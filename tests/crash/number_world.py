@@ -67,6 +67,10 @@ class NumberWorld(_NumberWorld, MemoryWorld):
         self.memory.content[path] = [row_of(number)]
         return path
 
+    def drop_source(self) -> None:
+        super().drop_source()
+        self.storage.delete(self.path)
+
     def name_of(self, row: Row) -> Any:
         return row[1]
 
@@ -78,6 +82,7 @@ class NumberInTurnWorld(NumberWorld):
 class LedgerWorld(NumberWorld):
     """A file that is dropped is the next row of a source with a state."""
 
+    has_state = True
     numbers = Ledger
     wrong = LedgerSlice("no state", 1)
 

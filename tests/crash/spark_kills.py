@@ -11,7 +11,7 @@ import os
 import shutil
 import time
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airflow_provider_scope.exceptions import (
@@ -22,6 +22,8 @@ from airflow_provider_scope.exceptions import (
 )
 from tests.crash.exhaustive import State, compare
 from tests.crash.scenarios import land
+from tests.crash.spark_places import ASIDE_PLACES, MERGE_PLACES, PLACES, SOURCE_PLACES, Place, Seen
+from tests.crash.spark_sources import WORLDS, SourceWorld, world_of
 from tests.crash.spark_world import ASIDE, MAX_FILES, WRITES, Runner, SparkWorld, any_in
 from tests.crash.tally import Tally
 from tests.crash.world import DeltaWorld, fast_folder
@@ -32,148 +34,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ATTEMPTS = 6
-
-
-@dataclass(frozen=True)
-class Seen:
-    """What the disk shows of a run, relative to the state that it started from."""
-
-    logged: int
-    versions: int
-    stray: bool
-    """Data files that no commit names."""
-    recorded: int
-    aside: int = 0
-    """Versions of the quarantine."""
-    aside_stray: bool = False
-    """Data files in the quarantine before its first version."""
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where to kill a run: watched for from outside, or met by the runner itself."""
-
-    name: str
-    step: str
-    hit: Callable[[Seen], bool]
-    """Whether the disk shows the place, after the kill."""
-    now: Callable[[Seen], bool] | None = None
-    """When to kill; None if the runner meets the place itself."""
-    die_at: tuple[str, ...] = ()
-    application: bool = True
-    """The application is killed too."""
-
-
-def _no_record(logged: int, versions: int, *, stray: bool) -> Callable[[Seen], bool]:
-    return lambda seen: seen == Seen(logged, versions, stray, 0)
-
-
-BATCHES = 3
-PLACES = (
-    Place("before submit", "run", _no_record(3, 0, stray=False), die_at=("replace plans/", "after")),
-    Place(
-        "data files, no commit",
-        "run",
-        _no_record(3, 0, stray=True),
-        now=lambda seen: seen.stray and seen.versions == 0,
-    ),
-    Place(
-        "between two batches",
-        "run",
-        lambda seen: (seen.logged, seen.versions, seen.recorded) == (3, 1, 0),
-        now=lambda seen: seen.versions == 1,
-    ),
-    Place(
-        "runner dead, its application alive",
-        "run",
-        lambda seen: seen.logged == BATCHES and seen.versions in (1, 2) and seen.recorded == 0,
-        now=lambda seen: seen.versions == 1,
-        application=False,
-    ),
-    Place(
-        "after the Delta commit",
-        "run",
-        lambda seen: (seen.logged, seen.versions, seen.recorded) == (3, 3, 0),
-        now=lambda seen: seen.versions == BATCHES,
-    ),
-    Place("before the commit record", "run", _no_record(3, 3, stray=False), die_at=("put commits/",)),
-    Place(
-        "full refresh, inside the first batch",
-        "refresh",
-        _no_record(3, 0, stray=True),
-        now=lambda seen: seen.stray and seen.versions == 0,
-    ),
-    Place(
-        "full refresh, inside the second batch",
-        "refresh",
-        _no_record(3, 1, stray=True),
-        now=lambda seen: seen.stray and seen.versions == 1,
-    ),
-)
-
-ASIDE_PLACES = (
-    Place(
-        "data files in the quarantine, no commit",
-        "run",
-        lambda seen: (seen.logged, seen.versions, seen.aside, seen.aside_stray) == (3, 0, 0, True),
-        now=lambda seen: seen.aside_stray,
-    ),
-    Place(
-        "in the quarantine, not in the table",
-        "run",
-        lambda seen: (seen.logged, seen.versions, seen.aside) == (3, 0, 1),
-        now=lambda seen: seen.aside == 1,
-    ),
-    Place(
-        "in the quarantine, its application alive",
-        "run",
-        lambda seen: (seen.logged, seen.recorded) == (3, 0) and seen.aside - seen.versions in (0, 1),
-        now=lambda seen: seen.aside == 1,
-        application=False,
-    ),
-    Place(
-        "in both tables, no record",
-        "run",
-        lambda seen: (seen.logged, seen.versions, seen.recorded) == (3, 1, 0) and seen.aside in (1, 2),
-        now=lambda seen: seen.versions == 1,
-    ),
-    Place(
-        "full refresh, in the quarantine alone",
-        "refresh",
-        lambda seen: (seen.logged, seen.versions, seen.aside) == (3, 0, 1),
-        now=lambda seen: seen.aside == 1,
-    ),
-)
-
-
-MERGE_PLACES = (
-    Place(
-        "inside of the first MERGE",
-        "run",
-        _no_record(3, 1, stray=True),
-        now=lambda seen: seen.stray and seen.versions == 1,
-    ),
-    Place(
-        "inside of a MERGE, its application alive",
-        "run",
-        lambda seen: (seen.logged, seen.recorded) == (3, 0) and seen.versions in (1, 2),
-        now=lambda seen: seen.stray and seen.versions == 1,
-        application=False,
-    ),
-    Place(
-        "between two MERGEs",
-        "run",
-        lambda seen: (seen.logged, seen.versions, seen.recorded) == (3, 2, 0),
-        now=lambda seen: seen.versions == 2,
-    ),
-    Place("MERGE done, before its record", "run", _no_record(3, 3, stray=False), die_at=("put commits/",)),
-    Place(
-        "full refresh, inside the first MERGE",
-        "refresh",
-        _no_record(3, 1, stray=True),
-        now=lambda seen: seen.stray and seen.versions == 1,
-    ),
-)
 
 
 class SparkStage:
@@ -202,15 +62,30 @@ class SparkStage:
         self.ends["refresh"] = self._undisturbed("refresh")
 
     def _undisturbed(self, step: str) -> State:
-        error = Runner(SparkWorld(self.place), step).wait()
+        error = Runner(world_of(self.place), step).wait()
         if error:
             raise AssertionError(f"the undisturbed run ended with: {error}")
-        return state(SparkWorld(self.place))
+        return state(world_of(self.place))
 
     def reset(self, step: str) -> SparkWorld:
         shutil.rmtree(self.place)
         shutil.copytree(self.starts[step], self.place)
-        return SparkWorld(self.place)
+        return world_of(self.place)
+
+
+class SourceStage(SparkStage):
+    """A source that is no files, from which nothing was loaded yet."""
+
+    def __init__(self, folder: Path, kind: str) -> None:
+        self.place = folder / "world"
+        self.starts = {"run": folder / "nothing"}
+        self.place.mkdir(parents=True)
+        (self.place / kind).touch()
+        world = world_of(self.place)
+        assert isinstance(world, SourceWorld)
+        world.fill()
+        shutil.copytree(self.place, self.starts["run"])
+        self.ends = {"run": self._undisturbed("run")}
 
 
 def spoil(world: DeltaWorld, name: str) -> None:
@@ -327,6 +202,10 @@ def _wait_and_kill(runner: Runner, place: Place, disk: Disk) -> list[int]:
 def finish(world: DeltaWorld, expected: State, where: str, tally: Tally) -> None:
     """Compare, and see that another run finds nothing to do (which takes no Spark)."""
     compare(state(world), expected, where, tally)
+    if isinstance(world, SourceWorld) and world.always_looks:
+        error = Runner(world, "run").wait()
+        compare(state(world), expected, f"{where}, run once more: {error or 'no error'}", tally)
+        return
     gate = Counting()
     world.run(gate)
     if gate.writes:
@@ -425,12 +304,16 @@ def all_places(report: Callable[[str, Tally, str, float], None]) -> Tally:
             part(how, lambda tally, how=how: diverge(stage, how, tally))  # type: ignore[misc]
         part("refresh whose file vanished", lambda tally: unreadable_refresh(stage, tally))
     kinds = {ASIDE: ASIDE_PLACES, **dict.fromkeys(WRITES, MERGE_PLACES)}
+    kinds |= dict.fromkeys((world.name for world in WORLDS), SOURCE_PLACES)
     for kind, places in kinds.items():
         with fast_folder() as folder:
+            stage_of = SourceStage if places is SOURCE_PLACES else SparkStage
 
-            def set_up_kind(_tally: Tally, kind: str = kind, folder: Path = folder) -> str:
-                stages.append(SparkStage(folder, kind))
-                return "two undisturbed runs to compare with"
+            def set_up_kind(
+                _tally: Tally, kind: str = kind, folder: Path = folder, stage_of: type[SparkStage] = stage_of
+            ) -> str:
+                stages.append(stage_of(folder, kind))
+                return "undisturbed runs to compare with"
 
             part(f"undisturbed, {kind}", set_up_kind)
             for place in places:

@@ -121,7 +121,9 @@ ENDED_WITH = "ended with: "
 
 def main(folder: str, step: str, die_at: str = "", after: str = "") -> int:
     """Do a step; 1 and the error's name for an error of the package."""
-    world = SparkWorld(Path(folder))
+    from tests.crash.spark_sources import world_of
+
+    world = world_of(Path(folder))
     gate: Gate = DieAt(die_at, bool(after)) if die_at else open_gate
     try:
         if step == "accept":

@@ -11,7 +11,7 @@ import uuid
 from collections import Counter
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -281,6 +281,9 @@ class DeltaWorld(World):
 class MemoryWorld(World):
     """The same without a disk."""
 
+    has_state: ClassVar[bool] = False
+    """Whether what is new follows from a state in the table, and not from the log."""
+
     def __init__(self, *, interval: int = 3, retention: int = 100) -> None:
         self.memory = MemoryStorage()
         self.delta = MemoryTable()
@@ -302,6 +305,14 @@ class MemoryWorld(World):
 
     def rows(self) -> Counter[Row]:
         return self.delta.rows.copy()
+
+    def drop_source(self) -> None:
+        """Let the source be gone."""
+        self.memory.source.clear()
+
+    def left(self, report: RunReport) -> int:
+        """Give how much a report says is left for the next run."""
+        return report.pending_files
 
     def name_of(self, row: Row) -> Any:
         """Give what a slice calls the thing that a row came from."""

@@ -1,170 +1,269 @@
-"""Random commits to a source, loaded in random ranges by runs that die: the target is what a model says.
+"""Random commits to a source, followed by runs that die, in random ranges: each target is what a model says.
 
-``CHANGES_COMMITS`` is how many commits each source gets, ``CHANGES_SEED`` replays one.
+``CHANGES_COMMITS`` is how many commits a source gets, ``CHANGES_SEED`` replays a history:
+``CHANGES_SEED=8 CHANGES_COMMITS=200 .venv/bin/pytest -m loads tests/spark/test_changes_model.py``.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import random
+from collections import Counter
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, QueryBuilder
 
+from airflow_provider_scope.core.changes import TIMESTAMP, TYPE, VERSION
+from airflow_provider_scope.core.scd2 import ROW_HASH, VALID_FROM, VALID_TO
 from tests.spark.test_changes import Source
+from tests.spark.test_merge_model import FASTER
 from tests.support import warm
+from tests.support.faulty_storage import FaultyStorage
+from tests.support.feed_histories import KEY, FeedHistory, Read, Rows, after_batches, windows
+from tests.support.merge_model import content
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from airflow_provider_scope.checkpoint.log import CheckpointLog
+    from tests.support.faulty_storage import Call
+    from tests.support.merge_model import Row
 
 pytestmark = [pytest.mark.spark, pytest.mark.loads]
 
 COMMITS = int(os.environ.get("CHANGES_COMMITS", "12"))
 SEED = int(os.environ.get("CHANGES_SEED", "7"))
+MANY = 50
+"""From so many commits on, all kinds of targets follow each source."""
+UPSERT = {"kind": "merge", "primary_key": [KEY], "strategy": "upsert"}
+DELETE_INSERT = {"kind": "merge", "primary_key": [KEY], "strategy": "delete-insert"}
+SCD2 = {"kind": "scd2", "merge_key": [KEY]}
+TARGETS: tuple[tuple[Any, str], ...] = (
+    (UPSERT, "apply"),
+    (SCD2, "apply"),
+    (DELETE_INSERT, "apply"),
+    (UPSERT, "soft"),
+    ("append", "apply"),
+    (DELETE_INSERT, "ignore"),
+    (SCD2, "ignore"),
+)
+OWN = (VALID_FROM, VALID_TO, ROW_HASH)
+FEED = (TYPE, VERSION, TIMESTAMP)
 
 
 class Killed(BaseException):
     """The run is gone: nothing catches it."""
 
 
-class World:
-    """A source, what it holds as a plain dict, and the pipeline that follows it."""
+@dataclass
+class Fate:
+    """Lets runs die: at a write to the checkpoint, before their batch is submitted, and when it is done."""
 
-    def __init__(self, source: Source, random: random.Random) -> None:
-        self.source, self.random = source, random
-        self.rows: dict[int, tuple[str, int | None]] = {}
-        self.has_more = False
-        self.done: list[str] = []
-        self.texts = 0
+    chance: random.Random
+    deaths: int = 0
 
-    def text(self) -> str:
-        self.texts += 1
-        return f"t{self.texts}"
+    def __call__(self, call: Call, effect: Callable[[], Any], torn: Callable[[], None] | None = None) -> Any:
+        when = self.chance.choice(["before", "torn", "after"])
+        dies = call.writes and self.chance.random() < 0.06
+        if dies and when == "torn" and torn:
+            torn()
+        result = effect() if when == "after" or not dies else None
+        if dies:
+            self.die()
+        return result
 
-    def some(self, at_most: int = 4) -> list[int]:
-        return self.random.sample(sorted(self.rows), min(len(self.rows), self.random.randint(1, at_most)))
+    def die(self) -> None:
+        self.deaths += 1
+        raise Killed
 
-    def free(self) -> list[int]:
-        return [key for key in range(1, 30) if key not in self.rows]
+    def around(self, submit: Callable[..., None]) -> Callable[..., None]:
+        """Let the way to the application be deadly, and the way back."""
 
-    def run(self, statement: str) -> None:
-        self.done.append(statement)
-        self.source.do(statement)
+        def dying(*arguments: Any, **more: Any) -> None:
+            dies = self.chance.random()
+            if dies < 0.12:
+                self.die()
+            submit(*arguments, **more)
+            if dies > 0.88:
+                self.die()
 
-    def values(self, rows: dict[int, str]) -> str:
-        more = ", CAST(NULL AS INT)" if self.has_more else ""
-        return ", ".join(f"({key}, '{text}'{more})" for key, text in rows.items())
-
-    # ---- commits -------------------------------------------------------------------------------
-
-    def insert(self) -> None:
-        new = {key: self.text() for key in self.random.sample(self.free(), 3)}
-        self.run(f"INSERT INTO @s VALUES {self.values(new)}")
-        self.rows |= {key: (text, None) for key, text in new.items()}
-
-    def update(self) -> None:
-        keys, text = self.some(), self.text()
-        more = ", w = id" if self.has_more else ""
-        self.run(f"UPDATE @s SET v = '{text}'{more} WHERE id IN ({', '.join(map(str, keys))})")
-        self.rows |= {key: (text, key if self.has_more else None) for key in keys}
-
-    def delete(self) -> None:
-        keys = self.some(2)
-        self.run(f"DELETE FROM @s WHERE id IN ({', '.join(map(str, keys))})")
-        self.rows = {key: row for key, row in self.rows.items() if key not in keys}
-
-    def merge(self) -> None:
-        changed, gone = self.some(), self.some(2)
-        new = {key: self.text() for key in self.random.sample(self.free(), 2)}
-        texts = {**{key: self.text() for key in changed}, **new}
-        pairs = ", ".join(
-            f"({key}, '{texts.get(key, '')}', {str(key in gone).lower()})" for key in {*texts, *gone}
-        )
-        self.run(
-            f"MERGE INTO @s AS t USING (SELECT * FROM VALUES {pairs} AS x(id, v, d)) AS s ON t.id = s.id "
-            "WHEN MATCHED AND s.d THEN DELETE WHEN MATCHED THEN UPDATE SET v = s.v "
-            "WHEN NOT MATCHED THEN INSERT (id, v) VALUES (s.id, s.v)"
-        )
-        for key, text in texts.items():
-            self.rows[key] = (text, self.rows.get(key, ("", None))[1])
-        self.rows = {key: row for key, row in self.rows.items() if key not in gone}
-
-    def overwrite(self) -> None:
-        kept = {key: self.text() if self.random.random() < 0.5 else self.rows[key][0] for key in self.some(9)}
-        self.run(f"INSERT OVERWRITE @s VALUES {self.values(kept)}")
-        self.rows = {key: (text, None) for key, text in kept.items()}
-
-    def empty(self) -> None:
-        self.run("DELETE FROM @s")
-        self.rows = {}
-
-    def move(self) -> None:
-        old, new = self.some(1)[0], self.random.choice(self.free())
-        self.run(f"UPDATE @s SET id = {new} WHERE id = {old}")
-        self.rows[new] = self.rows.pop(old)
-
-    def swap(self) -> None:
-        one, two = (self.some(1)[0] for _ in range(2))
-        self.run(f"UPDATE @s SET id = {one + two} - id WHERE id IN ({one}, {two})")
-        self.rows[one], self.rows[two] = self.rows[two], self.rows[one]
-
-    def widen(self) -> None:
-        if not self.has_more:
-            self.run("ALTER TABLE @s ADD COLUMNS (w INT)")
-            self.has_more = True
-
-    def optimize(self) -> None:
-        self.run("OPTIMIZE @s")
-
-    def change(self) -> None:
-        acts: list[Callable[[], None]] = [self.insert]
-        if self.rows:
-            acts += [self.update, self.delete, self.merge, self.overwrite, self.move, self.swap, self.update]
-            acts += [self.insert, self.merge, self.widen, self.optimize]
-            if self.random.random() < 0.2:
-                acts.append(self.empty)
-        self.random.choice(acts)()
+        return dying
 
 
-@pytest.mark.parametrize(("vectors", "mapping"), [("true", "none"), ("false", "name")])
-def test_the_target_is_the_source_whatever_was_committed_and_whenever_a_run_died(
-    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, vectors: str, mapping: str
-) -> None:
-    warm.use(monkeypatch, spark)
-    chance = random.Random(f"{SEED} {vectors}")
-    settings = {"delta.enableDeletionVectors": vectors, "delta.columnMapping.mode": mapping}
-    source = Source(spark, tmp_path, **settings)
-    world = World(source, chance)
-    submit = warm.WarmRunner._submit
+class Target:
+    """A table that follows a source."""
 
-    def dying(runner: Any, *arguments: Any, **more: Any) -> None:
-        dies = chance.random()
-        if dies < 0.15:
-            raise Killed
-        submit(runner, *arguments, **more)
-        if dies < 0.3:
-            raise Killed
+    def __init__(
+        self, source: Source, history: FeedHistory, fate: Fate, number: int, **settings: str
+    ) -> None:
+        self.write, self.deletes = TARGETS[number]
+        self.name = f"{number} {self.write if self.write == 'append' else self.write['kind']} {self.deletes}"
+        self.history, self.fate = history, fate
+        table = {"schema_evolution": "add", "properties": settings}
+        self.pipe = source.pipe(self.write, deletes=self.deletes, table=table)
+        self.pipe.table = source.folder / f"target {number}"
+        self.log: CheckpointLog | None = None
 
-    monkeypatch.setattr(warm.WarmRunner, "_submit", dying)
-    strategy = chance.choice(["upsert", "delete-insert"])
-    write = {"kind": "merge", "primary_key": ["id"], "strategy": strategy}
-    pipe = source.pipe(write, table={"schema_evolution": "add"})
-    world.insert()
-    for number in range(COMMITS):
-        world.change()
-        if number + 1 < COMMITS and chance.random() < 0.6:
-            continue
-        caps = {"max_commits_per_batch": chance.choice([None, 1, 2, 4])}
+    def load(self, *, to_the_end: bool) -> None:
+        """Load a range, or all that there is, until no run dies; compare after each that did not."""
         while True:
             try:
-                if not pipe.run(source={**pipe.arguments["source"], **caps}).batches:
-                    break
+                loaded = self._run({} if to_the_end else self._range())
             except Killed:
                 continue
-        # A column comes with the first rows behind it.
-        columns = [field.name for field in DeltaTable(str(pipe.table)).schema().fields]
-        expected = sorted(((key, *row) for key, row in world.rows.items()), key=repr)
-        found = [row if "w" in columns else (*row, None) for row in pipe.rows(*columns)]
-        assert found == expected, f"seed {SEED}: " + "; ".join(world.done)
+            self.check()
+            if not loaded or not to_the_end:
+                return
+
+    def _range(self) -> dict[str, Any]:
+        chance, newest = self.fate.chance, len(self.history.versions) - 1
+        end = chance.choice([None, chance.randint(0, newest)])
+        size = chance.choice([None, None, 1, 5000])
+        return {"end_version": end, "max_bytes_per_batch": size}
+
+    def _run(self, ends: dict[str, Any]) -> bool:
+        chance = self.fate.chance
+        of_source = {
+            **self.pipe.arguments["source"],
+            "max_commits_per_batch": chance.choice([None, 1, 2, 4]),
+            **ends,
+        }
+        batches = chance.choice([1, 3])
+        execution, request = self.pipe.execution(source=of_source, max_batches_per_run=batches)
+        self.log = execution.log
+        execution.log.storage = FaultyStorage(execution.log.storage, self.fate)
+        return bool(execution.run(request).batches)
+
+    # ---- what is there -------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        reads = self.reads()
+        if not reads:
+            return
+        rows = read(self.pipe.table)
+        if self.write == "append":
+            self._check_changes(rows, reads)
+        elif self.write["kind"] == "merge":
+            assert content_of(rows) == content_of(self._held(reads)[-1])
+        else:
+            self._check_windows(rows, reads)
+
+    def reads(self) -> list[Read]:
+        """Give the versions of each batch in the table; without a gap, and none twice."""
+        assert self.log
+        self.log.storage = getattr(self.log.storage, "inner", self.log.storage)
+        found = []
+        for seq in self.log.committed():
+            one = self.log.offset(seq).slice
+            assert one.first == (found[-1].last + 1 if found else one.first)
+            found.append(Read(seq, one.first, one.last))
+        return found
+
+    def _held(self, reads: list[Read]) -> list[list[Row]]:
+        return [rows_of(rows) for rows in after_batches(self.history, reads, self.deletes)]
+
+    def _check_changes(self, rows: list[Row], reads: list[Read]) -> None:
+        """Do the changes one after the other: that leads from each version of the source to the next one."""
+        versions, first = [*map(rows_of, self.history.versions)], reads[0].first
+        there = content_of(versions[first - 1]) if first else Counter()
+        for version in range(first, reads[-1].last + 1):
+            changes = [(row[TYPE], content(row, FEED)) for row in rows if row[VERSION] == version]
+            gone = Counter(row for kind, row in changes if kind in ("delete", "update_preimage"))
+            assert not gone - there, f"version {version}"
+            there = (
+                there - gone + Counter(row for kind, row in changes if kind.endswith(("insert", "postimage")))
+            )
+            assert there == content_of({KEY: k, **row} for k, row in self.history.versions[version].items())
+        assert all(reads[0].first <= row[VERSION] <= reads[-1].last for row in rows)
+
+    def _check_windows(self, rows: list[Row], reads: list[Read]) -> None:
+        """Compare versions and windows: there is one instant for each batch, in the order of batches."""
+        expected = windows(reads, after_batches(self.history, reads, self.deletes))
+        numbers = sorted({seq for one in expected for seq in (one.begins, one.ends) if seq is not None})
+        instants = sorted({row[name] for row in rows for name in (VALID_FROM, VALID_TO) if row[name]})
+        assert len(instants) == len(numbers)
+        seq_of = dict(zip(instants, numbers, strict=True))
+        found = [(content(row, OWN), seq_of[row[VALID_FROM]], seq_of.get(row[VALID_TO])) for row in rows]
+        assert Counter(found) == Counter(
+            (content(named({KEY: one.key, **one.row})), one.begins, one.ends) for one in expected
+        )
+        self._check_instants({seq: int(instant.timestamp() * 1000) for instant, seq in seq_of.items()})
+
+    def _check_instants(self, instants: dict[int, int]) -> None:
+        """Each lies between the commit before its batch and that of the batch."""
+        times = {}
+        for path in sorted((self.pipe.table / "_delta_log").glob("*.json")):
+            actions = [json.loads(line) for line in path.read_text().splitlines()]
+            seq = next((action["txn"]["version"] for action in actions if "txn" in action), None)
+            times[seq] = next(a["commitInfo"]["timestamp"] for a in actions if "commitInfo" in a)
+        for seq, instant in instants.items():
+            assert times.get(seq - 1, 0) <= instant <= times[seq]
+
+
+def read(table: Path) -> list[Row]:
+    """Read a table with delta-rs, which knows deletion vectors and column mapping here."""
+    reader = QueryBuilder().register("found", DeltaTable(str(table)))
+    rows = pa.table(reader.execute("SELECT * FROM found").read_all()).to_pylist()
+    return [named(row) for row in rows]
+
+
+def rows_of(rows: Rows) -> list[Row]:
+    return [{KEY: key, **row} for key, row in rows.items()]
+
+
+def named(row: Row) -> Row:
+    """Give a row with names that do not depend on column mapping."""
+    return {name.replace(" ", "_"): value for name, value in row.items()}
+
+
+def content_of(rows: Any) -> Counter[Any]:
+    return Counter(content(named(row)) for row in rows)
+
+
+@pytest.fixture
+def session(spark: Any, vectors: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Give a session that merges few rows faster; for half of the sources as it always is."""
+    changed = FASTER if vectors == "true" else {}
+    usual = {name: spark.conf.get(name, None) for name in changed}
+    for name, value in changed.items():
+        spark.conf.set(name, value)
+    warm.use(monkeypatch, spark)
+    yield spark
+    for name, value in usual.items():
+        spark.conf.set(name, value) if value is not None else spark.conf.unset(name)
+
+
+@pytest.mark.parametrize("mapping", ["none", "name"])
+@pytest.mark.parametrize("vectors", ["true", "false"])
+def test_each_target_is_what_the_model_says_whatever_was_committed_and_whenever_a_run_died(
+    session: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, vectors: str, mapping: str
+) -> None:
+    chance = random.Random(f"{SEED} {vectors} {mapping}")
+    settings = {"delta.enableDeletionVectors": vectors, "delta.columnMapping.mode": mapping}
+    source = Source(session, tmp_path, **settings)
+    history = FeedHistory(source.do, source.path, chance, mapped=mapping == "name")
+    fate = Fate(chance)
+    monkeypatch.setattr(warm.WarmRunner, "_submit", fate.around(warm.WarmRunner._submit))
+    # Two of the others beside the usual ones, and others with each source.
+    turn = 2 * (vectors == "true") + (mapping == "name")
+    numbers = range(len(TARGETS)) if COMMITS >= MANY else (0, 1, 2 + turn, 2 + (turn + 2) % 5)
+    targets = [Target(source, history, fate, number, **settings) for number in numbers]
+    target = targets[0]
+    try:
+        for _ in range(COMMITS):
+            history.change()
+            if chance.random() < 0.4:
+                target = chance.choice(targets)
+                target.load(to_the_end=False)
+        for target in targets:
+            target.load(to_the_end=True)
+            assert target.reads()[-1].last == len(history.versions) - 1
+    except Exception as err:
+        said = "; ".join(history.done)
+        raise AssertionError(f"CHANGES_SEED={SEED}, {target.name}: {err}\n{said}") from err
+    assert content_of(read(source.path)) == content_of(rows_of(history.rows))

@@ -1,0 +1,116 @@
+"""A world whose source is the feed of a Delta table: a log in memory, of which each version brings a row."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow_provider_scope.core import changes
+from airflow_provider_scope.core.changes import ChangeState
+from airflow_provider_scope.core.slices import VersionSlice
+from airflow_provider_scope.exceptions import SourceFileGoneError
+from airflow_provider_scope.execution.changes import ChangeRows
+from tests.crash.world import NOW_MS, MemoryWorld
+from tests.support.memory_engine import MemoryEngine
+from tests.support.numbers import row_of
+
+if TYPE_CHECKING:
+    from airflow_provider_scope.checkpoint.log import CheckpointLog
+    from airflow_provider_scope.core.discovery import Rules
+    from airflow_provider_scope.core.records import OffsetEntry
+    from airflow_provider_scope.core.report import RunReport
+    from airflow_provider_scope.execution.source import Source
+    from tests.support.batch_loop import BatchLoop
+    from tests.support.faulty_storage import Gate
+    from tests.support.memory_engine import Row
+
+TABLE = "memory:///source"
+"""No disk: deltalake reads a copy of the log."""
+FIRST: tuple[dict[str, Any], ...] = (
+    {"protocol": {"minReaderVersion": 1, "minWriterVersion": 4}},
+    {
+        "metaData": {
+            "id": "5c0e9b0a-0000-4000-8000-000000000000",
+            "format": {"provider": "parquet", "options": {}},
+            "schemaString": json.dumps(
+                {
+                    "type": "struct",
+                    "fields": [{"name": "id", "type": "long", "nullable": True, "metadata": {}}],
+                }
+            ),
+            "partitionColumns": [],
+            "configuration": {"delta.enableChangeDataFeed": "true"},
+            "createdTime": NOW_MS,
+        }
+    },
+)
+"""What the first commit of a table says beside its rows."""
+
+
+def name_of(version: int) -> str:
+    return f"{TABLE}/_delta_log/{version:020}.json"
+
+
+class FeedInMemory(MemoryEngine):
+    """Reads a row for each version."""
+
+    def read(self, entry: OffsetEntry) -> Any:
+        versions = range(entry.slice.first, entry.slice.last + 1)
+        for version in versions:
+            if self.storage.read(name_of(version)) is None:
+                raise SourceFileGoneError(f"version {version} of batch {entry.seq} is missing")
+        return [row_of(version) for version in versions]
+
+    def state(self, entry: OffsetEntry, rows: Any) -> str:
+        one = entry.slice
+        before = changes.decode(one.before, "the entry")
+        return ChangeState(
+            identifier=one.identifier,
+            source=one.source,
+            version=one.last,
+            first=before.first if before else one.first,
+        ).encode()
+
+
+class FeedWorld(MemoryWorld):
+    """What is dropped is the next version of the table."""
+
+    has_state = True
+    wrong: ClassVar[VersionSlice] = VersionSlice(
+        "no state", "default", "x", 0, 1, snapshot=False, changed_bytes=0
+    )
+    """A slice that the source cannot have."""
+
+    def source(self, log: CheckpointLog, rules: Rules) -> Source:
+        return ChangeRows(place=log.location, table=TABLE, storage=self.memory, max_commits=self.max_files)
+
+    def engine(self, gate: Gate) -> BatchLoop:
+        return FeedInMemory(self.delta, self.memory, gate)
+
+    def drop(self, name: str, at: int, *, day: int = 1, ids: int = 1) -> str:
+        version = len(self.memory.names(f"{TABLE}/_delta_log"))
+        file = {"path": f"{version}.parquet", "partitionValues": {}, "size": 10, "modificationTime": NOW_MS}
+        operation = "WRITE" if version else "CREATE TABLE AS SELECT"
+        actions = [
+            {"commitInfo": {"timestamp": NOW_MS + version, "operation": operation}},
+            *(() if version else FIRST),
+            {"add": {**file, "dataChange": True}},
+        ]
+        text = "\n".join(json.dumps(action) for action in actions)
+        self.memory.replace(name_of(version), text.encode())
+        path = super().drop(f"{version}", at)
+        self.memory.content[path] = [row_of(version)]
+        return path
+
+    def drop_source(self) -> None:
+        """Let somebody delete the table."""
+        for name in self.memory.names(f"{TABLE}/_delta_log"):
+            self.memory.delete(f"{TABLE}/_delta_log/{name}")
+
+    def left(self, report: RunReport) -> int:
+        """Give how many versions the report says are left."""
+        told = report.text().partition("left for the next run: ")[2]
+        return int(told.split(" ", 1)[0]) if told else 0
+
+    def name_of(self, row: Row) -> Any:
+        return row[1]
