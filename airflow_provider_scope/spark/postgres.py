@@ -52,6 +52,11 @@ SELECT count(*) FILTER (WHERE query = '<insufficient privilege>'),
   min(xact_start) FILTER (WHERE backend_type <> 'autovacuum worker')::text,
   pg_is_in_recovery()
 FROM pg_stat_activity WHERE {_OTHERS}"""
+_BEGAN_BEFORE = f"""
+SELECT count(*) FROM pg_stat_activity
+WHERE {_OTHERS} AND backend_type <> 'autovacuum worker' AND xact_start <= '{{at}}'::timestamptz"""
+_LOOKS = 20
+"""How often it is asked whether others' transactions have ended, a tenth of a second apart."""
 _HIDDEN = (
     "other sessions' transactions are not shown to this user of the database, so that what they commit later "
     "with a smaller value of {column!r} is lost. GRANT pg_read_all_stats to it, or give cursor.lag"
@@ -235,12 +240,14 @@ class _Asked:
         largest = "max" if self.rule.func == "max" else "min"
         finite = f" WHERE {self.value} NOT IN ('NaN', 'Infinity', '-Infinity')"
         there = f"{self.session.rows_of}{finite if self.kind in ('float', 'double') else ''}"
-        (last,) = self.session.ask(f"SELECT {largest}({self.value})::text FROM {there}")
+        last, at = self.session.ask(
+            f"SELECT {largest}({self.value})::text, clock_timestamp()::text FROM {there}"
+        )
         if last is None:
-            return []
+            return ["FALSE"]  # what comes now may come before what is not committed yet
         hidden, running, _, standby = self._running()
         upper = [f"{self.value} {self.op('<=')} {self.literal(last)}"]
-        if not hidden and not running and not standby:
+        if not hidden and not standby and (not running or self._have_ended(str(at))):
             return upper
         if self.session.database.table is None:
             if not self.rule.lag:
@@ -264,6 +271,14 @@ class _Asked:
                 self.tell(_NO_XMIN)
             return []
         return [] if young is None else [f"{self.value} {self.op('<')} {self.literal(young)}"]
+
+    def _have_ended(self, at: str) -> bool:
+        """Wait a moment for the transactions that ran at a time: later ones take larger values."""
+        for _ in range(_LOOKS):
+            if self.session.ask(_BEGAN_BEFORE.format(at=at)) == ["0"]:
+                return True
+            self.session.ask("SELECT pg_sleep(0.1)")
+        return False
 
     def _running(self) -> tuple[bool, bool, str | None, bool]:
         # A transaction takes its time a moment before others see that it runs.
