@@ -1,37 +1,114 @@
-"""What a load by a cursor costs: this package, and a filter and an append by hand, in one Spark session.
+"""What a load by a cursor costs: beside a filter and an append by hand, and beside dlt from PostgreSQL.
 
     python benchmarks/cursor.py [--rows 10000000] [--loads 200] [--new 1000]
+        [--database-rows 10000000] [--repeats 3] [--parts 2] [--dlt-python /opt/dlt/bin/python]
 
-A Delta table of so many rows gets new ones before each load; both load them into a table of their own, in
-turn, and the one that is first changes. By hand is what somebody writes who trusts the column: take the
-largest value of the target, read what is above it, append it. That loses a row that comes later with the
-largest value, and after a crash it may load rows twice. The two tables are compared at the end.
+**By hand.** A Delta table of so many rows gets new ones before each load; both load them into a table of
+their own, in turn in one Spark session, and the one that is first changes. By hand is what somebody writes
+who trusts the column: take the largest value of the target, read what is above it, append it. That loses a
+row that comes later with the largest value, and after a crash it may load rows twice.
 
-The last line gives the ratio of the medians, ours / by hand.
+**dlt.** A table of a PostgreSQL that is started for it (its server has to be installed) is loaded for the
+first time into a Delta table on this disk: by this package as its operator does, with a Spark application of
+its own, over one connection and in parts; and by dlt's ``sql_database`` with ``incremental``, the backend
+``pyarrow``, and the destination ``filesystem`` with ``table_format="delta"``. Each is a process of its own,
+in turn. Times begin when packages are imported and end with the run; starting Java is in ours. dlt may have a
+Python of its own, so that its packages and ours do not meet:
+
+    python3 -m venv /opt/dlt
+    /opt/dlt/bin/pip install "dlt[filesystem,deltalake]" sqlalchemy psycopg2-binary pandas
+
+Without ``--dlt-python`` this part is left out; ``--loads 0`` leaves the other one out.
+
+All tables are compared with their source. The last line gives ratios of the medians, ours / theirs.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import shutil
 import statistics
+import subprocess
+import sys
 import tempfile
-import time
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psycopg2
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
-from merge import cpu_seconds, session
+from merge import measure, session
+from pyarrow import csv
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 
 from airflow_provider_scope.spark import load
 from airflow_provider_scope.specs import Cursor
 
+sys.path.append(str(Path(__file__).parents[1]))  # for the server that the tests start
+from tests.real_airflow.postgres import postgres
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FILES = 20
+COLUMNS = {
+    "id": pa.int64(),
+    "customer": pa.string(),
+    "price": pa.decimal128(12, 2),
+    "items": pa.int32(),
+    "weight": pa.float64(),
+    "day": pa.date32(),
+    "changed_at": pa.timestamp("us", "UTC"),
+}
+ROWS = """
+CREATE TABLE orders AS SELECT
+  n::bigint AS id, 'customer ' || n % 10007 AS customer, (n % 100000 / 100.0)::numeric(12, 2) AS price,
+  n % 7 AS items, n / 7.0::float8 AS weight, DATE '2020-01-01' + (n % 2000)::int AS day,
+  TIMESTAMPTZ '2026-01-01 00:00+00' + n * INTERVAL '1 second' AS changed_at
+FROM generate_series(1, {rows}) n;
+ALTER TABLE orders ADD PRIMARY KEY (id);
+VACUUM ANALYZE orders
+"""
+OURS = """
+import resource, sys, time
+from pathlib import Path
+from airflow_provider_scope.engines.assembly import RunContext, assemble
+from airflow_provider_scope.specs import Cursor, JdbcSource
+from airflow_provider_scope.specs.ingest import ARGUMENTS, SELECT_ALL, ingest_from
+
+table, parts = sys.argv[1:]
+divided = {} if parts == "1" else {"partition_column": "id", "num_partitions": int(parts)}
+began, cpu = time.monotonic(), time.process_time()
+raw = dict.fromkeys(ARGUMENTS) | {
+    "delta_location": table, "sql": SELECT_ALL, "write": "append", "full_refresh": False,
+    "source": JdbcSource(conn_id="shop", table="orders", cursor=Cursor(column="id"), **divided),
+}
+context = RunContext(task="benchmark", log_file=Path(table + ".log"), report=lambda line: None)
+execution, request, _ = assemble(ingest_from(raw), context)
+execution.run(request)
+spark = resource.getrusage(resource.RUSAGE_CHILDREN)
+cpu = time.process_time() - cpu + spark.ru_utime + spark.ru_stime
+print("seconds", time.monotonic() - began, cpu)
+"""
+DLT = """
+import resource, sys, time
+import deltalake, dlt, pandas, pyarrow, sqlalchemy
+from dlt.destinations import filesystem
+from dlt.sources.sql_database import sql_table
+
+folder, url = sys.argv[1:]
+began, cpu = time.monotonic(), time.process_time()
+pipeline = dlt.pipeline(
+    "benchmark", destination=filesystem(folder), dataset_name="d", pipelines_dir=folder + "/state"
+)
+rows = sql_table(url, table="orders", backend="pyarrow", incremental=dlt.sources.incremental("id"))
+pipeline.run(rows, table_format="delta", write_disposition="append").raise_on_failed_jobs()
+spent = resource.getrusage(resource.RUSAGE_CHILDREN)
+print("seconds", time.monotonic() - began, time.process_time() - cpu + spent.ru_utime + spent.ru_stime)
+"""
 
 
 def some(start: int, count: int) -> pa.Table:
@@ -54,31 +131,8 @@ def by_hand(spark: SparkSession, source: str, target: str) -> None:
     rows.write.format("delta").mode("append").save(target)
 
 
-def measured(act: Any, *arguments: Any) -> tuple[float, float]:
-    """Give seconds and CPU seconds of a call, those of the JVM included."""
-    spark = arguments[0]
-    pid = int(spark._jvm.java.lang.ProcessHandle.current().pid())  # noqa: SLF001 - there is no other way
-    cpu, began = cpu_seconds(pid) + time.process_time(), time.monotonic()
-    act(*arguments)
-    return time.monotonic() - began, cpu_seconds(pid) + time.process_time() - cpu
-
-
-def main() -> None:
-    """Measure, and print the last line."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0] if __doc__ else "")
-    parser.add_argument("--rows", type=int, default=10_000_000)
-    parser.add_argument("--loads", type=int, default=200)
-    parser.add_argument("--new", type=int, default=1_000)
-    given = parser.parse_args()
-    folder = tempfile.mkdtemp(prefix="cursor-")
-    try:
-        compare(session(), folder, given)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def compare(spark: SparkSession, folder: str, given: argparse.Namespace) -> None:
-    """Load in turn, and see that both tables have the rows of the source."""
+def beside_hand(spark: SparkSession, folder: str, given: argparse.Namespace) -> float:
+    """Load in turn, see that both tables have the rows of the source, and give the ratio."""
     source = f"{folder}/source"
     part = given.rows // FILES
     for number in range(FILES):
@@ -86,27 +140,119 @@ def compare(spark: SparkSession, folder: str, given: argparse.Namespace) -> None
     ways = {"ours": ours, "by hand": by_hand}
     for way in ways.values():
         way(spark, source, f"{folder}/warm-{way.__name__}")
-    first = {name: measured(way, spark, source, f"{folder}/{name}") for name, way in ways.items()}
+    tables = {name: f"{folder}/{name}" for name in ways}
+
+    def turn(name: str) -> tuple[float, float]:
+        return measure(spark, lambda spark: ways[name](spark, source, tables[name]))
+
+    first = {name: turn(name) for name in ways}
     told = ", ".join(f"{name} {seconds:.1f} s (CPU {cpu:.1f})" for name, (seconds, cpu) in first.items())
-    print(f"first load of {part * FILES:,} rows: {told}")
+    print(f"first load of {part * FILES:,} rows: {told}", flush=True)
     taken: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
     for number in range(given.loads):
         write_deltalake(source, some(part * FILES + number * given.new, given.new), mode="append")
         for name in sorted(ways, reverse=number % 2 == 0):
-            taken[name].append(measured(ways[name], spark, source, f"{folder}/{name}"))
-    for name in ways:
-        found = DeltaTable(f"{folder}/{name}").to_pyarrow_table().sort_by("id")
-        if not found.equals(DeltaTable(source).to_pyarrow_table().sort_by("id")):
+            taken[name].append(turn(name))
+    wanted = DeltaTable(source).to_pyarrow_table().sort_by("id")
+    for name, table in tables.items():
+        if not DeltaTable(table).to_pyarrow_table().sort_by("id").equals(wanted):
             raise SystemExit(f"the rows of {name} are not those of the source")
+    return _told(f"loads of {given.new:,} rows", taken, "ours", "by hand")
+
+
+def beside_dlt(folder: str, given: argparse.Namespace) -> dict[str, float]:
+    """Load a table of a database in turn, compare the rows, and give the ratios."""
+    for name, text in (("ours.py", OURS), ("dlt.py", DLT)):
+        Path(f"{folder}/script-{name}").write_text(text)
+    with postgres() as url:
+        port = url.rpartition(":")[2].partition("/")[0]
+        address = {"host": "127.0.0.1", "port": int(port)}
+        with closing(psycopg2.connect(**address, user="airflow", dbname="postgres")) as connection:
+            connection.autocommit = True
+            with connection.cursor() as cursor:
+                for statement in ROWS.format(rows=given.database_rows).split(";"):
+                    cursor.execute(statement)
+            wanted = _stored(connection, folder)
+        shop = {"conn_type": "postgres", **address, "schema": "postgres", "login": "airflow"}
+        os.environ["AIRFLOW_CONN_SHOP"] = json.dumps({**shop, "password": "not looked at"})
+        names = {"ours": "1", "dlt": "", f"ours in {given.parts} parts": str(given.parts)}
+        taken: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
+        # The first turn fetches the driver, and makes the archive of Java's classes.
+        for number in range(given.repeats + 1):
+            for name, parts in names.items():
+                table = f"{folder}/{name.replace(' ', '-')}-{number}"
+                if name == "dlt":
+                    command = [given.dlt_python, f"{folder}/script-dlt.py", table, url]
+                else:
+                    command = [sys.executable, f"{folder}/script-ours.py", table, parts]
+                took = _timed(command, Path(f"{folder}/log"))
+                _compare(name, f"{table}/d/orders" if name == "dlt" else table, wanted)
+                shutil.rmtree(table)
+                if number:
+                    taken[name].append(took)
+    what = f"first load of {given.database_rows:,} rows of PostgreSQL"
+    return {name: _told(what, taken, name, "dlt") for name in names if name != "dlt"}
+
+
+def _timed(command: list[str], log: Path) -> tuple[float, float]:
+    """Run a command, and give the seconds on the clock and of CPU that it says."""
+    environment = {**os.environ, "RUNTIME__DLTHUB_TELEMETRY": "false"}
+    done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
+    with log.open("a") as file:
+        file.write(done.stdout + done.stderr)
+    said = [line.split()[1:] for line in done.stdout.splitlines() if line.startswith("seconds ")]
+    if done.returncode or not said:
+        raise SystemExit(f"{command[1]} failed:\n{(done.stdout + done.stderr)[-3000:]}")
+    return float(said[-1][0]), float(said[-1][1])
+
+
+def _stored(connection: Any, folder: str) -> pa.Table:
+    """Give the rows of the database by another way than the two that are measured."""
+    with connection.cursor() as cursor, Path(f"{folder}/orders.csv").open("wb") as file:
+        cursor.copy_expert("COPY orders TO STDOUT (FORMAT csv)", file)
+    options = csv.ConvertOptions(column_types=COLUMNS)
+    names = csv.ReadOptions(column_names=list(COLUMNS))
+    return csv.read_csv(f"{folder}/orders.csv", names, convert_options=options).sort_by("id")
+
+
+def _compare(name: str, table: str, wanted: pa.Table) -> None:
+    found = DeltaTable(table).to_pyarrow_table(columns=wanted.column_names).cast(wanted.schema).sort_by("id")
+    if not found.equals(wanted):
+        raise SystemExit(f"the rows of {name} are not those of the database")
+
+
+def _told(what: str, taken: dict[str, list[tuple[float, float]]], one: str, other: str) -> float:
     seconds, cpu = (
-        {name: statistics.median(one[at] for one in turns) for name, turns in taken.items()} for at in (0, 1)
+        {name: statistics.median(turn[at] for turn in turns) for name, turns in taken.items()}
+        for at in (0, 1)
     )
-    for name in ways:
-        print(f"{name}: median {seconds[name]:.2f} s, CPU {cpu[name]:.2f} s, of {given.loads} loads")
-    print(
-        f"ratio hand-written {seconds['ours'] / seconds['by hand']:.2f} "
-        f"(CPU {cpu['ours'] / cpu['by hand']:.2f})"
-    )
+    for name in (one, other):
+        turns = len(taken[name])
+        print(f"{what}: {name}, median {seconds[name]:.2f} s, CPU {cpu[name]:.2f} s, of {turns}")
+    return seconds[one] / seconds[other]
+
+
+def main() -> None:
+    """Measure, and print the last line."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0] if __doc__ else "")
+    parser.add_argument("--rows", type=int, default=10_000_000, help="of the Delta table")
+    parser.add_argument("--loads", type=int, default=200)
+    parser.add_argument("--new", type=int, default=1_000, help="rows before each load")
+    parser.add_argument("--database-rows", type=int, default=10_000_000)
+    parser.add_argument("--repeats", type=int, default=3, help="first loads of the database, each way")
+    parser.add_argument("--parts", type=int, default=2, help="num_partitions")
+    parser.add_argument("--dlt-python", help="the Python in which dlt is installed")
+    given = parser.parse_args()
+    folder, ratios = tempfile.mkdtemp(prefix="cursor-"), []
+    try:
+        if given.dlt_python:
+            for name, ratio in beside_dlt(folder, given).items():
+                ratios.append(f"dlt{name.removeprefix('ours')} {ratio:.2f}")
+        if given.loads:
+            ratios.insert(0, f"hand-written {beside_hand(session(), folder, given):.2f}")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    print("ratio " + ", ".join(ratios))
 
 
 if __name__ == "__main__":

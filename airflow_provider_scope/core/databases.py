@@ -1,6 +1,55 @@
-"""What worker and application agree on about a database."""
+"""What worker and application agree on about a database, and how its rows are divided."""
 
 from __future__ import annotations
 
+from decimal import Decimal, localcontext
+from itertools import pairwise
+
 CONF = "spark.airflow_provider_scope.jdbc."
 """Properties of the application begin so; Spark hides the value of the one that ends in "password"."""
+
+WHOLE = "whole"
+DECIMAL = "decimal"
+FLOAT = "float"
+
+
+def named(name: str) -> str:
+    """Quote the name of a column for a database that quotes as the standard says."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def edges(low: str, high: str, count: int, kind: str) -> list[str]:
+    """Divide a range of numbers into parts of about the same width.
+
+    :param low: The smallest number, as text. It is finite, as is the largest one.
+    :param count: How many parts are wanted.
+    :param kind: ``WHOLE``, ``DECIMAL`` or ``FLOAT``.
+    :return: Where the second part begins, the third, and so on: ascending, above ``low``, and not above
+        ``high``. Fewer than ``count - 1`` where the range has fewer numbers.
+    """
+    if kind == WHOLE:
+        first, width = int(low), int(high) - int(low)
+        found = [str(first + width * part // count) for part in range(1, count)]
+        return [one for one in dict.fromkeys(found) if int(one) > first]
+    if kind == FLOAT:
+        # Not from the width, which may be infinite.
+        start, end = float(low), float(high)
+        made = [start * (1 - part / count) + end * (part / count) for part in range(1, count)]
+        return [repr(one) for one in sorted({one for one in made if start < one <= end})]
+    with localcontext(prec=len(low) + len(high) + 20):
+        least, most = Decimal(low), Decimal(high)
+        among = {least + (most - least) * part / count for part in range(1, count)}
+        return [f"{one:f}" for one in sorted(among) if one > least]
+
+
+def ranges(value: str, literals: list[str]) -> list[str]:
+    """Give conditions in SQL of which each row meets one: also one without a value, and beyond all edges.
+
+    :param value: The column, as SQL.
+    :param literals: Where the second range begins, the third, and so on, as SQL.
+    :return: One condition more than there are edges.
+    """
+    if not literals:
+        return ["TRUE"]
+    between = [f"{value} >= {low} AND {value} < {high}" for low, high in pairwise(literals)]
+    return [f"{value} < {literals[0]} OR {value} IS NULL", *between, f"{value} >= {literals[-1]}"]

@@ -44,6 +44,8 @@ class DatabasePlan:
     query: str | None
     options: dict[str, str]
     zone: str
+    partition_column: str | None = None
+    num_partitions: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

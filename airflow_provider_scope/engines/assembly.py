@@ -143,9 +143,10 @@ def spark_runner(
     table = canonical_uri(ingest.delta_location)
     stores = {uri: store_of(uri, storage_conn_id) for uri in (table, log.location, *roots[:1])}
     _check_for_spark(stores)
+    source = ingest.source
     return SparkRunner(
         engine=ingest.engine,
-        source=ingest.source,
+        source=source,
         table=ingest.table,
         sql=ingest.sql,
         sql_params=ingest.sql_params,
@@ -156,7 +157,9 @@ def spark_runner(
         write=ingest.write,
         table_storage=stores[table].storage,
         stores=tuple(stores.values()),
-        database=database_of(ingest.source.conn_id) if isinstance(ingest.source, JdbcSource) else None,
+        database=(
+            database_of(source.conn_id, source.partition_column) if isinstance(source, JdbcSource) else None
+        ),
     )
 
 

@@ -66,5 +66,11 @@ def _cursor(source: TableSource | JdbcSource, database: str) -> CursorPlan:
 def _database(source: JdbcSource, kind: str) -> DatabasePlan:
     options = {name: str(value) for name, value in (source.options or {}).items()}
     return DatabasePlan(
-        kind=kind, table=source.table, query=source.query, options=options, zone=source.time_zone
+        kind=kind,
+        table=source.table,
+        query=source.query,
+        options=options,
+        zone=source.time_zone,
+        partition_column=source.partition_column,
+        num_partitions=source.num_partitions or 1,
     )

@@ -17,7 +17,7 @@ from airflow_provider_scope.execution.files import Files
 from airflow_provider_scope.execution.loaded import check_not_loaded_before
 from airflow_provider_scope.hooks.stores import store_of
 from airflow_provider_scope.specs.changes import CdfSource
-from airflow_provider_scope.specs.cursor import TableSource, bound_of
+from airflow_provider_scope.specs.cursor import TableSource, bound_of, for_plan
 from airflow_provider_scope.specs.source import (
     MAX_BYTES_PER_TRIGGER,
     MAX_FILES_ON_SPARK,
@@ -140,6 +140,8 @@ def make_cursor(
         interval=ingest.window.name if ingest.window else None,
         loads_once=ingest.write == "append",
         storage=store_of(table, conn_id).storage if is_pinned else None,
+        # A SELECT before the cursor may make other rows of old ones.
+        rule=None if source.pre_filter_sql else for_plan(cursor).rule(cursor.column),
     )
     return made, (table,) if is_pinned else ()
 

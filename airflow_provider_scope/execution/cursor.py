@@ -6,14 +6,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 from airflow_provider_scope.core import cursor as cursors
+from airflow_provider_scope.core import newer
 from airflow_provider_scope.core.report import RunReport
 from airflow_provider_scope.core.slices import CursorSlice
-from airflow_provider_scope.exceptions import CursorError, InputError, SourceNotFoundError
+from airflow_provider_scope.exceptions import CursorError, InputError, SourceNotFoundError, StorageError
+from airflow_provider_scope.storage.opening import open_storage
 from airflow_provider_scope.table.opening import open_table
 
 if TYPE_CHECKING:
     from airflow_provider_scope.checkpoint.log import CheckpointLog
-    from airflow_provider_scope.core.cursor import Bound, CursorState
+    from airflow_provider_scope.core.cursor import Bound, CursorRule, CursorState
     from airflow_provider_scope.core.interval import Window
     from airflow_provider_scope.core.records import OffsetEntry
     from airflow_provider_scope.execution.request import Request
@@ -41,8 +43,12 @@ class CursorRows:
     """Whether a range that was loaded is not loaded again: its rows would be added twice."""
     storage: Storage | None = None
     """Where the Delta table is; None is a disk of this machine."""
+    rule: CursorRule | None = None
+    """How rows are told from each other; None if the table's own rows are not what the cursor sees."""
     found: tuple[str | None, int | None] = field(default=(None, None), init=False)
     """The table's id and newest version."""
+    names_columns: bool = field(default=False, init=False)
+    """Whether the table's files name its columns otherwise."""
     began: int = field(default=0, init=False)
     """The first entry that can be logged after the look at the table."""
 
@@ -81,7 +87,10 @@ class CursorRows:
                     kept="everything; nothing was read or written",
                     do="correct source.table; or let the task that makes it run first",
                 )
-            self.found = str(table.delta.metadata().id), table.delta.version()
+            metadata = table.delta.metadata()
+            self.found = str(metadata.id), table.delta.version()
+            mapping = metadata.configuration.get("delta.columnMapping.mode")
+            self.names_columns = mapping not in (None, "none")
 
     def pending(self, view: LogView, report: RunReport, *, refresh: bool) -> PendingRows:
         """Give the next slice, if there may be rows in it.
@@ -102,7 +111,28 @@ class CursorRows:
             return PendingRows(self, before, nothing=self._is_logged(view, self.began))
         self._check_same(state)
         report.nothing = f"0 rows: version {state.version} of {self.table} is loaded"
-        return PendingRows(self, before, nothing=state.version == self.found[1])
+        if state.version == self.found[1]:
+            return PendingRows(self, before, nothing=True)
+        holds_none = self._holds_none(state)
+        if holds_none:
+            report.nothing = f"0 rows: nothing newer in version {self.found[1]} of {self.table}"
+        return PendingRows(self, before, nothing=holds_none)
+
+    def _holds_none(self, state: CursorState) -> bool:
+        """Tell, by the log alone, that the versions since the state have no row that would be read."""
+        since, newest = state.version, self.found[1]
+        if self.rule is None or self.names_columns or since is None or newest is None:
+            return False
+        if newest - since > newer.COMMITS:
+            return False
+        store = self.storage or open_storage(self.table)
+        names = [f"{self.table}/_delta_log/{version:020}.json" for version in range(since + 1, newest + 1)]
+        try:
+            found = [store.read(name) for name in names]
+        except StorageError:
+            return False  # too large, or not for us: whoever reads the rows will tell
+        commits = [commit for commit in found if commit is not None]
+        return len(commits) == len(names) and newer.holds_none(commits, self.rule, state, self.first)
 
     def _is_loaded(self, view: LogView, report: RunReport) -> bool:
         """Tell whether the range was loaded, and may not be loaded again."""

@@ -52,12 +52,27 @@ class Database:
         return JAVA_OPTIONS | {CONF + name: value for name, value in given.items() if value}
 
 
-def database_of(conn_id: str) -> Database:
+def database_of(conn_id: str, partition_column: str | None = None) -> Database:
     """Read a connection.
 
+    :param partition_column: The column by whose values the database is to be read in parts, if it is.
     :raises ConnectionMissingError: Airflow has none of this id.
-    :raises InputError: It is of a type that is not known, or lacks something.
+    :raises InputError: It is of a type that is not known, or lacks something, or its database does not let
+        several connections read one snapshot.
     """
+    found = _database_of(conn_id)
+    if partition_column is not None and found.kind != "postgresql":
+        raise InputError(
+            f"partition_column={partition_column!r} is not possible with the connection {conn_id}, of the "
+            f"kind {found.kind}: only of PostgreSQL it is known how several connections read one snapshot. "
+            "Parts that are read at different times can lose rows that change in between, and double others.",
+            kept="everything; nothing was read or written",
+            do="leave partition_column and num_partitions out; max_rows_per_batch makes batches smaller",
+        )
+    return found
+
+
+def _database_of(conn_id: str) -> Database:
     found = connection_of(conn_id)
     kind = _KINDS.get(found.conn_type or "", "jdbc")
     if kind == "jdbc" and found.conn_type != "jdbc":

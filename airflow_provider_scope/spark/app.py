@@ -104,7 +104,7 @@ def _read_ahead(
     seq = plan.batches[index]
     name = f"{plan.checkpoint}/offsets/{seq:020}"
     entry = records.decode_offset(name, files.read(spark, name), seq)
-    if plan.fence or _has_to_infer(plan):
+    if plan.fence or _has_to_infer(plan) or _is_of_database(plan):
         return entry, lambda: _reader(entry).select(spark, plan, entry)
     return entry, ahead.submit(_reader(entry).select, spark, plan, entry).result
 
@@ -131,6 +131,10 @@ def run_batch(plan: Plan, target: Target, entry: OffsetEntry, rows: Callable[[],
         return _reader(entry).commit(plan, target, transaction, rows)
 
     return commit_once(plan, target.log, entry, attempt)
+
+
+def _is_of_database(plan: Plan) -> bool:
+    return isinstance(plan.source, plans.CursorPlan) and plan.source.database is not None
 
 
 class _Reader(Protocol):

@@ -33,9 +33,12 @@ _GONE = re.compile(
 """What Spark and Delta say of files, and of commits, that VACUUM and the cleaning of the log have deleted."""
 
 
-def select(spark: SparkSession, plan: Plan, entry: OffsetEntry) -> DataFrame:
+def select(
+    spark: SparkSession, plan: Plan, entry: OffsetEntry, until_read: ExitStack | None = None
+) -> DataFrame:
     """Give the rows of the source, before the cursor looks at them; nothing is read yet.
 
+    :param until_read: To be closed when the rows of a database were read.
     :raises CursorError: The table is not the one that the entry names.
     """
     found: CursorSlice = entry.slice  # type: ignore[assignment] # as the reader was chosen
@@ -43,7 +46,9 @@ def select(spark: SparkSession, plan: Plan, entry: OffsetEntry) -> DataFrame:
     database = source.database
     with _of_a_version(source, found, entry.seq):
         rows = (
-            jdbc.rows(spark, source, database, found, entry.seq) if database else _table(spark, source, found)
+            jdbc.rows(spark, source, database, found, entry.seq, until_read=until_read or ExitStack())
+            if database
+            else _table(spark, source, found)
         )
     if source.pre_filter_sql:
         return over_rows(spark, source.pre_filter_sql, {}, rows, entry.seq)
@@ -72,7 +77,7 @@ def _table(spark: SparkSession, source: CursorPlan, found: CursorSlice) -> DataF
 def commit(plan: Plan, target: Target, transaction: Transaction, rows: Callable[[], DataFrame]) -> int | None:
     """Commit the rows that are new, together with the state behind them.
 
-    :param rows: Gives the rows of the source.
+    :param rows: Gives the rows of the source; of a database they are asked for here, for each try.
     :return: The table's version, or None if the batch was there.
     :raises CursorError: A row has no value of the cursor, or something does not fit together.
     """
@@ -83,10 +88,15 @@ def commit(plan: Plan, target: Target, transaction: Transaction, rows: Callable[
             source, folder = plan.cursor, f"{plan.checkpoint}/boundary/{entry.seq}"
             # A version is the same whenever it is read; a SELECT over it may hold rand().
             is_alike = found.version is not None and source.pre_filter_sql is None
+            until_read = stack.enter_context(ExitStack())
             if source.database:
                 stack.enter_context(jdbc.errors())
-            batch = Reading(target.spark, source, found, folder, rows(), is_alike=is_alike)
+                data = select(target.spark, plan, entry, until_read)
+            else:
+                data = rows()
+            batch = Reading(target.spark, source, found, folder, data, is_alike=is_alike)
             new, state = stack.enter_context(batch.held())
+            until_read.close()
         notes = {} if state is None else {"state": state}
         if not batch.count and entry.mode == "append" and target.log.metadata() is not None:
             return target.write_nothing(transaction, notes)

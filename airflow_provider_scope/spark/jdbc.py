@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
@@ -12,7 +12,7 @@ from airflow_provider_scope.core import cursor as cursors
 from airflow_provider_scope.core.cursor import Bound
 from airflow_provider_scope.core.databases import CONF
 from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, CursorError, InputError
-from airflow_provider_scope.spark import postgres
+from airflow_provider_scope.spark import postgres, postgres_parts
 from airflow_provider_scope.spark.causes import whole_text
 from airflow_provider_scope.spark.events import emit
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_scope.core.plan import CursorPlan, DatabasePlan
     from airflow_provider_scope.core.slices import CursorSlice
+    from airflow_provider_scope.spark.postgres_parts import Parts
 
 FETCH_SIZE = "10000"
 _LATE = (
@@ -82,6 +83,14 @@ class Session:
         finally:
             statement.close()
 
+    def tell(self, sql: str) -> None:
+        """Run a statement that gives no rows."""
+        statement = self.connection.createStatement()
+        try:
+            statement.execute(sql)
+        finally:
+            statement.close()
+
     def columns(self) -> list[Column]:
         """Give the columns of what is read."""
         statement = self.connection.createStatement()
@@ -103,17 +112,32 @@ class Session:
 
 
 def rows(
-    spark: SparkSession, source: CursorPlan, database: DatabasePlan, found: CursorSlice, seq: int
+    spark: SparkSession,
+    source: CursorPlan,
+    database: DatabasePlan,
+    found: CursorSlice,
+    seq: int,
+    *,
+    until_read: ExitStack,
 ) -> DataFrame:
     """Give the rows of a database, or those alone that the cursor may take; nothing is read yet.
 
+    :param until_read: To be closed when the rows were read: what they are read from may be open so long.
     :raises CursorError: A column has a type whose values could change on the way.
+    :raises InputError: The rows cannot be divided by the column that the user names.
     """
-    with errors(), Session(spark, database) as session:
-        if session.database.kind == "postgresql":
-            statement = postgres.statement(session, source, found, seq)
-            return statement.over(_reader(session, f"({statement.sql}\n) AS q", statement.types))
-        return _others(session, source, found, seq)
+    with errors(), ExitStack() as stack:
+        session = stack.enter_context(Session(spark, database))
+        if session.database.kind != "postgresql":
+            return _others(session, source, found, seq)
+        statement = postgres.statement(session, source, found, seq)
+        table = f"({statement.sql}\n) AS q"
+        if statement.parts is None:
+            return statement.over(_reader(session, table, statement.types))
+        data = statement.over(_reader_of_parts(session, table, statement.types, statement.parts))
+        # The snapshot is there as long as the transaction that gave it away.
+        until_read.enter_context(stack.pop_all())
+        return data
 
 
 def _others(session: Session, source: CursorPlan, found: CursorSlice, seq: int) -> DataFrame:
@@ -153,10 +177,22 @@ def _sqlite_types(session: Session) -> str | None:
 
 
 def _reader(session: Session, table: str, types: str | None = None, *, pushes: bool = False) -> DataFrame:
-    options = {**session.options, "dbtable": table, "pushDownPredicate": str(pushes).lower()}
-    if types and "customSchema" not in options:
-        options["customSchema"] = types
+    options = {**_with_types(session, types), "dbtable": table, "pushDownPredicate": str(pushes).lower()}
     return session.spark.read.format("jdbc").options(**options).load()
+
+
+def _reader_of_parts(session: Session, table: str, types: str | None, parts: Parts) -> DataFrame:
+    options = {**_with_types(session, types), "pushDownPredicate": "false"}
+    url = options.pop("url")
+    # Spark runs it in the transaction of the SELECT: what is fetched in turns is read without autocommit.
+    options["sessionInitStatement"] = "; ".join(
+        one for one in (parts.begin, options.get("sessionInitStatement")) if one
+    )
+    return session.spark.read.options(**options).jdbc(url, table, predicates=parts.conditions)
+
+
+def _with_types(session: Session, types: str | None) -> dict[str, str]:
+    return {**({"customSchema": types} if types else {}), **session.options}
 
 
 def _options(spark: SparkSession, database: DatabasePlan) -> dict[str, str]:
@@ -183,7 +219,17 @@ def errors() -> Iterator[None]:
     except CursorError:
         raise
     except Exception as err:
-        said = postgres.refused_value(whole_text(err))
+        text = whole_text(err)
+        if postgres_parts.is_lost(text):
+            raise CursorError(
+                "The database ended the transaction whose snapshot all parts of the load read, or one of its "
+                "connections did not read this snapshot.",
+                kept=NO_ROW_WRITTEN,
+                do="the next run reads all parts anew. If it comes back, look whether something ends idle "
+                "sessions, or whether a pool between gives one transaction to several connections; or leave "
+                "partition_column and num_partitions out",
+            ) from err
+        said = postgres.refused_value(text)
         if said is None:
             raise
         raise CursorError(

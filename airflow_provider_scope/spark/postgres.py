@@ -12,8 +12,10 @@ from pyspark.sql import types as T  # noqa: N812 - the name everybody uses
 
 from airflow_provider_scope.core import cursor as cursors
 from airflow_provider_scope.core.cursor import Bound
+from airflow_provider_scope.core.databases import named
 from airflow_provider_scope.core.sql import quoted
 from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, CursorError
+from airflow_provider_scope.spark import postgres_parts
 from airflow_provider_scope.spark.events import emit
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from airflow_provider_scope.core.plan import CursorPlan
     from airflow_provider_scope.core.slices import CursorSlice
     from airflow_provider_scope.spark.jdbc import Column, Session
+    from airflow_provider_scope.spark.postgres_parts import Parts
 
 _MARK = "airflow-provider-scope: "
 _REFUSED = re.compile(re.escape(_MARK) + r"(column .{1,200}? has the value .{1,100}?)\"")
@@ -52,6 +55,11 @@ SELECT count(*) FILTER (WHERE query = '<insufficient privilege>'),
   min(xact_start) FILTER (WHERE backend_type <> 'autovacuum worker')::text,
   pg_is_in_recovery()
 FROM pg_stat_activity WHERE {_OTHERS}"""
+_BEGAN_BEFORE = f"""
+SELECT count(*) FROM pg_stat_activity
+WHERE {_OTHERS} AND backend_type <> 'autovacuum worker' AND xact_start <= '{{at}}'::timestamptz"""
+_LOOKS = 20
+"""How often it is asked whether others' transactions have ended, a tenth of a second apart."""
 _HIDDEN = (
     "other sessions' transactions are not shown to this user of the database, so that what they commit later "
     "with a smaller value of {column!r} is lost. GRANT pg_read_all_stats to it, or give cursor.lag"
@@ -75,6 +83,10 @@ class Statement(NamedTuple):
     types: str | None
     times: dict[str, str]
     """Column -> its type, of those that come as days or microseconds since 1970."""
+    parts: Parts | None
+    """How several connections read it; None is one."""
+    extra: str = ""
+    """A column that the conditions of the parts compare, and nobody reads; empty is none."""
 
     def over(self, data: DataFrame) -> DataFrame:
         """Make dates and times of numbers: Java's own have no 10 October 1582, and a zone."""
@@ -83,7 +95,7 @@ class Statement(NamedTuple):
             "timestamp": "CAST(timestamp_micros(%s) AS timestamp_ntz)",
             "timestamptz": "timestamp_micros(%s)",
         }
-        names = [(quoted(name), self.times.get(name)) for name in data.columns]
+        names = [(quoted(name), self.times.get(name)) for name in data.columns if name != self.extra]
         return data.selectExpr(*(f"{made[kind] % name} AS {name}" if kind else name for name, kind in names))
 
 
@@ -100,7 +112,7 @@ def statement(session: Session, source: CursorPlan, found: CursorSlice, seq: int
     """
     columns = session.columns()
     custom = _custom(session.options.get("customSchema"))
-    values = ", ".join(f"{_value(one, custom.get(one.name))} AS {_name(one.name)}" for one in columns)
+    values = ", ".join(f"{_value(one, custom.get(one.name))} AS {named(one.name)}" for one in columns)
     types = ", ".join(f"`{name}` {kind.simpleString()}" for name, kind in custom.items())
     column = next((one for one in columns if one.name.lower() == found.column.lower()), None)
     if column and isinstance(custom.get(column.name), T.StringType) and column.kind not in _TEXTS:
@@ -110,6 +122,11 @@ def statement(session: Session, source: CursorPlan, found: CursorSlice, seq: int
             kept=NO_ROW_WRITTEN,
             do="leave it out of customSchema; or make text of it in `query`",
         )
+    divider, extra = None, ""
+    if session.database.partition_column is not None and session.database.num_partitions > 1:
+        divider = postgres_parts.column_of(columns, session.database.partition_column)
+        extra = postgres_parts.free_name(columns)
+        values += f", {named(divider.name)} AS {named(extra)}"
     where = ""
     if column is not None and source.pre_filter_sql is None:
         asked = _Asked(session, source.rule(found.column), found, seq, column)
@@ -118,7 +135,9 @@ def statement(session: Session, source: CursorPlan, found: CursorSlice, seq: int
     elif found.end is None and not source.lag:
         emit(event="notice", seq=seq, told=_UNKNOWN.format(column=found.column))
     times = {one.name: one.kind for one in columns if one.kind in _TIMES and one.name not in custom}
-    return Statement(f"SELECT {values}\nFROM {session.rows_of}{where}", types or None, times)
+    sql = f"SELECT {values}\nFROM {session.rows_of}" + (f"\nWHERE {where}" if where else "")
+    parts = divider and postgres_parts.parts(session, divider, extra, where)
+    return Statement(sql, types or None, times, parts, extra)
 
 
 @dataclass
@@ -136,18 +155,18 @@ class _Asked:
         emit(event="notice", seq=self.seq, told=text.format(column=self.rule.column))
 
     def where(self) -> str:
-        """Give the clause, or nothing."""
+        """Give all conditions as one, or nothing."""
         if not self.conditions:
             return ""
         within = " AND ".join(self.conditions)
-        name = _name(self.column.name)
+        name = named(self.column.name)
         others = []
         if self.rule.missing != "exclude":
             if self.column.may_be_null:
                 others.append(f"{name} IS NULL")
             if self.kind in ("float", "double"):
                 others.append(f"{name} IN ('NaN', 'Infinity', '-Infinity')")
-        return "\nWHERE " + " OR ".join([f"({within})", *others])
+        return " OR ".join([f"({within})", *others])
 
     @property
     def kind(self) -> str:
@@ -158,7 +177,7 @@ class _Asked:
     @property
     def value(self) -> str:
         """The column, compared as Spark compares it."""
-        name = _name(self.column.name)
+        name = named(self.column.name)
         if self.kind != "string":
             return name
         is_text = self.column.kind in _TEXTS
@@ -235,12 +254,14 @@ class _Asked:
         largest = "max" if self.rule.func == "max" else "min"
         finite = f" WHERE {self.value} NOT IN ('NaN', 'Infinity', '-Infinity')"
         there = f"{self.session.rows_of}{finite if self.kind in ('float', 'double') else ''}"
-        (last,) = self.session.ask(f"SELECT {largest}({self.value})::text FROM {there}")
+        last, at = self.session.ask(
+            f"SELECT {largest}({self.value})::text, clock_timestamp()::text FROM {there}"
+        )
         if last is None:
-            return []
+            return ["FALSE"]  # what comes now may come before what is not committed yet
         hidden, running, _, standby = self._running()
         upper = [f"{self.value} {self.op('<=')} {self.literal(last)}"]
-        if not hidden and not running and not standby:
+        if not hidden and not standby and (not running or self._have_ended(str(at))):
             return upper
         if self.session.database.table is None:
             if not self.rule.lag:
@@ -265,6 +286,14 @@ class _Asked:
             return []
         return [] if young is None else [f"{self.value} {self.op('<')} {self.literal(young)}"]
 
+    def _have_ended(self, at: str) -> bool:
+        """Wait a moment for the transactions that ran at a time: later ones take larger values."""
+        for _ in range(_LOOKS):
+            if self.session.ask(_BEGAN_BEFORE.format(at=at)) == ["0"]:
+                return True
+            self.session.ask("SELECT pg_sleep(0.1)")
+        return False
+
     def _running(self) -> tuple[bool, bool, str | None, bool]:
         # A transaction takes its time a moment before others see that it runs.
         self.session.ask("SELECT pg_sleep(0.1)")
@@ -275,7 +304,7 @@ class _Asked:
 
     def enough(self, last: str | None, max_rows: int) -> list[str]:
         """Give the condition that leaves out what is too much for one batch, but for one value more."""
-        fresh = [*self.conditions, f"{_name(self.column.name)} IS NOT NULL"]
+        fresh = [*self.conditions, f"{named(self.column.name)} IS NOT NULL"]
         if last is not None:
             fresh.append(f"{self.value} {self.op('>')} {self.literal(last)}")
         if self.kind in ("float", "double"):
@@ -291,10 +320,6 @@ class _Asked:
         return [f"{self.value} {self.op('<=')} {self.literal(found[0])}"]
 
 
-def _name(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
 def _custom(text: str | None) -> dict[str, T.DataType]:
     if not text:
         return {}
@@ -304,7 +329,7 @@ def _custom(text: str | None) -> dict[str, T.DataType]:
 
 def _value(column: Column, custom: T.DataType | None) -> str:
     """Give the SQL for a column's value: what Spark would change is text, or an error of the database."""
-    name, kind = _name(column.name), column.kind
+    name, kind = named(column.name), column.kind
     if isinstance(custom, T.StringType):
         return f"{name}::text"
     if custom is not None and not (isinstance(custom, T.DecimalType) and kind == "numeric"):
@@ -335,7 +360,7 @@ def _value(column: Column, custom: T.DataType | None) -> str:
 
 def _checked(column: Column, condition: str, kind: str, value: str = "") -> str:
     """Give a value, or an error of the database that names it: no other way asks all values, and once."""
-    name = _name(column.name)
+    name = named(column.name)
     told = f"{_MARK}column {column.name} has the value ".replace("'", "''")
     return (
         f"CASE WHEN {name} IS NULL OR ({condition}) THEN ({value or name})::{kind} "

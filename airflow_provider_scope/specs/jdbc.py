@@ -28,6 +28,9 @@ class JdbcSource:
         database is then asked for all rows each time: ``query`` does the same in the database.
     :param max_rows_per_batch: About how many rows one batch has at the most; rows with one value of the
         cursor stay together. None is all that are new.
+    :param partition_column: A column of integers, numbers, dates or timestamps, by whose values PostgreSQL is
+        read in parts, at once and in one snapshot. The cursor's column may be it. Needs ``num_partitions``.
+    :param num_partitions: In how many parts: as many connections read at once as Spark has cores for.
     :param time_zone: The zone in which the database's clients write dates and times without zone. Only the
         bound for transactions that still run depends on it.
     :param options: Options of Spark's reader: ``customSchema``, ``fetchsize`` (rows a round trip brings,
@@ -41,6 +44,8 @@ class JdbcSource:
     query: str | None = None
     pre_filter_sql: str | None = None
     max_rows_per_batch: int | None = None
+    partition_column: str | None = None
+    num_partitions: int | None = None
     time_zone: str = "UTC"
     options: Mapping[str, Any] | None = None
 
@@ -54,8 +59,20 @@ class JdbcSource:
         if (self.table is None) == (self.query is None):
             raise validation.bad("table", self.table, "table or query, one of the two")
         check_reading(self)
+        self._check_partitions()
         if self.options is not None:
             validation.set_field(self, "options", _options(self.options))
+
+    def _check_partitions(self) -> None:
+        if self.partition_column is not None:
+            validation.text("partition_column", self.partition_column)
+        count = validation.number("num_partitions", self.num_partitions, at_least=1)
+        validation.set_field(self, "num_partitions", count)
+        given = {"partition_column": self.partition_column, "num_partitions": count}
+        lacking = [name for name, value in given.items() if value is None]
+        if len(lacking) == 1:
+            (other,) = given.keys() - lacking
+            raise validation.bad(lacking[0], None, f"a value beside {other}", "give both, or neither of them")
 
     @property
     def rows_of(self) -> str:

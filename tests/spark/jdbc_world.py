@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import pytest
 
 INNER = ("table", "query", "pre_filter_sql", "max_rows_per_batch", "options", "time_zone", "conn_id")
+INNER += ("partition_column", "num_partitions")
 OUTER = ("write", "sql", "mode")
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from airflow_provider_scope.spark import jdbc, postgres
 from airflow_provider_scope.spark.cursor_reading import Reading
 
 if TYPE_CHECKING:
@@ -82,6 +83,53 @@ def test_a_transaction_that_has_not_written_yet_holds_back_what_is_later(world: 
     pipe.run()
 
     assert pipe.rows("name") == [("early",), ("late",)]
+
+
+def test_a_smaller_value_of_a_transaction_that_ends_while_the_load_looks(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its row is newer than that of a larger value, whose writer began to write before it."""
+    world.run("CREATE SEQUENCE s", "CREATE TABLE t (n bigint DEFAULT nextval('s'), name text)")
+    world.run("CREATE TABLE other (a int)", "INSERT INTO t (name) VALUES ('first')")
+    pipe = world.pipe()
+    ask = jdbc.Session.ask
+    with world.open("INSERT INTO other VALUES (1)") as elder, world.open("SELECT 1") as younger:
+        younger.cursor().execute("INSERT INTO t (name) VALUES ('smaller')")
+        elder.cursor().execute("INSERT INTO t (name) VALUES ('larger')")
+        elder.commit()
+
+        def ends_then(self: Any, sql: str) -> Any:
+            found = ask(self, sql)
+            if "xact_start <=" in sql:
+                younger.commit()
+            return found
+
+        monkeypatch.setattr(jdbc.Session, "ask", ends_then)
+        pipe.run()
+    pipe.run()
+
+    assert pipe.rows("name") == [("first",), ("larger",), ("smaller",)]
+
+
+def test_rows_that_come_into_an_empty_table_while_the_load_looks(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.run("CREATE SEQUENCE s", "CREATE TABLE t (n bigint DEFAULT nextval('s'), name text)")
+    pipe = world.pipe()
+    bound = postgres._Asked._before_young
+
+    def then_a_row_comes(self: Any) -> Any:
+        found = bound(self)
+        world.run("INSERT INTO t (name) VALUES ('larger')")
+        return found
+
+    with world.open("INSERT INTO t (name) VALUES ('smaller')"), monkeypatch.context() as patch:
+        patch.setattr(postgres._Asked, "_before_young", then_a_row_comes)
+        pipe.run()
+    pipe.run()
+    pipe.run()
+
+    assert pipe.rows("name") == [("larger",), ("smaller",)]
 
 
 def test_every_value_arrives_as_it_is(world: World) -> None:

@@ -19,8 +19,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.jdbc]
 def test_the_plan_holds_the_condition(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     plans: list[str] = []
 
-    def tell(*asked: Any) -> Any:
-        data = rows(*asked)
+    def tell(*asked: Any, **more: Any) -> Any:
+        data = rows(*asked, **more)
         plans.append(data._jdf.queryExecution().toString())
         return data
 

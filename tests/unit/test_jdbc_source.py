@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from airflow_provider_scope.core import plan as plans
 from airflow_provider_scope.engines.source_plans import plan_of
 from airflow_provider_scope.exceptions import InputError
+from airflow_provider_scope.hooks.databases import database_of
 from airflow_provider_scope.specs import Cursor, JdbcSource
 from airflow_provider_scope.specs.sources import source_from
 
@@ -30,11 +32,44 @@ def test_a_dict_with_a_connection_is_one() -> None:
         ({"table": "a", "options": {"fetchsize": 0}}, "at least 1"),
         ({"table": "a", "options": [("fetchsize", 1)]}, "a dict of options"),
         ({"table": "a", "max_rows_per_batch": 0}, "at least 1"),
+        (
+            {"table": "a", "num_partitions": 4},
+            "partition_column=None.*a value beside num_partitions",
+        ),
+        (
+            {"table": "a", "partition_column": "n"},
+            "num_partitions=None.*a value beside partition_column",
+        ),
+        ({"table": "a", "partition_column": "n", "num_partitions": 0}, "num_partitions=0.*at least 1"),
+        ({"table": "a", "partition_column": "", "num_partitions": 2}, "partition_column=''"),
     ],
 )
 def test_what_is_not_valid_is_refused(fields: dict[str, Any], told: str) -> None:
     with pytest.raises(InputError, match=told):
         JdbcSource(conn_id="shop", cursor=CURSOR, **fields)
+
+
+def test_a_plan_says_by_what_and_in_how_many_parts_the_rows_are_read() -> None:
+    source = JdbcSource(
+        conn_id="shop", table="t", cursor=CURSOR, partition_column="id", num_partitions="{{ 4 }}"
+    )
+    assert source.num_partitions == "{{ 4 }}"
+    source = JdbcSource(conn_id="shop", table="t", cursor=CURSOR, partition_column="id", num_partitions="4")  # type: ignore[arg-type] # as a template renders it
+    plan = plan_of(source, "append", None, fence=False, database="postgresql")
+    assert isinstance(plan, plans.CursorPlan)
+    assert plan.database
+    assert (plan.database.partition_column, plan.database.num_partitions) == ("id", 4)
+
+
+def test_a_database_that_shares_no_snapshot_is_not_read_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    for kind in ("sqlite", "mysql"):
+        fields = {"conn_type": kind, "host": "/data/shop", "schema": "sales"}
+        monkeypatch.setenv("AIRFLOW_CONN_SHOP", json.dumps(fields))
+        assert database_of("shop").kind == kind
+        with pytest.raises(InputError, match=r"partition_column='id' is not possible.*(sqlite|mysql)"):
+            database_of("shop", "id")
+    monkeypatch.setenv("AIRFLOW_CONN_SHOP", "postgres://me@shop/sales")
+    assert database_of("shop", "id").kind == "postgresql"
 
 
 def test_a_plan_comes_back_as_it_was_and_holds_no_connection() -> None:

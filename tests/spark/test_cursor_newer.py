@@ -1,0 +1,133 @@
+"""A new version of a table without a row that is new to the cursor is told by its log, without Spark."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from tests.support import warm
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.spark
+
+LAST = datetime(2026, 1, 1, 12, 0, 0, 123_999, UTC)
+MICROSECOND = timedelta(microseconds=1)
+
+
+@pytest.fixture(autouse=True)
+def started(spark: Any, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Count how often Spark was started."""
+    warm.use(monkeypatch, spark)
+    submit, found = warm.WarmRunner._submit, []
+
+    def counted(self: Any, work: Any, entries: Any, *, fence: bool) -> None:
+        found.append(len(entries))
+        submit(self, work, entries, fence=fence)
+
+    monkeypatch.setattr(warm.WarmRunner, "_submit", counted)
+    return found
+
+
+def pipe_of(folder: Path, **more: Any) -> warm.Pipe:
+    outer = {name: more.pop(name) for name in ("pre_filter_sql",) if name in more}
+    cursor = {"column": "n", **more}
+    return warm.Pipe(folder, {"source": {"table": str(folder / "source"), "cursor": cursor, **outer}})
+
+
+def add(folder: Path, *values: Any) -> None:
+    write_deltalake(str(folder / "source"), pa.table({"n": pa.array(values)}), mode="append")
+
+
+def test_rows_before_the_last_value_start_no_spark(tmp_path: Path, started: list[int]) -> None:
+    add(tmp_path, 1, 5)
+    pipe = pipe_of(tmp_path)
+    pipe.run()
+    add(tmp_path, 3, 4)
+    add(tmp_path, 2)
+    report = pipe.run()
+    # Packed anew, the rows at the last value come in a new file.
+    DeltaTable(str(tmp_path / "source")).optimize.compact()
+    pipe.run()
+
+    assert started == [1]
+    assert "0 rows: nothing newer in version 2" in report.text()
+    assert pipe.rows() == [(1,), (5,)]
+
+    add(tmp_path, 5)
+    pipe.run()
+    add(tmp_path, 6, 0)
+    pipe.run()
+    assert started == [1, 1, 1]
+    assert pipe.rows() == [(1,), (5,), (5,), (6,)]
+
+
+def test_a_lag_and_rows_without_a_value_are_looked_at(tmp_path: Path, started: list[int]) -> None:
+    add(tmp_path, 1, 9)
+    pipe = pipe_of(tmp_path, lag=3, on_cursor_value_missing="exclude")
+    pipe.run()
+    add(tmp_path, 5, None)
+    pipe.run()
+    assert started == [1]
+    add(tmp_path, 6)
+    pipe.run()
+    assert started == [1, 1]
+    assert pipe.rows() == [(1,), (6,), (9,)]
+
+
+def test_a_select_before_the_cursor_is_asked(tmp_path: Path, started: list[int]) -> None:
+    add(tmp_path, 1, 5)
+    pipe = pipe_of(tmp_path, pre_filter_sql="SELECT -n AS n FROM @data")
+    pipe.run()
+    add(tmp_path, 0)
+    pipe.run()
+    assert started == [1, 1]
+    assert pipe.rows() == [(-1,), (-5,), (0,)]
+
+
+def test_instants_are_told_apart_below_what_statistics_hold(
+    tmp_path: Path, spark: Any, started: list[int]
+) -> None:
+    """Of times, Delta's statistics end at the milliseconds."""
+
+    def by_spark(*moments: datetime) -> None:
+        rows = spark.createDataFrame([(one,) for one in moments], "n timestamp")
+        rows.coalesce(1).write.format("delta").mode("append").save(str(tmp_path / "source"))
+
+    by_spark(LAST - timedelta(seconds=1), LAST)
+    pipe = pipe_of(tmp_path)
+    pipe.run()
+    by_spark(LAST - timedelta(milliseconds=2))
+    pipe.run()
+    assert started == [1]
+    by_spark(LAST - MICROSECOND)
+    pipe.run()
+    by_spark(LAST + 10 * MICROSECOND)
+    pipe.run()
+    assert started == [1, 1, 1]
+    wanted = [LAST - timedelta(seconds=1), LAST, LAST + 10 * MICROSECOND]
+    assert sorted(value for (value,) in pipe.rows()) == wanted
+
+
+def test_a_column_by_another_name_in_the_files_is_looked_at(
+    tmp_path: Path, spark: Any, started: list[int]
+) -> None:
+    """A column that takes the name of a renamed one: the statistics of that name are the other's."""
+    name = f"delta.`{tmp_path / 'source'}`"
+    spark.sql(
+        f"CREATE TABLE {name} (n INT, m INT) USING delta TBLPROPERTIES ('delta.columnMapping.mode' = 'name')"
+    )
+    spark.sql(f"ALTER TABLE {name} RENAME COLUMN n TO x")
+    spark.sql(f"ALTER TABLE {name} RENAME COLUMN m TO n")
+    spark.sql(f"INSERT INTO {name} VALUES (1, 5)")
+    pipe = pipe_of(tmp_path)
+    pipe.run()
+    spark.sql(f"INSERT INTO {name} VALUES (1, 6)")
+    pipe.run()
+    assert started == [1, 1]
+    assert pipe.rows("n") == [(5,), (6,)]

@@ -1,0 +1,282 @@
+"""A table of a real PostgreSQL that several connections read at once: as of one moment, every row once."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from airflow_provider_scope.exceptions import CursorError, InputError, ScopeProviderError
+from airflow_provider_scope.spark import postgres
+from tests.spark.jdbc_world import closing
+from tests.spark.test_jdbc import plain
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.spark.jdbc_world import World
+
+pytestmark = [pytest.mark.spark, pytest.mark.jdbc]
+
+WAIT = {"sessionInitStatement": "SELECT pg_advisory_lock_shared(1)"}
+"""Each connection that reads a part waits for the test, after it has got its snapshot."""
+PARTS = 4
+
+
+def parts(column: str = "id", count: int = PARTS) -> dict[str, Any]:
+    return {"partition_column": column, "num_partitions": count}
+
+
+@contextmanager
+def while_the_parts_wait(world: World, *statements: str) -> Iterator[None]:
+    """Run statements when connections have begun to read parts, and none has read a row."""
+    failed: list[str] = []
+    locked = threading.Event()
+
+    def change() -> None:
+        with closing(world.server.port, world.name) as connection, connection.cursor() as cursor:
+            cursor.execute("SELECT pg_advisory_lock(1)")
+            locked.set()
+            try:
+                _wait_for(
+                    world, "SELECT count(*) > 0 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+                )
+                for statement in statements:
+                    cursor.execute(statement)
+            except AssertionError as err:
+                failed.append(str(err))
+            # The lock ends with the connection.
+
+    thread = threading.Thread(target=change)
+    thread.start()
+    locked.wait(60)
+    try:
+        yield
+    finally:
+        thread.join()
+    assert not failed
+
+
+def _wait_for(world: World, sql: str) -> None:
+    end = time.monotonic() + 60
+    while world.ask(sql) != [(True,)]:
+        assert time.monotonic() < end, sql
+        time.sleep(0.05)
+
+
+def wait_until_nobody_is_connected(world: World) -> None:
+    _wait_for(
+        world,
+        "SELECT count(*) = 0 FROM pg_stat_activity "
+        "WHERE datname = current_database() AND application_name = 'airflow-provider-scope'",
+    )
+
+
+def test_what_changes_while_the_parts_are_read_does_not_show(world: World) -> None:
+    world.run(
+        "CREATE TABLE t (id int PRIMARY KEY, n int NOT NULL, name text)",
+        "INSERT INTO t SELECT i, i, 'old' FROM generate_series(1, 40) i",
+        "INSERT INTO t VALUES (-1000, 7, 'far below'), (1000, 8, 'far above')",
+    )
+    wanted = sorted(world.ask("SELECT id, n, name FROM t"), key=repr)
+    pipe = world.pipe(options=WAIT, **parts())
+    with while_the_parts_wait(
+        world,
+        "UPDATE t SET name = 'new' WHERE id = 3",
+        "UPDATE t SET id = 500 WHERE id = 4",  # into another part
+        "DELETE FROM t WHERE id IN (5, 39)",
+        "INSERT INTO t VALUES (0, 1, 'new'), (41, 2, 'new'), (5000, 40, 'new')",
+    ):
+        pipe.run()
+
+    assert pipe.rows("id", "n", "name") == wanted
+    wait_until_nobody_is_connected(world)
+
+
+def test_later_loads_take_what_changed_meanwhile(world: World) -> None:
+    world.run("CREATE TABLE t (id int, n int)", "INSERT INTO t SELECT i, i FROM generate_series(1, 20) i")
+    pipe = world.pipe(options=WAIT, **parts())
+    with while_the_parts_wait(world, "INSERT INTO t VALUES (1, 20), (2, 21)"):
+        pipe.run()
+    first = len(pipe.rows())
+    pipe.run()
+    pipe.run()
+
+    assert first == 20
+    assert pipe.rows("n") == sorted([(n,) for n in [*range(1, 22), 20]], key=repr)
+
+
+VALUES = {
+    "int": "(1), (2), (2147483647), (-2147483648), (NULL), (2)",
+    "bigint": "(-9223372036854775808), (9223372036854775807), (0), (NULL), (-1)",
+    "smallint": "(1), (2), (3), (NULL)",
+    "numeric(38,10)": "(0.0000000001), (-9999999999999999999999999999), (1.5), (NULL)",
+    "real": "('NaN'), ('Infinity'), ('-Infinity'), (0.1), (-3.4e38), (3.4e38), (NULL)",
+    "double precision": "('NaN'), ('Infinity'), ('-Infinity'), (5e-324), (-1.7e308), (1.7e308), (NULL)",
+    "date": "('0001-01-01'), ('1582-10-10'), ('9999-12-31'), (NULL), ('2026-01-01'), ('2026-01-02')",
+    "timestamp": "('0001-01-01'), ('2026-03-29 02:30:00.000001'), ('9999-12-31 23:59:59.999999'), (NULL)",
+    "timestamptz": "('1883-11-18 12:00:00+00'), ('2026-10-25 02:30:00.123456+02'), (NULL), ('2500-01-01Z')",
+}
+
+
+@pytest.mark.parametrize("kind", VALUES)
+def test_every_row_comes_once_whatever_divides_them(world: World, kind: str) -> None:
+    world.run(
+        f'CREATE TABLE t ("Part""" {kind}, n serial, other timestamptz DEFAULT now())',
+        f'INSERT INTO t ("Part""") VALUES {VALUES[kind]}',
+        'INSERT INTO t ("Part""") SELECT "Part""" FROM t ORDER BY 1 LIMIT 2',
+    )
+    pipe = world.pipe(**parts('part"', 3))
+    pipe.run()
+
+    value = '"Part"""' + ("::float8" if kind == "real" else "")
+    wanted = [tuple(map(plain, row)) for row in world.ask(f"SELECT {value}, n, other FROM t")]
+    found = [tuple(map(plain, row)) for row in pipe.rows('Part"', "n", "other")]
+    assert sorted(map(repr, found)) == sorted(map(repr, wanted))  # NaN is not equal to itself
+
+
+@pytest.mark.parametrize("values", ["", "INSERT INTO t SELECT 7, i FROM generate_series(1, 9) i"])
+def test_a_table_of_no_rows_and_one_of_a_single_value(world: World, values: str) -> None:
+    world.run("CREATE TABLE t (id int, n int)", *([values] if values else []))
+    pipe = world.pipe(**parts())
+    pipe.run()
+    assert pipe.rows("n", "id") == sorted(world.ask("SELECT n, id FROM t"), key=repr)
+    wait_until_nobody_is_connected(world)
+
+
+def test_rows_without_a_value_are_all_there_is(world: World) -> None:
+    world.run("CREATE TABLE t (id float8, n int)", "INSERT INTO t VALUES (NULL, 1), ('NaN', 2), (NULL, 3)")
+    pipe = world.pipe(**parts())
+    pipe.run()
+    assert pipe.rows("n") == [(1,), (2,), (3,)]
+
+
+def test_the_parts_are_read_by_several_connections_and_an_index_serves_each(world: World) -> None:
+    world.run(
+        "CREATE TABLE t (id int PRIMARY KEY, n int)",
+        "INSERT INTO t SELECT i, i FROM generate_series(1, 8) i",
+        f"ALTER DATABASE {world.name} SET log_statement = 'all'",
+    )
+    pipe = world.pipe(**parts())
+    before = len(world.server.log())
+    pipe.run()
+
+    reads = [one for one in world.server.log()[before:].split("LOG:") if '"scope_part" >=' in one]
+    assert len(reads) == PARTS - 1
+    condition = '"scope_part" >= (3) AND "scope_part" < (5)'
+    plan = world.ask(
+        f'SET enable_seqscan = off; EXPLAIN SELECT n FROM (SELECT n, id AS "scope_part" FROM t) q '
+        f"WHERE ({condition}) AND pg_current_snapshot()::text = ''"
+    )
+    assert "Index Cond: ((id >= 3) AND (id < 5))" in repr(plan)
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"), [("timestamptz", "now()"), ("bigint", "nextval('s')")], ids=["time", "sequence"]
+)
+def test_what_is_committed_late_is_loaded(world: World, kind: str, values: str) -> None:
+    world.run("CREATE SEQUENCE s", f"CREATE TABLE t (id serial, c {kind}, name text)")
+    world.run(f"INSERT INTO t (c, name) SELECT {values}, 'first' FROM generate_series(1, 4)")
+    pipe = world.pipe("c", **parts())
+    with world.open(f"INSERT INTO t (c, name) VALUES ({values}, 'late')"):
+        world.run(f"INSERT INTO t (c, name) VALUES ({values}, 'early')")
+        pipe.run()
+        between = pipe.rows("name")
+    pipe.run()
+    pipe.run()
+
+    assert between == [("first",)] * 4
+    assert pipe.rows("name") == [("early",), *[("first",)] * 4, ("late",)]
+
+
+def test_the_snapshot_is_taken_after_the_look_at_who_runs(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever has ended when it is asked who runs, is in the snapshot: no bound holds its rows back."""
+    world.run("CREATE TABLE t (id serial, c timestamptz DEFAULT now())", "INSERT INTO t DEFAULT VALUES")
+    running = postgres._Asked._running
+    open_ones = []
+
+    def just_ended(self: Any) -> Any:
+        open_ones.pop().commit()
+        return running(self)
+
+    pipe = world.pipe("c", **parts())
+    with world.open("INSERT INTO t (c) VALUES (now())") as late:
+        world.run("INSERT INTO t DEFAULT VALUES", "INSERT INTO t DEFAULT VALUES")
+        open_ones.append(late)
+        monkeypatch.setattr(postgres._Asked, "_running", just_ended)
+        pipe.run()
+    assert pipe.rows("id") == [(1,), (2,), (3,), (4,)]
+
+
+def test_no_transaction_stays_open_when_a_load_fails(world: World) -> None:
+    world.run(
+        "CREATE TABLE t (id int, n int, d date)",
+        "INSERT INTO t SELECT i, i, '2026-01-01' FROM generate_series(1, 8) i",
+        "UPDATE t SET d = 'infinity' WHERE id = 6",
+    )
+    pipe = world.pipe(**parts())
+    with pytest.raises(CursorError, match="column d has the value infinity"):
+        pipe.run()
+    wait_until_nobody_is_connected(world)
+
+    world.run("UPDATE t SET d = NULL WHERE id = 6")
+    pipe.run()
+    assert len(pipe.rows()) == 8
+    wait_until_nobody_is_connected(world)
+
+
+def test_a_load_whose_snapshot_is_gone_writes_nothing(world: World) -> None:
+    world.run("CREATE TABLE t (id int, n int)", "INSERT INTO t SELECT i, i FROM generate_series(1, 8) i")
+    # Another transaction ends in between: else the next snapshot sees the same.
+    pipe = world.pipe(options={"sessionInitStatement": "COMMIT; SELECT pg_current_xact_id()"}, **parts())
+    with pytest.raises(CursorError, match="did not read this snapshot"):
+        pipe.run()
+    assert not pipe.table.joinpath("_delta_log").exists()
+    pipe.arguments["source"]["options"] = {}
+    pipe.run()
+    assert len(pipe.rows()) == 8
+
+
+@pytest.mark.parametrize(
+    ("column", "told"),
+    [("name", "the column has the type text, whose values"), ("other", "there is no such column: n, name")],
+)
+def test_a_column_that_divides_nothing_is_refused(world: World, column: str, told: str) -> None:
+    world.run("CREATE TABLE t (n int, name text)", "INSERT INTO t VALUES (1, 'a')")
+    with pytest.raises(InputError, match=told):
+        world.pipe(**parts(column)).run()
+    wait_until_nobody_is_connected(world)
+
+
+def test_a_large_load_is_cut_by_the_cursor_and_each_batch_is_read_in_parts(world: World) -> None:
+    world.run("CREATE TABLE t (n int)", "INSERT INTO t SELECT i / 2 FROM generate_series(0, 19) i")
+    pipe = world.pipe(max_rows_per_batch=5, **parts("n", 2))
+    report = pipe.run(max_batches_per_run=9)
+
+    assert len(report.batches) > 2
+    assert pipe.rows("n") == [(i // 2,) for i in range(20)]
+
+
+def test_a_query_and_pre_filter_sql_are_read_in_parts(world: World) -> None:
+    world.run("CREATE TABLE t (a int, b int)", "INSERT INTO t SELECT i, i * 2 FROM generate_series(1, 9) i")
+    pipe = world.pipe(
+        "m",
+        query="SELECT a, b AS scope_part FROM t WHERE a <> 3",
+        pre_filter_sql="SELECT a AS m, scope_part FROM @data WHERE a <> 5",
+        **parts("scope_part", 3),
+    )
+    pipe.run()
+    assert pipe.rows("m", "scope_part") == [(n, 2 * n) for n in range(1, 10) if n not in (3, 5)]
+
+
+def test_a_failing_task_of_a_part_fails_the_load(world: World) -> None:
+    world.run("CREATE TABLE t (id int, n int)", "INSERT INTO t SELECT i, i FROM generate_series(1, 8) i")
+    pipe = world.pipe(query="SELECT id, n, 1 / (id - 7) AS x FROM t", **parts())
+    with pytest.raises(ScopeProviderError, match="division by zero"):
+        pipe.run()
+    wait_until_nobody_is_connected(world)

@@ -1,0 +1,146 @@
+"""Statistics tell that commits hold no row beyond a cursor; where they are not certain, they do not."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from airflow_provider_scope.core import newer
+from airflow_provider_scope.core.cursor import Bound, CursorRule, CursorState
+
+RULE = CursorRule("n", "max", None, "raise", None)
+
+
+def add(low: Any, high: Any, nulls: Any = 0, rows: int = 3, column: str = "n", **more: Any) -> dict[str, Any]:
+    stats = {
+        "numRecords": rows,
+        "minValues": {column: low, "other": 10**9},
+        "maxValues": {column: high, "other": 10**9},
+        "nullCount": {column: nulls, "other": 0},
+    }
+    return {"add": {"path": "f", "dataChange": True, "stats": json.dumps(stats), **more}}
+
+
+def holds_none(
+    *actions: Any, kind: str = "int", last: str | None = "7", first: Bound | None = None, **rule: Any
+) -> bool:
+    commit = "\n".join(json.dumps(action) for action in ({"commitInfo": {}}, *actions)).encode()
+    state = CursorState(column="n", kind=kind, last=last)
+    return newer.holds_none([b"", commit], replace(RULE, **rule), state, first)
+
+
+@pytest.mark.parametrize(
+    "actions",
+    [
+        [],
+        [{"remove": {"path": "f", "dataChange": True}}],
+        [{"txn": {"appId": "a", "version": 1}}, {"cdc": {"path": "c"}}, {"domainMetadata": {}}],
+        [add(1, 6), add(-5, 5)],
+        [add(1, 6, column="N")],
+        # Files that are only packed anew hold rows that were there.
+        [add(1, 99, dataChange=False), {"add": {"path": "f", "dataChange": False}}],
+        [add(None, None, rows=0)],
+    ],
+)
+def test_rows_before_the_last_value_and_no_rows_are_nothing_newer(actions: list[Any]) -> None:
+    assert holds_none(*actions)
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        add(1, 8),
+        add(1, 7),  # at the last value, a row may be new
+        add(1, None),
+        add(1, 6.0),
+        add(1, "6x"),
+        add(1, high=True),
+        add(1, 6, nulls=1),
+        add(1, 6, nulls=None),
+        add(1, 6, column="m"),
+        {"add": {"path": "f", "dataChange": True}},
+        {"add": {"path": "f", "dataChange": True, "stats": None}},
+        {"add": {"path": "f", "dataChange": True, "stats": "{"}},
+        {"add": {"path": "f", "dataChange": True, "stats": "{}"}},
+        {"add": {"path": "f"}},
+        {"metaData": {}},
+        {"protocol": {}},
+        {"somethingElse": {}},
+        {**add(1, 6), "metaData": {}},
+    ],
+)
+def test_what_cannot_be_told_counts_as_new(action: Any) -> None:
+    assert not holds_none(add(1, 2), action)
+
+
+def test_two_columns_that_differ_by_case_cannot_be_told() -> None:
+    stats = {"numRecords": 1, "maxValues": {"n": 1, "N": 1}, "nullCount": {"n": 0, "N": 0}}
+    assert not holds_none({"add": {"path": "f", "dataChange": True, "stats": json.dumps(stats)}})
+
+
+def test_a_field_of_a_struct_cannot_be_told() -> None:
+    stats = {"numRecords": 1, "maxValues": {"s": {"n": 1}}, "nullCount": {"s": {"n": 0}}}
+    action = {"add": {"path": "f", "dataChange": True, "stats": json.dumps(stats)}}
+    assert not holds_none(action, column="s.n")
+    assert not holds_none(action, column="s")
+
+
+@pytest.mark.parametrize("kind", ["string", "double", "float", "decimal(9,2)", "boolean"])
+def test_types_whose_statistics_are_cut_or_silent_cannot_be_told(kind: str) -> None:
+    assert not holds_none(add(1, 2), kind=kind)
+    assert not holds_none(add("1", "2"), kind=kind)
+
+
+@pytest.mark.parametrize(
+    ("kind", "last", "high", "is_before"),
+    [
+        ("bigint", "9007199254740993", 9007199254740992, True),
+        ("bigint", "-5", -6, True),
+        ("date", "2026-01-02", "2026-01-01", True),
+        ("date", "2026-01-02", "2026-01-02", False),
+        ("date", "2026-01-02", "+10000-01-01", False),
+        # Statistics are cut to milliseconds: the row behind ".123" may be at 123999 microseconds.
+        ("timestamp", "2026-01-01 00:00:00.124000Z", "2026-01-01T00:00:00.123Z", True),
+        ("timestamp", "2026-01-01 00:00:00.123999Z", "2026-01-01T00:00:00.123Z", False),
+        ("timestamp", "2026-01-01 00:00:00Z", "2026-01-01T00:59:59.000+01:00", True),
+        ("timestamp", "2026-01-01 00:00:00Z", "2026-01-01T01:00:00.000+01:00", False),
+        ("timestamp", "2026-01-01 00:00:00Z", "2025-01-01T00:00:00.000", False),
+        ("timestamp_ntz", "2026-01-01 00:00:00.124", "2026-01-01T00:00:00.123", True),
+        ("timestamp_ntz", "2026-01-01 00:00:00.123999", "2026-01-01T00:00:00.123", False),
+        ("timestamp_ntz", "2026-01-01 00:00:00", "2025-01-01T00:00:00.000Z", False),
+        ("timestamp_ntz", "2026-01-01 00:00:00", "9999-12-31T23:59:59.999", False),
+    ],
+)
+def test_values_are_compared_as_their_type(kind: str, last: str, high: Any, *, is_before: bool) -> None:
+    assert holds_none(add("0", high), kind=kind, last=last) is is_before
+
+
+def test_with_falling_values_the_smallest_counts() -> None:
+    assert holds_none(add(8, 99), func="min")
+    assert not holds_none(add(7, 99), func="min")
+    at = {"kind": "timestamp", "last": "2026-01-01 00:00:00.123Z", "func": "min"}
+    assert holds_none(add("2026-01-01T00:00:00.124Z", ""), **at)
+    assert not holds_none(add("2026-01-01T00:00:00.1235Z", ""), **at)
+
+
+def test_a_lag_looks_further_back_and_no_further_than_the_first_value() -> None:
+    assert holds_none(add(1, 4), lag=2)
+    assert not holds_none(add(1, 5), lag=2)
+    assert holds_none(add(1, 5), lag=2, first=Bound("number", "6"))
+    assert not holds_none(add(1, 1), lag=2, first=Bound("text", "x"))
+
+
+def test_rows_without_a_value_are_new_unless_they_are_left_out() -> None:
+    assert holds_none(add(1, 6, nulls=1), missing="exclude")
+    assert holds_none(add(None, None, nulls=3), missing="exclude")
+    assert not holds_none(add(None, None, nulls=2), missing="exclude")
+    assert not holds_none(add(1, 6), missing="include")
+    assert not holds_none(dedup_key=())
+
+
+def test_without_a_last_value_all_is_new() -> None:
+    assert not holds_none(add(1, 2), last=None)
+    assert holds_none(add(1, 2), last=None, first=Bound("number", "3"))
