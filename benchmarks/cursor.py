@@ -157,7 +157,8 @@ def beside_hand(spark: SparkSession, folder: str, given: argparse.Namespace) -> 
     for name, table in tables.items():
         if not DeltaTable(table).to_pyarrow_table().sort_by("id").equals(wanted):
             raise SystemExit(f"the rows of {name} are not those of the source")
-    return _told(f"loads of {given.new:,} rows", taken, "ours", "by hand")
+    median = _told(f"loads of {given.new:,} rows", taken)
+    return median["ours"] / median["by hand"]
 
 
 def beside_dlt(folder: str, given: argparse.Namespace) -> dict[str, float]:
@@ -190,8 +191,8 @@ def beside_dlt(folder: str, given: argparse.Namespace) -> dict[str, float]:
                 shutil.rmtree(table)
                 if number:
                     taken[name].append(took)
-    what = f"first load of {given.database_rows:,} rows of PostgreSQL"
-    return {name: _told(what, taken, name, "dlt") for name in names if name != "dlt"}
+    median = _told(f"first load of {given.database_rows:,} rows of PostgreSQL", taken)
+    return {name: median[name] / median["dlt"] for name in names if name != "dlt"}
 
 
 def _timed(command: list[str], log: Path) -> tuple[float, float]:
@@ -221,15 +222,13 @@ def _compare(name: str, table: str, wanted: pa.Table) -> None:
         raise SystemExit(f"the rows of {name} are not those of the database")
 
 
-def _told(what: str, taken: dict[str, list[tuple[float, float]]], one: str, other: str) -> float:
-    seconds, cpu = (
-        {name: statistics.median(turn[at] for turn in turns) for name, turns in taken.items()}
-        for at in (0, 1)
-    )
-    for name in (one, other):
-        turns = len(taken[name])
-        print(f"{what}: {name}, median {seconds[name]:.2f} s, CPU {cpu[name]:.2f} s, of {turns}")
-    return seconds[one] / seconds[other]
+def _told(what: str, taken: dict[str, list[tuple[float, float]]]) -> dict[str, float]:
+    """Print the medians, and give those of the seconds on the clock."""
+    found = {}
+    for name, turns in taken.items():
+        found[name], cpu = (statistics.median(turn[at] for turn in turns) for at in (0, 1))
+        print(f"{what}: {name}, median {found[name]:.2f} s, CPU {cpu:.2f} s, of {len(turns)}", flush=True)
+    return found
 
 
 def main() -> None:

@@ -14,6 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 from pyspark.sql import types as T  # noqa: N812
 
 from airflow_provider_scope.core import cursor as cursors
+from airflow_provider_scope.core import small
 from airflow_provider_scope.core.cursor import Bound, CursorState
 from airflow_provider_scope.core.sql import quoted
 from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, CursorError
@@ -102,7 +103,9 @@ class Reading:
             if self.is_of_database:
                 cursors.check_end_of_time(self.rule.column, told["last"], self.kind)
             self.count = int(told["rows"])
-            yield held, self._state(held, told["last"], more=more)
+            # A part of few rows would be a file of its own in the table.
+            new = held.coalesce(1) if small.is_small_batch(self.count) else held
+            yield new, self._state(new, told["last"], more=more)
 
     def _candidates(self) -> DataFrame:
         """Give the rows from where the load begins, up to its end."""

@@ -52,6 +52,19 @@ class Source:
         return warm.Pipe(self.folder, {"source": source, **arguments})
 
 
+def test_a_small_load_is_one_file(source: Source) -> None:
+    """New rows and those at the last value are two parts of what is read."""
+    source.add(n=[1, 2])
+    pipe = source.pipe()
+    pipe.run()
+    source.add(n=[2, 3])
+    source.add(n=[4])
+    pipe.run()
+
+    assert pipe.rows("n") == [(1,), (2,), (2,), (3,), (4,)]
+    assert len(DeltaTable(str(pipe.table)).file_uris()) == 2
+
+
 def test_each_load_takes_what_is_new(source: Source) -> None:
     source.add(n=[3, 1, 2], t=["c", "a", "b"])
     pipe = source.pipe()
