@@ -30,8 +30,14 @@ _LATE = (
     "what a transaction commits later with a smaller value of {column!r} is lost: of this database it is not "
     "known which transactions still run. Give cursor.lag: each load then looks again at what lies so far back"
 )
-_SQLITE = {"INTEGER": "BIGINT", "REAL": "DOUBLE"}
-_SQLITE_TEXT = ("DATE", "TIME", "TIMESTAMP", "DATETIME")
+_ANY_LENGTH = "spark.sql.legacy.charVarcharAsString"
+_SQLITE_TIMES = ("DATE", "TIME", "TIMESTAMP", "DATETIME")
+_SQLITE = {
+    "BIGINT": ("INT",),
+    "STRING": ("CHAR", "CLOB", "TEXT"),
+    "DOUBLE": ("REAL", "FLOA", "DOUB"),
+}
+"""Type -> what is in the names of those that SQLite takes for it, in the order in which it looks for them."""
 _NUMBER = re.compile(r"tinyint|smallint|int|bigint|decimal\(\d+,\d+\)|double")
 
 
@@ -166,19 +172,36 @@ def _others(session: Session, source: CursorPlan, found: CursorSlice, seq: int) 
 
 
 def _sqlite_types(session: Session) -> str | None:
-    """Give columns types that hold what SQLite does: integers of 64 bits, doubles, and times as text."""
+    """Give columns types that hold what SQLite does, whatever length or size they were declared with."""
     types = []
     for column in session.columns():
         kind = column.kind.upper().partition("(")[0].strip()
-        wanted = "STRING" if kind in _SQLITE_TEXT else _SQLITE.get(kind)
+        wanted = "STRING" if kind in _SQLITE_TIMES else None
+        for one, parts in _SQLITE.items():
+            wanted = wanted or (one if any(part in kind for part in parts) else None)
         if wanted:
             types.append(f"`{column.name}` {wanted}")
     return ", ".join(types) or None
 
 
+@contextmanager
+def _without_lengths(session: Session) -> Iterator[None]:
+    """Let texts of SQLite be of any length: Spark would fill them up to the declared one, or refuse."""
+    if session.database.kind != "sqlite":
+        yield
+        return
+    before = session.spark.conf.get(_ANY_LENGTH)
+    session.spark.conf.set(_ANY_LENGTH, "true")
+    try:
+        yield
+    finally:
+        session.spark.conf.set(_ANY_LENGTH, str(before))
+
+
 def _reader(session: Session, table: str, types: str | None = None, *, pushes: bool = False) -> DataFrame:
     options = {**_with_types(session, types), "dbtable": table, "pushDownPredicate": str(pushes).lower()}
-    return session.spark.read.format("jdbc").options(**options).load()
+    with _without_lengths(session):
+        return session.spark.read.format("jdbc").options(**options).load()
 
 
 def _reader_of_parts(session: Session, table: str, types: str | None, parts: Parts) -> DataFrame:

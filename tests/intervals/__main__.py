@@ -1,4 +1,4 @@
-"""``python -m tests.intervals``: a table that a real Airflow fills by catchup and backfill at once.
+"""``python -m tests.intervals``: tables that a real Airflow fills by catchup and backfill.
 
 PostgreSQL, the scheduler with LocalExecutor, the dag-processor, the api-server and a triggerer run as
 processes of their own; the batches run on Spark in the workers. The last line is what counts.
@@ -14,15 +14,15 @@ import tempfile
 import time
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from tests.chaos.deeds import TASK, Deeds
-from tests.intervals.world import DAY, Verdict, World
+from tests.intervals.world import DAY, FileWorld, RowWorld, Verdict, World
 from tests.real_airflow.deployment import Deployment
 from tests.real_airflow.postgres import PostgresMissingError, postgres
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 DAGS = Path(__file__).parent / "dags"
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)
@@ -41,61 +41,139 @@ SETTINGS = {
 def main() -> int:
     """Run, and say what is true in the end."""
     parser = argparse.ArgumentParser(prog="python -m tests.intervals", description=__doc__)
-    parser.add_argument("--intervals", type=int, default=12, help="that are caught up")
-    parser.add_argument("--backfilled", type=int, default=4, help="intervals that are filled in beside them")
-    parser.add_argument("--minutes", type=float, default=15.0, help="after which it is given up")
+    parser.add_argument("--source", choices=[*STORIES], help="what is loaded; both, one after the other")
+    parser.add_argument("--intervals", type=int, default=12, help="of files that are caught up")
+    parser.add_argument("--backfilled", type=int, default=4, help="of files that are filled in beside them")
+    parser.add_argument("--rows", type=int, default=30, help="intervals of rows that are filled in")
+    parser.add_argument("--minutes", type=float, default=20.0, help="after which each is given up")
     options = parser.parse_args()
+    total = Verdict()
+    expected = 0
+    for name in [options.source] if options.source else STORIES:
+        try:
+            verdict, intervals = tell(STORIES[name], options)
+        except PostgresMissingError as err:
+            sys.stderr.write(f"{err}\n")
+            return 2
+        say(f"{name}: {verdict}")
+        total.add(verdict)
+        expected += intervals
+    sys.stdout.write(f"{total}\n")
+    return 0 if total == Verdict(intervals=expected) else 1
+
+
+def tell(story_of: type[Files | Rows], options: argparse.Namespace) -> tuple[Verdict, int]:
+    """Tell a story in an Airflow of its own; give what is true then, and how many intervals there are."""
     folder = Path(tempfile.mkdtemp(prefix="scope-intervals-"))
     say(f"logs of all processes: {folder / 'airflow' / 'out'}")
-    world = World(folder)
-    caught_up = [FIRST + number * DAY for number in range(options.intervals)]
-    backfilled = [BACKFILL_FIRST + number * DAY for number in range(options.backfilled)]
-    for day in (*caught_up, *backfilled):
-        world.land_day(day)
-    try:
-        with postgres() as database:
-            environment = {
-                **SETTINGS,
-                "INTERVALS_FOLDER": str(folder),
-                "INTERVALS_FIRST": f"{caught_up[0]:%Y-%m-%d}",
-                "INTERVALS_LAST": f"{caught_up[-1]:%Y-%m-%d}",
-                "INTERVALS_BACKFILL_FIRST": f"{backfilled[0]:%Y-%m-%d}",
-            }
-            airflow = Deployment(folder / "airflow", DAGS, database, environment)
-            try:
-                airflow.start()
-                say("api-server, scheduler, dag-processor and triggerer run on PostgreSQL")
-                Story(airflow, world, caught_up, backfilled, options.minutes * 60).tell()
-            finally:
-                airflow.stop()
-    except PostgresMissingError as err:
-        sys.stderr.write(f"{err}\n")
-        return 2
-    verdict = world.judge()
-    good = str(verdict) == str(Verdict(intervals=options.intervals + options.backfilled))
-    if good:
+    story = story_of(folder, options)
+    with postgres() as database:
+        environment = {**SETTINGS, "INTERVALS_FOLDER": str(folder), **story.environment()}
+        airflow = Deployment(folder / "airflow", DAGS / story.dags, database, environment)
+        try:
+            airflow.start()
+            say("api-server, scheduler, dag-processor and triggerer run on PostgreSQL")
+            story.begin(airflow)
+            story.tell()
+        finally:
+            airflow.stop()
+    verdict, intervals = story.world.judge(), len(story.intervals)
+    if verdict == Verdict(intervals=intervals):
         shutil.rmtree(folder)
-    sys.stdout.write(f"{verdict}\n")
-    return 0 if good else 1
+    return verdict, intervals
 
 
 class Story:
     """What happens, in order."""
 
-    def __init__(
-        self,
-        airflow: Deployment,
-        world: World,
-        caught_up: list[datetime],
-        backfilled: list[datetime],
-        seconds: float,
-    ) -> None:
+    dags: ClassVar[str]
+    """The folder of its Dags."""
+    world: World
+    intervals: Sequence[datetime]
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.seconds = options.minutes * 60
+
+    def environment(self) -> dict[str, str]:
+        """Give what the Dag files read."""
+        raise NotImplementedError
+
+    def tell(self) -> None:
+        """Let things happen, and wait until all is done."""
+        raise NotImplementedError
+
+    def begin(self, airflow: Deployment) -> None:
+        """Take the Airflow in which it happens."""
         self.airflow = airflow
-        self.world = world
-        self.caught_up = caught_up
-        self.backfilled = backfilled
-        self.deadline = time.monotonic() + seconds
+        self.deadline = time.monotonic() + self.seconds
         self.deeds = Deeds(airflow, {}, random.Random(0), say)
+
+    def backfill(self, dag: str, first: datetime, last: datetime, again: str, at_once: int = 1) -> None:
+        """Ask for a backfill, as the button does."""
+        body = {
+            "dag_id": dag,
+            "from_date": first.isoformat(),
+            "to_date": last.isoformat(),
+            "reprocess_behavior": again,
+            "max_active_runs": at_once,
+        }
+        self.airflow.rest.call("POST", "/backfills", body)
+
+    def kill(self, *, supervisor: bool) -> None:
+        """Kill a task with -9 while its Spark works; the Spark lives on."""
+        plans = "table/_checkpoint/intervals/*/plans/*"
+        self.wait(lambda: any(self.world.folder.glob(plans)), "Spark")
+        self.wait(lambda: self.deeds.kill_worker(supervisor=supervisor), "a task to kill")
+        say(f"{'worker' if supervisor else 'task'} killed -9")
+
+    def all_done(self, *dags: str, expected: int) -> bool:
+        """Tell whether so many runs of some Dags have succeeded, and none is left.
+
+        :raises AssertionError: One failed.
+        """
+        states = [state for dag in dags for state in self.airflow.rest.runs(dag).values()]
+        failed = states.count("failed")
+        if failed:
+            raise AssertionError(f"{failed} runs failed; see {self.airflow.folder}")
+        return len(states) >= expected and set(states) == {"success"}
+
+    def tries(self, dag: str) -> int:
+        runs = self.airflow.rest.runs(dag)
+        return sum(self.airflow.rest.task(dag, run, TASK)["try_number"] for run in runs)
+
+    def wait(self, true: Callable[[], bool], what: str) -> None:
+        """Wait until something is true.
+
+        :raises AssertionError: It is not, until the time is over.
+        """
+        while not true():
+            if time.monotonic() > self.deadline:
+                raise AssertionError(f"given up: {what} not there; see {self.airflow.folder}")
+            time.sleep(1)
+
+
+class Files(Story):
+    """Files by catchup, and by a backfill beside it; some of them come late."""
+
+    dags = "files"
+    world: FileWorld
+
+    def __init__(self, folder: Path, options: argparse.Namespace) -> None:
+        super().__init__(options)
+        self.world = FileWorld(folder)
+        self.caught_up = [FIRST + number * DAY for number in range(options.intervals)]
+        self.backfilled = [BACKFILL_FIRST + number * DAY for number in range(options.backfilled)]
+        self.intervals = [*self.caught_up, *self.backfilled]
+        for day in self.intervals:
+            self.world.land_day(day)
+
+    def environment(self) -> dict[str, str]:
+        """Give the ends of both."""
+        return {
+            "INTERVALS_FIRST": f"{self.caught_up[0]:%Y-%m-%d}",
+            "INTERVALS_LAST": f"{self.caught_up[-1]:%Y-%m-%d}",
+            "INTERVALS_BACKFILL_FIRST": f"{self.backfilled[0]:%Y-%m-%d}",
+        }
 
     def tell(self) -> None:
         """Let Airflow catch up and fill in, kill and clear meanwhile, and wait until all is done."""
@@ -116,53 +194,57 @@ class Story:
         self.backfill("catchup", self.caught_up[1], self.caught_up[2], "completed")
         say("files came late into two other intervals, which are filled in again")
         self.kill(supervisor=True)
-        self.wait(self.all_done, "all runs")
+        count = len(self.intervals)
+        self.wait(lambda: self.all_done("catchup", "backfilled", expected=count), "all runs")
         for dag in ("catchup", "backfilled"):
             say(f"{dag}: {len(rest.runs(dag))} runs, {self.tries(dag)} tries")
 
-    def backfill(self, dag: str, first: datetime, last: datetime, again: str) -> None:
-        """Ask for a backfill, as the button does."""
-        body = {
-            "dag_id": dag,
-            "from_date": first.isoformat(),
-            "to_date": last.isoformat(),
-            "reprocess_behavior": again,
-            "max_active_runs": 1,
-        }
-        self.airflow.rest.call("POST", "/backfills", body)
-
-    def kill(self, *, supervisor: bool) -> None:
-        """Kill a task with -9 while its Spark works; the Spark lives on."""
-        plans = "table/_checkpoint/intervals/*/plans/*"
-        self.wait(lambda: any(self.world.folder.glob(plans)), "Spark")
-        self.wait(lambda: self.deeds.kill_worker(supervisor=supervisor), "a task to kill")
-        say(f"{'worker' if supervisor else 'task'} killed -9")
-
     def done(self, days: list[datetime]) -> bool:
+        """Tell whether some days were caught up."""
         runs = self.airflow.rest.runs("catchup")
         return all(runs.get(run_id(day)) == "success" for day in days)
 
-    def all_done(self) -> bool:
-        states = [*self.airflow.rest.runs("catchup").values(), *self.airflow.rest.runs("backfilled").values()]
-        failed = states.count("failed")
-        if failed:
-            raise AssertionError(f"{failed} runs failed; see {self.airflow.folder}")
-        expected = len(self.caught_up) + len(self.backfilled)
-        return len(states) >= expected and set(states) == {"success"}
 
-    def tries(self, dag: str) -> int:
-        runs = self.airflow.rest.runs(dag)
-        return sum(self.airflow.rest.task(dag, run, TASK)["try_number"] for run in runs)
+class Rows(Story):
+    """Rows of a table by a backfill, four intervals at a time; then an incremental load goes on."""
 
-    def wait(self, true: Callable[[], bool], what: str) -> None:
-        """Wait until something is true.
+    dags = "rows"
+    world: RowWorld
 
-        :raises AssertionError: It is not, until the time is over.
-        """
-        while not true():
-            if time.monotonic() > self.deadline:
-                raise AssertionError(f"given up: {what} not there; see {self.airflow.folder}")
-            time.sleep(1)
+    def __init__(self, folder: Path, options: argparse.Namespace) -> None:
+        super().__init__(options)
+        self.intervals = [FIRST + number * DAY for number in range(options.rows)]
+        self.world = RowWorld(folder, self.intervals)
+        self.behind = self.intervals[-1] + DAY
+
+    def environment(self) -> dict[str, str]:
+        """Give the first day, the last one, and the end of the last one."""
+        return {
+            "INTERVALS_FIRST": f"{self.intervals[0]:%Y-%m-%d}",
+            "INTERVALS_LAST": f"{self.intervals[-1]:%Y-%m-%d}",
+            "INTERVALS_BEHIND": self.behind.isoformat(),
+        }
+
+    def tell(self) -> None:
+        """Fill in, kill meanwhile; go on with what is behind, and with what comes then."""
+        rest = self.airflow.rest
+        self.wait(lambda: rest.dags() >= {"rows", "rows_on"}, "the Dags")
+        rest.unpause("rows")
+        rest.unpause("rows_on")
+        self.backfill("rows", self.intervals[0], self.intervals[-1], "none", at_once=4)
+        say(f"{len(self.intervals)} intervals to fill in, four at a time")
+        self.kill(supervisor=True)
+        self.kill(supervisor=False)
+        self.wait(lambda: self.all_done("rows", expected=len(self.intervals)), "all runs")
+        say(f"rows: {len(rest.runs('rows'))} runs, {self.tries('rows')} tries")
+        for number in (1, 2):
+            self.world.land_day(self.behind + (number - 1) * DAY)
+            rest.trigger("rows_on", f"on_{number}")
+            self.wait(lambda: self.all_done("rows_on", expected=number), "the load that goes on")  # noqa: B023
+        say("the incremental load went on, twice")
+
+
+STORIES: dict[str, type[Files | Rows]] = {"files": Files, "rows": Rows}
 
 
 def run_id(day: datetime) -> str:

@@ -1,4 +1,4 @@
-"""The files of the intervals, and what is true of the table in the end."""
+"""The files of the intervals, or their rows, and what is true of the table in the end."""
 
 from __future__ import annotations
 
@@ -6,19 +6,24 @@ import os
 from collections import Counter
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from pyarrow import parquet
 
 from airflow_provider_scope.checkpoint.intervals import IntervalLog, known_intervals
+from airflow_provider_scope.core.cursor import window_bounds
 from airflow_provider_scope.execution import repair
 from airflow_provider_scope.storage.local import LocalStorage
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import datetime
     from pathlib import Path
+
+    from airflow_provider_scope.core.interval import Window
+    from airflow_provider_scope.core.records import OffsetEntry
 
 ROWS = 3
 """Of each file."""
@@ -38,12 +43,53 @@ class Verdict:
         """Give the last line."""
         return f"intervals {self.intervals}, lost {self.lost}, doubled {self.doubled}"
 
+    def add(self, other: Verdict) -> None:
+        """Add what is true of another table."""
+        self.intervals += other.intervals
+        self.lost += other.lost
+        self.doubled += other.doubled
+
 
 class World:
-    """A landing folder and a table."""
+    """A source and a table, below one folder."""
+
+    columns: ClassVar[tuple[str, ...]]
+    """Those that tell a row of the table from the others."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+
+    def wanted(self) -> Counter[tuple[Any, ...]]:
+        """Give the rows that should be there."""
+        raise NotImplementedError
+
+    def is_of(self, entry: OffsetEntry, window: Window) -> bool:
+        """Tell whether a batch names nothing but what is of its interval."""
+        raise NotImplementedError
+
+    def judge(self) -> Verdict:
+        """Compare the table with the source, and look into the log of each interval."""
+        verdict = Verdict()
+        rows = DeltaTable(self.folder / "table").to_pyarrow_table()
+        found = Counter(zip(*(rows[name].to_pylist() for name in self.columns), strict=True))
+        wanted = self.wanted()
+        verdict.lost, verdict.doubled = (wanted - found).total(), (found - wanted).total()
+        storage, checkpoint = LocalStorage(), f"file://{self.folder}/table/_checkpoint"
+        for window in known_intervals(storage, checkpoint):
+            log = IntervalLog(storage, checkpoint, window)
+            entries = [log.offset(seq) for seq in log.logged()]
+            is_whole = not repair.open_entries(log) and all(self.is_of(entry, window) for entry in entries)
+            verdict.intervals += is_whole
+        return verdict
+
+
+class FileWorld(World):
+    """A landing folder and a table."""
+
+    columns = ("source_file_uri", "number")
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
         self.files: Counter[str] = Counter()
 
     def land(self, day: datetime, **ages: timedelta) -> None:
@@ -64,18 +110,44 @@ class World:
         """Add the files of a day: two at its ends, which its neighbours must not take, and one between."""
         self.land(day, first=timedelta(), noon=DAY / 2, last=DAY - timedelta(milliseconds=1))
 
-    def judge(self) -> Verdict:
-        """Compare the table with the files, and look into the log of each interval."""
-        verdict = Verdict()
-        rows = DeltaTable(self.folder / "table").to_pyarrow_table()
-        pairs = zip(rows["source_file_uri"].to_pylist(), rows["number"].to_pylist(), strict=True)
-        found = Counter(pairs)
-        wanted = Counter((uri, number) for uri in self.files for number in range(ROWS))
-        verdict.lost, verdict.doubled = (wanted - found).total(), (found - wanted).total()
-        storage, checkpoint = LocalStorage(), f"file://{self.folder}/table/_checkpoint"
-        for window in known_intervals(storage, checkpoint):
-            log = IntervalLog(storage, checkpoint, window)
-            files = [file for seq in log.logged() for file in log.offset(seq).files]
-            is_whole = not repair.open_entries(log) and all(file.modified_ms in window for file in files)
-            verdict.intervals += is_whole
-        return verdict
+    def wanted(self) -> Counter[tuple[Any, ...]]:
+        """Give the rows of all files."""
+        return Counter((uri, number) for uri in self.files for number in range(ROWS))
+
+    def is_of(self, entry: OffsetEntry, window: Window) -> bool:
+        """Tell whether all files of a batch are of its interval."""
+        return all(file.modified_ms in window for file in entry.files)
+
+
+class RowWorld(World):
+    """A Delta table with a time in each row, and a table that is loaded from it."""
+
+    columns = ("number",)
+
+    def __init__(self, folder: Path, days: Sequence[datetime]) -> None:
+        super().__init__(folder)
+        self.numbers = 0
+        self._add(days[0] - timedelta(microseconds=1))
+        self.before = self.numbers
+        """Rows of before all intervals, which nobody loads."""
+        for day in days:
+            self.land_day(day)
+
+    def land_day(self, day: datetime) -> None:
+        """Add the rows of a day: at both of its ends, which its neighbours must not take, and between."""
+        self._add(day, day + DAY / 2, day + DAY / 2, day + DAY - timedelta(microseconds=1))
+
+    def _add(self, *instants: datetime) -> None:
+        numbers = range(self.numbers, self.numbers + len(instants))
+        self.numbers = numbers.stop
+        rows = pa.table({"at": pa.array(instants, pa.timestamp("us", "UTC")), "number": numbers})
+        write_deltalake(self.folder / "source", rows, mode="append")
+
+    def wanted(self) -> Counter[tuple[Any, ...]]:
+        """Give all rows but those of before."""
+        return Counter((number,) for number in range(self.before, self.numbers))
+
+    def is_of(self, entry: OffsetEntry, window: Window) -> bool:
+        """Tell whether a batch has the rows between the ends of its interval."""
+        first, end = window_bounds(window)
+        return (entry.slice.first, entry.slice.end) == (first.encode(), end.encode())
