@@ -37,7 +37,7 @@ test: venv java lint
 
 test-data: venv java
 	@command -v npm >/dev/null || { echo "npm is missing: install npm (Debian: apt-get install npm)"; exit 1; }
-	@DATA_CASES=$${DATA_CASES:-1000} $(BIN)/pytest tests/datasets -m "spark or vega"
+	@DATA_CASES=$${DATA_CASES:-1000} $(BIN)/pytest tests/datasets -m "spark or vega or loads"
 
 test-merge: venv java
 	@MERGE_LOADS=$${MERGE_LOADS:-500} $(BIN)/pytest tests/spark/test_merge_model.py

@@ -117,6 +117,7 @@ def test_a_dag_that_changes_from_a_preset_loses_the_interval_of_its_last_run_unl
     assert next_interval() == tuple(expected)
 
 
+@pytest.mark.loads
 @pytest.mark.spark
 def test_a_year_is_filled_in_and_the_watermark_goes_on_at_its_end_without_a_gap_or_a_double(
     run_dag, tmp_path

@@ -20,6 +20,7 @@ def test_a_file_with_one_thing_wrong_is_refused(spark, tmp_path, what, seed):
         lab.check_refused(source, what)
 
 
+@pytest.mark.loads
 @pytest.mark.parametrize("what", mutilations.ALL)
 @pytest.mark.parametrize("seed", size.seeds(0.01))
 def test_of_a_file_with_one_thing_wrong_what_is_bad_is_put_aside(spark, tmp_path, what, seed):

@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pytest
 from deltalake import DeltaTable
 from pyarrow import parquet
 
@@ -15,8 +16,6 @@ from airflow_provider_scope.specs.ingest import ARGUMENTS, SELECT_ALL, ingest_fr
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pytest
 
 
 def load(folder: Path, number: int) -> tuple[list[str], str]:
@@ -46,6 +45,7 @@ def from_archive(folder: Path) -> int:
     return (folder / "classes.log").read_text().count("shared objects file (top)")
 
 
+@pytest.mark.loads
 def test_an_archive_is_made_taken_and_survived(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     cache = tmp_path / "cache"
     monkeypatch.setenv("AIRFLOW__AIRFLOW_PROVIDER_SCOPE__CLASS_ARCHIVES", str(cache))
