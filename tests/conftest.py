@@ -18,10 +18,6 @@ if TYPE_CHECKING:
 assert "airflow" not in sys.modules, "a plugin imported Airflow before its settings were made"
 
 _HOME = Path(tempfile.mkdtemp(prefix="airflow-provider-scope-tests-"))
-_ARCHIVES = "AIRFLOW__AIRFLOW_PROVIDER_SCOPE__CLASS_ARCHIVES"
-_IS_WORKER = "PYTEST_XDIST_WORKER" in os.environ
-if not _IS_WORKER:  # the workers share it: each start of Spark is a third shorter with Java's archive
-    os.environ[_ARCHIVES] = tempfile.mkdtemp(prefix="airflow-provider-scope-classes-")
 (_HOME / "dags").mkdir()
 os.environ.update(
     AIRFLOW_HOME=str(_HOME),
@@ -31,6 +27,7 @@ os.environ.update(
     AIRFLOW__DATABASE__SQL_ALCHEMY_CONN=f"sqlite:///{_HOME}/airflow.db",
     AIRFLOW__LOGGING__LOGGING_LEVEL="WARNING",
     AIRFLOW__LOGGING__BASE_LOG_FOLDER=str(_HOME / "logs"),
+    AIRFLOW__AIRFLOW_PROVIDER_SCOPE__CLASS_ARCHIVES="off",
 )
 
 
@@ -52,8 +49,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_unconfigure() -> None:
     shutil.rmtree(_HOME, ignore_errors=True)
-    if not _IS_WORKER:
-        shutil.rmtree(os.environ[_ARCHIVES], ignore_errors=True)
 
 
 @pytest.fixture(scope="session")
