@@ -1,0 +1,66 @@
+"""Where a log says that new versions hold no row beyond a cursor, there is none."""
+
+from __future__ import annotations
+
+import random
+from datetime import UTC, date, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from airflow_provider_scope.core import newer
+from airflow_provider_scope.core.cursor import CursorRule, CursorState
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TYPES = {"bigint": pa.int64(), "date": pa.date32(), "timestamp": pa.timestamp("us", tz="UTC")}
+
+
+def value(some: random.Random, kind: str) -> Any:
+    if kind == "bigint":
+        return some.choice([some.randint(-5, 5), -(2**63), 2**63 - 1])
+    if kind == "date":
+        return date(1, 1, 1) + timedelta(some.choice([0, 738000 + some.randint(-3, 3), 3652058]))
+    return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(microseconds=some.randint(-2500, 2500))
+
+
+def rows(some: random.Random, kind: str, column: str, nulls: float) -> pa.Table:
+    values = [None if some.random() < nulls else value(some, kind) for _ in range(4)]
+    return pa.table({"z": [1] * 4, column: pa.array(values, TYPES[kind])})
+
+
+@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("func", ["max", "min"])
+def test_what_the_log_says_is_so(tmp_path: Path, kind: str, func: str) -> None:
+    said = 0
+    for seed in range(40):
+        some, table = random.Random(seed), str(tmp_path / str(seed))
+        column, missing = some.choice(["n", "A b", "x.y", "Ünï"]), some.choice(["raise", "exclude"])
+        first = rows(some, kind, column, 0)
+        write_deltalake(table, first)
+        last = (max if func == "max" else min)(first[column].to_pylist())
+        there = []
+        for _ in range(some.randint(1, 3)):
+            more = rows(some, kind, column, some.choice([0, 0, 0.4]))
+            if some.random() < 0.7:
+                is_old = [
+                    v is None or (v < last if func == "max" else v > last) for v in more[column].to_pylist()
+                ]
+                more = more.filter(pa.array(is_old))
+            write_deltalake(table, more, mode="append")
+            there += more[column].to_pylist()
+            if some.random() < 0.3:
+                DeltaTable(table).optimize.compact()
+        text = last.isoformat() if kind == "timestamp" else str(last)
+        state = CursorState(column=column, kind=kind, last=text)
+        commits = [file.read_bytes() for file in sorted((tmp_path / str(seed)).glob("_delta_log/*.json"))[1:]]
+        if newer.holds_none(commits, CursorRule(column, func, None, missing, None), state, None):
+            said += 1
+            assert not [v for v in there if v is not None and (v >= last if func == "max" else v <= last)], (
+                seed
+            )
+            assert missing == "exclude" or None not in there, seed
+    assert said
