@@ -119,7 +119,13 @@ def commit(plan: Plan, target: Target, transaction: Transaction, rows: Callable[
     with net.held() as (result, deleted):
         if not net.count and entry.mode == "append" and target.log.metadata() is not None:
             return target.write_nothing(transaction, notes)
-        return target.write(transaction, checked(plan, result), notes, deleted=deleted)
+        return target.write(
+            transaction,
+            checked(plan, result),
+            notes,
+            deleted=deleted,
+            one_for_each={} if plan.expect else net.one_for_each(result),
+        )
 
 
 def _state(found: VersionSlice) -> str:
@@ -172,32 +178,50 @@ class Net:
         :return: The rows that are there, and the keys of those that are there no more.
         :raises ChangeFeedError: The changes cannot be read, or a commit has a key twice.
         """
-        seen = Observation()
-        last = self._last().observe(
-            seen, F.count(F.lit(1)).alias("rows"), F.count_if(F.col(_TWICE)).alias("twice")
-        )
+        seen, doubled = Observation(), Observation()
+        marked = self._marked()
+        looked_at = marked.observe(doubled, F.count_if(F.col(_TWICE)).alias("twice"))
+        last = looked_at.where(F.col(_NUMBER) == 1).observe(seen, F.count(F.lit(1)).alias("rows"))
         with _naming_causes(self.plan.changes.table, self.found):
             held = last.localCheckpoint(eager=True)
-        told = seen.get
         with released(held):
-            if told["twice"]:
-                raise self._twice(held, int(told["twice"]))
-            self.count = int(told["rows"])
+            if doubled.get["twice"]:
+                raise self._twice(marked)
+            self.count = int(seen.get["rows"])
             yield self._results(held)
 
-    def _last(self) -> DataFrame:
-        """Give the last change of each key: of one commit, what is there behind it."""
+    def one_for_each(self, result: DataFrame) -> dict[str, str]:
+        """Give the key's columns and types if the rows are those that are held, and not a SELECT's."""
+        if not SELECT_ALL.fullmatch(self.plan.sql):
+            return {}
+        kinds = {name.lower(): kind for name, kind in result.dtypes}
+        return {name.lower(): kinds[name.lower()] for name in self.key}
+
+    def _marked(self) -> DataFrame:
+        """Give the changes with their place among those of their key, the last one first.
+
+        Of one commit, what is there behind it comes first.
+        """
         rank = F.when(F.col(TYPE) == "delete", 0).when(F.col(TYPE) == "update_preimage", 1).otherwise(_THERE)
         by_key = Window.partitionBy(*[F.col(quoted(name)) for name in self.key])
         in_order = by_key.orderBy(F.col(VERSION).desc(), F.col(_RANK).desc())
         same = (F.lead(VERSION).over(in_order) == F.col(VERSION)) & (F.lead(_RANK).over(in_order) == _THERE)
-        marked = self.data.withColumn(_RANK, rank).withColumns(
+        data = self.data.withColumn(_RANK, rank)
+        if self.deletes != "soft":
+            # Of a row that is there no more, the key alone counts: Spark need not move the rest.
+            data = data.select(*[self._if_there(name) for name in self.columns], VERSION, _RANK)
+        return data.withColumns(
             {
                 _NUMBER: F.row_number().over(in_order),
                 _TWICE: F.coalesce(same & (F.col(_RANK) == _THERE), F.lit(col=False)),
             }
         )
-        return marked.withColumn(_TWICE, F.max(_TWICE).over(by_key)).where(F.col(_NUMBER) == 1)
+
+    def _if_there(self, name: str) -> Column:
+        column = F.col(quoted(name))
+        if name.lower() in {key.lower() for key in self.key}:
+            return column
+        return F.when(F.col(_RANK) == _THERE, column).alias(name)
 
     def _results(self, held: DataFrame) -> tuple[DataFrame, DataFrame | None]:
         is_gone = F.col(_RANK) < _THERE
@@ -234,9 +258,10 @@ class Net:
     def _keys(self) -> list[Column]:
         return [F.col(quoted(name)) for name in self.key]
 
-    def _twice(self, held: DataFrame, count: int) -> ChangeFeedError:
-        is_null = reduce(or_, [column.isNull() for column in self._keys()])
-        rows = held.where(F.col(_TWICE)).orderBy(is_null)
+    def _twice(self, marked: DataFrame) -> ChangeFeedError:
+        keys = marked.where(F.col(_TWICE)).select(*self._keys()).distinct()
+        count = keys.count()
+        rows = keys.orderBy(reduce(or_, [column.isNull() for column in self._keys()]))
         shown = rows.select(F.to_json(F.struct(*self._keys()), {"ignoreNullFields": "false"}).alias("key"))
         examples = "; ".join(str(row["key"])[:200] for row in shown.limit(_EXAMPLES).collect())
         return ChangeFeedError(

@@ -44,6 +44,8 @@ class Batch:
     """What the user says of the write beside its kind, such as key columns."""
     deleted: DataFrame | None = None
     """Keys of rows that are to go, for a write that has keys; their other columns do not matter."""
+    one_for_each: Mapping[str, str] = field(default_factory=dict)
+    """Columns -> their types, if Spark holds the rows already and has one for each value of these."""
     partitions: Sequence[str] = ()
     """The columns that partition the table as it is."""
     lacking: Sequence[str] = ()

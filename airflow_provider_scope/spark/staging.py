@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -115,12 +115,15 @@ def staged(
     keys: Mapping[str, Sequence[str]],
     table: str,
     deleted: tuple[DataFrame, Sequence[str]] | None = None,
+    *,
+    is_held: bool = False,
 ) -> Iterator[Staged]:
     """Read the rows of a batch once, see that each has its keys, and hold them for the block.
 
     :param keys: Argument -> the columns that it names.
     :param deleted: Rows that stand for those to be deleted, and the names of their columns: they are held
         beside the others, and ``GONE`` tells them.
+    :param is_held: Whether Spark holds the rows already: then their keys alone are looked at.
     :raises MergeKeyError: A key is NULL.
     :raises InputError: There is no such column, or its type is none for a key.
     """
@@ -134,11 +137,14 @@ def staged(
     plain = rows.toDF(*[f"c{number}" for number in range(len(names))])
     if deleted:
         plain = _with_deleted(plain, *deleted, names, kinds)
-    seen = Observation()
     # Of a row to be deleted, the keys alone are known.
-    counts = ~F.col(GONE) if deleted else F.lit(col=True)
-    held = plain.observe(seen, *_looked_at(positions, kinds, counts)).localCheckpoint(eager=True)
-    found = seen.get
+    looked_at = _looked_at(positions, kinds, ~F.col(GONE) if deleted else F.lit(col=True))
+    if is_held:
+        held, found = plain, plain.agg(*looked_at).collect()[0].asDict()
+    else:
+        seen = Observation()
+        held = plain.observe(seen, *looked_at).localCheckpoint(eager=True)
+        found = seen.get
     ranges = {
         number: (found[f"low{number}"], found[f"high{number}"])
         for number in positions
@@ -148,7 +154,7 @@ def staged(
     result = Staged(
         held.coalesce(1) if small.is_small_batch(read) else held, names, kinds, table, ranges, read
     )
-    with released(held):
+    with nullcontext() if is_held else released(held):
         for number, argument in positions.items():
             if found[f"nulls{number}"]:
                 raise _no_key(result, number, argument, int(found[f"nulls{number}"]))

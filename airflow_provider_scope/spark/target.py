@@ -66,11 +66,13 @@ class Target:
         notes: Mapping[str, Any] | None = None,
         *,
         deleted: DataFrame | None = None,
+        one_for_each: Mapping[str, str] | None = None,
     ) -> int | None:
         """Commit the rows of a batch.
 
         :param notes: What the commit says of the batch beside that, for its record.
         :param deleted: Keys of rows that are to go, for a write that has keys: columns of their names.
+        :param one_for_each: As ``Batch.one_for_each``.
         :return: The table's version, or None if Delta skipped the write because the batch is there.
         :raises SchemaMismatchError: Before anything is written.
         :raises ConcurrentCommitError: Another writer committed in between.
@@ -82,7 +84,15 @@ class Target:
         kind = how.pop("kind", "append")
         if kind in PREPARE:
             rows = PREPARE[kind](rows, how)
-        commit = partial(self._commit, transaction, WRITES[kind], notes or {}, how=how, deleted=deleted)
+        commit = partial(
+            self._commit,
+            transaction,
+            WRITES[kind],
+            notes or {},
+            how=how,
+            deleted=deleted,
+            one_for_each=one_for_each or {},
+        )
         with conflicts():
             metadata = self.log.metadata()
             if self.plan.schema_evolution != "fail":

@@ -30,6 +30,13 @@ SOURCE = "spark.databricks.delta.merge.materializeSource"
 _REPARTITION = "spark.databricks.delta.merge.repartitionBeforeWrite.enabled"
 """Whether Delta brings the rows of a partition together. It takes a column with a dot for a field."""
 
+_HASHED = "spark.sql.adaptive.maxShuffledHashJoinLocalMapThreshold"
+"""Up to which size Spark keeps a task's part of one side of a join in memory, and sorts neither side.
+
+No part may be larger than Spark makes one on purpose. By itself Spark would sort the whole table."""
+_HASHED_ROWS = 200_000
+"""Rows of the batch for each task, up to which they are kept so, whatever their size on disk."""
+
 
 def prepare_session(session: SparkSession, batch: Batch, load: Staged, *, once: bool = False) -> None:
     """Set in the session of a MERGE what this one needs.
@@ -38,6 +45,10 @@ def prepare_session(session: SparkSession, batch: Batch, load: Staged, *, once: 
     """
     # What was staged is kept already, and does not come again if it is lost.
     session.conf.set(SOURCE, "all" if once else "none")
+    if load.read <= _HASHED_ROWS * int(session.conf.get("spark.sql.shuffle.partitions") or 1):
+        session.conf.set(
+            _HASHED, session.conf.get("spark.sql.adaptive.advisoryPartitionSizeInBytes") or "64m"
+        )
     if any("." in name or "`" in name for name in batch.partitions):
         session.conf.set(_REPARTITION, "false")
     if small.is_small_merge(load.read, DeltaLog(session, load.table).size_bytes()):
@@ -50,8 +61,10 @@ def write(batch: Batch, commit: Commit) -> int | None:
     rule = rules.rule_from(batch.how)
     keys = {"primary_key": rule.primary_key, "merge_key": rule.merge_key}
     deleted = None if batch.deleted is None else (batch.deleted, rule.primary_key)
-    with staged(batch.rows, keys, commit.log.table, deleted) as load:
-        rows, doubled = one_for_each(load, rule) if rule.primary_key else (load.rows, 0)
+    is_held = _is_one_for_each(batch, rule)
+    with staged(batch.rows, keys, commit.log.table, deleted, is_held=is_held) as load:
+        looks = bool(rule.primary_key) and not is_held
+        rows, doubled = one_for_each(load, rule) if looks else (load.rows, 0)
         rows = rows.withColumn("flag", flagged(load, rule.hard_delete))
         if deleted:
             rows = rows.withColumn("flag", F.col("flag") | F.col(GONE)).drop(GONE)
@@ -67,6 +80,16 @@ def write(batch: Batch, commit: Commit) -> int | None:
             return plain.write(replace(live, overwrites=True, where=partitions), commit)
         merge = _STRATEGIES[rule.strategy]
         return commit.execute(lambda session: merge(_Merge(session, batch, rule, load), rows))
+
+
+def _is_one_for_each(batch: Batch, rule: MergeRule) -> bool:
+    """Tell whether rows are held, one of each primary key, and nothing can fail any more when they are read.
+
+    A value of a column that partitions the table is looked at when it is read.
+    """
+    kinds = {name.lower(): kind for name, kind in batch.rows.dtypes}
+    is_same = batch.one_for_each == {name.lower(): kinds.get(name.lower()) for name in rule.primary_key}
+    return bool(rule.primary_key) and is_same and not batch.partitions and not rule.merge_key
 
 
 def _partitions(load: Staged, rule: MergeRule, batch: Batch) -> str | None:
