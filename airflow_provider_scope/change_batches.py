@@ -12,6 +12,8 @@ import uuid
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from pyspark.errors import PySparkException
+
 from airflow_provider_scope.core.changes import ChangeState
 from airflow_provider_scope.core.plan import ChangesPlan, Plan
 from airflow_provider_scope.core.record_text import typed
@@ -20,8 +22,9 @@ from airflow_provider_scope.core.slices import VersionSlice
 from airflow_provider_scope.exceptions import ChangeFeedError, CheckpointCorruptError, InputError
 from airflow_provider_scope.execution.changes import ChangeRows
 from airflow_provider_scope.spark import change_slice
+from airflow_provider_scope.spark.causes import short_cause
 from airflow_provider_scope.specs.changes import CdfSource
-from airflow_provider_scope.specs.source import instant_ms
+from airflow_provider_scope.specs.source import instant_ms, is_name
 from airflow_provider_scope.storage.opening import canonical_uri, open_storage
 
 if TYPE_CHECKING:
@@ -53,12 +56,13 @@ def read_changes(spark: SparkSession, source: CdfSource | str, identifier: str |
 
     Until ``consume`` is called with the batch, the next call gives the same versions again.
 
-    :param source: The source, or the folder of the table, on a disk that this machine sees.
+    :param source: The source, or the table: its folder, on a disk that this machine sees, or its name in the
+        session's catalog.
     :param identifier: The name of the reader; readers of other names read on their own. None is the source's.
     :return: A batch without a DataFrame if there is nothing new.
     :raises ChangeFeedError: The feed does not tell all changes since the last batch.
     """
-    spec = CdfSource(table=source) if isinstance(source, str) else source
+    spec = CdfSource(table=_folder(spark, source)) if isinstance(source, str) else source
     name = spec.identifier if identifier is None else identifier
     if not name or not all(sign.isalnum() or sign in "-_." for sign in name) or name.startswith("."):
         raise InputError(
@@ -103,6 +107,30 @@ def read_changes(spark: SparkSession, source: CdfSource | str, identifier: str |
     entry = OffsetEntry(seq=number, mode="append", slice=found, refresh_start=None, overwrite_start=None)
     data = change_slice.select(spark, plan, entry)
     return ChangeBatch(data, found.first, found.last, place, reader)
+
+
+def _folder(spark: SparkSession, table: str) -> str:
+    """Give the folder of a table that is named by its folder or as the session's catalog does.
+
+    :raises InputError: The catalog has no Delta table of that name.
+    """
+    if not is_name(table):
+        return table
+    try:
+        told = spark.sql(f"DESCRIBE DETAIL {table}").select("format", "location").first()
+    except PySparkException as err:
+        raise _no_table(table, short_cause(err)) from err
+    if told is None or told["format"] != "delta":
+        raise _no_table(table, f"it is {told['format'] if told else 'nothing'}")
+    return str(told["location"])
+
+
+def _no_table(table: str, why: str) -> InputError:
+    return InputError(
+        f"{table!r} is neither a folder nor a Delta table in the session's catalog: {why}",
+        kept="everything; nothing was read or written",
+        do="give the table's folder, as an absolute path or a URI; or its name in the catalog",
+    )
 
 
 def consume(batch: ChangeBatch) -> None:

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Literal, get_args
 
 from airflow_provider_scope.specs import validation
-from airflow_provider_scope.specs.source import instant_ms
+from airflow_provider_scope.specs.source import instant_ms, is_name
 
 Deletes = Literal["apply", "ignore", "soft"]
 
@@ -94,4 +94,4 @@ class CdfSource:
     @property
     def is_named(self) -> bool:
         """Whether ``table`` is a name in a catalog, which is not taken, and not a folder."""
-        return not self.table.startswith("/") and "://" not in self.table and "file:" not in self.table
+        return is_name(self.table)

@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 from airflow_provider_scope.core.cursor import Bound
 from airflow_provider_scope.core.plan import CursorPlan
 from airflow_provider_scope.specs import validation
+from airflow_provider_scope.specs.source import is_name
 
 LastValue = Literal["max", "min"]
 Missing = Literal["raise", "include", "exclude"]
@@ -118,7 +119,7 @@ class TableSource:
     @property
     def is_named(self) -> bool:
         """Whether ``table`` is a name in a catalog, and not a folder."""
-        return not self.table.startswith("/") and "://" not in self.table and "file:" not in self.table
+        return is_name(self.table)
 
 
 def check_reading(source: Any) -> None:

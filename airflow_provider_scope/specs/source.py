@@ -186,6 +186,11 @@ def starting_at_ms(value: Any) -> int | None:
     return instant_ms("starting_timestamp", value)
 
 
+def is_name(table: str) -> bool:
+    """Tell whether a table is named as a catalog does, and not by its folder."""
+    return not table.startswith("/") and "://" not in table and "file:" not in table
+
+
 def instant_ms(argument: str, value: Any) -> int | None:
     """Give an instant in milliseconds since the epoch; None for none, or for a template.
 

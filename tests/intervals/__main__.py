@@ -1,4 +1,4 @@
-"""``python -m tests.intervals``: tables that a real Airflow fills by catchup and backfill.
+"""``python -m tests.intervals``: tables that a real Airflow fills by catchup, backfill and asset events.
 
 PostgreSQL, the scheduler with LocalExecutor, the dag-processor, the api-server and a triggerer run as
 processes of their own; the batches run on Spark in the workers. The last line is what counts.
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from tests.chaos.deeds import TASK, Deeds
-from tests.intervals.world import DAY, FileWorld, RowWorld, Verdict, World
+from tests.intervals.world import DAY, ChainWorld, FileWorld, RowWorld, Verdict, World
 from tests.real_airflow.deployment import Deployment
 from tests.real_airflow.postgres import PostgresMissingError, postgres
 
@@ -41,7 +41,7 @@ SETTINGS = {
 def main() -> int:
     """Run, and say what is true in the end."""
     parser = argparse.ArgumentParser(prog="python -m tests.intervals", description=__doc__)
-    parser.add_argument("--source", choices=[*STORIES], help="what is loaded; both, one after the other")
+    parser.add_argument("--source", choices=[*STORIES], help="what is loaded; all, one after the other")
     parser.add_argument("--intervals", type=int, default=12, help="of files that are caught up")
     parser.add_argument("--backfilled", type=int, default=4, help="of files that are filled in beside them")
     parser.add_argument("--rows", type=int, default=30, help="intervals of rows that are filled in")
@@ -62,7 +62,7 @@ def main() -> int:
     return 0 if total == Verdict(intervals=expected) else 1
 
 
-def tell(story_of: type[Files | Rows], options: argparse.Namespace) -> tuple[Verdict, int]:
+def tell(story_of: type[Files | Rows | Chain], options: argparse.Namespace) -> tuple[Verdict, int]:
     """Tell a story in an Airflow of its own; give what is true then, and how many intervals there are."""
     folder = Path(tempfile.mkdtemp(prefix="scope-intervals-"))
     say(f"logs of all processes: {folder / 'airflow' / 'out'}")
@@ -244,7 +244,43 @@ class Rows(Story):
         say("the incremental load went on, twice")
 
 
-STORIES: dict[str, type[Files | Rows]] = {"files": Files, "rows": Rows}
+class Chain(Story):
+    """Three tables in two Dags: each load of the first table starts the second Dag, by its asset."""
+
+    dags = "chain"
+    world: ChainWorld
+    loads: ClassVar[list[dict[int, str | None]]] = [
+        {1: "new", 2: "new", 3: "new"},
+        {2: "paid", 4: "new"},
+        {1: None, 2: "sent", 3: None},
+    ]
+
+    def __init__(self, folder: Path, options: argparse.Namespace) -> None:
+        super().__init__(options)
+        self.world = ChainWorld(folder)
+        self.intervals = [FIRST + number * DAY for number in range(len(self.loads))]
+
+    def environment(self) -> dict[str, str]:
+        """Give the file of the example."""
+        example = Path(__file__).parents[2] / "dags_examples" / "example_changes_to_delta.py"
+        return {"INTERVALS_EXAMPLE": str(example)}
+
+    def tell(self) -> None:
+        """Load the first table again and again, and wait for the scheduler to start the second Dag."""
+        rest = self.airflow.rest
+        first, second = "example_changes_to_delta", "example_changes_to_delta_next"
+        self.wait(lambda: rest.dags() >= {first, second}, "the Dags")
+        rest.unpause(first)
+        rest.unpause(second)
+        for number, orders in enumerate(self.loads, start=1):
+            self.world.land(orders)
+            rest.trigger(first, f"load_{number}")
+            self.wait(lambda: self.all_done(first, expected=number), "the first table")  # noqa: B023
+            self.wait(lambda: self.all_done(second, expected=number), "the run that its asset starts")  # noqa: B023
+            say(f"load {number}: {', '.join(rest.runs(second))}")
+
+
+STORIES: dict[str, type[Files | Rows | Chain]] = {"files": Files, "rows": Rows, "chain": Chain}
 
 
 def run_id(day: datetime) -> str:

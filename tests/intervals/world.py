@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections import Counter
 from dataclasses import dataclass
@@ -151,3 +152,39 @@ class RowWorld(World):
         """Tell whether a batch has the rows between the ends of its interval."""
         first, end = window_bounds(window)
         return (entry.slice.first, entry.slice.end) == (first.encode(), end.encode())
+
+
+class ChainWorld(World):
+    """A landing folder, and three tables of which each follows the one before it."""
+
+    columns = ("order_id", "status", "active")
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.loads = 0
+        self.versions: dict[tuple[int, str], bool] = {}
+
+    def land(self, orders: dict[int, str | None]) -> None:
+        """Add a file: order -> its status, None if it is deleted."""
+        self.loads += 1
+        landing = self.folder / "landing"
+        landing.mkdir(exist_ok=True)
+        lines = []
+        for order, status in orders.items():
+            is_gone = status is None
+            lines.append(json.dumps({"order_id": order, "status": status or "", "deleted": is_gone}))
+            self.versions.update({known: False for known in self.versions if known[0] == order})
+            if status:
+                self.versions[order, status.upper()] = True
+        hidden = landing / f".{self.loads}"
+        hidden.write_text("\n".join(lines))
+        os.utime(hidden, (1e9, 1e9))  # files that were just written are held back
+        hidden.rename(landing / f"{self.loads}.json")
+
+    def judge(self) -> Verdict:
+        """Compare the versions in the third table with what became of each order."""
+        rows = DeltaTable(self.folder / "tables" / "c").to_pyarrow_table().to_pylist()
+        found = Counter((row["order_id"], row["status"], row["_valid_to"] is None) for row in rows)
+        wanted = Counter((*version, active) for version, active in self.versions.items())
+        commits = len(DeltaTable(self.folder / "tables" / "c").history())
+        return Verdict(commits, (wanted - found).total(), (found - wanted).total())

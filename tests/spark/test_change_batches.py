@@ -47,3 +47,24 @@ def test_changes_are_given_again_until_they_are_consumed_by_who_read_them_last(
     assert read_changes(spark, path).start == 3  # VACUUM makes versions, too
     with pytest.raises(InputError, match="identifier="):
         read_changes(spark, path, "../x")
+
+
+def test_a_table_has_its_name_in_the_catalog_of_the_session(spark: Any, tmp_path: Path) -> None:
+    source = Source(spark, tmp_path)
+    source.do("INSERT INTO @s VALUES (1, 'a')")
+    spark.sql(f"CREATE TABLE default.fed USING delta LOCATION '{source.path}'")
+    spark.sql(f"CREATE TABLE default.not_delta (id INT) USING parquet LOCATION '{tmp_path}/parquet'")
+    try:
+        batch = read_changes(spark, "default.fed")
+        assert [tuple(row) for row in batch.dataframe.select("id", "_change_type").collect()] == [
+            (1, "insert")
+        ]
+        consume(batch)
+        assert read_changes(spark, str(source.path)).dataframe is None  # it is the same table
+
+        for name in ("default.not_delta", "default.nowhere", "no name"):
+            with pytest.raises(InputError, match="neither a folder nor a Delta table"):
+                read_changes(spark, name)
+    finally:
+        for name in ("fed", "not_delta"):
+            spark.sql(f"DROP TABLE default.{name}")

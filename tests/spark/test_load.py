@@ -14,6 +14,7 @@ from airflow_provider_scope.core import small
 from airflow_provider_scope.core.settings import EXACT
 from airflow_provider_scope.exceptions import CursorError, InputError, SchemaMismatchError, ScopeProviderError
 from airflow_provider_scope.spark import load
+from airflow_provider_scope.spark.writes import merge
 from airflow_provider_scope.specs import Cursor, Merge, Replace, Scd2
 from tests.docs.pages import ROOT, blocks
 
@@ -218,3 +219,30 @@ def test_a_table_that_was_made_before_keeps_its_partitions_and_properties(spark:
     assert table.metadata().partition_columns == ["day"]
     stored = spark.read.format("delta").load(str(tmp_path / "t"))
     assert sorted(map(tuple, stored.select("a b", "day").collect())) == [(1, "mon"), (3, "tue")]
+
+
+@pytest.mark.parametrize("write", [UPSERT, Scd2(merge_key="id")])
+def test_a_batch_is_joined_without_sorting_the_table(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Any
+) -> None:
+    monkeypatch.setattr(small, "ROWS", -1)
+    plans = spark._jsparkSession.sharedState().statusStore()
+
+    def joins(table: str) -> list[set[str]]:
+        """Give the joins of each query as it was run: those of the plan that Spark began with come last."""
+        for number in range(2):
+            before = plans.executionsCount()
+            data = [(n, f"{number}{n}", None) for n in range(number, number + 3)]
+            load(spark, data, str(tmp_path / table), write, schema=SCHEMA, now=DAY + timedelta(number))
+        listed = plans.executionsList()
+        new = [listed.apply(n) for n in range(listed.size())][before - plans.executionsCount() :]
+        texts = [one.physicalPlanDescription().partition("Initial Plan")[0] for one in new]
+        return [set(re.findall(r"(?:SortMerge|ShuffledHash)Join \w+", text)) for text in texts]
+
+    ours = set().union(*joins("hashed"))
+    monkeypatch.setattr(merge, "_HASHED_ROWS", -1)
+    sorted_ = set().union(*joins("sorted"))
+
+    assert {join.split()[0] for join in ours} == {"ShuffledHashJoin"}
+    assert "SortMergeJoin" in {join.split()[0] for join in sorted_}
+    assert rows(tmp_path / "hashed") == rows(tmp_path / "sorted")

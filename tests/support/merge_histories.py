@@ -233,7 +233,7 @@ class History:
 
         if self.is_scd2:
             active = self.random.choice([None, None, datetime(9999, 12, 31, tzinfo=UTC)])
-            return {
+            how = {
                 "kind": "scd2",
                 "merge_key": of("merge"),
                 "validity_column_names": self.random.choice([("_valid_from", "_valid_to"), ("Von", "bis")]),
@@ -241,6 +241,8 @@ class History:
                 "row_version_column_name": next(iter(of("version")), None),
                 "on_empty_extract": self.random.choice(["ignore", "retire"]),
             }
+            # An empty extract has no key: with one, it could retire nothing.
+            return {**how, "on_empty_extract": "ignore"} if how["merge_key"] else how
         merge_key = of("merge")
         if self.rule == "both keys" and self._chance(0.3):
             merge_key.append(of("primary")[0])
