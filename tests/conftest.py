@@ -100,6 +100,8 @@ def spark(request: pytest.FixtureRequest) -> Iterator[Any]:
     settings = {**application.REQUIRED_CONF, **application.LOCAL_CONF, "spark.sql.shuffle.partitions": "2"}
     # Thousands of tests share it: half a gigabyte was still in use where 1 GiB is all that there is.
     settings |= {"spark.driver.memory": "2g", "spark.sql.ui.retainedExecutions": "10"}
+    # It lives for an hour: here the optimizing compiler gives back more than it takes.
+    settings["spark.driver.extraJavaOptions"] = "-XX:+UseSerialGC"
     settings |= dict.fromkeys(
         ("spark.ui.retainedJobs", "spark.ui.retainedStages", "spark.ui.retainedTasks"), "50"
     )

@@ -72,6 +72,7 @@ def test_a_csv_without_header_is_read_in_the_order_that_a_dict_or_a_spec_declare
 
 
 @pytest.mark.spark
+@pytest.mark.loads
 def test_it_is_read_in_the_order_that_a_template_or_an_xcom_declares(run_dag, tmp_path, landing):
     with DAG("order_of_values", schedule=None, params={"columns": DDL}) as dag:
 
@@ -96,6 +97,7 @@ def test_it_is_read_in_the_order_that_a_template_or_an_xcom_declares(run_dag, tm
 
 
 @pytest.mark.spark
+@pytest.mark.loads
 def test_it_is_read_in_the_order_that_a_mapped_task_declares(run_dag, tmp_path, landing):
     with DAG("order_of_mapped", schedule=None) as dag:
         partial = DeltaIncrementalIngestOperator.partial

@@ -44,6 +44,7 @@ def make(root: Path) -> DAG:
     return dag
 
 
+@pytest.mark.loads
 def test_the_second_run_has_the_columns_of_the_first_and_refuses_what_they_would_change(
     run_dag, tmp_path, capsys
 ):

@@ -152,6 +152,7 @@ def test_a_year_is_filled_in_and_the_watermark_goes_on_at_its_end_without_a_gap_
 
 
 @pytest.mark.spark
+@pytest.mark.loads
 def test_the_rows_of_an_interval_are_replaced_by_a_predicate_with_the_interval(run_dag, tmp_path):
     landing, table = tmp_path / "landing", tmp_path / "table"
     land(landing, "a.parquet", NEW_YEAR, 1)

@@ -123,6 +123,7 @@ def test_a_run_with_nothing_new_starts_no_spark_and_writes_nothing(run_dag, tmp_
     assert {p: p.stat().st_mtime_ns for p in (tmp_path / "table").rglob("*")} == before
 
 
+@pytest.mark.loads
 def test_an_xcom_of_another_task_inside_a_spec_and_a_mapped_operator(run_dag, tmp_path):
     land(tmp_path / "one", "a.parquet", 1)
     land(tmp_path / "two", "a.parquet", 2)
@@ -246,6 +247,7 @@ def test_a_full_refresh_by_a_templated_parameter(run_dag, tmp_path):
     assert values(tmp_path / "table") == [2]
 
 
+@pytest.mark.loads
 def test_writing_by_replace_where_replaces_the_range_by_all_files_of_the_source(run_dag, tmp_path):
     land(tmp_path / "landing", "a.parquet", 1, 2)
     land(tmp_path / "range", "b.parquet", 12)

@@ -68,6 +68,7 @@ def rows(root: Path) -> list[tuple[str, str, str]]:
     return sorted((row["Station"], row["Zeit"].isoformat(), str(row["°C"])) for row in table)
 
 
+@pytest.mark.loads
 def test_bad_records_go_aside_and_a_mended_file_is_given_back(run_dag, tmp_path, capsys):
     folder = tmp_path / "in [1]"
     good = f"{READINGS}\nKöln,2026-01-01T00:00:00,-3.5\nKöln,2026-01-01 01:00,warm\n"

@@ -50,6 +50,7 @@ def columns_of(table: DeltaTable) -> list[tuple[str, str]]:
     return [(item["name"], item["type"]) for item in json.loads(table.schema().to_json())["fields"]]
 
 
+@pytest.mark.loads
 def test_a_table_grows_with_its_files_from_run_to_run(run_dag, tmp_path):
     landing = tmp_path / "landing"
     land(landing, "a.parquet", 60, zahl=pa.array([1], pa.int32()), name=["a"])

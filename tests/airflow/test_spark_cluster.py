@@ -119,6 +119,7 @@ def result(run: Any) -> Any:
 EXPECTED = [(1, "/landing/a b.parquet"), (2, "/landing/é%.parquet")]
 
 
+@pytest.mark.loads
 def test_a_cluster_loads_from_shared_disks_what_local_spark_loads(
     run_dag, spark_connection, tmp_path, monkeypatch
 ):

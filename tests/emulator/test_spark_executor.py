@@ -188,6 +188,7 @@ def test_a_range_is_replaced_by_a_deletion_and_an_insertion(root, run):
     assert rows(root) == [(1, "/in/a.ss"), (3, "/in/b.ss"), (4, "/in/a.ss")]
 
 
+@pytest.mark.loads
 def test_the_command_starts_one_session_for_all_jobs(tmp_path):
     write(tmp_path / "in/a.ss", 1)
     write(tmp_path / "in/b.ss", 2)

@@ -364,6 +364,7 @@ def test_a_select_that_does_not_run_on_the_files_is_refused_with_the_cause(bench
 
 
 @pytest.mark.spark
+@pytest.mark.loads
 def test_a_task_whose_model_fits_is_tried_once_and_loads_its_files(run_dag, bench, monkeypatch):
     bench.world.land(1, 2)
     runs = []

@@ -90,7 +90,9 @@ def main(table: str, value: str, locks: str) -> None:
     spark.stop()
 
 
-@pytest.fixture(params=[True, False], ids=["with the lock", "without it"])
+@pytest.fixture(
+    params=[True, pytest.param(False, marks=pytest.mark.loads)], ids=["with the lock", "without it"]
+)
 def locks(request: Any) -> bool:
     return bool(request.param)
 

@@ -81,6 +81,7 @@ LEFT = [(1, "a")]
 """Row 1 was deleted in the source: the old loader wrote it back."""
 
 
+@pytest.mark.loads
 def test_a_table_of_cloe_nessy_goes_on_with_nothing_doubled_and_nothing_lost(desk: Desk) -> None:
     target = desk.folder / "target"
     desk.loader.run()

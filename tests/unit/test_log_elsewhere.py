@@ -279,7 +279,14 @@ def test_a_sidecar_cannot_lead_out_of_the_copy(two):
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("kind", ["classic", "multipart", "v2 json", "v2 parquet"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "classic",
+        "v2 parquet",
+        *(pytest.param(kind, marks=pytest.mark.loads) for kind in ("multipart", "v2 json")),
+    ],
+)
 def test_checkpoints_that_spark_writes(two, spark, kind):
     properties = "" if not kind.startswith("v2") else "TBLPROPERTIES ('delta.checkpointPolicy' = 'v2')"
     conf = {
