@@ -123,8 +123,8 @@ class Target:
         except InputError:
             if not entry.overwrites_table:
                 raise
-            partitions, new_schema = [*self.plan.partition_by], True
             made, after = shaping.grown(self.plan, rows, None)
+            partitions, new_schema = self._partitions_of(to_columns(made.schema)), True
         lacking = shaping.lacking(made, metadata)
         if not entry.overwrites_table:
             scd2.refuse_without_versions(lacking, self.plan.table)
@@ -164,8 +164,8 @@ class Target:
         except InputError:
             if not entry.overwrites_table:
                 raise
-            fits = schemas.fit(select, self._wanted(select), self.plan.table)
-            return fits, [*self.plan.partition_by], True
+            wanted = self._wanted(select)
+            return schemas.fit(select, wanted, self.plan.table), self._partitions_of(wanted), True
 
     def _shaped(
         self,
@@ -259,22 +259,31 @@ class Target:
         self, entry: OffsetEntry, rows: DataFrame, columns: Sequence[schemas.Column], commit: _Commit
     ) -> int | None:
         """Make the table with the rows of its first batch, in one transaction."""
-        names = {name.lower() for name, _ in columns}
-        for name in self.plan.partition_by:
-            if name.lower() not in names:
-                raise InputError(
-                    f"partition_by names {name!r}, which is not a column of the table: "
-                    f"{', '.join(n for n, _ in columns)}.",
-                    kept="everything; the table was not created and the batch stays logged",
-                    do="select a column of that name, or correct partition_by",
-                )
+        partitions = self._partitions_of(columns)
         fits = schemas.fit(to_columns(rows.schema), columns, self.plan.table)
-        shaped = self._shaped(entry, rows, fits, self.plan.partition_by, creates=True)
-        version = commit(shaped, [*self.plan.partition_by], creates=True)
+        shaped = self._shaped(entry, rows, fits, partitions, creates=True)
+        version = commit(shaped, partitions, creates=True)
         metadata = self.log.metadata()
         if metadata:
             self._prepare(metadata)  # the properties that the writer does not take
         return version
+
+    def _partitions_of(self, columns: Sequence[schemas.Column]) -> list[str]:
+        """Give the columns that partition a table that is made with these columns."""
+        names = {name.lower() for name, _ in columns}
+        what, listed = None, ", ".join(name for name, _ in columns)
+        for name in self.plan.partition_by:
+            if name.lower() not in names:
+                what = f"partition_by names {name!r}, which is not a column of the table: {listed}."
+        if names == {name.lower() for name in self.plan.partition_by}:
+            what = f"partition_by names all columns of the table, {listed}: no column would be in its files."
+        if what:
+            raise InputError(
+                what,
+                kept="everything; the table was not created or changed, and the batch stays logged",
+                do="correct partition_by, or the columns of the SELECT",
+            )
+        return [*self.plan.partition_by]
 
     def _prepare(self, metadata: dict[str, Any]) -> None:
         """Set the declared properties, once, and refuse a table that forgets transactions."""

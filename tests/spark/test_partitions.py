@@ -7,6 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from airflow_provider_scope.exceptions import InputError
+
 pytestmark = pytest.mark.spark
 
 TEXTS = [
@@ -138,3 +140,22 @@ def test_an_empty_text_is_refused_however_the_partition_column_is_declared(bench
     error = bench.failure(bench.batch(0, bench.parquet("a.parquet", a=[1], Day=[""])), partition_by=("day",))
 
     assert "which Delta turns into NULL" in error.what
+
+
+@pytest.mark.parametrize("evolution", ["fail", "add"])
+def test_a_partitioning_by_all_columns_or_others_is_refused_before_anything_is_written(
+    bench: Any, evolution: str
+) -> None:
+    file = bench.parquet("a.parquet", a=[1], P=["x"])
+    wrong = {("p", "A"): "names all columns of the table, a, P", ("b",): "names 'b', which is not a column"}
+    for partitions, message in wrong.items():
+        with pytest.raises(InputError, match=message):
+            bench.run(bench.batch(0, file), partition_by=partitions, schema_evolution=evolution)
+        assert not bench.table.exists()
+    bench.run(bench.batch(0, file), partition_by=("P",), schema_evolution=evolution)
+
+    for partitions, message in wrong.items():
+        whole = bench.batch(1, file, mode="overwrite", refresh_start=1, overwrite_start=1)
+        with pytest.raises(InputError, match=message):
+            bench.run(whole, partition_by=partitions, schema_evolution=evolution)
+    assert (bench.version(), bench.rows()) == (0, [{"a": 1, "P": "x"}])

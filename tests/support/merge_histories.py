@@ -223,9 +223,10 @@ class History:
 
     def _partitions(self) -> list[str]:
         able = [c for c in self.columns if c.kind in SIMPLE and not pa.types.is_binary(c.kind.type)]
-        if not able or self._chance(0.6):
+        most = len(self.columns) - 1  # one has to be in the files
+        if not able or not most or self._chance(0.6):
             return []
-        return [c.name for c in self.random.sample(able, min(len(able), self.random.choice([1, 1, 2])))]
+        return [c.name for c in self.random.sample(able, min(len(able), most, self.random.choice([1, 1, 2])))]
 
     def _how(self) -> dict[str, Any]:
         def of(role: str) -> list[str]:
