@@ -223,7 +223,7 @@ class History:
 
     def _partitions(self) -> list[str]:
         able = [c for c in self.columns if c.kind in SIMPLE and not pa.types.is_binary(c.kind.type)]
-        most = len(self.columns) - 1  # one has to be in the files
+        most = len(self.columns) - 1
         if not able or not most or self._chance(0.6):
             return []
         return [c.name for c in self.random.sample(able, min(len(able), most, self.random.choice([1, 1, 2])))]
@@ -272,6 +272,8 @@ class History:
     def load(self, number: int) -> Load:
         """Give a load; the first of some histories is one of a table that was appended to so far."""
         columns = [c for c in self.columns if self._is_there(c)] or self.columns[:1]
+        if {c.name for c in columns} <= {*self.partitions}:
+            columns = [*self.columns]  # one has to be in the files
         columns += [c for c in self.extras if number and self._chance(0.4)]
         self.random.shuffle(columns)
         rows = [
