@@ -100,7 +100,8 @@ def spark(request: pytest.FixtureRequest) -> Iterator[Any]:
     settings = {**application.REQUIRED_CONF, **application.LOCAL_CONF, "spark.sql.shuffle.partitions": "2"}
     # Thousands of tests share it: half a gigabyte was still in use where 1 GiB is all that there is.
     settings |= {"spark.driver.memory": "2g", "spark.sql.ui.retainedExecutions": "10"}
-    # It lives for an hour: here the optimizing compiler gives back more than it takes.
+    # It lives for half an hour: here the optimizing compiler gives back more than it takes. G1 has threads of
+    # its own, and two of these sessions share two cores.
     settings["spark.driver.extraJavaOptions"] = "-XX:+UseSerialGC"
     settings |= dict.fromkeys(
         ("spark.ui.retainedJobs", "spark.ui.retainedStages", "spark.ui.retainedTasks"), "50"

@@ -213,7 +213,7 @@ def check_range(table: str, commits: Sequence[SourceCommit], source: str) -> Non
 def recreated(table: str, there: str | None, source: str) -> ChangeFeedError:
     """Give the error for another table under the same name."""
     return ChangeFeedError(
-        f"The table {table} is not the one that was loaded before: its id is {there}, and was {source}.",
+        f"The table {table} is not the one that was read before: its id is {there}, and was {source}.",
         kept=KEPT,
         do=f"bring the source back; or {ANEW}",
     )

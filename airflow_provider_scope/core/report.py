@@ -18,6 +18,8 @@ XCOM_LIMIT_BYTES = 4096
 RULES_AT_MOST = 10
 PATTERN_LENGTH = 50
 """Of a pattern that matches nothing."""
+_COUNTS = ("inserted", "updated", "deleted", "deduplicated", "hard_deleted")
+"""What row-level writes count, in the order in which people are told."""
 READ, LEFT = "what is read", "what is left"
 """Topics of warnings: of what a run is about to read, and of what it leaves, which only its end tells."""
 WARNING_LENGTH = 500
@@ -200,7 +202,9 @@ class RunReport:
 
 def told_changes(changes: Mapping[str, int]) -> str:
     """Give what row-level writes did as a line: ``rows: 2 inserted, 1 updated``."""
-    return "rows: " + ", ".join(f"{count:,} {what.replace('_', '-')}" for what, count in changes.items())
+    known = {what: place for place, what in enumerate(_COUNTS)}
+    whats = sorted(changes, key=lambda what: known.get(what, len(known)))
+    return "rows: " + ", ".join(f"{changes[what]:,} {what.replace('_', '-')}" for what in whats)
 
 
 def files_text(files: Sequence[FileEntry]) -> str:

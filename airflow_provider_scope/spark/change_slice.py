@@ -124,7 +124,7 @@ def commit(plan: Plan, target: Target, transaction: Transaction, rows: Callable[
             checked(plan, result),
             notes,
             deleted=deleted,
-            one_for_each={} if plan.expect else net.one_for_each(result),
+            one_for_each=net.one_for_each(result),
         )
 
 
@@ -191,8 +191,11 @@ class Net:
             yield self._results(held)
 
     def one_for_each(self, result: DataFrame) -> dict[str, str]:
-        """Give the key's columns and types if the rows are those that are held, and not a SELECT's."""
-        if not SELECT_ALL.fullmatch(self.plan.sql):
+        """Give the key's columns and types if the rows are those that are held; else nothing.
+
+        A SELECT makes others of them, and a rule of ``expect`` is looked at when a row is read.
+        """
+        if self.plan.expect or not SELECT_ALL.fullmatch(self.plan.sql):
             return {}
         kinds = {name.lower(): kind for name, kind in result.dtypes}
         return {name.lower(): kinds[name.lower()] for name in self.key}
@@ -259,17 +262,18 @@ class Net:
         return [F.col(quoted(name)) for name in self.key]
 
     def _twice(self, marked: DataFrame) -> ChangeFeedError:
-        keys = marked.where(F.col(_TWICE)).select(*self._keys()).distinct()
+        key = F.to_json(F.struct(*self._keys()), {"ignoreNullFields": "false"})
+        keys = marked.where(F.col(_TWICE)).groupBy(*self._keys()).agg(F.min(VERSION).alias(VERSION))
         count = keys.count()
         rows = keys.orderBy(reduce(or_, [column.isNull() for column in self._keys()]))
-        shown = rows.select(F.to_json(F.struct(*self._keys()), {"ignoreNullFields": "false"}).alias("key"))
-        examples = "; ".join(str(row["key"])[:200] for row in shown.limit(_EXAMPLES).collect())
+        shown = rows.select(key.alias("key"), VERSION).limit(_EXAMPLES).collect()
+        examples = "; ".join(f"{row['key'][:200]} in {row[VERSION]}" for row in shown)
         return ChangeFeedError(
-            f"{count:,} key{'' if count == 1 else 's'} of {self.plan.changes.table} came twice in a commit, "
+            f"{count:,} key{'' if count == 1 else 's'} of {self.plan.changes.table} came twice in a version, "
             f"such as {examples}: nothing says which of the two rows counts.",
             kept=NO_ROW_WRITTEN,
             do="name a key that tells the source's rows from each other; or load all changes with "
-            'write="append"',
+            f'write="append"; or correct the source, and {changes.ANEW}',
         )
 
 

@@ -15,8 +15,8 @@ from deltalake.exceptions import DeltaError
 
 from airflow_provider_scope.core.feed_metadata import BatchRow
 from airflow_provider_scope.exceptions import InputError, StorageError, TableUnreadableError
-from airflow_provider_scope.storage.local import SCHEME, local_path
-from airflow_provider_scope.table.opening import open_table, unreadable
+from airflow_provider_scope.storage.local import local_path
+from airflow_provider_scope.table.opening import is_in_place, open_table, unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -87,7 +87,7 @@ def write_rows(location: str, storage: Storage, pipeline: str, rows: Sequence[Ba
         with open_table(location, storage) as table:
             if table is not None:
                 _check_owner(table, location, pipeline)
-            if location.startswith(SCHEME):
+            if is_in_place(location):
                 _write(local_path(location), data, pipeline, is_new=table is None)
             elif table is not None:
                 _write_aside(table.log.parent, data, pipeline, location, storage)

@@ -41,6 +41,8 @@ THREADS = 4
 _WHOLE = re.compile(r"(\d{20})\.checkpoint\.(?:parquet|[0-9a-fA-F-]{36}\.(?:parquet|json))")
 _PART = re.compile(r"(\d{20})\.checkpoint\.(\d{10})\.(\d{10})\.parquet")
 _SIDECAR = re.compile(r"[\w.-]+\.parquet")
+_DECODED = re.compile(r"%[0-9A-Fa-f]{2}")
+"""What deltalake takes for another character in a path: of ``a%20b`` it opens ``a b``, another table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,7 @@ def open_table(
     :param since: The oldest version whose commit is needed; None needs the newest state alone.
     :raises TableUnreadableError: The log could not be read. That never means "no table".
     """
-    if location.startswith(SCHEME):
+    if is_in_place(location):
         yield _open(location, Path(local_path(location)))
         return
     store = storage or open_storage(location)
@@ -83,12 +85,17 @@ def open_table(
         yield _open(location, Path(folder)) if found else None
 
 
+def is_in_place(location: str) -> bool:
+    """Tell whether deltalake can open a table where it is, and not only a copy of its log."""
+    return location.startswith(SCHEME) and not _DECODED.search(location)
+
+
 def newest_version(location: str, storage: Storage | None = None) -> int:
     """Give a table's newest version; -1 if there is no table.
 
     :raises TableUnreadableError: The log could not be read.
     """
-    if location.startswith(SCHEME):
+    if is_in_place(location):
         with open_table(location) as table:
             return -1 if table is None else table.delta.version()
     return _listed(storage or open_storage(location), location).newest

@@ -217,7 +217,7 @@ def test_versions_of_rows_that_were_deleted_are_retired(source: Source) -> None:
 def test_a_key_that_came_twice_in_one_commit_is_refused_with_an_example(source: Source) -> None:
     source.do("INSERT INTO @s VALUES (1, 'a'), (5, 'x'), (5, 'y')")
     pipe = source.pipe()
-    with pytest.raises(ChangeFeedError, match=r'1 key of .* came twice in a commit, such as {"id":5}'):
+    with pytest.raises(ChangeFeedError, match=r'1 key of .* came twice in a version, such as {"id":5} in 1:'):
         pipe.run()
     assert not pipe.table.joinpath("_delta_log").exists()
 
@@ -284,7 +284,7 @@ def test_another_table_another_load_and_an_end_that_is_not_there_are_refused(
         source.pipe(identifier="other").run()
     shutil.rmtree(source.path)
     Source(spark, tmp_path).do("INSERT INTO @s VALUES (3, 'c')")
-    with pytest.raises(ChangeFeedError, match="is not the one that was loaded before"):
+    with pytest.raises(ChangeFeedError, match="is not the one that was read before"):
         source.pipe().run()
     assert pipe.rows() == [(1, "a")]
 

@@ -18,6 +18,7 @@ from airflow_provider_scope.engines.places import check_literal_places, check_pl
 from airflow_provider_scope.exceptions import InputError, SparkJobFailedError, StorageError
 from airflow_provider_scope.specs import CdfSource
 from airflow_provider_scope.specs.ingest import ARGUMENTS, SELECT_ALL, ingest_from
+from airflow_provider_scope.storage.local import LocalStorage
 from airflow_provider_scope.table.feed_metadata import SCHEMA, read_rows, write_rows
 from airflow_provider_scope.table.opening import open_table
 from tests.support.change_world import ChangeWorld
@@ -343,3 +344,12 @@ def test_the_source_of_a_task_says_where_it_is(
     assert (world.folder / "metadata").exists() == asked
     if asked:
         assert told(world, "end_commit_version", "rows") == [(0, 0, 1)]
+
+
+def test_a_folder_with_a_percent_sign_is_that_folder(tmp_path: Path) -> None:
+    location, storage = f"file://{tmp_path}/a%20b", LocalStorage()
+    write_rows(location, storage, "p", [ROW])
+    write_rows(location, storage, "p", [ROW, replace(ROW, batch=1)])
+
+    assert read_rows(location, storage, "p") == [ROW, replace(ROW, batch=1)]
+    assert [path.name for path in tmp_path.iterdir()] == ["a%20b"]

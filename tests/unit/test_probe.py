@@ -117,3 +117,18 @@ def test_a_table_that_is_created_while_it_is_looked_for_is_found(tmp_path, monke
     monkeypatch.setattr(opening, "open_storage", created_meanwhile)
 
     assert probe(f"file://{tmp_path}", "pipeline", (None, -1)).version == 0
+
+
+def test_of_two_folders_the_one_that_is_named_is_opened(tmp_path):
+    """deltalake itself takes ``a%20b`` for ``a b``."""
+    for name, numbers in {"a b": (7, 8), "made": (3,)}.items():
+        for number in numbers:
+            done = CommitProperties(app_transactions=[Transaction("pipeline", number)])
+            write_deltalake(str(tmp_path / name), pa.table({"a": [1]}), mode="append", commit_properties=done)
+    (tmp_path / "made").rename(tmp_path / "a%20b")
+    there = {name: f"file://{tmp_path}/{name}" for name in ("a b", "a%20b", "a%2fb")}
+
+    found = {name: probe(place, "pipeline", (None, -1)) for name, place in there.items()}
+    assert (found["a b"].version, found["a b"].txn) == (1, 8)
+    assert (found["a%20b"].version, found["a%20b"].txn) == (0, 3)
+    assert [opening.newest_version(place) for place in there.values()] == [1, 0, -1]

@@ -93,6 +93,7 @@ def test_scope_jobs_do_neither(write: Any) -> None:
 
 
 def test_what_a_write_changed_is_one_line() -> None:
-    changes = {"inserted": 2_000, "updated": 1, "deleted": 0, "hard_deleted": 3}
+    changes = {"hard_deleted": 3, "deduplicated": 4, "deleted": 0, "inserted": 2_000, "updated": 1}
 
-    assert told_changes(changes) == "rows: 2,000 inserted, 1 updated, 0 deleted, 3 hard-deleted"
+    told = "rows: 2,000 inserted, 1 updated, 0 deleted, 4 deduplicated, 3 hard-deleted"
+    assert told_changes(changes) == told

@@ -63,8 +63,8 @@ def write(batch: Batch, commit: Commit) -> int | None:
     deleted = None if batch.deleted is None else (batch.deleted, rule.primary_key)
     is_held = _is_one_for_each(batch, rule)
     with staged(batch.rows, keys, commit.log.table, deleted, is_held=is_held) as load:
-        looks = bool(rule.primary_key) and not is_held
-        rows, doubled = one_for_each(load, rule) if looks else (load.rows, 0)
+        is_one = is_held or not rule.primary_key
+        rows, doubled = (load.rows, 0) if is_one else one_for_each(load, rule)
         rows = rows.withColumn("flag", flagged(load, rule.hard_delete))
         if deleted:
             rows = rows.withColumn("flag", F.col("flag") | F.col(GONE)).drop(GONE)
@@ -87,9 +87,10 @@ def _is_one_for_each(batch: Batch, rule: MergeRule) -> bool:
 
     A value of a column that partitions the table is looked at when it is read.
     """
+    if not batch.one_for_each or batch.partitions or rule.merge_key:
+        return False
     kinds = {name.lower(): kind for name, kind in batch.rows.dtypes}
-    is_same = batch.one_for_each == {name.lower(): kinds.get(name.lower()) for name in rule.primary_key}
-    return bool(rule.primary_key) and is_same and not batch.partitions and not rule.merge_key
+    return batch.one_for_each == {name.lower(): kinds.get(name.lower()) for name in rule.primary_key}
 
 
 def _partitions(load: Staged, rule: MergeRule, batch: Batch) -> str | None:
