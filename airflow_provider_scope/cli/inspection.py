@@ -49,7 +49,7 @@ def status(args: Namespace) -> None:
         say("open")
         show(repair.open_entries(log), "            ", more=jobs)
         raise
-    _show_progress(view, table, log, args.storage_conn_id)
+    is_refused = _show_progress(view, table, log, args.storage_conn_id)
     say(f"open        {counted(len(view.open), 'batch', 'batches') if view.open else 'nothing'}")
     show(view.open, "            ", view, lambda entry: [*jobs(entry), *_blocking(view, entry)])
     if args.interval is None:
@@ -58,6 +58,8 @@ def status(args: Namespace) -> None:
     dbt_scope.check(log, view)
     if undecided(view):
         say(f"what next   run `airflow scope accept-table {table}`: what became of a batch is not known")
+    elif is_refused:
+        say("what next   the next run will refuse the source: see behind")
     elif view.open:
         say("what next   the table and the log fit together; the next run begins with the open batches")
     else:
@@ -70,8 +72,11 @@ def _blocking(view: LogView, entry: OffsetEntry) -> list[str]:
     return [] if repair.settled(view, entry) else open_files.blocking(entry)
 
 
-def _show_progress(view: LogView, table: str, log: CheckpointLog, storage_conn_id: str | None) -> None:
-    """Say how far the table and the log have come."""
+def _show_progress(view: LogView, table: str, log: CheckpointLog, storage_conn_id: str | None) -> bool:
+    """Say how far the table and the log have come.
+
+    :return: Whether the next run will refuse the source as it is.
+    """
     found, done, last = view.table, view.last_commit, view.last_committed_entry
     say(f"table       {table}")
     if found.identity:
@@ -106,8 +111,7 @@ def _show_progress(view: LogView, table: str, log: CheckpointLog, storage_conn_i
     if has_state:
         lost = "not known; only a run with full_refresh=True can go on"
         say(f"state       {lost if view.is_state_lost else state_text(view.state, log.location)}")
-        feed_lag.show(view, table, log, storage_conn_id)
-        return
+        return feed_lag.show(view, table, log, storage_conn_id)
     highest = last.slice.highest if last else None
     mark = highest.modified_ms if highest else taken.floor_ms if taken else None
     say(f"watermark   {'none' if mark is None else when(mark)}")
@@ -118,6 +122,7 @@ def _show_progress(view: LogView, table: str, log: CheckpointLog, storage_conn_i
         and log.watermark() != audits.watermark(last, taken)
     ):
         say("            watermark.json is not up to date; the next run or `airflow scope rebuild` writes it")
+    return False
 
 
 def _show_counts(log: CheckpointLog) -> None:

@@ -210,10 +210,13 @@ def check_range(table: str, commits: Sequence[SourceCommit], source: str) -> Non
             )
 
 
-def recreated(table: str, there: str | None, source: str) -> ChangeFeedError:
-    """Give the error for another table under the same name."""
+def recreated(table: str, there: str | None, source: str, of: str = "") -> ChangeFeedError:
+    """Give the error for another table under the same name.
+
+    :param of: What is of the table that was there before.
+    """
     return ChangeFeedError(
-        f"The table {table} is not the one that was read before: its id is {there}, and was {source}.",
+        f"{of}The table {table} is not the one that was read before: its id is {there}, and was {source}.",
         kept=KEPT,
         do=f"bring the source back; or {ANEW}",
     )

@@ -45,6 +45,8 @@ class BatchReport:
     """Rule -> records, rows and files that are in the quarantine instead."""
     changes: Mapping[str, int] = field(default_factory=dict)
     """Rows that a row-level write inserted, updated, deleted, …"""
+    what: str = ""
+    """What was read, of a source without files."""
 
 
 @dataclass(slots=True)
@@ -231,11 +233,12 @@ def _json_length(value: object) -> int:
 
 def _batch_line(batch: BatchReport) -> str:
     rows = "?" if batch.rows is None else f"{batch.rows:,}"
-    note = ""
+    notes = [batch.what] if batch.what else []
     if batch.abandoned:
-        note = "  abandoned: its files count as new"
+        notes.append("abandoned: it counts as new" if batch.what else "abandoned: its files count as new")
     elif batch.already_there:
-        note = "  was in the table already; recorded now"
+        notes.append("was in the table already; recorded now")
+    note = "  " + "; ".join(notes) if notes else ""
     return (
         f"{batch.seq:>7}  {batch.mode:9} {batch.files:>7,} {batch.size_bytes:>15,} {rows:>13} "
         f"{batch.table_version:>8}{note}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
-from airflow_provider_scope.core import changes
+from airflow_provider_scope.core import changes, recovery
 from airflow_provider_scope.core import lag as lags
 from airflow_provider_scope.core.report import LEFT, READ, RunReport
 from airflow_provider_scope.core.slices import VersionSlice
@@ -75,8 +75,25 @@ class ChangeRows:
         self._check_identifier(entry.slice.identifier, where)  # type: ignore[attr-defined] # as its kind says
 
     def discover(self, request: Request, view: LogView, report: RunReport) -> None:  # noqa: ARG002
-        """Look where the table ends."""
+        """Look where the table ends.
+
+        :raises ChangeFeedError: A batch has to be read of a table that is not there any more.
+        """
         self.look()
+        if not request.replaces_table:
+            self.check_waiting(view)
+
+    def check_waiting(self, view: LogView) -> None:
+        """Refuse batches that are not in the target yet, if they are of another source.
+
+        Spark would refuse them, too, once it was started; ``airflow scope plan`` does not start it.
+        """
+        gone = view.accepted.gone if view.accepted else ()
+        there = self._found().table
+        for entry in recovery.outcomes(view.open, view.table, gone).waiting:
+            if entry.slice.source != there:  # type: ignore[attr-defined] # as its kind says
+                of = f"Batch {entry.seq} is of another table. "
+                raise changes.recreated(self.table, there, entry.slice.source, of)  # type: ignore[attr-defined]
 
     def look(self) -> None:
         """Look where the table ends.
@@ -153,15 +170,16 @@ class ChangeRows:
             if text:
                 report.warnings.setdefault(topic, text)
 
-    def unread(self, text: str, now_ms: int) -> tuple[Lag | None, str]:
-        """Tell how far a state is behind the newest version, and warn if the source keeps it not much longer.
+    def unread(self, view: LogView, now_ms: int) -> tuple[Lag | None, str]:
+        """Tell how far a log is behind the newest version, and warn if the source keeps it not much longer.
 
-        :param text: The state.
+        :param view: The log. Its newest batch is of a feed.
         :param now_ms: The time, milliseconds since the epoch.
         :raises ChangeFeedError: The source is another one, or does not have all versions behind the state.
         """
-        state = changes.decode(text, self.place)
+        state = changes.decode(view.state, self.place)
         self.look()
+        self.check_waiting(view)
         if state is None:
             return None, ""
         self.identifier = state.identifier

@@ -12,6 +12,7 @@ from airflow_provider_scope.core.history import History
 from airflow_provider_scope.core.records import CommitRecord
 from airflow_provider_scope.core.report import BatchReport
 from airflow_provider_scope.core.segments import epoch
+from airflow_provider_scope.core.slices import FileSlice
 from airflow_provider_scope.exceptions import CheckpointGapError, RecordsVacuumedError, TableRecreatedError
 
 if TYPE_CHECKING:
@@ -335,4 +336,5 @@ def batch_report(entry: OffsetEntry, record: CommitRecord, *, already_there: boo
         abandoned=record.abandoned,
         quarantined=record.quarantined,
         changes=record.changes,
+        what="" if isinstance(entry.slice, FileSlice) else entry.slice.text(),
     )

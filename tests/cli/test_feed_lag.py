@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from airflow_provider_scope.engines import clock
+from airflow_provider_scope.exceptions import ChangeFeedError, SparkJobFailedError
 from tests.support.change_world import ChangeWorld
 from tests.support.delta_engine import local
 
@@ -112,6 +114,58 @@ def test_status_says_what_the_next_run_refuses(desk: Any) -> None:
         "behind      not known: The log of file:///orders does not have version 1 any more, whose changes "
         "are to be read (delta.logRetentionDuration)."
     )
+
+
+def anew(world: Any) -> str:
+    """Put another table in the place of the source, and give the id of the first."""
+    table = local(world.orders)
+    first = DeltaTable(table).metadata().id
+    shutil.rmtree(table)
+    world.order(7)
+    return str(first)
+
+
+def test_status_and_plan_say_that_an_open_batch_is_of_another_source(desk: Any) -> None:
+    world = desk.world
+    world.order(0)
+    world.now_ms, world.fails_at = world.committed_ms(0), 0
+    with pytest.raises(SparkJobFailedError):
+        world.run()
+    assert behind(desk.table_command("status"))[0].startswith("behind      all of it: nothing of file://")
+    first = anew(world)
+    world.fails_at = -1
+    there = DeltaTable(local(world.orders)).metadata().id
+    what = (
+        "Batch 0 is of another table. The table file:///orders is not the one that was read before: its id "
+        f"is {there}, and was {first}."
+    )
+
+    said = desk.table_command("status")
+    assert behind(said)[0] == f"behind      not known: {what}"
+    assert "full_refresh=True" in behind(said)[1]
+    assert said.out.splitlines()[-1] == "what next   the next run will refuse the source: see behind"
+    for way in (world.run, world.plan):
+        with pytest.raises(ChangeFeedError, match=f"Batch 0 is of another table.*{there}, and was {first}"):
+            way()
+    # What it says to do helps.
+    world.run(refresh=True)
+    assert {id_ for _, id_, _ in world.rows()} == {7}
+
+
+def test_a_batch_that_is_in_the_table_needs_its_source_no_more(desk: Any) -> None:
+    world = desk.world
+    world.order(0)
+    world.now_ms = world.committed_ms(0)
+    world.run()
+    record = Path(local(world.checkpoint), "commits", f"{0:020}")
+    record.unlink()
+    anew(world)
+
+    with pytest.raises(ChangeFeedError, match=r"^The table"):
+        world.run()
+
+    assert record.exists()
+    assert "not the one that was read" in behind(desk.table_command("status"))[0]
 
 
 def test_a_record_leads_status_to_no_other_store(desk: Any) -> None:

@@ -16,15 +16,18 @@ from airflow_provider_scope.core.discovery import Reason, Tally
 from airflow_provider_scope.core.files import TEXT_FORMATS, FileEntry, usual_pattern
 from airflow_provider_scope.core.report import BatchReport, RunReport
 from airflow_provider_scope.core.settings import EXACT, EXACT_AT_START
+from airflow_provider_scope.core.slices import VersionSlice
 from airflow_provider_scope.engines import application
 from airflow_provider_scope.engines.spark import SparkRunner
 from airflow_provider_scope.exceptions import InputError
+from airflow_provider_scope.execution.view import batch_report
 from airflow_provider_scope.specs import capabilities
 from airflow_provider_scope.specs.interval import Mode
 from airflow_provider_scope.specs.options import REFUSED
 from airflow_provider_scope.specs.source import MAX_FILES_ON_SPARK, FileFormat
 from airflow_provider_scope.storage.local import LocalStorage
 from tests.docs.pages import DOCS, blocks, code, rows, section
+from tests.support.values import a_commit, an_entry
 
 PAGE = DOCS / "operator.md"
 LANDING = "file:///data/landing"
@@ -205,9 +208,17 @@ def test_the_report_that_is_shown_is_the_one_that_is_logged():
     nothing.left_out.add("zero length", f"{LANDING}/2013/06/15/empty.parquet")
     nothing.watermark_ms = 1_388_534_400_000
 
+    changes = {"inserted": 12, "updated": 600, "deleted": 28}
+    found = VersionSlice(
+        before="", identifier="default", source="", first=42, last=53, snapshot=False, changed_bytes=48_112
+    )
+    entry = an_entry(3, slice=found)
+    record = a_commit(3, table_version=7, files=0, size_bytes=48_112, rows=640, changes=changes)
+    feed = RunReport(roots=(LANDING,), table_version=7, batches=[batch_report(entry, record)])
+
     shown = [block.text for block in blocks(section(PAGE, "## Report"), "text")]
 
-    assert shown[:2] == [loaded.text() + "\n", nothing.text() + "\n"]
+    assert shown[:3] == [loaded.text() + "\n", feed.text() + "\n", nothing.text() + "\n"]
 
 
 def test_the_names_that_count_without_patterns_are_those_of_the_code():
@@ -231,7 +242,7 @@ def test_the_line_for_patterns_that_match_nothing_is_what_a_report_says():
 
 
 def test_the_progress_that_is_shown_is_what_the_engine_reports():
-    progress = blocks(section(PAGE, "## Report"), "text")[2].text
+    progress = blocks(section(PAGE, "## Report"), "text")[3].text
     log = re.search(r"Spark's log: (\S+)", progress)
     assert log
     lines: list[str] = []
