@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_scope.core.records import OffsetEntry, TableIdentity
     from airflow_provider_scope.core.recovery import TableState
-    from airflow_provider_scope.execution.engine import Work
+    from airflow_provider_scope.execution.engine import More, Work
     from airflow_provider_scope.execution.view import LogView
     from airflow_provider_scope.spark.transaction import Transaction
     from airflow_provider_scope.specs.cursor import Cursor
@@ -266,7 +266,7 @@ class _Session:
     ) -> TableState:
         return probe(location, pipeline, baseline)
 
-    def run(self, work: Work, entries: Sequence[OffsetEntry]) -> None:
+    def run(self, work: Work, entries: Sequence[OffsetEntry], more: More | None = None) -> None:  # noqa: ARG002
         for entry in entries:
             if entry.slice != RowSlice(self.load_id):
                 raise InputError(

@@ -35,7 +35,6 @@ os.environ.update(
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
 
-DATABASE_DRIVERS = ("org.postgresql:postgresql:42.7.14", "org.xerial:sqlite-jdbc:3.50.3.0")
 UNASKED = ("azurite", "hdfs", "jdbc", "loads", "s3", "vega")
 """Marks of tests that are left out unless they are asked for: they take long, or fetch something first."""
 
@@ -94,7 +93,9 @@ def spark(request: pytest.FixtureRequest) -> Iterator[Any]:
     builder = SparkSession.builder.master("local[2]").appName("tests")
     packages = [application.delta_package()]
     if "jdbc" in request.config.option.markexpr:
-        packages += DATABASE_DRIVERS  # a session takes no jar later on
+        from airflow_provider_scope.hooks.databases import DRIVERS
+
+        packages += [package for _, package in DRIVERS.values()]  # a session takes no jar later on
     builder = builder.config("spark.jars.packages", ",".join(packages))
     builder = builder.config("spark.jars.excludes", ",".join(application.EXCLUDED_PACKAGES))
     settings = {**application.REQUIRED_CONF, **application.LOCAL_CONF, "spark.sql.shuffle.partitions": "2"}

@@ -33,7 +33,8 @@ _OF_TABLE = (
 _OF_CHECKPOINT = (
     *(f"{folder}/{_NUMBER}" for folder in ("offsets", "commits", "accepted", "returned", "quarantines")),
     *(f"attempts/{_NUMBER}.0{end}" for end in ("", ".settled")),
-    *("pipeline.json", "watermark.json", "sources/4", "sources/4.parquet", f"plans/{_ID}"),
+    *("pipeline.json", "watermark.json", "sources/4", "sources/4.parquet"),
+    *(f"plans/{_ID}{end}" for end in ("", "-1")),
     *(f"taken_over/{_NUMBER}", f"taken_over/{_ID}.files", f"taken_over/{_ID}.decided"),
     "intervals/20130101T000000000Z_20130102T000000000Z.json",
 )

@@ -1,4 +1,4 @@
-"""The plan file: what a Spark application is asked to do. Its path is all there is on the command line."""
+"""The plan file: what a Spark application is asked to do. The command line names its path."""
 
 from __future__ import annotations
 
@@ -142,6 +142,14 @@ class Plan:
             msg = f"the batches of {self.checkpoint} are not read by a {kind.__name__}"
             raise TypeError(msg)
         return self.source
+
+
+def path(first: str, number: int) -> str:
+    """Give the path of a plan of an application that has several.
+
+    :param number: How many came before it.
+    """
+    return f"{first}-{number}" if number else first
 
 
 def encode(plan: Plan) -> bytes:

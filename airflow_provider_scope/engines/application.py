@@ -13,6 +13,8 @@ _PACKAGE = Path(airflow_provider_scope.__file__).parent
 _SHIPPED = ("__init__.py", "exceptions.py", "core", "spark")
 
 SCRIPT = str(_PACKAGE / "spark" / "main.py")
+MORE = "more"
+"""The argument that lets it wait for further plans."""
 
 EXCLUDED_PACKAGES = (
     "io.delta:delta-kernel-api",

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from airflow_provider_scope.core.recovery import TableState
     from airflow_provider_scope.engines.job_wait import Jobs
     from airflow_provider_scope.exceptions import ScopeJobFailedError, ScopeScriptError
-    from airflow_provider_scope.execution.engine import Work
+    from airflow_provider_scope.execution.engine import More, Work
     from airflow_provider_scope.storage.protocol import Storage
 
 __all__ = ["JobSettings", "ScopeRunner", "job_id"]
@@ -151,7 +151,7 @@ class ScopeRunner:
 
     # ---- running -------------------------------------------------------------------------------
 
-    def run(self, work: Work, entries: Sequence[OffsetEntry]) -> None:
+    def run(self, work: Work, entries: Sequence[OffsetEntry], more: More | None = None) -> None:  # noqa: ARG002
         """Run the batches in order, one job at a time.
 
         :raises JobRunningError: A job runs longer than the worker waits; the next try adopts it.

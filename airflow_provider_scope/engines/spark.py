@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_scope.core.records import OffsetEntry, TableIdentity
     from airflow_provider_scope.core.recovery import TableState
-    from airflow_provider_scope.execution.engine import Work
+    from airflow_provider_scope.execution.engine import More, Work
     from airflow_provider_scope.hooks.databases import Database
     from airflow_provider_scope.specs import SparkEngine, TableSpec
     from airflow_provider_scope.specs.sources import AnySource
@@ -73,6 +73,12 @@ class SparkRunner:
     _hook: SubmitHook | None = field(default=None, repr=False)
     _failure: dict[str, str] | None = field(default=None, repr=False)
     _done: int = field(default=0, repr=False)
+    _asked: int = field(default=0, repr=False)
+    """Batches that the application was given."""
+    _raised: ScopeProviderError | None = field(default=None, repr=False)
+    """What went wrong here while the application waited."""
+    _follow: Callable[[], None] | None = field(default=None, repr=False)
+    """Answers an application that waits for more batches."""
     _cancelled: bool = field(default=False, repr=False)
 
     def probe(
@@ -81,9 +87,9 @@ class SparkRunner:
         """Look at the table, without a JVM."""
         return probe(location, pipeline, baseline, self.table_storage)
 
-    def run(self, work: Work, entries: Sequence[OffsetEntry]) -> None:
-        """Run the batches in one application."""
-        self._submit(work, entries, fence=False)
+    def run(self, work: Work, entries: Sequence[OffsetEntry], more: More | None = None) -> None:
+        """Run the batches in one application, and those that follow from them."""
+        self._submit(work, entries, fence=False, more=more)
 
     def fence(self, work: Work, entry: OffsetEntry) -> None:
         """Commit an empty transaction in place of a batch."""
@@ -125,19 +131,38 @@ class SparkRunner:
             empties=fence and any(entry.mode == "overwrite" for entry in entries),
         )
 
-    def _submit(self, work: Work, entries: Sequence[OffsetEntry], *, fence: bool) -> None:
+    def _submit(
+        self, work: Work, entries: Sequence[OffsetEntry], *, fence: bool, more: More | None = None
+    ) -> None:
         java = check_java()
-        plan = self.plan(work, entries, fence=fence)
-        path = f"{work.checkpoint}/plans/{self.new_id()}"
-        self.storage.replace(path, plans.encode(plan))
+        first = f"{work.checkpoint}/plans/{self.new_id()}"
+        paths: list[str] = []
+
+        def give(entries: Sequence[OffsetEntry]) -> None:
+            self._asked += len(entries)
+            paths.append(plans.path(first, len(paths)))
+            self.storage.replace(paths[-1], plans.encode(self.plan(work, entries, fence=fence)))
+
+        def follow() -> None:
+            found: Sequence[OffsetEntry] = ()
+            try:
+                found = more() if more else ()
+            except ScopeProviderError as err:
+                self._raised = err  # for when the application has ended
+            give(found)
+
+        self._done, self._asked, self._raised = 0, 0, None
+        self._follow = follow if more else None
         folder = Path(tempfile.mkdtemp(prefix="airflow-provider-scope-"))
         try:
+            give(entries)
             archive = folder / "application.zip"
             application.write_zip(archive)
-            self._run(archive, path, len(entries), java)
+            self._run(archive, [first, *([application.MORE] if more else [])], java)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-            self._delete(path)
+            for path in paths:
+                self._delete(path)
 
     def _delete(self, path: str) -> None:
         try:
@@ -146,9 +171,9 @@ class SparkRunner:
             # Nobody reads it again; the batches, or why they failed, matter more.
             logger.warning("The plan %s stays there: %s", path, err.what)
 
-    def _run(self, archive: Path, plan_path: str, batches: int, java: str) -> None:
+    def _run(self, archive: Path, arguments: list[str], java: str) -> None:
         self._failure = None
-        self._done = 0
+        batches = self._asked
         self._hook = self._make_hook(archive, java)
         if self._cancelled:
             self._hook.end()
@@ -157,15 +182,17 @@ class SparkRunner:
             f"downloads Delta's jars). Spark's log: {self.log_file}"
         )
         try:
-            self._hook.run(application.SCRIPT, [plan_path])
+            self._hook.run(application.SCRIPT, arguments)
         except ScopeProviderError as err:
-            if self._cancelled or (self._failure is None and self._done < batches):
+            if self._cancelled or (self._failure is None and self._done < self._asked):
                 raise
             if self._failure is None:
                 # The caller looks at the table, which knows better than the end of a process.
                 logger.warning("Spark failed when it had done all batches: %s", err.what)
         finally:
             self._hook = None
+        if self._raised is not None:
+            raise self._raised
         if self._failure is not None:
             raise self._reported(self._failure)
 
@@ -209,6 +236,8 @@ class SparkRunner:
             version = event["version"]
             outcome = "was in the table already" if version is None else f"is version {version}"
             self.report(f"batch {event['seq']}: {event['what']}, {outcome} ({event['seconds']:.1f} s)")
+        elif kind == "waiting" and self._follow:
+            self._follow()
 
     def _reported(self, failure: dict[str, str]) -> ScopeProviderError:
         """Give the application's own error, as the class that it was there."""

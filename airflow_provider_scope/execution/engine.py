@@ -6,13 +6,17 @@ Every implementation passes ``tests/contract/test_engine.py``.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from airflow_provider_scope.core.records import OffsetEntry, TableIdentity
     from airflow_provider_scope.core.recovery import TableState
+
+
+More: TypeAlias = "Callable[[], Sequence[OffsetEntry]]"
+"""Gives the batches that follow from those that were run; none at the end, or if one was not run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +47,13 @@ class Engine(Protocol):
     ) -> TableState:
         """Look at the table; see ``table.probe.probe``."""
 
-    def run(self, work: Work, entries: Sequence[OffsetEntry]) -> None:
+    def run(self, work: Work, entries: Sequence[OffsetEntry], more: More | None = None) -> None:
         """Run the batches in order; stop at the first that fails.
 
         Returning means only that the engine saw no error: the caller probes the table.
 
+        :param more: To be asked when all batches were run, if what runs them can take others. Then it has
+            to be asked until it gives none.
         :raises ScopeProviderError: With the cause; batches before the failed one may be in the table.
         """
 

@@ -29,7 +29,7 @@ from airflow_provider_scope.execution.view import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
 
     from airflow_provider_scope.checkpoint.audit import AuditFiles
     from airflow_provider_scope.checkpoint.log import CheckpointLog
@@ -107,7 +107,9 @@ class MicroBatchExecution:
         while view.left:
             self._adopt(request, view, report)
         was_open = view.open
-        self._log_batches(request, view, report)
+        logged = self._log_batches(request, view, report)
+        for _ in logged:
+            self._run_open(request, view, report, logged)
         floor = view.overwrite_start or 0
         told = {*report.superseded, *(batch.seq for batch in report.batches)}
         report.superseded += tuple(e.seq for e in was_open if e.seq < floor and e.seq not in told)
@@ -213,13 +215,14 @@ class MicroBatchExecution:
 
     # ---- 4 -------------------------------------------------------------------------------------
 
-    def _log_batches(self, request: Request, view: LogView, report: RunReport) -> None:
+    def _log_batches(self, request: Request, view: LogView, report: RunReport) -> Iterator[None]:
+        """Log what is new; yield where the open batches have to be run first."""
         pending: Pending | None = None
         refresh = request.refresh
         logged = 0
         while request.max_batches is None or logged < request.max_batches:
             if self.source.one_at_a_time and view.open and not (refresh and request.replaces_table):
-                self._run_open(request, view, report)
+                yield
                 pending = None
             if pending is None:
                 pending = self._pending(request, view, report, refresh=refresh)
@@ -270,7 +273,13 @@ class MicroBatchExecution:
 
     # ---- 5, 6 ----------------------------------------------------------------------------------
 
-    def _run_open(self, request: Request, view: LogView, report: RunReport) -> None:
+    def _run_open(
+        self, request: Request, view: LogView, report: RunReport, logged: Iterator[None] | None = None
+    ) -> None:
+        """Run the open batches, and those behind them.
+
+        :param logged: Logs what follows from them, of a source whose batches are logged one at a time.
+        """
         self._commit(request, view, report, already_there=True)
         todo = view.open
         if not todo or view.pipeline is None:
@@ -287,13 +296,14 @@ class MicroBatchExecution:
             work = Work(view.pipeline.pipeline, request.table, self.log.location, view.first, pinned)
             if todo[0].mode == "empty":  # left by an `accept-table` that died
                 self.engine.fence(work, replace(todo[0], mode="append"))
-            else:
+            elif logged is None:
                 self.engine.run(work, todo)
+            else:
+                self.engine.run(work, todo, lambda: self._more(request, view, report, logged))
         except ScopeProviderError as err:
             failure = err
         try:
-            view.table = self.engine.probe(request.table, view.pipeline.pipeline, view.baseline)
-            self._commit(request, view, report, already_there=False)
+            self._commit_run(request, view, report)
         except ScopeProviderError as err:
             # The probe tells about the table, the failure why: the cause comes first.
             raise (failure or err) from err
@@ -305,6 +315,21 @@ class MicroBatchExecution:
                 kept=f"{len(report.batches)} batches committed by this run; the batch stays logged",
                 do="the next try runs it again; if it comes back, look at the engine's log",
             )
+
+    def _more(
+        self, request: Request, view: LogView, report: RunReport, logged: Iterator[None]
+    ) -> Sequence[OffsetEntry]:
+        """Record what the engine has run so far, and log what follows from it."""
+        self._commit_run(request, view, report)
+        if not view.open:
+            next(logged, None)
+            return view.open
+        return ()  # one is not in the table: the engine ends, and the run with an error
+
+    def _commit_run(self, request: Request, view: LogView, report: RunReport) -> None:
+        pipeline = view.pipeline.pipeline if view.pipeline else None
+        view.table = self.engine.probe(request.table, pipeline, view.baseline)
+        self._commit(request, view, report, already_there=False)
 
     def _commit(self, request: Request, view: LogView, report: RunReport, *, already_there: bool) -> None:
         """Put the records of the batches that the table holds.

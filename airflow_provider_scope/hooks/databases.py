@@ -20,11 +20,12 @@ _POSTGRES = ("sslmode", "sslrootcert", "sslcert", "sslkey", "options", "target_s
 """Fields of the extra of a PostgreSQL connection that mean something to libpq, and its driver for Java."""
 _RENAMED = {"target_session_attrs": "targetServerType"}
 _SECRET = re.compile(r"password|passphrase|secret|token|/[^/@:?;]+@|//[^/@]*:[^/@]*@", re.IGNORECASE)
-_DRIVERS = {
+DRIVERS = {
     "postgresql": ("org.postgresql.Driver", "org.postgresql:postgresql:42.7.14"),
     "mysql": ("com.mysql.cj.jdbc.Driver", "com.mysql:mysql-connector-j:9.4.0"),
     "sqlite": ("org.sqlite.JDBC", "org.xerial:sqlite-jdbc:3.50.3.0"),
 }
+"""Kind of a database -> class of its driver, and Maven coordinates."""
 _KINDS = {"postgres": "postgresql", "postgresql": "postgresql", "mysql": "mysql", "sqlite": "sqlite"}
 _UTC = "-Duser.timezone=UTC"
 JAVA_OPTIONS = {"spark.driver.defaultJavaOptions": _UTC, "spark.executor.defaultJavaOptions": _UTC}
@@ -81,7 +82,7 @@ def _database_of(conn_id: str) -> Database:
         )
     if kind == "jdbc":
         return _generic(conn_id, found)
-    driver, package = _DRIVERS[kind]
+    driver, package = DRIVERS[kind]
     return Database(
         kind=kind,
         url={"postgresql": _postgres, "mysql": _mysql, "sqlite": _sqlite}[kind](conn_id, found),
@@ -132,8 +133,8 @@ def _generic(conn_id: str, found: Connection) -> Database:
     if _SECRET.search(url):
         # Not the URL: it holds a secret.
         raise _bad(conn_id, "a secret in its URL", "user and password in their own fields")
-    kind = next((kind for kind in _DRIVERS if url.startswith(f"jdbc:{kind}:")), "jdbc")
-    driver, package = _DRIVERS.get(kind, (None, None))
+    kind = next((kind for kind in DRIVERS if url.startswith(f"jdbc:{kind}:")), "jdbc")
+    driver, package = DRIVERS.get(kind, (None, None))
     packages = extra.get("packages") or ([package] if package else [])
     return Database(
         kind=kind,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -37,13 +38,27 @@ if TYPE_CHECKING:
     from airflow_provider_scope.spark.transaction import Transaction
 
 
+WAITS_SECONDS = 120.0
+"""How long it waits for the next plan; a worker that died writes none."""
+
+
 def main(arguments: list[str]) -> int:
-    """Run the plan whose path is given; report by events on standard output."""
+    """Run the plan whose path is given; report by events on standard output.
+
+    With a second argument it then waits for further plans, until one has no batches.
+    """
     leave_out_numpy()
+    path, *more = arguments
     spark = SparkSession.builder.getOrCreate()
     try:
         log_store.load(spark)
-        run(spark, plans.decode(files.read(spark, arguments[0])))
+        run(spark, plans.decode(files.read(spark, path)))
+        for number in itertools.count(1) if more else ():
+            emit(event="waiting")
+            plan = _awaited(spark, plans.path(path, number))
+            if plan is None or not plan.batches:
+                break
+            run(spark, plan)
     except ScopeProviderError as err:
         emit(event="failed", error=type(err).__name__, what=err.what, kept=err.kept, do=err.do)
         return 1
@@ -56,6 +71,17 @@ def main(arguments: list[str]) -> int:
     finally:
         spark.stop()
     return 0
+
+
+def _awaited(spark: SparkSession, path: str) -> Plan | None:
+    """Read a plan as soon as it is there; None if it does not come."""
+    deadline = time.monotonic() + WAITS_SECONDS
+    while time.monotonic() < deadline:
+        try:
+            return plans.decode(files.read(spark, path))
+        except FileNotFoundError:
+            time.sleep(0.05)
+    return None
 
 
 def run(spark: SparkSession, plan: Plan) -> None:

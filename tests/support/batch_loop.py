@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_scope.core.records import OffsetEntry, TableIdentity
     from airflow_provider_scope.core.recovery import TableState
-    from airflow_provider_scope.execution.engine import Work
+    from airflow_provider_scope.execution.engine import More, Work
 
 TRIES = 3
 """How often a batch is tried when another commit gets in between."""
@@ -70,9 +70,11 @@ class BatchLoop:
         except LostAnswer as err:
             raise TableUnreadableError(f"no answer from {location}") from err
 
-    def run(self, work: Work, entries: Sequence[OffsetEntry]) -> None:
-        for entry in entries:
-            self.run_batch(work, entry, fence=False)
+    def run(self, work: Work, entries: Sequence[OffsetEntry], more: More | None = None) -> None:
+        while entries:
+            for entry in entries:
+                self.run_batch(work, entry, fence=False)
+            entries = more() if more else ()
 
     def fence(self, work: Work, entry: OffsetEntry) -> None:
         self.run_batch(work, entry, fence=True)

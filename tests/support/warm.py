@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_scope.core.records import OffsetEntry
     from airflow_provider_scope.core.report import RunReport
-    from airflow_provider_scope.execution.engine import Work
+    from airflow_provider_scope.execution.engine import More, Work
 
 
 class WarmRunner(SparkRunner):
@@ -32,7 +32,14 @@ class WarmRunner(SparkRunner):
 
     session: Any = None
 
-    def _submit(self, work: Work, entries: Sequence[OffsetEntry], *, fence: bool) -> None:
+    def _submit(
+        self, work: Work, entries: Sequence[OffsetEntry], *, fence: bool, more: More | None = None
+    ) -> None:
+        while entries:
+            self._run_here(work, entries, fence=fence)
+            entries = more() if more else ()
+
+    def _run_here(self, work: Work, entries: Sequence[OffsetEntry], *, fence: bool) -> None:
         plan = plans.decode(plans.encode(self.plan(work, entries, fence=fence)))
         if self.database:
             for name, value in self.database.spark_conf.items():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import shutil
 import signal
 import sys
@@ -20,29 +19,26 @@ from airflow.sdk.exceptions import AirflowTaskTimeout
 
 from airflow_provider_scope.core.plan import EVENT, decode
 from airflow_provider_scope.engines import application, submit
-from airflow_provider_scope.engines.spark import SparkRunner
 from airflow_provider_scope.engines.submit import SubmitHook
 from airflow_provider_scope.exceptions import (
     DeltaJarsError,
     InputError,
-    ScopeProviderError,
     SourceFileChangedError,
     SourceFileGoneError,
     SparkJobFailedError,
     StorageError,
 )
-from airflow_provider_scope.execution.engine import Work
 from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator
-from airflow_provider_scope.specs import FileSource, SparkEngine, TableSpec
+from airflow_provider_scope.specs import FileSource
 from airflow_provider_scope.storage.local import LocalStorage
 from airflow_provider_scope.storage.protocol import Store
+from tests.support.fake_submit import PATIENCE, fake
 from tests.support.values import a_file, an_entry
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+__all__ = ["fake"]
 
-PATIENCE = 30
-"""Seconds until a test that waits for something gives up; nothing waits that long when all is well."""
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 FAILED_DOWNLOADS = """\
 :: resolution report :: resolve 222ms :: artifacts dl 15ms
@@ -101,81 +97,6 @@ java.io.IOException: No space left on device
 \tat java.base/java.io.FileOutputStream.writeBytes(Native Method)
 \tat org.apache.spark.deploy.SparkSubmit.main(SparkSubmit.scala)
 """
-
-
-class Fake:
-    """A ``spark-submit`` (and a ``java``) beside the interpreter, and what comes of running it."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.log_file = folder / "logs" / "spark.1.log"
-        self.events: list[dict[str, Any]] = []
-        self.fifo = folder / "alive"
-        os.mkfifo(self.fifo)
-        self.alive = os.open(self.fifo, os.O_RDONLY | os.O_NONBLOCK)
-        self.program("java", "echo 'openjdk version \"17.0.19\" 2026-04-21' >&2")
-
-    def program(self, name: str, text: str, folder: str = "bin") -> None:
-        place = self.folder / folder / name
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(f"#!/bin/sh\n{text}\n")
-        place.chmod(0o755)
-
-    def prints(self, text: str, status: int) -> None:
-        """Let spark-submit write a text and end."""
-        (self.folder / "output").write_text(text)
-        self.program("spark-submit", f"cat {self.folder}/output\nexit {status}")
-
-    def works_on(self, before: str = "") -> None:
-        """Let spark-submit and a child of it run on, each holding the pipe open while it lives."""
-        self.program(
-            "spark-submit", f"{before}\nexec 9>{self.fifo}\nsleep 600 &\necho both >&9\nsleep 600\nwait"
-        )
-
-    def wait_until_both_run(self) -> None:
-        assert self._read() == b"both\n"
-
-    def wait_until_none_runs(self) -> None:
-        assert self._read() == b"", "somebody is still alive"
-
-    def _read(self) -> bytes:
-        ready, _, _ = select.select([self.alive], [], [], PATIENCE)
-        assert ready, "nothing happened on the pipe"
-        return os.read(self.alive, 100)
-
-    def hook(self, **conf: str) -> SubmitHook:
-        return SubmitHook(conn_id=None, log_file=self.log_file, on_event=self.events.append, conf=conf)
-
-    def failure(self, **conf: str) -> ScopeProviderError:
-        with pytest.raises(ScopeProviderError) as caught:
-            self.hook(**conf).run("main.py", ["the plan"])
-        return caught.value
-
-    def runner(self, **engine: Any) -> SparkRunner:
-        return SparkRunner(
-            engine=SparkEngine(**engine),
-            source=FileSource(roots="/in", format="parquet"),
-            table=TableSpec(),
-            sql="SELECT * FROM @data",
-            sql_params={},
-            storage=LocalStorage(),
-            log_file=self.log_file,
-            new_id=lambda: "11111111-1111-1111-1111-111111111111",
-            report=lambda line: None,
-        )
-
-    def work(self) -> Work:
-        return Work("pipeline", f"file://{self.folder}/table", f"file://{self.folder}/checkpoint")
-
-
-@pytest.fixture
-def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:
-    monkeypatch.delenv("JAVA_HOME", raising=False)
-    monkeypatch.setattr(sys, "executable", str(tmp_path / "bin" / "python"))
-    monkeypatch.setenv("PATH", os.pathsep.join([str(tmp_path / "bin"), os.environ["PATH"]]))
-    made = Fake(tmp_path)
-    yield made
-    os.close(made.alive)
 
 
 def in_a_thread(function: Callable[[], Any]) -> Callable[[], BaseException | None]:

@@ -1,0 +1,103 @@
+"""Values and rows of MariaDB, read by MySQL's driver: each arrives as it is, and once."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.real_airflow import mariadb
+from tests.support import warm
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+pytestmark = [pytest.mark.spark, pytest.mark.jdbc]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[mariadb.MariaDb]:
+    try:
+        with mariadb.mariadb() as found:
+            yield found
+    except mariadb.MariaDbMissingError as err:
+        pytest.skip(str(err))
+
+
+@pytest.fixture
+def shop(
+    server: mariadb.MariaDb, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., warm.Pipe]:
+    """Give pipes that load the table ``t``."""
+    warm.use(monkeypatch, spark)
+    fields = {"conn_type": "mysql", "host": "127.0.0.1", "port": server.port, "schema": "shop"}
+    fields |= {"login": mariadb.USER, "password": mariadb.PASSWORD}
+    monkeypatch.setenv("AIRFLOW_CONN_SHOP", json.dumps(fields))
+    server.run("DROP TABLE IF EXISTS t")
+
+    def pipe(column: str = "n", **more: Any) -> warm.Pipe:
+        source = {"conn_id": "shop", "table": "t", "cursor": {"column": column}, **more}
+        return warm.Pipe(tmp_path, {"source": source})
+
+    return pipe
+
+
+COLUMNS: dict[str, tuple[str, str, Any]] = {
+    "ti": ("TINYINT", "-128", -128),
+    "tu": ("TINYINT UNSIGNED", "255", 255),
+    "bo": ("BOOLEAN", "TRUE", 1),
+    "su": ("SMALLINT UNSIGNED", "65535", 65_535),
+    "mi": ("MEDIUMINT", "-8388608", -8_388_608),
+    "iu": ("INT UNSIGNED", "4294967295", 4_294_967_295),
+    "bs": ("BIGINT", "-9223372036854775808", -(2**63)),
+    "bu": ("BIGINT UNSIGNED", "18446744073709551615", Decimal(2**64 - 1)),
+    "d1": (
+        "DECIMAL(38,10)",
+        "-1234567890123456789012345678.0123456789",
+        Decimal("-1234567890123456789012345678.0123456789"),
+    ),
+    "f": ("FLOAT", "16777217", 16_777_216.0),
+    "db": ("DOUBLE", "0.1", 0.1),
+    "dt": ("DATE", "'1000-01-01'", date(1000, 1, 1)),
+    "dm": (
+        "DATETIME(6)",
+        "'1500-02-28 23:59:59.000001'",
+        datetime.fromisoformat("1500-02-28T23:59:59.000001"),
+    ),
+    "ts": (
+        "TIMESTAMP(6) NULL",
+        "'2026-03-29 02:30:00.123456'",
+        datetime(2026, 3, 29, 2, 30, 0, 123_456, UTC),
+    ),
+    "y": ("YEAR", "1999", 1999),
+    "ch": ("CHAR(5)", "'ab'", "ab"),
+    "vc": ("VARCHAR(5)", "'🦊é  '", "🦊é  "),
+    "tx": ("LONGTEXT", "repeat('ä', 70000)", "ä" * 70_000),
+    "js": ("JSON", '\'{"b": 1.10, "a": [null]}\'', '{"b": 1.10, "a": [null]}'),
+    "en": ("ENUM('small','large')", "'large'", "large"),
+    "se": ("SET('x','y')", "'x,y'", "x,y"),
+    "bl": ("BLOB", "x'00ff'", b"\x00\xff"),
+    "bi": ("BINARY(4)", "x'01'", b"\x01\0\0\0"),
+    "tm": ("TIME(6)", "'-838:59:58.000001'", "-838:59:58.000001"),
+    "bt": ("BIT(8)", "b'10000001'", b"\x81"),
+    "we`ird na.me": ("INT", "7", 7),
+}
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_a_value_arrives_as_it_is(server: mariadb.MariaDb, shop: Callable[..., warm.Pipe], name: str) -> None:
+    kind, sql, expected = COLUMNS[name]
+    column = f"`{name.replace('`', '``')}`"
+    server.run(
+        f"CREATE TABLE t (n INT, {column} {kind})",
+        f"SET time_zone='+00:00'; INSERT INTO t VALUES (1, {sql}), (2, NULL)",
+    )
+    pipe = shop()
+    pipe.arguments["table"] = {"properties": {"delta.columnMapping.mode": "name"}}
+    pipe.run()
+
+    assert [row[1] for row in pipe.rows("n", name)] == [expected, None]
