@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import re
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
+from pyspark.sql import types as T  # noqa: N812
 
 from airflow_provider_scope.core import cursor as cursors
 from airflow_provider_scope.core.cursor import Bound
 from airflow_provider_scope.core.databases import CONF
 from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, CursorError, InputError
-from airflow_provider_scope.spark import postgres, postgres_parts
+from airflow_provider_scope.spark import mysql, postgres, postgres_parts
 from airflow_provider_scope.spark.causes import whole_text
 from airflow_provider_scope.spark.events import emit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -150,17 +152,40 @@ def _others(session: Session, source: CursorPlan, found: CursorSlice, seq: int) 
     rule = source.rule(found.column)
     if not rule.lag and found.end is None:
         emit(event="notice", seq=seq, told=_LATE.format(column=found.column))
+    if session.database.kind == "mysql":
+        given = T.StructType.fromDDL(session.options.get("customSchema", ""))
+        kept = {one.name.lower() for one in given.fields}
+        asked = mysql.statement(session, None if source.pre_filter_sql else rule, found, kept)
+        read = partial(_reader, session, f"({asked.sql}) AS q")
+        return _narrowed(asked.over(read(pushes=True)), lambda: asked.over(read()), source, found, seq)
     types = _sqlite_types(session) if session.database.kind == "sqlite" else None
-    data = _reader(session, session.rows_of, types, pushes=True)
+    read = partial(_reader, session, session.rows_of, types)
+    is_text = session.database.kind == "sqlite"
+    return _narrowed(read(pushes=True), read, source, found, seq, are_times_text=is_text)
+
+
+def _narrowed(
+    data: DataFrame,
+    read: Callable[[], DataFrame],
+    source: CursorPlan,
+    found: CursorSlice,
+    seq: int,
+    *,
+    are_times_text: bool = False,
+) -> DataFrame:
+    """Let Spark ask for no other rows than those from where the cursor begins, if it compares as we do.
+
+    :param read: Gives the rows so that Spark compares them all.
+    """
+    rule = source.rule(found.column)
     field = next((one for one in data.schema.fields if one.name.lower() == found.column.lower()), None)
     kind = field.dataType.simpleString() if field else ""
     # Text: databases compare it by other rules than Spark. Times of SQLite are text as well.
     is_asked = source.pre_filter_sql is None and (
-        _NUMBER.fullmatch(kind)
-        or (kind in ("date", "timestamp", "timestamp_ntz") and session.database.kind != "sqlite")
+        _NUMBER.fullmatch(kind) or (kind in ("date", "timestamp", "timestamp_ntz") and not are_times_text)
     )
     if field is None or not is_asked:
-        return _reader(session, session.rows_of, types)
+        return read()
     before = None if found.end else cursors.decode(found.before, f"batch {seq}")
     start = cursors.start_of(rule, before, kind, Bound.decode(found.first) if found.first else None)
     if start is None:
@@ -186,8 +211,8 @@ def _sqlite_types(session: Session) -> str | None:
 
 @contextmanager
 def _without_lengths(session: Session) -> Iterator[None]:
-    """Let texts of SQLite be of any length: Spark would fill them up to the declared one, or refuse."""
-    if session.database.kind != "sqlite":
+    """Let texts be of any length: Spark would fill them up to the declared one, or refuse."""
+    if session.database.kind == "postgresql":
         yield
         return
     before = session.spark.conf.get(_ANY_LENGTH)
@@ -252,7 +277,7 @@ def errors() -> Iterator[None]:
                 "sessions, or whether a pool between gives one transaction to several connections; or leave "
                 "partition_column and num_partitions out",
             ) from err
-        said = postgres.refused_value(text)
+        said = postgres.refused_value(text) or mysql.no_value(text)
         if said is None:
             raise
         raise CursorError(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from airflow_provider_scope.exceptions import CursorError
 from tests.real_airflow import mariadb
 from tests.support import warm
 
@@ -83,9 +84,12 @@ COLUMNS: dict[str, tuple[str, str, Any]] = {
     "bl": ("BLOB", "x'00ff'", b"\x00\xff"),
     "bi": ("BINARY(4)", "x'01'", b"\x01\0\0\0"),
     "tm": ("TIME(6)", "'-838:59:58.000001'", "-838:59:58.000001"),
-    "bt": ("BIT(8)", "b'10000001'", b"\x81"),
+    "b1": ("BIT(1)", "b'1'", True),
+    "bt": ("BIT(8)", "b'10000001'", Decimal(129)),
+    "b64": ("BIT(64)", "x'ffffffffffffffff'", Decimal(2**64 - 1)),
     "we`ird na.me": ("INT", "7", 7),
 }
+TIMES = ["2026-01-02 00:00:00.5", "2026-03-29 02:30", "2026-03-29 02:30", "2026-10-25 02:30"]
 
 
 @pytest.mark.parametrize("name", COLUMNS)
@@ -101,3 +105,76 @@ def test_a_value_arrives_as_it_is(server: mariadb.MariaDb, shop: Callable[..., w
     pipe.run()
 
     assert [row[1] for row in pipe.rows("n", name)] == [expected, None]
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        ("DATE", ["2026-01-02", "2026-01-03", "2026-01-03", "2026-01-04"]),
+        (
+            "DATETIME(6)",
+            ["2026-01-02 00:00:00.5", "2026-03-29 02:30", "2026-03-29 02:30", "2026-10-25 02:30"],
+        ),
+        (
+            "TIMESTAMP(6)",
+            ["2026-01-02 00:00:00.5", "2026-03-29 02:30", "2026-03-29 02:30", "2026-10-25 02:30"],
+        ),
+        ("DECIMAL(20,4)", ["-1.5", "2", "2", "10"]),
+        ("VARCHAR(10)", ["B", "a", "a", "ä"]),
+    ],
+)
+def test_each_load_takes_what_is_new(
+    server: mariadb.MariaDb, shop: Callable[..., warm.Pipe], kind: str, values: list[str]
+) -> None:
+    def add(*rows: tuple[int, str]) -> None:
+        server.run("SET time_zone = '+00:00'", *(f"INSERT INTO t VALUES ({n}, '{c}')" for n, c in rows))
+
+    server.run(f"CREATE TABLE t (n INT, c {kind} NOT NULL)")
+    pipe = shop("c")
+    add((2, values[1]), (1, values[0]))
+    first = pipe.run()
+    add((3, values[2]))
+    add((4, values[3]))
+    second = pipe.run()
+    third = pipe.run()
+
+    assert [first.rows, second.rows, third.rows] == [2, 2, 0]
+    assert pipe.rows("n") == [(1,), (2,), (3,), (4,)]
+
+
+def test_the_database_is_asked_for_times_from_the_last_one_on(
+    server: mariadb.MariaDb, shop: Callable[..., warm.Pipe]
+) -> None:
+    server.run(
+        "CREATE TABLE t (n INT, c DATETIME NOT NULL)",
+        "INSERT INTO t VALUES (1, '2026-01-01'), (2, '2026-01-02')",
+        "SET GLOBAL log_output = 'TABLE'",
+        "SET GLOBAL general_log = 'ON'",
+    )
+    pipe = shop("c")
+    pipe.run()
+    server.run("INSERT INTO t VALUES (3, '2026-01-03')", "TRUNCATE mysql.general_log")
+    pipe.run()
+
+    log = server.run("SELECT argument FROM mysql.general_log")
+    assert "WHERE `c` >= TIMESTAMP '2026-01-02 00:00:00'" in log
+    assert pipe.rows("n") == [(1,), (2,), (3,)]
+
+
+@pytest.mark.parametrize("kind", ["DATE", "DATETIME"])
+def test_a_day_that_is_none_is_refused(
+    server: mariadb.MariaDb, shop: Callable[..., warm.Pipe], kind: str
+) -> None:
+    server.run(
+        f"CREATE TABLE t (n INT, `it's` {kind})",
+        "SET sql_mode = ''",
+        "INSERT INTO t VALUES (1, '2026-01-01'), (2, '0000-00-00')",
+    )
+
+    with pytest.raises(CursorError, match="The column it's has the value 0000-00-00, or another") as caught:
+        shop().run()
+    assert "customSchema" in str(caught.value)
+
+    as_text = shop(options={"customSchema": "`it's` STRING"})
+    as_text.run()
+    assert len(as_text.rows("n")) == 2
