@@ -8,11 +8,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
-from pyspark.sql import types as T  # noqa: N812
 
 from airflow_provider_scope.core import cursor as cursors
 from airflow_provider_scope.core.cursor import Bound
 from airflow_provider_scope.core.databases import CONF
+from airflow_provider_scope.core.sql import quoted
 from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, CursorError, InputError
 from airflow_provider_scope.spark import mysql, postgres, postgres_parts
 from airflow_provider_scope.spark.causes import whole_text
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from airflow_provider_scope.spark.postgres_parts import Parts
 
 FETCH_SIZE = "10000"
+SPREAD_FROM = 250_000
+"""Rows for which another core is worth it."""
+_PLANNED = re.compile(r"rows=(\d+)")
 _LATE = (
     "what a transaction commits later with a smaller value of {column!r} is lost: of this database it is not "
     "known which transactions still run. Give cursor.lag: each load then looks again at what lies so far back"
@@ -141,11 +144,23 @@ def rows(
         statement = postgres.statement(session, source, found, seq)
         table = f"({statement.sql}\n) AS q"
         if statement.parts is None:
-            return statement.over(_reader(session, table, statement.types))
+            data = statement.over(_reader(session, table, statement.types))
+            return _spread(session, statement.sql, found.column, data)
         data = statement.over(_reader_of_parts(session, table, statement.types, statement.parts))
         # The snapshot is there as long as the transaction that gave it away.
         until_read.enter_context(stack.pop_all())
         return data
+
+
+def _spread(session: Session, sql: str, column: str, data: DataFrame) -> DataFrame:
+    """Divide many rows among the cores: to make a table's files of them takes longer than to read them.
+
+    By a value, so that a task that is run again gives each row to the same part.
+    """
+    found = _PLANNED.search(" ".join(filter(None, session.ask(f"EXPLAIN {sql}"))))
+    parts = min(int(found[1]) // SPREAD_FROM if found else 0, session.spark.sparkContext.defaultParallelism)
+    name = next((name for name in data.columns if name.lower() == column.lower()), None)
+    return data if parts <= 1 or name is None else data.repartition(parts, data[quoted(name)])
 
 
 def _others(session: Session, source: CursorPlan, found: CursorSlice, seq: int) -> DataFrame:
@@ -153,8 +168,7 @@ def _others(session: Session, source: CursorPlan, found: CursorSlice, seq: int) 
     if not rule.lag and found.end is None:
         emit(event="notice", seq=seq, told=_LATE.format(column=found.column))
     if session.database.kind == "mysql":
-        given = T.StructType.fromDDL(session.options.get("customSchema", ""))
-        kept = {one.name.lower() for one in given.fields}
+        kept = {name.lower() for name in postgres.custom(session.options.get("customSchema"))}
         asked = mysql.statement(session, None if source.pre_filter_sql else rule, found, kept)
         read = partial(_reader, session, f"({asked.sql}) AS q")
         return _narrowed(asked.over(read(pushes=True)), lambda: asked.over(read()), source, found, seq)
@@ -190,7 +204,7 @@ def _narrowed(
     start = cursors.start_of(rule, before, kind, Bound.decode(found.first) if found.first else None)
     if start is None:
         return data
-    value = data[f"`{field.name.replace('`', '``')}`"]
+    value = data[quoted(field.name)]
     limit = f"CAST('{start}' AS {kind})"
     beyond = value >= F.expr(limit) if rule.func == "max" else value <= F.expr(limit)
     return data.where(beyond if rule.missing == "exclude" else beyond | value.isNull())

@@ -111,11 +111,11 @@ def statement(session: Session, source: CursorPlan, found: CursorSlice, seq: int
     :raises CursorError: A column has a type whose values could change on the way.
     """
     columns = session.columns()
-    custom = _custom(session.options.get("customSchema"))
-    values = ", ".join(f"{_value(one, custom.get(one.name))} AS {named(one.name)}" for one in columns)
-    types = ", ".join(f"`{name}` {kind.simpleString()}" for name, kind in custom.items())
+    given = custom(session.options.get("customSchema"))
+    values = ", ".join(f"{_value(one, given.get(one.name))} AS {named(one.name)}" for one in columns)
+    types = ", ".join(f"`{name}` {kind.simpleString()}" for name, kind in given.items())
     column = next((one for one in columns if one.name.lower() == found.column.lower()), None)
-    if column and isinstance(custom.get(column.name), T.StringType) and column.kind not in _TEXTS:
+    if column and isinstance(given.get(column.name), T.StringType) and column.kind not in _TEXTS:
         raise CursorError(
             f"The column {column.name!r} is the cursor, and customSchema makes text of {column.kind}: the "
             "database would compare other values than Spark.",
@@ -134,7 +134,7 @@ def statement(session: Session, source: CursorPlan, found: CursorSlice, seq: int
         where = asked.where()
     elif found.end is None and not source.lag:
         emit(event="notice", seq=seq, told=_UNKNOWN.format(column=found.column))
-    times = {one.name: one.kind for one in columns if one.kind in _TIMES and one.name not in custom}
+    times = {one.name: one.kind for one in columns if one.kind in _TIMES and one.name not in given}
     sql = f"SELECT {values}\nFROM {session.rows_of}" + (f"\nWHERE {where}" if where else "")
     parts = divider and postgres_parts.parts(session, divider, extra, where)
     return Statement(sql, types or None, times, parts, extra)
@@ -320,7 +320,8 @@ class _Asked:
         return [f"{self.value} {self.op('<=')} {self.literal(found[0])}"]
 
 
-def _custom(text: str | None) -> dict[str, T.DataType]:
+def custom(text: str | None) -> dict[str, T.DataType]:
+    """Read ``customSchema``: column -> its type."""
     if not text:
         return {}
     fields: list[T.StructField] = getattr(T.StructType.fromDDL(text), "fields", [])
