@@ -63,7 +63,7 @@ def state_text(state: str | None, where: str) -> str:
     except CheckpointCorruptError:
         return state  # of a source that is no cursor
     if found is None or found.last is None:
-        return "no row had a value yet"
+        return "no row with a value was loaded yet"
     version = "" if found.version is None else f", version {found.version} of the source"
     more = ", of which rows are left" if found.more else ""
     return f"{found.column} up to {found.last}{version}{more}"

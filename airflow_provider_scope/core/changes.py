@@ -10,7 +10,7 @@ from airflow_provider_scope.core import lag
 from airflow_provider_scope.exceptions import ChangeFeedError, CheckpointCorruptError, TableUnreadableError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 KEPT = "the table and all records; nothing was written"
 ANEW = "run the task once with full_refresh=True, and with full_load=True in its source: it begins anew then"
@@ -274,6 +274,39 @@ def _schema_end(table: str, commits: Sequence[SourceCommit], before: Metadata | 
                 first_end = min(first_end, count)
         known = now
     return first_end
+
+
+def check_names(table: str, before: Metadata | None, commit: SourceCommit) -> None:
+    """Refuse a version that gives a column another name: rows that are loaded have it by the old one.
+
+    :param before: The metadata before it; None if it is not known.
+    :raises ChangeFeedError: As said.
+    """
+    if before is None or commit.metadata is None:
+        return
+    now = dict(_names(commit.metadata.schema))
+    for number, old in _names(before.schema):
+        new = now.get(number, old)
+        if new.lower() != old.lower():
+            raise ChangeFeedError(
+                f"Version {commit.version} of {table} gives the column {old!r} the name {new!r}: rows that "
+                "are loaded would keep their values in the old one, and have NULL in the new one.",
+                kept=KEPT,
+                do=f"keep the old name, by a `sql` that names all columns; or {ANEW}",
+            )
+
+
+def _names(kind: Any, path: str = "") -> Iterator[tuple[int, str]]:
+    """Give the number and the name of each field of a type of Delta's schema whose columns are mapped."""
+    if not isinstance(kind, dict):
+        return
+    for one in kind.get("fields", ()):
+        name = f"{path}{one['name']}"
+        if number := one.get("metadata", {}).get("delta.columnMapping.id"):
+            yield number, name
+        yield from _names(one["type"], f"{name}.")
+    for part in ("elementType", "keyType", "valueType"):
+        yield from _names(kind.get(part), path)
 
 
 def _is_wider(old: Any, new: Any) -> bool:

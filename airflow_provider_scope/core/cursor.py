@@ -91,6 +91,8 @@ class CursorState:
     """What is known behind a batch: it is committed with the batch's rows."""
 
     column: str
+    func: str | None = None
+    """``last_value_func``; None if no load has said it yet."""
     kind: str | None = None
     """The type of the column; None if no row was read yet."""
     last: str | None = None
@@ -136,9 +138,10 @@ def decode(text: str | None, where: str) -> CursorState | None:
         ) from err
 
 
-def check_column(state: CursorState | None, column: str, where: str) -> None:
-    """Refuse a state of another column: its last value says nothing of this one.
+def check_column(state: CursorState | None, column: str, func: str | None, where: str) -> None:
+    """Refuse a state of another column, or of the other end of its values: it says nothing of this one.
 
+    :param func: ``last_value_func``; None if it is not known here.
     :raises CursorError: As said.
     """
     if state and state.column.lower() != column.lower():
@@ -147,6 +150,13 @@ def check_column(state: CursorState | None, column: str, where: str) -> None:
             f"{column!r}: which of its values are loaded is not known.",
             kept="the table and all records; nothing was written",
             do=f"name {state.column!r} again; or run the task once with full_refresh=True",
+        )
+    if state and func and state.func and state.func != func:
+        raise CursorError(
+            f"The last value in {where} was found with last_value_func={state.func!r}, and it is now "
+            f"{func!r}: which values are loaded on that side is not known.",
+            kept="the table and all records; nothing was written",
+            do=f"say {state.func!r} again; or run the task once with full_refresh=True",
         )
 
 

@@ -65,6 +65,12 @@ EXACT = {
     ),
 }
 """What the application sets when it starts."""
+OF_TABLES = {
+    "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+    "spark.sql.parquet.int96RebaseModeInRead": "CORRECTED",
+}
+"""What the application sets then if a Delta table is its source: its format has one calendar alone. Files
+that an old Spark wrote by another one say so themselves."""
 EXACT_AT_START = {
     "spark.files.ignoreCorruptFiles": Setting("false", _SKIPPED),
     "spark.files.ignoreMissingFiles": Setting("false", _SKIPPED),

@@ -18,6 +18,7 @@ from airflow_provider_scope.execution.loaded import check_not_loaded_before
 from airflow_provider_scope.hooks.stores import store_of
 from airflow_provider_scope.specs.changes import CdfSource
 from airflow_provider_scope.specs.cursor import TableSource, bound_of, for_plan
+from airflow_provider_scope.specs.ingest import SELECT_ALL
 from airflow_provider_scope.specs.source import (
     MAX_BYTES_PER_TRIGGER,
     MAX_FILES_ON_SPARK,
@@ -25,7 +26,7 @@ from airflow_provider_scope.specs.source import (
     instant_ms,
     starting_at_ms,
 )
-from airflow_provider_scope.specs.write import Replace
+from airflow_provider_scope.specs.write import Merge, Replace, Scd2
 from airflow_provider_scope.storage.opening import canonical_root, canonical_uri
 
 if TYPE_CHECKING:
@@ -102,6 +103,7 @@ def make_changes(
         max_commits=source.max_commits_per_batch,
         max_bytes=source.max_bytes_per_batch,
         needs_feed=not isinstance(ingest.write, Replace),
+        goes_by_names=isinstance(ingest.write, (Merge, Scd2)) and ingest.sql == SELECT_ALL,
     )
     return made, (table,)
 

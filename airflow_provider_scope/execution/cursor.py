@@ -103,7 +103,8 @@ class CursorRows:
             return PendingRows(self, before)
         if self.end:
             return PendingRows(self, before, nothing=self._is_loaded(view, report))
-        cursors.check_column(state, self.column, self.log.location)
+        func = self.rule.func if self.rule else None
+        cursors.check_column(state, self.column, func, self.log.location)
         if state is None or state.more:
             return PendingRows(self, before)
         if not self.is_pinned:

@@ -91,6 +91,8 @@ def run(spark: SparkSession, plan: Plan) -> None:
     that are to be inferred are not known before a batch with them is in the table, whoever committed it.
     """
     make_exact(spark)
+    for name, value in ({} if isinstance(plan.source, plans.FilesPlan) else settings.OF_TABLES).items():
+        spark.conf.set(name, value)
     emit(event="started")
     target = Target(spark, plan)
     with ThreadPoolExecutor(max_workers=1) as ahead:
@@ -203,7 +205,7 @@ def as_error(err: Exception) -> ScopeProviderError:
         )
     if kind == "sql" or isinstance(err, (AnalysisException, ParseException)):
         return SqlError(
-            f"The SQL does not work on the files of the batch: {cause}",
+            f"The SQL does not work on the rows of the batch: {cause}",
             kept=KEPT,
             do="correct `sql` (or `columns`, or `options`); the next run takes the batch with them",
         )

@@ -237,16 +237,17 @@ class Net:
                     kept=NO_ROW_WRITTEN,
                     do=f"select {DELETED}; or say deletes='apply' or 'ignore'",
                 )
-            return result, None
-        result = self._sql(rows.where(~F.col(_NUMBER)).drop(_NUMBER))
+        else:
+            result = self._sql(rows.where(~F.col(_NUMBER)).drop(_NUMBER))
         if self.found.snapshot:
             return result, None
         if SELECT_ALL.fullmatch(self.plan.sql):
-            return result, self._known(rows.where(F.col(_NUMBER)))
+            return result, None if self.deletes == "soft" else self._known(rows.where(F.col(_NUMBER)))
         # What the SELECT made of older images and makes of the new ones no more is there no more: so a row
         # that a WHERE leaves out since it was updated goes, too.
         images = self.data.where(F.col(TYPE).isin("delete", "update_preimage"))
-        old = self._sql(images.select(*[F.col(quoted(name)) for name in self.columns]))
+        flag = [F.lit(col=False).alias(DELETED)] if self.deletes == "soft" else []
+        old = self._sql(images.select(*[F.col(quoted(name)) for name in self.columns], *flag))
         gone = self._known(old).distinct().join(result.select(*self._keys()), self.key, "left_anti")
         return result, gone
 

@@ -67,7 +67,7 @@ class Reading:
         self.end = Bound.decode(self.found.end) if self.found.end else None
         self.first = Bound.decode(self.found.first) if self.found.first else None
         if self.end is None:
-            cursors.check_column(self.before, self.rule.column, "the log")
+            cursors.check_column(self.before, self.rule.column, self.rule.func, "the log")
             cursors.check_kind(self.rule.column, self.kind, self.before)
         else:
             cursors.check_kind(self.rule.column, self.kind, None)
@@ -141,9 +141,14 @@ class Reading:
         return rows.where(~self.is_missing) if self.rule.missing == "exclude" else rows
 
     def _unknown(self, rows: DataFrame, before: CursorState) -> DataFrame:
-        """Leave out so many rows of each kind as were loaded."""
+        """Leave out so many equal rows as were loaded; of a key that was loaded, all rows.
+
+        Equal rows may be counted: whichever of them comes is the same. Rows with one key are not equal.
+        """
         marked = rows.where(~self.is_missing).select("*", *self._marks())
-        number = F.row_number().over(Window.partitionBy(*_MARKS).orderBy(F.lit(1)))
+        number = F.lit(1)
+        if not self.rule.dedup_key:
+            number = F.row_number().over(Window.partitionBy(*_MARKS).orderBy(F.lit(1)))
         if before.known_in:
             stored = self._stored(before.known_in)
             left = marked.withColumn("_scope_number", number).join(stored, _MARKS, "left")
@@ -193,6 +198,7 @@ class Reading:
         state = replace(
             before,
             column=self.rule.column,
+            func=self.rule.func,
             kind=self.kind,
             last=last,
             source=self.found.source,

@@ -90,7 +90,7 @@ def commit(plan: Plan, target: Target, transaction: Transaction, rows: Callable[
             is_alike = found.version is not None and source.pre_filter_sql is None
             until_read = stack.enter_context(ExitStack())
             if source.database:
-                stack.enter_context(jdbc.errors())
+                stack.enter_context(jdbc.errors(source.table))
                 data = select(target.spark, plan, entry, until_read)
             else:
                 data = rows()

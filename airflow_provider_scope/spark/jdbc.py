@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 
 from airflow_provider_scope.core import cursor as cursors
@@ -15,7 +16,7 @@ from airflow_provider_scope.core.databases import CONF
 from airflow_provider_scope.core.sql import quoted
 from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, CursorError, InputError
 from airflow_provider_scope.spark import mysql, postgres, postgres_parts
-from airflow_provider_scope.spark.causes import whole_text
+from airflow_provider_scope.spark.causes import short_cause, whole_text
 from airflow_provider_scope.spark.events import emit
 
 if TYPE_CHECKING:
@@ -137,7 +138,7 @@ def rows(
     :raises CursorError: A column has a type whose values could change on the way.
     :raises InputError: The rows cannot be divided by the column that the user names.
     """
-    with errors(), ExitStack() as stack:
+    with errors(source.table), ExitStack() as stack:
         session = stack.enter_context(Session(spark, database))
         if session.database.kind != "postgresql":
             return _others(session, source, found, seq)
@@ -271,10 +272,12 @@ def _options(spark: SparkSession, database: DatabasePlan) -> dict[str, str]:
 
 
 @contextmanager
-def errors() -> Iterator[None]:
-    """Turn what a database says of a value into our own error.
+def errors(what: str) -> Iterator[None]:
+    """Turn what a database says into our own error.
 
+    :param what: What is read, for people.
     :raises CursorError: A value cannot be loaded as it is.
+    :raises InputError: The database refuses who asks, or what it is asked.
     """
     try:
         yield
@@ -293,6 +296,7 @@ def errors() -> Iterator[None]:
             ) from err
         said = postgres.refused_value(text) or mysql.no_value(text)
         if said is None:
+            _refuse_for(_sql_state(err), what, short_cause(err))
             raise
         raise CursorError(
             f"The {said}, which the table's type does not hold.",
@@ -300,3 +304,32 @@ def errors() -> Iterator[None]:
             do="leave such rows out, or give them another value, in `query`; or read the column as text with "
             "options={'customSchema': '<column> STRING'}",
         ) from err
+
+
+def _sql_state(err: Exception) -> str:
+    """Give the code of an error that a driver raised, as SQL's standard has it; empty if it has none."""
+    try:
+        return str(err.java_exception.getSQLState() or "") if isinstance(err, Py4JJavaError) else ""
+    except Py4JError:
+        return ""
+
+
+def _refuse_for(state: str, what: str, cause: str) -> None:
+    """Raise the error of a code behind which another try comes to the same.
+
+    :raises InputError: As said.
+    """
+    if state.startswith("28"):
+        raise InputError(
+            f"The database does not let this user in, to read {what}: {cause}",
+            kept=NO_ROW_WRITTEN,
+            do="correct login and password of the connection; the next run takes the batch with them",
+        )
+    if state.startswith(("42", "07")) or "parameter" in cause:
+        raise InputError(
+            f"The database does not take the SQL that reads {what}: {cause}",
+            kept=NO_ROW_WRITTEN,
+            do="correct `table` or `query` of the source: names that hold capitals, blanks or points are "
+            "quoted as the database has it, and a question mark is written twice. The next run takes the "
+            "batch with it",
+        )

@@ -239,15 +239,23 @@ class _Asked:
             if not self.rule.lag:
                 self.tell((_STANDBY if standby else "") + _HIDDEN)
             return []
+        zone_name = self.session.database.zone
         # NULL counts for nothing in least().
         since = f"least('{now}'::timestamptz, nullif('{oldest or ''}', '')::timestamptz)"
         if self.kind != "timestamp":
-            zone = self.session.database.zone.replace("'", "''")
+            zone = zone_name.replace("'", "''")
             since = f"({since} AT TIME ZONE '{zone}')::{'date' if self.kind == 'date' else 'timestamp'}"
         (bound,) = self.session.ask(f"SELECT {since}::text")
         kind = {"date": "DATE", "timestamp": "TIMESTAMPTZ", "timestamp_ntz": "TIMESTAMP"}[self.kind]
         # Not below it alone: rows at the last value are read again.
-        return [f"{self.value} <= {kind} '{bound}'"]
+        within = f"{self.value} <= {kind} '{bound}'"
+        if oldest or self.kind != "timestamp":
+            rows = f"SELECT 1 FROM {self.session.rows_of} WHERE NOT ({within})"
+            if self.session.ask(f"SELECT EXISTS ({rows})") == ["t"]:
+                zone = f"this is now in {zone_name}; if the column has another zone's time, say time_zone"
+                why = f"a transaction runs since {oldest}, and may still commit rows" if oldest else zone
+                self.tell(f"rows whose {{column!r}} is after {bound} wait for a later load: {why}")
+        return [within]
 
     def _before_young(self) -> list[str]:
         """Rows get a number that grows: who runs may have taken one below those that are there."""

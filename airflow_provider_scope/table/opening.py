@@ -156,8 +156,21 @@ def _open(location: str, path: Path) -> OpenTable | None:
                 return None
             refused = err  # or the table was created between the two looks: look again
         except (DeltaError, OSError, ValueError) as err:
-            raise unreadable(location, err) from err
+            raise _hole(location, path) or unreadable(location, err) from err
     raise unreadable(location, refused) from refused
+
+
+def _hole(location: str, path: Path) -> TableUnreadableError | None:
+    """Give the error for a log that lacks a commit; None if it lacks none."""
+    missing = _log_of(open_storage(f"{SCHEME}{path}").names(f"{SCHEME}{path}/_delta_log")).missing
+    if missing is None:
+        return None
+    return TableUnreadableError(
+        f"The log of the table {location} lacks version {missing}, and no checkpoint lies behind it: what "
+        "the table holds is not known.",
+        kept="the table, the checkpoint and all files; nothing was written",
+        do=f"bring the file {missing:020}.json back",
+    )
 
 
 def _has_log(names: Iterable[str]) -> bool:
@@ -190,6 +203,12 @@ class _Log:
     def is_whole(self) -> bool:
         """Whether no commit after the checkpoint is missing: a listing in pages is not of one moment."""
         return self.has_all_from(self.checkpoint + 1)
+
+    @property
+    def missing(self) -> int | None:
+        """The first commit after the checkpoint that is missing."""
+        there = {*self.commits}
+        return next((one for one in range(self.checkpoint + 1, self.newest) if one not in there), None)
 
     def has_all_from(self, first: int) -> bool:
         """Whether the commits from ``first`` to the newest version are all there."""

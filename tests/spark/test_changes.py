@@ -185,6 +185,25 @@ def test_rows_that_were_deleted_are_left_or_flagged(source: Source) -> None:
         soft.run(sql="SELECT id, v FROM @data")
 
 
+@pytest.mark.parametrize("strategy", ["upsert", "delete-insert"])
+def test_a_row_that_the_select_leaves_out_goes_where_others_are_flagged(
+    source: Source, strategy: str
+) -> None:
+    source.do("INSERT INTO @s VALUES (1, 'keep'), (2, 'keep'), (3, 'keep'), (4, 'no')")
+    sql = "SELECT id, v, _deleted FROM @data WHERE v LIKE 'keep%'"
+    pipe = source.pipe({**KEY, "strategy": strategy}, sql=sql, deletes="soft", max_commits_per_batch=1)
+    pipe.run()
+    again = "SELECT * FROM VALUES (1, 'no'), (2, 'keep it'), (4, 'keep') AS t(id, v)"
+    source.do(f"INSERT OVERWRITE @s {again}", "DELETE FROM @s WHERE id = 1", "DELETE FROM @s WHERE id = 4")
+    pipe.run(max_batches_per_run=9)
+
+    assert pipe.rows("id", "v", "_deleted") == [
+        (2, "keep it", False),
+        (3, "keep", True),
+        (4, "keep", True),
+    ]
+
+
 def test_a_row_that_the_select_leaves_out_since_it_was_updated_goes(source: Source) -> None:
     source.do("INSERT INTO @s VALUES (1, 'keep'), (2, 'keep'), (3, 'no')")
     pipe = source.pipe(sql="SELECT id, upper(v) AS text FROM @data WHERE v LIKE 'keep%'")
@@ -301,9 +320,7 @@ def test_changes_whose_files_were_removed_are_refused_and_the_batch_stays(source
     assert pipe.rows() == []
 
 
-def test_columns_that_change_are_refused_and_read_in_parts_where_they_are_mapped(
-    spark: Any, tmp_path: Path
-) -> None:
+def test_columns_that_change_are_read_in_parts_where_they_are_mapped(spark: Any, tmp_path: Path) -> None:
     mapped = Source(spark, tmp_path / "mapped", **{"delta.columnMapping.mode": "name"})
     mapped.do("INSERT INTO @s VALUES (1, 'a')", "ALTER TABLE @s RENAME COLUMN v TO w")
     mapped.do("INSERT INTO @s VALUES (2, 'b')")
@@ -311,6 +328,31 @@ def test_columns_that_change_are_refused_and_read_in_parts_where_they_are_mapped
     assert len(pipe.run().batches) == 2
     assert pipe.rows("id", "v", "w") == [(1, "a", None), (2, None, "b")]
 
+
+def test_a_column_with_another_name_is_refused_until_the_old_name_is_kept(spark: Any, tmp_path: Path) -> None:
+    columns = "id INT, `v w` STRING, s STRUCT<x: INT>"
+    source = Source(spark, tmp_path, columns, **{"delta.columnMapping.mode": "name"})
+    source.do("INSERT INTO @s VALUES (1, 'a', struct(1)), (2, 'b', struct(2))")
+    table = {"schema_evolution": "add", "properties": {"delta.columnMapping.mode": "name"}}
+    pipe = source.pipe(table=table)
+    pipe.run()
+    source.do("INSERT INTO @s VALUES (3, 'c', struct(3))", "ALTER TABLE @s RENAME COLUMN `v w` TO `w`")
+    source.do("UPDATE @s SET w = 'B' WHERE id = 2")
+
+    with pytest.raises(ChangeFeedError, match="gives the column 'v w' the name 'w'"):
+        pipe.run()
+    kept = "SELECT id, w AS `v w`, s FROM @data"
+    with pytest.raises(ChangeFeedError, match="gives the column 'v w' the name 'w'"):
+        pipe.run()
+    pipe.run(sql=kept)
+    assert pipe.rows("id", "v w") == [(1, "a"), (2, "B"), (3, "c")]
+
+    source.do("ALTER TABLE @s RENAME COLUMN s.x TO y")
+    with pytest.raises(ChangeFeedError, match=r"gives the column 's\.x' the name 's\.y'"):
+        pipe.run()
+
+
+def test_columns_that_change_where_they_are_not_mapped_are_refused(spark: Any, tmp_path: Path) -> None:
     plain = Source(spark, tmp_path / "plain")
     plain.do("INSERT INTO @s VALUES (1, 'a')")
     other = spark.sql("SELECT 'x' AS id, 1 AS v").write.format("delta").mode("overwrite")
@@ -325,15 +367,15 @@ def test_a_run_that_dies_around_the_commit_is_completed_by_the_next_one(
 ) -> None:
     source.do("INSERT INTO @s VALUES (1, 'a'), (2, 'b')", "DELETE FROM @s WHERE id = 2")
     pipe = source.pipe("append")
-    submit = warm.WarmRunner._submit
+    run = warm.WarmRunner._run_here
 
     def dying(*arguments: Any, **more: Any) -> None:
         if dies == "after":
-            submit(*arguments, **more)
+            run(*arguments, **more)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(warm.WarmRunner, "_submit", dying)
+        patch.setattr(warm.WarmRunner, "_run_here", dying)
         with pytest.raises(KeyboardInterrupt):
             pipe.run()
     source.do("INSERT INTO @s VALUES (3, 'c')")

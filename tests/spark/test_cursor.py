@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -144,6 +144,36 @@ def test_merge_takes_rows_that_changed_and_another_cursor_value_brings_them(sour
     pipe.run()
 
     assert pipe.rows("id", "n", "t") == [(1, 3, "A"), (2, 2, "b")]
+
+
+def test_of_a_key_that_was_loaded_no_row_comes_again_whatever_else_is_in_it(source: Source) -> None:
+    source.add(n=[7] * 60, id=[*range(60)], r=[0] * 60)
+    pipe = source.pipe(dedup_key=["id"])
+    pipe.run()
+    source.add(n=[7] * 61, id=[*range(61)], r=[1] * 61)
+    pipe.run()
+
+    assert pipe.rows("id", "r") == sorted([*((n, 0) for n in range(60)), (60, 1)], key=repr)
+
+
+def test_the_other_end_of_the_values_is_refused(source: Source) -> None:
+    source.add(n=[1, 2, 3])
+    source.pipe().run()
+    source.add(n=[0])
+
+    with pytest.raises(CursorError, match="last_value_func='max', and it is now 'min'"):
+        source.pipe(last_value_func="min").run()
+
+
+def test_days_before_1582_are_the_days_that_another_writer_meant(source: Source) -> None:
+    first, last = date(1, 1, 1), date(1500, 2, 28)
+    source.add(n=[1, 2], d=pa.array([first, last], pa.date32()))
+    pipe = source.pipe("d")
+    pipe.run()
+    source.add(n=[3], d=pa.array([date(1582, 10, 10)], pa.date32()))
+    pipe.run()
+
+    assert pipe.rows("n", "d") == [(1, first), (2, last), (3, date(1582, 10, 10))]
 
 
 def test_a_source_that_was_created_again_and_another_column_are_refused(source: Source) -> None:

@@ -226,3 +226,18 @@ def test_many_rows_of_one_connection_are_written_by_all_cores(
         [*((n, f"é{n}") for n in range(1, 60_101)), (60_000, "é60000")], key=repr
     )
     assert [first, len(DeltaTable(str(pipe.table)).file_uris())] == [2, 3]
+
+
+def test_rows_that_wait_are_told(world: World, capfd: pytest.CaptureFixture[str]) -> None:
+    world.run("CREATE TABLE t (c timestamp, name text)")
+    world.run("INSERT INTO t VALUES (now() AT TIME ZONE 'UTC' + INTERVAL '2 hours', 'local time')")
+    pipe = world.pipe("c")
+    pipe.run()
+
+    assert pipe.rows("name") == []
+    assert (
+        "this is now in UTC; if the column has another zone's time, say time_zone" in capfd.readouterr().out
+    )
+    with world.open("SELECT now()"):
+        pipe.run()
+    assert "wait for a later load: a transaction runs since" in capfd.readouterr().out

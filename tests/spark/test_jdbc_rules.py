@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_provider_scope.exceptions import CursorError, ScopeProviderError
+from airflow_provider_scope.exceptions import CursorError, InputError, ScopeProviderError
 from airflow_provider_scope.spark import jdbc
 
 if TYPE_CHECKING:
@@ -219,3 +219,28 @@ def test_rows_without_a_value_do_not_count_as_a_batch(world: World) -> None:
     pipe = world.pipe(max_rows_per_batch=2, last_value_func="min", on_cursor_value_missing="exclude")
     pipe.run(max_batches_per_run=9)
     assert pipe.rows("n") == [(1,), (2,), (3,)]
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"table": "Ünï Tbl"}, "does not take the SQL that reads Ünï Tbl"),
+        ({"table": "nowhere"}, 'does not take the SQL that reads nowhere: .*"nowhere" does not exist'),
+        ({"query": "SELECT n FROM t WHERE '{}'::jsonb ? 'a'"}, "question mark is written twice"),
+    ],
+)
+def test_sql_that_the_database_refuses_is_not_tried_again(
+    world: World, asked: dict[str, str], said: str
+) -> None:
+    world.run("CREATE TABLE t (n int)")
+
+    with pytest.raises(InputError, match=said):
+        world.pipe(**asked).run()
+
+
+def test_who_may_not_read_is_told_so(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.run("CREATE TABLE t (n int)")
+    world.connect(monkeypatch, login="nobody of this name")
+
+    with pytest.raises(InputError, match="does not let this user in, to read t"):
+        world.pipe().run()

@@ -78,7 +78,8 @@ class Model:
                 continue
             if self.last is not None and not self.before(self.last, value) and self.dedup_key != ():
                 seen[self.mark(row)] += 1
-                if seen[self.mark(row)] <= self.known[self.mark(row)]:
+                is_first = 1 if self.dedup_key else seen[self.mark(row)]
+                if is_first <= self.known[self.mark(row)]:
                     continue
             taken.append(row)
         self.note(taken)

@@ -156,10 +156,12 @@ def test_a_state_that_is_none_is_damage(text: str) -> None:
 
 
 def test_a_state_of_another_column_is_refused() -> None:
-    state = CursorState(column="Changed", last="1")
-    cursors.check_column(state, "changed", "here")
+    state = CursorState(column="Changed", func="max", last="1")
+    cursors.check_column(state, "changed", "max", "here")
     with pytest.raises(CursorError, match=r"'Changed'.*'created'"):
-        cursors.check_column(state, "created", "here")
+        cursors.check_column(state, "created", None, "here")
+    with pytest.raises(CursorError, match=r"'max'.*'min'"):
+        cursors.check_column(state, "changed", "min", "here")
 
 
 @pytest.mark.parametrize(

@@ -132,3 +132,13 @@ def test_of_two_folders_the_one_that_is_named_is_opened(tmp_path):
     assert (found["a b"].version, found["a b"].txn) == (1, 8)
     assert (found["a%20b"].version, found["a%20b"].txn) == (0, 3)
     assert [opening.newest_version(place) for place in there.values()] == [1, 0, -1]
+
+
+def test_a_commit_that_is_missing_is_named(tmp_path):
+    for _ in range(4):
+        write_deltalake(str(tmp_path), pa.table({"a": [1]}), mode="append")
+    (tmp_path / f"_delta_log/{2:020}.json").unlink()
+
+    with pytest.raises(TableUnreadableError, match="lacks version 2, and no checkpoint") as caught:
+        probe(f"file://{tmp_path}", "pipeline", (None, -1))
+    assert f"bring the file {2:020}.json back" in str(caught.value)
