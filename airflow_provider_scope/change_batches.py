@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 import time
 import uuid
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import PySparkException
 
+from airflow_provider_scope.core import changes
 from airflow_provider_scope.core.changes import ChangeState
 from airflow_provider_scope.core.plan import ChangesPlan, Plan
 from airflow_provider_scope.core.record_text import typed
@@ -28,11 +30,16 @@ from airflow_provider_scope.specs.source import instant_ms, is_name
 from airflow_provider_scope.storage.opening import canonical_uri, open_storage
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pyspark.sql import DataFrame, SparkSession
 
     from airflow_provider_scope.storage.protocol import Storage
 
 _DIGITS = 20
+_LONGEST = 100
+"""An identifier is the name of a folder."""
+_ANEW = "begin anew under another identifier, with CdfSource(full_load=True) as the source"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +71,15 @@ def read_changes(spark: SparkSession, source: CdfSource | str, identifier: str |
     """
     spec = CdfSource(table=_folder(spark, source)) if isinstance(source, str) else source
     name = spec.identifier if identifier is None else identifier
-    if not name or not all(sign.isalnum() or sign in "-_." for sign in name) or name.startswith("."):
+    if (
+        not isinstance(name, str)
+        or not 0 < len(name) <= _LONGEST
+        or not all(sign.isalnum() or sign in "-_." for sign in name)
+        or name.startswith(".")
+    ):
         raise InputError(
-            f"identifier={name!r} is not valid: expected letters, digits, '-', '_' and '.'.",
+            f"identifier={name!r} is not valid: expected at most {_LONGEST} letters, digits, '-', "
+            "'_' and '.'.",
             kept="everything; nothing was read or written",
             do="give another name",
         )
@@ -90,7 +103,8 @@ def read_changes(spark: SparkSession, source: CdfSource | str, identifier: str |
             max_bytes=spec.max_bytes_per_batch,
         )
         rows.look()
-        planned = rows.slice_behind(state, rows.begin_report(int(time.time() * 1000)))
+        with _in_a_session():
+            planned = rows.slice_behind(state, rows.begin_report(int(time.time() * 1000)))
         if planned is None:
             return ChangeBatch(None, None, None)
         storage.put_if_absent(f"{place}-offered", json.dumps(asdict(planned)).encode())
@@ -105,8 +119,18 @@ def read_changes(spark: SparkSession, source: CdfSource | str, identifier: str |
         source=ChangesPlan(table=table, deletes=spec.deletes),
     )
     entry = OffsetEntry(seq=number, mode="append", slice=found, refresh_start=None, overwrite_start=None)
-    data = change_slice.select(spark, plan, entry)
+    with _in_a_session():
+        data = change_slice.select(spark, plan, entry)
     return ChangeBatch(data, found.first, found.last, place, reader)
+
+
+@contextmanager
+def _in_a_session() -> Iterator[None]:
+    """Say what helps where there is no task."""
+    try:
+        yield
+    except ChangeFeedError as err:
+        raise ChangeFeedError(err.what, kept=err.kept, do=err.do.replace(changes.ANEW, _ANEW)) from err
 
 
 def _folder(spark: SparkSession, table: str) -> str:

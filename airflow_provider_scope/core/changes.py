@@ -183,14 +183,22 @@ def version_at(commits: Sequence[SourceCommit], at_ms: int) -> int | None:
     return next((c.version for c in commits if c.time_ms is not None and c.time_ms >= at_ms), None)
 
 
-def check_range(table: str, commits: Sequence[SourceCommit], source: str) -> None:
+def check_range(table: str, commits: Sequence[SourceCommit], source: str, *, is_first: bool = False) -> None:
     """Refuse versions of which the feed does not tell all changes.
 
     :param table: The table's name, for people.
     :param source: The id that it has.
+    :param is_first: Whether nothing is loaded yet.
     :raises ChangeFeedError: As said.
     """
     for commit in commits:
+        if commit.operation.upper() == "RESTORE" and is_first:
+            raise ChangeFeedError(
+                f"Version {commit.version} of {table} is a RESTORE, and the first load would begin before "
+                "it: the feed does not tell what it changed.",
+                kept=KEPT,
+                do="say full_load=True, which takes the rows as they are now",
+            )
         if commit.operation.upper() == "RESTORE":
             raise ChangeFeedError(
                 f"Version {commit.version} of {table} is a RESTORE: what was loaded of the source may not be "

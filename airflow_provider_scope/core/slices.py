@@ -148,7 +148,8 @@ class CursorSlice(WithoutFiles):
         """Name the rows."""
         ends = [f"{word} {value.partition(':')[2]}" for word, value in self._ends() if value]
         pinned = "" if self.version is None else f", version {self.version} of the source"
-        return f"{self.column} {' '.join(ends) or 'from the last value on'}{pinned}"
+        rest = "from the last value on" if self.before else "from the beginning"
+        return f"{self.column} {' '.join(ends) or rest}{pinned}"
 
     def _ends(self) -> tuple[tuple[str, str | None], tuple[str, str | None]]:
         return ("from", self.first if self.before is None else None), ("before", self.end)

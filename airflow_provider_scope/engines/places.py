@@ -100,10 +100,12 @@ def _check_metadata(source: CdfSource, resolved: Callable[[str], str], others: S
     :param others: URIs of the target and its checkpoint.
     """
     location = resolved(canonical_uri(source.metadata_location or ""))
-    for other in (resolved(canonical_uri(source.table)), *others):
+    names = ("the source", "the target", "the checkpoint")
+    for name, other in zip(names, (resolved(canonical_uri(source.table)), *others), strict=True):
         if location == other or is_below(location, (other,)) or is_below(other, (location,)):
             raise InputError(
-                f"source.metadata_location is {location}, which is {other}, inside of it, or around it.",
+                f"source.metadata_location is {location}, which is {name} {other}, inside of it, or around "
+                "it.",
                 kept="everything; nothing was read or written",
                 do="name a folder of its own, apart from source, target and checkpoint",
             )

@@ -141,11 +141,12 @@ class ChangeRows:
         if first > end:
             report.nothing = f"0 changes: version {end} of {self.table} is loaded"
             if state is None:
-                report.nothing = f"0 changes: {self.table} has no version to begin at yet"
+                begins = f"version {self.start_version}" if self.start_ms is None else "start_timestamp"
+                report.nothing = f"0 changes: {self.table} is at version {end}, before {begins}"
             return None
         found = [self._needed(version) for version in range(first, end + 1)]
         metadata = self._found()
-        changes.check_range(self.table, found, metadata.table)
+        changes.check_range(self.table, found, metadata.table, is_first=state is None)
         before = self._metadata_before(first) if any(commit.metadata for commit in found) else None
         if state and self.goes_by_names:
             changes.check_names(self.table, before, found[0])

@@ -81,7 +81,9 @@ class CdfSource:
     def _check_start(self) -> None:
         """Refuse two places to begin at, and an end before the beginning."""
         if self.start_version is not None and self.start_timestamp is not None:
-            raise validation.bad("start_timestamp", self.start_timestamp, "None beside start_version")
+            raise validation.bad(
+                "start_timestamp", self.start_timestamp, "None beside start_version", "say one of the two"
+            )
         for name in ("start_version", "start_timestamp"):
             value = getattr(self, name)
             if value is not None and self.full_load is True:
@@ -89,7 +91,7 @@ class CdfSource:
                 raise validation.bad(name, value, "None with full_load=True", do)
         both = (self.start_version, self.end_version)
         if all(isinstance(one, int) for one in both) and both[0] > both[1]:  # type: ignore[operator]
-            raise validation.bad("end_version", self.end_version, "a version behind start_version, or it")
+            raise validation.bad("end_version", self.end_version, "start_version, or a version behind it")
 
     @property
     def is_named(self) -> bool:

@@ -93,7 +93,7 @@ def test_a_table_of_cloe_nessy_goes_on_with_nothing_doubled_and_nothing_lost(des
     # The source has no version 3 yet: nothing is loaded, and the task still has to say where to begin.
     nothing = desk.task(start_version=3).run()
     assert nothing.batches == []
-    assert "has no version to begin at yet" in nothing.text()
+    assert ", before version " in nothing.text()
     with pytest.raises(UnknownRowsError):
         desk.task().run()
 

@@ -92,6 +92,33 @@ def test_a_range_without_all_changes_is_refused(told: list[Any], words: str) -> 
     changes.check_range("src", commits(None, ON, "OPTIMIZE"), "t")
 
 
+def test_a_first_load_is_not_told_to_replace_what_it_has_not_loaded() -> None:
+    with pytest.raises(ChangeFeedError, match="the first load would begin before it") as caught:
+        changes.check_range("src", commits(None, "RESTORE"), "t", is_first=True)
+    assert "full_refresh" not in str(caught.value)
+
+
+def test_a_name_that_a_column_lost_is_found_inside_of_others_too() -> None:
+    def named(**names: str) -> Metadata:
+        inner = [field(2, names["inner"], "integer")]
+        rows = {"type": "array", "elementType": {"type": "struct", "fields": inner}}
+        fields = [field(1, names["outer"], "string"), field(3, "rows", rows)]
+        return replace(ON, schema={"type": "struct", "fields": fields})
+
+    def field(number: int, name: str, kind: Any) -> dict[str, Any]:
+        return {"name": name, "type": kind, "metadata": {"delta.columnMapping.id": number}}
+
+    before = named(outer="v w", inner="x")
+    for now, said in (
+        ({"outer": "w", "inner": "x"}, "'v w' the name 'w'"),
+        ({"outer": "V W", "inner": "y"}, r"'rows\.x' the name 'rows\.y'"),
+    ):
+        with pytest.raises(ChangeFeedError, match=said):
+            changes.check_names("src", before, SourceCommit(version=1, metadata=named(**now)))
+    changes.check_names("src", before, SourceCommit(version=1, metadata=named(outer="V w", inner="X")))
+    changes.check_names("src", None, SourceCommit(version=1, metadata=before))
+
+
 def sized(*sizes: int) -> list[SourceCommit]:
     return [SourceCommit(version=n, size_bytes=size) for n, size in enumerate(sizes)]
 
@@ -188,7 +215,7 @@ def test_a_state_is_read_as_it_was_written_or_refused() -> None:
         ({"deletes": "drop"}, "one of 'apply', 'ignore', 'soft'"),
         ({"start_version": 1, "start_timestamp": "2026-01-01T00:00:00Z"}, "None beside start_version"),
         ({"start_version": 1, "full_load": True}, "None with full_load=True"),
-        ({"start_version": 5, "end_version": 4}, "behind start_version"),
+        ({"start_version": 5, "end_version": 4}, "or a version behind it"),
         ({"start_timestamp": "2026-01-01"}, "with its zone"),
         ({"max_commits_per_batch": 0}, "max_commits_per_batch"),
     ],
@@ -234,7 +261,7 @@ def test_a_dict_with_a_table_and_no_cursor_is_a_feed() -> None:
     ("start", "nothing", "refused"),
     [
         (1, "", ""),
-        (2, "has no version to begin at yet", ""),  # the next one: that of a load that is taken over
+        (2, "is at version 1, before version 2", ""),  # the next one: that of a load that is taken over
         (3, "", "source.start_version is 3, and the newest version of file:.* is 1"),
     ],
 )
