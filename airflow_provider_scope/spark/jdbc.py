@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     from airflow_provider_scope.spark.postgres_parts import Parts
 
 FETCH_SIZE = "10000"
-SPREAD_FROM = 250_000
-"""Rows for which another core is worth it."""
-_PLANNED = re.compile(r"rows=(\d+)")
 _LATE = (
     "what a transaction commits later with a smaller value of {column!r} is lost: of this database it is not "
     "known which transactions still run. Give cursor.lag: each load then looks again at what lies so far back"
@@ -145,23 +142,11 @@ def rows(
         statement = postgres.statement(session, source, found, seq)
         table = f"({statement.sql}\n) AS q"
         if statement.parts is None:
-            data = statement.over(_reader(session, table, statement.types))
-            return _spread(session, statement.sql, found.column, data)
+            return statement.over(_reader(session, table, statement.types))
         data = statement.over(_reader_of_parts(session, table, statement.types, statement.parts))
         # The snapshot is there as long as the transaction that gave it away.
         until_read.enter_context(stack.pop_all())
         return data
-
-
-def _spread(session: Session, sql: str, column: str, data: DataFrame) -> DataFrame:
-    """Divide many rows among the cores: to make a table's files of them takes longer than to read them.
-
-    By a value, so that a task that is run again gives each row to the same part.
-    """
-    found = _PLANNED.search(" ".join(filter(None, session.ask(f"EXPLAIN {sql}"))))
-    parts = min(int(found[1]) // SPREAD_FROM if found else 0, session.spark.sparkContext.defaultParallelism)
-    name = next((name for name in data.columns if name.lower() == column.lower()), None)
-    return data if parts <= 1 or name is None else data.repartition(parts, data[quoted(name)])
 
 
 def _others(session: Session, source: CursorPlan, found: CursorSlice, seq: int) -> DataFrame:

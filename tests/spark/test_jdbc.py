@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from deltalake import DeltaTable
 
 from airflow_provider_scope.spark import jdbc, postgres
 from airflow_provider_scope.spark.cursor_reading import Reading
@@ -205,27 +204,6 @@ def test_a_row_that_moves_while_it_is_read_comes_once(world: World, monkeypatch:
     monkeypatch.setattr(Reading, "_not_loaded", after_a_change)
     pipe.run()
     assert [row for row in pipe.rows("name", "n") if row[0] in ("moves", "d")] == [("d", 4), ("moves", 2)]
-
-
-def test_many_rows_of_one_connection_are_written_by_all_cores(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(jdbc, "SPREAD_FROM", 25_000)
-    world.run(
-        "CREATE TABLE t (n bigint NOT NULL, t text)",
-        "INSERT INTO t SELECT n, 'é' || n FROM generate_series(1, 60000) n",
-        "ANALYZE t",
-    )
-    pipe = world.pipe()
-    pipe.run()
-    first = len(DeltaTable(str(pipe.table)).file_uris())
-    world.run("INSERT INTO t SELECT n, 'é' || n FROM generate_series(60000, 60100) n")
-    pipe.run()
-
-    assert pipe.rows("n", "t") == sorted(
-        [*((n, f"é{n}") for n in range(1, 60_101)), (60_000, "é60000")], key=repr
-    )
-    assert [first, len(DeltaTable(str(pipe.table)).file_uris())] == [2, 3]
 
 
 def test_rows_that_wait_are_told(world: World, capfd: pytest.CaptureFixture[str]) -> None:
