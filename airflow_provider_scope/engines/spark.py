@@ -229,8 +229,10 @@ class SparkRunner:
         kind = event.pop("event")
         if kind == "failed":
             self._failure = event
-        elif kind in ("columns", "notice"):
+        elif kind == "columns":
             self.report(f"batch {event['seq']}: {event['told']}")
+        elif kind == "notice":
+            logger.warning("batch %s: %s", event["seq"], event["told"])
         elif kind == "batch":
             self._done += 1
             version = event["version"]
