@@ -310,7 +310,7 @@ def _refuse_for(state: str, what: str, cause: str) -> None:
             kept=NO_ROW_WRITTEN,
             do="correct login and password of the connection; the next run takes the batch with them",
         )
-    if state.startswith(("42", "07")) or "parameter" in cause:
+    if state.startswith(("42", "07")) or "No value specified for parameter" in cause:
         raise InputError(
             f"The database does not take the SQL that reads {what}: {cause}",
             kept=NO_ROW_WRITTEN,
