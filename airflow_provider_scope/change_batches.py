@@ -28,6 +28,7 @@ from airflow_provider_scope.spark.causes import short_cause
 from airflow_provider_scope.specs.changes import CdfSource
 from airflow_provider_scope.specs.source import instant_ms, is_name
 from airflow_provider_scope.storage.opening import canonical_uri, open_storage
+from airflow_provider_scope.table.opening import open_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -160,7 +161,8 @@ def _no_table(table: str, why: str) -> InputError:
 def consume(batch: ChangeBatch) -> None:
     """Say that the changes of a batch are where they belong: the next call reads what is behind them.
 
-    :raises ChangeFeedError: It was consumed before, or another reader has it since.
+    :raises ChangeFeedError: It was consumed before, another reader has it since, or its table is not there
+        any more.
     """
     if not batch.place:
         return
@@ -173,6 +175,11 @@ def consume(batch: ChangeBatch) -> None:
             kept="everything; the changes count as they did",
             do="read them again, with read_changes, and consume that batch",
         )
+    table = batch.place.rpartition("/_changes/")[0]
+    with _in_a_session(), open_table(table, storage) as there:
+        source = None if there is None else str(there.delta.metadata().id)
+        if source != found.source:
+            raise changes.recreated(table, source, found.source)
     state = ChangeState(
         identifier=found.identifier, source=found.source, version=found.last, first=found.first
     )

@@ -285,7 +285,7 @@ def _schema_end(table: str, commits: Sequence[SourceCommit], before: Metadata | 
 
 
 def check_names(table: str, before: Metadata | None, commit: SourceCommit) -> None:
-    """Refuse a version that gives a column another name: rows that are loaded have it by the old one.
+    """Refuse a version that drops a column or gives it another name: rows that are loaded still have it.
 
     :param before: The metadata before it; None if it is not known.
     :raises ChangeFeedError: As said.
@@ -294,7 +294,14 @@ def check_names(table: str, before: Metadata | None, commit: SourceCommit) -> No
         return
     now = dict(_names(commit.metadata.schema))
     for number, old in _names(before.schema):
-        new = now.get(number, old)
+        new = now.get(number)
+        if new is None:
+            raise ChangeFeedError(
+                f"Version {commit.version} of {table} drops the column {old!r}: rows that are loaded would "
+                "keep their values in it.",
+                kept=KEPT,
+                do=f"say in `sql` which columns are loaded; or {ANEW}",
+            )
         if new.lower() != old.lower():
             raise ChangeFeedError(
                 f"Version {commit.version} of {table} gives the column {old!r} the name {new!r}: rows that "

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from airflow_provider_scope.exceptions import ChangeFeedError, InputError
 from airflow_provider_scope.spark import consume, read_changes
-from tests.spark.test_changes import Source
+from tests.spark.test_changes import FEED, Source
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -68,3 +71,22 @@ def test_a_table_has_its_name_in_the_catalog_of_the_session(spark: Any, tmp_path
     finally:
         for name in ("fed", "not_delta"):
             spark.sql(f"DROP TABLE default.{name}")
+
+
+def test_changes_of_a_table_that_was_made_anew_are_not_consumed(spark: Any, tmp_path: Path) -> None:
+    source = Source(spark, tmp_path)
+    source.do("INSERT INTO @s VALUES (1, 'a')")
+    batch = read_changes(spark, str(source.path))
+    shutil.rmtree(source.path / "_delta_log")
+    write_deltalake(str(source.path), pa.table({"id": [2]}), configuration=FEED)
+
+    for way in (lambda: consume(batch), lambda: read_changes(spark, str(source.path))):
+        with pytest.raises(ChangeFeedError, match="not the one that was read before") as caught:
+            way()
+        assert "under another identifier, with CdfSource(full_load=True)" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", [5, "", "n" * 101, ".hidden", "a/b"])
+def test_what_is_no_name_of_a_reader_is_refused(name: Any) -> None:
+    with pytest.raises(InputError, match="at most 100 letters"):
+        read_changes(None, "/data/orders", name)  # type: ignore[arg-type] # it is not asked yet

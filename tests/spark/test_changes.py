@@ -347,6 +347,10 @@ def test_a_column_with_another_name_is_refused_until_the_old_name_is_kept(spark:
     pipe.run(sql=kept)
     assert pipe.rows("id", "v w") == [(1, "a"), (2, "B"), (3, "c")]
 
+    source.do("ALTER TABLE @s DROP COLUMN w")
+    with pytest.raises(ChangeFeedError, match="drops the column 'w'"):
+        pipe.run()
+    pipe.run(sql="SELECT id, s FROM @data")
     source.do("ALTER TABLE @s RENAME COLUMN s.x TO y")
     with pytest.raises(ChangeFeedError, match=r"gives the column 's\.x' the name 's\.y'"):
         pipe.run()

@@ -98,7 +98,7 @@ def test_a_first_load_is_not_told_to_replace_what_it_has_not_loaded() -> None:
     assert "full_refresh" not in str(caught.value)
 
 
-def test_a_name_that_a_column_lost_is_found_inside_of_others_too() -> None:
+def test_a_column_that_lost_its_name_is_found_inside_of_others_too() -> None:
     def named(**names: str) -> Metadata:
         inner = [field(2, names["inner"], "integer")]
         rows = {"type": "array", "elementType": {"type": "struct", "fields": inner}}
@@ -116,6 +116,10 @@ def test_a_name_that_a_column_lost_is_found_inside_of_others_too() -> None:
         with pytest.raises(ChangeFeedError, match=said):
             changes.check_names("src", before, SourceCommit(version=1, metadata=named(**now)))
     changes.check_names("src", before, SourceCommit(version=1, metadata=named(outer="V w", inner="X")))
+    without = replace(ON, schema={"type": "struct", "fields": [field(1, "v w", "string")]})
+    with pytest.raises(ChangeFeedError, match="drops the column 'rows'"):
+        changes.check_names("src", before, SourceCommit(version=1, metadata=without))
+    changes.check_names("src", without, SourceCommit(version=1, metadata=before))
     changes.check_names("src", None, SourceCommit(version=1, metadata=before))
 
 
