@@ -248,7 +248,7 @@ def test_each_target_is_what_the_model_says_whatever_was_committed_and_whenever_
     source = Source(session, tmp_path, **settings)
     history = FeedHistory(source.do, source.path, chance, mapped=mapping == "name")
     fate = Fate(chance)
-    monkeypatch.setattr(warm.WarmRunner, "_submit", fate.around(warm.WarmRunner._submit))
+    monkeypatch.setattr(warm.WarmRunner, "_run_here", fate.around(warm.WarmRunner._run_here))
     # Two of the others beside the usual ones, and others with each source.
     turn = 2 * (vectors == "true") + (mapping == "name")
     numbers = range(len(TARGETS)) if COMMITS >= MANY else (0, 1, 2 + turn, 2 + (turn + 2) % 5)

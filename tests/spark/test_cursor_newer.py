@@ -24,13 +24,13 @@ MICROSECOND = timedelta(microseconds=1)
 def started(spark: Any, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Count how often Spark was started."""
     warm.use(monkeypatch, spark)
-    submit, found = warm.WarmRunner._submit, []
+    run, found = warm.WarmRunner._run_here, []
 
     def counted(self: Any, work: Any, entries: Any, *, fence: bool) -> None:
         found.append(len(entries))
-        submit(self, work, entries, fence=fence)
+        run(self, work, entries, fence=fence)
 
-    monkeypatch.setattr(warm.WarmRunner, "_submit", counted)
+    monkeypatch.setattr(warm.WarmRunner, "_run_here", counted)
     return found
 
 
