@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from airflow_provider_scope.cli.output import SHOWN_AT_MOST, counted, say
 from airflow_provider_scope.core import audit as audits
 from airflow_provider_scope.core import cursor as cursors
-from airflow_provider_scope.core import recovery
 from airflow_provider_scope.core.slices import FileSlice
 from airflow_provider_scope.engines import clock
 from airflow_provider_scope.exceptions import CheckpointCorruptError
@@ -87,5 +86,4 @@ def when(milliseconds: int) -> str:
 
 def undecided(view: LogView) -> tuple[OffsetEntry, ...]:
     """Give the open batches that the table calls done, without a commit that shows it."""
-    gone = view.accepted.gone if view.accepted else ()
-    return recovery.outcomes(view.open, view.table, gone).unclear
+    return view.outcomes(view.open).unclear

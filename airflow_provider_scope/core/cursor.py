@@ -13,6 +13,7 @@ from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, CheckpointCorruptE
 
 if TYPE_CHECKING:
     from airflow_provider_scope.core.interval import Window
+    from airflow_provider_scope.core.slices import CursorSlice
 
 KNOWN_AT_MOST = 100
 """Rows whose hashes are in the state itself: it is part of a commit and of a record."""
@@ -193,6 +194,15 @@ def check_end_of_time(column: str, last: str | None, kind: str) -> None:
             kept=NO_ROW_WRITTEN,
             do="leave such rows out, or give them another value: `query` or pre_filter_sql can",
         )
+
+
+def start_of_slice(rule: CursorRule, found: CursorSlice, kind: str, where: str) -> str | None:
+    """Give the value from which on the rows of a slice may be new; None is all of them.
+
+    :param where: What errors name as the place of the slice.
+    """
+    before = None if found.end else decode(found.before, where)
+    return start_of(rule, before, kind, Bound.decode(found.first) if found.first else None)
 
 
 def start_of(rule: CursorRule, state: CursorState | None, kind: str, initial: Bound | None) -> str | None:

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from decimal import Decimal, localcontext
 from itertools import pairwise
 
 CONF = "spark.airflow_provider_scope.jdbc."
 """Properties of the application begin so; Spark hides the value of the one that ends in "password"."""
+
+MARK = "airflow-provider-scope: "
+"""So an error begins that a statement of ours raises: ``<mark>column <name> has the value <value>"``."""
+_REFUSED = re.compile(re.escape(MARK) + r"(column .{1,200}? has the value .{1,100}?)\"")
+OF_NUMBERS = {
+    "date": "date_from_unix_date(CAST(%s AS int))",
+    "timestamp_ntz": "CAST(timestamp_micros(%s) AS timestamp_ntz)",
+    "timestamp": "timestamp_micros(%s)",
+}
+"""Type -> its value of days or microseconds since 1970: Java's own have no 10 October 1582, and a zone."""
 
 WHOLE = "whole"
 DECIMAL = "decimal"
@@ -16,6 +27,12 @@ FLOAT = "float"
 def named(name: str) -> str:
     """Quote the name of a column for a database that quotes as the standard says."""
     return '"' + name.replace('"', '""') + '"'
+
+
+def refused_value(text: str) -> str | None:
+    """Give what an error says of a value that cannot be loaded; None if it is another one."""
+    found = _REFUSED.search(text)
+    return found[1] if found else None
 
 
 def edges(low: str, high: str, count: int, kind: str) -> list[str]:

@@ -6,6 +6,7 @@ import logging
 import shutil
 import tempfile
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -79,6 +80,7 @@ class SparkRunner:
     """What went wrong here while the application waited."""
     _follow: Callable[[], None] | None = field(default=None, repr=False)
     """Answers an application that waits for more batches."""
+    _warned: set[str] = field(default_factory=set, repr=False)
     _cancelled: bool = field(default=False, repr=False)
 
     def probe(
@@ -143,16 +145,8 @@ class SparkRunner:
             paths.append(plans.path(first, len(paths)))
             self.storage.replace(paths[-1], plans.encode(self.plan(work, entries, fence=fence)))
 
-        def follow() -> None:
-            found: Sequence[OffsetEntry] = ()
-            try:
-                found = more() if more else ()
-            except ScopeProviderError as err:
-                self._raised = err  # for when the application has ended
-            give(found)
-
         self._done, self._asked, self._raised = 0, 0, None
-        self._follow = follow if more else None
+        self._follow = partial(self._answer, more, give) if more else None
         folder = Path(tempfile.mkdtemp(prefix="airflow-provider-scope-"))
         try:
             give(entries)
@@ -163,6 +157,15 @@ class SparkRunner:
             shutil.rmtree(folder, ignore_errors=True)
             for path in paths:
                 self._delete(path)
+
+    def _answer(self, more: More, give: Callable[[Sequence[OffsetEntry]], None]) -> None:
+        """Give an application that waits what follows; nothing ends it."""
+        found: Sequence[OffsetEntry] = ()
+        try:
+            found = more()
+        except ScopeProviderError as err:
+            self._raised = err  # for when it has ended
+        give(found)
 
     def _delete(self, path: str) -> None:
         try:
@@ -231,7 +234,8 @@ class SparkRunner:
             self._failure = event
         elif kind == "columns":
             self.report(f"batch {event['seq']}: {event['told']}")
-        elif kind == "notice":
+        elif kind == "notice" and event["told"] not in self._warned:
+            self._warned.add(event["told"])  # once for all batches
             logger.warning("batch %s: %s", event["seq"], event["told"])
         elif kind == "batch":
             self._done += 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
-from airflow_provider_scope.core import changes, recovery
+from airflow_provider_scope.core import changes
 from airflow_provider_scope.core import lag as lags
 from airflow_provider_scope.core.report import LEFT, READ, RunReport
 from airflow_provider_scope.core.slices import VersionSlice
@@ -90,9 +90,8 @@ class ChangeRows:
 
         Spark would refuse them, too, once it was started; ``airflow scope plan`` does not start it.
         """
-        gone = view.accepted.gone if view.accepted else ()
         there = self._found().table
-        for entry in recovery.outcomes(view.open, view.table, gone).waiting:
+        for entry in view.outcomes(view.open).waiting:
             if entry.slice.source != there:  # type: ignore[attr-defined] # as its kind says
                 of = f"Batch {entry.seq} is of another table. "
                 raise changes.recreated(self.table, there, entry.slice.source, of)  # type: ignore[attr-defined]

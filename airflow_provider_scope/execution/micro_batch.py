@@ -6,7 +6,6 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from airflow_provider_scope.core import recovery
 from airflow_provider_scope.core.records import OffsetEntry, Pipeline
 from airflow_provider_scope.core.report import READ
 from airflow_provider_scope.exceptions import (
@@ -338,8 +337,7 @@ class MicroBatchExecution:
         refresh that this run has not read yet: read the log again.
         """
         for _ in range(REOPENINGS):
-            gone = view.accepted.gone if view.accepted else ()
-            result = recovery.outcomes(view.open, view.table, gone)
+            result = view.outcomes(view.open)
             for entry, committed in result.committed:
                 if result.unclear and result.unclear[0].seq < entry.seq:
                     break

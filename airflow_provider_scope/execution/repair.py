@@ -136,8 +136,7 @@ def open_entry(view: LogView, seq: int, checkpoint: str) -> OffsetEntry:
 
 def settled(view: LogView, entry: OffsetEntry) -> CommittedBatch | None:
     """Give the commit of an open batch that is in the table after all."""
-    gone = view.accepted.gone if view.accepted else ()
-    result = recovery.outcomes([entry], view.table, gone)
+    result = view.outcomes([entry])
     return result.committed[0][1] if result.committed else None
 
 

@@ -12,10 +12,11 @@ from airflow_provider_scope.core.history import History
 from airflow_provider_scope.core.records import CommitRecord
 from airflow_provider_scope.core.report import BatchReport
 from airflow_provider_scope.core.segments import epoch
-from airflow_provider_scope.core.slices import FileSlice
 from airflow_provider_scope.exceptions import CheckpointGapError, RecordsVacuumedError, TableRecreatedError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from airflow_provider_scope.checkpoint.audit import AuditFiles
     from airflow_provider_scope.checkpoint.dbt_scope import LeftState
     from airflow_provider_scope.checkpoint.log import CheckpointLog
@@ -67,6 +68,15 @@ class LogView:
     def state(self) -> str | None:
         """The state of the source behind the newest batch, for sources that have one."""
         return self.last_commit.state if self.last_commit else None
+
+    @property
+    def gone(self) -> tuple[int, ...]:
+        """Batches whose rows a RESTORE took out, as an acceptance recorded them."""
+        return self.accepted.gone if self.accepted else ()
+
+    def outcomes(self, entries: Sequence[OffsetEntry]) -> recovery.Outcomes:
+        """Sort open entries by what the table shows."""
+        return recovery.outcomes(entries, self.table, self.gone)
 
     @property
     def is_state_lost(self) -> bool:
@@ -201,10 +211,9 @@ def _history_lost(checkpoint: str, folder: str, unread: int, vacuumed: int) -> C
 
 def _read_seen(tail: Tail, view: LogView, first: int) -> None:
     """Let the files of the entries from ``first`` on count as loaded, but for those of batches given up."""
-    gone = view.accepted.gone if view.accepted else ()
     for seq in range(first, tail.logged.stop):
         record = tail.find_commit(seq)
-        if not (record.abandoned if record else recovery.is_given_up(seq, view.table, gone)):
+        if not (record.abandoned if record else recovery.is_given_up(seq, view.table, view.gone)):
             files = tail.entry(seq).slice.audited
             view.seen.update(f for f in files if not is_returned(f.path, seq, view.returned))
 
@@ -336,5 +345,5 @@ def batch_report(entry: OffsetEntry, record: CommitRecord, *, already_there: boo
         abandoned=record.abandoned,
         quarantined=record.quarantined,
         changes=record.changes,
-        what="" if isinstance(entry.slice, FileSlice) else entry.slice.text(),
+        what="" if entry.slice.audited else entry.slice.text(),
     )

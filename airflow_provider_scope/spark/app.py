@@ -91,8 +91,9 @@ def run(spark: SparkSession, plan: Plan) -> None:
     that are to be inferred are not known before a batch with them is in the table, whoever committed it.
     """
     make_exact(spark)
-    for name, value in ({} if isinstance(plan.source, plans.FilesPlan) else settings.OF_TABLES).items():
-        spark.conf.set(name, value)
+    if not isinstance(plan.source, plans.FilesPlan):
+        for name, value in settings.OF_TABLES.items():
+            spark.conf.set(name, value)
     emit(event="started")
     target = Target(spark, plan)
     with ThreadPoolExecutor(max_workers=1) as ahead:

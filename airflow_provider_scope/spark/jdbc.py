@@ -11,8 +11,7 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 
 from airflow_provider_scope.core import cursor as cursors
-from airflow_provider_scope.core.cursor import Bound
-from airflow_provider_scope.core.databases import CONF
+from airflow_provider_scope.core.databases import CONF, refused_value
 from airflow_provider_scope.core.sql import quoted
 from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, CursorError, InputError
 from airflow_provider_scope.spark import mysql, postgres, postgres_parts
@@ -186,8 +185,7 @@ def _narrowed(
     )
     if field is None or not is_asked:
         return read()
-    before = None if found.end else cursors.decode(found.before, f"batch {seq}")
-    start = cursors.start_of(rule, before, kind, Bound.decode(found.first) if found.first else None)
+    start = cursors.start_of_slice(rule, found, kind, f"batch {seq}")
     if start is None:
         return data
     value = data[quoted(field.name)]
@@ -279,10 +277,12 @@ def errors(what: str) -> Iterator[None]:
                 "sessions, or whether a pool between gives one transaction to several connections; or leave "
                 "partition_column and num_partitions out",
             ) from err
-        said = postgres.refused_value(text) or mysql.no_value(text)
+        said = refused_value(text)
         if said is None:
-            _refuse_for(_sql_state(err), what, short_cause(err))
-            raise
+            refused = _refusal(_sql_state(err), what, short_cause(err))
+            if refused is None:
+                raise
+            raise refused from err
         raise CursorError(
             f"The {said}, which the table's type does not hold.",
             kept=NO_ROW_WRITTEN,
@@ -299,22 +299,20 @@ def _sql_state(err: Exception) -> str:
         return ""
 
 
-def _refuse_for(state: str, what: str, cause: str) -> None:
-    """Raise the error of a code behind which another try comes to the same.
-
-    :raises InputError: As said.
-    """
+def _refusal(state: str, what: str, cause: str) -> InputError | None:
+    """Give the error for a code behind which another try comes to the same; None for all others."""
     if state.startswith("28"):
-        raise InputError(
+        return InputError(
             f"The database does not let this user in, to read {what}: {cause}",
             kept=NO_ROW_WRITTEN,
             do="correct login and password of the connection; the next run takes the batch with them",
         )
     if state.startswith(("42", "07")) or "No value specified for parameter" in cause:
-        raise InputError(
+        return InputError(
             f"The database does not take the SQL that reads {what}: {cause}",
             kept=NO_ROW_WRITTEN,
             do="correct `table` or `query` of the source: names that hold capitals, blanks or points are "
             "quoted as the database has it, and a question mark is written twice. The next run takes the "
             "batch with it",
         )
+    return None

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -12,7 +11,7 @@ from pyspark.sql import types as T  # noqa: N812 - the name everybody uses
 
 from airflow_provider_scope.core import cursor as cursors
 from airflow_provider_scope.core.cursor import Bound
-from airflow_provider_scope.core.databases import named
+from airflow_provider_scope.core.databases import MARK, OF_NUMBERS, named
 from airflow_provider_scope.core.sql import quoted
 from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, CursorError
 from airflow_provider_scope.spark import postgres_parts
@@ -27,8 +26,6 @@ if TYPE_CHECKING:
     from airflow_provider_scope.spark.jdbc import Column, Session
     from airflow_provider_scope.spark.postgres_parts import Parts
 
-_MARK = "airflow-provider-scope: "
-_REFUSED = re.compile(re.escape(_MARK) + r"(column .{1,200}? has the value .{1,100}?)\"")
 _KINDS = {
     "int2": "smallint",
     "smallserial": "smallint",
@@ -89,20 +86,11 @@ class Statement(NamedTuple):
     """A column that the conditions of the parts compare, and nobody reads; empty is none."""
 
     def over(self, data: DataFrame) -> DataFrame:
-        """Make dates and times of numbers: Java's own have no 10 October 1582, and a zone."""
-        made = {
-            "date": "date_from_unix_date(%s)",
-            "timestamp": "CAST(timestamp_micros(%s) AS timestamp_ntz)",
-            "timestamptz": "timestamp_micros(%s)",
-        }
+        """Make dates and times of numbers."""
         names = [(quoted(name), self.times.get(name)) for name in data.columns if name != self.extra]
-        return data.selectExpr(*(f"{made[kind] % name} AS {name}" if kind else name for name, kind in names))
-
-
-def refused_value(text: str) -> str | None:
-    """Give what an error of the database says of a value that cannot be loaded; None if it is another one."""
-    found = _REFUSED.search(text)
-    return found[1] if found else None
+        return data.selectExpr(
+            *(f"{OF_NUMBERS[kind] % name} AS {name}" if kind else name for name, kind in names)
+        )
 
 
 def statement(session: Session, source: CursorPlan, found: CursorSlice, seq: int) -> Statement:
@@ -134,7 +122,7 @@ def statement(session: Session, source: CursorPlan, found: CursorSlice, seq: int
         where = asked.where()
     elif found.end is None and not source.lag:
         emit(event="notice", seq=seq, told=_UNKNOWN.format(column=found.column))
-    times = {one.name: one.kind for one in columns if one.kind in _TIMES and one.name not in given}
+    times = {one.name: _KINDS[one.kind] for one in columns if one.kind in _TIMES and one.name not in given}
     sql = f"SELECT {values}\nFROM {session.rows_of}" + (f"\nWHERE {where}" if where else "")
     parts = divider and postgres_parts.parts(session, divider, extra, where)
     return Statement(sql, types or None, times, parts, extra)
@@ -191,9 +179,8 @@ class _Asked:
                     "text is not compared in this database, whose encoding is not UTF-8; give cursor.lag"
                 )
             return
-        before = None if self.found.end else cursors.decode(self.found.before, f"batch {self.seq}")
-        first = Bound.decode(self.found.first) if self.found.first else None
-        start = cursors.start_of(self.rule, before, self.kind, first)
+        where = f"batch {self.seq}"
+        start = cursors.start_of_slice(self.rule, self.found, self.kind, where)
         if start is not None:
             self.conditions.append(f"{self.value} {self.op('>=')} {self.literal(start)}")
         if self.found.end:
@@ -202,6 +189,7 @@ class _Asked:
             return
         self.conditions += self.committed()
         if max_rows is not None:
+            before = cursors.decode(self.found.before, where)
             self.conditions += self.enough(before.last if before else None, max_rows)
 
     def op(self, sign: str) -> str:
@@ -370,7 +358,7 @@ def _value(column: Column, custom: T.DataType | None) -> str:
 def _checked(column: Column, condition: str, kind: str, value: str = "") -> str:
     """Give a value, or an error of the database that names it: no other way asks all values, and once."""
     name = named(column.name)
-    told = f"{_MARK}column {column.name} has the value ".replace("'", "''")
+    told = f"{MARK}column {column.name} has the value ".replace("'", "''")
     return (
         f"CASE WHEN {name} IS NULL OR ({condition}) THEN ({value or name})::{kind} "
         f"ELSE ('{told}' || {name}::text)::{kind} END"

@@ -152,3 +152,11 @@ def test_an_application_waits_for_its_next_plan_for_some_time(
     assert app._awaited(None, path) is None  # type: ignore[arg-type] # a disk needs no session
 
     assert path.endswith("/plan-3")
+
+
+def test_what_is_told_of_each_batch_is_a_warning_once(fake: Fake, caplog: pytest.LogCaptureFixture) -> None:
+    runner = fake.runner()
+    for seq, told in ((0, "late rows"), (1, "late rows"), (1, "no index")):
+        runner._on_event({"event": "notice", "seq": seq, "told": told})
+
+    assert [one.getMessage() for one in caplog.records] == ["batch 0: late rows", "batch 1: no index"]
