@@ -113,7 +113,7 @@ class SourceEmptyError(SourceError):
 
 
 class SourceUnreadableError(SourceError):
-    """A folder could not be listed, or a file's status could not be read."""
+    """A folder could not be listed, a file's status could not be read, or a database ended what reads it."""
 
     is_retryable = True
 

@@ -1,7 +1,7 @@
 """What a load by a cursor costs: beside a filter and an append by hand, and beside dlt from PostgreSQL.
 
     python benchmarks/cursor.py [--rows 10000000] [--loads 200] [--new 1000]
-        [--database-rows 10000000] [--repeats 3] [--parts 2] [--dlt-python /opt/dlt/bin/python]
+        [--database-rows 10000000] [--repeats 3] [--dlt-python /opt/dlt/bin/python]
 
 **By hand.** A Delta table of so many rows gets new ones before each load; both load them into a table of
 their own, in turn in one Spark session, and the one that is first changes. By hand is what somebody writes
@@ -10,7 +10,7 @@ row that comes later with the largest value, and after a crash it may load rows 
 
 **dlt.** A table of a PostgreSQL that is started for it (its server has to be installed) is loaded for the
 first time into a Delta table on this disk: by this package as its operator does, with a Spark application of
-its own, over one connection and in parts; and by dlt's ``sql_database`` with ``incremental``, the backend
+its own, in parts and over one connection; and by dlt's ``sql_database`` with ``incremental``, the backend
 ``pyarrow``, and the destination ``filesystem`` with ``table_format="delta"``. Each is a process of its own,
 in turn. Times begin when packages are imported and end with the run; starting Java is in ours. dlt may have a
 Python of its own, so that its packages and ours do not meet:
@@ -80,11 +80,12 @@ from airflow_provider_scope.specs import Cursor, JdbcSource
 from airflow_provider_scope.specs.ingest import ARGUMENTS, SELECT_ALL, ingest_from
 
 table, parts = sys.argv[1:]
-divided = {} if parts == "1" else {"partition_column": "id", "num_partitions": int(parts)}
 began, cpu = time.monotonic(), time.process_time()
 raw = dict.fromkeys(ARGUMENTS) | {
     "delta_location": table, "sql": SELECT_ALL, "write": "append", "full_refresh": False,
-    "source": JdbcSource(conn_id="shop", table="orders", cursor=Cursor(column="id"), **divided),
+    "source": JdbcSource(
+        conn_id="shop", table="orders", cursor=Cursor(column="id"), num_partitions=int(parts or 0) or None
+    ),
 }
 context = RunContext(task="benchmark", log_file=Path(table + ".log"), report=lambda line: None)
 execution, request, _ = assemble(ingest_from(raw), context)
@@ -176,7 +177,7 @@ def beside_dlt(folder: str, given: argparse.Namespace) -> dict[str, float]:
             wanted = _stored(connection, folder)
         shop = {"conn_type": "postgres", **address, "schema": "postgres", "login": "airflow"}
         os.environ["AIRFLOW_CONN_SHOP"] = json.dumps({**shop, "password": "not looked at"})
-        names = {"ours": "1", "dlt": "", f"ours in {given.parts} parts": str(given.parts)}
+        names = {"ours": "", "dlt": "", "ours over one connection": "1"}
         taken: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
         # The first turn fetches the driver, and makes the archive of Java's classes.
         for number in range(given.repeats + 1):
@@ -239,7 +240,6 @@ def main() -> None:
     parser.add_argument("--new", type=int, default=1_000, help="rows before each load")
     parser.add_argument("--database-rows", type=int, default=10_000_000)
     parser.add_argument("--repeats", type=int, default=3, help="first loads of the database, each way")
-    parser.add_argument("--parts", type=int, default=2, help="num_partitions")
     parser.add_argument("--dlt-python", help="the Python in which dlt is installed")
     given = parser.parse_args()
     folder, ratios = tempfile.mkdtemp(prefix="cursor-"), []

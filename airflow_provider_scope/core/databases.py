@@ -59,14 +59,16 @@ def edges(low: str, high: str, count: int, kind: str) -> list[str]:
         return [f"{one:f}" for one in sorted(among) if one > least]
 
 
-def ranges(value: str, literals: list[str]) -> list[str]:
+def ranges(value: str, literals: list[str], *, may_be_null: bool = True) -> list[str]:
     """Give conditions in SQL of which each row meets one: also one without a value, and beyond all edges.
 
     :param value: The column, as SQL.
     :param literals: Where the second range begins, the third, and so on, as SQL.
+    :param may_be_null: Whether there may be rows without a value; they are in the first range.
     :return: One condition more than there are edges.
     """
     if not literals:
         return ["TRUE"]
     between = [f"{value} >= {low} AND {value} < {high}" for low, high in pairwise(literals)]
-    return [f"{value} < {literals[0]} OR {value} IS NULL", *between, f"{value} >= {literals[-1]}"]
+    first = f"{value} < {literals[0]}" + (f" OR {value} IS NULL" if may_be_null else "")
+    return [first, *between, f"{value} >= {literals[-1]}"]

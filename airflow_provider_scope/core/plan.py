@@ -45,7 +45,8 @@ class DatabasePlan:
     options: dict[str, str]
     zone: str
     partition_column: str | None = None
-    num_partitions: int = 1
+    num_partitions: int | None = None
+    """None lets the application choose."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -158,7 +158,9 @@ def spark_runner(
         table_storage=stores[table].storage,
         stores=tuple(stores.values()),
         database=(
-            database_of(source.conn_id, source.partition_column) if isinstance(source, JdbcSource) else None
+            database_of(source.conn_id, parts=source.num_partitions or 1)
+            if isinstance(source, JdbcSource)
+            else None
         ),
     )
 

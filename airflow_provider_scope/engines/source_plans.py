@@ -72,5 +72,5 @@ def _database(source: JdbcSource, kind: str) -> DatabasePlan:
         options=options,
         zone=source.time_zone,
         partition_column=source.partition_column,
-        num_partitions=source.num_partitions or 1,
+        num_partitions=source.num_partitions,
     )

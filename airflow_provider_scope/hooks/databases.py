@@ -53,22 +53,22 @@ class Database:
         return JAVA_OPTIONS | {CONF + name: value for name, value in given.items() if value}
 
 
-def database_of(conn_id: str, partition_column: str | None = None) -> Database:
+def database_of(conn_id: str, parts: int = 1) -> Database:
     """Read a connection.
 
-    :param partition_column: The column by whose values the database is to be read in parts, if it is.
+    :param parts: In how many parts the database is to be read.
     :raises ConnectionMissingError: Airflow has none of this id.
     :raises InputError: It is of a type that is not known, or lacks something, or its database does not let
         several connections read one snapshot.
     """
     found = _database_of(conn_id)
-    if partition_column is not None and found.kind != "postgresql":
+    if parts > 1 and found.kind != "postgresql":
         raise InputError(
-            f"partition_column={partition_column!r} is not possible with the connection {conn_id}, of the "
+            f"num_partitions={parts} is not possible with the connection {conn_id}, of the "
             f"kind {found.kind}: only of PostgreSQL it is known how several connections read one snapshot. "
             "Parts that are read at different times can lose rows that change in between, and double others.",
             kept="everything; nothing was read or written",
-            do="leave partition_column and num_partitions out; max_rows_per_batch makes batches smaller",
+            do="leave num_partitions and partition_column out; max_rows_per_batch makes batches smaller",
         )
     return found
 

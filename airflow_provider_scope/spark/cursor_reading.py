@@ -7,7 +7,7 @@ import uuid
 from collections import Counter
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pyspark.sql import Observation, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
@@ -85,27 +85,42 @@ class Reading:
         :raises CursorError: A row has no value, and those are not left out.
         """
         with ExitStack() as stack:
-            found = self._candidates()
-            if not self.is_alike and self._goes_over_them_twice():
-                found = stack.enter_context(released(found.localCheckpoint(eager=True)))
-            rows, more = self._cut(self._not_loaded(found))
-            seen = Observation()
-            held = rows.observe(
-                seen,
-                F.count(F.lit(1)).alias("rows"),
-                F.count_if(self.is_missing).alias("missing"),
-                self._text(self._furthest(F.when(~self.is_missing, self.value))).alias("last"),
-            ).localCheckpoint(eager=True)
-            stack.enter_context(released(held))
-            told = seen.get
+            found, more = self._candidates(), False
+            if self.max_rows is not None:
+                if not self.is_alike:
+                    found = stack.enter_context(released(found.localCheckpoint(eager=True)))
+                found, more = self._cut(found, self.max_rows)
+            rows, told = self._seen(found, stack)
             if told["missing"] and self.rule.missing == "raise":
-                raise self._no_value(held, int(told["missing"]))
+                raise self._no_value(rows, int(told["missing"]))
             if self.is_of_database:
                 cursors.check_end_of_time(self.rule.column, told["last"], self.kind)
-            self.count = int(told["rows"])
-            # A part of few rows would be a file of its own in the table.
-            new = held.coalesce(1) if small.is_small_batch(self.count) else held
-            yield new, self._state(new, told["last"], more=more)
+            state = self._state(told["last"], more=more)
+            self.count = int(told["rows"] - told["again"])
+            again = self._is_again()
+            new = rows.where(~again) if told["again"] else rows
+            behind = self._remembering(rows, state, again)
+            if behind is None and told["again"] and self.before:
+                late = self._unknown(rows.where(again), self.before)
+                new, told = self._seen(new.unionByName(late), stack)
+                self.count = int(told["rows"])
+                behind = self._remembering(new, state, F.lit(False))  # noqa: FBT003 - a value
+            behind = behind or self._in_folder(new, state)
+            yield new, self.found.before if self.end else behind.encode()
+
+    def _seen(self, rows: DataFrame, stack: ExitStack) -> tuple[DataFrame, dict[str, Any]]:
+        """Read rows once, hold them, and count them on the way."""
+        seen = Observation()
+        held = rows.observe(
+            seen,
+            F.count(F.lit(1)).alias("rows"),
+            F.count_if(self.is_missing).alias("missing"),
+            F.count_if(self._is_again()).alias("again"),
+            self._text(self._furthest(F.when(~self.is_missing, self.value))).alias("last"),
+        ).localCheckpoint(eager=True)
+        stack.enter_context(released(held))
+        # A part of few rows would be a file of its own in the table.
+        return held.coalesce(1) if small.is_small_batch(seen.get["rows"]) else held, seen.get
 
     def _candidates(self) -> DataFrame:
         """Give the rows from where the load begins, up to its end."""
@@ -121,16 +136,12 @@ class Reading:
         is_compared = self.end is None and self._compares()
         return self.before.last if self.before and is_compared else None
 
-    def _goes_over_them_twice(self) -> bool:
-        return self.max_rows is not None or self._last() is not None
-
-    def _not_loaded(self, rows: DataFrame) -> DataFrame:
+    def _is_again(self) -> Column:
+        """Tell whether a row is not beyond the last value: it may have been loaded."""
         last = self._last()
-        if last is None or self.before is None:
-            return rows
-        is_fresh = self._is_beyond(self._literal(last)) | self.is_missing
-        again = rows.where(~self._is_beyond(self._literal(last)))
-        return rows.where(is_fresh).unionByName(self._unknown(again, self.before))
+        if last is None:
+            return F.lit(False)  # noqa: FBT003 - a value
+        return ~self.is_missing & ~self._is_beyond(self._literal(last))
 
     def _from(self, rows: DataFrame, start: str | None) -> DataFrame:
         if start is None:
@@ -145,7 +156,7 @@ class Reading:
 
         Equal rows may be counted: whichever of them comes is the same. Rows with one key are not equal.
         """
-        marked = rows.where(~self.is_missing).select("*", *self._marks())
+        marked = rows.select("*", *self._marks())
         number = F.lit(1)
         if not self.rule.dedup_key:
             number = F.row_number().over(Window.partitionBy(*_MARKS).orderBy(F.lit(1)))
@@ -160,17 +171,15 @@ class Reading:
         left = marked.coalesce(1).withColumn("_scope_number", number)
         return left.where(F.col("_scope_number") > loaded).select(*self._columns())
 
-    def _cut(self, rows: DataFrame) -> tuple[DataFrame, bool]:
+    def _cut(self, rows: DataFrame, max_rows: int) -> tuple[DataFrame, bool]:
         """Leave out what is too much for one batch: rows with one value of the cursor stay together."""
-        if self.max_rows is None:
-            return rows, False
         last = self.before.last if self.before and not self.end else None
         there = rows.where(~self.is_missing)
         fresh = there if last is None else there.where(self._is_beyond(self._literal(last)))
         count = fresh.count()
-        if count <= self.max_rows:
+        if count <= max_rows:
             return rows, False
-        limit = self._nth(fresh, self.max_rows, count)
+        limit = self._nth(fresh, max_rows, count)
         return rows.where(self.is_missing | ~self._is_beyond(limit)), True
 
     def _nth(self, rows: DataFrame, number: int, count: int) -> Column:
@@ -185,17 +194,15 @@ class Reading:
 
     # ---- state ---------------------------------------------------------------------------------
 
-    def _state(self, held: DataFrame, newest: str | None, *, more: bool) -> str | None:
-        """Give the state behind the batch; one with an end leaves it as it is."""
-        if self.end:
-            return self.found.before
+    def _state(self, newest: str | None, *, more: bool) -> CursorState:
+        """Give the state behind the batch, but for the rows that the next load reads again."""
         before = self.before or CursorState(column=self.rule.column)
         last = before.last
         if newest is not None and (
             last is None or cursors.is_beyond(newest, last, self.kind, self.rule.func)
         ):
             last = newest
-        state = replace(
+        return replace(
             before,
             column=self.rule.column,
             func=self.rule.func,
@@ -205,28 +212,43 @@ class Reading:
             version=self.found.version,
             more=more,
         )
-        if last is None or not self._compares():
-            return replace(state, known=(), known_in=None).encode()
-        if not self.count and last == before.last:
-            return state.encode()
-        return self._remembering(held, state).encode()
 
-    def _remembering(self, held: DataFrame, state: CursorState) -> CursorState:
-        """Note the rows that the next load reads again, so that it leaves them out."""
+    def _remembering(self, rows: DataFrame, state: CursorState, again: Column) -> CursorState | None:
+        """Note the rows that the next load reads again, so that it leaves them out.
+
+        :param again: Tells which rows may have been loaded.
+        :return: None if one of these was not, or if more are to be noted than the state holds.
+        """
+        if self.end or state.last is None or not self._compares():
+            return replace(state, known=(), known_in=None)
+        if state.known_in:
+            return None
         start = cursors.start_of(self.rule, state, self.kind, self.first)
-        again = held.where(~self.is_missing & self._is_from(start)).select(*self._marks())
-        few = cursors.KNOWN_AT_MOST
-        old = self.before.known if self.before else ()
-        if not (self.before and self.before.known_in):
-            found = [(row["_scope_at"], row["_scope_row"], 1) for row in again.limit(few + 1).collect()]
-            known = self._counted([*old, *found], start)
-            if len(found) <= few and len(known) <= few:
-                return replace(state, known=known, known_in=None)
+        found = rows.where(again | (~self.is_missing & self._is_from(start)))
+        most = 2 * cursors.KNOWN_AT_MOST  # those of the last value, and those of the next
+        told = [tuple(row) for row in found.select(again, *self._marks()).limit(most + 1).collect()]
+        if len(told) > most:
+            return None
+        old = {(at, row): n for at, row, n in state.known}
+        for mark, count in Counter((at, row) for is_again, at, row in told if is_again).items():
+            if mark not in old or (not self.rule.dedup_key and count > old[mark]):
+                return None
+        fresh = [(at, row, 1) for is_again, at, row in told if not is_again]
+        known = self._counted([*state.known, *fresh], start)
+        return replace(state, known=known) if len(known) <= cursors.KNOWN_AT_MOST else None
+
+    def _in_folder(self, new: DataFrame, state: CursorState) -> CursorState:
+        """Note the rows that the next load reads again, where they may be many."""
+        if not self.count and self.before and self.before.last == state.last:
+            return state
+        start = cursors.start_of(self.rule, state, self.kind, self.first)
+        again = new.where(~self.is_missing & self._is_from(start)).select(*self._marks())
         loaded = again.select("*", F.lit(1).cast("bigint").alias("_scope_n")).unionByName(self._known())
         at = F.col("_scope_at").cast(self.kind)
         loaded = (
             loaded.where(self._is_from(start, at)).groupBy(*_MARKS).agg(F.sum("_scope_n").alias("_scope_n"))
         )
+        few = cursors.KNOWN_AT_MOST
         folder = f"{self.folder}-{uuid.uuid4()}"
         loaded.write.mode("errorifexists").parquet(folder)
         stored = [(row[0], row[1], int(row[2])) for row in self._stored(folder).limit(few + 1).collect()]

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 from airflow_provider_scope.core import cursor as cursors
 from airflow_provider_scope.core.databases import CONF, refused_value
 from airflow_provider_scope.core.sql import quoted
-from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, CursorError, InputError
+from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, CursorError, InputError, SourceUnreadableError
 from airflow_provider_scope.spark import mysql, postgres, postgres_parts
 from airflow_provider_scope.spark.causes import short_cause, whole_text
 from airflow_provider_scope.spark.events import emit
@@ -261,6 +261,7 @@ def errors(what: str) -> Iterator[None]:
     :param what: What is read, for people.
     :raises CursorError: A value cannot be loaded as it is.
     :raises InputError: The database refuses who asks, or what it is asked.
+    :raises SourceUnreadableError: It ended the transaction whose snapshot is read, or a part could not begin.
     """
     try:
         yield
@@ -269,13 +270,21 @@ def errors(what: str) -> Iterator[None]:
     except Exception as err:
         text = whole_text(err)
         if postgres_parts.is_lost(text):
-            raise CursorError(
+            raise SourceUnreadableError(
                 "The database ended the transaction whose snapshot all parts of the load read, or one of its "
                 "connections did not read this snapshot.",
                 kept=NO_ROW_WRITTEN,
                 do="the next run reads all parts anew. If it comes back, look whether something ends idle "
-                "sessions, or whether a pool between gives one transaction to several connections; or leave "
-                "partition_column and num_partitions out",
+                "sessions, or whether a pool between gives one transaction to several connections; or say "
+                "num_partitions=1",
+            ) from err
+        if postgres_parts.is_blocked(text):
+            raise SourceUnreadableError(
+                f"Somebody waits to change the table {what} as a whole (VACUUM FULL, TRUNCATE, ALTER TABLE), "
+                "and the parts of the load that have not begun would wait behind them.",
+                kept=NO_ROW_WRITTEN,
+                do="run the task again: the load has let go of the table, so it can be changed, and reads "
+                "all parts anew. With num_partitions=1 such changes wait for the load",
             ) from err
         said = refused_value(text)
         if said is None:

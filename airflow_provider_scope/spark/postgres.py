@@ -110,21 +110,20 @@ def statement(session: Session, source: CursorPlan, found: CursorSlice, seq: int
             kept=NO_ROW_WRITTEN,
             do="leave it out of customSchema; or make text of it in `query`",
         )
-    divider, extra = None, ""
-    if session.database.partition_column is not None and session.database.num_partitions > 1:
-        divider = postgres_parts.column_of(columns, session.database.partition_column)
-        extra = postgres_parts.free_name(columns)
-        values += f", {named(divider.name)} AS {named(extra)}"
-    where = ""
+    where, reads_all = "", True
     if column is not None and source.pre_filter_sql is None:
         asked = _Asked(session, source.rule(found.column), found, seq, column)
         asked.narrow(source.max_rows)
-        where = asked.where()
+        where, reads_all = asked.where(), asked.reads_all
     elif found.end is None and not source.lag:
         emit(event="notice", seq=seq, told=_UNKNOWN.format(column=found.column))
     times = {one.name: _KINDS[one.kind] for one in columns if one.kind in _TIMES and one.name not in given}
+    divider = postgres_parts.divider(session, columns, reads_all=reads_all)
+    extra = divider.name if divider else ""
+    if divider:
+        values += f", {divider.value} AS {named(extra)}"
     sql = f"SELECT {values}\nFROM {session.rows_of}" + (f"\nWHERE {where}" if where else "")
-    parts = divider and postgres_parts.parts(session, divider, extra, where)
+    parts = postgres_parts.parts(session, divider, where) if divider else None
     return Statement(sql, types or None, times, parts, extra)
 
 
@@ -138,6 +137,8 @@ class _Asked:
     seq: int
     column: Column
     conditions: list[str] = field(default_factory=list)
+    reads_all: bool = True
+    """Whether no condition but the one for rows that are not committed yet leaves rows out."""
 
     def tell(self, text: str) -> None:
         emit(event="notice", seq=self.seq, told=text.format(column=self.rule.column))
@@ -181,6 +182,7 @@ class _Asked:
             return
         where = f"batch {self.seq}"
         start = cursors.start_of_slice(self.rule, self.found, self.kind, where)
+        self.reads_all = start is None and not self.found.end and max_rows is None
         if start is not None:
             self.conditions.append(f"{self.value} {self.op('>=')} {self.literal(start)}")
         if self.found.end:
@@ -307,9 +309,10 @@ class _Asked:
             fresh.append(f"{self.value} NOT IN ('NaN', 'Infinity', '-Infinity')")
         where = f" WHERE {' AND '.join(fresh)}"
         order = "" if self.rule.func == "max" else " DESC"
+        values = f"SELECT {self.value} AS v FROM {self.session.rows_of}{where}"
+        # A bare name would be that of the text, and numbers would be ordered as such.
         found = self.session.ask(
-            f"SELECT ({self.value})::text FROM {self.session.rows_of}{where} "
-            f"ORDER BY {self.value}{order} LIMIT 1 OFFSET {max_rows}"
+            f"SELECT v::text FROM ({values}) AS s ORDER BY s.v{order} LIMIT 1 OFFSET {max_rows}"
         )
         if not found or found[0] is None:
             return []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from airflow_provider_scope.core import databases
@@ -21,10 +22,32 @@ _SINCE = {
     "timestamp": "TIMESTAMP '2000-01-01'",
     "timestamptz": "TIMESTAMPTZ '2000-01-01 00:00+00'",
 }
+_WAIT = "10s"
+"""How long a part waits for a lock. The transaction with the snapshot has it already: nobody keeps the part
+waiting but who waits for that transaction, to change the table. Without an end, both would wait for ever."""
 _OTHER_MOMENT = "airflow-provider-scope: this connection does not read the snapshot of the load, but "
 _GONE = re.compile(
     re.escape(_OTHER_MOMENT) + "|invalid snapshot identifier|could not import the requested snapshot"
 )
+
+
+_BY_DEFAULT = 4
+"""Connections where the user does not say how many: a database has only so many to give."""
+_PART_BYTES = 64 * 1024 * 1024
+"""Of a table, at the least, in each of these."""
+_NAME = r'(?:[^\W\d][\w$]*|"(?:[^"]|"")+")'
+_IS_NAME = re.compile(rf"{_NAME}(?:\.{_NAME}){{0,2}}")
+_SIZE = """
+SELECT CASE WHEN c.relkind IN ('r', 'm', 'p') THEN max(s) / current_setting('block_size')::int END,
+  CASE WHEN current_setting('server_version_num')::int >= 140000 THEN sum(s) ELSE 0 END
+FROM pg_class c,
+  LATERAL (SELECT c.oid AS one UNION SELECT relid FROM pg_partition_tree(c.oid)) AS p,
+  LATERAL (SELECT coalesce(pg_relation_size(one), 0) AS s) AS q
+WHERE c.oid = to_regclass('{name}') GROUP BY c.oid, c.relkind"""
+"""Pages of the largest partition, if rows have a place in it; and bytes of all, if a range of pages is read
+without a look at the others, which PostgreSQL does since version 14."""
+
+_BLOCKED = re.compile(r"(?=.*lock timeout)(?=.*PSQLException)", re.DOTALL)
 
 
 class Parts(NamedTuple):
@@ -36,12 +59,70 @@ class Parts(NamedTuple):
     """What a connection runs before it reads, in its transaction."""
 
 
+@dataclass(frozen=True, slots=True)
+class Divider:
+    """By what the rows are divided."""
+
+    count: int
+    column: Column | None
+    """None is the place of a row: a page of its table."""
+    name: str
+    """What it is called in the statement that is divided, beside the columns that are read."""
+    pages: int = 0
+    """Of the table, if they are what is divided; of its largest partition, if it has some."""
+
+    @property
+    def value(self) -> str:
+        """What is selected."""
+        return named(self.column.name) if self.column else "q.ctid"
+
+
 def is_lost(text: str) -> bool:
     """Tell whether an error says that a connection could not read the snapshot of a load."""
     return _GONE.search(text) is not None
 
 
-def column_of(columns: list[Column], name: str) -> Column:
+def is_blocked(text: str) -> bool:
+    """Tell whether an error says that a connection waited for a lock, and gave up."""
+    return _BLOCKED.search(text) is not None
+
+
+def divider(session: Session, columns: list[Column], *, reads_all: bool) -> Divider | None:
+    """Tell by what the rows are divided among connections; None is one connection for all of them.
+
+    :param reads_all: Whether all rows are new. Else an index may find the new ones, and a page cannot.
+    :raises InputError: The rows cannot be divided as the user says.
+    """
+    asked = session.database
+    if asked.num_partitions == 1:
+        return None
+    name = _free_name(columns)
+    if asked.partition_column and asked.num_partitions:
+        return Divider(asked.num_partitions, _column_of(columns, asked.partition_column), name)
+    if asked.num_partitions is None and not reads_all:
+        return None
+    is_name = asked.table is not None and _IS_NAME.fullmatch(asked.table)
+    found = session.ask(_SIZE.format(name=str(asked.table).replace("'", "''"))) if is_name else []
+    pages, size = (int(found[0] or 0), int(found[1] or 0)) if found and found[0] is not None else (None, 0)
+    if asked.num_partitions is None:
+        count = min(_BY_DEFAULT, _cores(session), size // _PART_BYTES)
+    else:
+        count = asked.num_partitions
+        if pages is None:
+            raise InputError(
+                f"num_partitions={count} is not possible without partition_column: {asked.table} is not the "
+                "name of a table, whose rows lie on pages.",
+                kept=NO_ROW_WRITTEN,
+                do="name a partition_column; or leave num_partitions out",
+            )
+    return Divider(count, None, name, pages or 0) if count > 1 else None
+
+
+def _cores(session: Session) -> int:
+    return session.spark.sparkContext.defaultParallelism
+
+
+def _column_of(columns: list[Column], name: str) -> Column:
     """Find the column by whose values rows are divided.
 
     :raises InputError: There is none of this name, or it has no values between two others.
@@ -57,7 +138,7 @@ def column_of(columns: list[Column], name: str) -> Column:
     return column
 
 
-def free_name(columns: list[Column]) -> str:
+def _free_name(columns: list[Column]) -> str:
     """Give a name that no column has: what conditions compare, beside the values that are read."""
     taken = {one.name.lower() for one in columns}
     name = "scope_part"
@@ -66,14 +147,13 @@ def free_name(columns: list[Column]) -> str:
     return name
 
 
-def parts(session: Session, column: Column, name: str, where: str) -> Parts | None:
+def parts(session: Session, divider: Divider, where: str) -> Parts | None:
     """Begin the transaction whose snapshot all parts read, and divide the rows that it sees.
 
     Whatever bounds the rows was asked before: it looks at who still runs, and a snapshot that is older than
     this look could miss rows that are within the bound.
 
-    :param name: What the column is called in the statement that is divided.
-    :param where: The condition of that statement; it may be empty.
+    :param where: The condition of the statement that is divided; it may be empty.
     :return: The parts, or None if there is but one: one statement needs no snapshot of others.
     """
     connection = session.connection
@@ -82,7 +162,10 @@ def parts(session: Session, column: Column, name: str, where: str) -> Parts | No
     # It is idle while others read.
     session.tell("SET LOCAL idle_in_transaction_session_timeout = 0")
     snapshot, sees = session.ask("SELECT pg_export_snapshot(), pg_current_snapshot()::text")
-    conditions = _conditions(session, column, name, where)
+    if divider.column:
+        conditions = _conditions(session, divider.column, divider, where)
+    else:
+        conditions = _pages(session, divider)
     if len(conditions) == 1:
         return None
     # A driver or a pool between could begin another transaction. Not folded, as it is no constant.
@@ -92,11 +175,22 @@ def parts(session: Session, column: Column, name: str, where: str) -> Parts | No
     )
     return Parts(
         [f"({one}) AND {is_same}" for one in conditions],
-        f"SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; SET TRANSACTION SNAPSHOT '{snapshot}'",
+        f"SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; SET TRANSACTION SNAPSHOT '{snapshot}'; "
+        f"SET LOCAL lock_timeout = '{_WAIT}'",
     )
 
 
-def _conditions(session: Session, column: Column, name: str, where: str) -> list[str]:
+def _pages(session: Session, divider: Divider) -> list[str]:
+    # A lock on the table and its partitions, as every SELECT takes it, until the transaction ends: what moves
+    # rows to other pages (VACUUM FULL, CLUSTER, TRUNCATE) waits for it.
+    session.ask(f"SELECT 1 FROM {session.rows_of} WHERE q.ctid = '(0,0)'")  # noqa: S608 - the user's table
+    width, count = max(divider.pages, 1), divider.count
+    starts = dict.fromkeys(width * part // count for part in range(1, count))
+    literals = [f"'({page},0)'::tid" for page in starts if page > 0]
+    return databases.ranges(named(divider.name), literals, may_be_null=False)
+
+
+def _conditions(session: Session, column: Column, divider: Divider, where: str) -> list[str]:
     value = named(column.name)
     # Not infinite, and not NaN, which is above all.
     finite = "TRUE" if column.kind in _WHOLE_KINDS else f"{value} > '-Infinity' AND {value} < 'Infinity'"
@@ -105,10 +199,10 @@ def _conditions(session: Session, column: Column, name: str, where: str) -> list
         f"SELECT {numbers} FROM {session.rows_of} WHERE ({where or 'TRUE'}) AND {finite}"  # noqa: S608 - quoted
     )
     if low is None or high is None:
-        return databases.ranges(name, [])
+        return ["TRUE"]
     kind = {"numeric": DECIMAL, "float4": FLOAT, "float8": FLOAT}.get(column.kind, WHOLE)
-    found = databases.edges(low, high, session.database.num_partitions, kind)
-    return databases.ranges(named(name), [_literal(one, column.kind) for one in found])
+    found = databases.edges(low, high, divider.count, kind)
+    return databases.ranges(named(divider.name), [_literal(one, column.kind) for one in found])
 
 
 def _number(value: str, kind: str) -> str:

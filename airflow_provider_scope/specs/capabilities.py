@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import UnionType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow_provider_scope.exceptions import InputError
@@ -23,7 +24,7 @@ GIVEN = object()
 
 
 class Case(NamedTuple):
-    """An argument, or a field as ``source.columns``, and its value: any value, a type, or ``GIVEN``."""
+    """An argument, or a field as ``source.columns``, and its value: any, a type, one of two, or ``GIVEN``."""
 
     argument: str
     value: Any
@@ -62,7 +63,7 @@ _RANGE = Case("write.where", GIVEN, "Replace(where=...)")
 _NEW_FILES = 'each run takes what is new; or write mode="data_interval"'
 _ON_SPARK = "leave it out; or engine=SparkEngine()"
 
-_CURSORS = tuple(Case("source", kind, "a cursor") for kind in (TableSource, JdbcSource))
+_CURSOR = Case("source", TableSource | JdbcSource, "a cursor")
 _FEED = Case("source", CdfSource, "a CdfSource")
 
 TOGETHER = (
@@ -128,16 +129,13 @@ TOGETHER = (
     ),
     _unwanted(_INTERVAL, "source.max_rows_per_batch", GIVEN, "None", "an interval is one batch"),
     _unwanted(_RANGED, "source.max_rows_per_batch", GIVEN, "None", "a range is one batch"),
-    *(
-        Refusal(
-            cursor,
-            Case("write.merge_key", (), "Scd2 without merge_key"),
-            "name the columns that tell one record from another: a load has only the rows that are new, and "
-            "all others would be retired",
-            "the columns of a key with Scd2 and a cursor",
-            only=Scd2,
-        )
-        for cursor in _CURSORS
+    Refusal(
+        _CURSOR,
+        Case("write.merge_key", ()),
+        "name the columns that tell one record from another: a load has only the rows that are new, and all "
+        "others would be retired",
+        "the columns of a key with Scd2 and a cursor",
+        only=Scd2,
     ),
     Refusal(
         _INTERVAL,
@@ -153,7 +151,7 @@ TOGETHER = (
     ),
     Refusal(
         _FEED,
-        Case("write.primary_key", (), "Merge without primary_key"),
+        Case("write.primary_key", ()),
         "name the columns that tell one row of the source from another; without such columns, load the "
         'changes with write="append"',
         "the columns of a key with Merge and a CdfSource",
@@ -170,7 +168,7 @@ TOGETHER = (
     ),
     Refusal(
         _FEED,
-        Case("write.merge_key", (), "Scd2 without merge_key"),
+        Case("write.merge_key", ()),
         "name the columns that tell one row of the source from another: a batch has only the rows that "
         "changed, and all others would be retired",
         "the columns of a key with Scd2 and a CdfSource",
@@ -260,7 +258,9 @@ def _is_so(case: Case, known: Mapping[str, Any]) -> bool:
     value = _value(case, known)
     if case.value is GIVEN:
         return bool(value)
-    return isinstance(value, case.value) if isinstance(case.value, type) else bool(value == case.value)
+    if isinstance(case.value, type | UnionType):
+        return isinstance(value, case.value)
+    return bool(value == case.value)
 
 
 def _value(case: Case, known: Mapping[str, Any]) -> Any:

@@ -28,9 +28,12 @@ class JdbcSource:
         database is then asked for all rows each time: ``query`` does the same in the database.
     :param max_rows_per_batch: About how many rows one batch has at the most; rows with one value of the
         cursor stay together. None is all that are new.
-    :param partition_column: A column of integers, numbers, dates or timestamps, by whose values PostgreSQL is
-        read in parts, at once and in one snapshot. The cursor's column may be it. Needs ``num_partitions``.
-    :param num_partitions: In how many parts: as many connections read at once as Spark has cores for.
+    :param num_partitions: In how many parts PostgreSQL is read, at once and in one snapshot, by as many
+        connections as Spark has cores for. None is one connection; but a table of more than 128 MiB of which
+        all is new is read in up to four parts.
+    :param partition_column: A column of integers, numbers, dates or timestamps, whose values are divided into
+        ranges. The cursor's column may be it. None divides a table by where its rows lie on the disk. Needs
+        ``num_partitions``.
     :param time_zone: The zone in which the database's clients write dates and times without zone. Only the
         bound for transactions that still run depends on it.
     :param options: Options of Spark's reader: ``customSchema``, ``fetchsize`` (rows a round trip brings,
@@ -44,8 +47,8 @@ class JdbcSource:
     query: str | None = None
     pre_filter_sql: str | None = None
     max_rows_per_batch: int | None = None
-    partition_column: str | None = None
     num_partitions: int | None = None
+    partition_column: str | None = None
     time_zone: str = "UTC"
     options: Mapping[str, Any] | None = None
 
@@ -68,11 +71,10 @@ class JdbcSource:
             validation.text("partition_column", self.partition_column)
         count = validation.number("num_partitions", self.num_partitions, at_least=1)
         validation.set_field(self, "num_partitions", count)
-        given = {"partition_column": self.partition_column, "num_partitions": count}
-        lacking = [name for name, value in given.items() if value is None]
-        if len(lacking) == 1:
-            (other,) = given.keys() - lacking
-            raise validation.bad(lacking[0], None, f"a value beside {other}", "give both, or neither of them")
+        if self.partition_column is not None and count is None:
+            raise validation.bad("num_partitions", None, "a value beside partition_column")
+        if self.partition_column is None and self.query and isinstance(count, int) and count > 1:
+            raise validation.bad("partition_column", None, "a column of the query beside num_partitions")
 
     @property
     def rows_of(self) -> str:

@@ -49,6 +49,7 @@ def names(table: Path) -> list[str]:
     return [field.name for field in DeltaTable(str(table)).schema().fields]
 
 
+@pytest.mark.loads
 @pytest.mark.spark
 def test_a_csv_without_header_is_read_in_the_order_that_a_dict_or_a_spec_declares(run_dag, tmp_path, landing):
     with DAG("order_of_dicts", schedule=None) as dag:

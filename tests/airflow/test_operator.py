@@ -57,6 +57,7 @@ def result(run: Any, task_id: str = "ingest", map_index: int = -1) -> Any:
     raise AssertionError(task_id)
 
 
+@pytest.mark.loads
 def test_two_runs_in_one_process_render_their_own_values(run_dag, tmp_path):
     """Frozen specs would not be rendered, and mutable ones would keep the first run's values."""
     land(tmp_path / "one", "a.parquet", 1)
@@ -228,6 +229,7 @@ def test_archives_and_compressions_that_spark_reads_wrongly_are_named_and_not_lo
     assert report["left_out"] == {"archive or unreadable compression": 5}
 
 
+@pytest.mark.loads
 def test_a_full_refresh_by_a_templated_parameter(run_dag, tmp_path):
     land(tmp_path / "landing", "a.parquet", 1)
     with DAG("refreshed", schedule=None, params={"full": False}) as dag:

@@ -62,6 +62,7 @@ def test_a_select_that_fits_is_told_as_the_page_shows(world, scope, task):
     assert not world.table.exists()
 
 
+@pytest.mark.loads
 @pytest.mark.spark
 def test_without_new_files_the_newest_of_the_source_are_tried(world, scope, task):
     task()

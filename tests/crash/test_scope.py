@@ -51,6 +51,7 @@ def test_runs_and_jobs_that_overtake_each_other_and_die_lose_and_double_nothing(
     assert found.kill_points > 0
 
 
+@pytest.mark.loads
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
 def test_leaving_a_rule_out_is_noticed(rule: Rule, monkeypatch: pytest.MonkeyPatch) -> None:
     rule.leave_out(monkeypatch)

@@ -118,14 +118,21 @@ def goes_together(*case: Any) -> str:
     return "yes"
 
 
-def named(case: capabilities.Case) -> str:
-    """Say in the words of the page what a case is."""
+def named(case: capabilities.Case, of: type[Any] | None = None) -> str:
+    """Say in the words of the page what a case is.
+
+    :param of: The write whose argument it is.
+    """
+    if of:
+        case = case._replace(argument=case.argument.replace("write", of.__name__))
     if case.value is None:
         return f"no `{case.argument}`"
     if case.value is capabilities.GIVEN:
         return f"`{case.argument}`"
     if isinstance(case.value, type):
         return f"`{case.value.__name__}(…)`"
+    if case.value == ():
+        return f"no `{case.argument}`"
     value = "replace" if case.value == specs.Replace() else case.value
     return f'`{case.argument}="{value}"`'
 
@@ -158,7 +165,7 @@ def test_what_is_refused_beside_what_is_documented_as_the_code_tells_it():
     table = [row for row in rows(section(PAGE, "### What goes together")) if len(row) == 3]
 
     assert table == [
-        [f"`{one.beside.text}`", named(one.refused), one.do]
+        [f"`{one.beside.text}`", named(one.refused, one.only), one.do]
         for one in (*capabilities.TOGETHER, *capabilities.IN_JOBS)
     ]
 

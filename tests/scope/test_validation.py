@@ -338,15 +338,20 @@ def test_a_select_that_fits_is_told_with_its_rows_and_leaves_nothing_behind(benc
             {"source": {"roots": ROOT, "columns": {"id": "bigint", "name": "string"}}},
             "there is no column name.",
         ),
-        (
+        pytest.param(
             {
                 "sql_dialect": "scope",
                 "source": {"roots": ROOT, "columns": {"id": "long?"}},
                 "table": {"columns": {"id": "long", "source_file_uri": "string"}},
             },
             "Column id of type long cannot hold null.",
+            marks=pytest.mark.loads,
         ),
-        ({"sql": "SELECT (10L / (id - 1L)) AS id, source_file_uri FROM @data"}, "Division by zero"),
+        pytest.param(
+            {"sql": "SELECT (10L / (id - 1L)) AS id, source_file_uri FROM @data"},
+            "Division by zero",
+            marks=pytest.mark.loads,
+        ),
     ],
     ids=["no column in the file", "null", "fails on a row"],
 )

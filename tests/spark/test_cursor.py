@@ -298,7 +298,7 @@ def test_files_that_cannot_hold_new_rows_are_not_read(source: Source, spark: Any
     plan = for_plan(Cursor(column="n"))
     data = spark.read.format("delta").load(str(source.path))
     reading = Reading(spark, plan, found, f"file://{source.folder}/b", data, is_alike=True)
-    new = reading._not_loaded(reading._candidates())
+    new = reading._candidates()
 
     assert {Path(name).name for name in new.inputFiles()} <= {Path(name).name for name in data.inputFiles()}
     scanned = new._jdf.queryExecution().executedPlan()

@@ -9,8 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_provider_scope.exceptions import CursorError, InputError, ScopeProviderError
-from airflow_provider_scope.spark import postgres
+from airflow_provider_scope.exceptions import (
+    CursorError,
+    InputError,
+    ScopeProviderError,
+    SourceUnreadableError,
+)
+from airflow_provider_scope.spark import postgres, postgres_parts
 from tests.spark.jdbc_world import closing
 from tests.spark.test_jdbc import plain
 
@@ -31,8 +36,12 @@ def parts(column: str = "id", count: int = PARTS) -> dict[str, Any]:
 
 
 @contextmanager
-def while_the_parts_wait(world: World, *statements: str) -> Iterator[None]:
-    """Run statements when connections have begun to read parts, and none has read a row."""
+def while_the_parts_wait(world: World, *statements: str, blocked: str = "") -> Iterator[None]:
+    """Run statements when connections have begun to read parts, and none has read a row.
+
+    :param blocked: A statement that has to wait until they have.
+    """
+    waiting = threading.Thread(target=world.run, args=(blocked,))
     failed: list[str] = []
     locked = threading.Event()
 
@@ -46,6 +55,12 @@ def while_the_parts_wait(world: World, *statements: str) -> Iterator[None]:
                 )
                 for statement in statements:
                     cursor.execute(statement)
+                if blocked:
+                    waiting.start()
+                    _wait_for(
+                        world,
+                        "SELECT count(*) > 0 FROM pg_locks WHERE locktype = 'relation' AND NOT granted",
+                    )
             except AssertionError as err:
                 failed.append(str(err))
             # The lock ends with the connection.
@@ -57,6 +72,8 @@ def while_the_parts_wait(world: World, *statements: str) -> Iterator[None]:
         yield
     finally:
         thread.join()
+        if waiting.ident:
+            waiting.join()
     assert not failed
 
 
@@ -234,8 +251,9 @@ def test_a_load_whose_snapshot_is_gone_writes_nothing(world: World) -> None:
     world.run("CREATE TABLE t (id int, n int)", "INSERT INTO t SELECT i, i FROM generate_series(1, 8) i")
     # Another transaction ends in between: else the next snapshot sees the same.
     pipe = world.pipe(options={"sessionInitStatement": "COMMIT; SELECT pg_current_xact_id()"}, **parts())
-    with pytest.raises(CursorError, match="did not read this snapshot"):
+    with pytest.raises(SourceUnreadableError, match="did not read this snapshot") as told:
         pipe.run()
+    assert told.value.is_retryable
     assert not pipe.table.joinpath("_delta_log").exists()
     pipe.arguments["source"]["options"] = {}
     pipe.run()
@@ -279,4 +297,177 @@ def test_a_failing_task_of_a_part_fails_the_load(world: World) -> None:
     pipe = world.pipe(query="SELECT id, n, 1 / (id - 7) AS x FROM t", **parts())
     with pytest.raises(ScopeProviderError, match="division by zero"):
         pipe.run()
+    wait_until_nobody_is_connected(world)
+
+
+# ---- by pages: no column says where a part begins ------------------------------------------------
+
+
+def reads(world: World, before: int) -> list[str]:
+    """Give the statements that read parts of a table by its pages."""
+    return [
+        one for one in world.server.log()[before:].split("LOG:") if "::tid" in one and "SELECT 1" not in one
+    ]
+
+
+@pytest.fixture
+def in_small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a table of a few pages be divided as one of gigabytes is."""
+    monkeypatch.setattr(postgres_parts, "_PART_BYTES", 8192)
+    monkeypatch.setattr(postgres_parts, "_cores", lambda session: 3)
+
+
+def test_pages_hold_every_row_once_whatever_changes_meanwhile(world: World) -> None:
+    world.run(
+        "CREATE TABLE t (n float8, id int, name text) WITH (fillfactor = 60)",
+        "INSERT INTO t SELECT i, i, repeat('x', 900) FROM generate_series(1, 200) i",
+        "INSERT INTO t VALUES ('NaN', 201, 'no number'), (NULL, 202, NULL), ('-Infinity', 203, '')",
+        "UPDATE t SET name = 'moved' WHERE id % 7 = 0",  # to other pages, or within theirs
+        "DELETE FROM t WHERE id BETWEEN 20 AND 60",
+    )
+    wanted = sorted(world.ask("SELECT id, name, n::text FROM t"), key=repr)
+    pipe = world.pipe("id", options=WAIT, num_partitions=5)
+    with while_the_parts_wait(
+        world,
+        "UPDATE t SET name = 'new' WHERE id % 3 = 0",
+        "DELETE FROM t WHERE id > 150",
+        "INSERT INTO t SELECT i, i, 'new' FROM generate_series(1000, 1100) i",
+        "VACUUM t",
+    ):
+        pipe.run()
+
+    found = [(row[0], row[1], plain_number(row[2])) for row in pipe.rows("id", "name", "n")]
+    assert sorted(found, key=repr) == wanted
+    wait_until_nobody_is_connected(world)
+
+
+def plain_number(value: float | None) -> str | None:
+    """Give a float as PostgreSQL writes it."""
+    if value is None:
+        return None
+    return {"nan": "NaN", "-inf": "-Infinity"}.get(str(value), f"{value:g}")
+
+
+@pytest.mark.parametrize("change", ["VACUUM FULL t", "TRUNCATE t"])
+@pytest.mark.parametrize("divided", [{"num_partitions": 4}, parts("n")], ids=["pages", "column"])
+def test_who_wants_to_move_or_remove_the_rows_waits_and_the_load_begins_anew(
+    world: World, monkeypatch: pytest.MonkeyPatch, change: str, divided: dict[str, Any]
+) -> None:
+    """The parts that have not begun would wait for it, and it for the snapshot: for ever."""
+    monkeypatch.setattr(postgres_parts, "_WAIT", "1s")
+    world.run(
+        "CREATE TABLE t (n int, name text)",
+        "INSERT INTO t SELECT i, repeat('x', 1000) FROM generate_series(1, 100) i",
+        "DELETE FROM t WHERE n < 40",
+    )
+    pipe = world.pipe(options=WAIT, **divided)
+    with (
+        while_the_parts_wait(world, blocked=change),
+        pytest.raises(SourceUnreadableError, match="waits to change the table t") as told,
+    ):
+        pipe.run()
+    assert told.value.is_retryable
+    assert not pipe.table.joinpath("_delta_log").exists()
+    wait_until_nobody_is_connected(world)
+
+    pipe.run()
+    assert sorted(pipe.rows("n")) == ([(n,) for n in range(40, 101)] if "VACUUM" in change else [])
+
+
+def test_a_first_load_of_a_large_table_is_read_in_parts_and_later_ones_are_not(
+    world: World, in_small_parts: None
+) -> None:
+    world.run(
+        'CREATE TABLE "T ?\'" (n int PRIMARY KEY, name text)',
+        "INSERT INTO \"T ?'\" SELECT i, repeat('x', 900) FROM generate_series(1, 100) i",
+        f"ALTER DATABASE {world.name} SET log_statement = 'all'",
+    )
+    pipe = world.pipe(table='"T ?\'"')
+    before = len(world.server.log())
+    pipe.run()
+    assert len(reads(world, before)) == 3
+    world.run("INSERT INTO \"T ?'\" VALUES (101, 'later')")
+    before = len(world.server.log())
+    pipe.run()
+    assert reads(world, before) == []
+    assert sorted(pipe.rows("n")) == [(n,) for n in range(1, 102)]
+
+    condition = "\"scope_part\" >= '(2,0)'::tid AND \"scope_part\" < '(5,0)'::tid"
+    plan = world.ask(
+        f'EXPLAIN SELECT n FROM (SELECT n, q.ctid AS scope_part FROM "T ?\'" AS q WHERE n <= 100) AS q '
+        f"WHERE ({condition}) AND pg_current_snapshot()::text = ''"
+    )
+    assert "Tid Range Scan" in repr(plan)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"num_partitions": 1},
+        {"max_rows_per_batch": 30},
+        {"query": "SELECT * FROM t"},
+        {"cursor": {"initial_value": 5}},
+    ],
+    ids=["one connection", "batches", "query", "a part of the rows"],
+)
+def test_what_is_not_read_in_parts_by_itself(
+    world: World, in_small_parts: None, asked: dict[str, Any]
+) -> None:
+    world.run(
+        "CREATE TABLE t (n int, name text)",
+        "INSERT INTO t SELECT i, repeat('x', 900) FROM generate_series(5, 100) i",
+        f"ALTER DATABASE {world.name} SET log_statement = 'all'",
+    )
+    pipe = world.pipe("n", **asked.pop("cursor", {}), **asked)
+    before = len(world.server.log())
+    pipe.run(max_batches_per_run=9)
+    assert reads(world, before) == []
+    assert sorted(pipe.rows("n")) == [(n,) for n in range(5, 101)]
+
+
+def test_partitions_of_a_table_are_divided_each(world: World) -> None:
+    world.run(
+        "CREATE TABLE t (n int, name text) PARTITION BY RANGE (n)",
+        "CREATE TABLE t1 PARTITION OF t FOR VALUES FROM (0) TO (20)",
+        "CREATE TABLE t2 PARTITION OF t FOR VALUES FROM (20) TO (1000) PARTITION BY LIST (n)",
+        "CREATE TABLE t3 PARTITION OF t2 DEFAULT",
+        "INSERT INTO t SELECT i, repeat('x', 900) FROM generate_series(0, 99) i",
+        f"ALTER DATABASE {world.name} SET log_statement = 'all'",
+    )
+    pipe = world.pipe(num_partitions=3)
+    before = len(world.server.log())
+    pipe.run()
+    # t3 has 10 pages, the largest of them.
+    assert ["'(3,0)'::tid" in one or "'(6,0)'::tid" in one for one in reads(world, before)] == [True] * 3
+    assert sorted(pipe.rows("n")) == [(n,) for n in range(100)]
+
+
+def test_children_of_a_table_are_read_too(world: World) -> None:
+    world.run(
+        "CREATE TABLE t (n int, name text)",
+        "CREATE TABLE child (more int) INHERITS (t)",
+        "INSERT INTO t SELECT i, repeat('x', 900) FROM generate_series(0, 29) i",
+        "INSERT INTO child SELECT i, repeat('x', 900) FROM generate_series(30, 99) i",
+    )
+    pipe = world.pipe(num_partitions=3)
+    pipe.run()
+    assert sorted(pipe.rows("n")) == [(n,) for n in range(100)]
+
+
+@pytest.mark.parametrize("table", ["v", "ONLY t", "nobody.v"])
+def test_what_has_no_pages_is_refused(world: World, table: str) -> None:
+    world.run("CREATE TABLE t (n int)", "CREATE VIEW v AS SELECT * FROM t", "CREATE SCHEMA nobody")
+    world.run("CREATE VIEW nobody.v AS SELECT 1 AS n")
+    with pytest.raises(InputError, match="num_partitions=2 is not possible without partition_column"):
+        world.pipe(table=table, num_partitions=2).run()
+    wait_until_nobody_is_connected(world)
+
+
+def test_a_table_of_no_pages(world: World) -> None:
+    world.run("CREATE TABLE t (n int)")
+    pipe = world.pipe(num_partitions=4)
+    pipe.run()
+    world.run("INSERT INTO t VALUES (1)")
+    pipe.run()
+    assert pipe.rows("n") == [(1,)]
     wait_until_nobody_is_connected(world)

@@ -246,29 +246,38 @@ class Read:
     last: int
 
 
-def follow(history: FeedHistory, held: Rows, version: int, deletes: str) -> Rows:
-    """Give the rows by key behind a version, for a table that had the one before it."""
+def follow(
+    history: FeedHistory, held: Rows, version: int, deletes: str, keeps: Callable[[Row], bool]
+) -> Rows:
+    """Give the rows by key behind a version, for a table that had the one before it.
+
+    :param keeps: Whether the load's SELECT lets a row through.
+    """
     before, after = history.versions[version - 1] if version else {}, history.versions[version]
     found = dict(held)
     for key in before.keys() - after.keys():
-        if deletes == "soft":
+        if deletes == "soft" and keeps(before[key]):
             found[key] = {**before[key], DELETED: True}
-        elif deletes == "apply" or key in history.moved[version]:
+        elif deletes in ("apply", "soft") or key in history.moved[version]:
             found.pop(key, None)
     flag = {DELETED: False} if deletes == "soft" else {}
     for key, row in after.items():
         if before.get(key) != row:
-            found[key] = {**row, **flag}
+            found.pop(key, None)
+            if keeps(row):
+                found[key] = {**row, **flag}
     return found
 
 
-def after_batches(history: FeedHistory, reads: Iterable[Read], deletes: str) -> list[Rows]:
+def after_batches(
+    history: FeedHistory, reads: Iterable[Read], deletes: str, keeps: Callable[[Row], bool]
+) -> list[Rows]:
     """Give the rows by key behind each batch."""
     found: list[Rows] = []
     for read in reads:
         held = found[-1] if found else {}
         for version in range(read.first, read.last + 1):
-            held = follow(history, held, version, deletes)
+            held = follow(history, held, version, deletes, keeps)
         found.append(held)
     return found
 

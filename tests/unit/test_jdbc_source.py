@@ -33,8 +33,8 @@ def test_a_dict_with_a_connection_is_one() -> None:
         ({"table": "a", "options": [("fetchsize", 1)]}, "a dict of options"),
         ({"table": "a", "max_rows_per_batch": 0}, "at least 1"),
         (
-            {"table": "a", "num_partitions": 4},
-            "partition_column=None.*a value beside num_partitions",
+            {"query": "SELECT 1", "num_partitions": 4},
+            "partition_column=None.*a column of the query beside num_partitions",
         ),
         (
             {"table": "a", "partition_column": "n"},
@@ -61,15 +61,24 @@ def test_a_plan_says_by_what_and_in_how_many_parts_the_rows_are_read() -> None:
     assert (plan.database.partition_column, plan.database.num_partitions) == ("id", 4)
 
 
+def test_parts_of_a_table_need_no_column() -> None:
+    source = JdbcSource(conn_id="shop", table="t", cursor=CURSOR, num_partitions=3)
+    plan = plan_of(source, "append", None, fence=False, database="postgresql")
+    assert isinstance(plan, plans.CursorPlan)
+    assert plan.database
+    assert (plan.database.partition_column, plan.database.num_partitions) == (None, 3)
+    assert JdbcSource(conn_id="shop", query="SELECT 1", cursor=CURSOR, num_partitions=1).num_partitions == 1
+
+
 def test_a_database_that_shares_no_snapshot_is_not_read_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     for kind in ("sqlite", "mysql"):
         fields = {"conn_type": kind, "host": "/data/shop", "schema": "sales"}
         monkeypatch.setenv("AIRFLOW_CONN_SHOP", json.dumps(fields))
         assert database_of("shop").kind == kind
-        with pytest.raises(InputError, match=r"partition_column='id' is not possible.*(sqlite|mysql)"):
-            database_of("shop", "id")
+        with pytest.raises(InputError, match=r"num_partitions=2 is not possible.*(sqlite|mysql)"):
+            database_of("shop", parts=2)
     monkeypatch.setenv("AIRFLOW_CONN_SHOP", "postgres://me@shop/sales")
-    assert database_of("shop", "id").kind == "postgresql"
+    assert database_of("shop", parts=2).kind == "postgresql"
 
 
 def test_a_plan_comes_back_as_it_was_and_holds_no_connection() -> None:
