@@ -110,14 +110,19 @@ class Reading:
 
     def _seen(self, rows: DataFrame, stack: ExitStack) -> tuple[DataFrame, dict[str, Any]]:
         """Read rows once, hold them, and count them on the way."""
-        seen = Observation()
-        held = rows.observe(
-            seen,
+        values = (
             F.count(F.lit(1)).alias("rows"),
             F.count_if(self.is_missing).alias("missing"),
             F.count_if(self._is_again()).alias("again"),
             self._text(self._furthest(F.when(~self.is_missing, self.value))).alias("last"),
-        ).localCheckpoint(eager=True)
+        )
+        if self.is_alike and self._last() is None:
+            # All rows of a table, as a rule: to read one column of it twice costs less than to hold them.
+            told: dict[str, Any] = rows.agg(*values).first().asDict()  # type: ignore[union-attr] # there is one
+            if not small.is_small_batch(told["rows"]):
+                return rows, told
+        seen = Observation()
+        held = rows.observe(seen, *values).localCheckpoint(eager=True)
         stack.enter_context(released(held))
         # A part of few rows would be a file of its own in the table.
         return held.coalesce(1) if small.is_small_batch(seen.get["rows"]) else held, seen.get

@@ -82,12 +82,11 @@ class Statement(NamedTuple):
     """Column -> its type, of those that come as days or microseconds since 1970."""
     parts: Parts | None
     """How several connections read it; None is one."""
-    extra: str = ""
-    """A column that the conditions of the parts compare, and nobody reads; empty is none."""
 
     def over(self, data: DataFrame) -> DataFrame:
         """Make dates and times of numbers."""
-        names = [(quoted(name), self.times.get(name)) for name in data.columns if name != self.extra]
+        extra = self.parts.column if self.parts else None
+        names = [(quoted(name), self.times.get(name)) for name in data.columns if name != extra]
         return data.selectExpr(
             *(f"{OF_NUMBERS[kind] % name} AS {name}" if kind else name for name, kind in names)
         )
@@ -118,13 +117,11 @@ def statement(session: Session, source: CursorPlan, found: CursorSlice, seq: int
     elif found.end is None and not source.lag:
         emit(event="notice", seq=seq, told=_UNKNOWN.format(column=found.column))
     times = {one.name: _KINDS[one.kind] for one in columns if one.kind in _TIMES and one.name not in given}
-    divider = postgres_parts.divider(session, columns, reads_all=reads_all)
-    extra = divider.name if divider else ""
-    if divider:
-        values += f", {divider.value} AS {named(extra)}"
+    parts = postgres_parts.divided(session, columns, where, reads_all=reads_all, seq=seq)
+    if parts:
+        values += f", {parts.value} AS {named(parts.column)}"
     sql = f"SELECT {values}\nFROM {session.rows_of}" + (f"\nWHERE {where}" if where else "")
-    parts = postgres_parts.parts(session, divider, where) if divider else None
-    return Statement(sql, types or None, times, parts, extra)
+    return Statement(sql, types or None, times, parts)
 
 
 @dataclass

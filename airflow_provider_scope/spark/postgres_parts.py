@@ -6,9 +6,13 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from py4j.protocol import Py4JJavaError
+
 from airflow_provider_scope.core import databases
 from airflow_provider_scope.core.databases import DECIMAL, FLOAT, WHOLE, named
 from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, InputError
+from airflow_provider_scope.spark.causes import short_cause
+from airflow_provider_scope.spark.events import emit
 
 if TYPE_CHECKING:
     from airflow_provider_scope.spark.jdbc import Column, Session
@@ -29,8 +33,7 @@ _OTHER_MOMENT = "airflow-provider-scope: this connection does not read the snaps
 _GONE = re.compile(
     re.escape(_OTHER_MOMENT) + "|invalid snapshot identifier|could not import the requested snapshot"
 )
-
-
+_BLOCKED = re.compile(r"(?=.*lock timeout)(?=.*PSQLException)", re.DOTALL)
 _BY_DEFAULT = 4
 """Connections where the user does not say how many: a database has only so many to give."""
 _PART_BYTES = 64 * 1024 * 1024
@@ -47,16 +50,18 @@ WHERE c.oid = to_regclass('{name}') GROUP BY c.oid, c.relkind"""
 """Pages of the largest partition, if rows have a place in it; and bytes of all, if a range of pages is read
 without a look at the others, which PostgreSQL does since version 14."""
 
-_BLOCKED = re.compile(r"(?=.*lock timeout)(?=.*PSQLException)", re.DOTALL)
-
 
 class Parts(NamedTuple):
     """How rows are divided among connections."""
 
     conditions: list[str]
-    """In SQL, over the column ``column`` of the statement."""
+    """In SQL, over ``column``."""
     begin: str
     """What a connection runs before it reads, in its transaction."""
+    column: str
+    """What the conditions compare: it is selected beside the columns that are read."""
+    value: str
+    """What stands for it in the SELECT."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,20 +92,39 @@ def is_blocked(text: str) -> bool:
     return _BLOCKED.search(text) is not None
 
 
-def divider(session: Session, columns: list[Column], *, reads_all: bool) -> Divider | None:
-    """Tell by what the rows are divided among connections; None is one connection for all of them.
+def divided(
+    session: Session, columns: list[Column], where: str, *, reads_all: bool, seq: int
+) -> Parts | None:
+    """Divide rows among connections, and begin the transaction whose snapshot all of them read.
 
+    Whatever bounds the rows was asked before: it looks at who still runs, and a snapshot that is older than
+    this look could miss rows that are within the bound.
+
+    :param where: The condition of the statement that is divided; it may be empty.
     :param reads_all: Whether all rows are new. Else an index may find the new ones, and a page cannot.
+    :return: The parts, or None for one connection: one statement needs no snapshot of others.
     :raises InputError: The rows cannot be divided as the user says.
     """
-    asked = session.database
-    if asked.num_partitions == 1:
+    count = session.database.num_partitions
+    if count == 1 or (count is None and not reads_all):
         return None
+    try:
+        found = _divider(session, columns)
+        return _parts(session, found, where) if found else None
+    except Py4JJavaError as err:
+        if count is not None:
+            raise
+        # Others speak PostgreSQL's language, and know no pages or no snapshots that are shared.
+        told = f"the table is read over one connection, as it cannot be divided: {short_cause(err)}"
+        emit(event="notice", seq=seq, told=f"{told}. With num_partitions=1 this is not tried")
+        return None
+
+
+def _divider(session: Session, columns: list[Column]) -> Divider | None:
+    asked = session.database
     name = _free_name(columns)
     if asked.partition_column and asked.num_partitions:
         return Divider(asked.num_partitions, _column_of(columns, asked.partition_column), name)
-    if asked.num_partitions is None and not reads_all:
-        return None
     is_name = asked.table is not None and _IS_NAME.fullmatch(asked.table)
     found = session.ask(_SIZE.format(name=str(asked.table).replace("'", "''"))) if is_name else []
     pages, size = (int(found[0] or 0), int(found[1] or 0)) if found and found[0] is not None else (None, 0)
@@ -147,15 +171,7 @@ def _free_name(columns: list[Column]) -> str:
     return name
 
 
-def parts(session: Session, divider: Divider, where: str) -> Parts | None:
-    """Begin the transaction whose snapshot all parts read, and divide the rows that it sees.
-
-    Whatever bounds the rows was asked before: it looks at who still runs, and a snapshot that is older than
-    this look could miss rows that are within the bound.
-
-    :param where: The condition of the statement that is divided; it may be empty.
-    :return: The parts, or None if there is but one: one statement needs no snapshot of others.
-    """
+def _parts(session: Session, divider: Divider, where: str) -> Parts | None:
     connection = session.connection
     connection.setAutoCommit(False)
     connection.setTransactionIsolation(_REPEATABLE_READ)
@@ -177,6 +193,8 @@ def parts(session: Session, divider: Divider, where: str) -> Parts | None:
         [f"({one}) AND {is_same}" for one in conditions],
         f"SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; SET TRANSACTION SNAPSHOT '{snapshot}'; "
         f"SET LOCAL lock_timeout = '{_WAIT}'",
+        divider.name,
+        divider.value,
     )
 
 

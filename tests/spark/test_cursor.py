@@ -6,13 +6,14 @@ import re
 import shutil
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from airflow_provider_scope.checkpoint.log import CheckpointLog
+from airflow_provider_scope.core import small
 from airflow_provider_scope.core.cursor import CursorState
 from airflow_provider_scope.core.interval import Window
 from airflow_provider_scope.core.slices import CursorSlice
@@ -21,6 +22,9 @@ from airflow_provider_scope.execution import repair
 from airflow_provider_scope.spark.cursor_reading import Reading
 from airflow_provider_scope.specs.cursor import Cursor, for_plan
 from tests.support import warm
+
+if TYPE_CHECKING:
+    from contextlib import ExitStack
 
 pytestmark = pytest.mark.spark
 
@@ -262,6 +266,38 @@ def test_the_state_of_a_batch_that_is_not_recorded_is_not_lost(
     pipe.run()
 
     assert pipe.rows("n", "t") == [(1, "a"), (2, "b"), (2, "c")]
+
+
+@pytest.mark.parametrize(
+    "write", ["append", {"kind": "merge", "primary_key": ["id"]}], ids=["append", "merge"]
+)
+def test_a_large_first_load_is_not_held_and_what_is_behind_it_is_exact(
+    source: Source, monkeypatch: pytest.MonkeyPatch, write: Any
+) -> None:
+    held: list[int] = []
+
+    def seen(self: Reading, rows: Any, stack: ExitStack) -> Any:
+        before = len(stack._exit_callbacks)  # type: ignore[attr-defined]
+        found = look(self, rows, stack)
+        held.append(len(stack._exit_callbacks) - before)  # type: ignore[attr-defined]
+        return found
+
+    look = Reading._seen
+    monkeypatch.setattr(Reading, "_seen", seen)
+    monkeypatch.setattr(small, "ROWS", 10)
+    values = [0.5, None, 9.0, -1e300, 9.0, 3.25, float("nan"), 7.0, -0.0, None, 2.0, 9.0, 4.0]
+    source.add(n=values, id=[*range(13)], t=list("abcdefghijklm"))
+    pipe = source.pipe(write=write, on_cursor_value_missing="include")
+    pipe.run()
+    assert sorted(pipe.rows("id", "t")) == [*enumerate("abcdefghijklm")]
+    assert (pipe.state()["last"], len(pipe.state()["known"])) == ("9.0", 3)
+
+    source.add(n=[9.0, 9.5, 1.0], id=[20, 21, 22], t=["new", "newer", "too late"])
+    pipe.run()
+    ids = [row[0] for row in pipe.rows("id")]
+    again = [1, 6, 9] if write == "append" else []  # rows without a value come with every load
+    assert sorted(ids) == sorted([*range(13), 20, 21, *again])
+    assert held == [0, 1, 1]  # one of the rows with the last value is new
 
 
 def test_large_first_loads_are_cut_and_each_step_is_committed(source: Source) -> None:

@@ -471,3 +471,25 @@ def test_a_table_of_no_pages(world: World) -> None:
     pipe.run()
     assert pipe.rows("n") == [(1,)]
     wait_until_nobody_is_connected(world)
+
+
+def test_a_server_that_shares_no_snapshot_is_read_over_one_connection_unless_parts_are_asked_for(
+    world: World, in_small_parts: None, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    world.run(
+        "CREATE TABLE t (n int, name text)",
+        "INSERT INTO t SELECT i, repeat('x', 900) FROM generate_series(1, 100) i",
+        f"CREATE ROLE reader_{world.name} LOGIN",
+        f"GRANT SELECT ON t TO reader_{world.name}",
+        "REVOKE EXECUTE ON FUNCTION pg_export_snapshot() FROM PUBLIC",
+    )
+    world.connect(monkeypatch, f"reader_{world.name}")
+    with pytest.raises(InputError, match="permission denied for function pg_export_snapshot"):
+        world.pipe(num_partitions=2).run()
+    capfd.readouterr()
+
+    pipe = world.pipe()
+    pipe.run()
+    assert "the table is read over one connection, as it cannot be divided: " in capfd.readouterr().out
+    assert sorted(pipe.rows("n")) == [(n,) for n in range(1, 101)]
+    wait_until_nobody_is_connected(world)
