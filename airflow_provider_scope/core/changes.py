@@ -311,6 +311,25 @@ def check_names(table: str, before: Metadata | None, commit: SourceCommit) -> No
             )
 
 
+def check_reused(table: str, before: Metadata | None, newest: Metadata) -> None:
+    """Refuse a source in which a name stands for another column than it did, whatever the user selects.
+
+    :param before: The metadata before what is loaded now; None if it is not known.
+    :raises ChangeFeedError: As said.
+    """
+    if before is None:
+        return
+    now = {name.lower(): number for number, name in _names(newest.schema)}
+    for number, name in _names(before.schema):
+        if now.get(name.lower(), number) != number:
+            raise ChangeFeedError(
+                f"The name {name!r} stands for another column of {table} than in what is loaded: rows that "
+                "do not change would keep the values of the old one.",
+                kept=KEPT,
+                do=ANEW,
+            )
+
+
 def _names(kind: Any, path: str = "") -> Iterator[tuple[int, str]]:
     """Give the number and the name of each field of a type of Delta's schema whose columns are mapped."""
     if not isinstance(kind, dict):

@@ -103,6 +103,7 @@ def make_changes(
         max_commits=source.max_commits_per_batch,
         max_bytes=source.max_bytes_per_batch,
         needs_feed=not isinstance(ingest.write, Replace),
+        goes_by_keys=isinstance(ingest.write, (Merge, Scd2)),
         goes_by_names=isinstance(ingest.write, (Merge, Scd2)) and ingest.sql == SELECT_ALL,
     )
     return made, (table,)

@@ -44,6 +44,8 @@ class ChangeRows:
     max_bytes: int | None = None
     needs_feed: bool = True
     """False if every run takes all rows."""
+    goes_by_keys: bool = False
+    """Whether rows that do not change stay in the target as they are."""
     goes_by_names: bool = False
     """Whether columns of the source are those of the target that have their names."""
     newest: int = field(default=-1, init=False)
@@ -149,6 +151,8 @@ class ChangeRows:
         before = self._metadata_before(first) if any(commit.metadata for commit in found) else None
         if state and self.goes_by_names:
             changes.check_names(self.table, before, found[0])
+        if state and self.goes_by_keys:
+            changes.check_reused(self.table, before, metadata)
         count = changes.cut(self.table, found, before, max_commits=self.max_commits, max_bytes=self.max_bytes)
         self._tell(found, count, metadata, report)
         return VersionSlice(

@@ -65,6 +65,8 @@ def select(spark: SparkSession, plan: Plan, entry: OffsetEntry) -> DataFrame:
         if found.snapshot:
             rows = reader.option("versionAsOf", found.last).load(source.table)
             return rows if source.replaces else _as_changes(spark, rows, source.table, found)
+        # Delta makes Java's own dates of the values, which have no days between 4 and 15 October 1582.
+        spark.conf.set("spark.sql.datetime.java8API.enabled", "true")
         # Both ends: without the second one, each reading would go as far as the table does then.
         reader = reader.option("readChangeFeed", "true").option("startingVersion", found.first)
         return reader.option("endingVersion", found.last).load(source.table)

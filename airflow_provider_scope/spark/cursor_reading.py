@@ -181,20 +181,18 @@ class Reading:
         last = self.before.last if self.before and not self.end else None
         there = rows.where(~self.is_missing)
         fresh = there if last is None else there.where(self._is_beyond(self._literal(last)))
-        count = fresh.count()
-        if count <= max_rows:
+        if fresh.count() <= max_rows:
             return rows, False
-        limit = self._nth(fresh, max_rows, count)
+        limit = self._nth(fresh, max_rows)
         return rows.where(self.is_missing | ~self._is_beyond(limit)), True
 
-    def _nth(self, rows: DataFrame, number: int, count: int) -> Column:
-        if self.kind == "string":
-            first = self.value.asc() if self.rule.func == "max" else self.value.desc()
-            found = rows.select(self.value.alias("v")).orderBy(first.alias("v")).limit(number)
-            told = found.agg(self._furthest(F.col("v")).alias("v")).first()
-        else:
-            part = number / count if self.rule.func == "max" else 1 - number / count
-            told = rows.agg(self._text(F.percentile_approx(self.value, part, 10_000)).alias("v")).first()
+    def _nth(self, rows: DataFrame, number: int) -> Column:
+        """Give the value of a row by its number in the cursor's order; exactly, or a cut could be empty."""
+        value = F.col("v")
+        ordered = rows.select(self.value.alias("v")).orderBy(
+            value.asc() if self.rule.func == "max" else value.desc()
+        )
+        told = ordered.limit(number).agg(self._text(self._furthest(value)).alias("v")).first()
         return self._literal(str(told["v"]))  # type: ignore[index] # an aggregate has a row
 
     # ---- state ---------------------------------------------------------------------------------

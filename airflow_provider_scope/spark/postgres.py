@@ -313,7 +313,9 @@ class _Asked:
         )
         if not found or found[0] is None:
             return []
-        return [f"{self.value} {self.op('<=')} {self.literal(found[0])}"]
+        # The connection's zone is UTC, and the text says so.
+        last_taken = f"TIMESTAMPTZ '{found[0]}'" if self.kind == "timestamp" else self.literal(found[0])
+        return [f"{self.value} {self.op('<=')} {last_taken}"]
 
 
 def custom(text: str | None) -> dict[str, T.DataType]:

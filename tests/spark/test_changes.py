@@ -6,6 +6,7 @@ import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from deltalake import DeltaTable
 
 from airflow_provider_scope.exceptions import ChangeFeedError, InputError
 from tests.support import warm
@@ -354,6 +355,52 @@ def test_a_column_with_another_name_is_refused_until_the_old_name_is_kept(spark:
     source.do("ALTER TABLE @s RENAME COLUMN s.x TO y")
     with pytest.raises(ChangeFeedError, match=r"gives the column 's\.x' the name 's\.y'"):
         pipe.run()
+
+
+def test_a_column_that_is_dropped_and_added_again_is_another_one_whatever_is_selected(
+    spark: Any, tmp_path: Path
+) -> None:
+    source = Source(spark, tmp_path, **{"delta.columnMapping.mode": "name"})
+    source.do("INSERT INTO @s VALUES (1, 'a'), (2, 'b')")
+    pipe = source.pipe(sql="SELECT id, v FROM @data")
+    pipe.run()
+    source.do("ALTER TABLE @s DROP COLUMN v", "ALTER TABLE @s ADD COLUMN (v STRING)")
+    source.do("UPDATE @s SET v = 'new' WHERE id = 1")
+    with pytest.raises(ChangeFeedError, match="The name 'v' stands for another column"):
+        pipe.run()
+    pipe.run(full_refresh=True, source={**pipe.arguments["source"], "full_load": True})
+    assert pipe.rows("id", "v") == [(1, "new"), (2, None)]
+
+
+def test_a_target_with_mapped_columns_gets_its_feed_with_its_second_load(spark: Any, tmp_path: Path) -> None:
+    mapped = {"delta.columnMapping.mode": "name"}
+    source = Source(spark, tmp_path, "id INT, `v w` STRING", **mapped)
+    source.do("INSERT INTO @s VALUES (1, 'a')")
+    pipe = source.pipe()
+    pipe.run(table={"properties": mapped})
+    source.do("INSERT INTO @s VALUES (2, 'b')")
+    pipe.run(table={"properties": {**mapped, **FEED}})
+    assert pipe.rows("id", "v w") == [(1, "a"), (2, "b")]
+    assert FEED.items() <= DeltaTable(str(pipe.table)).metadata().configuration.items()
+
+
+def test_days_that_java_had_left_out_come_as_they_are(spark: Any, tmp_path: Path) -> None:
+    columns = "id INT, d DATE, t TIMESTAMP, s STRUCT<d: DATE>, a ARRAY<DATE>, n TIMESTAMP_NTZ"
+    source = Source(spark, tmp_path, columns)
+    spark.conf.set("spark.sql.datetime.java8API.enabled", "false")
+    for day in ("1582-10-04", "1582-10-05", "1582-10-10", "1582-10-14", "1582-10-15", "0001-01-01"):
+        when = f"TIMESTAMP '{day} 12:00:00.123456Z'"
+        of_day = (
+            f"DATE '{day}', {when}, struct(DATE '{day}'), array(DATE '{day}'), TIMESTAMP_NTZ '{day} 01:02:03'"
+        )
+        source.do(f"INSERT INTO @s SELECT {int(day[-2:])}, {of_day}")
+    merged, added = source.pipe(), source.pipe("append")
+    added.table = source.folder / "added"
+    names = ("id", "d", "t", "s", "a", "n")
+    for pipe in (merged, added):
+        pipe.run()
+        there = DeltaTable(str(source.path)).to_pyarrow_table().to_pylist()
+        assert pipe.rows(*names) == sorted((tuple(row[name] for name in names) for row in there), key=repr)
 
 
 def test_columns_that_change_where_they_are_not_mapped_are_refused(spark: Any, tmp_path: Path) -> None:

@@ -48,11 +48,11 @@ TARGETS: tuple[tuple[Any, str, str], ...] = (
     (UPSERT, "apply", ""),
     (SCD2, "apply", ""),
     (DELETE_INSERT, "apply", ""),
-    (UPSERT, "soft", SOME),
+    (UPSERT, "soft", ""),
     ("append", "apply", ""),
     (DELETE_INSERT, "ignore", ""),
     (SCD2, "ignore", ""),
-    (DELETE_INSERT, "soft", ""),
+    (DELETE_INSERT, "apply", SOME),
     (SCD2, "apply", SOME),
 )
 OWN = (VALID_FROM, VALID_TO, ROW_HASH)

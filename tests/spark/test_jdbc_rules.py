@@ -147,6 +147,61 @@ def test_a_large_load_is_cut_by_the_cursor(world: World, func: str) -> None:
     assert sorted(pipe.rows("n")) == [(i // 2 * 11 - 20,) for i in range(24)]
 
 
+UNSORTED = {
+    "numeric(20,5)": [
+        "-999999999999999.99999",
+        "-123456789012345.12347",
+        "-0.00001",
+        "123456789012345.12343",
+        "123456789012345.12345",
+        "999999999999999.99999",
+        "123456789012345.12344",
+    ],
+    "timestamptz": [
+        "2026-01-01 00:00:10+00",
+        "2026-01-01 00:00:09.000001+02",
+        "2026-03-29 02:30:00+01",
+        "1582-10-10 00:00+00",
+        "2026-01-01 00:00:09+00",
+        "2026-01-01 01:00:09.1+00",
+    ],
+    "timestamp": [
+        "2026-01-01 00:00:10",
+        "2026-01-01 00:00:09.000001",
+        "0001-01-01",
+        "1582-10-10",
+        "2026-01-01 00:00:09",
+        "2026-03-29 02:30:00",
+        "2026-01-01 00:00:09.1",
+    ],
+    "date": [
+        "2026-10-01",
+        "2026-09-30",
+        "0001-01-01",
+        "1582-10-10",
+        "2026-01-09",
+        "2026-02-01",
+        "2026-01-10",
+    ],
+    "text": ["10", "9", "Ä", "a''b", "", "ab", "\\"],
+    "char(5)": ["10", "9", "Ä", "a''b", "B", "ab", "\\"],
+    "real": ["-3.4e38", "0.1", "1e-40", "9", "10", "100", "-0.3"],
+}
+
+
+@pytest.mark.parametrize("kind", UNSORTED)
+def test_batches_of_every_type_are_cut_and_go_on(world: World, kind: str) -> None:
+    world.run(f"CREATE TABLE t (c {kind} UNIQUE, id serial)")
+    world.run(*(f"INSERT INTO t (c) VALUES ('{value}'::{kind})" for value in UNSORTED[kind]))
+    pipe = world.pipe("c", max_rows_per_batch=2)
+    report = pipe.run(max_batches_per_run=9)
+
+    assert sorted(pipe.rows("id")) == sorted(world.ask("SELECT id FROM t"))
+    assert [one.rows for one in report.batches][:3] == [2, 2, 2]
+    assert len(report.batches) <= 4
+    assert pipe.run().rows == 0
+
+
 def test_a_query_is_a_source(world: World) -> None:
     world.run("CREATE TABLE t (n int, keep boolean)", "INSERT INTO t VALUES (1, true), (2, false), (3, true)")
     pipe = world.pipe(query="SELECT n * 10 AS m FROM t WHERE keep -- only these", column="m")

@@ -123,6 +123,23 @@ def test_a_column_that_lost_its_name_is_found_inside_of_others_too() -> None:
     changes.check_names("src", None, SourceCommit(version=1, metadata=before))
 
 
+def test_a_name_that_stands_for_another_column_is_found_over_several_versions() -> None:
+    def named(*columns: tuple[int, str]) -> Metadata:
+        fields = [
+            {"name": name, "type": "integer", "metadata": {"delta.columnMapping.id": number}}
+            for number, name in columns
+        ]
+        return replace(ON, schema={"type": "struct", "fields": fields})
+
+    before = named((1, "id"), (2, "a"), (3, "b"))
+    for now in (named((1, "id"), (4, "A"), (3, "b")), named((1, "id"), (3, "a"), (2, "b"))):
+        with pytest.raises(ChangeFeedError, match="The name 'a' stands for another column of src"):
+            changes.check_reused("src", before, now)
+    for now in (named((1, "id"), (3, "b")), named((3, "B"), (2, "c"), (1, "id"), (7, "d"))):
+        changes.check_reused("src", before, now)
+    changes.check_reused("src", None, before)
+
+
 def sized(*sizes: int) -> list[SourceCommit]:
     return [SourceCommit(version=n, size_bytes=size) for n, size in enumerate(sizes)]
 
