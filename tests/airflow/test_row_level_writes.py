@@ -39,6 +39,7 @@ def order(number: int, status: str, second: int, *, deleted: bool = False) -> st
     )
 
 
+@pytest.mark.loads
 def test_the_example_of_merge_keeps_the_newest_row_of_each_key(run_dag, tmp_path):
     landing, conf = tmp_path / "in", {"landing": str(tmp_path / "in"), "table": str(tmp_path / "table")}
     land(landing, "0.json", order(1, "new", 1) + order(2, "new", 1) + order(1, "paid", 2), 0)
@@ -61,6 +62,7 @@ def test_the_example_of_merge_keeps_the_newest_row_of_each_key(run_dag, tmp_path
     }
 
 
+@pytest.mark.loads
 def test_the_example_of_scd2_keeps_every_version(run_dag, tmp_path):
     landing, conf = tmp_path / "in", {"landing": str(tmp_path / "in"), "table": str(tmp_path / "table")}
     land(landing, "0.csv", "customer_id,city\n1,Wien\n2,Graz\n", 0)

@@ -15,6 +15,7 @@ PAGE = DOCS / "quickstart.md"
 AS_SHOWN = "/tmp/quickstart"
 
 
+@pytest.mark.loads
 @pytest.mark.spark
 def test_the_commands_give_what_is_shown(tmp_path):
     """Each text is in the output of the commands before it."""

@@ -44,6 +44,7 @@ def add(folder: Path, *values: Any) -> None:
     write_deltalake(str(folder / "source"), pa.table({"n": pa.array(values)}), mode="append")
 
 
+@pytest.mark.loads
 def test_rows_before_the_last_value_start_no_spark(tmp_path: Path, started: list[int]) -> None:
     add(tmp_path, 1, 5)
     pipe = pipe_of(tmp_path)
