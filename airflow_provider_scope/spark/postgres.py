@@ -85,7 +85,7 @@ class Statement(NamedTuple):
 
     def over(self, data: DataFrame) -> DataFrame:
         """Make dates and times of numbers."""
-        extra = self.parts.column if self.parts else None
+        extra = self.parts.divider.name if self.parts else None
         names = [(quoted(name), self.times.get(name)) for name in data.columns if name != extra]
         return data.selectExpr(
             *(f"{OF_NUMBERS[kind] % name} AS {name}" if kind else name for name, kind in names)
@@ -119,7 +119,7 @@ def statement(session: Session, source: CursorPlan, found: CursorSlice, seq: int
     times = {one.name: _KINDS[one.kind] for one in columns if one.kind in _TIMES and one.name not in given}
     parts = postgres_parts.divided(session, columns, where, reads_all=reads_all, seq=seq)
     if parts:
-        values += f", {parts.value} AS {named(parts.column)}"
+        values += f", {parts.divider.value} AS {named(parts.divider.name)}"
     sql = f"SELECT {values}\nFROM {session.rows_of}" + (f"\nWHERE {where}" if where else "")
     return Statement(sql, types or None, times, parts)
 
@@ -228,19 +228,22 @@ class _Asked:
             return []
         zone_name = self.session.database.zone
         # NULL counts for nothing in least().
-        since = f"least('{now}'::timestamptz, nullif('{oldest or ''}', '')::timestamptz)"
+        began = f"nullif('{oldest or ''}', '')::timestamptz"
+        since = f"least('{now}'::timestamptz, {began})"
         if self.kind != "timestamp":
             zone = zone_name.replace("'", "''")
             since = f"({since} AT TIME ZONE '{zone}')::{'date' if self.kind == 'date' else 'timestamp'}"
-        (bound,) = self.session.ask(f"SELECT {since}::text")
+        # A transaction that began since has larger values, and holds nothing back.
+        bound, holds_back = self.session.ask(f"SELECT {since}::text, {began} <= '{now}'::timestamptz")
         kind = {"date": "DATE", "timestamp": "TIMESTAMPTZ", "timestamp_ntz": "TIMESTAMP"}[self.kind]
         # Not below it alone: rows at the last value are read again.
         within = f"{self.value} <= {kind} '{bound}'"
-        if oldest or self.kind != "timestamp":
+        if holds_back == "t" or self.kind != "timestamp":
             rows = f"SELECT 1 FROM {self.session.rows_of} WHERE NOT ({within})"
             if self.session.ask(f"SELECT EXISTS ({rows})") == ["t"]:
                 zone = f"this is now in {zone_name}; if the column has another zone's time, say time_zone"
-                why = f"a transaction runs since {oldest}, and may still commit rows" if oldest else zone
+                still = f"a transaction runs since {oldest}, and may still commit rows"
+                why = still if holds_back == "t" else zone
                 self.tell(f"rows whose {{column!r}} is after {bound} wait for a later load: {why}")
         return [within]
 

@@ -51,19 +51,6 @@ WHERE c.oid = to_regclass('{name}') GROUP BY c.oid, c.relkind"""
 without a look at the others, which PostgreSQL does since version 14."""
 
 
-class Parts(NamedTuple):
-    """How rows are divided among connections."""
-
-    conditions: list[str]
-    """In SQL, over ``column``."""
-    begin: str
-    """What a connection runs before it reads, in its transaction."""
-    column: str
-    """What the conditions compare: it is selected beside the columns that are read."""
-    value: str
-    """What stands for it in the SELECT."""
-
-
 @dataclass(frozen=True, slots=True)
 class Divider:
     """By what the rows are divided."""
@@ -80,6 +67,16 @@ class Divider:
     def value(self) -> str:
         """What is selected."""
         return named(self.column.name) if self.column else "q.ctid"
+
+
+class Parts(NamedTuple):
+    """How rows are divided among connections."""
+
+    conditions: list[str]
+    """In SQL, over the divider."""
+    begin: str
+    """What a connection runs before it reads, in its transaction."""
+    divider: Divider
 
 
 def is_lost(text: str) -> bool:
@@ -193,8 +190,7 @@ def _parts(session: Session, divider: Divider, where: str) -> Parts | None:
         [f"({one}) AND {is_same}" for one in conditions],
         f"SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; SET TRANSACTION SNAPSHOT '{snapshot}'; "
         f"SET LOCAL lock_timeout = '{_WAIT}'",
-        divider.name,
-        divider.value,
+        divider,
     )
 
 

@@ -195,13 +195,13 @@ def test_a_row_that_moves_while_it_is_read_comes_once(world: World, monkeypatch:
     pipe = world.pipe()
     pipe.run()
     world.run("INSERT INTO t VALUES (2, 'moves'), (3, 'c'), (4, 'd')")
-    not_loaded = Reading._not_loaded
+    remembering = Reading._remembering
 
-    def after_a_change(self: Any, rows: Any) -> Any:
+    def after_a_change(self: Any, *arguments: Any) -> Any:
         world.run("UPDATE t SET n = 4 WHERE name = 'moves'", "UPDATE t SET n = 1 WHERE name = 'd'")
-        return not_loaded(self, rows)
+        return remembering(self, *arguments)
 
-    monkeypatch.setattr(Reading, "_not_loaded", after_a_change)
+    monkeypatch.setattr(Reading, "_remembering", after_a_change)
     pipe.run()
     assert [row for row in pipe.rows("name", "n") if row[0] in ("moves", "d")] == [("d", 4), ("moves", 2)]
 

@@ -84,6 +84,17 @@ def _wait_for(world: World, sql: str) -> None:
         time.sleep(0.05)
 
 
+def plan(world: World, value: str, rows: str, condition: str, *, before: str = "") -> str:
+    """Give the database's plan for a part."""
+    divided = f'SELECT n, {value} AS "scope_part" FROM {rows}'
+    return repr(
+        world.ask(
+            f"{before} EXPLAIN SELECT n FROM ({divided}) q "
+            f"WHERE ({condition}) AND pg_current_snapshot()::text = ''"
+        )
+    )
+
+
 def wait_until_nobody_is_connected(world: World) -> None:
     _wait_for(
         world,
@@ -184,11 +195,9 @@ def test_the_parts_are_read_by_several_connections_and_an_index_serves_each(worl
     reads = [one for one in world.server.log()[before:].split("LOG:") if '"scope_part" >=' in one]
     assert len(reads) == PARTS - 1
     condition = '"scope_part" >= (3) AND "scope_part" < (5)'
-    plan = world.ask(
-        f'SET enable_seqscan = off; EXPLAIN SELECT n FROM (SELECT n, id AS "scope_part" FROM t) q '
-        f"WHERE ({condition}) AND pg_current_snapshot()::text = ''"
+    assert "Index Cond: ((id >= 3) AND (id < 5))" in plan(
+        world, "id", "t", condition, before="SET enable_seqscan = off;"
     )
-    assert "Index Cond: ((id >= 3) AND (id < 5))" in repr(plan)
 
 
 @pytest.mark.parametrize(
@@ -393,11 +402,7 @@ def test_a_first_load_of_a_large_table_is_read_in_parts_and_later_ones_are_not(
     assert sorted(pipe.rows("n")) == [(n,) for n in range(1, 102)]
 
     condition = "\"scope_part\" >= '(2,0)'::tid AND \"scope_part\" < '(5,0)'::tid"
-    plan = world.ask(
-        f'EXPLAIN SELECT n FROM (SELECT n, q.ctid AS scope_part FROM "T ?\'" AS q WHERE n <= 100) AS q '
-        f"WHERE ({condition}) AND pg_current_snapshot()::text = ''"
-    )
-    assert "Tid Range Scan" in repr(plan)
+    assert "Tid Range Scan" in plan(world, "q.ctid", '"T ?\'" AS q WHERE n <= 100', condition)
 
 
 @pytest.mark.parametrize(
