@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -298,6 +299,20 @@ def test_a_large_first_load_is_not_held_and_what_is_behind_it_is_exact(
     again = [1, 6, 9] if write == "append" else []  # rows without a value come with every load
     assert sorted(ids) == sorted([*range(13), 20, 21, *again])
     assert held == [0, 1, 1]  # one of the rows with the last value is new
+
+
+@pytest.mark.parametrize("func", ["max", "min"])
+def test_decimals_are_compared_exactly_whatever_the_statistics_say(source: Source, func: str) -> None:
+    """delta-rs writes them as floats: all of these are 1e19 then."""
+    first = [Decimal(f"{10**19 + n}.000000000000000001") for n in (20, 25)]
+    source.add(n=pa.array(first, pa.decimal128(38, 18)))
+    pipe = source.pipe(last_value_func=func)
+    pipe.run()
+    step = 1 if func == "max" else -1
+    later = [Decimal(f"{10**19 + 22 + step * n}.000000000000000001") for n in (15, 5, 11, 7)]
+    source.add(n=pa.array(later, pa.decimal128(38, 18)))
+    pipe.run()
+    assert sorted(n for (n,) in pipe.rows("n")) == sorted([*first, *later])
 
 
 def test_large_first_loads_are_cut_and_each_step_is_committed(source: Source) -> None:
