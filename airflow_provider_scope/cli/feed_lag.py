@@ -37,7 +37,7 @@ def show(view: LogView, table: str, log: CheckpointLog, storage_conn_id: str | N
             say(f"behind      not looked at: {source} is on another store; `airflow scope plan` looks")
             return False
         rows = ChangeRows(place=log.location, table=source, storage=store_of(source, storage_conn_id).storage)
-        lag, warning = rows.unread(view, clock.now_ms())
+        lag, warnings = rows.unread(view, clock.now_ms())
     except ScopeProviderError as err:
         say(f"behind      not known: {err.what}")
         say(f"            do: {err.do}")
@@ -51,6 +51,6 @@ def show(view: LogView, table: str, log: CheckpointLog, storage_conn_id: str | N
     say(f"behind      {counted(lag.commits, 'commit')} of {source}, {counted(lag.size_bytes, 'byte')}")
     oldest = "its time is not known" if lag.oldest_ms is None else when(lag.oldest_ms)
     say(f"            the oldest is version {lag.version}: {oldest}")
-    if warning:
+    for warning in warnings:
         say(f"            warning: {warning}")
     return False

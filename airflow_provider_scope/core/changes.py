@@ -230,6 +230,16 @@ def recreated(table: str, there: str | None, source: str, of: str = "") -> Chang
     )
 
 
+def missing(table: str, version: int) -> ChangeFeedError:
+    """Give the error for a version of the range that the log has no more: Delta would leave it out."""
+    return ChangeFeedError(
+        f"The log of {table} does not have version {version} any more, whose changes are to be read "
+        "(delta.logRetentionDuration).",
+        kept=KEPT,
+        do=f"bring the file {version:020}.json back; or {ANEW}",
+    )
+
+
 def cut(
     table: str,
     commits: Sequence[SourceCommit],

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from airflow_provider_scope.core.decimals import loosened
 from airflow_provider_scope.core.sql import literal, quoted
 from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, InputError
 
@@ -101,7 +102,9 @@ def within(column: str, kind: str, low: str | None, high: str | None) -> str | N
     :param low: The least value as Spark writes it as text; timestamps with their offset.
     :return: None if there is no range, or none that is sure to mean the same for Delta.
     """
-    least, most = as_literal(kind, low), as_literal(kind, high)
+    if low is None or high is None:
+        return None
+    least, most = as_literal(kind, loosened(kind, low, -1)), as_literal(kind, loosened(kind, high, 1))
     if least is None or most is None:
         return None
     return f"t.{quoted(column)} BETWEEN {least} AND {most}"

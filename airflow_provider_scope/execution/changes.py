@@ -13,6 +13,8 @@ from airflow_provider_scope.exceptions import ChangeFeedError, SourceNotFoundErr
 from airflow_provider_scope.table.opening import open_table
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from airflow_provider_scope.core.changes import ChangeState, Metadata, SourceCommit
     from airflow_provider_scope.core.lag import Lag
     from airflow_provider_scope.core.records import OffsetEntry
@@ -178,24 +180,42 @@ class ChangeRows:
             if text:
                 report.warnings.setdefault(topic, text)
 
-    def unread(self, view: LogView, now_ms: int) -> tuple[Lag | None, str]:
+    def unread(self, view: LogView, now_ms: int) -> tuple[Lag | None, list[str]]:
         """Tell how far a log is behind the newest version, and warn if the source keeps it not much longer.
+
+        Warn of columns, too, that were renamed or dropped: whether a run refuses that depends on its task.
 
         :param view: The log. Its newest batch is of a feed.
         :param now_ms: The time, milliseconds since the epoch.
-        :raises ChangeFeedError: The source is another one, or does not have all versions behind the state.
+        :raises ChangeFeedError: The source is another one, does not have all versions behind the state, or
+            cannot be read across one of these.
         """
         state = changes.decode(view.state, self.place)
         self.look()
         self.check_waiting(view)
         if state is None:
-            return None, ""
+            return None, []
         self.identifier = state.identifier
         self._check_same(state)
         found, metadata = self._behind(state.version), self._found()
         changes.check_range(self.table, found, metadata.table)
+        warnings = []
+        if any(commit.metadata for commit in found):
+            before = self._metadata_before(state.version + 1)
+            changes.cut(self.table, found, before, max_commits=None, max_bytes=None)
+            warnings = [*self._other_columns(found, before)]
         lag = lags.lag_of(found)
-        return lag, lags.warning(self.table, lag, metadata.kept, now_ms)
+        return lag, [*filter(None, [lags.warning(self.table, lag, metadata.kept, now_ms)]), *warnings]
+
+    def _other_columns(self, found: list[SourceCommit], before: Metadata | None) -> Iterator[str]:
+        """Say which column is dropped or renamed first."""
+        for commit in found:
+            try:
+                changes.check_names(self.table, before, commit)
+            except ChangeFeedError as err:
+                yield f"{err.what} A run that loads all columns will refuse that: {err.do}"
+                return
+            before = commit.metadata or before
 
     def _snapshot(self, before: str | None) -> VersionSlice:
         """Give the slice of all rows; the changes behind them have to be in the feed."""
@@ -333,7 +353,7 @@ class ChangeRows:
                 break
             found.append(commit)
         if not found:
-            raise self._missing(self.newest)
+            raise changes.missing(self.table, self.newest)
         return found[::-1]
 
     def _metadata_before(self, first: int) -> Metadata | None:
@@ -357,16 +377,8 @@ class ChangeRows:
         """Give a commit of the range: Spark would leave one out that is missing, without a word."""
         commit = self._commit(version)
         if commit is None:
-            raise self._missing(version)
+            raise changes.missing(self.table, version)
         return commit
-
-    def _missing(self, version: int) -> ChangeFeedError:
-        return ChangeFeedError(
-            f"The log of {self.table} does not have version {version} any more, whose changes are to be read "
-            "(delta.logRetentionDuration).",
-            kept=changes.KEPT,
-            do=f"bring the file {version:020}.json back; or {changes.ANEW}",
-        )
 
 
 @dataclass

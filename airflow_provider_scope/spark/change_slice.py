@@ -82,11 +82,7 @@ def _check_there(spark: SparkSession, table: str, found: VersionSlice) -> None:
         try:
             files.read(spark, name, at_most=1)
         except FileNotFoundError as err:
-            raise ChangeFeedError(
-                f"The log of {table} does not have version {version} any more, whose changes are to be read.",
-                kept=NO_ROW_WRITTEN,
-                do=f"bring {name} back; or {changes.ANEW}",
-            ) from err
+            raise changes.missing(table, version) from err
 
 
 def _as_changes(spark: SparkSession, rows: DataFrame, table: str, found: VersionSlice) -> DataFrame:

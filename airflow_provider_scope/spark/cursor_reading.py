@@ -16,6 +16,7 @@ from pyspark.sql import types as T  # noqa: N812
 from airflow_provider_scope.core import cursor as cursors
 from airflow_provider_scope.core import small
 from airflow_provider_scope.core.cursor import Bound, CursorState
+from airflow_provider_scope.core.decimals import loosened
 from airflow_provider_scope.core.sql import quoted
 from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, CursorError
 from airflow_provider_scope.spark.held import released
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
 Known: TypeAlias = tuple[str, str, int]
 """Of rows that were loaded: cursor value, hash, how many."""
 _EXAMPLES = 3
-_EXACT_DIGITS = 15
-"""So many a float of 64 bits holds."""
 _MARKS = ["_scope_at", "_scope_row"]
 _KNOWN = "_scope_at string, _scope_row string, _scope_n bigint"
 
@@ -73,11 +72,12 @@ class Reading:
             cursors.check_kind(self.rule.column, self.kind, self.before)
         else:
             cursors.check_kind(self.rule.column, self.kind, None)
-        if self.kind.startswith("decimal") and int(self.kind[8:].partition(",")[0]) > _EXACT_DIGITS:
+        self.stored = self.value
+        if self.kind.startswith("decimal"):
             # delta-rs writes the statistics of decimals as floats: by these, Delta would leave files out
-            # whose rows are new. It does not look at them for a value that is computed.
+            # whose rows are new. It does not look at them for a value that is computed; see `_near`.
             self.value = F.negate(F.negate(self.value))
-        self.is_missing = self.value.isNull()
+        self.is_missing = self.stored.isNull()
         if self.kind in ("float", "double"):
             self.is_missing = self.is_missing | F.isnan(self.value) | F.abs(self.value).isin(float("inf"))
         self.count = 0
@@ -138,8 +138,9 @@ class Reading:
         start = cursors.start_of(self.rule, None if self.end else self.before, self.kind, self.first)
         rows = self.data
         if self.end:
-            end = self._literal(cursors.value_of("end_value", self.end, self.kind))
-            rows = rows.where(self._is_before(end) | self.value.isNull())
+            end = cursors.value_of("end_value", self.end, self.kind)
+            is_before = self._is_before(self._literal(end)) & self._near(end, is_start=False)
+            rows = rows.where(is_before | self.stored.isNull())
         return self._from(rows, start)
 
     def _last(self) -> str | None:
@@ -157,7 +158,8 @@ class Reading:
     def _from(self, rows: DataFrame, start: str | None) -> DataFrame:
         if start is None:
             return self._with_missing(rows)
-        return self._with_missing(rows.where(self._is_from(start) | self.value.isNull()))
+        is_from = self._is_from(start) & self._near(start, is_start=True)
+        return self._with_missing(rows.where(is_from | self.stored.isNull()))
 
     def _with_missing(self, rows: DataFrame) -> DataFrame:
         return rows.where(~self.is_missing) if self.rule.missing == "exclude" else rows
@@ -324,6 +326,14 @@ class Reading:
             return compared.isNotNull()
         limit = self._literal(start)
         return compared >= limit if self.rule.func == "max" else compared <= limit
+
+    def _near(self, limit: str, *, is_start: bool) -> Column:
+        """Give the condition on the stored value by which Delta may leave files out."""
+        if not self.kind.startswith("decimal"):
+            return F.lit(True)  # noqa: FBT003 - the exact one does that
+        is_least = is_start is (self.rule.func == "max")
+        bound = self._literal(loosened(self.kind, limit, -1 if is_least else 1))
+        return self.stored >= bound if is_least else self.stored <= bound
 
     def _furthest(self, value: Column) -> Column:
         return F.max(value) if self.rule.func == "max" else F.min(value)

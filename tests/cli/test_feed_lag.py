@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -114,6 +115,64 @@ def test_status_says_what_the_next_run_refuses(desk: Any) -> None:
         "behind      not known: The log of file:///orders does not have version 1 any more, whose changes "
         "are to be read (delta.logRetentionDuration)."
     )
+
+
+def test_status_warns_of_columns_that_were_renamed_or_dropped(desk: Any) -> None:
+    """By hand: delta-rs cannot rename a column."""
+    world = desk.world
+    world.order(0)
+    world.now_ms = world.committed_ms(0)
+    world.run()
+    mapped(world, 1, id=1, day=2)
+    assert behind(desk.table_command("status"))[2:] == []
+
+    mapped(world, 2, ident=1, day=2)
+    said = desk.table_command("status")
+
+    assert said.code == 0
+    (warning,) = behind(said)[2:]
+    assert warning.startswith(
+        "warning: Version 2 of file:///orders gives the column 'id' the name 'ident': rows that are loaded "
+    )
+    assert "A run that loads all columns will refuse that: keep the old name, by a `sql`" in warning
+
+    mapped(world, 2, id=1)
+    (warning,) = behind(desk.table_command("status"))[2:]
+    assert warning.startswith("warning: Version 2 of file:///orders drops the column 'day': rows that are")
+
+    mapped(world, 2, mode="none", id=1)
+    said = desk.table_command("status")
+    assert behind(said)[0].startswith("behind      not known: Version 2 of file:///orders has other columns")
+    assert "what next   the next run will refuse the source: see behind" in said.out
+
+
+def mapped(world: Any, version: int, mode: str = "name", **columns: int) -> None:
+    """Commit columns and their numbers to the source."""
+    there = DeltaTable(local(world.orders)).metadata()
+    fields = [
+        {
+            "name": name,
+            "type": "long",
+            "nullable": True,
+            "metadata": {"delta.columnMapping.id": n, "delta.columnMapping.physicalName": f"c{n}"},
+        }
+        for name, n in columns.items()
+    ]
+    settings = {"delta.columnMapping.mode": mode, "delta.columnMapping.maxColumnId": "2"}
+    metadata = {
+        "id": there.id,
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": json.dumps({"type": "struct", "fields": fields}),
+        "partitionColumns": [],
+        "configuration": {"delta.enableChangeDataFeed": "true", **settings},
+    }
+    actions = [
+        {"commitInfo": {"timestamp": world.now_ms, "operation": "ALTER"}},
+        {"protocol": {"minReaderVersion": 2, "minWriterVersion": 5}},
+        {"metaData": metadata},
+    ]
+    name = Path(local(world.orders), "_delta_log", f"{version:020}.json")
+    name.write_text("\n".join(json.dumps(action) for action in actions))
 
 
 def anew(world: Any) -> str:

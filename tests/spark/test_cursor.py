@@ -341,10 +341,12 @@ def test_a_nested_cursor_a_select_before_it_and_one_behind_it(source: Source) ->
     assert pipe.state()["last"] == "2024-01-02 00:00:00Z"
 
 
-def test_files_that_cannot_hold_new_rows_are_not_read(source: Source, spark: Any) -> None:
+@pytest.mark.parametrize("kind", ["bigint", "decimal(38,18)"])
+def test_files_that_cannot_hold_new_rows_are_not_read(source: Source, spark: Any, kind: str) -> None:
     for start in range(0, 50, 10):
-        source.add(n=[*range(start, start + 10)], t=["x"] * 10)
-    before = CursorState(column="n", kind="bigint", last="39").encode()
+        values = pa.array(range(start, start + 10), pa.int64())
+        source.add(n=values if kind == "bigint" else values.cast(pa.decimal128(38, 18)), t=["x"] * 10)
+    before = CursorState(column="n", kind=kind, last="39").encode()
     found = CursorSlice(before, "n", None, None, None, None)
     plan = for_plan(Cursor(column="n"))
     data = spark.read.format("delta").load(str(source.path))
