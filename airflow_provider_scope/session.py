@@ -9,8 +9,7 @@ from __future__ import annotations
 import json
 import uuid
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -30,10 +29,10 @@ from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.execution import repair
 from airflow_provider_scope.execution.micro_batch import MicroBatchExecution
 from airflow_provider_scope.execution.request import Request
-from airflow_provider_scope.spark.app import make_exact
 from airflow_provider_scope.spark.cursor_reading import Reading
 from airflow_provider_scope.spark.target import Target
 from airflow_provider_scope.spark.transaction import commit_once
+from airflow_provider_scope.spark.with_settings import with_settings
 from airflow_provider_scope.specs.cursor import bound_of
 from airflow_provider_scope.specs.cursor import for_plan as cursor_plan
 from airflow_provider_scope.specs.write import Merge, Replace, for_plan, write_from
@@ -112,7 +111,8 @@ def load(  # the arguments are the API
     log = CheckpointLog(open_storage(table), f"{table}/_checkpoint")
     replaces = isinstance(how, Replace)
     where = how.where if isinstance(how, Replace) else None
-    with _exact(spark):
+    # What may not be left to the caller's session.
+    with with_settings(spark, {name: setting.value for name, setting in EXACT.items()}):
         engine = _Session(spark, _rows(spark, data, schema), how, now, log, state, cursor)
         audit = AuditFiles(log, compaction_interval=10, retention_files=100)
         execution = MicroBatchExecution(
@@ -158,21 +158,6 @@ def _text_of_state(log: CheckpointLog) -> str | None:
         if not record.abandoned:
             return record.state
     return None
-
-
-@contextmanager
-def _exact(spark: SparkSession) -> Iterator[None]:
-    """Set what may not be left to the caller's session while it loads."""
-    before = {name: spark.conf.get(name, None) for name in EXACT}
-    try:
-        make_exact(spark)
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                spark.conf.unset(name)
-            else:
-                spark.conf.set(name, value)
 
 
 def _rows(spark: SparkSession, data: DataFrame | Sequence[Any], schema: str | None) -> DataFrame:

@@ -251,7 +251,7 @@ def main() -> None:
             ratios.insert(0, f"hand-written {beside_hand(session(), folder, given):.2f}")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    print("ratio " + ", ".join(ratios))
+    print(", ".join(f"ratio {ratio}" for ratio in ratios))
 
 
 if __name__ == "__main__":

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 from delta import exceptions as delta_errors
 from pyspark.errors import AnalysisException
 
+from airflow_provider_scope.core import small
 from airflow_provider_scope.core.record_text import notes
 from airflow_provider_scope.core.sql import literal, quoted
 from airflow_provider_scope.exceptions import BatchNotInTableError
 from airflow_provider_scope.spark import files
 from airflow_provider_scope.spark.commit_lock import one_commit_at_a_time
+from airflow_provider_scope.spark.with_settings import with_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -124,6 +126,7 @@ class DeltaLog:
         """
         session.conf.unset(_COMMITTED)
         with one_commit_at_a_time(self.spark, self.table):
+            self._look_at_transactions()
             act()
         committed = session.conf.get(_COMMITTED, None)
         return None if committed is None else int(committed)
@@ -143,8 +146,21 @@ class DeltaLog:
 
     def size_bytes(self) -> int | None:
         """Give the bytes of all files of the table, if its newest commit tells; nothing is computed."""
-        size = self._snapshot().sizeInBytesIfKnown()
-        return int(size.get()) if size.isDefined() else None
+        # Not sizeInBytesIfKnown(): what Delta does not know, that computes.
+        known = self._snapshot().checksumOpt()
+        return int(known.get().tableSizeBytes()) if known.isDefined() else None
+
+    def _look_at_transactions(self) -> None:
+        """Let Delta reconstruct the state of a table of few files in one task.
+
+        It does so for each commit with a number, to see whether that is there, and by itself in three jobs.
+        """
+        snapshot = self._snapshot()
+        known = snapshot.checksumOpt()
+        if known.isDefined() and small.is_small_log(int(known.get().numFiles())):
+            # Delta takes the settings from the thread's session, which may be the one of the last MERGE.
+            with with_settings(type(self.spark).active(), small.SETTINGS):
+                snapshot.transactions()
 
     def _snapshot(self) -> Any:
         jvm: Any = self.spark._jvm  # noqa: SLF001 - Delta's Python API has no way to a transaction

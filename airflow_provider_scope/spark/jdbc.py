@@ -17,6 +17,7 @@ from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, CursorError, Input
 from airflow_provider_scope.spark import mysql, postgres, postgres_parts
 from airflow_provider_scope.spark.causes import short_cause, whole_text
 from airflow_provider_scope.spark.events import emit
+from airflow_provider_scope.spark.with_settings import with_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -213,12 +214,8 @@ def _without_lengths(session: Session) -> Iterator[None]:
     if session.database.kind == "postgresql":
         yield
         return
-    before = session.spark.conf.get(_ANY_LENGTH)
-    session.spark.conf.set(_ANY_LENGTH, "true")
-    try:
+    with with_settings(session.spark, {_ANY_LENGTH: "true"}):
         yield
-    finally:
-        session.spark.conf.set(_ANY_LENGTH, str(before))
 
 
 def _reader(session: Session, table: str, types: str | None = None, *, pushes: bool = False) -> DataFrame:

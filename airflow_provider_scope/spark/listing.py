@@ -11,6 +11,7 @@ from urllib.parse import unquote
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 
 from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, SourceMismatchError
+from airflow_provider_scope.spark.with_settings import with_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -91,14 +92,8 @@ def _with_file(data: DataFrame, paths: Sequence[str], *, with_start: bool) -> Da
 @contextmanager
 def in_order(spark: SparkSession) -> Iterator[None]:
     """Let each file be one partition, in which its rows have their order and can be numbered."""
-    before = {name: str(spark.conf.get(name)) for name in _IN_ORDER}
-    try:
-        for name, value in _IN_ORDER.items():
-            spark.conf.set(name, value)
+    with with_settings(spark, _IN_ORDER):
         yield
-    finally:
-        for name, value in before.items():
-            spark.conf.set(name, value)
 
 
 def number_in_file() -> Column:

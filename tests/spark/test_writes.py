@@ -10,10 +10,12 @@ import delta
 import pytest
 from deltalake import DeltaTable
 
+from airflow_provider_scope.core import small
 from airflow_provider_scope.exceptions import BatchNotInTableError, TableDivergedError, UnknownRowsError
 from airflow_provider_scope.spark.reading import select
 from airflow_provider_scope.spark.target import Target
 from airflow_provider_scope.spark.transaction import commit_once
+from airflow_provider_scope.spark.with_settings import with_settings
 from airflow_provider_scope.spark.writes import WRITES, rows
 from airflow_provider_scope.table.probe import probe
 from tests.docs.pages import ROOT, blocks, section
@@ -147,6 +149,30 @@ def test_nothing_leaks_to_the_next_write_of_the_session(bench: Any) -> None:
     assert len(bench.rows()) == 4
     assert not IDS & {*bench.spark.conf.getAll}
     assert not IDS & {*type(bench.spark).getActiveSession().conf.getAll}
+
+
+def test_the_log_of_a_small_table_is_looked_at_in_one_job(bench: Any, monkeypatch: Any) -> None:
+    """Delta reconstructs a table's state for each commit with a number."""
+    for seq in range(2):
+        bench.run(bench.batch(seq, bench.parquet(f"{seq}.parquet", id=[seq])))
+
+    def jobs(seq: int) -> int:
+        context, group = bench.spark.sparkContext, f"{bench.folder}-{seq}"
+        context.setJobGroup(group, "an append")
+        try:
+            bench.run(bench.batch(seq, bench.parquet(f"{seq}.parquet", id=[seq])))
+        finally:
+            context.setLocalProperty("spark.jobGroup.id", None)
+        return len(context.statusTracker().getJobIdsForGroup(group))
+
+    active = type(bench.spark).active()
+    with with_settings(active, {"spark.sql.adaptive.enabled": "true"}):
+        few = jobs(2)
+        monkeypatch.setattr(small, "is_small_log", lambda _: False)
+        assert 0 < few < jobs(3)
+        assert active.conf.get("spark.sql.adaptive.enabled") == "true"
+
+    assert DeltaTable(str(bench.table)).count() == 4
 
 
 def test_a_failed_merge_leaves_the_table_and_the_session_as_they_were(bench: Any) -> None:
