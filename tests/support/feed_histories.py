@@ -200,6 +200,8 @@ class FeedHistory:
         kind = dict(ADDED).get(name, "STRING")
         if name == "n" and self.added == len(ADDED):
             kind = "STRUCT<a: INT, b: INT>"
+            # A row of before the field came has none.
+            value = value and {"a": value["a"], "b": value.get("b")}
         if isinstance(value, dict):
             fields = ", ".join(f"'{one}', {'NULL' if it is None else it}" for one, it in value.items())
             return f"CAST(named_struct({fields}) AS {kind})"
