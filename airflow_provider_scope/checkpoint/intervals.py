@@ -121,12 +121,13 @@ def check_beside_intervals(
         )
     if last is None or (starting_at_ms is not None and starting_at_ms >= last):
         return
+    number = f" (for a column of numbers, {last / 1000:.15g})" if argument.startswith("cursor") else ""
     raise InputError(
         f"The table's intervals in {checkpoint} reach to {iso_time(last)}: without {argument} at or after it "
         "what they loaded would be loaded twice.",
         kept="the table and all records; nothing was written",
-        do=f"set {argument}={iso_time(last)!r} in the source; or, if this task loads something else, give it "
-        "a checkpoint of its own: checkpoint=Checkpoint(location=…)",
+        do=f"set {argument}={iso_time(last)!r} in the source{number}; or, if this task loads something else, "
+        "give it a checkpoint of its own: checkpoint=Checkpoint(location=…)",
     )
 
 

@@ -340,6 +340,20 @@ def check_reused(table: str, before: Metadata | None, newest: Metadata) -> None:
             )
 
 
+def other_columns(
+    table: str, commits: Sequence[SourceCommit], before: Metadata | None, newest: Metadata
+) -> ChangeFeedError | None:
+    """Give the error for the first column that is dropped, renamed or another one behind some versions."""
+    try:
+        for commit in commits:
+            check_reused(table, before, newest)
+            check_names(table, before, commit)
+            before = commit.metadata or before
+    except ChangeFeedError as err:
+        return err
+    return None
+
+
 def _names(kind: Any, path: str = "") -> Iterator[tuple[int, str]]:
     """Give the number and the name of each field of a type of Delta's schema whose columns are mapped."""
     if not isinstance(kind, dict):

@@ -47,11 +47,14 @@ class Bound(NamedTuple):
         Numbers are unix seconds, and what has no zone is UTC: as an interval's ends become such values.
         """
         try:
-            if self.kind == "number":
+            moment = None if self.kind == "number" else datetime.fromisoformat(self.text)
+        except ValueError:
+            moment = None
+        if moment is None:
+            try:
                 return int(Decimal(self.text) * 1000)
-            moment = datetime.fromisoformat(self.text)
-        except (InvalidOperation, ValueError):
-            return None
+            except (InvalidOperation, ValueError, OverflowError):
+                return None
         return _milliseconds(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
 
     def beyond(self, other: Bound, func: str) -> bool:

@@ -13,8 +13,6 @@ from airflow_provider_scope.exceptions import ChangeFeedError, SourceNotFoundErr
 from airflow_provider_scope.table.opening import open_table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from airflow_provider_scope.core.changes import ChangeState, Metadata, SourceCommit
     from airflow_provider_scope.core.lag import Lag
     from airflow_provider_scope.core.records import OffsetEntry
@@ -157,6 +155,10 @@ class ChangeRows:
             changes.check_reused(self.table, before, metadata)
         count = changes.cut(self.table, found, before, max_commits=self.max_commits, max_bytes=self.max_bytes)
         self._tell(found, count, metadata, report)
+        other = changes.other_columns(self.table, found, before, metadata)
+        if other and state and self.goes_by_names:
+            text = f"{other.what} The batch of that version will be refused: {other.do}"
+            report.warnings.setdefault("other columns", text)
         return VersionSlice(
             before=text,
             identifier=self.identifier,
@@ -203,19 +205,10 @@ class ChangeRows:
         if any(commit.metadata for commit in found):
             before = self._metadata_before(state.version + 1)
             changes.cut(self.table, found, before, max_commits=None, max_bytes=None)
-            warnings = [*self._other_columns(found, before)]
+            if other := changes.other_columns(self.table, found, before, metadata):
+                warnings.append(f"{other.what} A run that loads all columns will refuse that: {other.do}")
         lag = lags.lag_of(found)
         return lag, [*filter(None, [lags.warning(self.table, lag, metadata.kept, now_ms)]), *warnings]
-
-    def _other_columns(self, found: list[SourceCommit], before: Metadata | None) -> Iterator[str]:
-        """Say which column is dropped or renamed first."""
-        for commit in found:
-            try:
-                changes.check_names(self.table, before, commit)
-            except ChangeFeedError as err:
-                yield f"{err.what} A run that loads all columns will refuse that: {err.do}"
-                return
-            before = commit.metadata or before
 
     def _snapshot(self, before: str | None) -> VersionSlice:
         """Give the slice of all rows; the changes behind them have to be in the feed."""

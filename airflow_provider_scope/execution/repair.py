@@ -128,8 +128,7 @@ def open_entry(view: LogView, seq: int, checkpoint: str) -> OffsetEntry:
         raise InputError(
             f"Batch {seq} of {checkpoint} cannot be given up: it is the one that replaces the table's rows.",
             kept="everything; nothing was written",
-            do="run the task with full_refresh=True: a new refresh, of the files that are there then, takes "
-            "its place",
+            do="run the task with full_refresh=True: a new refresh, of what is there then, takes its place",
         )
     return view.open[0]
 

@@ -41,13 +41,14 @@ _THERE = 2
 """The rank of a change behind which the row is there."""
 _EXAMPLES = 3
 _CAUSES = {
+    "DELTA_(LOG_FILE_NOT_FOUND|VERSIONS_NOT_CONTIGUOUS|TRUNCATED_TRANSACTION_LOG)": "commits that it needs "
+    "are missing in the log",
     r"FILE_NOT_EXIST|FileNotFoundException": "files of it were deleted: VACUUM removes what is older than "
     "delta.deletedFileRetentionDuration",
     "BEYOND_DELETED_FILE_RETENTION": "it is older than delta.deletedFileRetentionDuration, and VACUUM may "
     "have removed files of it",
     "DELTA_MISSING_CHANGE_DATA": "the feed was off for a while",
     "INCOMPATIBLE_(DATA_)?SCHEMA": "the table's columns have changed, beyond columns that were added",
-    "DELTA_LOG_FILE_NOT_FOUND|DELTA_VERSIONS_NOT_CONTIGUOUS": "commits of it are missing in the log",
 }
 """What Delta says of a range that it cannot read, as patterns -> why."""
 
@@ -267,9 +268,10 @@ class Net:
         rows = keys.orderBy(reduce(or_, [column.isNull() for column in self._keys()]))
         shown = rows.select(key.alias("key"), VERSION).limit(_EXAMPLES).collect()
         examples = "; ".join(f"{row['key'][:200]} in {row[VERSION]}" for row in shown)
+        come = "are there twice" if self.found.snapshot else "came twice in a version"
         return ChangeFeedError(
-            f"{count:,} key{'' if count == 1 else 's'} of {self.plan.changes.table} came twice in a version, "
-            f"such as {examples}: nothing says which of the two rows counts.",
+            f"{count:,} key{'' if count == 1 else 's'} of {self.plan.changes.table} {come}, such as "
+            f"{examples}: nothing says which of the two rows counts.",
             kept=NO_ROW_WRITTEN,
             do="name a key that tells the source's rows from each other; or load all changes with "
             f'write="append"; or correct the source, and {changes.ANEW}',

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 FETCH_SIZE = "10000"
 _LATE = (
     "what a transaction commits later with a smaller value of {column!r} is lost: of this database it is not "
-    "known which transactions still run. Give cursor.lag: each load then looks again at what lies so far back"
+    "known which transactions still run. Give cursor.lag (of numbers, dates and timestamps): each load then "
+    "looks again at what lies so far back"
 )
 _ANY_LENGTH = "spark.sql.legacy.charVarcharAsString"
 _SQLITE_TIMES = ("DATE", "TIME", "TIMESTAMP", "DATETIME")
@@ -257,8 +258,9 @@ def errors(what: str) -> Iterator[None]:
 
     :param what: What is read, for people.
     :raises CursorError: A value cannot be loaded as it is.
-    :raises InputError: The database refuses who asks, or what it is asked.
-    :raises SourceUnreadableError: It ended the transaction whose snapshot is read, or a part could not begin.
+    :raises InputError: The database refuses who asks, or what it is asked; or its driver is not there.
+    :raises SourceUnreadableError: It cannot be reached, or ended the transaction whose snapshot is read; or a
+        part could not begin.
     """
     try:
         yield
@@ -283,9 +285,25 @@ def errors(what: str) -> Iterator[None]:
                 do="run the task again: the load has let go of the table, so it can be changed, and reads "
                 "all parts anew. With num_partitions=1 such changes wait for the load",
             ) from err
+        if "ClassNotFoundException" in text:
+            raise InputError(
+                f"The database's driver is not there, to read {what}: {short_cause(err)}",
+                kept=NO_ROW_WRITTEN,
+                do="name it in the extra of the connection: `driver_class`, and `packages` with its Maven "
+                "coordinates; if the engine has `packages` or `jars` of its own, it has to be among them",
+            ) from err
         said = refused_value(text)
         if said is None:
-            refused = _refusal(_sql_state(err), what, short_cause(err))
+            state = _sql_state(err)
+            if state.startswith("08"):
+                raise SourceUnreadableError(
+                    f"The database cannot be reached, or ended the connection, to read {what}: "
+                    f"{short_cause(err)}",
+                    kept=NO_ROW_WRITTEN,
+                    do="look whether the database runs, and whether host and port of the connection are "
+                    "right; the next try reads it anew",
+                ) from err
+            refused = _refusal(state, what, short_cause(err))
             if refused is None:
                 raise
             raise refused from err
@@ -299,10 +317,13 @@ def errors(what: str) -> Iterator[None]:
 
 def _sql_state(err: Exception) -> str:
     """Give the code of an error that a driver raised, as SQL's standard has it; empty if it has none."""
-    try:
-        return str(err.java_exception.getSQLState() or "") if isinstance(err, Py4JJavaError) else ""
-    except Py4JError:
-        return ""
+    cause = err.java_exception if isinstance(err, Py4JJavaError) else None
+    while cause is not None:
+        try:
+            return str(cause.getSQLState() or "")
+        except Py4JError:  # an error of Spark's, which has none
+            cause = cause.getCause()
+    return ""
 
 
 def _refusal(state: str, what: str, cause: str) -> InputError | None:

@@ -111,7 +111,8 @@ TOGETHER = (
     Refusal(
         _INTERVAL,
         Case("write", Replace()),
-        "name the rows of the interval, with a template: Replace(where=\"day = '{{ ds }}'\")",
+        "name the rows of the interval, with a template: "
+        "Replace(where=\"day = '{{ data_interval_start.date() }}'\")",
         '"append" or Replace(where=…) with mode="data_interval"',
     ),
     _unwanted(_INTERVAL, "max_batches_per_run", GIVEN, "None", "no later run would load the rest"),

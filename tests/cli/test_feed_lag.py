@@ -140,10 +140,38 @@ def test_status_warns_of_columns_that_were_renamed_or_dropped(desk: Any) -> None
     (warning,) = behind(desk.table_command("status"))[2:]
     assert warning.startswith("warning: Version 2 of file:///orders drops the column 'day': rows that are")
 
+    mapped(world, 2, day=1, id=2)
+    (warning,) = behind(desk.table_command("status"))[2:]
+    assert warning.startswith(
+        "warning: The name 'id' stands for another column of file:///orders than in what"
+    )
+
     mapped(world, 2, mode="none", id=1)
     said = desk.table_command("status")
     assert behind(said)[0].startswith("behind      not known: Version 2 of file:///orders has other columns")
     assert "what next   the next run will refuse the source: see behind" in said.out
+
+
+def test_a_run_warns_of_columns_that_the_batch_behind_it_will_not_take(desk: Any) -> None:
+    world = desk.world
+    world.order(0)
+    world.now_ms = world.committed_ms(0)
+    world.run()
+    mapped(world, 1, id=1, day=2)
+    mapped(world, 2, id=1, day=2)
+    mapped(world, 3, ident=1, day=2)
+    rows = world.source(world.log(), None)
+    rows.goes_by_names, rows.goes_by_keys = True, True
+    rows.look()
+    report = rows.begin_report(world.now_ms)
+    state = world.log().commit(0).state
+
+    found = rows.slice_behind(state, report)
+
+    assert found is not None
+    assert (found.first, found.last) == (1, 2)
+    assert f"Version 3 of {world.orders} gives the column 'id' the name 'ident'" in report.text()
+    assert "The batch of that version will be refused: keep the old name" in report.warnings["other columns"]
 
 
 def mapped(world: Any, version: int, mode: str = "name", **columns: int) -> None:

@@ -57,10 +57,10 @@ class World:
         self.server, self.name, self.folder = server, name, folder
         self.connect(monkeypatch)
 
-    def connect(self, monkeypatch: pytest.MonkeyPatch, login: str = "airflow") -> None:
-        """Let the pipelines be this user of the database."""
+    def connect(self, monkeypatch: pytest.MonkeyPatch, login: str = "airflow", **more: Any) -> None:
+        """Let the pipelines be this user of the database; ``more`` are other fields of the connection."""
         fields = {"conn_type": "postgres", "host": "127.0.0.1", "port": self.server.port}
-        fields |= {"schema": self.name, "login": login, "password": "not-looked-at"}
+        fields |= {"schema": self.name, "login": login, "password": "not-looked-at", **more}
         monkeypatch.setenv("AIRFLOW_CONN_SHOP", json.dumps(fields))
 
     def run(self, *statements: str) -> None:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_provider_scope.exceptions import CursorError, InputError, ScopeProviderError
+from airflow_provider_scope.exceptions import (
+    CursorError,
+    InputError,
+    ScopeProviderError,
+    SourceUnreadableError,
+)
 from airflow_provider_scope.spark import jdbc
 
 if TYPE_CHECKING:
@@ -293,6 +299,37 @@ def test_sql_that_the_database_refuses_is_not_tried_again(
 
     with pytest.raises(InputError, match=said):
         world.pipe(**asked).run()
+
+
+def test_a_database_that_is_not_reached_is_named(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.run("CREATE TABLE t (n int)")
+    world.connect(monkeypatch, port=1)
+
+    with pytest.raises(SourceUnreadableError, match=r"cannot be reached.* to read t: .*refused"):
+        world.pipe().run()
+
+
+def test_a_driver_that_is_missing_is_named(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.run("CREATE TABLE t (n int)")
+    url = f"jdbc:postgresql://127.0.0.1:{world.server.port}/{world.name}"
+    extra = json.dumps({"driver_class": "com.nowhere.Driver"})
+    world.connect(monkeypatch, conn_type="jdbc", host=url, extra=extra)
+
+    with pytest.raises(InputError, match=r"driver is not there, to read t: .*com\.nowhere\.Driver"):
+        world.pipe().run()
+
+
+def test_an_array_of_a_type_of_another_schema_is_an_array(world: World) -> None:
+    world.run(
+        'CREATE SCHEMA "e n"',
+        """CREATE TYPE "e n".farbe AS ENUM ('rot', 'grün ✓')""",
+        'CREATE TABLE t (n int, one "e n".farbe, many "e n".farbe[])',
+        """INSERT INTO t VALUES (1, 'rot', '{rot,NULL,"grün ✓"}')""",
+    )
+    pipe = world.pipe()
+    pipe.run()
+
+    assert pipe.rows("one", "many") == [("rot", ["rot", None, "grün ✓"])]
 
 
 def test_who_may_not_read_is_told_so(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
