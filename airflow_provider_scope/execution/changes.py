@@ -157,8 +157,8 @@ class ChangeRows:
         self._tell(found, count, metadata, report)
         other = changes.other_columns(self.table, found, before, metadata)
         if other and state and self.goes_by_names:
-            text = f"{other.what} The batch of that version will be refused: {other.do}"
-            report.warnings.setdefault("other columns", text)
+            refused = f"{other.what} The batch of that version will be refused: {other.do}"
+            report.warnings.setdefault("other columns", refused)
         return VersionSlice(
             before=text,
             identifier=self.identifier,

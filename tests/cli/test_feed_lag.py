@@ -169,7 +169,7 @@ def test_a_run_warns_of_columns_that_the_batch_behind_it_will_not_take(desk: Any
     found = rows.slice_behind(state, report)
 
     assert found is not None
-    assert (found.first, found.last) == (1, 2)
+    assert (found.first, found.last, found.before) == (1, 2, state)
     assert f"Version 3 of {world.orders} gives the column 'id' the name 'ident'" in report.text()
     assert "The batch of that version will be refused: keep the old name" in report.warnings["other columns"]
 
