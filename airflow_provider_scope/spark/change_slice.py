@@ -268,7 +268,9 @@ class Net:
         rows = keys.orderBy(reduce(or_, [column.isNull() for column in self._keys()]))
         shown = rows.select(key.alias("key"), VERSION).limit(_EXAMPLES).collect()
         examples = "; ".join(f"{row['key'][:200]} in {row[VERSION]}" for row in shown)
-        come = "are there twice" if self.found.snapshot else "came twice in a version"
+        come = "came twice in a version"
+        if self.found.snapshot:
+            come = "was found twice" if count == 1 else "were found twice"
         return ChangeFeedError(
             f"{count:,} key{'' if count == 1 else 's'} of {self.plan.changes.table} {come}, such as "
             f"{examples}: nothing says which of the two rows counts.",

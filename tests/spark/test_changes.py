@@ -239,6 +239,9 @@ def test_a_key_that_came_twice_in_one_commit_is_refused_with_an_example(source: 
     pipe = source.pipe()
     with pytest.raises(ChangeFeedError, match=r'1 key of .* came twice in a version, such as {"id":5} in 1:'):
         pipe.run()
+    anew = {"full_refresh": True, "source": {**pipe.arguments["source"], "full_load": True}}
+    with pytest.raises(ChangeFeedError, match=r'1 key of .* was found twice, such as {"id":5} in 1:'):
+        pipe.run(**anew)
     assert not pipe.table.joinpath("_delta_log").exists()
 
 
