@@ -121,7 +121,9 @@ def check_beside_intervals(
         )
     if last is None or (starting_at_ms is not None and starting_at_ms >= last):
         return
-    number = f" (for a column of numbers, {last / 1000:.15g})" if argument.startswith("cursor") else ""
+    is_cursor = argument.startswith("cursor")
+    # Of a text, only the column tells what it is.
+    number = f" (of a column of numbers, {last / 1000:.15g} without quotes)" if is_cursor else ""
     raise InputError(
         f"The table's intervals in {checkpoint} reach to {iso_time(last)}: without {argument} at or after it "
         "what they loaded would be loaded twice.",

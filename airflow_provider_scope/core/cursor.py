@@ -47,14 +47,11 @@ class Bound(NamedTuple):
         Numbers are unix seconds, and what has no zone is UTC: as an interval's ends become such values.
         """
         try:
-            moment = None if self.kind == "number" else datetime.fromisoformat(self.text)
-        except ValueError:
-            moment = None
-        if moment is None:
-            try:
+            if self.kind == "number":
                 return int(Decimal(self.text) * 1000)
-            except (InvalidOperation, ValueError, OverflowError):
-                return None
+            moment = datetime.fromisoformat(self.text)
+        except (InvalidOperation, ValueError):
+            return None
         return _milliseconds(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
 
     def beyond(self, other: Bound, func: str) -> bool:

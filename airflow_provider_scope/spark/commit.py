@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from airflow_provider_scope.spark.with_settings import with_settings
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -101,14 +103,9 @@ class Commit:
         """
         session = self.log.spark.newSession()
         _settings(session).putAll(_settings(self.log.spark))
-        try:
-            for name, value in self.carries.items():
-                session.conf.set(_IN_A_SESSION[name], value)
+        # Spark may keep it as the active one of the thread: the number must not stay in it.
+        with with_settings(session, {_IN_A_SESSION[name]: value for name, value in self.carries.items()}):
             return self.log.commit(lambda: statement(session), session)
-        finally:
-            # Spark may keep it as the active one of the thread.
-            for name in _IN_A_SESSION.values():
-                session.conf.unset(name)
 
 
 def _settings(session: SparkSession) -> Any:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from airflow_provider_scope.spark.postgres_parts import Parts
 
 FETCH_SIZE = "10000"
+_ARRAY = 2003
+"""As ``java.sql.Types`` has it."""
 _LATE = (
     "what a transaction commits later with a smaller value of {column!r} is lost: of this database it is not "
     "known which transactions still run. Give cursor.lag (of numbers, dates and timestamps): each load then "
@@ -53,6 +55,7 @@ class Column(NamedTuple):
     precision: int
     scale: int
     may_be_null: bool
+    is_array: bool
 
 
 class Session:
@@ -114,6 +117,7 @@ class Session:
                     told.getPrecision(at),
                     told.getScale(at),
                     told.isNullable(at) != 0,
+                    told.getColumnType(at) == _ARRAY,
                 )
                 for at in range(1, told.getColumnCount() + 1)
             ]
@@ -285,25 +289,9 @@ def errors(what: str) -> Iterator[None]:
                 do="run the task again: the load has let go of the table, so it can be changed, and reads "
                 "all parts anew. With num_partitions=1 such changes wait for the load",
             ) from err
-        if "ClassNotFoundException" in text:
-            raise InputError(
-                f"The database's driver is not there, to read {what}: {short_cause(err)}",
-                kept=NO_ROW_WRITTEN,
-                do="name it in the extra of the connection: `driver_class`, and `packages` with its Maven "
-                "coordinates; if the engine has `packages` or `jars` of its own, it has to be among them",
-            ) from err
         said = refused_value(text)
         if said is None:
-            state = _sql_state(err)
-            if state.startswith("08"):
-                raise SourceUnreadableError(
-                    f"The database cannot be reached, or ended the connection, to read {what}: "
-                    f"{short_cause(err)}",
-                    kept=NO_ROW_WRITTEN,
-                    do="look whether the database runs, and whether host and port of the connection are "
-                    "right; the next try reads it anew",
-                ) from err
-            refused = _refusal(state, what, short_cause(err))
+            refused = _refusal(_sql_state(err), what, short_cause(err))
             if refused is None:
                 raise
             raise refused from err
@@ -326,8 +314,22 @@ def _sql_state(err: Exception) -> str:
     return ""
 
 
-def _refusal(state: str, what: str, cause: str) -> InputError | None:
-    """Give the error for a code behind which another try comes to the same; None for all others."""
+def _refusal(state: str, what: str, cause: str) -> InputError | SourceUnreadableError | None:
+    """Give the error for what a driver says; None if nothing more is known of it."""
+    if "ClassNotFoundException" in cause:
+        return InputError(
+            f"The database's driver is not there, to read {what}: {cause}",
+            kept=NO_ROW_WRITTEN,
+            do="name it in the extra of the connection: `driver_class`, and `packages` with its Maven "
+            "coordinates; if the engine has `packages` or `jars` of its own, it has to be among them",
+        )
+    if state.startswith("08"):
+        return SourceUnreadableError(
+            f"The database cannot be reached, or ended the connection, to read {what}: {cause}",
+            kept=NO_ROW_WRITTEN,
+            do="look whether the database runs, and whether host and port of the connection are right; the "
+            "next try reads it anew",
+        )
     if state.startswith("28"):
         return InputError(
             f"The database does not let this user in, to read {what}: {cause}",

@@ -357,9 +357,7 @@ def _value(column: Column, custom: T.DataType | None) -> str:
         return _checked(column, fits, "bigint", f"extract(epoch FROM {name}) * 1000000")
     if kind in _AS_IT_IS or kind in _ARRAYS:
         return name
-    # The driver puts the schema before a type that is not in the search path: "a"."_b".
-    is_array = kind.rpartition(".")[2].strip('"').startswith("_")
-    return f"{name}::text{'[]' if is_array else ''}"
+    return f"{name}::text{'[]' if column.is_array else ''}"
 
 
 def _checked(column: Column, condition: str, kind: str, value: str = "") -> str:

@@ -21,6 +21,7 @@ from airflow_provider_scope.spark.commit import Batch
 from airflow_provider_scope.spark.delta_log import ConcurrentCommitError, DeltaLog, conflicts
 from airflow_provider_scope.spark.quarantine import Quarantine
 from airflow_provider_scope.spark.structs import to_columns, to_struct
+from airflow_provider_scope.spark.with_settings import with_settings
 from airflow_provider_scope.spark.writes import PREPARE, WRITES
 
 if TYPE_CHECKING:
@@ -132,22 +133,19 @@ class Target:
         fits = [schemas.Fit(name, name, None) for name in made.columns]
         batch = self._shaped(entry, made, fits, partitions)
         try:
-            if after.widened:
-                self.spark.conf.set(_WIDENS_BY_ITSELF, "always")
-            version = commit(
-                batch,
-                partitions if new_schema else None,
-                brings_columns=after.changes,
-                partitions=partitions,
-                lacking=lacking,
-            )
+            with with_settings(self.spark, {_WIDENS_BY_ITSELF: "always"} if after.widened else {}):
+                version = commit(
+                    batch,
+                    partitions if new_schema else None,
+                    brings_columns=after.changes,
+                    partitions=partitions,
+                    lacking=lacking,
+                )
         except AnalysisException as err:
             now = self.log.metadata()
             if now and now["schemaString"] != metadata["schemaString"]:
                 raise ConcurrentCommitError("another writer changed the table's columns") from err
             raise
-        finally:
-            self.spark.conf.unset(_WIDENS_BY_ITSELF)
         self.told = after.told() if version is not None else ""
         return version
 

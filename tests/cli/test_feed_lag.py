@@ -119,11 +119,7 @@ def test_status_says_what_the_next_run_refuses(desk: Any) -> None:
 
 def test_status_warns_of_columns_that_were_renamed_or_dropped(desk: Any) -> None:
     """By hand: delta-rs cannot rename a column."""
-    world = desk.world
-    world.order(0)
-    world.now_ms = world.committed_ms(0)
-    world.run()
-    mapped(world, 1, id=1, day=2)
+    world = loaded(desk)
     assert behind(desk.table_command("status"))[2:] == []
 
     mapped(world, 2, ident=1, day=2)
@@ -153,11 +149,7 @@ def test_status_warns_of_columns_that_were_renamed_or_dropped(desk: Any) -> None
 
 
 def test_a_run_warns_of_columns_that_the_batch_behind_it_will_not_take(desk: Any) -> None:
-    world = desk.world
-    world.order(0)
-    world.now_ms = world.committed_ms(0)
-    world.run()
-    mapped(world, 1, id=1, day=2)
+    world = loaded(desk)
     mapped(world, 2, id=1, day=2)
     mapped(world, 3, ident=1, day=2)
     rows = world.source(world.log(), None)
@@ -172,6 +164,16 @@ def test_a_run_warns_of_columns_that_the_batch_behind_it_will_not_take(desk: Any
     assert (found.first, found.last, found.before) == (1, 2, state)
     assert f"Version 3 of {world.orders} gives the column 'id' the name 'ident'" in report.text()
     assert "The batch of that version will be refused: keep the old name" in report.warnings["other columns"]
+
+
+def loaded(desk: Any) -> Any:
+    """Load a source, and let its columns be mapped behind that."""
+    world = desk.world
+    world.order(0)
+    world.now_ms = world.committed_ms(0)
+    world.run()
+    mapped(world, 1, id=1, day=2)
+    return world
 
 
 def mapped(world: Any, version: int, mode: str = "name", **columns: int) -> None:

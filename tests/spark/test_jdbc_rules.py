@@ -323,13 +323,14 @@ def test_an_array_of_a_type_of_another_schema_is_an_array(world: World) -> None:
     world.run(
         'CREATE SCHEMA "e n"',
         """CREATE TYPE "e n".farbe AS ENUM ('rot', 'grün ✓')""",
-        'CREATE TABLE t (n int, one "e n".farbe, many "e n".farbe[])',
-        """INSERT INTO t VALUES (1, 'rot', '{rot,NULL,"grün ✓"}')""",
+        """CREATE TYPE "e n"."_a.b" AS ENUM ('x')""",
+        'CREATE TABLE t (n int, one "e n".farbe, many "e n".farbe[], odd "e n"."_a.b", odds "e n"."_a.b"[])',
+        """INSERT INTO t VALUES (1, 'rot', '{rot,NULL,"grün ✓"}', 'x', '{x}')""",
     )
     pipe = world.pipe()
     pipe.run()
 
-    assert pipe.rows("one", "many") == [("rot", ["rot", None, "grün ✓"])]
+    assert pipe.rows("one", "many", "odd", "odds") == [("rot", ["rot", None, "grün ✓"], "x", ["x"])]
 
 
 def test_who_may_not_read_is_told_so(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

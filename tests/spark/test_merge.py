@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -60,6 +60,19 @@ def test_wide_decimals_are_found_whatever_the_statistics_say(bench: Bench, how: 
         rows = [row for row in rows if row["_valid_to"] is None]
     texts = ["a", "b"] if how == "insert-only" else ["new"] * 2
     assert sorted((row["id"], row["text"]) for row in rows) == sorted(zip(first, texts, strict=True))
+
+
+def test_old_days_of_a_table_that_delta_rs_wrote_stay_as_they_are(bench: Bench) -> None:
+    """Its files do not say which calendar they have: Spark would not read them."""
+    options = {"options": {"datetimeRebaseMode": "CORRECTED"}}
+    days = [date(1500, 1, 1), date(1582, 10, 4)]
+    load(bench, 0, {**merging("upsert"), **options}, id=[1, 2], day=days)
+    stored = DeltaTable(str(bench.table)).to_pyarrow_table()
+    write_deltalake(bench.table, stored, mode="overwrite")
+
+    load(bench, 1, {**merging("upsert"), **options}, id=[2], day=[date(1001, 2, 3)])
+
+    assert bench.rows() == [{"id": 1, "day": days[0]}, {"id": 2, "day": date(1001, 2, 3)}]
 
 
 def versions(**more: Any) -> dict[str, Any]:

@@ -96,20 +96,6 @@ def test_an_interval_becomes_values_of_the_column(kind: str, first: str, end: st
     ]
 
 
-@pytest.mark.parametrize(
-    ("kind", "text", "expected"),
-    [
-        ("number", "1767657600", 1_767_657_600_000),
-        ("text", "1767657600.25", 1_767_657_600_250),
-        ("text", "2026-01-06T00:00:00+00:00", 1_767_657_600_000),
-        ("text", "later", None),
-        ("text", "Infinity", None),
-    ],
-)
-def test_a_number_of_unix_seconds_may_be_text(kind: str, text: str, expected: int | None) -> None:
-    assert cursors.Bound(kind, text).milliseconds() == expected
-
-
 def rule(lag: float | None = None, func: str = "max") -> CursorRule:
     return CursorRule("c", func, lag, "raise", None)
 

@@ -10,7 +10,7 @@ from delta.tables import DeltaTable
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 
 from airflow_provider_scope.core import merge as rules
-from airflow_provider_scope.core import small
+from airflow_provider_scope.core import settings, small
 from airflow_provider_scope.core.sql import quoted
 from airflow_provider_scope.spark.delta_log import DeltaLog
 from airflow_provider_scope.spark.staging import GONE, Staged, flagged, one_for_each, staged
@@ -43,6 +43,9 @@ def prepare_session(session: SparkSession, batch: Batch, load: Staged, *, once: 
 
     :param once: Whether Delta has to keep what it reads of the source: that is from the table itself.
     """
+    # The rows are held. What is read here is the table, whose files may not say which calendar they have.
+    for name, value in settings.OF_TABLES.items():
+        session.conf.set(name, value)
     # What was staged is kept already, and does not come again if it is lost.
     session.conf.set(SOURCE, "all" if once else "none")
     if load.read <= _HASHED_ROWS * int(session.conf.get("spark.sql.shuffle.partitions") or 1):
