@@ -3,7 +3,8 @@
 What: each run asks the database for the orders that came since the last one, and adds them to the table.
 When: a database is too large to be read as a whole each time, and its rows have such a column.
 Needs: Java 17 on the worker, which reaches a Maven repository once; a connection ``shop``, such as
-``airflow connections add shop --conn-type sqlite --conn-host /data/shop.db``.
+``airflow connections add shop --conn-json '{"conn_type": "sqlite", "host": "/data/shop.db"}'``: with
+``--conn-type`` Airflow would take the type for ``generic`` where its provider for SQLite is not installed.
 """
 
 from __future__ import annotations

@@ -62,6 +62,7 @@ def status(args: Namespace) -> None:
         say("what next   the next run will refuse the source: see behind")
     elif view.open:
         say("what next   the table and the log fit together; the next run begins with the open batches")
+        say("            (why the last run left them open, the log of its task says)")
     else:
         new = "rows" if view.newest and view.newest.slice.has_state else "files"
         say(f"what next   the table and the log fit together; the next run looks for new {new}")
@@ -105,9 +106,10 @@ def _show_progress(view: LogView, table: str, log: CheckpointLog, storage_conn_i
         say(f"columns     inferred: {pinned}")
     has_state = view.newest is not None and view.newest.slice.has_state
     if view.refresh_start is not None:
-        say(
-            f"refresh     {'all was' if has_state else 'files count as'} new since batch {view.refresh_start}"
-        )
+        is_open = view.refresh_start in {entry.seq for entry in view.open}
+        what = "rows" if has_state else "files"
+        new = f"batch {view.refresh_start} takes all {what} as new, and is open"
+        say(f"refresh     {new if is_open else f'all {what} counted as new at batch {view.refresh_start}'}")
     if has_state:
         lost = "not known; only a run with full_refresh=True can go on"
         say(f"state       {lost if view.is_state_lost else state_text(view.state, log.location)}")

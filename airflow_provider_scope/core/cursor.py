@@ -65,6 +65,18 @@ class Bound(NamedTuple):
         return one > two if func == "max" else one < two
 
 
+def overlap(one: tuple[Bound, Bound], other: tuple[Bound, Bound]) -> bool:
+    """Tell whether two ranges have values in common, as far as their ends tell: not if these are texts."""
+    if len({bound.kind for bound in (*one, *other)}) > 1:
+        return False
+    (low, high), (start, end) = (_ascending(*ends) for ends in (one, other))
+    return end.beyond(low, "max") and high.beyond(start, "max")
+
+
+def _ascending(first: Bound, end: Bound) -> tuple[Bound, Bound]:
+    return (first, end) if end.beyond(first, "max") else (end, first)
+
+
 def _milliseconds(moment: datetime) -> int:
     return (moment - _EPOCH) // timedelta(milliseconds=1)
 

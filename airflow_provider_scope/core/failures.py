@@ -38,6 +38,8 @@ _THROWN = re.compile(
     r"(?P<how>Exception in thread \"[^\"]*\" |Caused by: |: )?"
     r"(?P<cls>(?:[\w$]+\.)*[A-Z][\w$]*(?:Exception|Error))(?:: (?P<text>.*))?$"
 )
+_LOGGED = re.compile(r"\d\d/\d\d/\d\d [\d:]{8} (?:WARN|INFO) ")
+"""What Spark logs while all is well."""
 _NO_TEXT = re.compile(r"\s+at |\s+\.\.\. \d|\d\d/\d\d/\d\d |Traceback |\s*$")
 
 
@@ -71,9 +73,9 @@ def submit_cause(lines: Sequence[str]) -> tuple[str, bool]:
     """Give the cause in the output of a ``spark-submit`` that could not report it, and whether it lasts.
 
     :param lines: The end of the output.
-    :return: The cause in one line, empty without any output; True if each other try would fail as well.
+    :return: The cause in one line, empty if nothing in it is one; True if each other try would fail as well.
     """
-    said = [line.rstrip() for line in lines if not _NOISE.match(line)]
+    said = [line.rstrip() for line in lines if not _NOISE.match(line) and not _LOGGED.match(line)]
     if any(_NO_JVM.match(line) for line in said):
         why = " ".join(line.strip() for line in said if not _NO_JVM.match(line))
         return f"Java does not start: {why}"[:CAUSE_LENGTH], not _CANNOT_START_NOW.search(why)

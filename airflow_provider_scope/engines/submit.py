@@ -218,6 +218,15 @@ class SubmitHook(SparkSubmitHook):
                 ".pom without the .jar (delete io/delta in ~/.m2/repository and ~/.ivy2*); or name the "
                 f"jars: SparkEngine(jars=[...]). Full log: {self.log_file}",
             )
+        if self._was_killed():
+            return SparkJobFailedError(
+                "The Spark application was killed from outside, with signal 9, as the operating system does "
+                "when memory runs out.",
+                kept="the batches that are in the table; the others stay logged",
+                do="see whether the machine's own log names it (`dmesg`, or the container's status); then "
+                "give the worker more memory, or Spark less (`spark.driver.memory` in `conf` of the engine), "
+                f"or let batches be smaller. The next try runs what is open again. Full log: {self.log_file}",
+            )
         cause, is_lasting = submit_cause(self.tail)
         if is_lasting:
             return InputError(
@@ -232,11 +241,18 @@ class SubmitHook(SparkSubmitHook):
             do=f"{passing_advice(cause)}. Full log: {self.log_file}",
         )
 
+    def _was_killed(self) -> bool:
+        # A shell between gives the signal of its child so.
+        return self._submit_sp is not None and self._submit_sp.returncode in (
+            -signal.SIGKILL,
+            128 + signal.SIGKILL,
+        )
+
     def _exit(self, err: Exception) -> str:
-        """Say how a process ended that wrote nothing; the parent's own text holds its whole command line."""
+        """Say how a process ended that told no cause; the parent's own text holds its whole command line."""
         if self._submit_sp is None:
             return str(err)
-        return f"it wrote nothing and ended with exit code {self._submit_sp.returncode}"
+        return f"it told no cause and ended with exit code {self._submit_sp.returncode}"
 
     def _ended_error(self) -> SparkJobFailedError:
         return SparkJobFailedError(

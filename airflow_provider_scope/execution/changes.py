@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from airflow_provider_scope.execution.request import Request
     from airflow_provider_scope.execution.view import LogView
     from airflow_provider_scope.storage.protocol import Storage
+
+_COMMIT = re.compile(r"\d{20}\.json")
 
 
 @dataclass(kw_only=True)
@@ -326,6 +329,10 @@ class ChangeRows:
         return found
 
     def _cleaned(self, oldest: int, argument: str) -> ChangeFeedError:
+        # Delta cleans up the oldest ones: one that lies behind others was taken by somebody else.
+        names = self.storage.names(f"{self.table}/_delta_log")
+        if any(_COMMIT.fullmatch(name) and int(name[:20]) < oldest - 1 for name in names):
+            return changes.missing(self.table, oldest - 1)
         named = (
             f"source.{argument} lies before them" if argument else "where its feed begins is not among them"
         )

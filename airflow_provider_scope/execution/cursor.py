@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from airflow_provider_scope.core import cursor as cursors
 from airflow_provider_scope.core import newer
+from airflow_provider_scope.core.cursor import Bound
 from airflow_provider_scope.core.report import RunReport
 from airflow_provider_scope.core.slices import CursorSlice
 from airflow_provider_scope.exceptions import CursorError, InputError, SourceNotFoundError, StorageError
@@ -14,8 +15,10 @@ from airflow_provider_scope.storage.opening import open_storage
 from airflow_provider_scope.table.opening import open_table
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from airflow_provider_scope.checkpoint.log import CheckpointLog
-    from airflow_provider_scope.core.cursor import Bound, CursorRule, CursorState
+    from airflow_provider_scope.core.cursor import CursorRule, CursorState
     from airflow_provider_scope.core.interval import Window
     from airflow_provider_scope.core.records import OffsetEntry
     from airflow_provider_scope.execution.request import Request
@@ -95,7 +98,8 @@ class CursorRows:
     def pending(self, view: LogView, report: RunReport, *, refresh: bool) -> PendingRows:
         """Give the next slice, if there may be rows in it.
 
-        :raises CursorError: The state is one of another table, or of another column.
+        :raises CursorError: The state is one of another table, or of another column; or a range that is added
+            has rows of one that was.
         """
         before = None if refresh else view.state
         state = cursors.decode(before, self.log.location)
@@ -138,18 +142,41 @@ class CursorRows:
     def _is_loaded(self, view: LogView, report: RunReport) -> bool:
         """Tell whether the range was loaded, and may not be loaded again."""
         report.nothing = "0 rows: the range was loaded before; to load it again use Replace(where=…) or Merge"
-        begin = max(view.refresh_start or 0, self.log.vacuumed_below()) if self.loads_once else self.began
-        return self._is_logged(view, begin)
+        if not self.loads_once:
+            return self._is_logged(view, self.began)
+        begin = max(view.refresh_start or 0, self.log.vacuumed_below())
+        if self._is_logged(view, begin):
+            return True
+        if self.first and self.end:
+            self._check_overlap((self.first, self.end), view, begin)
+        return False
+
+    def _check_overlap(self, ends: tuple[Bound, Bound], view: LogView, begin: int) -> None:
+        for seq, there in self._logged(view, begin):
+            if there.column != self.column or not (there.first and there.end):
+                continue
+            loaded = Bound.decode(there.first), Bound.decode(there.end)
+            if cursors.overlap(ends, loaded):
+                raise CursorError(
+                    f"The range from {ends[0].text} to {ends[1].text} overlaps that from {loaded[0].text} to "
+                    f"{loaded[1].text}, which batch {seq} loads: rows in both would be in the table twice.",
+                    kept="the table and all records; nothing was written",
+                    do="load ranges that begin where others end; or use Merge, or Replace(where=…) with the "
+                    "range's rows",
+                )
 
     def _is_logged(self, view: LogView, begin: int) -> bool:
         """Tell whether an entry from ``begin`` on, of any run, is of this range, and was not given up."""
+        return any((there.first, there.end) == self._range() for _, there in self._logged(view, begin))
+
+    def _logged(self, view: LogView, begin: int) -> Iterator[tuple[int, CursorSlice]]:
+        """Give the slices from ``begin`` on, the last one first, that were not given up."""
         for seq in range(view.next_seq - 1, begin - 1, -1):
             there = self.log.offset(seq).slice
-            if isinstance(there, CursorSlice) and (there.first, there.end) == self._range():
+            if isinstance(there, CursorSlice):
                 record = self.log.find_commit(seq)
                 if record is None or not record.abandoned:
-                    return True
-        return False
+                    yield seq, there
 
     def _range(self) -> tuple[str | None, str | None]:
         return self.first and self.first.encode(), self.end and self.end.encode()
@@ -200,7 +227,7 @@ def check_range_not_loaded(log: CheckpointLog, window: Window) -> None:
         return
     there = log.offset(logged[-1]).slice
     text = there.first if isinstance(there, CursorSlice) else None
-    begins = cursors.Bound.decode(text).milliseconds() if text else None
+    begins = Bound.decode(text).milliseconds() if text else None
     if begins is None or begins < window.end_ms:
         raise InputError(
             f'Rows of the interval {window.name} were loaded before, by mode="incremental" ({log.location}): '

@@ -38,11 +38,13 @@ def window_of_run(context: Mapping[str, Any]) -> Window:
     if start >= end:
         raise InputError(
             f"The data interval of this run is empty: it begins and ends at {start.isoformat()}. A cron "
-            "expression as the Dag's schedule gives such intervals.",
+            "expression as the Dag's schedule gives such intervals; so may a run by hand for a time at which "
+            "clocks change.",
             kept=_KEPT,
             do='write schedule=CronDataIntervalTimetable("@daily", timezone="UTC"), from airflow.sdk, with '
             "catchup=True. Then delete the Dag's runs that failed like this one: Airflow continues after the "
-            "last existing run, and would skip their intervals",
+            "last existing run, and would skip their intervals. For a run by hand, say window_start and "
+            "window_end",
         )
     return Window(milliseconds(start), milliseconds(end))
 

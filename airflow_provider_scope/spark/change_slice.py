@@ -6,7 +6,7 @@ import re
 from contextlib import contextmanager
 from functools import reduce
 from operator import and_, or_
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -16,15 +16,15 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 from airflow_provider_scope.core import changes
 from airflow_provider_scope.core.changes import DELETED, TIMESTAMP, TYPE, VERSION, ChangeState
 from airflow_provider_scope.core.sql import quoted
-from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, ChangeFeedError, InputError
+from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, ChangeFeedError, InputError, MergeKeyError
 from airflow_provider_scope.spark import files
 from airflow_provider_scope.spark.causes import short_cause, whole_text
 from airflow_provider_scope.spark.delta_log import DeltaLog
-from airflow_provider_scope.spark.held import released
+from airflow_provider_scope.spark.held import Keys, looks, released
 from airflow_provider_scope.spark.reading import checked, over_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 
 SELECT_ALL = re.compile(r"\s*select\s+\*\s+from\s+@data\s*", re.IGNORECASE)
 _FEED = (TYPE, VERSION, TIMESTAMP)
-_RANK, _NUMBER, _TWICE = "_scope_rank", "_scope_number", "_scope_twice"
+_ORDER, _NUMBER, _TWICE = "_scope_order", "_scope_number", "_scope_twice"
+_RANKS = 4
 _THERE = 2
 """The rank of a change behind which the row is there."""
 _EXAMPLES = 3
@@ -115,7 +116,7 @@ def commit(plan: Plan, target: Target, transaction: Transaction, rows: Callable[
         with _naming_causes(plan.changes.table, found):
             return target.write(transaction, checked(plan, result), notes)
     net = Net(target.spark, plan, entry, data, key)
-    with net.held() as (result, deleted):
+    with net.held() as (result, deleted), _with_ways_out(found):
         if not net.count and entry.mode == "append" and target.log.metadata() is not None:
             return target.write_nothing(transaction, notes)
         return target.write(
@@ -123,7 +124,7 @@ def commit(plan: Plan, target: Target, transaction: Transaction, rows: Callable[
             checked(plan, result),
             notes,
             deleted=deleted,
-            one_for_each=net.one_for_each(result),
+            keys=net.keys(result),
         )
 
 
@@ -168,7 +169,14 @@ class Net:
                 do="say deletes='apply' or 'ignore'",
             )
         self.data = data.where(F.col(TYPE) != "delete") if self.deletes == "ignore" else data
-        self.count = 0
+        kinds = {name.lower(): kind for name, kind in data.dtypes}
+        self._kinds = {name.lower(): kinds[name.lower()] for name in self.key}
+        self._seen: Mapping[str, Any] = {"rows": 0}
+
+    @property
+    def count(self) -> int:
+        """The keys with a change."""
+        return int(self._seen["rows"])
 
     @contextmanager
     def held(self) -> Iterator[tuple[DataFrame, DataFrame | None]]:
@@ -180,24 +188,31 @@ class Net:
         seen, doubled = Observation(), Observation()
         marked = self._marked()
         looked_at = marked.observe(doubled, F.count_if(F.col(_TWICE)).alias("twice"))
-        last = looked_at.where(F.col(_NUMBER) == 1).observe(seen, F.count(F.lit(1)).alias("rows"))
+        last = looked_at.where(F.col(_NUMBER) == 1).drop(_NUMBER, _TWICE).observe(seen, *self._looks())
         with _naming_causes(self.plan.changes.table, self.found):
             held = last.localCheckpoint(eager=True)
         with released(held):
             if doubled.get["twice"]:
                 raise self._twice(marked)
-            self.count = int(seen.get["rows"])
+            self._seen = seen.get
             yield self._results(held)
 
-    def one_for_each(self, result: DataFrame) -> dict[str, str]:
-        """Give the key's columns and types if the rows are those that are held; else nothing.
+    def keys(self, result: DataFrame) -> Keys | None:
+        """Give what was seen of the keys, if the rows are those that are held.
 
         A SELECT makes others of them, and a rule of ``expect`` is looked at when a row is read.
         """
         if self.plan.expect or not SELECT_ALL.fullmatch(self.plan.sql):
-            return {}
+            return None
         kinds = {name.lower(): kind for name, kind in result.dtypes}
-        return {name.lower(): kinds[name.lower()] for name in self.key}
+        return Keys({name: kinds[name] for name in self._kinds}, self._seen)
+
+    def _looks(self) -> list[Column]:
+        there, has_key = _is_there(F.col(_ORDER)), reduce(and_, [key.isNotNull() for key in self._keys()])
+        if self.deletes == "soft":
+            there, has_key = F.lit(col=True), F.lit(col=False)
+        keys = {name: (F.col(quoted(name)), kind) for name, kind in self._kinds.items()}
+        return looks(keys, there, ~there & has_key)
 
     def _marked(self) -> DataFrame:
         """Give the changes with their place among those of their key, the last one first.
@@ -205,17 +220,18 @@ class Net:
         Of one commit, what is there behind it comes first.
         """
         rank = F.when(F.col(TYPE) == "delete", 0).when(F.col(TYPE) == "update_preimage", 1).otherwise(_THERE)
-        by_key = Window.partitionBy(*[F.col(quoted(name)) for name in self.key])
-        in_order = by_key.orderBy(F.col(VERSION).desc(), F.col(_RANK).desc())
-        same = (F.lead(VERSION).over(in_order) == F.col(VERSION)) & (F.lead(_RANK).over(in_order) == _THERE)
-        data = self.data.withColumn(_RANK, rank)
+        # One number, version and rank: Spark sorts by what is to be compared, column by column.
+        order = F.col(VERSION) * _RANKS + rank
+        columns = [F.col(quoted(name)) for name in self.columns]
         if self.deletes != "soft":
             # Of a row that is there no more, the key alone counts: Spark need not move the rest.
-            data = data.select(*[self._if_there(name) for name in self.columns], VERSION, _RANK)
-        return data.withColumns(
+            columns = [self._if_there(name) for name in self.columns]
+        by_key = Window.partitionBy(*self._keys()).orderBy(F.col(_ORDER).desc())
+        same = F.lead(_ORDER).over(by_key) == F.col(_ORDER)
+        return self.data.select(*columns, order.alias(_ORDER)).withColumns(
             {
-                _NUMBER: F.row_number().over(in_order),
-                _TWICE: F.coalesce(same & (F.col(_RANK) == _THERE), F.lit(col=False)),
+                _NUMBER: F.row_number().over(by_key),
+                _TWICE: F.coalesce(same & _is_there(F.col(_ORDER)), F.lit(col=False)),
             }
         )
 
@@ -223,10 +239,11 @@ class Net:
         column = F.col(quoted(name))
         if name.lower() in {key.lower() for key in self.key}:
             return column
-        return F.when(F.col(_RANK) == _THERE, column).alias(name)
+        is_gone = F.col(TYPE).isin("delete", "update_preimage")
+        return F.when(~is_gone, column).alias(name)
 
     def _results(self, held: DataFrame) -> tuple[DataFrame, DataFrame | None]:
-        is_gone = F.col(_RANK) < _THERE
+        is_gone = ~_is_there(F.col(_ORDER))
         rows = held.select(*[F.col(quoted(name)) for name in self.columns], is_gone.alias(_NUMBER))
         if self.deletes == "soft":
             result = self._sql(rows.withColumnRenamed(_NUMBER, DELETED))
@@ -263,7 +280,8 @@ class Net:
 
     def _twice(self, marked: DataFrame) -> ChangeFeedError:
         key = F.to_json(F.struct(*self._keys()), {"ignoreNullFields": "false"})
-        keys = marked.where(F.col(_TWICE)).groupBy(*self._keys()).agg(F.min(VERSION).alias(VERSION))
+        version = F.min(F.floor(F.col(_ORDER) / _RANKS)).alias(VERSION)
+        keys = marked.where(F.col(_TWICE)).groupBy(*self._keys()).agg(version)
         count = keys.count()
         rows = keys.orderBy(reduce(or_, [column.isNull() for column in self._keys()]))
         shown = rows.select(key.alias("key"), VERSION).limit(_EXAMPLES).collect()
@@ -278,6 +296,25 @@ class Net:
             do="name a key that tells the source's rows from each other; or load all changes with "
             f'write="append"; or correct the source, and {changes.ANEW}',
         )
+
+
+def _is_there(order: Column) -> Column:
+    return order % _RANKS == _THERE
+
+
+@contextmanager
+def _with_ways_out(found: VersionSlice) -> Iterator[None]:
+    """Say of a key what can be done about it: the batch keeps its versions."""
+    try:
+        yield
+    except MergeKeyError as err:
+        raise MergeKeyError(
+            err.what,
+            kept=err.kept,
+            do=f"{err.do}. The batch is the {found.text()}: a correction in the source comes with a later "
+            "version. To load both at once, correct the source, and give the batch up with `airflow scope "
+            "abandon`: the next one goes up to the newest version",
+        ) from err
 
 
 @contextmanager

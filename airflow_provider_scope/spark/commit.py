@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql.readwriter import DataFrameWriter
 
     from airflow_provider_scope.spark.delta_log import DeltaLog
+    from airflow_provider_scope.spark.held import Keys
 
 _IN_A_SESSION = {
     "txnAppId": "spark.databricks.delta.write.txnAppId",
@@ -46,8 +47,8 @@ class Batch:
     """What the user says of the write beside its kind, such as key columns."""
     deleted: DataFrame | None = None
     """Keys of rows that are to go, for a write that has keys; their other columns do not matter."""
-    one_for_each: Mapping[str, str] = field(default_factory=dict)
-    """Columns -> their types, if Spark holds the rows already and has one for each value of these."""
+    keys: Keys | None = None
+    """What is known of a key, if Spark holds the rows already and has one for each value of it."""
     partitions: Sequence[str] = ()
     """The columns that partition the table as it is."""
     lacking: Sequence[str] = ()

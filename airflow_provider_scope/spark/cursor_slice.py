@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 
+from airflow_provider_scope.core.sql import quoted
 from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, CursorError
 from airflow_provider_scope.spark import jdbc
 from airflow_provider_scope.spark.causes import short_cause, whole_text
@@ -45,11 +47,12 @@ def select(
     source = plan.cursor
     database = source.database
     with _of_a_version(source, found, entry.seq):
-        rows = (
-            jdbc.rows(spark, source, database, found, entry.seq, until_read=until_read or ExitStack())
-            if database
-            else _table(spark, source, found)
-        )
+        if database is None:
+            rows = _table(spark, source, found)
+        else:
+            rows = jdbc.rows(spark, source, database, found, entry.seq, until_read=until_read or ExitStack())
+            # Spark notes in each column how its reader took it; the table need not keep that.
+            rows = rows.select(*[F.col(quoted(name)).alias(name, metadata={}) for name in rows.columns])
     if source.pre_filter_sql:
         return over_rows(spark, source.pre_filter_sql, {}, rows, entry.seq)
     return rows

@@ -9,18 +9,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
+from pyspark.sql import types as T  # noqa: N812
 
 from airflow_provider_scope.core import cursor as cursors
 from airflow_provider_scope.core.databases import CONF, refused_value
 from airflow_provider_scope.core.sql import quoted
 from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, CursorError, InputError, SourceUnreadableError
-from airflow_provider_scope.spark import mysql, postgres, postgres_parts
+from airflow_provider_scope.spark import mysql, postgres, postgres_parts, postgres_types
 from airflow_provider_scope.spark.causes import short_cause, whole_text
 from airflow_provider_scope.spark.events import emit
 from airflow_provider_scope.spark.with_settings import with_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -29,8 +30,10 @@ if TYPE_CHECKING:
     from airflow_provider_scope.spark.postgres_parts import Parts
 
 FETCH_SIZE = "10000"
-_ARRAY = 2003
-"""As ``java.sql.Types`` has it."""
+_ARRAY, _DECIMALS = 2003, (2, 3)
+"""As ``java.sql.Types`` has them."""
+_TOOK_TOO_LONG = ("57014", "70100")
+"""As PostgreSQL and MySQL tell it."""
 _LATE = (
     "what a transaction commits later with a smaller value of {column!r} is lost: of this database it is not "
     "known which transactions still run. Give cursor.lag (of numbers, dates and timestamps): each load then "
@@ -56,6 +59,7 @@ class Column(NamedTuple):
     scale: int
     may_be_null: bool
     is_array: bool
+    is_decimal: bool
 
 
 class Session:
@@ -84,7 +88,10 @@ class Session:
     def rows_of(self) -> str:
         """What stands behind FROM."""
         found = self.database
-        return f"{found.table} AS q" if found.table else f"({found.query}\n) AS q"
+        if found.table:
+            return f"{found.table} AS q"
+        # A statement may end with a semicolon; it is a part of another one here.
+        return f"({str(found.query).rstrip().removesuffix(';')}\n) AS q"
 
     def ask(self, sql: str) -> list[str | None]:
         """Give the values of the first row, as text; none if there is no row."""
@@ -118,6 +125,7 @@ class Session:
                     told.getScale(at),
                     told.isNullable(at) != 0,
                     told.getColumnType(at) == _ARRAY,
+                    told.getColumnType(at) in _DECIMALS,
                 )
                 for at in range(1, told.getColumnCount() + 1)
             ]
@@ -156,10 +164,13 @@ def rows(
 
 def _others(session: Session, source: CursorPlan, found: CursorSlice, seq: int) -> DataFrame:
     rule = source.rule(found.column)
+    given = postgres_types.custom(session.options.get("customSchema"))
+    if session.database.kind != "sqlite":  # whose numbers have no declared digits
+        _check_decimals(session.columns(), {name.lower(): kind for name, kind in given.items()})
     if not rule.lag and found.end is None:
         emit(event="notice", seq=seq, told=_LATE.format(column=found.column))
     if session.database.kind == "mysql":
-        kept = {name.lower() for name in postgres.custom(session.options.get("customSchema"))}
+        kept = {name.lower() for name in given}
         asked = mysql.statement(session, None if source.pre_filter_sql else rule, found, kept)
         read = partial(_reader, session, f"({asked.sql}) AS q")
         return _narrowed(asked.over(read(pushes=True)), lambda: asked.over(read()), source, found, seq)
@@ -167,6 +178,26 @@ def _others(session: Session, source: CursorPlan, found: CursorSlice, seq: int) 
     read = partial(_reader, session, session.rows_of, types)
     is_text = session.database.kind == "sqlite"
     return _narrowed(read(pushes=True), read, source, found, seq, are_times_text=is_text)
+
+
+def _check_decimals(columns: Sequence[Column], given: Mapping[str, T.DataType]) -> None:
+    """Refuse numbers that do not fit a decimal: Spark rounds them to what it takes, without a word.
+
+    :param given: Column in small letters -> the type that the user names.
+    :raises CursorError: It names them all.
+    """
+    unfit = []
+    for one in columns:
+        kind = given.get(one.name.lower())
+        told = f"{one.kind} of {one.precision} digits, {one.scale} of them behind the point"
+        if kind is None and one.is_decimal and not 0 < one.precision <= postgres_types.DIGITS:
+            unfit.append(f"{one.name!r} ({told if one.precision else f'{one.kind} of no precision'})")
+        elif isinstance(kind, T.DecimalType) and one.is_decimal:
+            whole = kind.precision - kind.scale
+            if kind.scale < one.scale or whole < one.precision - one.scale or not one.precision:
+                unfit.append(f"{one.name!r} ({told}, read as {kind.simpleString()})")
+    if unfit:
+        raise postgres_types.no_type_for(unfit, "a DECIMAL(p,s) that has all its digits")
 
 
 def _narrowed(
@@ -283,11 +314,12 @@ def errors(what: str) -> Iterator[None]:
             ) from err
         if postgres_parts.is_blocked(text):
             raise SourceUnreadableError(
-                f"Somebody waits to change the table {what} as a whole (VACUUM FULL, TRUNCATE, ALTER TABLE), "
-                "and the parts of the load that have not begun would wait behind them.",
+                f"Another session holds the table {what} as a whole, or waits for that (LOCK TABLE, VACUUM "
+                "FULL, TRUNCATE, ALTER TABLE), and the load waited for it as long as lock_timeout allows: in "
+                "several parts 10 seconds.",
                 kept=NO_ROW_WRITTEN,
-                do="run the task again: the load has let go of the table, so it can be changed, and reads "
-                "all parts anew. With num_partitions=1 such changes wait for the load",
+                do="run the task again when that session is done: the load has let go of the table, and "
+                "reads it anew. With num_partitions=1 such changes wait for the load",
             ) from err
         said = refused_value(text)
         if said is None:
@@ -329,6 +361,14 @@ def _refusal(state: str, what: str, cause: str) -> InputError | SourceUnreadable
             kept=NO_ROW_WRITTEN,
             do="look whether the database runs, and whether host and port of the connection are right; the "
             "next try reads it anew",
+        )
+    if state in _TOOK_TOO_LONG:
+        return SourceUnreadableError(
+            f"The database ended the statement that reads {what}, because it took too long: {cause}",
+            kept=NO_ROW_WRITTEN,
+            do="see what it waited for (a lock of another session, a scan without an index); or allow it "
+            "more time: statement_timeout or max_statement_time of the database, queryTimeout in `options`. "
+            "The next try reads it anew",
         )
     if state.startswith("28"):
         return InputError(

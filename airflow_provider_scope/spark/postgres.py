@@ -11,11 +11,13 @@ from pyspark.sql import types as T  # noqa: N812 - the name everybody uses
 
 from airflow_provider_scope.core import cursor as cursors
 from airflow_provider_scope.core.cursor import Bound
-from airflow_provider_scope.core.databases import MARK, OF_NUMBERS, named
+from airflow_provider_scope.core.databases import OF_NUMBERS, named
 from airflow_provider_scope.core.sql import quoted
 from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, CursorError
 from airflow_provider_scope.spark import postgres_parts
+from airflow_provider_scope.spark import postgres_types as types
 from airflow_provider_scope.spark.events import emit
+from airflow_provider_scope.spark.postgres_types import KINDS, TEXTS, TIMES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -25,25 +27,6 @@ if TYPE_CHECKING:
     from airflow_provider_scope.core.slices import CursorSlice
     from airflow_provider_scope.spark.jdbc import Column, Session
     from airflow_provider_scope.spark.postgres_parts import Parts
-
-_KINDS = {
-    "int2": "smallint",
-    "smallserial": "smallint",
-    "int4": "int",
-    "serial": "int",
-    "int8": "bigint",
-    "bigserial": "bigint",
-    "float4": "float",
-    "float8": "double",
-    "date": "date",
-    "timestamp": "timestamp_ntz",
-    "timestamptz": "timestamp",
-}
-_AS_IT_IS = {*_KINDS, "bool", "bytea", "text", "varchar", "bpchar", "name"}
-_ARRAYS = {"_int2", "_int4", "_int8", "_float4", "_float8", "_bool", "_text", "_varchar", "_bpchar"}
-_TEXTS = ("text", "varchar", "bpchar")
-_TIMES = ("date", "timestamp", "timestamptz")
-_DIGITS = 38
 
 _OTHERS = "datname = current_database() AND pid <> pg_backend_pid()"
 _RUNNING = f"""
@@ -97,12 +80,13 @@ def statement(session: Session, source: CursorPlan, found: CursorSlice, seq: int
 
     :raises CursorError: A column has a type whose values could change on the way.
     """
-    columns = session.columns()
-    given = custom(session.options.get("customSchema"))
-    values = ", ".join(f"{_value(one, given.get(one.name))} AS {named(one.name)}" for one in columns)
-    types = ", ".join(f"`{name}` {kind.simpleString()}" for name, kind in given.items())
+    columns = [types.as_decimal(one) for one in session.columns()]
+    given = types.custom(session.options.get("customSchema"))
+    types.check(columns, given)
+    values = ", ".join(f"{types.value_of(one, given.get(one.name))} AS {named(one.name)}" for one in columns)
+    schema = ", ".join(f"`{name}` {kind.simpleString()}" for name, kind in given.items())
     column = next((one for one in columns if one.name.lower() == found.column.lower()), None)
-    if column and isinstance(given.get(column.name), T.StringType) and column.kind not in _TEXTS:
+    if column and isinstance(given.get(column.name), T.StringType) and column.kind not in TEXTS:
         raise CursorError(
             f"The column {column.name!r} is the cursor, and customSchema makes text of {column.kind}: the "
             "database would compare other values than Spark.",
@@ -114,14 +98,14 @@ def statement(session: Session, source: CursorPlan, found: CursorSlice, seq: int
         asked = _Asked(session, source.rule(found.column), found, seq, column)
         asked.narrow(source.max_rows)
         where, reads_all = asked.where(), asked.reads_all
-    elif found.end is None and not source.lag:
+    elif found.end is None and not source.lag and source.pre_filter_sql is not None:
         emit(event="notice", seq=seq, told=_UNKNOWN.format(column=found.column))
-    times = {one.name: _KINDS[one.kind] for one in columns if one.kind in _TIMES and one.name not in given}
+    times = {one.name: KINDS[one.kind] for one in columns if one.kind in TIMES and one.name not in given}
     parts = postgres_parts.divided(session, columns, where, reads_all=reads_all, seq=seq)
     if parts:
         values += f", {parts.divider.value} AS {named(parts.divider.name)}"
     sql = f"SELECT {values}\nFROM {session.rows_of}" + (f"\nWHERE {where}" if where else "")
-    return Statement(sql, types or None, times, parts)
+    return Statement(sql, schema or None, times, parts)
 
 
 @dataclass
@@ -158,7 +142,7 @@ class _Asked:
     def kind(self) -> str:
         if self.column.kind == "numeric":
             return f"decimal({self.column.precision},{self.column.scale})"
-        return _KINDS.get(self.column.kind, "string")
+        return KINDS.get(self.column.kind, "string")
 
     @property
     def value(self) -> str:
@@ -166,7 +150,7 @@ class _Asked:
         name = named(self.column.name)
         if self.kind != "string":
             return name
-        is_text = self.column.kind in _TEXTS
+        is_text = self.column.kind in TEXTS
         return f'{name if is_text else f"({name})::text"} COLLATE "C"'
 
     def narrow(self, max_rows: int | None) -> None:
@@ -282,7 +266,14 @@ class _Asked:
             if not self.rule.lag:  # a view
                 self.tell(_NO_XMIN)
             return []
-        return [] if young is None else [f"{self.value} {self.op('<')} {self.literal(young)}"]
+        if young is None:
+            return []
+        more = "more" if self.rule.func == "max" else "less"
+        self.tell(
+            f"rows whose {{column!r}} is {young} or {more} wait for a later load: a transaction still runs, "
+            "and may have taken a number before theirs"
+        )
+        return [f"{self.value} {self.op('<')} {self.literal(young)}"]
 
     def _have_ended(self, at: str) -> bool:
         """Wait a moment for the transactions that ran at a time: later ones take larger values."""
@@ -319,61 +310,3 @@ class _Asked:
         # The connection's zone is UTC, and the text says so.
         last_taken = f"TIMESTAMPTZ '{found[0]}'" if self.kind == "timestamp" else self.literal(found[0])
         return [f"{self.value} {self.op('<=')} {last_taken}"]
-
-
-def custom(text: str | None) -> dict[str, T.DataType]:
-    """Read ``customSchema``: column -> its type."""
-    if not text:
-        return {}
-    fields: list[T.StructField] = getattr(T.StructType.fromDDL(text), "fields", [])
-    return {one.name: one.dataType for one in fields}
-
-
-def _value(column: Column, custom: T.DataType | None) -> str:
-    """Give the SQL for a column's value: what Spark would change is text, or an error of the database."""
-    name, kind = named(column.name), column.kind
-    if isinstance(custom, T.StringType):
-        return f"{name}::text"
-    if custom is not None and not (isinstance(custom, T.DecimalType) and kind == "numeric"):
-        raise _unfit(column, f"read as {custom.simpleString()}", "STRING, or DECIMAL(p,s) for numeric")
-    if isinstance(custom, T.DecimalType):
-        whole = custom.precision - custom.scale
-        fits = f"{name} = trunc({name}, {custom.scale}) AND abs({name}) < 1e{whole}"
-        return _checked(column, fits, f"numeric({custom.precision},{custom.scale})")
-    if kind == "numeric":
-        if not column.precision or column.precision > _DIGITS or column.scale > column.precision:
-            what = f"({column.precision},{column.scale})" if column.precision else "of no precision"
-            raise _unfit(
-                column,
-                f"numeric {what}",
-                "DECIMAL(p,s) with at most 38 digits (what is cut is refused), or STRING",
-            )
-        return _checked(column, f"{name} <> 'NaN'", f"numeric({column.precision},{column.scale})")
-    if kind in _TIMES:
-        low = f"{name} >= '0001-01-01{' 00:00:00+00' if kind == 'timestamptz' else ''}'"
-        fits = f"isfinite({name}) AND {low} AND {name} < '10000-01-01'"
-        if kind == "date":
-            return _checked(column, fits, "integer", f"{name} - DATE '1970-01-01'")
-        return _checked(column, fits, "bigint", f"extract(epoch FROM {name}) * 1000000")
-    if kind in _AS_IT_IS or kind in _ARRAYS:
-        return name
-    return f"{name}::text{'[]' if column.is_array else ''}"
-
-
-def _checked(column: Column, condition: str, kind: str, value: str = "") -> str:
-    """Give a value, or an error of the database that names it: no other way asks all values, and once."""
-    name = named(column.name)
-    told = f"{MARK}column {column.name} has the value ".replace("'", "''")
-    return (
-        f"CASE WHEN {name} IS NULL OR ({condition}) THEN ({value or name})::{kind} "
-        f"ELSE ('{told}' || {name}::text)::{kind} END"
-    )
-
-
-def _unfit(column: Column, has: str, wanted: str) -> CursorError:
-    return CursorError(
-        f"The column {column.name!r} is {has}, and its values could change on the way.",
-        kept=NO_ROW_WRITTEN,
-        do=f"say what it becomes: options={{'customSchema': '{column.name} …'}} with {wanted}; or leave it "
-        "out with `query`. The next run takes the batch with it",
-    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Observation, Window
@@ -14,8 +14,7 @@ from airflow_provider_scope.core import merge as rules
 from airflow_provider_scope.core import small
 from airflow_provider_scope.core.sql import quoted
 from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, MergeKeyError
-from airflow_provider_scope.spark.held import released
-from airflow_provider_scope.spark.values import INSTANT_FORMAT
+from airflow_provider_scope.spark.held import Keys, as_text, looks, released
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -40,10 +39,13 @@ class Staged:
     """The table's columns, by position."""
     kinds: tuple[str, ...]
     table: str
-    ranges: dict[int, tuple[str, str]] = field(default_factory=dict)
-    """Position of a key -> its least and greatest value, as text."""
-    read: int = 0
-    """Rows of the batch."""
+    keys: Keys
+    """What was seen of the columns of the keys, by the table's names in small letters."""
+
+    @property
+    def read(self) -> int:
+        """Rows of the batch."""
+        return self.keys.rows
 
     def columns(self, argument: str, named: Sequence[str]) -> list[str]:
         """Give the columns of the source for names that an argument has."""
@@ -86,7 +88,7 @@ class Staged:
         found = []
         for column in columns:
             name, kind = self.name(column), self.kind(column)
-            condition = rules.within(name, kind, *self.ranges.get(int(column[1:]), (None, None)))
+            condition = rules.within(name, kind, *(self.keys.range(name.lower()) or (None, None)))
             found += [condition] if condition else []
         named = self.values_of([column for column in columns if self.name(column) in partitions], of="t.")
         return [*found, f"({named})"] if named else found
@@ -98,7 +100,7 @@ class Staged:
         """
         if not columns:
             return None
-        texts = [as_text(column, self.kind(column)) for column in columns]
+        texts = [as_text(F.col(column), self.kind(column)) for column in columns]
         values = self.rows.select(*texts).distinct().limit(_VALUES + 1).collect()
         if len(values) > _VALUES:
             return None
@@ -115,15 +117,14 @@ def staged(
     keys: Mapping[str, Sequence[str]],
     table: str,
     deleted: tuple[DataFrame, Sequence[str]] | None = None,
-    *,
-    is_held: bool = False,
+    known: Keys | None = None,
 ) -> Iterator[Staged]:
     """Read the rows of a batch once, see that each has its keys, and hold them for the block.
 
     :param keys: Argument -> the columns that it names.
     :param deleted: Rows that stand for those to be deleted, and the names of their columns: they are held
         beside the others, and ``GONE`` tells them.
-    :param is_held: Whether Spark holds the rows already: then their keys alone are looked at.
+    :param known: What was seen of the keys, if Spark holds the rows already.
     :raises MergeKeyError: A key is NULL.
     :raises InputError: There is no such column, or its type is none for a key.
     """
@@ -137,27 +138,20 @@ def staged(
     plain = rows.toDF(*[f"c{number}" for number in range(len(names))])
     if deleted:
         plain = _with_deleted(plain, *deleted, names, kinds)
-    # Of a row to be deleted, the keys alone are known.
-    looked_at = _looked_at(positions, kinds, ~F.col(GONE) if deleted else F.lit(col=True))
-    if is_held:
-        held, found = plain, plain.agg(*looked_at).collect()[0].asDict()
+    if known is None:
+        seen, gone = Observation(), F.col(GONE) if deleted else F.lit(col=False)
+        looked_at = {names[n].lower(): (F.col(f"c{n}"), kinds[n]) for n in positions}
+        # Of a row to be deleted, the keys alone are known.
+        plain = plain.observe(seen, *looks(looked_at, ~gone, gone)).localCheckpoint(eager=True)
+        found = Keys({name: kind for name, (_, kind) in looked_at.items()}, seen.get)
     else:
-        seen = Observation()
-        held = plain.observe(seen, *looked_at).localCheckpoint(eager=True)
-        found = seen.get
-    ranges = {
-        number: (found[f"low{number}"], found[f"high{number}"])
-        for number in positions
-        if found.get(f"low{number}") is not None
-    }
-    read = int(found["rows"])
-    result = Staged(
-        held.coalesce(1) if small.is_small_batch(read) else held, names, kinds, table, ranges, read
-    )
-    with nullcontext() if is_held else released(held):
+        found = known
+    rows = plain.coalesce(1) if small.is_small_batch(found.rows) else plain
+    result = Staged(rows, names, kinds, table, found)
+    with released(plain) if known is None else nullcontext():
         for number, argument in positions.items():
-            if found[f"nulls{number}"]:
-                raise _no_key(result, number, argument, int(found[f"nulls{number}"]))
+            if found.nulls(names[number].lower()):
+                raise _no_key(result, number, argument)
         yield result
 
 
@@ -168,25 +162,6 @@ def _with_deleted(
     columns = [F.col(quoted(name)).cast(kinds[n]).alias(f"c{n}") for name, n in places]
     gone = deleted.select(*columns, F.lit(True).alias(GONE))  # noqa: FBT003 - a value
     return plain.withColumn(GONE, F.lit(False)).unionByName(gone, allowMissingColumns=True)  # noqa: FBT003
-
-
-def _looked_at(positions: dict[int, str], kinds: Sequence[str], counts: Column) -> list[Column]:
-    values = [F.count(F.lit(1)).alias("rows")]
-    for number in positions:
-        column, kind = F.col(f"c{number}"), kinds[number]
-        values.append(F.count_if(counts & column.isNull()).alias(f"nulls{number}"))
-        if rules.RANGED.fullmatch(kind):
-            values.append(as_text(F.min(column), kind).alias(f"low{number}"))
-            values.append(as_text(F.max(column), kind).alias(f"high{number}"))
-    return values
-
-
-def as_text(value: Column | str, kind: str) -> Column:
-    """Give a value as text that is the same for whoever reads it."""
-    column = F.col(value) if isinstance(value, str) else value
-    if kind == "timestamp":
-        return F.date_format(column, INSTANT_FORMAT)
-    return column.cast("string")
 
 
 def one_for_each(staged: Staged, rule: rules.MergeRule) -> tuple[DataFrame, int]:
@@ -229,7 +204,7 @@ def flagged(staged: Staged, hard_delete: str | None) -> Column:
 def _shown(staged: Staged, rows: DataFrame, columns: Sequence[str]) -> str:
     """Give a few rows with the names of the table, for a message."""
     told = []
-    for row in rows.select(*[as_text(c, staged.kind(c)) for c in columns]).limit(_EXAMPLES).collect():
+    for row in rows.select(*[as_text(F.col(c), staged.kind(c)) for c in columns]).limit(_EXAMPLES).collect():
         pairs = (
             f"{staged.name(c)} {'NULL' if value is None else repr(value)}"
             for c, value in zip(columns, row, strict=True)
@@ -238,7 +213,8 @@ def _shown(staged: Staged, rows: DataFrame, columns: Sequence[str]) -> str:
     return "; ".join(told)
 
 
-def _no_key(staged: Staged, number: int, argument: str, count: int) -> MergeKeyError:
+def _no_key(staged: Staged, number: int, argument: str) -> MergeKeyError:
+    count = staged.keys.nulls(staged.names[number].lower())
     columns = [f"c{n}" for n, kind in enumerate(staged.kinds) if rules.KEYS.fullmatch(kind)]
     rows = staged.rows.where(F.col(f"c{number}").isNull())
     if GONE in rows.columns:
@@ -247,8 +223,8 @@ def _no_key(staged: Staged, number: int, argument: str, count: int) -> MergeKeyE
         f"{count:,} of {staged.read:,} rows for {staged.table} have no {staged.names[number]}, which is a "
         f"{argument}: {_shown(staged, rows, columns)}.",
         kept=NO_ROW_WRITTEN,
-        do="correct the files; or give the column a value in `sql`, or leave such rows out there, with WHERE "
-        "… IS NOT NULL",
+        do="correct the source; or give the column a value in `sql`, or leave such rows out there, with "
+        "WHERE … IS NOT NULL",
     )
 
 

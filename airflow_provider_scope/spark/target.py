@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from airflow_provider_scope.core.plan import Plan
     from airflow_provider_scope.core.records import OffsetEntry
     from airflow_provider_scope.spark.commit import Write
+    from airflow_provider_scope.spark.held import Keys
     from airflow_provider_scope.spark.transaction import Transaction
 
     _Commit = Callable[..., int | None]
@@ -67,13 +68,13 @@ class Target:
         notes: Mapping[str, Any] | None = None,
         *,
         deleted: DataFrame | None = None,
-        one_for_each: Mapping[str, str] | None = None,
+        keys: Keys | None = None,
     ) -> int | None:
         """Commit the rows of a batch.
 
         :param notes: What the commit says of the batch beside that, for its record.
         :param deleted: Keys of rows that are to go, for a write that has keys: columns of their names.
-        :param one_for_each: As ``Batch.one_for_each``.
+        :param keys: As ``Batch.keys``.
         :return: The table's version, or None if Delta skipped the write because the batch is there.
         :raises SchemaMismatchError: Before anything is written.
         :raises ConcurrentCommitError: Another writer committed in between.
@@ -92,7 +93,7 @@ class Target:
             notes or {},
             how=how,
             deleted=deleted,
-            one_for_each=one_for_each or {},
+            keys=keys,
         )
         with conflicts():
             metadata = self.log.metadata()

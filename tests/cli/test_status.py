@@ -49,6 +49,7 @@ def test_a_pipeline_whose_first_batch_has_not_been_loaded(desk):
         "open        1 batch\n"
         f"            0: append, 1 file, {desk.size('a.parquet')}: file:///landing/a.parquet\n"
         "what next   the table and the log fit together; the next run begins with the open batches\n"
+        "            (why the last run left them open, the log of its task says)\n"
     )
 
 
@@ -104,6 +105,7 @@ def test_open_batches_are_listed_with_what_became_of_them(desk):
         "file:///landing/c.parquet … file:///landing/d.parquet\n"
         "               blocked: file:///landing/d.parquet is missing\n"
         "what next   the table and the log fit together; the next run begins with the open batches\n"
+        "            (why the last run left them open, the log of its task says)\n"
     )
 
 
@@ -123,7 +125,7 @@ def test_ten_open_batches_are_listed_and_the_others_counted(desk):
 
     assert lines[8] == "open        12 batches"
     assert lines[10] == "               blocked: file:///landing/b00.parquet is missing"
-    assert lines[-2] == "            and 2 more"
+    assert lines[-3] == "            and 2 more"
     assert len(lines) == 22
 
 
@@ -159,7 +161,7 @@ def test_a_full_refresh_is_told(desk):
     assert lines[5:9] == [
         "logged      batches 0 to 3",
         "committed   batch 3: 1 file, version 3; 2023-11-14T22:13:20Z (1 h ago)",
-        "refresh     files count as new since batch 2",
+        "refresh     all files counted as new at batch 2",
         "watermark   2023-11-14T21:13:21Z (1 h 59 min ago)",
     ]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake import DeltaTable
 
-from airflow_provider_scope.exceptions import ChangeFeedError, InputError
+from airflow_provider_scope.exceptions import ChangeFeedError, InputError, MergeKeyError
 from tests.support import warm
 
 if TYPE_CHECKING:
@@ -281,13 +281,35 @@ def test_a_commit_that_is_missing_is_refused_though_a_checkpoint_lies_behind_it(
     (source.path / "_delta_log" / f"{2:020}.json").unlink()
     with pytest.raises(ChangeFeedError, match="does not have version 2 any more"):
         pipe.run()
-    with pytest.raises(ChangeFeedError, match="has its versions from 3 on"):
-        source.pipe("append").run(full_refresh=True)
-    with pytest.raises(ChangeFeedError, match="has its versions from 3 on"):
-        source.pipe("append", start_version=1).run(full_refresh=True)
+    for more in ({}, {"start_version": 1}):
+        with pytest.raises(ChangeFeedError, match="does not have version 2 any more") as caught:
+            source.pipe("append", **more).run(full_refresh=True)
+        assert "bring the file 00000000000000000002.json back" in caught.value.do
+    for version in (0, 1):
+        (source.path / "_delta_log" / f"{version:020}.json").unlink()
+    for more in ({}, {"start_version": 1}):
+        with pytest.raises(ChangeFeedError, match="has its versions from 3 on"):
+            source.pipe("append", **more).run(full_refresh=True)
     assert pipe.rows() == []
     pipe.run(full_refresh=True, source={"table": str(source.path), "full_load": True})
     assert len(pipe.rows()) == 4
+
+
+def test_a_key_of_null_is_left_out_by_sql_or_corrected_before_the_next_batch(source: Source) -> None:
+    source.do("INSERT INTO @s VALUES (4, 'd')", "INSERT INTO @s VALUES (NULL, 'x'), (5, 'e')")
+    pipe = source.pipe()
+    with pytest.raises(MergeKeyError, match="have no id, which is a primary_key") as caught:
+        pipe.run()
+    assert "WHERE … IS NOT NULL" in caught.value.do
+    assert "a correction in the source comes with a later version" in caught.value.do
+    assert "airflow scope abandon" in caught.value.do
+
+    source.do("UPDATE @s SET id = 6 WHERE id IS NULL")
+    with pytest.raises(MergeKeyError):
+        pipe.run()
+    pipe.run(sql="SELECT * FROM @data WHERE id IS NOT NULL")
+    pipe.run()
+    assert pipe.rows("id") == [(4,), (5,), (6,)]
 
 
 def test_another_table_another_load_and_an_end_that_is_not_there_are_refused(

@@ -108,6 +108,21 @@ def test_a_range_is_loaded_once_and_leaves_the_state_alone(source: Source) -> No
     assert "loaded before" in again.why_nothing()
 
 
+def test_a_range_that_overlaps_another_is_not_added(source: Source) -> None:
+    source.add(n=[1, 2, 3, 4, 5], t=list("abcde"))
+    source.pipe(initial_value=1, end_value=4).run()
+    with pytest.raises(CursorError, match="from 3 to 6 overlaps that from 1 to 4, which batch 0 loads"):
+        source.pipe(initial_value=3, end_value=6).run()
+    with pytest.raises(CursorError, match="from 1 to 0 overlaps that from 1 to 4"):
+        source.pipe(initial_value=1, end_value=0, last_value_func="min").run()
+    source.pipe(initial_value=4, end_value=6).run()
+    late = {"initial_value": 3, "end_value": 6}
+    merged = source.pipe(write={"kind": "merge", "strategy": "upsert", "primary_key": ["n"]}, **late)
+    merged.run()
+
+    assert merged.rows("n") == [(1,), (2,), (3,), (4,), (5,)]
+
+
 def test_intervals_load_their_rows_alone_and_an_incremental_load_goes_on_behind_them(source: Source) -> None:
     hour = 3_600_000
     source.add(n=[0, 3599, 3600, 7199, 7200, 9000], t=list("abcdef"))

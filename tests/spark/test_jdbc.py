@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from deltalake import DeltaTable
 
 from airflow_provider_scope.spark import jdbc, postgres
 from airflow_provider_scope.spark.cursor_reading import Reading
@@ -138,6 +139,8 @@ def test_every_value_arrives_as_it_is(world: World) -> None:
         "i2": ("smallint", ["-32768", "32767", "NULL"]),
         "i8": ("bigint", ["-9223372036854775808", "9223372036854775807", "NULL"]),
         "d": ("numeric(38,10)", ["1234567890123456789012345678.0123456789", "-0.0000000001", "NULL"]),
+        "dn": ("numeric(5,-2)", ["1234567", "-100", "NULL"]),
+        "ds": ("numeric(2,5)", ["0.00099", "-0.00001", "NULL"]),
         "f4": ("real", ["0.5", "'-Infinity'", "NULL"]),
         "f8": ("double precision", ["0.1", "'Infinity'", "NULL"]),
         "b": ("boolean", ["true", "false", "NULL"]),
@@ -174,6 +177,12 @@ def test_every_value_arrives_as_it_is(world: World) -> None:
     as_text = [f"{name}::text{'[]' if kind.endswith('[]') else ''}" for name, (kind, _) in texts.items()]
     wanted = world.ask(f"SELECT {', '.join([*columns, *as_text])} FROM t")
     found = pipe.rows(*there)
+    stored = {field.name: field for field in DeltaTable(str(pipe.table)).schema().fields}
+    assert not any(field.metadata for field in stored.values())
+    assert [str(stored[name].type) for name in ("dn", "ds")] == [
+        'PrimitiveType("decimal(7,0)")',
+        'PrimitiveType("decimal(5,5)")',
+    ]
     for row, other in zip(sorted(wanted), found, strict=True):
         assert dict(zip(there, map(plain, row), strict=True)) == dict(
             zip(there, map(plain, other), strict=True)

@@ -178,3 +178,27 @@ def test_a_day_that_is_none_is_refused(
     as_text = shop(options={"customSchema": "`it's` STRING"})
     as_text.run()
     assert len(as_text.rows("n")) == 2
+
+
+def test_a_number_of_more_digits_than_a_decimal_has_is_not_rounded(
+    server: mariadb.MariaDb, shop: Callable[..., warm.Pipe]
+) -> None:
+    values = "(1, 1234.99, 0.1234567891), (2, -0.49, -99999999999999999999999999999.0000000001)"
+    server.run(
+        "CREATE TABLE t (n INT, p DECIMAL(40,2), q DECIMAL(40,10), r DECIMAL(38,2) DEFAULT -0.01)",
+        f"INSERT INTO t (n, p, q) VALUES {values}",
+    )
+    with pytest.raises(CursorError) as caught:
+        shop().run()
+    assert caught.value.what.startswith(
+        "The table has no type for 'p' (DECIMAL of 40 digits, 2 of them behind the point), 'q' (DECIMAL of"
+    )
+    with pytest.raises(CursorError, match=r"'P?p' \(DECIMAL of 40 digits.*read as decimal\(38,2\)\)"):
+        shop(options={"customSchema": "p DECIMAL(38,2), q STRING"}).run()
+
+    as_text = shop(options={"customSchema": "p STRING, Q STRING"})
+    as_text.run()
+    assert as_text.rows("n", "p", "q", "r") == [
+        (1, "1234.99", "0.1234567891", Decimal("-0.01")),
+        (2, "-0.49", "-99999999999999999999999999999.0000000001", Decimal("-0.01")),
+    ]

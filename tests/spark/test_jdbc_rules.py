@@ -102,7 +102,7 @@ def test_the_end_of_time_does_not_become_the_last_value(world: World, value: str
 
 def test_a_number_without_precision_is_refused_or_read_as_the_user_says(world: World) -> None:
     world.run("CREATE TABLE t (n int, x numeric)", "INSERT INTO t VALUES (1, 1.5), (2, -3)")
-    with pytest.raises(CursorError, match="'x' is numeric of no precision"):
+    with pytest.raises(CursorError, match=r"no type for 'x' \(numeric of no precision\):"):
         world.pipe().run()
     pipe = world.pipe(options={"customSchema": "x DECIMAL(38,2)"})
     pipe.run()
@@ -114,6 +114,23 @@ def test_a_number_without_precision_is_refused_or_read_as_the_user_says(world: W
     world.run("UPDATE t SET x = 1e37 WHERE n = 3")
     with pytest.raises(CursorError, match="column x has the value 1000"):
         pipe.run()
+
+
+def test_all_columns_that_cannot_be_held_are_named_at_once(world: World) -> None:
+    world.run("CREATE TABLE t (n int, x numeric, y numeric(50,2), z text, d date)")
+    with pytest.raises(CursorError) as caught:
+        world.pipe(options={"customSchema": "d INT"}).run()
+    assert caught.value.what.startswith(
+        "The table has no type for 'x' (numeric of no precision), 'y' (numeric of 50 digits), 'd' (date, "
+        "read as int): "
+    )
+
+
+def test_a_query_may_end_as_a_statement_does(world: World) -> None:
+    world.run("CREATE TABLE t (n int, x text)", "INSERT INTO t VALUES (1, 'a;'), (2, ';')")
+    pipe = world.pipe(query="SELECT n, x FROM t -- all; of it\n WHERE x LIKE '%;' ;\n", table=None)
+    pipe.run()
+    assert pipe.rows("n", "x") == [(1, "a;"), (2, ";")]
 
 
 def test_a_number_is_read_as_text_if_the_user_says_so(world: World) -> None:

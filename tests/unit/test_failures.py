@@ -151,6 +151,8 @@ def test_the_last_condition_decides_because_it_is_the_innermost():
             False,
         ),
         ("one\ntwo", "two", False),
+        ("one\n26/11/24 01:11:52 WARN Utils: two", "one", False),
+        ("26/11/24 01:11:52 WARN Utils: one", "", False),
         ("", "", False),
     ],
 )

@@ -314,7 +314,21 @@ def test_an_application_that_writes_nothing_gives_its_exit_code_and_not_its_comm
 
     err = fake.failure(**{"spark.hadoop.fs.azure.account.key.lake": "Zm9vYmFyYmF6"})
 
-    assert err.what == "spark-submit failed: it wrote nothing and ended with exit code 3"
+    assert err.what == "spark-submit failed: it told no cause and ended with exit code 3"
+
+
+@pytest.mark.parametrize("ends", ["kill -9 $$", "exit 137"])
+def test_an_application_that_was_killed_says_so_whatever_it_logged_before(fake, ends):
+    fake.program(
+        "spark-submit",
+        f"echo '26/11/24 01:11:52 WARN SparkStringUtils: Truncated the string of a plan'; {ends}",
+    )
+
+    err = fake.failure()
+
+    assert type(err) is SparkJobFailedError
+    assert err.what.startswith("The Spark application was killed from outside, with signal 9")
+    assert "spark.driver.memory" in err.do
 
 
 def test_a_secret_of_the_configuration_is_in_no_error_no_event_and_no_log(fake):

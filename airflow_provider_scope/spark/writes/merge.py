@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_scope.core.merge import MergeRule
     from airflow_provider_scope.spark.commit import Batch, Commit
+    from airflow_provider_scope.spark.held import Keys
 
 SOURCE = "spark.databricks.delta.merge.materializeSource"
 """Whether Delta reads the source of a MERGE once and keeps it: it goes over it twice."""
@@ -64,16 +65,18 @@ def write(batch: Batch, commit: Commit) -> int | None:
     rule = rules.rule_from(batch.how)
     keys = {"primary_key": rule.primary_key, "merge_key": rule.merge_key}
     deleted = None if batch.deleted is None else (batch.deleted, rule.primary_key)
-    is_held = _is_one_for_each(batch, rule)
-    with staged(batch.rows, keys, commit.log.table, deleted, is_held=is_held) as load:
-        is_one = is_held or not rule.primary_key
+    known = _known(batch, rule)
+    with staged(batch.rows, keys, commit.log.table, deleted, known) as load:
+        is_one = known is not None or not rule.primary_key
         rows, doubled = (load.rows, 0) if is_one else one_for_each(load, rule)
         rows = rows.withColumn("flag", flagged(load, rule.hard_delete))
         if deleted:
             rows = rows.withColumn("flag", F.col("flag") | F.col(GONE)).drop(GONE)
         changes = {"deduplicated": doubled}
-        if rule.hard_delete or deleted:
+        if rule.hard_delete:
             changes["hard_deleted"] = rows.where("flag").count()
+        elif deleted:
+            changes["hard_deleted"] = load.keys.gone
         commit.note(changes=changes)
         live = replace(batch, rows=load.only(rows.where("NOT flag")))
         if batch.creates or batch.overwrites or not rule.has_keys:
@@ -85,15 +88,16 @@ def write(batch: Batch, commit: Commit) -> int | None:
         return commit.execute(lambda session: merge(_Merge(session, batch, rule, load), rows))
 
 
-def _is_one_for_each(batch: Batch, rule: MergeRule) -> bool:
-    """Tell whether rows are held, one of each primary key, and nothing can fail any more when they are read.
+def _known(batch: Batch, rule: MergeRule) -> Keys | None:
+    """Give what is known of the primary key of rows that are held.
 
-    A value of a column that partitions the table is looked at when it is read.
+    Not if something can fail yet when they are read: a value of a column that partitions the table does.
     """
-    if not batch.one_for_each or batch.partitions or rule.merge_key:
-        return False
+    if batch.keys is None or batch.partitions or rule.merge_key:
+        return None
     kinds = {name.lower(): kind for name, kind in batch.rows.dtypes}
-    return batch.one_for_each == {name.lower(): kinds.get(name.lower()) for name in rule.primary_key}
+    same = {name.lower(): kinds.get(name.lower()) for name in rule.primary_key} == batch.keys.kinds
+    return batch.keys if same else None
 
 
 def _partitions(load: Staged, rule: MergeRule, batch: Batch) -> str | None:
