@@ -364,7 +364,7 @@ def test_the_files_of_an_unrecorded_batch_whose_rows_are_gone_are_loaded_again(d
 
     assert said.out.splitlines()[2] == "- the files of the open batch 1 count as new: the next run loads them"
     status = desk.table_command("status").out.splitlines()
-    assert status[-2] == "               its rows are no longer in the table; the next run records that"
+    assert status[-3] == "               its rows are no longer in the table; the next run records that"
     desk.world.run()
     assert desk.rows_are_those_of("a.parquet", "b.parquet")
 

@@ -126,7 +126,7 @@ def test_ten_open_batches_are_listed_and_the_others_counted(desk):
     assert lines[8] == "open        12 batches"
     assert lines[10] == "               blocked: file:///landing/b00.parquet is missing"
     assert lines[-3] == "            and 2 more"
-    assert len(lines) == 22
+    assert len(lines) == 23
 
 
 def test_the_files_that_block_a_batch_are_named(desk):
