@@ -142,24 +142,22 @@ class CursorRows:
     def _is_loaded(self, view: LogView, report: RunReport) -> bool:
         """Tell whether the range was loaded, and may not be loaded again."""
         report.nothing = "0 rows: the range was loaded before; to load it again use Replace(where=…) or Merge"
-        if not self.loads_once:
-            return self._is_logged(view, self.began)
-        begin = max(view.refresh_start or 0, self.log.vacuumed_below())
+        begin = max(view.refresh_start or 0, self.log.vacuumed_below()) if self.loads_once else self.began
         if self._is_logged(view, begin):
             return True
-        if self.first and self.end:
-            self._check_overlap((self.first, self.end), view, begin)
+        if self.loads_once:
+            self._check_overlap(view, begin)
         return False
 
-    def _check_overlap(self, ends: tuple[Bound, Bound], view: LogView, begin: int) -> None:
-        for seq, there in self._logged(view, begin):
-            if there.column != self.column or not (there.first and there.end):
+    def _check_overlap(self, view: LogView, begin: int) -> None:
+        for seq, there in self._slices(view, begin):
+            if there.column != self.column or not (self.first and self.end and there.first and there.end):
                 continue
-            loaded = Bound.decode(there.first), Bound.decode(there.end)
-            if cursors.overlap(ends, loaded):
+            first, end = Bound.decode(there.first), Bound.decode(there.end)
+            if cursors.overlap((self.first, self.end), (first, end)) and self._counts(seq):
                 raise CursorError(
-                    f"The range from {ends[0].text} to {ends[1].text} overlaps that from {loaded[0].text} to "
-                    f"{loaded[1].text}, which batch {seq} loads: rows in both would be in the table twice.",
+                    f"The range from {self.first.text} to {self.end.text} overlaps that from {first.text} to "
+                    f"{end.text}, which batch {seq} loads: rows in both would be in the table twice.",
                     kept="the table and all records; nothing was written",
                     do="load ranges that begin where others end; or use Merge, or Replace(where=…) with the "
                     "range's rows",
@@ -167,16 +165,20 @@ class CursorRows:
 
     def _is_logged(self, view: LogView, begin: int) -> bool:
         """Tell whether an entry from ``begin`` on, of any run, is of this range, and was not given up."""
-        return any((there.first, there.end) == self._range() for _, there in self._logged(view, begin))
+        of_range = (seq for seq, one in self._slices(view, begin) if (one.first, one.end) == self._range())
+        return any(self._counts(seq) for seq in of_range)
 
-    def _logged(self, view: LogView, begin: int) -> Iterator[tuple[int, CursorSlice]]:
-        """Give the slices from ``begin`` on, the last one first, that were not given up."""
+    def _slices(self, view: LogView, begin: int) -> Iterator[tuple[int, CursorSlice]]:
+        """Give the slices of the entries from ``begin`` on, the last one first."""
         for seq in range(view.next_seq - 1, begin - 1, -1):
             there = self.log.offset(seq).slice
             if isinstance(there, CursorSlice):
-                record = self.log.find_commit(seq)
-                if record is None or not record.abandoned:
-                    yield seq, there
+                yield seq, there
+
+    def _counts(self, seq: int) -> bool:
+        """Tell whether an entry was not given up."""
+        record = self.log.find_commit(seq)
+        return record is None or not record.abandoned
 
     def _range(self) -> tuple[str | None, str | None]:
         return self.first and self.first.encode(), self.end and self.end.encode()

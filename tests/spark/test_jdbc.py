@@ -228,3 +228,18 @@ def test_rows_that_wait_are_told(world: World, capfd: pytest.CaptureFixture[str]
     with world.open("SELECT now()"):
         pipe.run()
     assert "wait for a later load: a transaction runs since" in capfd.readouterr().out
+
+
+def test_numbers_that_wait_for_a_transaction_are_told(
+    world: World, capfd: pytest.CaptureFixture[str]
+) -> None:
+    world.run("CREATE SEQUENCE s", "CREATE TABLE t (n bigint DEFAULT nextval('s'), name text)")
+    world.run("INSERT INTO t (name) VALUES ('first')")
+    pipe = world.pipe()
+    with world.open("INSERT INTO t (name) VALUES ('late')"):
+        world.run("INSERT INTO t (name) VALUES ('early')")
+        pipe.run()
+    assert "rows whose 'n' is 3 or more wait for a later load" in capfd.readouterr().out
+    pipe.run()
+
+    assert pipe.rows("n", "name") == [(1, "first"), (2, "late"), (3, "early")]

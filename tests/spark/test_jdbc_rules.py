@@ -356,3 +356,23 @@ def test_who_may_not_read_is_told_so(world: World, monkeypatch: pytest.MonkeyPat
 
     with pytest.raises(InputError, match="does not let this user in, to read t"):
         world.pipe().run()
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("lock_timeout", "Another session holds the table t as a whole, or waits for that"),
+        ("statement_timeout", "The database ended the statement that reads t, because it took too long"),
+    ],
+)
+def test_a_table_that_others_lock_is_named(world: World, setting: str, words: str) -> None:
+    world.run("CREATE TABLE t (n int)", "INSERT INTO t VALUES (1)")
+    pipe = world.pipe()
+    world.run(f"ALTER DATABASE {world.name} SET {setting} = '500ms'")
+    with (
+        world.open("LOCK TABLE t IN ACCESS EXCLUSIVE MODE"),
+        pytest.raises(SourceUnreadableError, match=words),
+    ):
+        pipe.run()
+    pipe.run()
+    assert pipe.rows("n") == [(1,)]
