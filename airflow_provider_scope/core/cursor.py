@@ -66,15 +66,26 @@ class Bound(NamedTuple):
 
 
 def overlap(one: tuple[Bound, Bound], other: tuple[Bound, Bound]) -> bool:
-    """Tell whether two ranges have values in common, as far as their ends tell: not if these are texts."""
-    if len({bound.kind for bound in (*one, *other)}) > 1:
-        return False
-    (low, high), (start, end) = (_ascending(*ends) for ends in (one, other))
-    return end.beyond(low, "max") and high.beyond(start, "max")
+    """Tell whether two ranges have values in common, as far as their ends tell: not if these are texts.
+
+    :param one: Its first value, and its end, which is not in it. It goes down if the end is the smaller one.
+    """
+    kinds = {bound.kind for bound in (*one, *other)}
+    return len(kinds) == 1 and "text" not in kinds and _reaches(one, other) and _reaches(other, one)
 
 
-def _ascending(first: Bound, end: Bound) -> tuple[Bound, Bound]:
-    return (first, end) if end.beyond(first, "max") else (end, first)
+def _reaches(one: tuple[Bound, Bound], other: tuple[Bound, Bound]) -> bool:
+    """Tell whether the largest value of one range is not below the smallest of another."""
+    (high, is_in), (low, is_there) = _largest(*one), _smallest(*other)
+    return high.beyond(low, "max") or (is_in and is_there and not low.beyond(high, "max"))
+
+
+def _largest(first: Bound, end: Bound) -> tuple[Bound, bool]:
+    return (end, False) if end.beyond(first, "max") else (first, True)
+
+
+def _smallest(first: Bound, end: Bound) -> tuple[Bound, bool]:
+    return (first, True) if end.beyond(first, "max") else (end, False)
 
 
 def _milliseconds(moment: datetime) -> int:

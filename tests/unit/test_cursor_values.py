@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_scope.core import cursor as cursors
-from airflow_provider_scope.core.cursor import Bound, CursorRule, CursorState
+from airflow_provider_scope.core.cursor import Bound, CursorRule, CursorState, overlap
 from airflow_provider_scope.core.interval import Window
 from airflow_provider_scope.exceptions import CheckpointCorruptError, CursorError, InputError
 from airflow_provider_scope.specs import Cursor, Scd2, TableSource
@@ -243,3 +243,26 @@ def test_what_does_not_go_with_a_cursor_is_refused(changes: dict[str, Any], matc
 
 def test_scd2_with_a_key_goes_with_a_cursor() -> None:
     assert ingest_from(arguments(write=Scd2(merge_key="id"))) is not None
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        ((1, 3), (3, 5), False),
+        ((1, 4), (3, 5), True),
+        ((1, 9), (3, 5), True),
+        ((5, 3), (3, 1), False),  # down: 5 and 4; 3 and 2
+        ((5, 2), (3, 1), True),
+        ((1, 0), (1, 4), True),  # down to above 0: 1 is in both
+        ((4, 1), (1, 0), False),
+        ((1, 4), (6, 4), False),  # up to below 4; down to above 4
+        ((1, 4), (6, 3), True),
+        (("a", "c"), ("b", "d"), False),
+    ],
+)
+def test_ranges_that_have_a_value_in_common_overlap(one, other, expected):
+    def bounds(ends):
+        return tuple(Bound("text" if isinstance(end, str) else "number", str(end)) for end in ends)
+
+    assert overlap(bounds(one), bounds(other)) is expected
+    assert overlap(bounds(other), bounds(one)) is expected
