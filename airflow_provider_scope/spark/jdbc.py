@@ -5,23 +5,23 @@ from __future__ import annotations
 import re
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
-from pyspark.sql import types as T  # noqa: N812
 
 from airflow_provider_scope.core import cursor as cursors
 from airflow_provider_scope.core.databases import CONF, refused_value
 from airflow_provider_scope.core.sql import quoted
 from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, CursorError, InputError, SourceUnreadableError
-from airflow_provider_scope.spark import mysql, postgres, postgres_parts, postgres_types
+from airflow_provider_scope.spark import mysql, postgres, postgres_parts
 from airflow_provider_scope.spark.causes import short_cause, whole_text
 from airflow_provider_scope.spark.events import emit
+from airflow_provider_scope.spark.jdbc_types import Column, check_decimals, custom
 from airflow_provider_scope.spark.with_settings import with_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -48,18 +48,6 @@ _SQLITE = {
 }
 """Type -> what is in the names of those that SQLite takes for it, in the order in which it looks for them."""
 _NUMBER = re.compile(r"tinyint|smallint|int|bigint|decimal\(\d+,\d+\)|double")
-
-
-class Column(NamedTuple):
-    """A column of a result, as the driver names it."""
-
-    name: str
-    kind: str
-    precision: int
-    scale: int
-    may_be_null: bool
-    is_array: bool
-    is_decimal: bool
 
 
 class Session:
@@ -164,40 +152,19 @@ def rows(
 
 def _others(session: Session, source: CursorPlan, found: CursorSlice, seq: int) -> DataFrame:
     rule = source.rule(found.column)
-    given = postgres_types.custom(session.options.get("customSchema"))
-    if session.database.kind != "sqlite":  # whose numbers have no declared digits
-        _check_decimals(session.columns(), {name.lower(): kind for name, kind in given.items()})
+    columns, is_sqlite = session.columns(), session.database.kind == "sqlite"
+    given = custom(session.options.get("customSchema"))
+    kept = {name.lower(): kind for name, kind in given.items()}
+    if not is_sqlite:  # whose numbers have no declared digits
+        check_decimals(columns, kept)
     if not rule.lag and found.end is None:
         emit(event="notice", seq=seq, told=_LATE.format(column=found.column))
     if session.database.kind == "mysql":
-        kept = {name.lower() for name in given}
-        asked = mysql.statement(session, None if source.pre_filter_sql else rule, found, kept)
+        asked = mysql.statement(session, columns, None if source.pre_filter_sql else rule, found, kept)
         read = partial(_reader, session, f"({asked.sql}) AS q")
         return _narrowed(asked.over(read(pushes=True)), lambda: asked.over(read()), source, found, seq)
-    types = _sqlite_types(session) if session.database.kind == "sqlite" else None
-    read = partial(_reader, session, session.rows_of, types)
-    is_text = session.database.kind == "sqlite"
-    return _narrowed(read(pushes=True), read, source, found, seq, are_times_text=is_text)
-
-
-def _check_decimals(columns: Sequence[Column], given: Mapping[str, T.DataType]) -> None:
-    """Refuse numbers that do not fit a decimal: Spark rounds them to what it takes, without a word.
-
-    :param given: Column in small letters -> the type that the user names.
-    :raises CursorError: It names them all.
-    """
-    unfit = []
-    for one in columns:
-        kind = given.get(one.name.lower())
-        told = f"{one.kind} of {one.precision} digits, {one.scale} of them behind the point"
-        if kind is None and one.is_decimal and not 0 < one.precision <= postgres_types.DIGITS:
-            unfit.append(f"{one.name!r} ({told if one.precision else f'{one.kind} of no precision'})")
-        elif isinstance(kind, T.DecimalType) and one.is_decimal:
-            whole = kind.precision - kind.scale
-            if kind.scale < one.scale or whole < one.precision - one.scale or not one.precision:
-                unfit.append(f"{one.name!r} ({told}, read as {kind.simpleString()})")
-    if unfit:
-        raise postgres_types.no_type_for(unfit, "a DECIMAL(p,s) that has all its digits")
+    read = partial(_reader, session, session.rows_of, _sqlite_types(columns) if is_sqlite else None)
+    return _narrowed(read(pushes=True), read, source, found, seq, are_times_text=is_sqlite)
 
 
 def _narrowed(
@@ -231,10 +198,10 @@ def _narrowed(
     return data.where(beyond if rule.missing == "exclude" else beyond | value.isNull())
 
 
-def _sqlite_types(session: Session) -> str | None:
+def _sqlite_types(columns: Sequence[Column]) -> str | None:
     """Give columns types that hold what SQLite does, whatever length or size they were declared with."""
     types = []
-    for column in session.columns():
+    for column in columns:
         kind = column.kind.upper().partition("(")[0].strip()
         wanted = "STRING" if kind in _SQLITE_TIMES else None
         for one, parts in _SQLITE.items():
@@ -314,9 +281,9 @@ def errors(what: str) -> Iterator[None]:
             ) from err
         if postgres_parts.is_blocked(text):
             raise SourceUnreadableError(
-                f"Another session holds the table {what} as a whole, or waits for that (LOCK TABLE, VACUUM "
-                "FULL, TRUNCATE, ALTER TABLE), and the load waited for it as long as lock_timeout allows: in "
-                "several parts 10 seconds.",
+                f"The load waited too long for a lock on the table {what}: another session holds one, or "
+                "waits for one (LOCK TABLE, VACUUM FULL, TRUNCATE, ALTER TABLE). lock_timeout ended the "
+                "wait; it is 10 seconds where several connections read the table.",
                 kept=NO_ROW_WRITTEN,
                 do="run the task again when that session is done: the load has let go of the table, and "
                 "reads it anew. With num_partitions=1 such changes wait for the load",

@@ -11,12 +11,15 @@ from airflow_provider_scope.core.databases import MARK, OF_NUMBERS
 from airflow_provider_scope.core.sql import quoted
 
 if TYPE_CHECKING:
+    from collections.abc import Container, Sequence
+
     from pyspark.sql import Column as DataColumn
     from pyspark.sql import DataFrame
 
     from airflow_provider_scope.core.cursor import CursorRule
     from airflow_provider_scope.core.slices import CursorSlice
-    from airflow_provider_scope.spark.jdbc import Column, Session
+    from airflow_provider_scope.spark.jdbc import Session
+    from airflow_provider_scope.spark.jdbc_types import Column
 
 _TIMES = {"DATE": "date", "DATETIME": "timestamp_ntz", "TIMESTAMP": "timestamp"}
 """Its types -> ours."""
@@ -48,13 +51,18 @@ class Statement(NamedTuple):
         return F.when(no_day, F.raise_error(F.lit(said))).otherwise(made).alias(name)
 
 
-def statement(session: Session, rule: CursorRule | None, found: CursorSlice, kept: set[str]) -> Statement:
+def statement(
+    session: Session,
+    columns: Sequence[Column],
+    rule: CursorRule | None,
+    found: CursorSlice,
+    kept: Container[str],
+) -> Statement:
     """Give the SELECT for the rows of a batch.
 
     :param rule: The cursor's; None if the database does not have its column.
     :param kept: Columns whose types the user gives, in lower case: they are read as they are.
     """
-    columns = session.columns()
     changed = [one for one in columns if one.name.lower() not in kept]
     values = {one.name: _value(one) for one in changed}
     selected = ", ".join(f"{values.get(one.name, quoted(one.name))} AS {quoted(one.name)}" for one in columns)

@@ -17,6 +17,7 @@ from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, CursorError
 from airflow_provider_scope.spark import postgres_parts
 from airflow_provider_scope.spark import postgres_types as types
 from airflow_provider_scope.spark.events import emit
+from airflow_provider_scope.spark.jdbc_types import custom
 from airflow_provider_scope.spark.postgres_types import KINDS, TEXTS, TIMES
 
 if TYPE_CHECKING:
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
     from airflow_provider_scope.core.cursor import CursorRule
     from airflow_provider_scope.core.plan import CursorPlan
     from airflow_provider_scope.core.slices import CursorSlice
-    from airflow_provider_scope.spark.jdbc import Column, Session
+    from airflow_provider_scope.spark.jdbc import Session
+    from airflow_provider_scope.spark.jdbc_types import Column
     from airflow_provider_scope.spark.postgres_parts import Parts
 
 _OTHERS = "datname = current_database() AND pid <> pg_backend_pid()"
@@ -81,7 +83,7 @@ def statement(session: Session, source: CursorPlan, found: CursorSlice, seq: int
     :raises CursorError: A column has a type whose values could change on the way.
     """
     columns = [types.as_decimal(one) for one in session.columns()]
-    given = types.custom(session.options.get("customSchema"))
+    given = custom(session.options.get("customSchema"))
     types.check(columns, given)
     values = ", ".join(f"{types.value_of(one, given.get(one.name))} AS {named(one.name)}" for one in columns)
     schema = ", ".join(f"`{name}` {kind.simpleString()}" for name, kind in given.items())

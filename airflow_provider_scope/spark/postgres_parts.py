@@ -15,7 +15,8 @@ from airflow_provider_scope.spark.causes import short_cause
 from airflow_provider_scope.spark.events import emit
 
 if TYPE_CHECKING:
-    from airflow_provider_scope.spark.jdbc import Column, Session
+    from airflow_provider_scope.spark.jdbc import Session
+    from airflow_provider_scope.spark.jdbc_types import Column
 
 _REPEATABLE_READ = 4
 """As ``java.sql.Connection`` numbers it."""

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from pyspark.sql import types as T  # noqa: N812 - the name everybody uses
 
 from airflow_provider_scope.core.databases import MARK, named
-from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, CursorError
+from airflow_provider_scope.spark.jdbc_types import DIGITS, no_type_for
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from airflow_provider_scope.spark.jdbc import Column
+    from airflow_provider_scope.spark.jdbc_types import Column
 
 KINDS = {
     "int2": "smallint",
@@ -31,17 +31,8 @@ _AS_IT_IS = {*KINDS, "bool", "bytea", "text", "varchar", "bpchar", "name"}
 _ARRAYS = {"_int2", "_int4", "_int8", "_float4", "_float8", "_bool", "_text", "_varchar", "_bpchar"}
 TEXTS = ("text", "varchar", "bpchar")
 TIMES = ("date", "timestamp", "timestamptz")
-DIGITS = 38
 _NEGATIVE = 1024
 """The scale, in 11 bits, from which on it is one below zero."""
-
-
-def custom(text: str | None) -> dict[str, T.DataType]:
-    """Read ``customSchema``: column -> its type."""
-    if not text:
-        return {}
-    fields: list[T.StructField] = getattr(T.StructType.fromDDL(text), "fields", [])
-    return {one.name: one.dataType for one in fields}
 
 
 def value_of(column: Column, custom: T.DataType | None) -> str:
@@ -100,19 +91,6 @@ def check(columns: Sequence[Column], given: Mapping[str, T.DataType]) -> None:
         raise no_type_for(
             unfit, "DECIMAL(p,s) with at most 38 digits for numeric (what would be cut is refused)"
         )
-
-
-def no_type_for(unfit: Sequence[str], other: str) -> CursorError:
-    """Give the error for columns that the table cannot hold.
-
-    :param other: What a number may become, beside text.
-    """
-    return CursorError(
-        f"The table has no type for {', '.join(unfit)}: values could change on the way.",
-        kept=NO_ROW_WRITTEN,
-        do="say what they become, with options={'customSchema': '<column> <type>, …'}: STRING for any type, "
-        f"or {other}; or leave them out with `query`. The next run takes the batch with it",
-    )
 
 
 def _unfit(column: Column, custom: T.DataType | None) -> str:

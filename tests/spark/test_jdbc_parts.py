@@ -372,7 +372,7 @@ def test_who_wants_to_move_or_remove_the_rows_waits_and_the_load_begins_anew(
     pipe = world.pipe(options=WAIT, **divided)
     with (
         while_the_parts_wait(world, blocked=change),
-        pytest.raises(SourceUnreadableError, match="waits to change the table t") as told,
+        pytest.raises(SourceUnreadableError, match="waited too long for a lock on the table t") as told,
     ):
         pipe.run()
     assert told.value.is_retryable

@@ -361,7 +361,7 @@ def test_who_may_not_read_is_told_so(world: World, monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(
     ("setting", "words"),
     [
-        ("lock_timeout", "Another session holds the table t as a whole, or waits for that"),
+        ("lock_timeout", "The load waited too long for a lock on the table t: another session holds one"),
         ("statement_timeout", "The database ended the statement that reads t, because it took too long"),
     ],
 )
