@@ -77,7 +77,11 @@ def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
 
 
 def test_a_password_is_in_the_file_of_properties_and_nowhere_else(
-    run_dag: Any, tmp_path: Path, port: int, monkeypatch: pytest.MonkeyPatch
+    run_dag: Any,
+    tmp_path: Path,
+    port: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     # In this zone there was no such hour on that day: Java would make another of it.
     monkeypatch.setenv("TZ", "America/New_York")
@@ -130,6 +134,7 @@ def test_a_password_is_in_the_file_of_properties_and_nowhere_else(
     assert walls == [datetime(2026, 3, 8, 2, 30, 0, 1)] * 2  # noqa: DTZ001 - that is what it is
     shown = {
         "command lines": "\n".join(watch.command_lines),
+        "output": "".join(capfd.readouterr()),
         "xcom": json.dumps([ti.xcom_pull(task_ids=ti.task_id) for ti in run.get_task_instances()]),
     }
     home = Path(conf.get("logging", "base_log_folder")).parent
@@ -139,7 +144,7 @@ def test_a_password_is_in_the_file_of_properties_and_nowhere_else(
                 shown[str(path)] = path.read_bytes().decode(errors="replace")
     assert [name for name, text in shown.items() if SECRET in text] == []
     told = "".join(text for name, text in shown.items() if "/events/" in name or name.endswith(".log"))
-    # Spark did tell its properties, and hid this one; the error of the other task is told as well.
+    # Spark did tell its properties, and hid this one; the error of the other task is told to the user.
     assert "spark.airflow_provider_scope.jdbc.password" in told
-    assert 'relation "no_such_table" does not exist' in told
+    assert 'relation "no_such_table" does not exist' in shown["output"]
     assert {mode for mode, _ in watch.files.values()} == {0o600}
