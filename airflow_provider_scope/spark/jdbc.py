@@ -157,7 +157,7 @@ def _others(session: Session, source: CursorPlan, found: CursorSlice, seq: int) 
     kept = {name.lower(): kind for name, kind in given.items()}
     if not is_sqlite:  # whose numbers have no declared digits
         check_decimals(columns, kept)
-    if not rule.lag and found.end is None:
+    if rule.lag is None and found.end is None:
         emit(event="notice", seq=seq, told=_LATE.format(column=found.column))
     if session.database.kind == "mysql":
         asked = mysql.statement(session, columns, None if source.pre_filter_sql else rule, found, kept)

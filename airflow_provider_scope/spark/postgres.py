@@ -46,6 +46,10 @@ _HIDDEN = (
     "other sessions' transactions are not shown to this user of the database, so that what they commit later "
     "with a smaller value of {column!r} is lost. GRANT pg_read_all_stats to it, or give cursor.lag"
 )
+_FALLING = (
+    "from times that fall it is not known which are committed late: what comes later with a value above the "
+    "smallest of {column!r} is lost. Give cursor.lag"
+)
 _STANDBY = "the database is a standby, which does not say when the transactions of its primary began. "
 _UNKNOWN = (
     "{column!r} is made by pre_filter_sql, so that what is committed late with a smaller value is lost. Name "
@@ -100,7 +104,7 @@ def statement(session: Session, source: CursorPlan, found: CursorSlice, seq: int
         asked = _Asked(session, source.rule(found.column), found, seq, column)
         asked.narrow(source.max_rows)
         where, reads_all = asked.where(), asked.reads_all
-    elif found.end is None and not source.lag and source.pre_filter_sql is not None:
+    elif found.end is None and source.lag is None and source.pre_filter_sql is not None:
         emit(event="notice", seq=seq, told=_UNKNOWN.format(column=found.column))
     times = {one.name: KINDS[one.kind] for one in columns if one.kind in TIMES and one.name not in given}
     parts = postgres_parts.divided(session, columns, where, reads_all=reads_all, seq=seq)
@@ -158,7 +162,7 @@ class _Asked:
     def narrow(self, max_rows: int | None) -> None:
         """Ask for no other rows than those that the cursor may take."""
         if self.kind == "string" and self.session.ask("SHOW server_encoding") != ["UTF8"]:
-            if self.found.end is None and not self.rule.lag:
+            if self.found.end is None and self.rule.lag is None:
                 self.tell(
                     "text is not compared in this database, whose encoding is not UTF-8; give cursor.lag"
                 )
@@ -209,8 +213,9 @@ class _Asked:
         (now,) = self.session.ask("SELECT clock_timestamp()::text")
         hidden, _, oldest, standby = self._running()
         if self.rule.func == "min" or hidden or standby:
-            if not self.rule.lag:
-                self.tell((_STANDBY if standby else "") + _HIDDEN)
+            if self.rule.lag is None:
+                told = (_STANDBY if standby else "") + _HIDDEN
+                self.tell(_FALLING if self.rule.func == "min" else told)
             return []
         zone_name = self.session.database.zone
         # NULL counts for nothing in least().
@@ -248,7 +253,7 @@ class _Asked:
         if not hidden and not standby and (not running or self._have_ended(str(at))):
             return upper
         if self.session.database.table is None:
-            if not self.rule.lag:
+            if self.rule.lag is None:
                 self.tell(_NO_XMIN)
             return []
         return upper + self._below_young()
@@ -265,7 +270,7 @@ class _Asked:
         except Exception as err:
             if "xmin" not in str(err):
                 raise
-            if not self.rule.lag:  # a view
+            if self.rule.lag is None:  # a view
                 self.tell(_NO_XMIN)
             return []
         if young is None:

@@ -9,6 +9,7 @@ import pytest
 from deltalake import DeltaTable
 
 from airflow_provider_scope.exceptions import ChangeFeedError, InputError, MergeKeyError
+from airflow_provider_scope.spark import change_slice
 from tests.support import warm
 
 if TYPE_CHECKING:
@@ -88,6 +89,34 @@ def test_keys_may_have_odd_names_and_values_and_rows_may_move_between_partitions
     pipe.run()
 
     assert pipe.rows("Key", "a.b", "p/q") == [("other", b"\x00", None), ("é", b"\x00\xff", "moved")]
+
+
+@pytest.mark.parametrize("worth_a_look", [0, change_slice._WORTH_A_LOOK])
+def test_rows_whose_keys_were_exchanged_or_changed_and_changed_back_are_where_the_source_has_them(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, worth_a_look: int
+) -> None:
+    monkeypatch.setattr(change_slice, "_WORTH_A_LOOK", worth_a_look)
+    source = Source(spark, tmp_path, "a INT, b STRING, v STRING")
+    pipe = source.pipe({"kind": "merge", "primary_key": ["a", "b"]})
+    source.do("INSERT INTO @s VALUES (1, '2', 'x'), (2, '1', 'y'), (3, '3', 'z'), (NULL, '5', 'n')")
+    source.do("UPDATE @s SET a = 5 WHERE a IS NULL")
+    pipe.run()
+
+    for changes in (
+        ["UPDATE @s SET v = concat(v, '!')"],
+        ["UPDATE @s SET a = CAST(b AS INT), b = CAST(a AS STRING)"],
+        ["UPDATE @s SET a = a + 1 WHERE a = 3", "UPDATE @s SET a = a - 1 WHERE a = 4"],
+        ["UPDATE @s SET a = a + 1", "UPDATE @s SET v = upper(v)"],
+        [
+            "UPDATE @s SET b = '1' WHERE b = '2'",
+            "UPDATE @s SET b = '2' WHERE a = 3",
+            "DELETE FROM @s WHERE a = 4",
+        ],
+    ):
+        source.do(*changes)
+        pipe.run()
+        stored = DeltaTable(str(source.path)).to_pyarrow_table(columns=["a", "b", "v"]).to_pylist()
+        assert pipe.rows("a", "b", "v") == sorted(tuple(row.values()) for row in stored)
 
 
 def test_append_keeps_every_change(source: Source) -> None:

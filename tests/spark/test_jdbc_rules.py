@@ -53,8 +53,21 @@ def test_a_user_who_may_not_see_transactions_is_told_to_give_a_lag(
     world.connect(monkeypatch, login="reader")
     with world.open("SELECT 1"):
         world.pipe("c").run()
+        assert "GRANT pg_read_all_stats" in capsys.readouterr().out
+        world.pipe("c", table="public.t", lag=0).run()
 
-    assert "GRANT pg_read_all_stats" in capsys.readouterr().out
+    assert "is lost" not in capsys.readouterr().out
+
+
+def test_of_times_that_fall_it_is_told_why_no_bound_is_known(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world.run("CREATE TABLE t (c timestamptz)", "INSERT INTO t VALUES (now())")
+    world.pipe("c", last_value_func="min").run()
+
+    told = capsys.readouterr().out
+    assert "from times that fall it is not known which are committed late" in told
+    assert "GRANT" not in told
 
 
 def test_not_a_number_arrives(world: World) -> None:
