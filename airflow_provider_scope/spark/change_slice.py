@@ -41,12 +41,6 @@ _RANKS = 4
 _THERE = 2
 """The rank of a change behind which the row is there."""
 _EXAMPLES = 3
-_WORTH_A_LOOK = 8_000_000
-"""Bytes of changes from which on it costs less to look at their keys first than to sort all of them."""
-_HASHED = re.compile(r"tinyint|smallint|int|bigint|decimal\(\d+,\d+\)|string|binary|date|timestamp(_ntz)?")
-"""Types of keys of which equal values have equal hashes, and others have others."""
-_HALF = 32
-"""Bits of a hash that are summed at once: more would overflow."""
 _CAUSES = {
     "DELTA_(LOG_FILE_NOT_FOUND|VERSIONS_NOT_CONTIGUOUS|TRUNCATED_TRANSACTION_LOG)": "commits that it needs "
     "are missing in the log",
@@ -192,8 +186,7 @@ class Net:
         :raises ChangeFeedError: The changes cannot be read, or a commit has a key twice.
         """
         seen, doubled = Observation(), Observation()
-        with _naming_causes(self.plan.changes.table, self.found):
-            marked = self._marked(self._without_old_images())
+        marked = self._marked()
         looked_at = marked.observe(doubled, F.count_if(F.col(_TWICE)).alias("twice"))
         last = looked_at.where(F.col(_NUMBER) == 1).drop(_NUMBER, _TWICE).observe(seen, *self._looks())
         with _naming_causes(self.plan.changes.table, self.found):
@@ -221,34 +214,8 @@ class Net:
         keys = {name: (F.col(quoted(name)), kind) for name, kind in self._kinds.items()}
         return looks(keys, there, ~there & has_key)
 
-    def _without_old_images(self) -> DataFrame:
-        """Leave out the images of rows before their UPDATE, if no key was changed by one.
-
-        Then each of them has a newer one of its key in its version, and says nothing. They are half of the
-        rows that are to be sorted; whether the keys of both are the same, a sum of hashes tells, by 128 bits.
-        """
-        kinds = self._kinds.values()
-        if self.found.changed_bytes < _WORTH_A_LOOK or not all(_HASHED.fullmatch(kind) for kind in kinds):
-            return self.data
-        # A hash passes over NULL: (NULL, 1) and (1, NULL) would have the same one.
-        key = [one for column in self._keys() for one in (column, column.isNull())]
-        sign = F.when(F.col(TYPE) == "update_preimage", -1).otherwise(1)
-        halves = [
-            F.sum(sign * F.shiftright(half, _HALF))
-            for hashed in (F.xxhash64(F.lit(seed), *key) for seed in (0, 1))
-            for half in (hashed, F.shiftleft(hashed, _HALF))
-        ]
-        sums = (
-            self.data.where(F.col(TYPE).startswith("update_"))
-            .groupBy(VERSION)
-            .agg(F.array(*halves).alias("sums"))
-        )
-        if not sums.where(F.exists("sums", lambda one: one != 0)).isEmpty():
-            return self.data
-        return self.data.where(F.col(TYPE) != "update_preimage")
-
-    def _marked(self, data: DataFrame) -> DataFrame:
-        """Give changes with their place among those of their key, the last one first.
+    def _marked(self) -> DataFrame:
+        """Give the changes with their place among those of their key, the last one first.
 
         Of one commit, what is there behind it comes first.
         """
@@ -261,7 +228,7 @@ class Net:
             columns = [self._if_there(name) for name in self.columns]
         by_key = Window.partitionBy(*self._keys()).orderBy(F.col(_ORDER).desc())
         same = F.lead(_ORDER).over(by_key) == F.col(_ORDER)
-        return data.select(*columns, order.alias(_ORDER)).withColumns(
+        return self.data.select(*columns, order.alias(_ORDER)).withColumns(
             {
                 _NUMBER: F.row_number().over(by_key),
                 _TWICE: F.coalesce(same & _is_there(F.col(_ORDER)), F.lit(col=False)),

@@ -9,7 +9,6 @@ import pytest
 from deltalake import DeltaTable
 
 from airflow_provider_scope.exceptions import ChangeFeedError, InputError, MergeKeyError
-from airflow_provider_scope.spark import change_slice
 from tests.support import warm
 
 if TYPE_CHECKING:
@@ -91,11 +90,9 @@ def test_keys_may_have_odd_names_and_values_and_rows_may_move_between_partitions
     assert pipe.rows("Key", "a.b", "p/q") == [("other", b"\x00", None), ("é", b"\x00\xff", "moved")]
 
 
-@pytest.mark.parametrize("worth_a_look", [0, change_slice._WORTH_A_LOOK])
 def test_rows_whose_keys_were_exchanged_or_changed_and_changed_back_are_where_the_source_has_them(
-    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, worth_a_look: int
+    spark: Any, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(change_slice, "_WORTH_A_LOOK", worth_a_look)
     source = Source(spark, tmp_path, "a INT, b STRING, v STRING")
     pipe = source.pipe({"kind": "merge", "primary_key": ["a", "b"]})
     source.do("INSERT INTO @s VALUES (1, '2', 'x'), (2, '1', 'y'), (3, '3', 'z'), (NULL, '5', 'n')")

@@ -19,7 +19,6 @@ from deltalake import DeltaTable, QueryBuilder
 
 from airflow_provider_scope.core.changes import TIMESTAMP, TYPE, VERSION
 from airflow_provider_scope.core.scd2 import ROW_HASH, VALID_FROM, VALID_TO
-from airflow_provider_scope.spark import change_slice
 from tests.spark.test_changes import Source
 from tests.spark.test_merge_model import FASTER
 from tests.support import warm
@@ -260,8 +259,6 @@ def test_each_target_is_what_the_model_says_whatever_was_committed_and_whenever_
     history = FeedHistory(source.do, source.path, chance, mapped=mapping == "name")
     fate = Fate(chance)
     monkeypatch.setattr(warm.WarmRunner, "_run_here", fate.around(warm.WarmRunner._run_here))
-    if mapping == "none":  # as with a large batch
-        monkeypatch.setattr(change_slice, "_WORTH_A_LOOK", 0)
     # Two of the others beside the usual ones, and others with each source.
     turn = 2 * (vectors == "true") + (mapping == "name")
     numbers = range(len(TARGETS)) if COMMITS >= MANY else (0, 1, 2 + turn, 2 + (turn + 4) % 7)
