@@ -1,4 +1,8 @@
-"""A MariaDB of the tests' own, which speaks MySQL's protocol, in a folder that is removed."""
+"""A MariaDB of the tests' own, which speaks MySQL's protocol, in a folder that is removed.
+
+``MYSQL_HOME`` names the folder of a MySQL, with its ``bin``, that is started instead. The tests have passed
+with MySQL 8.0.33.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,10 @@ from tests.real_airflow.postgres import STARTS_WITHIN_SECONDS, free_port
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-PROGRAMS = ("mariadb-install-db", "mariadbd", "mariadb")
+MYSQL_HOME = os.environ.get("MYSQL_HOME")
+PROGRAMS = ("mysqld", "mysqld", "mysql") if MYSQL_HOME else ("mariadb-install-db", "mariadbd", "mariadb")
+"""What makes a database's folder, the server, and its client."""
+SEARCHED = f"{MYSQL_HOME}/bin" if MYSQL_HOME else f"{os.environ['PATH']}:/usr/sbin"
 USER, PASSWORD = "reader", "not-looked-at"
 
 
@@ -34,7 +41,8 @@ class MariaDb:
 
     def run(self, *statements: str, database: str = "shop") -> str:
         """Run statements, each committed on its own, and give what they printed."""
-        command = ["mariadb", "--no-defaults", f"--socket={self.socket}", "--user=root"]
+        client = shutil.which(PROGRAMS[2], path=SEARCHED) or PROGRAMS[2]
+        command = [client, "--no-defaults", f"--socket={self.socket}", "--user=root"]
         command += ["--batch", "--skip-column-names", "--default-character-set=utf8mb4", database]
         text = ";\n".join(statements)
         done = subprocess.run(command, input=text, check=False, capture_output=True, text=True)
@@ -49,8 +57,8 @@ def mariadb() -> Iterator[MariaDb]:
 
     :raises MariaDbMissingError: Its programs are not there.
     """
-    paths = {name: shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin") for name in PROGRAMS}
-    missing = [name for name, path in paths.items() if path is None]
+    paths = [str(shutil.which(name, path=SEARCHED)) for name in PROGRAMS]
+    missing = [name for name in PROGRAMS if not shutil.which(name, path=SEARCHED)]
     if missing:
         msg = (
             f"{missing[0]} is missing: install MariaDB's server (Debian: apt-get install mariadb-server-core)"
@@ -63,14 +71,19 @@ def mariadb() -> Iterator[MariaDb]:
             shutil.chown(folder, "nobody")
             user = ["--user=nobody"]
         data = f"--datadir={folder}/data"
-        create = [str(paths["mariadb-install-db"]), "--no-defaults", data, *user, "--skip-test-db"]
-        create += ["--auth-root-authentication-method=normal"]
+        create = [paths[0], "--no-defaults", data, *user]
+        create += (
+            ["--initialize-insecure"]
+            if MYSQL_HOME
+            else ["--skip-test-db", "--auth-root-authentication-method=normal"]
+        )
         subprocess.run(create, check=True, capture_output=True)
         found = MariaDb(free_port(), folder / "socket")
         settings = [f"--port={found.port}", "--bind-address=127.0.0.1", f"--socket={found.socket}"]
         settings += ["--innodb-flush-log-at-trx-commit=0", "--character-set-server=utf8mb4"]
+        settings += ["--mysqlx=OFF"] if MYSQL_HOME else []
         with (folder / "log").open("w") as log:
-            command = [str(paths["mariadbd"]), "--no-defaults", data, *user, *settings]
+            command = [paths[1], "--no-defaults", data, *user, *settings]
             server = subprocess.Popen(command, stdout=log, stderr=log)
         try:
             _wait_for(found, folder / "log")
