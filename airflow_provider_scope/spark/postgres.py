@@ -130,6 +130,11 @@ class _Asked:
     def tell(self, text: str) -> None:
         emit(event="notice", seq=self.seq, told=text.format(column=self.rule.column))
 
+    def warn(self, text: str) -> None:
+        """Tell that late rows may be lost, unless a lag says how late they come."""
+        if self.found.end is None and self.rule.lag is None:
+            self.tell(text)
+
     def where(self) -> str:
         """Give all conditions as one, or nothing."""
         if not self.conditions:
@@ -162,10 +167,7 @@ class _Asked:
     def narrow(self, max_rows: int | None) -> None:
         """Ask for no other rows than those that the cursor may take."""
         if self.kind == "string" and self.session.ask("SHOW server_encoding") != ["UTF8"]:
-            if self.found.end is None and self.rule.lag is None:
-                self.tell(
-                    "text is not compared in this database, whose encoding is not UTF-8; give cursor.lag"
-                )
+            self.warn("text is not compared in this database, whose encoding is not UTF-8; give cursor.lag")
             return
         where = f"batch {self.seq}"
         start = cursors.start_of_slice(self.rule, self.found, self.kind, where)
@@ -213,9 +215,8 @@ class _Asked:
         (now,) = self.session.ask("SELECT clock_timestamp()::text")
         hidden, _, oldest, standby = self._running()
         if self.rule.func == "min" or hidden or standby:
-            if self.rule.lag is None:
-                told = (_STANDBY if standby else "") + _HIDDEN
-                self.tell(_FALLING if self.rule.func == "min" else told)
+            told = (_STANDBY if standby else "") + _HIDDEN
+            self.warn(_FALLING if self.rule.func == "min" else told)
             return []
         zone_name = self.session.database.zone
         # NULL counts for nothing in least().
@@ -253,8 +254,7 @@ class _Asked:
         if not hidden and not standby and (not running or self._have_ended(str(at))):
             return upper
         if self.session.database.table is None:
-            if self.rule.lag is None:
-                self.tell(_NO_XMIN)
+            self.warn(_NO_XMIN)
             return []
         return upper + self._below_young()
 
@@ -270,8 +270,7 @@ class _Asked:
         except Exception as err:
             if "xmin" not in str(err):
                 raise
-            if self.rule.lag is None:  # a view
-                self.tell(_NO_XMIN)
+            self.warn(_NO_XMIN)  # a view
             return []
         if young is None:
             return []

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 MYSQL_HOME = os.environ.get("MYSQL_HOME")
-PROGRAMS = ("mysqld", "mysqld", "mysql") if MYSQL_HOME else ("mariadb-install-db", "mariadbd", "mariadb")
-"""What makes a database's folder, the server, and its client."""
-SEARCHED = f"{MYSQL_HOME}/bin" if MYSQL_HOME else f"{os.environ['PATH']}:/usr/sbin"
+CREATOR, SERVER, CLIENT = (
+    ("mysqld", "mysqld", "mysql") if MYSQL_HOME else ("mariadb-install-db", "mariadbd", "mariadb")
+)
 USER, PASSWORD = "reader", "not-looked-at"
 
 
@@ -41,8 +41,7 @@ class MariaDb:
 
     def run(self, *statements: str, database: str = "shop") -> str:
         """Run statements, each committed on its own, and give what they printed."""
-        client = shutil.which(PROGRAMS[2], path=SEARCHED) or PROGRAMS[2]
-        command = [client, "--no-defaults", f"--socket={self.socket}", "--user=root"]
+        command = [program(CLIENT), "--no-defaults", f"--socket={self.socket}", "--user=root"]
         command += ["--batch", "--skip-column-names", "--default-character-set=utf8mb4", database]
         text = ";\n".join(statements)
         done = subprocess.run(command, input=text, check=False, capture_output=True, text=True)
@@ -51,19 +50,26 @@ class MariaDb:
         return done.stdout
 
 
+def program(name: str) -> str:
+    """Give the path of a program.
+
+    :raises MariaDbMissingError: It is not there, and nobody has named a folder.
+    """
+    if MYSQL_HOME:
+        return f"{MYSQL_HOME}/bin/{name}"
+    if found := shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin"):
+        return found
+    msg = f"{name} is missing: install MariaDB's server (Debian: apt-get install mariadb-server-core)"
+    raise MariaDbMissingError(msg)
+
+
 @contextmanager
 def mariadb() -> Iterator[MariaDb]:
     """Start a server with an empty database ``shop``.
 
     :raises MariaDbMissingError: Its programs are not there.
     """
-    paths = [str(shutil.which(name, path=SEARCHED)) for name in PROGRAMS]
-    missing = [name for name in PROGRAMS if not shutil.which(name, path=SEARCHED)]
-    if missing:
-        msg = (
-            f"{missing[0]} is missing: install MariaDB's server (Debian: apt-get install mariadb-server-core)"
-        )
-        raise MariaDbMissingError(msg)
+    creator, server_program = program(CREATOR), program(SERVER)
     folder = Path(tempfile.mkdtemp(prefix="scope-mariadb-"))
     try:
         user = []
@@ -71,19 +77,16 @@ def mariadb() -> Iterator[MariaDb]:
             shutil.chown(folder, "nobody")
             user = ["--user=nobody"]
         data = f"--datadir={folder}/data"
-        create = [paths[0], "--no-defaults", data, *user]
-        create += (
-            ["--initialize-insecure"]
-            if MYSQL_HOME
-            else ["--skip-test-db", "--auth-root-authentication-method=normal"]
-        )
+        create = [creator, "--no-defaults", data, *user]
+        by_mariadb = ["--skip-test-db", "--auth-root-authentication-method=normal"]
+        create += ["--initialize-insecure"] if MYSQL_HOME else by_mariadb
         subprocess.run(create, check=True, capture_output=True)
         found = MariaDb(free_port(), folder / "socket")
         settings = [f"--port={found.port}", "--bind-address=127.0.0.1", f"--socket={found.socket}"]
         settings += ["--innodb-flush-log-at-trx-commit=0", "--character-set-server=utf8mb4"]
         settings += ["--mysqlx=OFF"] if MYSQL_HOME else []
         with (folder / "log").open("w") as log:
-            command = [paths[1], "--no-defaults", data, *user, *settings]
+            command = [server_program, "--no-defaults", data, *user, *settings]
             server = subprocess.Popen(command, stdout=log, stderr=log)
         try:
             _wait_for(found, folder / "log")
