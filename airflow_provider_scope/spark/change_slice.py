@@ -20,6 +20,7 @@ from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, ChangeFeedError, I
 from airflow_provider_scope.spark import files
 from airflow_provider_scope.spark.causes import short_cause, whole_text
 from airflow_provider_scope.spark.delta_log import DeltaLog
+from airflow_provider_scope.spark.events import emit
 from airflow_provider_scope.spark.held import Keys, looks, released
 from airflow_provider_scope.spark.reading import checked, over_rows
 
@@ -38,20 +39,26 @@ SELECT_ALL = re.compile(r"\s*select\s+\*\s+from\s+@data\s*", re.IGNORECASE)
 _FEED = (TYPE, VERSION, TIMESTAMP)
 _ORDER, _NUMBER, _TWICE = "_scope_order", "_scope_number", "_scope_twice"
 _RANKS = 4
-_THERE = 2
-"""The rank of a change behind which the row is there."""
+_DELETED, _OLD, _UPDATED, _INSERTED = range(_RANKS)
+"""The ranks of a commit's changes: behind the last two of them the row is there."""
 _EXAMPLES = 3
+_MISSING = (
+    "commits that it needs are missing in the log",
+    "files of it were deleted: VACUUM removes what is older than delta.deletedFileRetentionDuration",
+)
 _CAUSES = {
-    "DELTA_(LOG_FILE_NOT_FOUND|VERSIONS_NOT_CONTIGUOUS|TRUNCATED_TRANSACTION_LOG)": "commits that it needs "
-    "are missing in the log",
-    r"FILE_NOT_EXIST|FileNotFoundException": "files of it were deleted: VACUUM removes what is older than "
-    "delta.deletedFileRetentionDuration",
+    "DELTA_(LOG_FILE_NOT_FOUND|VERSIONS_NOT_CONTIGUOUS|TRUNCATED_TRANSACTION_LOG)": _MISSING[0],
+    "FILE_NOT_EXIST|FileNotFoundException": _MISSING[1],
     "BEYOND_DELETED_FILE_RETENTION": "it is older than delta.deletedFileRetentionDuration, and VACUUM may "
     "have removed files of it",
     "DELTA_MISSING_CHANGE_DATA": "the feed was off for a while",
     "INCOMPATIBLE_(DATA_)?SCHEMA": "the table's columns have changed, beyond columns that were added",
 }
 """What Delta says of a range that it cannot read, as patterns -> why."""
+_EQUAL_KEYS = (
+    "at least {count:,} rows that were inserted in the source took the place of others with the same key. "
+    "See whether {keys} tells the source's rows from each other"
+)
 
 
 def select(spark: SparkSession, plan: Plan, entry: OffsetEntry) -> DataFrame:
@@ -119,13 +126,26 @@ def commit(plan: Plan, target: Target, transaction: Transaction, rows: Callable[
     with net.held() as (result, deleted), _with_ways_out(found):
         if not net.count and entry.mode == "append" and target.log.metadata() is not None:
             return target.write_nothing(transaction, notes)
-        return target.write(
+        version = target.write(
             transaction,
             checked(plan, result),
             notes,
             deleted=deleted,
             keys=net.keys(result),
         )
+        if version is not None and net.is_whole and entry.where is None:
+            _tell_of_equal_keys(net, target.log.growth(version))
+        return version
+
+
+def _tell_of_equal_keys(net: Net, growth: int | None) -> None:
+    """Warn if the source has got more rows than the table: the feed does not say that a key was there.
+
+    A table that got more rows than the source lacked some, as if the first load began amid the changes.
+    """
+    if growth is not None and growth < net.growth:
+        told = _EQUAL_KEYS.format(count=net.growth - growth, keys=", ".join(net.key))
+        emit(event="notice", seq=net.seq, told=told)
 
 
 def _state(found: VersionSlice) -> str:
@@ -172,6 +192,16 @@ class Net:
         kinds = {name.lower(): kind for name, kind in data.dtypes}
         self._kinds = {name.lower(): kinds[name.lower()] for name in self.key}
         self._seen: Mapping[str, Any] = {"rows": 0}
+        self.growth = 0
+        """By how many rows the source has grown, once the changes are read."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the table gets all rows of the source, and loses those that it has no more."""
+        rule = self.plan.write
+        by_key = rule.get("kind") == "merge" and rule.get("strategy") != "insert-only"
+        some = self.plan.expect or rule.get("hard_delete") or rule.get("merge_key")
+        return bool(by_key and not some and self.deletes == "apply" and SELECT_ALL.fullmatch(self.plan.sql))
 
     @property
     def count(self) -> int:
@@ -187,14 +217,19 @@ class Net:
         """
         seen, doubled = Observation(), Observation()
         marked = self._marked()
-        looked_at = marked.observe(doubled, F.count_if(F.col(_TWICE)).alias("twice"))
+        rank = F.col(_ORDER) % _RANKS
+        looked_at = marked.observe(
+            doubled,
+            F.count_if(F.col(_TWICE)).alias("twice"),
+            (F.count_if(rank == _INSERTED) - F.count_if(rank == _DELETED)).alias("growth"),
+        )
         last = looked_at.where(F.col(_NUMBER) == 1).drop(_NUMBER, _TWICE).observe(seen, *self._looks())
         with _naming_causes(self.plan.changes.table, self.found):
             held = last.localCheckpoint(eager=True)
         with released(held):
             if doubled.get["twice"]:
                 raise self._twice(marked)
-            self._seen = seen.get
+            self._seen, self.growth = seen.get, doubled.get["growth"]
             yield self._results(held)
 
     def keys(self, result: DataFrame) -> Keys | None:
@@ -219,7 +254,9 @@ class Net:
 
         Of one commit, what is there behind it comes first.
         """
-        rank = F.when(F.col(TYPE) == "delete", 0).when(F.col(TYPE) == "update_preimage", 1).otherwise(_THERE)
+        kind = F.col(TYPE)
+        rank = F.when(kind == "delete", _DELETED).when(kind == "update_preimage", _OLD)
+        rank = rank.when(kind == "update_postimage", _UPDATED).otherwise(_INSERTED)
         # One number, version and rank: Spark sorts by what is to be compared, column by column.
         order = F.col(VERSION) * _RANKS + rank
         columns = [F.col(quoted(name)) for name in self.columns]
@@ -227,7 +264,8 @@ class Net:
             # Of a row that is there no more, the key alone counts: Spark need not move the rest.
             columns = [self._if_there(name) for name in self.columns]
         by_key = Window.partitionBy(*self._keys()).orderBy(F.col(_ORDER).desc())
-        same = F.lead(_ORDER).over(by_key) == F.col(_ORDER)
+        other = F.lead(_ORDER).over(by_key)
+        same = (_version(other) == _version(F.col(_ORDER))) & _is_there(other)
         return self.data.select(*columns, order.alias(_ORDER)).withColumns(
             {
                 _NUMBER: F.row_number().over(by_key),
@@ -280,7 +318,7 @@ class Net:
 
     def _twice(self, marked: DataFrame) -> ChangeFeedError:
         key = F.to_json(F.struct(*self._keys()), {"ignoreNullFields": "false"})
-        version = F.min(F.floor(F.col(_ORDER) / _RANKS)).alias(VERSION)
+        version = F.min(_version(F.col(_ORDER))).alias(VERSION)
         keys = marked.where(F.col(_TWICE)).groupBy(*self._keys()).agg(version)
         count = keys.count()
         rows = keys.orderBy(reduce(or_, [column.isNull() for column in self._keys()]))
@@ -298,8 +336,12 @@ class Net:
         )
 
 
+def _version(order: Column) -> Column:
+    return F.floor(order / _RANKS)
+
+
 def _is_there(order: Column) -> Column:
-    return order % _RANKS == _THERE
+    return order % _RANKS >= _UPDATED
 
 
 @contextmanager
@@ -329,5 +371,5 @@ def _naming_causes(table: str, found: VersionSlice) -> Iterator[None]:
         raise ChangeFeedError(
             f"The {found.text()} ({table}) cannot be read: {why}. Delta says: {short_cause(err)}",
             kept=NO_ROW_WRITTEN,
-            do=changes.ANEW,
+            do=f"bring them back; or {changes.ANEW}" if why in _MISSING else changes.ANEW,
         ) from err

@@ -139,10 +139,18 @@ class DeltaLog:
 
     def written_rows(self, version: int) -> int | None:
         """Give how many rows a commit wrote; None if it does not say."""
-        for info in self._actions(version, "commitInfo"):
-            rows = (info.get("operationMetrics") or {}).get("numOutputRows")
-            return None if rows is None else int(rows)
-        return None
+        rows = self._metrics(version).get("numOutputRows")
+        return None if rows is None else int(rows)
+
+    def growth(self, version: int) -> int | None:
+        """Give by how many rows a MERGE, or the table's first commit, made it larger; None of others."""
+        metrics = self._metrics(version)
+        if "numTargetRowsInserted" in metrics:
+            return int(metrics["numTargetRowsInserted"]) - int(metrics["numTargetRowsDeleted"])
+        return self.written_rows(version) if version == 0 else None
+
+    def _metrics(self, version: int) -> dict[str, Any]:
+        return next((info.get("operationMetrics") or {} for info in self._actions(version, "commitInfo")), {})
 
     def size_bytes(self) -> int | None:
         """Give the bytes of all files of the table, if its newest commit tells; nothing is computed."""
