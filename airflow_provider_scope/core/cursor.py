@@ -6,7 +6,7 @@ import json
 import re
 from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime, timedelta
-from decimal import ROUND_FLOOR, Decimal, InvalidOperation
+from decimal import ROUND_FLOOR, Decimal, InvalidOperation, localcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, CheckpointCorruptError, CursorError
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 KNOWN_AT_MOST = 100
 """Rows whose hashes are in the state itself: it is part of a commit and of a record."""
 
+_DIGITS = 400
+"""More than a double or a decimal has: Python itself rounds to 28."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _WHOLE = re.compile(r"tinyint|smallint|int|bigint")
 _NUMBER = re.compile(r"tinyint|smallint|int|bigint|decimal\(\d+,\d+\)|float|double")
@@ -322,12 +324,14 @@ def _moment(text: str) -> datetime | date:
 
 def _shifted(last: str, kind: str, rule: CursorRule) -> str:
     """Give the value that lies so far before the last one as the lag says."""
-    lag = Decimal(str(rule.lag)) * (1 if rule.func == "max" else -1)
+    lag = Decimal(str(rule.lag))
+    lag = lag if rule.func == "max" else lag.copy_negate()
     try:
         if _WHOLE.fullmatch(kind):
             return str(int(last) - int(lag))
         if _NUMBER.fullmatch(kind):
-            return f"{Decimal(last) - lag:f}"
+            with localcontext(prec=_DIGITS):
+                return f"{Decimal(last) - lag:f}"
         if kind == "date":
             return (date.fromisoformat(last) - timedelta(days=int(lag))).isoformat()
         if kind in ("timestamp", "timestamp_ntz"):

@@ -75,12 +75,15 @@ class Reading:
         self.stored = self.value
         if self.kind.startswith("decimal"):
             # delta-rs writes the statistics of decimals as floats: by these, Delta would leave files out
-            # whose rows are new. It does not look at them for a value that is computed; see `_near`.
-            self.value = F.negate(F.negate(self.value))
+            # whose rows are new. It does not look at them for a value that is computed; see `_near`. Not by
+            # a sign: Spark's minus keeps 34 digits of a decimal.
+            self.value = F.greatest(self.value, self.value)
         self.is_missing = self.stored.isNull()
         if self.kind in ("float", "double"):
             self.is_missing = self.is_missing | F.isnan(self.value) | F.abs(self.value).isin(float("inf"))
         self.count = 0
+        self.changed = 0
+        """Rows that were read again, if several were to be known, and not one was as it was loaded."""
 
     # ---- rows ----------------------------------------------------------------------------------
 
@@ -108,8 +111,10 @@ class Reading:
             behind = self._remembering(rows, state, again)
             if behind is None and told["again"] and self.before:
                 late = self._unknown(rows.where(again), self.before)
-                new, told = self._seen(new.unionByName(late), stack)
-                self.count = int(told["rows"])
+                new, taken = self._seen(new.unionByName(late), stack)
+                if taken["rows"] == told["rows"] and (self.before.known_in or len(self.before.known) > 1):
+                    self.changed = int(told["again"])
+                self.count = int(taken["rows"])
                 behind = self._remembering(new, state, F.lit(False))  # noqa: FBT003 - a value
             behind = behind or self._in_folder(new, state)
             yield new, self.found.before if self.end else behind.encode()
@@ -191,8 +196,10 @@ class Reading:
         fresh = there if last is None else there.where(self._is_beyond(self._literal(last)))
         if fresh.count() <= max_rows:
             return rows, False
-        limit = self._nth(fresh, max_rows)
-        return rows.where(self.is_missing | ~self._is_beyond(limit)), True
+        is_within = ~self._is_beyond(self._nth(fresh, max_rows))
+        if self.rule.missing == "include":  # those come once with each load: with its last batch
+            return rows.where(~self.is_missing & is_within), True
+        return rows.where(self.is_missing | is_within), True
 
     def _nth(self, rows: DataFrame, number: int) -> Column:
         """Give the value of a row by its number in the cursor's order; exactly, or a cut could be empty."""

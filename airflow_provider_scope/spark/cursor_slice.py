@@ -16,6 +16,7 @@ from airflow_provider_scope.spark import jdbc
 from airflow_provider_scope.spark.causes import short_cause, whole_text
 from airflow_provider_scope.spark.cursor_reading import Reading
 from airflow_provider_scope.spark.delta_log import DeltaLog
+from airflow_provider_scope.spark.events import emit
 from airflow_provider_scope.spark.reading import checked, over_rows
 
 if TYPE_CHECKING:
@@ -33,6 +34,11 @@ _GONE = re.compile(
     r"FILE_NOT_EXIST|FileNotFoundException|DELTA_VERSION_NOT_FOUND|DELTA_LOG_FILE_NOT_FOUND|TIME_TRAVEL"
 )
 """What Spark and Delta say of files, and of commits, that VACUUM and the cleaning of the log have deleted."""
+_CHANGED = (
+    "not one of the {count:,} rows up to the last value is known from the last load, so that all of them are "
+    "loaded. If the source has lost a column or renamed one, they come again: cursor.dedup_key tells rows by "
+    "their key"
+)
 
 
 def select(
@@ -100,6 +106,8 @@ def commit(plan: Plan, target: Target, transaction: Transaction, rows: Callable[
             batch = Reading(target.spark, source, found, folder, data, is_alike=is_alike)
             new, state = stack.enter_context(batch.held())
             until_read.close()
+        if batch.changed:
+            emit(event="notice", seq=entry.seq, told=_CHANGED.format(count=batch.changed))
         notes = {} if state is None else {"state": state}
         if not batch.count and entry.mode == "append" and target.log.metadata() is not None:
             return target.write_nothing(transaction, notes)

@@ -33,7 +33,7 @@ class Cursor:
     :param lag: Rows come late: each load looks again at those up to so far before the last value, and takes
         what it has not loaded. Seconds for timestamps, days for dates, units for numbers.
     :param on_cursor_value_missing: Rows without a value (NULL, NaN, infinite): ``"raise"`` fails the load,
-        ``"exclude"`` leaves them out, ``"include"`` takes them in every load.
+        ``"exclude"`` leaves them out, ``"include"`` takes them in every load, with its last batch.
     :param dedup_key: Rows at the last value are read again, and those that were loaded left out. None
         compares all columns: a row that changed is loaded. Names of columns compare these alone: for rows of
         which others differ each time they are read. ``()`` compares nothing: such rows are loaded again.

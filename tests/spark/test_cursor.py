@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections import Counter
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -328,6 +329,60 @@ def test_decimals_are_compared_exactly_whatever_the_statistics_say(source: Sourc
     source.add(n=pa.array(later, pa.decimal128(38, 18)))
     pipe.run()
     assert sorted(n for (n,) in pipe.rows("n")) == sorted([*first, *later])
+
+
+@pytest.mark.parametrize("func", ["max", "min"])
+@pytest.mark.parametrize(
+    "more", [{"max_rows_per_batch": 2}, {"lag": "0.0000000002"}, {"initial_value": True}]
+)
+def test_decimals_of_all_38_digits_are_told_apart(source: Source, func: str, more: dict[str, Any]) -> None:
+    def values(*last: int) -> list[Decimal]:
+        return [Decimal(f"1234567890123456789012345678.{n:010}") for n in last]
+
+    first = values(3, 1, 5, 3, 4, 2)
+    if "initial_value" in more:
+        more = {"initial_value": str(values(3)[0])}
+    source.add(n=pa.array(first, pa.decimal128(38, 10)), id=[*range(6)])
+    pipe = source.pipe(last_value_func=func, **more)
+    pipe.run(max_batches_per_run=None)
+    wanted = {0, 2, 3, 4} if func == "max" else {0, 1, 3, 5}
+    wanted = wanted if "initial_value" in more else {*range(6)}
+    assert {row for (row,) in pipe.rows("id")} == wanted
+
+    edge, step = (5, 1) if func == "max" else (1, -1)
+    later = [Decimal(n) for n in values(edge, edge + step)]
+    source.add(n=pa.array(later, pa.decimal128(38, 10)), id=[10, 11])
+    pipe.run(max_batches_per_run=None)
+    assert sorted(row for (row,) in pipe.rows("id")) == sorted([*wanted, 10, 11])
+
+
+@pytest.mark.parametrize("write", ["append", {"kind": "merge", "primary_key": ["id"]}])
+def test_rows_without_a_value_come_once_with_each_load_of_many_batches(source: Source, write: Any) -> None:
+    source.add(n=[3.0, None, 1.0, float("nan"), 2.0, 4.0, None], id=[*range(7)])
+    pipe = source.pipe(write=write, max_rows_per_batch=1, on_cursor_value_missing="include")
+    assert len(pipe.run(max_batches_per_run=2).batches) == 2
+    source.add(n=[None, 5.0], id=[7, 8])  # amid the load
+    pipe.run(max_batches_per_run=None)
+    assert Counter(row for (row,) in pipe.rows("id")) == Counter([*range(9)])
+    source.add(n=[6.0], id=[9])
+    pipe.run(max_batches_per_run=None)
+    again = [1, 3, 6, 7] if write == "append" else []
+    assert Counter(row for (row,) in pipe.rows("id")) == Counter([*range(10), *again])
+
+
+def test_rows_that_all_look_like_others_since_the_last_load_are_told(
+    source: Source, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source.add(n=[1, 2, 2], id=[1, 2, 3], gone=["a", "b", "c"])
+    pipe = source.pipe()
+    pipe.run()
+    source.add(n=[2], id=[4], gone=["d"])
+    pipe.run()
+    assert "is known from the last load" not in capsys.readouterr().out
+    source.add(n=[3], id=[5], gone=["e"])
+    source.pipe(pre_filter_sql="SELECT n, id FROM @data", sql="SELECT *, '' AS gone FROM @data").run()
+    assert "not one of the 3 rows up to the last value is known" in capsys.readouterr().out
+    assert sorted(pipe.rows("id")) == [(1,), (2,), (2,), (3,), (3,), (4,), (4,), (5,)]
 
 
 def test_large_first_loads_are_cut_and_each_step_is_committed(source: Source) -> None:
