@@ -12,6 +12,8 @@ CONF = "spark.airflow_provider_scope.jdbc."
 MARK = "airflow-provider-scope: "
 """So an error begins that a statement of ours raises: ``<mark>column <name> has the value <value>"``."""
 _REFUSED = re.compile(re.escape(MARK) + r"(column .{1,200}? has the value .{1,100}?)\"")
+_BY_SQLITE = re.compile(r"bad JSON path: '" + _REFUSED.pattern + "'")
+"""It quotes what it does not take as SQL does."""
 OF_NUMBERS = {
     "date": "date_from_unix_date(CAST(%s AS int))",
     "timestamp_ntz": "CAST(timestamp_micros(%s) AS timestamp_ntz)",
@@ -31,6 +33,8 @@ def named(name: str) -> str:
 
 def refused_value(text: str) -> str | None:
     """Give what an error says of a value that cannot be loaded; None if it is another one."""
+    if found := _BY_SQLITE.search(text):
+        return found[1].replace("''", "'")
     found = _REFUSED.search(text)
     return found[1] if found else None
 

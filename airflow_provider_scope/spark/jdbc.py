@@ -13,15 +13,21 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 from airflow_provider_scope.core import cursor as cursors
 from airflow_provider_scope.core.databases import CONF, refused_value
 from airflow_provider_scope.core.sql import quoted
-from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, CursorError, InputError, SourceUnreadableError
-from airflow_provider_scope.spark import mysql, postgres, postgres_parts
+from airflow_provider_scope.exceptions import (
+    NO_ROW_WRITTEN,
+    CursorError,
+    InputError,
+    ScopeProviderError,
+    SourceUnreadableError,
+)
+from airflow_provider_scope.spark import mysql, postgres, postgres_parts, sqlite
 from airflow_provider_scope.spark.causes import short_cause, whole_text
 from airflow_provider_scope.spark.events import emit
 from airflow_provider_scope.spark.jdbc_types import Column, check_decimals, custom
 from airflow_provider_scope.spark.with_settings import with_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -39,14 +45,10 @@ _LATE = (
     "known which transactions still run. Give cursor.lag (of numbers, dates and timestamps): each load then "
     "looks again at what lies so far back"
 )
+_ALL_DIGITS = "SET extra_float_digits = 1"
+"""A role or a database of PostgreSQL may have 0: then it rounds floats where it writes them as text."""
 _ANY_LENGTH = "spark.sql.legacy.charVarcharAsString"
-_SQLITE_TIMES = ("DATE", "TIME", "TIMESTAMP", "DATETIME")
-_SQLITE = {
-    "BIGINT": ("INT",),
-    "STRING": ("CHAR", "CLOB", "TEXT"),
-    "DOUBLE": ("REAL", "FLOA", "DOUB"),
-}
-"""Type -> what is in the names of those that SQLite takes for it, in the order in which it looks for them."""
+_NESTED = re.compile(r"COLUMN_ARRAY_ELEMENT_TYPE_MISMATCH\] Some values in field (\d+)")
 _NUMBER = re.compile(r"tinyint|smallint|int|bigint|decimal\(\d+,\d+\)|double")
 
 
@@ -65,6 +67,8 @@ class Session:
         options = package.execution.datasources.jdbc.JDBCOptions(given)
         factory = package.jdbc.JdbcDialects.get(self.options["url"]).createConnectionFactory(options)
         self.connection: Any = factory.apply(-1)
+        if self.database.kind == "postgresql":
+            self.tell(_ALL_DIGITS)
 
     def __enter__(self) -> Self:
         return self
@@ -163,7 +167,11 @@ def _others(session: Session, source: CursorPlan, found: CursorSlice, seq: int) 
         asked = mysql.statement(session, columns, None if source.pre_filter_sql else rule, found, kept)
         read = partial(_reader, session, f"({asked.sql}) AS q")
         return _narrowed(asked.over(read(pushes=True)), lambda: asked.over(read()), source, found, seq)
-    read = partial(_reader, session, session.rows_of, _sqlite_types(columns) if is_sqlite else None)
+    if is_sqlite:
+        checked = sqlite.statement(session, columns, given)
+        read = partial(_reader, session, f"({checked.sql}) AS q", checked.types)
+    else:
+        read = partial(_reader, session, session.rows_of)
     return _narrowed(read(pushes=True), read, source, found, seq, are_times_text=is_sqlite)
 
 
@@ -198,19 +206,6 @@ def _narrowed(
     return data.where(beyond if rule.missing == "exclude" else beyond | value.isNull())
 
 
-def _sqlite_types(columns: Sequence[Column]) -> str | None:
-    """Give columns types that hold what SQLite does, whatever length or size they were declared with."""
-    types = []
-    for column in columns:
-        kind = column.kind.upper().partition("(")[0].strip()
-        wanted = "STRING" if kind in _SQLITE_TIMES else None
-        for one, parts in _SQLITE.items():
-            wanted = wanted or (one if any(part in kind for part in parts) else None)
-        if wanted:
-            types.append(f"`{column.name}` {wanted}")
-    return ", ".join(types) or None
-
-
 @contextmanager
 def _without_lengths(session: Session) -> Iterator[None]:
     """Let texts be of any length: Spark would fill them up to the declared one, or refuse."""
@@ -238,7 +233,7 @@ def _reader_of_parts(session: Session, table: str, types: str | None, parts: Par
 
 
 def _with_types(session: Session, types: str | None) -> dict[str, str]:
-    return {**({"customSchema": types} if types else {}), **session.options}
+    return {**session.options, **({"customSchema": types} if types else {})}
 
 
 def _options(spark: SparkSession, database: DatabasePlan) -> dict[str, str]:
@@ -251,6 +246,9 @@ def _options(spark: SparkSession, database: DatabasePlan) -> dict[str, str]:
         )
     given = {name: value for name, value in found.items() if value}
     fixed = {"preferTimestampNTZ": "true", "numPartitions": "1"}
+    if database.kind == "postgresql":
+        first = database.options.get("sessionInitStatement")
+        fixed["sessionInitStatement"] = f"{first}; {_ALL_DIGITS}" if first else _ALL_DIGITS
     return {"fetchsize": FETCH_SIZE, **database.options, **fixed, **given}
 
 
@@ -266,10 +264,17 @@ def errors(what: str) -> Iterator[None]:
     """
     try:
         yield
-    except CursorError:
+    except ScopeProviderError:
         raise
     except Exception as err:
         text = whole_text(err)
+        if array := _NESTED.search(text):
+            raise CursorError(
+                f"The column number {int(array[1]) + 1} of {what} has an array of several dimensions.",
+                kept=NO_ROW_WRITTEN,
+                do="read it as text with options={'customSchema': '<column> STRING'}; or make one dimension "
+                "of it in `query`",
+            ) from err
         if postgres_parts.is_lost(text):
             raise SourceUnreadableError(
                 "The database ended the transaction whose snapshot all parts of the load read, or one of its "
@@ -342,6 +347,19 @@ def _refusal(state: str, what: str, cause: str) -> InputError | SourceUnreadable
             f"The database does not let this user in, to read {what}: {cause}",
             kept=NO_ROW_WRITTEN,
             do="correct login and password of the connection; the next run takes the batch with them",
+        )
+    if state == "42501" or "command denied" in cause:
+        return InputError(
+            f"The database does not let this user read {what}: {cause}",
+            kept=NO_ROW_WRITTEN,
+            do="GRANT SELECT on it, and USAGE on its schema, to the connection's login. The next run takes "
+            "the batch with that",
+        )
+    if "SQLITE_CANTOPEN" in cause:
+        return InputError(
+            f"The file of the database cannot be opened, to read {what}: {cause}",
+            kept=NO_ROW_WRITTEN,
+            do="correct host of the connection: the absolute path of a file that is where Spark runs",
         )
     if state.startswith(("42", "07")) or "No value specified for parameter" in cause:
         return InputError(

@@ -76,7 +76,10 @@ def _value(column: Column) -> str:
     name = quoted(column.name)
     if column.kind in _TIMES:
         number, no_day = _NUMBERS[_TIMES[column.kind]]
-        return f"CASE WHEN {name} IS NOT NULL THEN COALESCE({number % name}, {no_day}) END"
+        # With ALLOW_INVALID_DATES there may be a 31 February, which counts as 3 March.
+        is_day = f"DAYOFMONTH({name}) <= DAYOFMONTH(LAST_DAY({name}))"
+        made = f"WHEN {is_day} THEN COALESCE({number % name}, {no_day}) ELSE {no_day}"
+        return f"CASE WHEN {name} IS NULL THEN NULL {made} END"
     if column.kind == "TIME":  # a length of time: it may be negative, or longer than a day
         return f"CAST({name} AS CHAR)"
     if column.kind == "BIT" and column.precision > 1:

@@ -189,7 +189,7 @@ class _Asked:
 
     def literal(self, text: str) -> str:
         if self.kind == "string":
-            escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+            escaped = text.replace("\\", "\\\\").replace("'", "''")  # backslash_quote may be off
             return f"E'{escaped}'"
         if self.kind == "timestamp":
             return f"TIMESTAMPTZ '{text.removesuffix('Z')}+00'"
@@ -230,13 +230,14 @@ class _Asked:
         kind = {"date": "DATE", "timestamp": "TIMESTAMPTZ", "timestamp_ntz": "TIMESTAMP"}[self.kind]
         # Not below it alone: rows at the last value are read again.
         within = f"{self.value} <= {kind} '{bound}'"
-        if holds_back == "t" or self.kind != "timestamp":
-            rows = f"SELECT 1 FROM {self.session.rows_of} WHERE NOT ({within})"
-            if self.session.ask(f"SELECT EXISTS ({rows})") == ["t"]:
-                zone = f"this is now in {zone_name}; if the column has another zone's time, say time_zone"
-                still = f"a transaction runs since {oldest}, and may still commit rows"
-                why = still if holds_back == "t" else zone
-                self.tell(f"rows whose {{column!r}} is after {bound} wait for a later load: {why}")
+        rows = f"SELECT 1 FROM {self.session.rows_of} WHERE NOT ({within})"
+        if self.session.ask(f"SELECT EXISTS ({rows})") == ["t"]:
+            why = "they lie in the future"
+            if holds_back == "t":
+                why = f"a transaction runs since {oldest}, and may still commit rows"
+            elif self.kind != "timestamp":
+                why = f"this is now in {zone_name}; if the column has another zone's time, say time_zone"
+            self.tell(f"rows whose {{column!r}} is after {bound} wait for a later load: {why}")
         return [within]
 
     def _before_young(self) -> list[str]:

@@ -181,6 +181,21 @@ def test_a_day_that_is_none_is_refused(
     assert len(as_text.rows("n")) == 2
 
 
+@pytest.mark.parametrize(
+    ("kind", "value"), [("DATE", "2026-02-31"), ("DATETIME", "2026-04-31 10:00"), ("DATE", "2026-02-00")]
+)
+def test_a_day_that_its_month_does_not_have_is_refused(
+    server: mariadb.MariaDb, shop: Callable[..., warm.Pipe], kind: str, value: str
+) -> None:
+    server.run(f"CREATE TABLE t (n INT, x {kind})", "INSERT INTO t VALUES (1, '2028-02-29'), (2, NULL)")
+    pipe = shop()
+    pipe.run()
+    server.run(f"SET sql_mode = 'ALLOW_INVALID_DATES'; INSERT INTO t VALUES (3, '{value}')")
+    with pytest.raises(CursorError, match="no day"):
+        pipe.run()
+    assert [row[0] for row in pipe.rows("n")] == [1, 2]
+
+
 def test_a_number_of_more_digits_than_a_decimal_has_is_not_rounded(
     server: mariadb.MariaDb, shop: Callable[..., warm.Pipe]
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -68,6 +69,51 @@ def test_of_times_that_fall_it_is_told_why_no_bound_is_known(
     told = capsys.readouterr().out
     assert "from times that fall it is not known which are committed late" in told
     assert "GRANT" not in told
+
+
+def test_floats_have_all_their_digits_whatever_the_role_is_set_to(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.run(
+        "CREATE TABLE t (c float8, f real, d float8[])",
+        "INSERT INTO t VALUES (0.30000000000000004, 16777216, ARRAY[1/3.0])",
+        "INSERT INTO t VALUES (123456789.12345679, 3.1415927, NULL)",
+        "DROP ROLE IF EXISTS rounds",
+        "CREATE ROLE rounds LOGIN",
+        "ALTER ROLE rounds SET extra_float_digits = 0",
+        "ALTER ROLE rounds SET backslash_quote = off",
+        "GRANT SELECT ON t TO rounds",
+        "GRANT pg_read_all_stats TO rounds",
+    )
+    world.connect(monkeypatch, login="rounds")
+    pipe = world.pipe("c", max_rows_per_batch=1)
+    pipe.run(max_batches_per_run=None)
+    pi = struct.unpack("f", struct.pack("f", 3.1415927))[0]
+    assert pipe.rows("c", "f", "d") == [
+        (0.30000000000000004, 16777216.0, [1 / 3.0]),
+        (123456789.12345679, pi, None),
+    ]
+    world.run("INSERT INTO t VALUES (123456789.12345679, 1, NULL), (123456789.1234568, 2, NULL)")
+    pipe.run(max_batches_per_run=None)
+    assert len(pipe.rows()) == 4
+
+
+@pytest.mark.parametrize(
+    "more", [{"max_rows_per_batch": 2}, {"lag": "0.0000000002"}, {"initial_value": True}]
+)
+def test_decimals_of_38_digits_are_told_apart(world: World, more: dict[str, Any]) -> None:
+    long = "1234567890123456789012345678.600000000%d"
+    world.run("CREATE TABLE t (c numeric(38,10), n int)")
+    world.run(*(f"INSERT INTO t VALUES ({long % n}, {n})" for n in (3, 1, 5, 2, 4)))
+    wanted = {1, 2, 3, 4, 5}
+    if "initial_value" in more:
+        more, wanted = {"initial_value": long % 3}, {3, 4, 5}
+    pipe = world.pipe("c", **more)
+    pipe.run(max_batches_per_run=None)
+    assert {n for (n,) in pipe.rows("n")} == wanted
+    world.run(f"INSERT INTO t VALUES ({long % 5}, 6), ({long % 7}, 7)")
+    pipe.run(max_batches_per_run=None)
+    assert sorted(n for (n,) in pipe.rows("n")) == sorted([*wanted, 6, 7])
 
 
 def test_not_a_number_arrives(world: World) -> None:
@@ -361,6 +407,32 @@ def test_an_array_of_a_type_of_another_schema_is_an_array(world: World) -> None:
     pipe.run()
 
     assert pipe.rows("one", "many", "odd", "odds") == [("rot", ["rot", None, "grün ✓"], "x", ["x"])]
+
+
+def test_a_role_without_the_right_to_read_is_told_which(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.run("CREATE TABLE t (n int)", "DROP ROLE IF EXISTS nobody", "CREATE ROLE nobody LOGIN")
+    world.connect(monkeypatch, login="nobody")
+    with pytest.raises(InputError, match=r"(?s)does not let this user read t: .*GRANT SELECT"):
+        world.pipe().run()
+
+
+def test_an_array_of_two_dimensions_is_refused_until_it_is_text(world: World) -> None:
+    world.run("CREATE TABLE t (n int, a int[])", "INSERT INTO t VALUES (1, '{{1,2},{3,4}}')")
+    with pytest.raises(CursorError, match=r"number 2 of t has an array of several dimensions"):
+        world.pipe().run()
+    pipe = world.pipe(options={"customSchema": "a STRING"})
+    pipe.run()
+    assert pipe.rows("a") == [("{{1,2},{3,4}}",)]
+
+
+def test_times_that_lie_in_the_future_are_told(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    world.run("CREATE TABLE t (c timestamptz)", "INSERT INTO t VALUES (now()), ('9999-12-30')")
+    pipe = world.pipe("c")
+    pipe.run()
+    assert len(pipe.rows()) == 1
+    assert "wait for a later load: they lie in the future" in capsys.readouterr().out
 
 
 def test_who_may_not_read_is_told_so(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

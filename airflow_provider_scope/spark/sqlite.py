@@ -1,0 +1,80 @@
+"""What SQLite is asked: the values that its columns are declared for. It holds none of them to its type."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from airflow_provider_scope.core.databases import MARK, named
+from airflow_provider_scope.core.sql import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import types as T  # noqa: N812 - the name everybody uses
+
+    from airflow_provider_scope.spark.jdbc import Session
+    from airflow_provider_scope.spark.jdbc_types import Column
+
+_TIMES = ("DATE", "TIME", "TIMESTAMP", "DATETIME")
+_NAMED = {
+    "BIGINT": ("INT",),
+    "STRING": ("CHAR", "CLOB", "TEXT"),
+    "DOUBLE": ("REAL", "FLOA", "DOUB"),
+}
+"""Type -> what is in the names of those that SQLite takes for it, in the order in which it looks for them."""
+_FITS = {
+    "BIGINT": "typeof({0}) = 'integer'",
+    "DOUBLE": "typeof({0}) IN ('real', 'integer')",
+    "STRING": "typeof({0}) <> 'blob'",
+}
+"""Type -> whether it holds a value."""
+_NOISE = 4
+"""Digits behind those of a decimal that SQLite, which has floats in its place, may have made itself."""
+
+
+class Statement(NamedTuple):
+    """A SELECT, and the types of its columns that Spark is told (``customSchema``) or None."""
+
+    sql: str
+    types: str | None
+
+
+def statement(session: Session, columns: Sequence[Column], given: Mapping[str, T.DataType]) -> Statement:
+    """Give the SELECT for the rows of a batch: it fails where the driver would make another value of one.
+
+    :param given: Columns whose types the user gives: they are read as they are.
+    """
+    kept = {name.lower() for name in given}
+    types = {one.name: _type(one) for one in columns if one.name.lower() not in kept}
+    values = ", ".join(f"{_value(one, types.get(one.name))} AS {named(one.name)}" for one in columns)
+    # Of any length or size, whatever they were declared with.
+    told = {name: kind for name, kind in types.items() if kind in _FITS}
+    told |= {name: kind.simpleString() for name, kind in given.items()}
+    schema = ", ".join(f"{quoted(name)} {kind}" for name, kind in told.items())
+    return Statement(f"SELECT {values} FROM {session.rows_of}", schema or None)  # noqa: S608 - names are quoted
+
+
+def _type(column: Column) -> str:
+    kind = column.kind.upper().partition("(")[0].strip()
+    if kind in _TIMES:
+        return "STRING"
+    found = (one for one, parts in _NAMED.items() if any(part in kind for part in parts))
+    return next(found, "DECIMAL" if column.is_decimal else kind)
+
+
+def _value(column: Column, kind: str | None) -> str:
+    name = named(column.name)
+    fits = _FITS.get(kind or "")
+    if kind == "DECIMAL":
+        whole, scale = column.precision - column.scale, column.scale
+        digits = f"round({{0}}, {scale}) = round({{0}}, {scale + _NOISE}) AND abs({{0}}) < 1e{whole}"
+        fits = f"typeof({{0}}) IN ('real', 'integer') AND {digits if column.precision else 'TRUE'}"
+    if kind == "BOOLEAN":
+        fits = "typeof({0}) = 'integer' AND {0} IN (0, 1)"
+    if fits is None:
+        return name
+    said = f"{MARK}column {column.name} has the value ".replace("'", "''")
+    shown = f"replace(substr(quote({name}), 1, 50), char(10), ' ')"
+    # Nothing else in SQLite fails with words of ours: this is no path.
+    fails = f"json_extract('{{}}', '{said}' || {shown} || '\"')"
+    return f"CASE WHEN {name} IS NULL THEN NULL WHEN {fits.format(name)} THEN {name} ELSE {fails} END"
