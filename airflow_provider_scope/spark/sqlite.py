@@ -28,6 +28,8 @@ _FITS = {
     "STRING": "typeof({0}) <> 'blob'",
 }
 """Type -> whether it holds a value."""
+_NO_DIGITS = (38, 18)
+"""What Spark makes of a number for which none are declared, and of an expression."""
 _NOISE = 4
 """Digits behind those of a decimal that SQLite, which has floats in its place, may have made itself."""
 
@@ -66,9 +68,9 @@ def _value(column: Column, kind: str | None) -> str:
     name = named(column.name)
     fits = _FITS.get(kind or "")
     if kind == "DECIMAL":
-        whole, scale = column.precision - column.scale, column.scale
-        digits = f"round({{0}}, {scale}) = round({{0}}, {scale + _NOISE}) AND abs({{0}}) < 1e{whole}"
-        fits = f"typeof({{0}}) IN ('real', 'integer') AND {digits if column.precision else 'TRUE'}"
+        digits, scale = (column.precision, column.scale) if column.precision else _NO_DIGITS
+        is_exact = f"round({{0}}, {scale}) = round({{0}}, {scale + _NOISE})"
+        fits = f"typeof({{0}}) IN ('real', 'integer') AND {is_exact} AND abs({{0}}) < 1e{digits - scale}"
     if kind == "BOOLEAN":
         fits = "typeof({0}) = 'integer' AND {0} IN (0, 1)"
     if fits is None:

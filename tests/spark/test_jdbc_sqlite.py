@@ -66,6 +66,8 @@ def test_texts_have_any_length_and_numbers_all_of_their_digits(shop: Callable[..
         ("DECIMAL(10,2)", "'nothing'", "'nothing'"),
         ("DECIMAL(10,2)", "1.555", "1.555"),
         ("DECIMAL(10,2)", "123456789", "123456789"),
+        ("NUMERIC", "1e-20", "1.0e-20"),
+        ("", "1e20", "1.0e+20"),
         ("BOOLEAN", "2", "2"),
         ("JSON", """'{"a": 1}'""", """'{"a": 1}'"""),
     ],
@@ -81,7 +83,7 @@ def test_a_value_of_another_type_is_refused(
         pipe.run()
     pipe.arguments["source"]["options"] = {"customSchema": f"`{name.replace('`', '``')}` STRING"}
     pipe.run()
-    if not value.startswith("x"):
+    if not value.startswith("x") and "e-" not in told and "e+" not in told:
         assert pipe.rows("n", name) == [(1, None), (2, value.strip("'"))]
 
 
