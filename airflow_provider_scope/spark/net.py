@@ -1,0 +1,254 @@
+"""What the changes of one batch come to, for each key."""
+
+from __future__ import annotations
+
+import re
+from contextlib import ExitStack, contextmanager
+from functools import reduce
+from operator import and_, or_
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import Observation, Window
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
+
+from airflow_provider_scope.core import changes as feeds
+from airflow_provider_scope.core import small
+from airflow_provider_scope.core.changes import DELETED, TIMESTAMP, TYPE, VERSION
+from airflow_provider_scope.core.sql import quoted
+from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, ChangeFeedError, InputError
+from airflow_provider_scope.spark.feed import naming_causes
+from airflow_provider_scope.spark.held import Keys, looks, released
+from airflow_provider_scope.spark.reading import over_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from airflow_provider_scope.core.plan import Plan
+    from airflow_provider_scope.core.records import OffsetEntry
+    from airflow_provider_scope.core.slices import VersionSlice
+
+SELECT_ALL = re.compile(r"\s*select\s+\*\s+from\s+@data\s*", re.IGNORECASE)
+_FEED = (TYPE, VERSION, TIMESTAMP)
+_ORDER, _NUMBER, _TWICE = "_scope_order", "_scope_number", "_scope_twice"
+_RANKS = 4
+_DELETED, _OLD, _UPDATED, _INSERTED = range(_RANKS)
+"""The ranks of a commit's changes: behind the last two of them the row is there."""
+_EXAMPLES = 3
+
+
+class Net:
+    """What the changes of one batch come to, for each key.
+
+    :param data: The changes, which are the same whenever they are read.
+    :param key: The columns that tell one row from another.
+    """
+
+    def __init__(
+        self, spark: SparkSession, plan: Plan, entry: OffsetEntry, data: DataFrame, key: Sequence[str]
+    ) -> None:
+        self.spark = spark
+        self.plan = plan
+        self.found: VersionSlice = entry.slice  # type: ignore[assignment] # as the reader was chosen
+        self.seq = entry.seq
+        self.deletes = plan.changes.deletes
+        self.key = list(key)
+        self.columns = [name for name in data.columns if name not in _FEED]
+        there = {name.lower() for name in self.columns}
+        for name in self.key:
+            if name.lower() not in there:
+                raise InputError(
+                    f"The key names {name!r}, which is no column of {plan.changes.table}: "
+                    f"{', '.join(self.columns)}. The last change of each key is found before `sql` is run.",
+                    kept=NO_ROW_WRITTEN,
+                    do="name columns of the source, and let `sql` keep their names",
+                )
+        if self.deletes == "soft" and DELETED in there:
+            raise InputError(
+                f"The source has a column {DELETED!r}, which deletes='soft' writes itself.",
+                kept=NO_ROW_WRITTEN,
+                do="say deletes='apply' or 'ignore'",
+            )
+        self.data = data.where(F.col(TYPE) != "delete") if self.deletes == "ignore" else data
+        kinds = {name.lower(): kind for name, kind in data.dtypes}
+        self._kinds = {name.lower(): kinds[name.lower()] for name in self.key}
+        self._seen: Mapping[str, Any] = {"rows": 0}
+        self.growth = 0
+        """By how many rows the source has grown, once the changes are read."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the table gets all rows of the source, and loses those that it has no more."""
+        rule = self.plan.write
+        by_key = rule.get("kind") == "merge" and rule.get("strategy") != "insert-only"
+        some = self.plan.expect or rule.get("hard_delete") or rule.get("merge_key")
+        return bool(by_key and not some and self.deletes == "apply" and SELECT_ALL.fullmatch(self.plan.sql))
+
+    @property
+    def count(self) -> int:
+        """The keys with a change."""
+        return int(self._seen["rows"])
+
+    @contextmanager
+    def held(self) -> Iterator[tuple[DataFrame, DataFrame | None]]:
+        """Read the changes once, hold them for the block, and run the SELECT over the last one of each key.
+
+        :return: The rows that are there, and the keys of those that are there no more.
+        :raises ChangeFeedError: The changes cannot be read, or a commit has a key twice.
+        """
+        with ExitStack() as block:
+            changes, found = self._ranked(), None
+            if self.deletes != "soft":  # that writes more than the key of a row that is gone
+                changes = self._read(block, changes)
+                found = self._by_count(block, changes)
+            yield self._results(*(found or self._by_order(block, changes)))
+
+    def _ranked(self) -> DataFrame:
+        """Give the changes with their place in time: of one commit, what is there behind it comes last."""
+        kind = F.col(TYPE)
+        rank = F.when(kind == "delete", _DELETED).when(kind == "update_preimage", _OLD)
+        rank = rank.when(kind == "update_postimage", _UPDATED).otherwise(_INSERTED)
+        columns = [F.col(quoted(name)) for name in self.columns]
+        if self.deletes != "soft":
+            # Of a row that is there no more, the key alone counts: Spark need not move the rest.
+            columns = [self._if_there(name) for name in self.columns]
+        # One number, version and rank: Spark sorts by what is to be compared, column by column.
+        return self.data.select(*columns, (F.col(VERSION) * _RANKS + rank).alias(_ORDER))
+
+    def _read(self, block: ExitStack, changes: DataFrame) -> DataFrame:
+        seen, rank = Observation(), F.col(_ORDER) % _RANKS
+        growth = F.count_if(rank == _INSERTED) - F.count_if(rank == _DELETED)
+        looked_at = changes.observe(seen, growth.alias("growth"), F.count(F.lit(1)).alias("rows"))
+        held = self._hold(block, looked_at)
+        self.growth = seen.get["growth"]
+        return held.coalesce(1) if small.is_small_batch(seen.get["rows"]) else held
+
+    def _by_count(self, block: ExitStack, changes: DataFrame) -> tuple[DataFrame, DataFrame] | None:
+        """Give the rows, and the keys without one; None if a key has several rows, or lost the one it got.
+
+        Few batches are so. To count moves the keys alone, and ``_by_order`` moves and sorts whole rows.
+        """
+        there, rows = _is_there(F.col(_ORDER)), F.col(_NUMBER)
+        keys = changes.groupBy(*self._keys()).agg(
+            F.max(_ORDER).alias(_ORDER), F.count_if(there).alias(_NUMBER)
+        )
+        several, seen = Observation(), Observation()
+        looked_at = keys.observe(several, F.count_if((rows > 1) | (~there & (rows > 0))).alias("keys"))
+        gone = self._hold(block, looked_at.observe(seen, *self._looks()).where(~there))
+        if several.get["keys"]:
+            return None
+        self._seen = seen.get
+        return changes.where(there), gone
+
+    def _by_order(self, block: ExitStack, changes: DataFrame) -> tuple[DataFrame, DataFrame]:
+        """Give the rows that are there behind the last change of each key, and those that are not.
+
+        :raises ChangeFeedError: A commit has a key twice.
+        """
+        by_key = Window.partitionBy(*self._keys()).orderBy(F.col(_ORDER).desc())
+        other, there = F.lead(_ORDER).over(by_key), _is_there(F.col(_ORDER))
+        same = (_version(other) == _version(F.col(_ORDER))) & _is_there(other) & there
+        marked = changes.withColumns(
+            {_NUMBER: F.row_number().over(by_key), _TWICE: F.coalesce(same, F.lit(col=False))}
+        )
+        doubled, seen = Observation(), Observation()
+        looked_at = marked.observe(doubled, F.count_if(F.col(_TWICE)).alias("rows"))
+        last = looked_at.where(F.col(_NUMBER) == 1).drop(_NUMBER, _TWICE)
+        held = self._hold(block, last.observe(seen, *self._looks()))
+        if doubled.get["rows"]:
+            raise self._twice(marked)
+        self._seen = seen.get
+        return (held if self.deletes == "soft" else held.where(there)), held.where(~there)
+
+    def _hold(self, block: ExitStack, rows: DataFrame) -> DataFrame:
+        with naming_causes(self.plan.changes.table, self.found):
+            held = rows.localCheckpoint(eager=True)
+        block.enter_context(released(held))
+        return held
+
+    def keys(self, result: DataFrame) -> Keys | None:
+        """Give what was seen of the keys, if the rows are those that are held.
+
+        A SELECT makes others of them, and a rule of ``expect`` is looked at when a row is read.
+        """
+        if self.plan.expect or not SELECT_ALL.fullmatch(self.plan.sql):
+            return None
+        kinds = {name.lower(): kind for name, kind in result.dtypes}
+        return Keys({name: kinds[name] for name in self._kinds}, self._seen)
+
+    def _looks(self) -> list[Column]:
+        there, has_key = _is_there(F.col(_ORDER)), reduce(and_, [key.isNotNull() for key in self._keys()])
+        if self.deletes == "soft":
+            there, has_key = F.lit(col=True), F.lit(col=False)
+        keys = {name: (F.col(quoted(name)), kind) for name, kind in self._kinds.items()}
+        return looks(keys, there, ~there & has_key)
+
+    def _if_there(self, name: str) -> Column:
+        column = F.col(quoted(name))
+        if name.lower() in {key.lower() for key in self.key}:
+            return column
+        is_gone = F.col(TYPE).isin("delete", "update_preimage")
+        return F.when(~is_gone, column).alias(name)
+
+    def _results(self, rows: DataFrame, gone: DataFrame) -> tuple[DataFrame, DataFrame | None]:
+        columns = [F.col(quoted(name)) for name in self.columns]
+        if self.deletes == "soft":
+            result = self._sql(rows.select(*columns, (~_is_there(F.col(_ORDER))).alias(DELETED)))
+            if DELETED not in {name.lower() for name in result.columns}:
+                raise InputError(
+                    f"`sql` leaves out {DELETED!r}, which tells the rows that the source has no more.",
+                    kept=NO_ROW_WRITTEN,
+                    do=f"select {DELETED}; or say deletes='apply' or 'ignore'",
+                )
+        else:
+            result = self._sql(rows.select(*columns))
+        if self.found.snapshot:
+            return result, None
+        if SELECT_ALL.fullmatch(self.plan.sql):
+            return result, None if self.deletes == "soft" else self._known(gone)
+        # What the SELECT made of older images and makes of the new ones no more is there no more: so a row
+        # that a WHERE leaves out since it was updated goes, too.
+        images = self.data.where(F.col(TYPE).isin("delete", "update_preimage"))
+        flag = [F.lit(col=False).alias(DELETED)] if self.deletes == "soft" else []
+        old = self._sql(images.select(*columns, *flag))
+        missed = self._known(old).distinct().join(result.select(*self._keys()), self.key, "left_anti")
+        return result, missed
+
+    def _known(self, rows: DataFrame) -> DataFrame:
+        """Give the keys of rows; one with NULL in it was never loaded."""
+        # Not by dropna: it takes a name with a dot for a path.
+        return rows.select(*self._keys()).where(reduce(and_, [key.isNotNull() for key in self._keys()]))
+
+    def _sql(self, rows: DataFrame) -> DataFrame:
+        return over_rows(self.spark, self.plan.sql, self.plan.sql_params, rows, self.seq)
+
+    def _keys(self) -> list[Column]:
+        return [F.col(quoted(name)) for name in self.key]
+
+    def _twice(self, marked: DataFrame) -> ChangeFeedError:
+        key = F.to_json(F.struct(*self._keys()), {"ignoreNullFields": "false"})
+        version = F.min(_version(F.col(_ORDER))).alias(VERSION)
+        keys = marked.where(F.col(_TWICE)).groupBy(*self._keys()).agg(version)
+        count = keys.count()
+        rows = keys.orderBy(reduce(or_, [column.isNull() for column in self._keys()]))
+        shown = rows.select(key.alias("key"), VERSION).limit(_EXAMPLES).collect()
+        examples = "; ".join(f"{row['key'][:200]} in {row[VERSION]}" for row in shown)
+        come = "came twice in a version"
+        if self.found.snapshot:
+            come = "was found twice" if count == 1 else "were found twice"
+        return ChangeFeedError(
+            f"{count:,} key{'' if count == 1 else 's'} of {self.plan.changes.table} {come}, such as "
+            f"{examples}: nothing says which of the two rows counts.",
+            kept=NO_ROW_WRITTEN,
+            do="name a key that tells the source's rows from each other; or load all changes with "
+            f'write="append"; or correct the source, and {feeds.ANEW}',
+        )
+
+
+def _version(order: Column) -> Column:
+    return F.floor(order / _RANKS)
+
+
+def _is_there(order: Column) -> Column:
+    return order % _RANKS >= _UPDATED
