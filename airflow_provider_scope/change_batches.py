@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 _DIGITS = 20
 _LONGEST = 100
 """An identifier is the name of a folder."""
-_ANEW = "begin anew under another identifier, with CdfSource(full_load=True) as the source"
+_START_OVER = "start over under another identifier, with CdfSource(full_load=True) as the source"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,9 @@ def _in_a_session() -> Iterator[None]:
     try:
         yield
     except ChangeFeedError as err:
-        raise ChangeFeedError(err.what, kept=err.kept, do=err.do.replace(changes.ANEW, _ANEW)) from err
+        raise ChangeFeedError(
+            err.what, kept=err.kept, do=err.do.replace(changes.START_OVER, _START_OVER)
+        ) from err
 
 
 def _folder(spark: SparkSession, table: str) -> str:
@@ -171,9 +173,9 @@ def consume(batch: ChangeBatch) -> None:
     found = _offered(storage, batch.place)
     if found is None or reader != batch.reader:
         raise ChangeFeedError(
-            f"The changes {batch.place} were given to another reader since, who is to consume them.",
-            kept="everything; the changes count as they did",
-            do="read them again, with read_changes, and consume that batch",
+            f"The changes {batch.place} have since been given to another reader, which has to consume them.",
+            kept="everything; whether the changes count as consumed has not changed",
+            do="read them again with read_changes, and consume that batch",
         )
     table = batch.place.rpartition("/_changes/")[0]
     with _in_a_session(), open_table(table, storage) as there:
@@ -186,9 +188,9 @@ def consume(batch: ChangeBatch) -> None:
     done = storage.put_if_absent(f"{batch.place}-consumed", state.encode().encode())
     if not done:
         raise ChangeFeedError(
-            f"The changes {batch.place} were consumed before.",
-            kept="everything; they count as consumed",
-            do="read the next ones, with read_changes",
+            f"The changes {batch.place} have already been consumed.",
+            kept="everything; the changes still count as consumed",
+            do="read the next changes with read_changes",
         )
 
 
@@ -203,7 +205,7 @@ def _newest(storage: Storage, folder: str) -> tuple[int, str | None]:
         raise CheckpointCorruptError(
             f"The record {folder}/{names[-1]} vanished while it was read.",
             kept="everything; nothing was read",
-            do="read again; if it comes back, restore the record from a copy",
+            do="read again; if it happens again, restore the record from a copy",
         )
     return number + 1, data.decode()
 
@@ -219,5 +221,5 @@ def _offered(storage: Storage, place: str) -> VersionSlice | None:
         raise CheckpointCorruptError(
             f"The record {place}-offered cannot be read: {err}.",
             kept="everything; nothing was read",
-            do="delete it: the versions are planned again",
+            do="delete it; the versions are then planned again",
         ) from err

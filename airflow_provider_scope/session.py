@@ -102,7 +102,7 @@ def load(  # the arguments are the API
     if isinstance(how, Merge) and not (how.primary_key or how.merge_key):
         warnings.warn("Merge has neither primary_key nor merge_key: rows are added", stacklevel=2)
     if now is not None and now.tzinfo is None:
-        raise InputError(f"now={now!r} has no zone.", kept=NOTHING, do="give an aware datetime")
+        raise InputError(f"now={now!r} has no time zone.", kept=NOTHING, do="give an aware datetime")
     if cursor is not None and state is not None:
         raise InputError(
             "With a cursor, the state is the cursor's.", kept=NOTHING, do="leave one of the two out"
@@ -139,7 +139,7 @@ def _give_up(log: CheckpointLog, audit: AuditFiles, engine: _Session, table: str
     for entry in repair.open_entries(log):
         if entry.overwrites_table:
             raise InputError(
-                f"A load that was to replace all rows of {table} has died, as batch {entry.seq}.",
+                f"A load that was to replace all rows of {table} was interrupted, as batch {entry.seq}.",
                 kept=NOTHING,
                 do="load once with full_refresh=True",
             )
@@ -182,16 +182,16 @@ def _rows(spark: SparkSession, data: DataFrame | Sequence[Any], schema: str | No
         unknown = [name for name in row if name not in columns]
         if unknown:
             raise InputError(
-                f"A row has the key {unknown[0]!r}, which is no column: {', '.join(columns)}.",
+                f"A row has the key {unknown[0]!r}, which is not a column: {', '.join(columns)}.",
                 kept=NOTHING,
                 do="name it in schema, or leave it out of the rows",
             )
         for name, value in row.items():
             if isinstance(value, datetime) and value.tzinfo is None and columns[name] == T.TimestampType():
                 raise InputError(
-                    f"A row has {name}={value!r}, a time without zone: which instant it is cannot be told.",
+                    f"A row has {name}={value!r}, a time without a time zone: it does not name an instant.",
                     kept=NOTHING,
-                    do="give aware datetimes; or say timestamp_ntz for the column in schema",
+                    do="give aware datetimes; or declare the column as timestamp_ntz in schema",
                 )
     return made
 
@@ -255,7 +255,8 @@ class _Session:
         for entry in entries:
             if entry.slice != RowSlice(self.load_id):
                 raise InputError(
-                    f"Batch {entry.seq} of {work.table} is of another load, which only that one can run.",
+                    f"Batch {entry.seq} of {work.table} belongs to another load, and only that load can "
+                    "run it.",
                     kept="the table and the log",
                     do="wait until the other load has ended, then load again",
                 )

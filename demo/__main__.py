@@ -130,7 +130,7 @@ class Demo:
         fifth = FOURTH + timedelta(days=1)
         landing.land(self.home.landing, fifth, self._name("flights"), self._next_year(flights, fifth))
         landing.set_modified(young, fifth)
-        self._show("one more file has arrived, and the one that was too young has come of age")
+        self._show("one more file has arrived, and the one that was too young is old enough now")
         self._show()
         seq = YEAR_BATCHES + 1
         record = self.home.checkpoint / "commits" / f"{seq:020}"

@@ -61,10 +61,10 @@ def read_state(storage: Storage, location: str, store: str) -> LeftState | None:
     if before is None:
         raise CheckpointVersionError(
             f"{location}/sources holds {len(names):,} files of another program, but there is no {name}: a "
-            "full refresh of dbt-scope is going on, or has died.",
+            "full refresh of dbt-scope is running, or was interrupted.",
             kept="the table and the checkpoint; nothing was written",
             do="let dbt-scope complete the refresh, then run again. Or run the task once with "
-            "full_refresh=True, which replaces the table's rows by those of all files",
+            "full_refresh=True, which replaces the table's rows with those of all files",
         )
     watermark = dbt_scope.decode_watermark(name, before)
     newest = max((_number(n) for n in names), default=-1)
@@ -89,7 +89,7 @@ def read_state(storage: Storage, location: str, store: str) -> LeftState | None:
     if watermark.modified_ms is None and state.missing:
         raise dbt_scope.damaged(
             name,
-            f"has no modifiedTime, and {location}/sources does not tell the files of "
+            f"has no modifiedTime, and {location}/sources does not name the files of "
             f"{len(state.missing):,} of its {watermark.batch_id + 1:,} batches",
         )
     return state

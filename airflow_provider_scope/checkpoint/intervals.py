@@ -62,8 +62,8 @@ class IntervalLog(CheckpointLog):
         other = overlapping(self.window, known_intervals(self.storage, self.checkpoint))
         if other:
             raise InputError(
-                f"The interval {self.window.name} shares time with {other.name}, which was begun in the same "
-                "table: files of both would be loaded twice.",
+                f"The interval {self.window.name} overlaps {other.name}, which was begun in the same "
+                "table: files in both would be loaded twice.",
                 kept="the table and all records; no batch was logged",
                 do="load intervals that do not overlap: after a change of the schedule, begin at the end of "
                 "the last one. To load an interval again, clear its run. If the other one was begun by "
@@ -114,8 +114,8 @@ def check_beside_intervals(
     last = max((window.end_ms for window in known_intervals(storage, checkpoint)), default=None)
     if last is not None and replaces_table:
         raise InputError(
-            f"To replace the whole table would delete the rows of its intervals, which {checkpoint} would "
-            "still call loaded.",
+            f"Replacing the whole table would delete the rows of its intervals, which {checkpoint} would "
+            "still list as loaded.",
             kept="the table and all records; nothing was written",
             do="replace a part of the table (write=Replace(where=…)), or load everything into another table",
         )
@@ -125,8 +125,8 @@ def check_beside_intervals(
     # Of a text, only the column tells what it is.
     number = f" (of a column of numbers, {last / 1000:.15g} without quotes)" if is_cursor else ""
     raise InputError(
-        f"The table's intervals in {checkpoint} reach to {iso_time(last)}: without {argument} at or after it "
-        "what they loaded would be loaded twice.",
+        f"The table's intervals in {checkpoint} reach to {iso_time(last)}: without {argument} at or after "
+        "that time, what they loaded would be loaded twice.",
         kept="the table and all records; nothing was written",
         do=f"set {argument}={iso_time(last)!r} in the source{number}; or, if this task loads something else, "
         "give it a checkpoint of its own: checkpoint=Checkpoint(location=…)",

@@ -234,7 +234,8 @@ class CheckpointLog:
                 f"Attempt {len(found)} of batch {seq} is missing in {self._path('attempts')}; a later one "
                 "is there.",
                 kept="the table and all records; nothing was written and no job was submitted",
-                do="restore the missing record from a copy of the checkpoint: a job of it may run",
+                do="restore the missing record from a copy of the checkpoint: a job of this attempt may be "
+                "running",
             )
         return found
 
@@ -333,7 +334,7 @@ class CheckpointLog:
         return RecordsVacuumedError(
             f"The record {self._path(name)} was purged by `airflow scope vacuum`, with all below {below}.",
             kept="the table and all other records",
-            do="run again: the next run goes on from the newer records",
+            do="run again: the next run continues from the newer records",
         )
 
     def _read(self, path: str) -> bytes:
@@ -376,7 +377,7 @@ class CheckpointLog:
             raise CheckpointGapError(
                 f"The record {path} existed a moment ago and is missing now.",
                 kept="the table and all other records",
-                do="nothing but this package may write there; find out what does, then run again",
+                do="nothing but this package may write there; find out what else does, then run again",
             )
         return there
 

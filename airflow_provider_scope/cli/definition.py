@@ -13,18 +13,22 @@ if TYPE_CHECKING:
 
 _TABLE = Arg(("delta_location",), help="Path or URI of the Delta table")
 _CHECKPOINT = Arg(
-    ("--checkpoint",), help="The checkpoint's location, if it is not below the table", default=None
+    ("--checkpoint",), help="Location of the checkpoint, if it is not below the table", default=None
 )
 _STORAGE = Arg(
     ("--storage-conn-id",),
-    help="Connection of the store that table and checkpoint are on; a disk needs none",
+    help="Connection for the store of the table and the checkpoint; a disk needs none",
     default=None,
 )
-_YES = Arg(("-y", "--yes"), help="Do it. Without it the command says what it would do", action="store_true")
-_SPARK = Arg(("--spark-conn-id",), help="Spark connection; Spark in local mode without it", default=None)
+_YES = Arg(
+    ("-y", "--yes"),
+    help="Do it. Without this option, the command only shows what it would do",
+    action="store_true",
+)
+_SPARK = Arg(("--spark-conn-id",), help="Spark connection; the default is Spark in local mode", default=None)
 _RELOAD = Arg(
     ("--reload-undecidable",),
-    help="Load open batches again of which the table's log no longer tells whether their rows are in it",
+    help="Load open batches again if the table's log no longer shows whether it holds their rows",
     action="store_true",
 )
 _SCOPE = Arg(
@@ -32,7 +36,7 @@ _SCOPE = Arg(
 )
 _ENGINE = Arg(
     ("--engine",),
-    help="What runs the pipeline; SCOPE without it, if any of its batches ever was a job",
+    help="What runs the pipeline; the default is SCOPE if any of its batches was ever a job, otherwise Spark",
     choices=("spark", "scope"),
     default=None,
 )
@@ -84,7 +88,8 @@ def get_scope_cli_commands() -> list[CLICommand]:
                     *_TASK,
                     Arg(
                         ("--files",),
-                        help="Files to try it on; the task's validate_on_spark without it, or 1",
+                        help="Number of files to try it on; the default is the task's validate_on_spark, "
+                        "or 1",
                         type=int,
                         default=None,
                     ),
@@ -92,12 +97,12 @@ def get_scope_cli_commands() -> list[CLICommand]:
                 ),
                 _command(
                     "quarantine",
-                    "Show what could not be loaded and was put aside, and give repaired files back",
+                    "Show what could not be loaded and was quarantined, and give repaired files back",
                     _TABLE,
                     Arg(("--give-back",), help="A file that the next run loads again", action="append"),
                     Arg(
                         ("--give-back-all",),
-                        help="All files that were put aside as a whole",
+                        help="All files that were quarantined as a whole",
                         action="store_true",
                     ),
                     _CHECKPOINT,
@@ -121,7 +126,7 @@ def get_scope_cli_commands() -> list[CLICommand]:
                     _TABLE,
                     Arg(
                         ("--retain-batches",),
-                        help="Newest committed batches whose records stay (default: "
+                        help="How many of the newest committed batches keep their records (default: "
                         f"{RETAIN_BATCHES}, at least {RETAIN_AT_LEAST})",
                         type=int,
                         default=RETAIN_BATCHES,
@@ -135,7 +140,7 @@ def get_scope_cli_commands() -> list[CLICommand]:
                 ),
                 _command(
                     "abandon",
-                    "Give up the oldest open batch: its files count as new again",
+                    "Abandon the oldest open batch: its files count as new again",
                     _TABLE,
                     _SEQ,
                     _CHECKPOINT,
@@ -149,12 +154,12 @@ def get_scope_cli_commands() -> list[CLICommand]:
                 ),
                 _command(
                     "accept-table",
-                    "Go on with a table that was restored or created again",
+                    "Accept a table that was restored or recreated",
                     _TABLE,
                     _CHECKPOINT,
                     _STORAGE,
                     _INTERVAL,
-                    Arg(("--all-intervals",), help="Do it for each interval", action="store_true"),
+                    Arg(("--all-intervals",), help="Do it for every interval", action="store_true"),
                     _ENGINE,
                     _SPARK,
                     _SCOPE,
@@ -164,7 +169,7 @@ def get_scope_cli_commands() -> list[CLICommand]:
                 ),
                 _command(
                     "settle",
-                    "Decide what became of a SCOPE job of which nothing tells whether its rows are there",
+                    "Decide whether the rows of a SCOPE job are in the table, if nothing else shows it",
                     _TABLE,
                     _SEQ,
                     Arg(("--committed",), help="Its rows are in the table", action="store_true"),
@@ -177,11 +182,12 @@ def get_scope_cli_commands() -> list[CLICommand]:
                 ),
                 _command(
                     "take-over",
-                    "Go on with a table that dbt-scope has loaded since",
+                    "Accept a table that dbt-scope has loaded since it was taken over",
                     _TABLE,
                     Arg(
                         ("--at-watermark",),
-                        help="What became of files with exactly the watermark's time that no record names",
+                        help="How to treat files that have exactly the watermark's time and that no record "
+                        "names",
                         choices=("loaded", "new"),
                         default=None,
                     ),
@@ -193,7 +199,7 @@ def get_scope_cli_commands() -> list[CLICommand]:
                 _command(
                     "cancel-jobs",
                     "Cancel SCOPE jobs of this package that have not ended",
-                    Arg(("--tag",), help="How the jobs' names begin, up to a _", required=True),
+                    Arg(("--tag",), help="Start of the jobs' names, up to a _", required=True),
                     _SCOPE,
                     _YES,
                     module="scope_jobs",

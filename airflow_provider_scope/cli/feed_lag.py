@@ -28,13 +28,13 @@ def show(view: LogView, table: str, log: CheckpointLog, storage_conn_id: str | N
     if not isinstance(newest, VersionSlice) or view.is_state_lost:
         return False
     if newest.location is None:
-        say("behind      not known: the log does not say where the source is; `airflow scope plan` looks")
+        say("behind      not known: the log does not say where the source is; `airflow scope plan` shows it")
         return False
     try:
         source = canonical_uri(newest.location)
         if place_of(source) not in (place_of(table), place_of(log.location)):
             # The record is not trusted: it must not send credentials to a host that nobody named.
-            say(f"behind      not looked at: {source} is on another store; `airflow scope plan` looks")
+            say(f"behind      not checked: {source} is on another store; `airflow scope plan` checks it")
             return False
         rows = ChangeRows(place=log.location, table=source, storage=store_of(source, storage_conn_id).storage)
         lag, warnings = rows.unread(view, clock.now_ms())
@@ -43,7 +43,7 @@ def show(view: LogView, table: str, log: CheckpointLog, storage_conn_id: str | N
         say(f"            do: {err.do}")
         return isinstance(err, ChangeFeedError)
     if view.state is None:
-        say(f"behind      all of it: nothing of {source} is loaded")
+        say(f"behind      everything: nothing of {source} is loaded")
         return False
     if lag is None:
         say(f"behind      nothing: version {rows.newest} of {source} is loaded")

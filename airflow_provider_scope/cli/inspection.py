@@ -57,12 +57,15 @@ def status(args: Namespace) -> None:
     check_table(view, table)
     dbt_scope.check(log, view)
     if undecided(view):
-        say(f"what next   run `airflow scope accept-table {table}`: what became of a batch is not known")
+        say(
+            f"what next   run `airflow scope accept-table {table}`: it is not known whether a batch was "
+            "committed"
+        )
     elif is_refused:
-        say("what next   the next run will refuse the source: see behind")
+        say("what next   the next run will refuse the source: see `behind`")
     elif view.open:
         say("what next   the table and the log fit together; the next run begins with the open batches")
-        say("            (why the last run left them open, the log of its task says)")
+        say("            (the task's log says why the last run left them open)")
     else:
         new = "rows" if view.newest and view.newest.slice.has_state else "files"
         say(f"what next   the table and the log fit together; the next run looks for new {new}")
@@ -150,11 +153,12 @@ def _of(newest: Sequence[CommitRecord]) -> str:
 
 def _taken(taken: Takeover) -> str:
     """Say which files count as loaded because dbt-scope loaded them."""
-    until = f"all up to {taken.modified_time}" if taken.floor_ms is not None else "those that sources/ names"
+    named = "the files that sources/ names"
+    until = f"all files up to {taken.modified_time}" if taken.floor_ms is not None else named
     if not taken.missing:
         return f"loaded there: {until}; {counted(taken.files, 'file')} by name"
     gaps = counted(taken.missing, "batch", "batches")
-    return f"loaded there: {until}; {counted(taken.files, 'file')} by name, nothing is known of {gaps}"
+    return f"loaded there: {until}; {counted(taken.files, 'file')} by name; the files of {gaps} are not known"
 
 
 def _or_none(value: int | None) -> str:

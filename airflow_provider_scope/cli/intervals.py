@@ -45,7 +45,7 @@ def check_named(args: Namespace, log: CheckpointLog) -> None:
     known = known_intervals(log.storage, log.location)
     if known:
         raise InputError(
-            f"{log.location} has {counted(len(known), 'interval')}, and no pipeline beside them.",
+            f"{log.location} has {counted(len(known), 'interval')}, and no other pipeline.",
             kept="everything; nothing was written",
             do=f"name one, such as --interval {known[-1].name}: `airflow scope status` shows those with open "
             "batches",

@@ -32,7 +32,7 @@ def _blocking(file: FileEntry) -> str:
     except FileNotFoundError:
         return f"blocked: {printable(file.path)} is missing"
     except OSError as err:
-        return f"blocked: {printable(file.path)} could not be looked at: {err.strerror}"
+        return f"blocked: {printable(file.path)} could not be checked: {err.strerror}"
     if file.is_still(status.st_mtime_ns // 1_000_000, status.st_size):
         return ""
     return f"blocked: {printable(file.path)} has changed since it was logged"

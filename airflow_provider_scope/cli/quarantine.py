@@ -63,11 +63,11 @@ def quarantine(args: Namespace) -> None:
     _name(files)
     _name_gone(files, args.storage_conn_id)
     if not args.yes:
-        say(f"{counted(len(files), 'file')} would count as new; the next run loads what is there then")
+        say(f"{counted(len(files), 'file')} would count as new; the next run loads what it finds")
         say(ADD_YES)
         return
     record = returning.give_back(log, files, found)
-    say(f"given back, as {log.location}/returned/{record.number:020}; the next run loads what is there then")
+    say(f"given back, as {log.location}/returned/{record.number:020}; the next run loads what it finds")
 
 
 def _name(files: Sequence[str]) -> None:
@@ -86,13 +86,13 @@ def _name_gone(files: Sequence[str], storage_conn_id: str | None) -> None:
             if folder not in folders:
                 folders[folder] = store_of(folder, storage_conn_id).storage.names(folder)
     except (ScopeProviderError, AirflowException) as err:
-        say(f"whether they are there could not be seen: {str(err).splitlines()[0]}")
+        say(f"could not check whether they exist: {str(err).splitlines()[0]}")
         return
     there = {folder: set(names) for folder, names in folders.items()}
     gone = [file for file in files if base_name(file) not in there[file.rpartition("/")[0]]]
     if gone:
-        is_are, it_is = ("is", "it when it is") if len(gone) == 1 else ("are", "them when they are")
-        say(f"{len(gone):,} of them {is_are} not there now: the next runs load {it_is} there again")
+        do, later = ("does", "it once it does") if len(gone) == 1 else ("do", "them once they do")
+        say(f"{len(gone):,} of them {do} not exist now: later runs load {later}")
         _name(gone)
 
 

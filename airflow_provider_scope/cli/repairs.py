@@ -56,34 +56,40 @@ def abandon(args: Namespace) -> None:
     if not args.yes:
         show([entry], "batch ", view)
         if repair.settled(view, entry):
-            say("it would be recorded, not given up")
+            say("it would be recorded, not abandoned")
         else:
-            say(f"it would be given up for good: {_how_it_is_closed(engine, view)}")
+            say(f"it would be abandoned for good: {_how_it_is_closed(engine, view)}")
             if entry.mode == "overwrite":
                 say(f"the rows that it replaces ({entry.where}) are removed")
             if entry.slice.has_state:
-                say(f"the next batch begins where it began: {state_text(entry.slice.before, log.location)}")
+                say(
+                    "the next batch begins where this one began: "
+                    f"{state_text(entry.slice.before, log.location)}"
+                )
             else:
                 say(
-                    "its files count as new again; the next run loads those that are there then (with "
-                    'late_files="skip" only those behind the newest file that was logged)'
+                    "its files count as new again; the next run loads those that still exist (with "
+                    'late_files="skip" only those after the newest file that was logged)'
                 )
         say(ADD_YES)
         return
     record = repair.abandon(log, audit, engine, table, args.seq, now_ms=clock.now_ms)
     if record.abandoned and entry.slice.has_state:
-        say(f"batch {args.seq} is given up; the next run begins where it began")
+        say(f"batch {args.seq} is abandoned; the next run begins where it began")
     elif record.abandoned:
-        say(f"batch {args.seq} is given up; the next run loads those of its files that are there")
+        say(f"batch {args.seq} is abandoned; the next run loads those of its files that still exist")
     else:
-        say(f"batch {args.seq} was in the table already, as version {record.table_version}; now recorded")
+        say(
+            f"batch {args.seq} was already in the table, as version {record.table_version}; this is now "
+            "recorded"
+        )
 
 
 def _how_it_is_closed(engine: SparkRunner | ScopeRunner, view: LogView) -> str:
     if scope_jobs.is_scope(engine):
-        return "a job of its own is cancelled, and none is submitted any more"
+        return "its job is cancelled if it has one, and no other is submitted"
     if view.table.identity is None:
-        return "there is no table yet, so its record says so alone. See that no run is going on"
+        return "there is no table yet, so only a record says so. Make sure that no run is in progress"
     return "an empty transaction takes its place in the table"
 
 
@@ -125,7 +131,7 @@ def _accept_rows(
 ) -> None:
     """Accept rows that no record tells of, before the first run."""
     table = canonical_uri(args.delta_location)
-    say(f"The table {table} holds rows, and there is no record in {log.location} of how they came.")
+    say(f"The table {table} holds rows, and {log.location} has no record of where they came from.")
     say(f"The table is at version {others.version}. To accept it as it is means:")
     say("- the rows stay, and the next run adds the rows of all files of its source")
     say("- a file whose rows are among them is loaded again")
@@ -146,7 +152,9 @@ def _divergence(
     except TableError as err:
         return err.what
     unclear = undecided(view)
-    return f"The log of {table} does not show what became of batch {unclear[0].seq}." if unclear else None
+    if not unclear:
+        return None
+    return f"The log of {table} does not show whether batch {unclear[0].seq} was committed."
 
 
 def _going_on(seen: Consequences, begins: Behind, where: str) -> list[str]:
@@ -154,9 +162,11 @@ def _going_on(seen: Consequences, begins: Behind, where: str) -> list[str]:
     lines = []
     if seen.rolled_back:
         lines.append(f"the rows of {span([r.seq for r in seen.rolled_back])} are no longer in the table")
-    lines += [f"the open batch {seq} is given up" for seq in seen.gone]
+    lines += [f"the open batch {seq} is abandoned" for seq in seen.gone]
     if begins.problem:
-        lines.append("nothing tells where the next batch would begin: only full_refresh=True can go on")
+        lines.append(
+            "it is not known where the next batch would begin: only a run with full_refresh=True can go on"
+        )
     else:
         lines.append(
             f"the next batch begins at the state of the table's rows: {state_text(begins.state, where)}"
@@ -172,22 +182,27 @@ def _consequences(seen: Consequences) -> list[str]:
         files_text = counted(sum(record.files for record in seen.rolled_back), "file")
         lines += [
             f"the rows of {batches} ({files_text}) are no longer in the table: the files count as loaded",
-            "to have them again, run the task once with full_refresh=True: it loads all files again",
+            "to get these rows back, run the task once with full_refresh=True, which loads all files again",
         ]
     if seen.vacuumed:
         lines.append(
-            f"so may those of the batches below {seen.vacuumed}, whose records `airflow scope vacuum` "
-            "purged: their files count as loaded"
+            f"rows of the batches below {seen.vacuumed} may be missing, too: `airflow scope vacuum` purged "
+            "their records, and their files count as loaded"
         )
     restores = seen.table.restores
     if restores and max(restores, key=lambda restore: restore.version).to_version is None:
-        lines.append("the RESTORE was to a time: which committed batches lost their rows cannot be told")
+        lines.append("the RESTORE was to a time: it is not known which committed batches lost their rows")
     for seq in seen.gone:
         lines.append(f"the files of the open batch {seq} count as new: the next run loads them")
     lines += [
-        f"the rows of batch {seq}, which was given up, stay if nobody has deleted them; its files come again"
+        (
+            f"the rows of batch {seq}, which was abandoned, stay unless somebody has deleted them; its files "
+            "are loaded again"
+        )
         for seq in seen.back
     ]
     if seen.needs_transaction:
-        lines.append(f"an empty transaction tells the table that batch {seen.newest_commit} is its newest")
+        lines.append(
+            f"an empty transaction records in the table that batch {seen.newest_commit} is its newest"
+        )
     return lines or ["no batch lost its rows, and no file is loaded again"]

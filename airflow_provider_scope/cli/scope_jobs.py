@@ -99,7 +99,7 @@ def settle(args: Namespace) -> None:
     """Write down what somebody decided about a job."""
     if args.committed == args.not_committed:
         raise InputError(
-            "Exactly one of --committed and --not-committed has to be given.",
+            "Exactly one of --committed and --not-committed is required.",
             kept="everything; nothing was read or written",
             do="look at the table first: --committed if the rows of the batch are in it",
         )
@@ -114,7 +114,7 @@ def settle(args: Namespace) -> None:
     next_run = "records the batch" if args.committed else "submits the batch again"
     say(f"{_decision(committed=args.committed)}: the next run {next_run}")
     if not args.yes:
-        say("A wrong decision loses the rows of the batch, or doubles them; it cannot be taken back.")
+        say("A wrong decision loses the rows of the batch, or duplicates them; it cannot be undone.")
         say(ADD_YES)
         return
     found = repair.settle(
@@ -145,7 +145,10 @@ def cancel_jobs(args: Namespace) -> None:
         return
     for job in jobs:
         hook.cancel_job(job.job_id)
-    say(f"{counted(len(jobs), 'job')} asked to end; runs that wait for them fail and submit them again")
+    say(
+        f"cancellation of {counted(len(jobs), 'job')} requested; runs that wait for them fail and submit "
+        "them again"
+    )
 
 
 def _own_jobs(hook: ScopeHook, tag: str) -> list[Job]:

@@ -38,7 +38,7 @@ def take_over(args: Namespace) -> None:
         return
     taken, state = found
     _show(state)
-    say("files up to this watermark count as loaded, as sources/ tells them")
+    say("files up to this watermark count as loaded, as sources/ lists them")
     say(f"batch {taken.seq} of this pipeline will be batch {taken.next_batch_id} in dbt-scope's count")
     if not args.yes:
         say(ADD_YES)
@@ -52,11 +52,11 @@ def _show(state: LeftState) -> None:
     say(f"dbt-scope's newest batch is {found.batch_id}, its watermark {found.modified_time or 'has no time'}")
     known = found.batch_id + 1 - len(state.missing)
     say(
-        f"sources/ tells {counted(len(state.files), 'file')}, of {known:,} of "
+        f"sources/ lists {counted(len(state.files), 'file')}, from {known:,} of "
         f"{counted(found.batch_id + 1, 'batch', 'batches')}"
     )
     if found.batch_id not in state.batches:
-        say(f"it tells nothing of the newest batch, {found.batch_id}")
+        say(f"it says nothing about the newest batch, {found.batch_id}")
 
 
 def _decide(log: CheckpointLog, pipeline: Pipeline | None, *, loaded: bool, yes: bool) -> None:
@@ -64,13 +64,13 @@ def _decide(log: CheckpointLog, pipeline: Pipeline | None, *, loaded: bool, yes:
     what = "loaded: their rows are in the table" if loaded else "new: the next run loads them"
     say(f"files with exactly the time of dbt-scope's watermark that no record names count as {what}")
     if not yes:
-        say("A wrong decision loses rows, or doubles them; it cannot be taken back.")
+        say("A wrong decision loses rows, or duplicates them; it cannot be undone.")
         say(ADD_YES)
         return
     there = log.put_decision(Decision(watermark=watermark, loaded=loaded))
     if there.loaded != loaded:
         raise InputError(
-            f"It was decided before that they count as {'loaded' if there.loaded else 'new'}.",
+            f"It was decided earlier that they count as {'loaded' if there.loaded else 'new'}.",
             kept="everything; nothing was written",
             do="to load everything again, run the task once with full_refresh=True",
         )

@@ -81,7 +81,7 @@ def of_task(args: Namespace) -> tuple[Ingest, RunContext]:
         raise InputError(
             f"The task {args.dag_id}.{args.task_id} is a {type(task).__name__}.",
             kept="everything; nothing was read or written",
-            do="name a task of a DeltaIncrementalIngestOperator that is not mapped",
+            do="name a DeltaIncrementalIngestOperator task that is not mapped",
         )
     context = assembly.RunContext(
         task=f"{args.dag_id}.{args.task_id}",
@@ -113,6 +113,6 @@ def _rendered(dag: Any, task: Any, args: Namespace) -> Ingest:
         raise InputError(
             f"An argument of the task {dag.dag_id}.{task.task_id} needs {missing}.",
             kept="everything; nothing was read or written",
-            do="a command knows `params` and `dag` alone; look at a run's log, or at `airflow scope status`",
+            do="a command knows only `params` and `dag`; look at a run's log, or at `airflow scope status`",
         )
     return ingest

@@ -45,8 +45,8 @@ def vacuum(args: Namespace) -> None:
         return
     if plan.record.below > plan.was:
         say(
-            "A RESTORE of the table to before the first of the records that stay cannot be accepted as it is "
-            "after that: see `airflow scope accept-table`."
+            "After that, a table that was restored to a version before the oldest remaining record can no "
+            "longer be accepted as it is: see `airflow scope accept-table`."
         )
     if not args.yes:
         say(ADD_YES)
@@ -60,9 +60,9 @@ def _check_not_intervals_alone(log: CheckpointLog) -> None:
     known = known_intervals(log.storage, log.location)
     if known and log.pipeline() is None:
         raise InputError(
-            f"{log.location} has {counted(len(known), 'interval')}, and no pipeline beside them.",
+            f"{log.location} has {counted(len(known), 'interval')}, and no other pipeline.",
             kept="everything; nothing was deleted",
-            do="nothing: an interval keeps all of its records, which alone tell which files it loaded",
+            do="nothing: an interval keeps all of its records, because only they show which files it loaded",
         )
 
 

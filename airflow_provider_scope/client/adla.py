@@ -162,7 +162,7 @@ class AdlaClient:
             raise ServiceOutcomeUnknownError(
                 f"It is not known whether the job {job_id} was submitted: {doubt.what} {err.what}",
                 kept="what was there before; the job may be running",
-                do="nothing by hand: the next try looks for the job first",
+                do="nothing: the next try looks for the job first",
             ) from err
 
 

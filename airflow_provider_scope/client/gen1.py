@@ -183,9 +183,9 @@ class Gen1Client:
                 if data is not None:
                     return data
         raise ServiceUnavailableError(
-            f"Could not {doing}: it was replaced {_LOOKS} times meanwhile.",
+            f"Could not {doing}: it was replaced {_LOOKS} times in the meantime.",
             kept="everything that was there before",
-            do="nothing by hand: the next try reads it again",
+            do="nothing: the next try reads it again",
         )
 
     def write(self, path: str, data: bytes, *, create: bool = True) -> bool:

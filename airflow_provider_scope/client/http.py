@@ -363,7 +363,7 @@ def _unknown(doing: str, problem: str) -> ServiceOutcomeUnknownError:
     return ServiceOutcomeUnknownError(
         f"It is not known whether the service could {doing}: {problem}.",
         kept="what was there before; the request may have been carried out",
-        do="nothing by hand: the next try looks for the effect first",
+        do="nothing: the next try first checks whether the request took effect",
     )
 
 

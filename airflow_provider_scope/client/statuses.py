@@ -98,7 +98,7 @@ def parse_batch(value: Any, after: str, doing: str) -> Page:
     left = listing.get("remainingEntries") if isinstance(listing, dict) else None
     page = parse_page(partial, "", doing, is_whole=True)
     if type(left) is not int or (left > 0 and not page.entries):
-        raise not_understood(doing, "the page does not tell how many entries follow")
+        raise not_understood(doing, "the page does not say how many entries follow")
     last = page.entries[-1].name if left > 0 else ""
     if last and last == after:
         raise not_understood(doing, "the next page is the page that was read")

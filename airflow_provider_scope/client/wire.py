@@ -75,7 +75,7 @@ class Answer:
         return ServiceRefusedError(
             f"Could not {doing}: {self.described()}.",
             kept="nothing was changed by this request",
-            do="correct what the service's text names",
+            do="correct what the service's message names",
         )
 
 

@@ -13,7 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 KEPT = "the table and all records; nothing was written"
-ANEW = "run the task once with full_refresh=True, and with full_load=True in its source: it begins anew then"
+START_OVER = (
+    "run the task once with full_refresh=True, and with full_load=True in its source, to load everything "
+    "again"
+)
 TYPE, VERSION, TIMESTAMP = "_change_type", "_commit_version", "_commit_timestamp"
 """The columns that the feed adds to those of the table."""
 DELETED = "_deleted"
@@ -59,7 +62,7 @@ def decode(text: str | None, where: str) -> ChangeState | None:
         raise CheckpointCorruptError(
             f"The state of the change data feed in {where} cannot be read: {err}.",
             kept=KEPT,
-            do=f"restore the record from a copy; or {ANEW}",
+            do=f"restore the record from a copy; or {START_OVER}",
         ) from err
 
 
@@ -195,26 +198,26 @@ def check_range(table: str, commits: Sequence[SourceCommit], source: str, *, is_
         if commit.operation.upper() == "RESTORE" and is_first:
             raise ChangeFeedError(
                 f"Version {commit.version} of {table} is a RESTORE, and the first load would begin before "
-                "it: the feed does not tell what it changed.",
+                "it: the feed does not show what the RESTORE changed.",
                 kept=KEPT,
-                do="say full_load=True, which takes the rows as they are now",
+                do="set full_load=True, which loads the rows as they are now",
             )
         if commit.operation.upper() == "RESTORE":
             raise ChangeFeedError(
-                f"Version {commit.version} of {table} is a RESTORE: what was loaded of the source may not be "
-                "in it any more.",
+                f"Version {commit.version} of {table} is a RESTORE: rows that were loaded may no longer be "
+                "in the source.",
                 kept=KEPT,
-                do=ANEW,
+                do=START_OVER,
             )
         if commit.metadata and commit.metadata.table != source:
             raise recreated(table, commit.metadata.table, source)
         if commit.metadata and not commit.metadata.has_feed:
             raise ChangeFeedError(
                 f"The change data feed of {table} was off from version {commit.version} on: changes made "
-                "meanwhile are not in it.",
+                "while it was off are not in it.",
                 kept=KEPT,
-                do=f"ALTER TABLE … SET TBLPROPERTIES (delta.enableChangeDataFeed = true), if it is off; then "
-                f"{ANEW}",
+                do="turn the feed on if it is off (ALTER TABLE … SET TBLPROPERTIES "
+                f"(delta.enableChangeDataFeed = true)); then {START_OVER}",
             )
 
 
@@ -226,17 +229,17 @@ def recreated(table: str, there: str | None, source: str, of: str = "") -> Chang
     return ChangeFeedError(
         f"{of}The table {table} is not the one that was read before: its id is {there}, and was {source}.",
         kept=KEPT,
-        do=f"bring the source back; or {ANEW}",
+        do=f"bring back the table that was read before; or {START_OVER}",
     )
 
 
 def missing(table: str, version: int) -> ChangeFeedError:
     """Give the error for a version of the range that the log has no more: Delta would leave it out."""
     return ChangeFeedError(
-        f"The log of {table} does not have version {version} any more, whose changes are to be read "
+        f"The log of {table} no longer has version {version}, whose changes are still to be read "
         "(delta.logRetentionDuration).",
         kept=KEPT,
-        do=f"bring the file {version:020}.json back; or {ANEW}",
+        do=f"restore the file {version:020}.json; or {START_OVER}",
     )
 
 
@@ -282,11 +285,11 @@ def _schema_end(table: str, commits: Sequence[SourceCommit], before: Metadata | 
         if known is not None and not _is_wider(known.schema, now.schema):
             if not now.is_mapped:
                 raise ChangeFeedError(
-                    f"Version {commit.version} of {table} has other columns than the versions before it, "
-                    "beyond columns that were added: the feed cannot be read across it.",
+                    f"Version {commit.version} of {table} changes columns, and not only by adding some: "
+                    "the feed cannot be read across this version.",
                     kept=KEPT,
-                    do=f"{ANEW}. Columns of tables with delta.columnMapping.mode = name can be renamed and "
-                    "dropped: their feed is read in two parts then",
+                    do=f"{START_OVER}. With delta.columnMapping.mode = name, columns of the source can be "
+                    "renamed and dropped: its feed is then read in two parts",
                 )
             if count:
                 first_end = min(first_end, count)
@@ -307,17 +310,17 @@ def check_names(table: str, before: Metadata | None, commit: SourceCommit) -> No
         new = now.get(number)
         if new is None:
             raise ChangeFeedError(
-                f"Version {commit.version} of {table} drops the column {old!r}: rows that are loaded would "
-                "keep their values in it.",
+                f"Version {commit.version} of {table} drops the column {old!r}: rows that are already "
+                "loaded would keep their values in it.",
                 kept=KEPT,
-                do=f"say in `sql` which columns are loaded; or {ANEW}",
+                do=f"name the columns to load in `sql`; or {START_OVER}",
             )
         if new.lower() != old.lower():
             raise ChangeFeedError(
-                f"Version {commit.version} of {table} gives the column {old!r} the name {new!r}: rows that "
-                "are loaded would keep their values in the old one, and have NULL in the new one.",
+                f"Version {commit.version} of {table} renames the column {old!r} to {new!r}: rows that are "
+                "already loaded would keep their values in the old column, and have NULL in the new one.",
                 kept=KEPT,
-                do=f"keep the old name, by a `sql` that names all columns; or {ANEW}",
+                do=f"keep the old name, with a `sql` that names all columns; or {START_OVER}",
             )
 
 
@@ -333,10 +336,10 @@ def check_reused(table: str, before: Metadata | None, newest: Metadata) -> None:
     for number, name in _names(before.schema):
         if now.get(name.lower(), number) != number:
             raise ChangeFeedError(
-                f"The name {name!r} stands for another column of {table} than in what is loaded: rows that "
-                "do not change would keep the values of the old one.",
+                f"The name {name!r} now stands for another column of {table} than when rows were loaded: "
+                "rows that do not change would keep the values of the old column.",
                 kept=KEPT,
-                do=ANEW,
+                do=START_OVER,
             )
 
 

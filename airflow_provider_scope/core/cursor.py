@@ -172,17 +172,17 @@ def check_column(state: CursorState | None, column: str, func: str | None, where
     """
     if state and state.column.lower() != column.lower():
         raise CursorError(
-            f"The last value in {where} is one of the column {state.column!r}, and cursor.column is now "
-            f"{column!r}: which of its values are loaded is not known.",
+            f"The last value in {where} belongs to the column {state.column!r}, and cursor.column is now "
+            f"{column!r}: it is not known which of its values are loaded.",
             kept="the table and all records; nothing was written",
-            do=f"name {state.column!r} again; or run the task once with full_refresh=True",
+            do=f"set cursor.column to {state.column!r} again; or run the task once with full_refresh=True",
         )
     if state and func and state.func and state.func != func:
         raise CursorError(
             f"The last value in {where} was found with last_value_func={state.func!r}, and it is now "
-            f"{func!r}: which values are loaded on that side is not known.",
+            f"{func!r}: it is not known which values are loaded on that side.",
             kept="the table and all records; nothing was written",
-            do=f"say {state.func!r} again; or run the task once with full_refresh=True",
+            do=f"set last_value_func={state.func!r} again; or run the task once with full_refresh=True",
         )
 
 
@@ -193,9 +193,9 @@ def check_kind(column: str, kind: str, state: CursorState | None) -> None:
     """
     if not _KINDS.fullmatch(kind):
         raise CursorError(
-            f"The column {column!r} has the type {kind}, which has no order to go by.",
+            f"The column {column!r} has the type {kind}, which has no order that a cursor can follow.",
             kept=NO_ROW_WRITTEN,
-            do="name a column of numbers, dates, timestamps or text; pre_filter_sql can make one of it",
+            do="use a column of numbers, dates, timestamps or text; pre_filter_sql can compute one",
         )
     before = state.kind if state else None
     if before and before != kind and not (_NUMBER.fullmatch(before) and _NUMBER.fullmatch(kind)):
@@ -215,9 +215,9 @@ def check_end_of_time(column: str, last: str | None, kind: str) -> None:
         return
     if last >= "9999-12-31" or last.startswith("+"):
         raise CursorError(
-            f"The column {column!r} holds {last}, behind which no row would ever be new.",
+            f"The column {column!r} holds {last}: no row could ever be newer than this value.",
             kept=NO_ROW_WRITTEN,
-            do="leave such rows out, or give them another value: `query` or pre_filter_sql can",
+            do="leave out such rows, or give them another value, in `query` or pre_filter_sql",
         )
 
 
@@ -338,9 +338,9 @@ def _shifted(last: str, kind: str, rule: CursorRule) -> str:
             return _plain(datetime.fromisoformat(last) - timedelta(microseconds=int(lag * 1_000_000)))
     except (OverflowError, ValueError) as err:
         raise CursorError(
-            f"cursor.lag={rule.lag} cannot be taken from the last value {last}: {err}.",
+            f"cursor.lag={rule.lag} cannot be applied to the last value {last}: {err}.",
             kept=NO_ROW_WRITTEN,
-            do="give a smaller lag, or initial_value beside none",
+            do="set a smaller lag, or initial_value without a lag",
         ) from err
     raise CursorError(
         f"cursor.lag={rule.lag} is for numbers, dates and timestamps; {rule.column!r} has the type {kind}.",

@@ -53,7 +53,7 @@ def _milliseconds(name: str, text: str) -> int:
             raise damaged(name, f"has modifiedTime={text!r}, which has no time zone")
         return (moment - _EPOCH) // timedelta(milliseconds=1)
     except (ValueError, OverflowError) as err:
-        raise damaged(name, f"has modifiedTime={text!r}, which is no time") from err
+        raise damaged(name, f"has modifiedTime={text!r}, which is not a time") from err
 
 
 def decode_sources(name: str, data: bytes, batch_id: int, store: str) -> list[LoadedFile]:
@@ -116,8 +116,8 @@ def _object(name: str, data: bytes | str) -> dict[str, Any]:
 def damaged(name: str, what: str) -> CheckpointCorruptError:
     """Give the error for a file of dbt-scope that cannot be read."""
     return CheckpointCorruptError(
-        f"{name}, which dbt-scope wrote, {what}. What dbt-scope has loaded is not known.",
+        f"{name}, which dbt-scope wrote, {what}. It is not known what dbt-scope has loaded.",
         kept="the table, the checkpoint and all files; nothing was written",
         do="restore the file from a copy. Or run the task once with full_refresh=True, which replaces the "
-        "table's rows by those of all files, and needs nothing of what dbt-scope wrote",
+        "table's rows with those of all files, and needs nothing that dbt-scope wrote",
     )

@@ -369,10 +369,10 @@ def check_names(
             if not is_changed(file, before):
                 raise InputError(
                     f"The file {printable(file.path)} was loaded before under another name: "
-                    f"{printable(path)} has the same size and time, and lies below none of the roots now "
-                    f"({', '.join(roots)}). Its rows would be in the table twice.",
+                    f"{printable(path)} has the same size and time, and is not below any of the current "
+                    f"roots ({', '.join(roots)}). Its rows would be in the table twice.",
                     kept="the table and all records; nothing was written",
-                    do="name the folder in `roots` as before. To go on with the new name, set "
+                    do="name the folder in `roots` as before. To continue with the new name, set "
                     "starting_timestamp to a time after the loaded files. Or run once with "
                     "full_refresh=True, which loads all files under their new names and replaces all rows",
                 )

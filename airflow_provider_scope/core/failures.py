@@ -64,9 +64,9 @@ def passing_advice(cause: str) -> str:
     if "OutOfMemoryError" in cause:
         return (
             "give Spark more memory (`spark.driver.memory` in `conf` of the engine; 1 GiB is the default), "
-            "or let batches be smaller. The next try runs what is open again"
+            "or make batches smaller. The next try runs the open batches again"
         )
-    return "the next try runs what is open again; if it comes back, remove the cause"
+    return "the next try runs the open batches again; if the error comes back, remove its cause"
 
 
 def submit_cause(lines: Sequence[str]) -> tuple[str, bool]:

@@ -9,7 +9,7 @@ from unicodedata import is_normalized
 from airflow_provider_scope.core.stores import kind_of
 from airflow_provider_scope.exceptions import SourceNotFoundError
 
-APPEARS_LATER = "A folder that appears later is created empty first, or waited for by a sensor"
+APPEARS_LATER = "If the folder appears later, create it empty first, or wait for it with a sensor"
 
 TEXT_FORMATS = ("csv", "json", "text")
 """Formats whose files Spark unpacks as their names say."""

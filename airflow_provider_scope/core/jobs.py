@@ -225,7 +225,7 @@ def _not_a_job(what: str) -> ServiceProtocolError:
     return ServiceProtocolError(
         f"The answer of Azure Data Lake Analytics cannot be read: {what}.",
         kept="the job is left as it is",
-        do="check that the connection's host is the service and not a proxy's page",
+        do="check that the connection's host is the service itself, and that no proxy answers for it",
     )
 
 

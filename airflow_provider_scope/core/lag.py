@@ -105,7 +105,10 @@ def warning(
     spelled = {name: kept.get(name, default) for name, default in DEFAULTS.items()}
     read = {name: interval_ms(text) for name, text in spelled.items()}
     told = [
-        f"{name} of {table} is {spelled[name]!r}, which is no interval: when changes go by it is not known"
+        (
+            f"{name} of {table} is {spelled[name]!r}, which is not an interval: it is not known how long "
+            "changes are kept"
+        )
         for name, found in read.items()
         if found is None
     ]
@@ -125,8 +128,8 @@ def _near(what: str, age_ms: int, horizon_ms: int, name: str) -> str:
     if age_ms * WARNED_FROM <= horizon_ms:
         return ""
     limit = duration_text(horizon_ms)
-    anew = "what is not loaded by then takes a run that begins anew"
-    do = "What to do: run the load more often, or set a longer time at the source"
+    lost = "changes that are not loaded by then can only be loaded by starting over"
+    do = "What to do: run the load more often, or set a longer time on the source table"
     if age_ms > horizon_ms:
-        return f"{what}, which is beyond {name} ({limit}): {_GOES[name]} at any time, and {anew}. {do}"
-    return f"{what}. At {limit} ({name}) {_GOES[name]}, and {anew}. {do}"
+        return f"{what}, which is beyond {name} ({limit}): {_GOES[name]} at any time, and {lost}. {do}"
+    return f"{what}. At {limit} ({name}) {_GOES[name]}, and {lost}. {do}"

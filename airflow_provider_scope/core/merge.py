@@ -66,7 +66,7 @@ def place(argument: str, name: str, columns: Sequence[str], table: str) -> int:
         if column.lower() == name.lower():
             return position
     raise InputError(
-        f"{argument} names {name!r}, which is no column of the rows for {table}: {', '.join(columns)}.",
+        f"{argument} names {name!r}, which is not a column of the rows for {table}: {', '.join(columns)}.",
         kept=NO_ROW_WRITTEN,
         do=f"select a column of that name, or correct {argument}",
     )
@@ -79,10 +79,10 @@ def check_key(argument: str, name: str, kind: str, table: str) -> None:
     """
     if not KEYS.fullmatch(kind):
         raise InputError(
-            f"{argument} names {name!r}, which is {kind}: values of this type are no keys in {table}.",
+            f"{argument} names {name!r}, which is {kind}: values of this type cannot be keys in {table}.",
             kept=NO_ROW_WRITTEN,
-            do="use columns of numbers, texts without a collation, dates, timestamps, booleans or bytes; "
-            "select a text of the value if it has to be one",
+            do="use columns of numbers, text without a collation, dates, timestamps, booleans or bytes; if "
+            "the key has to be this value, select it as text",
         )
 
 

@@ -74,12 +74,12 @@ def model_differences(model: Sequence[Column], declared: Sequence[Column]) -> li
     given, wanted = dict(model), dict(declared)
     return [
         *(
-            f"{name} {kind} is declared, and the SELECT does not give it"
+            f"{name} {kind} is declared, but the SELECT does not give it"
             for name, kind in _without(declared, given)
         ),
         *(f"{name} {kind} of the SELECT is not declared" for name, kind in _without(model, wanted)),
         *(
-            f"{name} is {given[name]} in the SELECT and {kind} as declared"
+            f"{name} is {given[name]} in the SELECT, but declared as {kind}"
             for name, kind in declared
             if name in given and not _alike(given[name], kind)
         ),
@@ -100,12 +100,12 @@ def table_differences(
     wanted, there = dict(declared), dict(table.columns)
     found = [
         *(
-            f"{name} {kind} is declared, and is not a column of the table"
+            f"{name} {kind} is declared, but is not a column of the table"
             for name, kind in ([] if adds_columns else _without(declared, there))
         ),
         *(f"{name} {kind} of the table is not declared" for name, kind in _without(table.columns, wanted)),
         *(
-            f"{name} is {kind} as declared and {there[name]} in the table"
+            f"{name} is declared as {kind}, but is {there[name]} in the table"
             for name, kind in declared
             if name in there and not _alike(kind, there[name])
         ),
@@ -113,7 +113,8 @@ def table_differences(
     # A table is left as it is where no partitioning is declared.
     if partition_by and tuple(partition_by) != table.partition_by:
         found.append(
-            f"the table is partitioned by {_names(table.partition_by)}, as declared by {_names(partition_by)}"
+            f"the table is partitioned by {_names(table.partition_by)}, but declared as partitioned by "
+            f"{_names(partition_by)}"
         )
     return found
 

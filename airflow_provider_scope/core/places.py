@@ -72,10 +72,10 @@ def check_roots(roots: Sequence[str], rules: Rules, tables: Sequence[str], check
             place = next(p for p in (checkpoint, *tables) if _below(path, p))
             what = "checkpoint" if place == checkpoint else "table"
             raise InputError(
-                f"The root {root} holds the {what} {place}, and the patterns match names of files there, "
-                f"such as {path[len(place) + 1 :]}: a run would load its own output.",
+                f"The root {root} contains the {what} {place}, and the patterns match names of files "
+                f"there, such as {path[len(place) + 1 :]}: a run would load its own output.",
                 kept="everything; nothing was read or written",
-                do="name the folders beside it in `roots`, or patterns that match your files alone",
+                do="name the folders next to it in `roots`, or use patterns that match only your files",
             )
 
 
@@ -107,9 +107,9 @@ def check_checkpoint(checkpoint: str, tables: Sequence[str]) -> None:
                 f"The checkpoint {checkpoint} lies in the table {table}, in a folder that VACUUM cleans: "
                 "without the records the next run would load every file again.",
                 kept="everything; nothing was read or written",
-                do=f"name {tables[0]}/_checkpoint (the default: VACUUM spares names that begin with _), or a "
-                "folder beside the table. If there are records, move their folder there as a whole while no "
-                "run is active",
+                do=f"use {tables[0]}/_checkpoint (the default: VACUUM spares names that begin with _), or "
+                "a folder next to the table. If there are records already, move their whole folder there "
+                "while no run is active",
             )
 
 

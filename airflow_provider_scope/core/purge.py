@@ -26,15 +26,15 @@ RECORDS = ("offsets", "commits")
 """The folders of the records that are numbered by batch, and purged."""
 
 WHY_KEPT = {
-    "seen": "the segments alone tell which files purged batches loaded",
-    "sources": "each run keeps the newest, as retention_files says",
-    "attempts": "an attempt that is not there could be made, and its job submitted, a second time",
-    "accepted": "what was decided about the table",
-    "quarantines": "where rows may be that could not be loaded",
+    "seen": "only the segments say which files purged batches loaded",
+    "sources": "each run keeps the newest ones, as retention_files says",
+    "attempts": "without its record, an attempt could be made, and its job submitted, a second time",
+    "accepted": "decisions about the table",
+    "quarantines": "places where rows may be that could not be loaded",
     "returned": "files that count as not loaded",
     "taken_over": "what dbt-scope loaded",
     "boundary": "rows that the next load reads again and leaves out",
-    "intervals": "without segments, the records alone tell which files an interval loaded",
+    "intervals": "without segments, only the records say which files an interval loaded",
     "plans": "younger than 7 days",
     "vacuumed": "says what is purged",
 }

@@ -66,7 +66,7 @@ class OffsetEntry:
         :raises TypeError: It is a batch of something else.
         """
         if not isinstance(self.slice, FileSlice):
-            msg = f"batch {self.seq} is one of {self.slice.kind}, not of files"
+            msg = f"batch {self.seq} is a batch of {self.slice.kind}, not of files"
             raise TypeError(msg)
         return self.slice.files
 

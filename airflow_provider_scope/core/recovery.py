@@ -112,8 +112,9 @@ def check_given_up(found: TableState, first: int, location: str) -> None:
     if back:
         raise _diverged(
             AbandonedBatchError,
-            f"The table {location} holds batch {min(back)}, which was given up before there was a table: the "
-            "application that ran it was still going on. Its files count as new, and would be loaded again.",
+            f"The table {location} holds batch {min(back)}, which was abandoned before there was a table: "
+            "the application that ran it was still running. Its files count as new, and would be loaded "
+            "again.",
             location,
             do="run the task once with full_refresh=True, which replaces all rows. Or, if it is a batch of "
             f"files, delete its rows, then run `airflow scope accept-table {location}`",
@@ -147,8 +148,8 @@ def check_identity(found: TableState, expected: TableIdentity | None, location: 
         )
     else:
         what = (
-            f"The table {location} was restored (RESTORE at version {found.identity.restore_version}; "
-            f"the newest record knows {_or_none(expected.restore_version)})."
+            f"The table {location} was restored (RESTORE at version {found.identity.restore_version}; the "
+            f"newest record says {_or_none(expected.restore_version)})."
         )
     raise _diverged(kind, what, location)
 
@@ -173,8 +174,8 @@ def check_transaction(found: TableState, newest_commit: int, newest_entry: int, 
             f"The table {location} holds batch {txn}, but the log ends at batch {newest_entry}: records "
             "of the checkpoint are missing.",
             location,
-            do="restore the checkpoint's folder from a copy. If there is none, start a new pipeline: a "
-            "checkpoint location of its own, and starting_timestamp after the files that are loaded",
+            do="restore the checkpoint's folder from a copy. If there is none, start a new pipeline with "
+            "its own checkpoint location, and with starting_timestamp after the files that are loaded",
         )
 
 
@@ -193,17 +194,18 @@ def rows_of_others(location: str, checkpoint: str, interval: str | None) -> Tabl
     ways = (
         "To replace the rows of the interval, use write=Replace(where=…)"
         if interval
-        else "To load all anew and replace all rows, run once with full_refresh=True. To leave out what is "
-        "in the table, set starting_timestamp to a time after its files; with a cursor, set initial_value; "
-        "with a change data feed, set start_version to the version behind those that are loaded"
+        else "To load everything again and replace all rows, run once with full_refresh=True. To leave out "
+        "what is in the table, set starting_timestamp to a time after its files; with a cursor, set "
+        "initial_value; with a change data feed, set start_version to the version after those that are "
+        "loaded"
     )
     return _diverged(
         UnknownRowsError,
-        f"The table {location} holds rows, and there is no record in {checkpoint} of how they came: what "
-        "is in the table would be loaded again.",
+        f"The table {location} holds rows, and there is no record in {checkpoint} of where they came from: "
+        "what is in the table would be loaded again.",
         location,
-        do=f"if the checkpoint was moved or lost, bring it back. {ways}. If nothing of the source is "
-        f"in the table, run `{command} --yes`: the next run adds all of it",
+        do=f"if the checkpoint was moved or lost, bring it back. {ways}. If nothing from the source is in "
+        f"the table, run `{command} --yes`: the next run adds all of it",
     )
 
 
@@ -212,8 +214,8 @@ def _diverged(kind: type[TableDivergedError], what: str, location: str, do: str 
         what,
         kept="the table, the log and all files; nothing was written",
         do=do
-        or f"look at the table, then run `airflow scope accept-table {location}`: it says what accepting "
-        "the table as it is would mean, and does it with --yes",
+        or f"look at the table, then run `airflow scope accept-table {location}`: it shows what accepting "
+        "the table as it is would mean, and accepts it with --yes",
     )
 
 

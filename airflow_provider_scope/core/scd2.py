@@ -49,15 +49,15 @@ class Scd2Rule:
         there = {name.lower(): name for name in names}
         for name in self.validity:
             if name.lower() in there:
-                raise _taken(there[name.lower()], "rename it in `sql`, or say other validity_column_names")
+                raise _taken(there[name.lower()], "rename it in `sql`, or set other validity_column_names")
         own = dict.fromkeys(self.validity, "timestamp")
         if self.version.lower() not in there:
             own[self.version] = "string"
         elif self.row_version is None:
             raise _taken(
                 there[ROW_HASH],
-                f"rename it in `sql`; or say row_version_column_name={ROW_HASH!r} if it is what tells the "
-                "versions of a row apart",
+                f"rename it in `sql`; or set row_version_column_name={ROW_HASH!r} if it is what identifies "
+                "the versions of a row",
             )
         return own
 
@@ -79,19 +79,19 @@ def refuse_without_versions(lacking: Iterable[str], table: str) -> None:
     own = [VALID_FROM, VALID_TO, ROW_HASH]
     if {*own} <= {*lacking}:
         raise InputError(
-            f"The table {table} keeps versions of rows, and the rows have no {', '.join(own)}.",
+            f"The table {table} keeps versions of rows, but the rows to write have no {', '.join(own)}.",
             kept=NO_ROW_WRITTEN,
-            do="say write=Scd2(…), as the table was written; or write to another table",
+            do="use write=Scd2(…), as when the table was written; or write to another table",
         )
 
 
 def without_versions(table: str, missing: Iterable[str]) -> InputError:
     """Give the error for a table whose rows have no versions that could be retired."""
     return InputError(
-        f"The table {table} has rows, and not the columns of their versions: {', '.join(missing)}.",
+        f"The table {table} has rows, but lacks the columns for their versions: {', '.join(missing)}.",
         kept=NO_ROW_WRITTEN,
-        do="run once with full_refresh=True, which begins the history with the rows that are loaded then; "
-        "or write to another table",
+        do="run once with full_refresh=True, which starts the history with the rows that it loads; or "
+        "write to another table",
     )
 
 

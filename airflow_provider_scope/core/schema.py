@@ -95,7 +95,7 @@ def way_on(*, add: bool = False, widen: bool = False) -> str:
     return (
         "change the SELECT (name each column; CAST where a conversion is meant), or the table"
         + (f'; or let the table take {what} with TableSpec(schema_evolution="{mode}")' if what else "")
-        + "; the next run takes the batch with the correction"
+        + "; the next run loads the batch with the correction"
     )
 
 

@@ -16,9 +16,11 @@ class Setting(NamedTuple):
 _SKIPPED = "a file that cannot be read would count as loaded"
 EXACT = {
     "spark.sql.ansi.enabled": Setting("true", "a cast that fails would give NULL"),
-    "spark.sql.session.timeZone": Setting("UTC", "times without zone would be those of another zone"),
-    "spark.sql.timestampType": Setting("TIMESTAMP_LTZ", "a declared timestamp would be one without zone"),
-    "spark.sql.caseSensitive": Setting("false", "a column in another letter case would be NULL"),
+    "spark.sql.session.timeZone": Setting(
+        "UTC", "times without a zone would be taken as times of another zone"
+    ),
+    "spark.sql.timestampType": Setting("TIMESTAMP_LTZ", "a declared timestamp would be one without a zone"),
+    "spark.sql.caseSensitive": Setting("false", "a column whose name differs in case would be NULL"),
     "spark.sql.files.ignoreCorruptFiles": Setting("false", _SKIPPED),
     "spark.sql.files.ignoreMissingFiles": Setting("false", _SKIPPED),
     "spark.sql.csv.parser.columnPruning.enabled": Setting(
@@ -31,7 +33,7 @@ EXACT = {
         "false", "a broken record would vanish if the WHERE leaves it out"
     ),
     "spark.sql.json.enableExactStringParsing": Setting(
-        "true", "a JSON value that is read as text would be written anew"
+        "true", "a JSON value that is read as text would be rewritten"
     ),
     "spark.sql.parquet.datetimeRebaseModeInRead": Setting(
         "EXCEPTION",
@@ -43,7 +45,7 @@ EXACT = {
     ),
     "spark.sql.parquet.outputTimestampType": Setting(
         "TIMESTAMP_MICROS",
-        "a time after 2262 would be written in a form (INT96) in which other readers take it for another one",
+        "a time after 2262 would be written in a form (INT96) that other readers take for another time",
     ),
     "spark.sql.legacy.parquet.nanosAsLong": Setting(
         "true", "timestamps in nanoseconds, as pandas writes them, could not be read and checked"
@@ -57,7 +59,7 @@ EXACT = {
     "spark.sql.variable.substitute": Setting(
         "false", "a text or a name with ${…} would become a setting, or a variable of the machine"
     ),
-    "spark.sql.mapKeyDedupPolicy": Setting("EXCEPTION", "of a key that comes twice, one value would be lost"),
+    "spark.sql.mapKeyDedupPolicy": Setting("EXCEPTION", "one value of a key that occurs twice would be lost"),
     # Spark 4.2 hands parameters to the parser otherwise, and Delta 4.4's parser drops them there.
     "spark.sql.legacy.parameterSubstitution.constantsOnly": Setting("true", "sql_params would be lost"),
     "spark.databricks.delta.replaceWhere.constraintCheck.enabled": Setting(

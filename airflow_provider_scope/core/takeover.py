@@ -217,20 +217,21 @@ def check_watermark(
         what = "is missing: somebody deleted it, or a full refresh of dbt-scope has begun"
         do = "if the table's rows are all there, run `airflow scope rebuild`, which writes it again"
     elif not is_dbt_scopes(watermark):
-        what = "cannot be read: an upload of dbt-scope may have died"
+        what = "cannot be read: an upload by dbt-scope may have been interrupted"
         do = "if dbt-scope did not run, `airflow scope rebuild` writes it again"
     else:
         what = (
             f"says batch {value.get('batchId')}, and this package did not write it: dbt-scope has run since"
         )
         do = (
-            "run `airflow scope take-over`, which says what going on from there means, and does it with --yes"
+            "run `airflow scope take-over`, which shows what continuing from there means, and does it "
+            "with --yes"
         )
     raise WatermarkChangedError(
-        f"{checkpoint}/watermark.json {what}. What else is in the table is not known.",
+        f"{checkpoint}/watermark.json {what}. It is not known what else is in the table.",
         kept="the table, the log and all files; nothing was written",
         do=f"stop dbt-scope for this table. Then {do}. Or run the task once with full_refresh=True, which "
-        "replaces the table's rows by those of all files",
+        "replaces the table's rows with those of all files",
     )
 
 
@@ -295,9 +296,9 @@ def _undecidable(files: Sequence[FileEntry], taken: Takeover) -> BatchOutcomeUnk
     return BatchOutcomeUnknownError(
         f"{len(files):,} files have exactly the time of dbt-scope's watermark ({taken.modified_time}), and "
         f"sources/ has no record of its newest batch {taken.batch_id}: {names}{more}. Some of them are in "
-        "the table, and nothing tells which.",
+        "the table, and it is not known which.",
         kept="the table, the checkpoint and all files; nothing was written",
         do="look at the rows of these files in the table. If all of them are there, run `airflow scope "
         "take-over` with --at-watermark loaded; if none is, with --at-watermark new. Otherwise delete "
-        "their rows, and say new",
+        "their rows, and use --at-watermark new",
     )

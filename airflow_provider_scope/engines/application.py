@@ -83,7 +83,7 @@ def _installed(name: str) -> str:
             f"The package {name} is not installed on the worker, and Spark needs it.",
             kept="the batches that are in the table; the others stay logged",
             do="install it there: `pip check` names the version that this package needs. The next run "
-            "takes what is open",
+            "loads the open batches",
         ) from err
 
 

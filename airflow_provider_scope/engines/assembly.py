@@ -135,10 +135,10 @@ def spark_runner(
     with_jobs = [entry.seq for entry in repair.open_entries(log) if log.attempts(entry.seq)]
     if with_jobs:
         raise InputError(
-            f"Batch {with_jobs[0]} of {log.location} is open and has SCOPE jobs, which Spark cannot look at.",
+            f"Batch {with_jobs[0]} of {log.location} is open and has SCOPE jobs, which Spark cannot check.",
             kept="everything; nothing was written",
-            do="settle it before the pipeline changes its engine: run the task once with SCOPE, or give the "
-            "batch up with --engine scope",
+            do="settle it before you change the engine of the pipeline: run the task once with SCOPE, or "
+            "abandon the batch with --engine scope",
         )
     table = canonical_uri(ingest.delta_location)
     stores = {uri: store_of(uri, storage_conn_id) for uri in (table, log.location, *roots[:1])}

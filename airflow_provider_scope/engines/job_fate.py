@@ -126,10 +126,10 @@ class JobFates:
         files = self.log.offset(attempt.seq).files
         return BatchOutcomeUnknownError(
             f"The job {number} of batch {attempt.seq} did not succeed, and it did not close its mark on "
-            f"{self.location}. After the mark rows were added in version {versions}: whether they are the "
-            "job's cannot be told.",
+            f"{self.location}. After the mark, rows were added in version {versions}, and nothing shows "
+            "whether they are the job's.",
             kept="the table, the log and all files; no further job was submitted",
-            do=f"look at who made {'this version' if len(seen.added) == 1 else 'these versions'}, or whether "
-            f"rows of the batch's files, such as {files[0].path}, are in the table; then run "
-            f"`airflow scope settle {self.location} {attempt.seq}` with --committed or --not-committed",
+            do=f"check who made {'this version' if len(seen.added) == 1 else 'these versions'}, or whether "
+            f"rows of the batch's files, such as {files[0].path}, are in the table; then run `airflow "
+            f"scope settle {self.location} {attempt.seq}` with --committed or --not-committed",
         )

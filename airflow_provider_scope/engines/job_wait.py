@@ -108,7 +108,7 @@ class JobWait:
         """
         if self.deadline is not None and self.clock() >= self.deadline:
             raise ScopeJobFailedError(
-                f"The task's execution_timeout is over; the job {what} was not submitted.",
+                f"The task's execution_timeout has run out; the job {what} was not submitted.",
                 kept="what was recorded before; the rest stays logged",
                 do="the next try goes on with it; give the task more time, or fewer batches in a run",
             )

@@ -104,10 +104,10 @@ def _check_metadata(source: CdfSource, resolved: Callable[[str], str], others: S
     for name, other in zip(names, (resolved(canonical_uri(source.table)), *others), strict=True):
         if location == other or is_below(location, (other,)) or is_below(other, (location,)):
             raise InputError(
-                f"source.metadata_location is {location}, which is {name} {other}, inside of it, or around "
+                f"source.metadata_location is {location}, which is {name} {other}, inside it, or contains "
                 "it.",
                 kept="everything; nothing was read or written",
-                do="name a folder of its own, apart from source, target and checkpoint",
+                do="name a separate folder, outside the source, the target and the checkpoint",
             )
 
 
@@ -128,9 +128,9 @@ def quarantine_of(table: str, named: str | None) -> str:
     found = canonical_uri(named)
     if place_of(found) != place_of(table) or is_below(found, (table,)) or is_below(table, (found,)):
         raise InputError(
-            f"The quarantine {found} is inside of the table {table}, around it, or on another store.",
+            f"The quarantine {found} is inside the table {table}, contains it, or is on another store.",
             kept="everything; nothing was read or written",
-            do="name a folder of its own beside the table: table=TableSpec(quarantine=…)",
+            do="name a separate folder next to the table: table=TableSpec(quarantine=…)",
         )
     return found
 

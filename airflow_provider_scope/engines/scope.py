@@ -169,8 +169,8 @@ class ScopeRunner:
             if attempts and attempts[-1].void:
                 self._close(work, entry.seq)  # whoever began it may have died
                 raise BatchNotInTableError(
-                    f"Batch {entry.seq} was closed by another run: it was given up, or a full refresh "
-                    "overtook it.",
+                    f"Batch {entry.seq} was closed by another run: it was abandoned, or a full refresh "
+                    "superseded it.",
                     kept="the table and the log",
                     do="the next try reads the log again",
                 )
@@ -345,7 +345,7 @@ def _check_same_table(work: Work, attempt: Attempt, version: int) -> None:
     """Refuse to go on from a log that is another table's than the one that the attempt was made for."""
     if version < attempt.table_version:
         raise TableRecreatedError(
-            f"The table {work.table} was dropped and created again while batch {attempt.seq} ran: it is at "
+            f"The table {work.table} was dropped and recreated while batch {attempt.seq} ran: it is at "
             f"version {version}, and was at {attempt.table_version} before.",
             kept="the table, the log and all files; no further job was submitted",
             do=f"look at the table, then run `airflow scope accept-table {work.table}`",
@@ -357,6 +357,6 @@ def _failed(entry: OffsetEntry, job: Job | None) -> ScopeJobFailedError | ScopeS
         job,
         f"The job {job.job_id if job else ''} of batch {entry.seq} did not succeed",
         kept="the batches before it; this one is not in the table and stays logged",
-        correct="correct `sql` or the columns; the next run takes the batch with the corrected SQL",
+        correct="correct `sql` or the columns; the next run loads the batch with the corrected SQL",
         again="the next try submits it again",
     )

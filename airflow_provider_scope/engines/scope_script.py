@@ -86,10 +86,10 @@ def new_columns(ingest: Ingest, table: TableColumns | None) -> tuple[str, ...]:
     for name in missing:
         if name.lower() in partitions:
             raise InputError(
-                f"The column {name} cannot be added to the table {ingest.delta_location}: it partitions it.",
+                f"The column {name} cannot be added to the table {ingest.delta_location}: the table is "
+                "partitioned by it.",
                 kept="the table and the log; no job was submitted",
-                do="make the table anew with this partitioning; or leave the column out of "
-                "table.partition_by",
+                do="recreate the table with this partitioning; or leave the column out of table.partition_by",
             )
     return missing
 
@@ -143,7 +143,7 @@ def _gone(entry: OffsetEntry, file: FileEntry, what: str) -> SourceFileGoneError
     return SourceFileGoneError(
         f"The file {file.path} of batch {entry.seq} {what}.",
         kept="the batches before it; no job was submitted for this one, and it stays logged",
-        do="put the file back as it was. Or give the batch up with `airflow scope abandon`: the next run "
+        do="restore the file as it was. Or abandon the batch with `airflow scope abandon`: the next run "
         "loads its files as they are then",
     )
 

@@ -172,7 +172,7 @@ class SparkRunner:
             self.storage.delete(path)
         except StorageError as err:
             # Nobody reads it again; the batches, or why they failed, matter more.
-            logger.warning("The plan %s stays there: %s", path, err.what)
+            logger.warning("The plan %s could not be deleted: %s", path, err.what)
 
     def _run(self, archive: Path, arguments: list[str], java: str) -> None:
         self._failure = None
@@ -191,7 +191,7 @@ class SparkRunner:
                 raise
             if self._failure is None:
                 # The caller looks at the table, which knows better than the end of a process.
-                logger.warning("Spark failed when it had done all batches: %s", err.what)
+                logger.warning("Spark failed after it had run all batches: %s", err.what)
         finally:
             self._hook = None
         if self._raised is not None:

@@ -90,8 +90,8 @@ class SubmitHook(SparkSubmitHook):
             raise InputError(
                 f"The Spark connection {conn_id!r} cannot be used: {why}.",
                 kept="the batches that are in the table; the others stay logged",
-                do="correct the connection, or install what is missing on the worker; the next run takes the "
-                "open batches",
+                do="correct the connection, or install what is missing on the worker; the next run loads "
+                "the open batches",
             ) from err
         self.log_file = log_file
         self.on_event = on_event
@@ -149,8 +149,8 @@ class SubmitHook(SparkSubmitHook):
         archive = class_archive.find(place, self._java, self.settings, (self._packages, self._jars))
         if archive.made:
             self.report(
-                "this run keeps Java's classes, and later ones start faster; it takes 10 s or more at its "
-                f"end, once. They are in {place}"
+                f"this run stores Java's classes in {place}, so that later runs start faster; once, this "
+                "takes 10 s or more at the end of the run"
             )
         return archive
 
@@ -202,12 +202,12 @@ class SubmitHook(SparkSubmitHook):
                 return InputError(
                     f"spark-submit cannot be started: {err.strerror}: {err.filename}.",
                     kept="the batches that are in the table; the others stay logged",
-                    do="install pyspark on the worker; the next run takes what is open",
+                    do="install pyspark on the worker; the next run loads the open batches",
                 )
             return SparkJobFailedError(
                 f"The log of Spark cannot be written: {err.strerror}: {err.filename}.",
                 kept="the batches that are in the table; the others stay logged",
-                do="give the worker write access to it; the next try runs what is open again",
+                do="give the worker write access to it; the next try runs the open batches again",
             )
         text = "\n".join(self.tail)
         if "unresolved dependency" in text or "FAILED DOWNLOADS" in text:
@@ -223,17 +223,18 @@ class SubmitHook(SparkSubmitHook):
                 "The Spark application was killed from outside, with signal 9, as the operating system does "
                 "when memory runs out.",
                 kept="the batches that are in the table; the others stay logged",
-                do="see whether the machine's own log names it (`dmesg`, or the container's status); then "
-                "give the worker more memory, or Spark less (`spark.driver.memory` in `conf` of the engine), "
-                f"or let batches be smaller. The next try runs what is open again. Full log: {self.log_file}",
+                do="check whether the machine's own log shows it (`dmesg`, or the container's status); "
+                "then give the worker more memory, or Spark less (`spark.driver.memory` in `conf` of the "
+                "engine), or make batches smaller. The next try runs the open batches again. Full log: "
+                f"{self.log_file}",
             )
         cause, is_lasting = submit_cause(self.tail)
         if is_lasting:
             return InputError(
                 f"Spark does not start: {cause.removeprefix('Java does not start: ')}",
                 kept="the batches that are in the table; the others stay logged",
-                do="correct `conf`, `packages` or `jars` of the engine, or the worker's spark-defaults.conf; "
-                f"the next run takes what is open. Full log: {self.log_file}",
+                do="correct `conf`, `packages` or `jars` of the engine, or the worker's "
+                f"spark-defaults.conf; the next run loads the open batches. Full log: {self.log_file}",
             )
         return SparkJobFailedError(
             f"spark-submit failed: {cause or self._exit(err)}",
@@ -252,13 +253,13 @@ class SubmitHook(SparkSubmitHook):
         """Say how a process ended that told no cause; the parent's own text holds its whole command line."""
         if self._submit_sp is None:
             return str(err)
-        return f"it told no cause and ended with exit code {self._submit_sp.returncode}"
+        return f"it gave no cause and ended with exit code {self._submit_sp.returncode}"
 
     def _ended_error(self) -> SparkJobFailedError:
         return SparkJobFailedError(
             "The Spark application was ended, because the task was killed or ran out of time.",
             kept="the batches that are in the table; the others stay logged",
-            do=f"the next try runs what is open again. Full log: {self.log_file}",
+            do=f"the next try runs the open batches again. Full log: {self.log_file}",
         )
 
     def end(self) -> None:

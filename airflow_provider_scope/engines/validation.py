@@ -198,7 +198,7 @@ class Validator:
             raise ModelValidationError(
                 f"The SELECT cannot be translated to Spark SQL: {err.what}.",
                 kept=_UNTOUCHED,
-                do=f"{err.do}; or leave validate_on_spark out, if SCOPE takes the SELECT",
+                do=f"{err.do}; or leave validate_on_spark out, if SCOPE accepts the SELECT",
             ) from err
         columns = [streams.column_of(column) for column in model.create.columns]
         declared = [(column.name, column.spark) for column in columns]

@@ -98,7 +98,7 @@ class ChangeRows:
         there = self._found().table
         for entry in view.outcomes(view.open).waiting:
             if entry.slice.source != there:  # type: ignore[attr-defined] # as its kind says
-                of = f"Batch {entry.seq} is of another table. "
+                of = f"Batch {entry.seq} belongs to another table. "
                 raise changes.recreated(self.table, there, entry.slice.source, of)  # type: ignore[attr-defined]
 
     def look(self) -> None:
@@ -112,7 +112,7 @@ class ChangeRows:
                 raise SourceNotFoundError(
                     f"There is no Delta table at {self.table}.",
                     kept="everything; nothing was read or written",
-                    do="correct source.table; or let the task that makes it run first",
+                    do="correct source.table; or let the task that creates it run first",
                 )
             found = table.delta.metadata()
             self.metadata = changes.Metadata.of(
@@ -250,7 +250,7 @@ class ChangeRows:
                 f"source.end_version is {self.end_version}, and the newest version of {self.table} is "
                 f"{self.newest}.",
                 kept=changes.KEPT,
-                do="wait until the source has that version; or give an end that it has, or none",
+                do="wait until the source has that version; or set a version that it has, or none",
             )
         return self.end_version
 
@@ -266,19 +266,19 @@ class ChangeRows:
                 raise changes.recreated(self.table, metadata.table, state.source)
             if state.version > self.newest:
                 raise ChangeFeedError(
-                    f"The newest version of {self.table} is {self.newest}, and version {state.version} was "
-                    "loaded before: its log was set back.",
+                    f"The newest version of {self.table} is {self.newest}, but version {state.version} was "
+                    "loaded before: its log was set back to an earlier version.",
                     kept=changes.KEPT,
-                    do=f"bring the source's log back; or {changes.ANEW}",
+                    do=f"restore the source's log; or {changes.START_OVER}",
                 )
         self._check_feed()
 
     def _check_identifier(self, there: str, where: str) -> None:
         if there != self.identifier:
             raise ChangeFeedError(
-                f"{where} is of the load {there!r}, and source.identifier is {self.identifier!r}.",
+                f"{where} belongs to the load {there!r}, but source.identifier is {self.identifier!r}.",
                 kept=changes.KEPT,
-                do=f"say identifier={there!r}; or give the task a table and a checkpoint of its own",
+                do=f"set identifier={there!r}; or give the task its own table and checkpoint",
             )
 
     def _check_feed(self) -> None:
@@ -286,8 +286,8 @@ class ChangeRows:
             raise ChangeFeedError(
                 f"The table {self.table} has no change data feed.",
                 kept=changes.KEPT,
-                do="ALTER TABLE … SET TBLPROPERTIES (delta.enableChangeDataFeed = true); with full_load=True "
-                "the rows from before that are loaded, too",
+                do="turn it on with ALTER TABLE … SET TBLPROPERTIES (delta.enableChangeDataFeed = true); "
+                "with full_load=True, the rows from before that are loaded too",
             )
 
     def _first(self) -> int:
@@ -314,17 +314,17 @@ class ChangeRows:
             raise ChangeFeedError(
                 f"source.start_version is {found}, and the newest version of {self.table} is {self.newest}.",
                 kept=changes.KEPT,
-                do=f"give a version that it has, or {self.newest + 1}, its next one",
+                do=f"set a version that it has, or {self.newest + 1}, its next one",
             )
         if found < there[0].version:
             raise self._cleaned(there[0].version, "start_version")
         on = changes.enabled_since(there, self._found())
         if on is not None and found < on:
             raise ChangeFeedError(
-                f"The first load begins at version {found} of {self.table}, and its change data feed was "
-                f"enabled with version {on}.",
+                f"The first load begins at version {found} of {self.table}, but its change data feed was "
+                f"enabled only with version {on}.",
                 kept=changes.KEPT,
-                do=f"begin at {on}; or say full_load=True, which takes the rows from before that, too",
+                do=f"begin at {on}; or set full_load=True, which also takes the rows from before that",
             )
         return found
 
@@ -333,14 +333,12 @@ class ChangeRows:
         names = self.storage.names(f"{self.table}/_delta_log")
         if any(_COMMIT.fullmatch(name) and int(name[:20]) < oldest - 1 for name in names):
             return changes.missing(self.table, oldest - 1)
-        named = (
-            f"source.{argument} lies before them" if argument else "where its feed begins is not among them"
-        )
+        named = f"source.{argument} is earlier" if argument else "its feed begins earlier"
         return ChangeFeedError(
-            f"The log of {self.table} has its versions from {oldest} on, and {named}: the older ones were "
+            f"The log of {self.table} begins with version {oldest}, and {named}: the older versions were "
             "cleaned up (delta.logRetentionDuration).",
             kept=changes.KEPT,
-            do=f"say full_load=True, which takes the rows as they are; or start_version={oldest} for the "
+            do=f"set full_load=True, which loads the rows as they are; or start_version={oldest} for the "
             "changes from there on",
         )
 

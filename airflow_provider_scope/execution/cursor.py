@@ -88,7 +88,7 @@ class CursorRows:
                 raise SourceNotFoundError(
                     f"There is no Delta table at {self.table}.",
                     kept="everything; nothing was read or written",
-                    do="correct source.table; or let the task that makes it run first",
+                    do="correct source.table; or let the task that creates it run first",
                 )
             metadata = table.delta.metadata()
             self.found = str(metadata.id), table.delta.version()
@@ -191,7 +191,7 @@ class CursorRows:
             f"The table {self.table} is not the one that was loaded before: its id is {there}, version "
             f"{version}; the last load read {state.source}, version {state.version}.",
             kept="the table and all records; nothing was written",
-            do="bring the source back; or run the task once with full_refresh=True",
+            do="bring back the table that was loaded before; or run the task once with full_refresh=True",
         )
 
 
@@ -235,6 +235,6 @@ def check_range_not_loaded(log: CheckpointLog, window: Window) -> None:
             f'Rows of the interval {window.name} were loaded before, by mode="incremental" ({log.location}): '
             "they would be in the table twice.",
             kept="the table and all records; nothing was written",
-            do="load intervals that end before the initial value of that load. To load these rows anew, use "
-            "write=Replace(where=…) with the interval's rows",
+            do="load intervals that end before the initial value of that load. To load these rows again, "
+            "use write=Replace(where=…) with the interval's rows",
         )

@@ -67,15 +67,16 @@ def _look(
             f"The roots are on several stores ({', '.join(stores)}), and dbt-scope's records do not say on "
             "which of them a file is.",
             kept="the table, the checkpoint and all files; nothing was written",
-            do="name only the roots that dbt-scope had until the table is taken over",
+            do="until the table is taken over, name only the roots that dbt-scope had",
         )
     if state.files and not any(is_below(file.path, tuple(roots)) for file in state.files):
         raise InputError(
             f"None of the {len(state.files):,} files that dbt-scope loaded, such as {state.files[0].path}, "
             f"is below the roots ({', '.join(roots)}).",
             kept="the table, the checkpoint and all files; nothing was written",
-            do="name the roots that dbt-scope had. If its files were moved, they have other paths and times "
-            "now, and would all be loaded again: use a checkpoint location of its own and starting_timestamp",
+            do="name the roots that dbt-scope had. If its files were moved, they have other paths and "
+            "times now, and would all be loaded again: use a separate checkpoint location, and "
+            "starting_timestamp",
         )
     view.takeovers = [*view.takeovers, record_of(state, stores[0], now_ms)]
     if history:
@@ -205,8 +206,8 @@ def not_loaded(
     decision = log.decision(taken.watermark) if taken.watermark and not taken.is_recorded else None
     if taken.floor_ms is None and not history:
         raise InputError(
-            "late_files='skip' reads no history, and dbt-scope's watermark has no time: nothing tells which "
-            "files are loaded.",
+            "late_files='skip' reads no history, and dbt-scope's watermark has no time: it is not known "
+            "which files are loaded.",
             kept="the table, the checkpoint and all files; nothing was written",
             do="use late_files='ingest'",
         )

@@ -90,8 +90,8 @@ class Files:
                     f"Batch {entry.seq} of {self.log.location} names {file.path}, which is not below the "
                     f"source's roots ({', '.join(self.roots)}).",
                     kept="the table and all records; nothing was read",
-                    do="if the roots were changed while this batch was open, name the old root once more "
-                    f"until it is loaded, or run `airflow scope abandon` for batch {entry.seq}",
+                    do="if the roots were changed while this batch was open, add the old root again until "
+                    f"the batch is loaded, or run `airflow scope abandon` for batch {entry.seq}",
                 )
 
     def discover(self, request: Request, view: LogView, report: RunReport) -> None:

@@ -52,7 +52,7 @@ def _check_empty(log: CheckpointLog, view: LogView) -> None:
         raise CheckpointCorruptError(
             f"The checkpoint {log.location} has records but no pipeline.json.",
             kept="the table and all records; nothing was written",
-            do="restore pipeline.json from a copy: without it the table cannot tell which batches it holds",
+            do="restore pipeline.json from a copy: without it, nothing shows which batches the table holds",
         )
 
 

@@ -56,6 +56,6 @@ def check_not_loaded_before(
             f"({log.location}): {len(doubled):,}, such as {printable(doubled[0])}. Their rows would be "
             "in the table twice.",
             kept="the table and all records; nothing was written",
-            do="load intervals that end before the first of them. To load these files anew, use "
+            do="load intervals that end before the first of them. To load these files again, use "
             "write=Replace(where=…) with the interval's rows",
         )

@@ -169,11 +169,12 @@ class MicroBatchExecution:
     def _check_kind(self, entry: OffsetEntry) -> None:
         if entry.slice.kind != self.source.kind:
             raise InputError(
-                f"Batch {entry.seq} of {self.log.location} is one of {entry.slice.kind}, and the source of "
-                f"this task is one of {self.source.kind}: the log does not tell what of it is loaded.",
+                f"Batch {entry.seq} of {self.log.location} is a batch of the kind {entry.slice.kind!r}, "
+                f"but the source of this task is of the kind {self.source.kind!r}: the log does not say "
+                "what of that source is loaded.",
                 kept="the table and all records; nothing was written",
-                do="give the source back that the pipeline began with; or give the task a table and a "
-                "checkpoint of its own",
+                do="use the kind of source that the pipeline began with; or give the task its own table "
+                "and checkpoint",
             )
 
     def _adopt(self, request: Request, view: LogView, report: RunReport) -> None:
@@ -192,8 +193,8 @@ class MicroBatchExecution:
         """
         if view.is_state_lost and not (refresh and request.replaces_table):
             raise StateUnknownError(
-                f"What of the source is in {request.table} is not known: the table was accepted without a "
-                "state.",
+                f"It is not known what of the source is in {request.table}: the table was accepted without "
+                "a state.",
                 kept="the table and all records; no batch was logged",
                 do="run the task once with full_refresh=True, which replaces all rows",
             )
@@ -237,7 +238,9 @@ class MicroBatchExecution:
             there = self.log.put_offset(entry)
             if entry.seq < self.log.vacuumed_below():
                 # Other runs have used this number, and it was purged: it is free, and what is there is void.
-                logger.info("other runs went beyond batch %d meanwhile; reading the log again", entry.seq)
+                logger.info(
+                    "other runs went beyond batch %d in the meantime; reading the log again", entry.seq
+                )
                 view.take_over(self._open(replace(request, refresh=refresh)))
                 pending = None
                 continue
@@ -312,7 +315,7 @@ class MicroBatchExecution:
             raise BatchNotInTableError(
                 f"The engine ended without an error, but batch {view.open[0].seq} is not in {request.table}.",
                 kept=f"{len(report.batches)} batches committed by this run; the batch stays logged",
-                do="the next try runs it again; if it comes back, look at the engine's log",
+                do="the next try runs it again; if this comes back, look at the engine's log",
             )
 
     def _more(

@@ -35,7 +35,7 @@ def existing_pipeline(log: CheckpointLog) -> Pipeline:
         raise InputError(
             f"There is no pipeline in {log.location}: no batch has been logged there.",
             kept="everything; nothing was written",
-            do="check the location; with a checkpoint outside of the table add --checkpoint",
+            do="check the location; if the checkpoint is outside the table, add --checkpoint",
         )
     return pipeline
 
@@ -98,7 +98,7 @@ def abandon(  # the steps of one command, in order
         return recorded  # another run recorded it in the meantime
     if found is None:
         raise BatchOutcomeUnknownError(
-            f"The empty transaction for batch {seq} does not show in the log of {table}.",
+            f"The empty transaction for batch {seq} does not appear in the log of {table}.",
             kept="the table, the log and all files",
             do="run the command again",
         )
@@ -118,7 +118,7 @@ def open_entry(view: LogView, seq: int, checkpoint: str) -> OffsetEntry:
     numbers = [entry.seq for entry in view.open]
     if not numbers or seq != numbers[0]:
         raise InputError(
-            f"Batch {seq} of {checkpoint} cannot be given up: "
+            f"Batch {seq} of {checkpoint} cannot be abandoned: "
             + (f"the oldest open batch is {numbers[0]}." if numbers else "no batch is open."),
             kept="everything; nothing was written",
             do="batches are settled in order: look at `airflow scope status`, and name the oldest open one",
@@ -126,9 +126,10 @@ def open_entry(view: LogView, seq: int, checkpoint: str) -> OffsetEntry:
     if view.open[0].overwrites_table:
         # The earlier files count as not loaded since this entry, and their rows would stay.
         raise InputError(
-            f"Batch {seq} of {checkpoint} cannot be given up: it is the one that replaces the table's rows.",
+            f"Batch {seq} of {checkpoint} cannot be abandoned: it is the one that replaces the table's rows.",
             kept="everything; nothing was written",
-            do="run the task with full_refresh=True: a new refresh, of what is there then, takes its place",
+            do="run the task with full_refresh=True: a new refresh, with what the source holds then, takes "
+            "its place",
         )
     return view.open[0]
 
@@ -158,11 +159,12 @@ def look_at_table(
         raise TableUnreadableError(
             f"There is no table at {table} to accept.",
             kept="the log; nothing was written",
-            do="bring the table back; or start anew by deleting the checkpoint folder",
+            do="bring the table back; or start over by deleting the checkpoint folder",
         )
     if found.running is not None:
         raise BatchOutcomeUnknownError(
-            f"A job of batch {found.running} still runs: what becomes of its rows in {table} is not known.",
+            f"A job of batch {found.running} is still running: it is not known what becomes of its rows in "
+            f"{table}.",
             kept="the table, the log and all files; nothing was written",
             do="wait until the job has ended, or end it with `airflow scope cancel-jobs`; then run the "
             "command again",
@@ -191,7 +193,7 @@ def look_at_table(
     unknown = [*{*unknown, *in_doubt, *mixed}]
     if unknown and not reload_undecidable:
         raise BatchOutcomeUnknownError(
-            f"The log of {table} does not tell whether the rows of the open batches "
+            f"The log of {table} does not show whether the rows of the open batches "
             f"{', '.join(map(str, sorted(unknown)))} are in the table.",
             kept="the table, the log and all files; nothing was written",
             do=restores.REFRESH_NEXT
@@ -286,8 +288,8 @@ def in_doubt(log: CheckpointLog, engine: JobEngine, table: str, seq: int) -> Att
     attempt = engine.undecidable(Work(pipeline.pipeline, table, log.location), seq)
     if attempt is None:
         raise InputError(
-            f"There is nothing to decide about batch {seq} of {log.location}: what became of its newest job "
-            "is known, or it is still running.",
+            f"There is nothing to decide about batch {seq} of {log.location}: the outcome of its newest "
+            "job is known, or the job is still running.",
             kept="everything; nothing was written",
             do="run the task. To load the files of the batch again, see `airflow scope abandon`",
         )
@@ -326,8 +328,8 @@ def _check_nothing_came_after(log: CheckpointLog, table: str, refresh: int) -> N
     for seq in log.logged():
         if seq > refresh and any(not attempt.void for attempt in log.attempts(seq)):
             raise InputError(
-                f"Batch {refresh} of {table} replaces all rows, and batch {seq} was loaded after it: to do "
-                f"batch {refresh} again would delete the rows of batch {seq}.",
+                f"Batch {refresh} of {table} replaces all rows, and batch {seq} was loaded after it: "
+                f"running batch {refresh} again would delete the rows of batch {seq}.",
                 kept="everything; nothing was written",
                 do="settle it with --committed, and run the task with full_refresh=True next: it replaces "
                 "all rows. If that run is refused, run `airflow scope accept-table` with "

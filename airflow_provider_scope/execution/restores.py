@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from airflow_provider_scope.core.slices import Slice
 
 REFRESH_NEXT = (
-    "add --reload-undecidable, and run the task with full_refresh=True next: it replaces all rows. Another "
-    "run would load files on top of their rows"
+    "add --reload-undecidable, and run the task with full_refresh=True next: it replaces all rows. Any "
+    "other run would load files whose rows are already in the table"
 )
 """What a person does when only a full refresh is known to repair the table."""
 
@@ -57,8 +57,8 @@ def restore_under_refresh(
 def old_rows_beside_new_ones(table: str, seq: int, restore: int) -> BatchOutcomeUnknownError:
     """Give the error for what ``restore_under_refresh`` found."""
     return BatchOutcomeUnknownError(
-        f"A RESTORE of {table} (version {restore}) came while the job of batch {seq} replaced the rows. "
-        "The table may hold both the rows that the RESTORE brought back and those of the batch.",
+        f"A RESTORE of {table} (version {restore}) happened while the job of batch {seq} was replacing the "
+        "rows. The table may hold both the rows that the RESTORE brought back and those of the batch.",
         kept="the table, the log and all files; nothing was written",
         do=REFRESH_NEXT,
     )
@@ -88,9 +88,9 @@ def doubled_by_going_on(
         return set()
     if not logged or logged[0] > 0:
         raise BatchOutcomeUnknownError(
-            f"A RESTORE undid the full refresh that began with batch {start}. Whether its next batches would "
-            "be loaded on top of their old rows is not known: `airflow scope vacuum` purged the records of "
-            "the batches before it.",
+            f"A RESTORE undid the full refresh that began with batch {start}. It is not known whether its "
+            "next batches would be loaded on top of their old rows: `airflow scope vacuum` purged the "
+            "records of the batches before it.",
             kept="the table, the log and all files; nothing was written",
             do=f"RESTORE the table to a version of the refresh. Or {REFRESH_NEXT}",
         )
@@ -127,9 +127,9 @@ def doubled_from_before(
 def batches_of_before(table: str, start: int, doubled: Collection[str]) -> BatchOutcomeUnknownError:
     """Give the error for what ``doubled_from_before`` found."""
     return BatchOutcomeUnknownError(
-        f"{table} was created again after the full refresh that began with batch {start}, and holds batches "
-        f"of before it. The next runs would load {len(doubled):,} files on top of their rows, such as "
-        f"{min(doubled)}.",
+        f"{table} was created again after the full refresh that began with batch {start}, and holds "
+        f"batches from before it. The next runs would load {len(doubled):,} files on top of their existing "
+        f"rows, such as {min(doubled)}.",
         kept="the table, the log and all files; nothing was written",
         do=REFRESH_NEXT,
     )
@@ -149,13 +149,13 @@ def is_rolled_back(record: CommitRecord, found: TableState) -> bool:
 def rolled_back_below(table: str, oldest: CommitRecord, vacuumed: int) -> BatchOutcomeUnknownError:
     """Give the error for a RESTORE to before the oldest record that is left."""
     return BatchOutcomeUnknownError(
-        f"{table} was restored to before batch {oldest.seq} (version {oldest.table_version}). Which older "
-        "batches lost their rows, too, is not known: `airflow scope vacuum` purged the records of the "
+        f"{table} was restored to before batch {oldest.seq} (version {oldest.table_version}). It is not "
+        "known which older batches lost their rows too: `airflow scope vacuum` purged the records of the "
         f"batches below {vacuumed}.",
         kept="the table, the log and all files; nothing was written",
         do=f"RESTORE the table to version {oldest.table_version} or a newer one. Or add "
-        "--reload-undecidable: the files of all these batches go on counting as loaded. To have lost rows "
-        "again, run the task once with full_refresh=True after that",
+        "--reload-undecidable: the files of all these batches still count as loaded. To get lost rows "
+        "back, run the task once with full_refresh=True after that",
     )
 
 

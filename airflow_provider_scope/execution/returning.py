@@ -68,7 +68,7 @@ def check(log: CheckpointLog, files: Sequence[str], found: Sequence[Aside]) -> N
             count = parts[file]
             were = "1 record of it was" if count == 1 else f"{count:,} records of it were"
             raise InputError(
-                f"The file {file} cannot be given back: {were} put aside, and the file was not, so that its "
+                f"The file {file} cannot be given back: {were} quarantined, but the file was not. Its "
                 "other rows are in the table, and would be doubled.",
                 kept=_KEPT,
                 do="write the repaired records into a new file, and let the next run load it; or, if the "
@@ -90,15 +90,15 @@ def _given_back_before(log: CheckpointLog, file: str, after: int) -> InputError:
     :param after: The newest batch at that time.
     """
     committed = set(log.committed())
-    since, do = "no batch has it since", "run the task: it loads the file if it is there"
+    since, do = "no batch has included it since", "run the task: it loads the file if it is there"
     if after + 1 < log.vacuumed_below():
-        since = "the records of the batches since were purged"
+        since = "the records of the batches since then were purged"
         do = "run the task: it loads the file if no batch has loaded it since"
     for seq in reversed([seq for seq in log.logged() if seq > after]):
         if all(one.path != file for one in log.offset(seq).slice.audited):
             continue
         if seq not in committed:
-            since = f"batch {seq} has it since, and is not in the table yet"
+            since = f"batch {seq} has included it since, but is not in the table yet"
             do = "run the task: it runs that batch first"
             break
         if not log.commit(seq).abandoned:

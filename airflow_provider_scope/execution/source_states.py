@@ -131,10 +131,10 @@ def accept(log: CheckpointLog, engine: Engine, table: str, *, reload_undecidable
                 return mine
         read = _read(log, engine, table)
     raise BatchOutcomeUnknownError(
-        f"{table} was changed again and again while it was being accepted, or an empty transaction does not "
-        "show in its log.",
+        f"{table} kept changing while it was being accepted, or an empty transaction does not appear in "
+        "its log.",
         kept=_KEPT,
-        do="see that no run is going on, and run the command again",
+        do="make sure that no run is active, and run the command again",
     )
 
 
@@ -151,7 +151,7 @@ def _read(log: CheckpointLog, engine: Engine, table: str) -> _Reading:
         raise TableUnreadableError(
             f"There is no table at {table} to accept.",
             kept="the log; nothing was written",
-            do="bring the table back; or start anew by deleting the checkpoint folder",
+            do="bring the table back; or start over by deleting the checkpoint folder",
         )
     logged = log.logged()
     newest = log.offset(logged[-1])
@@ -217,18 +217,18 @@ def _accepted_already(read: _Reading) -> Acceptance:
 def _unknown(table: str, behind: Behind) -> BatchOutcomeUnknownError:
     if behind.problem == "mixed":
         what = (
-            f"The rows of batch {behind.at} came into {table} after a RESTORE, or after it was created "
-            "again, of which the batch did not know: they are beside rows that it does not build on, and "
-            "other rows may be missing."
+            f"The rows of batch {behind.at} were added to {table} after a RESTORE, or after it was created "
+            "again, without the batch knowing of it: the table also holds rows that the batch does not "
+            "build on, and other rows may be missing."
         )
     else:
         what = (
-            f"What of the source is in {table} is not known: the commit of version {behind.at}, or the "
-            "entry of its batch, cannot be read any more."
+            f"It is not known what of the source is in {table}: the commit of version {behind.at}, or the "
+            "entry of its batch, can no longer be read."
         )
     return BatchOutcomeUnknownError(
         what,
         kept=f"{_KEPT}; nothing was accepted",
-        do="RESTORE the table to a version that a commit record names; or add --reload-undecidable, and run "
-        "the task with full_refresh=True next: no other run can go on after that",
+        do="RESTORE the table to a version that a commit record names; or add --reload-undecidable, and "
+        "run the task with full_refresh=True next: no other run can continue after that",
     )

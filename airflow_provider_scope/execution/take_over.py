@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from airflow_provider_scope.core.records import OffsetEntry, Pipeline
     from airflow_provider_scope.core.takeover import Takeover
 
-_REFRESH = "run the task once with full_refresh=True, which replaces the table's rows by those of all files"
+_REFRESH = "run the task once with full_refresh=True, which replaces the table's rows with those of all files"
 
 
 def left_behind(log: CheckpointLog) -> LeftState:
@@ -30,7 +30,7 @@ def left_behind(log: CheckpointLog) -> LeftState:
         raise InputError(
             f"There is nothing of dbt-scope in {log.location}.",
             kept="everything; nothing was written",
-            do="check the location; with a checkpoint outside of the table add --checkpoint",
+            do="check the location; if the checkpoint is outside the table, add --checkpoint",
         )
     return state
 
@@ -113,8 +113,9 @@ def _check_it_goes_on(
     if found.batch_id > last and found.modified_ms is not None and found.modified_ms >= floor:
         return
     raise WatermarkChangedError(
-        f"dbt-scope's watermark in {checkpoint} (batch {found.batch_id}, {found.modified_time or 'no time'}) "
-        f"does not follow on batch {last} of the log: dbt-scope has begun anew, or from an older state.",
+        f"dbt-scope's watermark in {checkpoint} (batch {found.batch_id}, "
+        f"{found.modified_time or 'no time'}) does not follow from batch {last} of the log: dbt-scope has "
+        "started over, or from an older state.",
         kept="the table, the log and all files; nothing was written",
         do=_REFRESH,
     )

@@ -58,8 +58,8 @@ def check_retain(retain: int) -> None:
         raise InputError(
             f"--retain-batches={retain} is not valid: expected {RETAIN_AT_LEAST} or more.",
             kept="everything; nothing was read or deleted",
-            do="keep more: runs that are going on, and `airflow scope accept-table` after a RESTORE, need "
-            "the newest records",
+            do="keep more: active runs, and `airflow scope accept-table` after a RESTORE, need the newest "
+            "records",
         )
 
 
@@ -97,7 +97,7 @@ def look(
         below, why = purge.purge_below(progress, retain)
         range_at = _first_range(log, first, below)
         if range_at is not None:
-            below, why = range_at, "they tell which ranges are loaded"
+            below, why = range_at, "they say which ranges are loaded"
         boundary = _boundary(log, view, below)
         purged = [log.commit(seq) for seq in range(max(start, before.below), below)]
         quarantined = (

@@ -201,11 +201,11 @@ def _read(
 
 def _history_lost(checkpoint: str, folder: str, unread: int, vacuumed: int) -> CheckpointGapError:
     return CheckpointGapError(
-        f"A segment in {checkpoint}/seen/{folder} is missing or damaged: which files the batches "
-        f"{unread} to {vacuumed - 1} loaded is not known, because `airflow scope vacuum` purged the entries.",
+        f"A segment in {checkpoint}/seen/{folder} is missing or damaged: it is not known which files the "
+        f"batches {unread} to {vacuumed - 1} loaded, because `airflow scope vacuum` purged the entries.",
         kept="the table and all records; nothing was written",
-        do=f"restore the segments that begin below {vacuumed} from a copy of the checkpoint; or run the task "
-        "once with full_refresh=True, which replaces the table's rows by those of all files",
+        do=f"restore the segments that begin below {vacuumed} from a copy of the checkpoint; or run the "
+        "task once with full_refresh=True, which replaces the table's rows with those of all files",
     )
 
 
@@ -237,7 +237,7 @@ def record_commit(
     recovery.check_identity(view.table, view.baseline[0], location)
     if view.table.identity is None and not committed.abandoned:
         raise TableRecreatedError(
-            f"The engine says that batch {entry.seq} is in the table, and there is no table at {location}.",
+            f"The engine says that batch {entry.seq} is in the table, but there is no table at {location}.",
             kept="the log; the batch stays open",
             do="if the table was removed, restore it; if the engine writes elsewhere, correct "
             "delta_location: it must mean the same table to Airflow's workers and to the engine",

@@ -66,7 +66,7 @@ class AzureAccess:
             raise InputError(
                 "The environment has AZURE_STORAGE_CONNECTION_STRING, which adlfs prefers to the connection.",
                 kept="everything; nothing was read or written",
-                do="take it out of the worker's environment; or put it into the connection",
+                do="remove it from the worker's environment; or put it into the connection",
             )
         return found
 

@@ -198,8 +198,8 @@ def _check(fields: Fields, identity: Identity, service: Service) -> None:
             f"The connection {fields.conn_id} names the credential class {identity.credential_class}, which "
             "is not allowed.",
             kept="everything; the class was not imported",
-            do="add it to [adla_scope] allowed_credential_classes in Airflow's configuration, on workers and "
-            "triggerers: whoever edits connections could run any class otherwise",
+            do="add it to [adla_scope] allowed_credential_classes in Airflow's configuration, on workers "
+            "and triggerers: otherwise, whoever edits connections could run any class",
         )
 
 

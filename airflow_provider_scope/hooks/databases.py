@@ -64,9 +64,9 @@ def database_of(conn_id: str, parts: int = 1) -> Database:
     found = _database_of(conn_id)
     if parts > 1 and found.kind != "postgresql":
         raise InputError(
-            f"num_partitions={parts} is not possible with the connection {conn_id}, of the "
-            f"kind {found.kind}: only of PostgreSQL it is known how several connections read one snapshot. "
-            "Parts that are read at different times can lose rows that change in between, and double others.",
+            f"num_partitions={parts} is not possible with the connection {conn_id}, of the kind "
+            f"{found.kind}: several connections can read one snapshot only on PostgreSQL. Parts that are "
+            "read at different times can lose rows that change in between, and duplicate others.",
             kept="everything; nothing was read or written",
             do="leave num_partitions and partition_column out; max_rows_per_batch makes batches smaller",
         )
@@ -96,7 +96,7 @@ def _database_of(conn_id: str) -> Database:
 def _postgres(conn_id: str, found: Connection) -> str:
     extra = found.extra_dejson
     if extra.get("iam"):
-        raise _bad(conn_id, "iam", "a password: tokens of AWS are not fetched here")
+        raise _bad(conn_id, "iam", "a password: AWS tokens are not supported")
     words = {_RENAMED.get(name, name): str(extra[name]) for name in _POSTGRES if extra.get(name)}
     words["ApplicationName"] = "airflow-provider-scope"
     query = "&".join(f"{name}={quote(value, safe='')}" for name, value in words.items())

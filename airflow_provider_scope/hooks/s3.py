@@ -129,7 +129,7 @@ def access_of(fields: Fields) -> S3Access:
     :raises InputError: It makes another identity of the one that it names, or half of a key is missing.
     """
     if fields.conn_type not in _TYPES:
-        raise fields.bad("conn_type", fields.conn_type, "aws: its key is one of another service")
+        raise fields.bad("conn_type", fields.conn_type, "aws: its key is for another service")
     for name in _NOT_SUPPORTED:
         if fields.get(name):
             raise fields.bad(name, "…", "nothing: only a key, or the worker's own identity, is supported")

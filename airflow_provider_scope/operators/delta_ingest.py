@@ -218,7 +218,9 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
                 self._wait_until_over(ingest)
             run = self._run_context(context)
             if isinstance(ingest.write, Merge) and not (ingest.write.primary_key or ingest.write.merge_key):
-                self.log.warning("Merge has neither primary_key nor merge_key: rows are added, as by append")
+                self.log.warning(
+                    "Merge has neither primary_key nor merge_key: rows are added, as with append"
+                )
             execution, request, self._runner = assemble(ingest, run)
             if ingest.validate_on_spark and not resumed:
                 self._validator = Validator(

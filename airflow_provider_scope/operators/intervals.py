@@ -29,21 +29,22 @@ def window_of_run(context: Mapping[str, Any]) -> Window:
     start, end = context.get("data_interval_start"), context.get("data_interval_end")
     if start is None or end is None:
         raise InputError(
-            'This run was started by hand or by an asset. It has no data interval, and mode="data_interval" '
-            "loads the files of one.",
+            "This run was started manually or by an asset. It has no data interval, and "
+            'mode="data_interval" loads the files of one.',
             kept=_KEPT,
-            do="say which files it loads, with window_start and window_end. They may be templates: "
-            'window_start="{{ params.window_start }}". One that gives an empty text is the data interval\'s',
+            do="set window_start and window_end to say which files it loads. They may be templates: "
+            'window_start="{{ params.window_start }}". A template that gives an empty text stands for the '
+            "bound of the data interval",
         )
     if start >= end:
         raise InputError(
             f"The data interval of this run is empty: it begins and ends at {start.isoformat()}. A cron "
-            "expression as the Dag's schedule gives such intervals; so may a run by hand for a time at which "
-            "clocks change.",
+            "expression as the Dag's schedule gives such intervals; so can a manual run for a time at "
+            "which clocks change.",
             kept=_KEPT,
             do='write schedule=CronDataIntervalTimetable("@daily", timezone="UTC"), from airflow.sdk, with '
-            "catchup=True. Then delete the Dag's runs that failed like this one: Airflow continues after the "
-            "last existing run, and would skip their intervals. For a run by hand, say window_start and "
+            "catchup=True. Then delete the Dag's runs that failed like this one: Airflow continues after "
+            "the last existing run, and would skip their intervals. For a manual run, set window_start and "
             "window_end",
         )
     return Window(milliseconds(start), milliseconds(end))

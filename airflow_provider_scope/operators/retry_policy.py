@@ -44,7 +44,7 @@ SCOPE_RETRY_POLICY = ExceptionRetryPolicy(
             exception=RecordsVacuumedError,
             action=RetryAction.RETRY,
             retry_delay=timedelta(seconds=30),
-            reason="records were purged meanwhile; the next run reads the newer ones",
+            reason="records were purged in the meantime; the next run reads the newer ones",
         ),
         RetryRule(
             exception=EngineError,

@@ -55,7 +55,7 @@ class ScopeSubmitJobOperator(JobWaitingOperator):
     The job's id follows from the task instance, and is written into Airflow's task state before the job is
     submitted. So a retry goes on with that job, whatever happened to the try before. It waits for a job that
     runs, and takes the result of one that succeeded. It submits another one only if the job is known to have
-    failed. A task that is cleared begins anew: an earlier job that still runs is cancelled first.
+    failed. A task that is cleared starts over: an earlier job that still runs is cancelled first.
 
     :param script: The script: text, or a ``.script`` or ``.scope`` file. May be a template.
     :param job_name: The job's name; None is the task's id.
@@ -220,7 +220,7 @@ class ScopeSubmitJobOperator(JobWaitingOperator):
             )
         epoch = self._ti.max_tries
         if known and known.epoch != epoch:
-            self.log.info("the task was cleared: it begins anew")
+            self.log.info("the task was cleared: it starts over")
             hook.cancel_job(known.job_id)
             wait.await_end(known.job_id)
             known = None

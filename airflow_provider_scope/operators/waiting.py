@@ -33,7 +33,7 @@ class JobWaitingOperator(BaseOperator):
         try:
             return super().resume_execution(next_method, next_kwargs, context)
         except (TaskDeferralError, TaskDeferralTimeout) as err:
-            self.log.warning("the trigger ended with %r; the job is looked at again", err)
+            self.log.warning("the trigger ended with %r; the job is checked again", err)
             return getattr(self, RESUME)(context)
 
     def wait_in_triggerer(

@@ -131,7 +131,7 @@ class _Lexer:
         if self.text.startswith("/*", self.place):
             close = self.text.find("*/", self.place + 2)
             if close < 0:
-                self.fail("unclosed-comment", "this /* comment has no end", "close it with */")
+                self.fail("unclosed-comment", "this /* comment is not closed", "close it with */")
             self.place = close + 2
             return True
         return False
@@ -189,13 +189,15 @@ class _Lexer:
             if char == quote:
                 return "".join(parts), place + 1
             if char == "" or char in LINE_ENDS:
-                self.fail("unclosed-string", f"this {quote} has no end on its line", f"close it with {quote}")
+                self.fail(
+                    "unclosed-string", f"this {quote} is not closed on its line", f"close it with {quote}"
+                )
             if char == "\\":
                 escape = _ESCAPE.match(self.text, place)
                 if escape is None:
                     self.fail(
                         "bad-escape",
-                        f"{self.text[place : place + 2]!r} is not an escape of C#",
+                        f"{self.text[place : place + 2]!r} is not a C# escape",
                         'write \\\\ for a backslash, or use @"…"',
                         place,
                     )
@@ -219,7 +221,7 @@ class _Lexer:
         while True:
             close = self.text.find('"', place)
             if close < 0:
-                self.fail("unclosed-string", 'this @" has no end', 'close it with "')
+                self.fail("unclosed-string", 'this @" is not closed', 'close it with "')
             if not self.text.startswith('""', close):
                 break
             place = close + 2
@@ -248,6 +250,6 @@ class _Lexer:
             self.fail(
                 "unclosed-bracket",
                 "this [ does not start a name in brackets",
-                "close it with ] on its line; a name may hold no bracket, quote, ; or #",
+                "close it with ] on its line; a name must not contain a bracket, a quote, ; or #",
             )
         self.add("quoted", close.end(), close.group(1))

@@ -68,7 +68,7 @@ def no_loose(token: Token, *parts: Scalar) -> None:
         refuse(
             token,
             "unclear-precedence",
-            f"{token.text} beside ?: or ?? can be read in two ways",
+            f"{token.text} next to ?: or ?? can be read in two ways",
             "put brackets around the ?: or ??",
         )
 
@@ -244,7 +244,7 @@ def cast_to(token: Token, wanted: ScopeType, value: Scalar) -> Scalar:
     """Give ``(T)value``."""
     if value.kind == "null":
         if not wanted.nullable:
-            refuse(token, "null-cast", f"null is no {wanted.text}", f"write ({wanted.text}?)null")
+            refuse(token, "null-cast", f"null is not a {wanted.text}", f"write ({wanted.text}?)null")
         return value.made(f"CAST(NULL AS {wanted.spark})", wanted.name, nullable=True)
     nullable = wanted.nullable and (value.nullable or wanted.name != "string")
     if not wanted.nullable:
@@ -256,7 +256,7 @@ def cast_to(token: Token, wanted: ScopeType, value: Scalar) -> Scalar:
         refuse(
             token,
             "cast",
-            f"a cast from {value.type} to {wanted.text} is not read here",
+            f"a cast from {value.type} to {wanted.text} is not supported",
             "cast between numbers, to one of " + ", ".join(_CASTABLE),
         )
     made = value.made(f"CAST({value.sql} AS {wanted.spark})", wanted.name, nullable=nullable)

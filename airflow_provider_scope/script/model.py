@@ -22,7 +22,7 @@ def check_model(sql: str) -> str:
     while found and found[-1].is_symbol(";"):
         found.pop()
     if not found:
-        raise ScriptError("empty", 1, 1, "the SQL holds no query", "write SELECT … FROM @data")
+        raise ScriptError("empty", 1, 1, "the SQL has no query", "write SELECT … FROM @data")
     _check_tokens(found)
     if not (found[0].is_keyword("SELECT") or found[0].is_symbol("(")):
         refuse(
@@ -98,4 +98,6 @@ def _check_tokens(found: list[Token]) -> None:
             refuse(token, "unbalanced", f"{token.text!r} closes nothing", "balance the brackets")
     if opened:
         closing = _CLOSING[opened[-1].text]
-        refuse(opened[-1], "unclosed-bracket", f"{opened[-1].text!r} has no end", f"close it with {closing}")
+        refuse(
+            opened[-1], "unclosed-bracket", f"{opened[-1].text!r} is not closed", f"close it with {closing}"
+        )

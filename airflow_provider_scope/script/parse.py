@@ -139,7 +139,7 @@ class _Parser:
             refuse(
                 token,
                 "unknown-statement",
-                f"no statement that is read here starts with {token.text!r}",
+                f"no supported statement starts with {token.text!r}",
                 "use #DECLARE, @rows = …, or one that starts with " + ", ".join(readers),
             )
         self.advance()
@@ -186,7 +186,7 @@ class _Parser:
     def constant(self, at: Place) -> DeclareConstant:
         token = self.token
         if token.value != "DECLARE":
-            refuse(token, "directive", f"the directive {token.text} is not read here", "use #DECLARE alone")
+            refuse(token, "directive", f"the directive {token.text} is not supported", "use #DECLARE alone")
         self.advance()
         start = self.token
         name = self.take("variable", "a constant such as @deltaPath")

@@ -96,7 +96,7 @@ class ScalarParser:
             refuse(
                 self.token,
                 "not-supported",
-                f"{self.token.text} is not read here",
+                f"{self.token.text} is not supported",
                 "use comparisons with && and ||",
             )
         return left
@@ -179,7 +179,7 @@ class ScalarParser:
             inner = self._unary()
             if inner.kind not in (*SMALL, "int", "long", "double"):
                 refuse(
-                    token, "arithmetic", f"-({inner.type}) is not read here", "cast it to int, long or double"
+                    token, "arithmetic", f"-({inner.type}) is not supported", "cast it to int, long or double"
                 )
             kind = "int" if inner.kind in SMALL else inner.kind
             sql = f"(- CAST({inner.sql} AS {parse_type(kind).spark}))"
@@ -224,7 +224,7 @@ class ScalarParser:
         raise error_at(
             token,
             "not-supported",
-            f"{found} is not an expression that is read here",
+            f"{found} is not a supported expression",
             "use columns and literals",
         )
 
@@ -243,7 +243,7 @@ class ScalarParser:
     def _number(self, token: Token) -> Scalar:
         match = re.fullmatch(r"(\d+)([lL]?)|(\d*\.\d+|\d+)[dD]?", token.text)
         if match is None:
-            refuse(token, "number", f"the number {token.text} is not read here", "write 1, 1L or 1.5")
+            refuse(token, "number", f"the number {token.text} is not supported", "write 1, 1L or 1.5")
         if match[1] is None:
             return Scalar(f"CAST('{match[3]}' AS DOUBLE)", "double", nullable=False)
         value = int(match[1])
@@ -264,7 +264,7 @@ class ScalarParser:
         raise error_at(
             token,
             "not-supported",
-            f"DateTime.{token.text} is not read here",
+            f"DateTime.{token.text} is not supported",
             "use DateTime.UtcNow or MinValue",
         )
 
@@ -272,7 +272,7 @@ class ScalarParser:
         token = self.advance()
         if token.text != "IsNullOrEmpty":
             refuse(
-                token, "not-supported", f"string.{token.text} is not read here", "use string.IsNullOrEmpty(x)"
+                token, "not-supported", f"string.{token.text} is not supported", "use string.IsNullOrEmpty(x)"
             )
         self.expect("(")
         value = self.expression()
@@ -310,7 +310,7 @@ class ScalarParser:
                 refuse(
                     self.token,
                     "not-supported",
-                    "calls of this kind are not read here",
+                    "calls of this kind are not supported",
                     "use columns and literals",
                 )
             else:
@@ -346,7 +346,7 @@ class ScalarParser:
         raise error_at(
             token,
             "not-supported",
-            f".{token.text} on a {value.type} is not read here",
+            f".{token.text} on a {value.type} is not supported",
             "use Split('c')[n], ToString() of whole numbers and booleans, or DateTime.ToString(\"yyyyMMdd\")",
         )
 

@@ -43,7 +43,9 @@ def translate(select_text: str, rowsets: Mapping[str, Mapping[str, str]]) -> Tra
     found = tokens(select_text)
     for token in found:
         if token.kind in ("directive", "parameter", "system"):
-            refuse(token, token.kind, f"{token.text} is not read inside a query", "write the value itself")
+            refuse(
+                token, token.kind, f"{token.text} is not supported inside a query", "write the value itself"
+            )
     source, alias = _source(found, rowsets)
     parser = ScalarParser(found, rowsets[source.value], alias or source.value)
     try:
@@ -64,11 +66,11 @@ def _source(found: list[Token], rowsets: Mapping[str, Mapping[str, str]]) -> tup
         )
     if source.value not in rowsets:
         known = ", ".join(f"@{name}" for name in rowsets)
-        refuse(source, "unknown-rowset", f"{source.text} is not assigned before", f"use one of {known}")
+        refuse(source, "unknown-rowset", f"{source.text} is not assigned above", f"use one of {known}")
     lower = [name.lower() for name in rowsets[source.value]]
     if len(set(lower)) != len(lower):
         refuse(
-            source, "ambiguous", f"{source.text} has columns that differ in case only", "rename one of them"
+            source, "ambiguous", f"{source.text} has columns that differ only in case", "rename one of them"
         )
     alias = None
     if found[start + 2].is_keyword("AS"):
@@ -101,7 +103,7 @@ class _Query:
             refuse(
                 token,
                 "not-supported",
-                f"{token.text!r} is not read here",
+                f"{token.text!r} is not supported",
                 "use SELECT … FROM @rowset WHERE … GROUP BY …, one rowset and no sub-query",
             )
         self.check(grouped=bool(groups))
@@ -122,7 +124,7 @@ class _Query:
             return
         value = parser.expression()
         if value.kind in ("null", "char", "strings"):
-            refuse(token, "no-type", "this item has no type of a column", "cast it, for example (int?)null")
+            refuse(token, "no-type", "this item has no column type", "cast it, for example (int?)null")
         name: str | None = value.name
         if parser.accept("AS"):
             alias = parser.advance()

@@ -116,7 +116,7 @@ class AdlsGen1FileSensor(BaseSensorOperator):
         except ScopeProviderError as err:
             if not can_retry(err):
                 self._fail(err)
-            self.log.warning("The files could not be looked for: %s", err)
+            self.log.warning("Could not look for the files: %s", err)
         if arrival is None or not arrival.is_complete:
             self._defer(began + self._longest_wait())
         return arrival.to_xcom()
@@ -133,7 +133,7 @@ class AdlsGen1FileSensor(BaseSensorOperator):
                 step = next_look(failures=failures, can_retry=can_retry(err), jitter=jitter)
                 if step.status == "failed":
                     self._fail(err)
-                self.log.warning("The files could not be looked for (%d): %s", failures, err)
+                self.log.warning("Could not look for the files (%d): %s", failures, err)
                 self._sleep(step.seconds)
             else:
                 return PokeReturnValue(arrival.is_complete, arrival.to_xcom())

@@ -192,23 +192,23 @@ def as_error(err: Exception) -> ScopeProviderError:
     kind = kind_of(whole_text(err))
     if kind == "not seen":
         return SparkJobFailedError(
-            f"Spark does not see a path that is there for the worker, or was: {cause}",
+            f"Spark does not see a path that exists, or existed, on the worker: {cause}",
             kept=KEPT,
             do="give Spark's machines the same disks under the same paths; if the name is not ASCII, set "
             "LC_ALL=C.UTF-8 for them. The next try runs it again",
         )
     if kind == "setting":
         return InputError(
-            f"Spark does not take a setting: {cause}",
+            f"Spark does not accept a setting: {cause}",
             kept=KEPT,
-            do="correct `options` of the source, or `conf`, `packages` or `jars` of the engine; the next run "
-            "takes the batch with them",
+            do="correct `options` of the source, or `conf`, `packages` or `jars` of the engine; the next "
+            "run loads the batch with them",
         )
     if kind == "sql" or isinstance(err, (AnalysisException, ParseException)):
         return SqlError(
-            f"The SQL does not work on the rows of the batch: {cause}",
+            f"The SQL fails on the rows of the batch: {cause}",
             kept=KEPT,
-            do="correct `sql` (or `columns`, or `options`); the next run takes the batch with them",
+            do="correct `sql` (or `columns`, or `options`); the next run loads the batch with them",
         )
     return SparkJobFailedError(
         f"The Spark application failed: {cause}",

@@ -1,4 +1,4 @@
-"""The batch of an entry with versions: what its changes come to, and the state behind them."""
+"""The batch of an entry with versions: its net changes, and the state after them."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 __all__ = ["commit", "select"]
 
 _EQUAL_KEYS = (
-    "at least {count:,} rows that were inserted in the source took the place of others with the same key. "
-    "See whether {keys} tells the source's rows from each other"
+    "at least {count:,} rows that were inserted in the source replaced others with the same key. Check "
+    "whether {keys} identifies each row of the source"
 )
 
 
 def commit(plan: Plan, target: Target, transaction: Transaction, rows: Callable[[], DataFrame]) -> int | None:
-    """Commit the changes, together with the state behind them.
+    """Commit the changes, together with the state after them.
 
     :param rows: Gives what ``select`` gave.
     :return: The table's version, or None if the batch was there.
@@ -91,6 +91,6 @@ def _with_ways_out(found: VersionSlice) -> Iterator[None]:
             err.what,
             kept=err.kept,
             do=f"{err.do}. The batch is the {found.text()}: a correction in the source comes with a later "
-            "version. To load both at once, correct the source, and give the batch up with `airflow scope "
-            "abandon`: the next one goes up to the newest version",
+            "version. To load both together, correct the source, and abandon the batch with `airflow scope "
+            "abandon`: the next batch goes up to the newest version",
         ) from err

@@ -107,7 +107,7 @@ def exact(field: T.StructField, text: str, is_exact: str) -> Check:
 
 
 _TEXT_HINT = "declare it as string, and use try_cast in the SELECT"
-_TIME_HINT = f"`dateFormat` and `timestampFormat` tell other spellings; or {_TEXT_HINT}"
+_TIME_HINT = f"`dateFormat` and `timestampFormat` set other formats; or {_TEXT_HINT}"
 
 
 def record_of(names: Sequence[str]) -> str:

@@ -300,10 +300,10 @@ class Reading:
             unknown = named - {field.name.lower() for field in fields}
             if unknown:
                 raise CursorError(
-                    f"cursor.dedup_key names {min(unknown)!r}, which is no column of the rows: "
+                    f"cursor.dedup_key names {min(unknown)!r}, which is not a column of the rows: "
                     f"{', '.join(field.name for field in fields)}.",
                     kept=NO_ROW_WRITTEN,
-                    do="correct it, or leave it out: all columns are compared then",
+                    do="correct it, or leave it out: then all columns are compared",
                 )
             fields = [field for field in fields if field.name.lower() in named]
         return [self._text(self.value).alias("_scope_at"), row_hash(fields).alias("_scope_row")]
@@ -352,11 +352,11 @@ class Reading:
         rows = held.where(self.is_missing).select(F.to_json(F.struct("*")).alias("row")).limit(_EXAMPLES)
         shown = "; ".join(str(row["row"])[:200] for row in rows.collect())
         return CursorError(
-            f"{count:,} row{' has' if count == 1 else 's have'} no value of {self.rule.column!r} (NULL, NaN "
-            f"or infinite), such as {shown}.",
+            f"{count:,} row{' has' if count == 1 else 's have'} no value in {self.rule.column!r} (NULL, "
+            f"NaN or infinite), such as {shown}.",
             kept=NO_ROW_WRITTEN,
-            do='give them a value in pre_filter_sql; or say on_cursor_value_missing="exclude" (they are left '
-            'out) or "include" (they are taken in every load)',
+            do='give them a value in pre_filter_sql; or set on_cursor_value_missing="exclude" (they are '
+            'left out) or "include" (they are loaded in every run)',
         )
 
 
@@ -375,7 +375,7 @@ def _column(data: DataFrame, path: str) -> tuple[Column, str]:
             raise CursorError(
                 f"cursor.column is {path!r}, and there is no such column: {', '.join(data.columns)}.",
                 kept=NO_ROW_WRITTEN,
-                do="correct it in the Dag file, and give the batch up with `airflow scope abandon`",
+                do="correct it in the Dag file, and abandon the batch with `airflow scope abandon`",
             )
         value = value.getField(field.name) if depth else F.col(quoted(field.name))
         kind = field.dataType

@@ -35,9 +35,9 @@ _GONE = re.compile(
 )
 """What Spark and Delta say of files, and of commits, that VACUUM and the cleaning of the log have deleted."""
 _CHANGED = (
-    "not one of the {count:,} rows up to the last value is known from the last load, so that all of them are "
-    "loaded. If the source has lost a column or renamed one, they come again: cursor.dedup_key tells rows by "
-    "their key"
+    "none of the {count:,} rows up to the last value is known from the last load, so all of them are "
+    "loaded. If a column of the source was dropped or renamed, these rows are loaded a second time: "
+    "cursor.dedup_key identifies rows by their key"
 )
 
 
@@ -74,10 +74,10 @@ def _table(spark: SparkSession, source: CursorPlan, found: CursorSlice) -> DataF
     there = (DeltaLog(spark, source.table).metadata() or {}).get("id")
     if there != found.source:
         raise CursorError(
-            f"The table {source.table} was dropped and created again: its id is {there}, and the batch is of "
+            f"The table {source.table} was dropped and recreated: its id is {there}, and the batch is of "
             f"{found.source}.",
             kept=NO_ROW_WRITTEN,
-            do="bring the table back; or give the batch up with `airflow scope abandon`, and run the task "
+            do="bring the table back; or abandon the batch with `airflow scope abandon`, and run the task "
             "once with full_refresh=True",
         )
     return reader.option("versionAsOf", found.version).load(source.table)
@@ -127,9 +127,9 @@ def _of_a_version(source: CursorPlan, found: CursorSlice, seq: int) -> Iterator[
         if found.version is None or not _GONE.search(whole_text(err)):
             raise
         raise CursorError(
-            f"Batch {seq} is of version {found.version} of {source.table}, which cannot be read any more: "
+            f"Batch {seq} is of version {found.version} of {source.table}, which can no longer be read: "
             f"{short_cause(err)}.",
             kept=NO_ROW_WRITTEN,
-            do=f"give it up: `airflow scope abandon` for batch {seq}. The next run reads the newest version "
-            "from the same state",
+            do=f"abandon it: `airflow scope abandon` for batch {seq}. The next run reads the newest "
+            "version from the same state",
         ) from err

@@ -111,7 +111,7 @@ class DeltaLog:
                     return None
         raise BatchNotInTableError(
             f"The log of {self.table} does not show the commit of batch {since}, which was made just now.",
-            kept="the table and the log; the batches behind it stay logged",
+            kept="the table and the log; the batches after it stay logged",
             do="the next try reads the table and the checkpoint again",
         )
 

@@ -37,8 +37,10 @@ _CAUSES = {
     "FILE_NOT_EXIST|FileNotFoundException": _MISSING[1],
     "BEYOND_DELETED_FILE_RETENTION": "it is older than delta.deletedFileRetentionDuration, and VACUUM may "
     "have removed files of it",
-    "DELTA_MISSING_CHANGE_DATA": "the feed was off for a while",
-    "INCOMPATIBLE_(DATA_)?SCHEMA": "the table's columns have changed, beyond columns that were added",
+    "DELTA_MISSING_CHANGE_DATA": "the feed was disabled for a while",
+    "INCOMPATIBLE_(DATA_)?SCHEMA": (
+        "the table's columns have changed, and not only by columns that were added"
+    ),
 }
 """What Delta says of a range that it cannot read, as patterns -> why."""
 
@@ -130,5 +132,5 @@ def naming_causes(table: str, found: VersionSlice) -> Iterator[None]:
         raise ChangeFeedError(
             f"The {found.text()} ({table}) cannot be read: {why}. Delta says: {short_cause(err)}",
             kept=NO_ROW_WRITTEN,
-            do=f"bring them back; or {changes.ANEW}" if why in _MISSING else changes.ANEW,
+            do=f"bring them back; or {changes.START_OVER}" if why in _MISSING else changes.START_OVER,
         ) from err

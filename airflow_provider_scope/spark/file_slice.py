@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 __all__ = ["commit", "select"]
 
 _INFERRED = (
-    "the columns were inferred from an earlier batch (`airflow scope status` shows them): declare `columns` "
-    "with types for all files; or run once with full_refresh=True, which infers them anew"
+    "the columns were inferred from an earlier batch (`airflow scope status` shows them): declare "
+    "`columns` with types for all files; or run once with full_refresh=True, which infers them again"
 )
 
 

@@ -67,7 +67,7 @@ def check_unchanged(spark: SparkSession, entry: OffsetEntry) -> None:
             raise _gone(entry, file, "is missing") from found
         if isinstance(found, Exception):
             raise SourceUnreadableError(
-                f"The file {file.path} of batch {entry.seq} could not be looked at: {_cause(found)}.",
+                f"The file {file.path} of batch {entry.seq} could not be checked: {_cause(found)}.",
                 kept="the batches before it; this one stays logged",
                 do="give Spark read access to it; the next try reads it again",
             ) from found
@@ -89,11 +89,11 @@ def check_was_unchanged(spark: SparkSession, entry: OffsetEntry, version: int) -
             raise SourceFileChangedError(
                 f"The file {file.path} of batch {entry.seq} was changed while it was read "
                 f"({_both(file, found)}).",
-                kept=f"version {version} of the table, with the rows of the batch: those of this file may be "
-                "of the old content, of the new one, or of both",
+                kept=f"version {version} of the table, with the rows of the batch: those of this file may "
+                "come from the old content, from the new one, or from both",
                 do="compare the rows of this file (`source_file_uri`) with the file and correct them, or "
-                "load all again with full_refresh=True; the next run goes on. Let writers rename complete "
-                "files into the folder, or raise `safety_buffer_seconds`",
+                "reload everything with full_refresh=True; the next run goes on. Let writers rename "
+                "complete files into the folder, or raise `safety_buffer_seconds`",
             )
 
 
@@ -108,7 +108,7 @@ def check_bzip2(spark: SparkSession, entry: OffsetEntry) -> None:
         odd = [path for path, head in zip(named, heads, strict=True) if not _BZIP2.fullmatch(head)]
     if odd:
         what = "it has a name of bzip2 and does not begin like it: Spark would read no row of it"
-        hint = "give it a name that tells its compression"
+        hint = "give it a name that shows its compression"
         raise bad_files(entry, [Problem(path, what, hint=hint) for path in odd])
 
 
@@ -189,6 +189,6 @@ def _gone(entry: OffsetEntry, file: FileEntry, what: str) -> SourceFileGoneError
     return SourceFileGoneError(
         f"The file {file.path} of batch {entry.seq} {what}.",
         kept=KEPT,
-        do="put the file back as it was. Or give the batch up with `airflow scope abandon`: the next run "
+        do="restore the file as it was. Or abandon the batch with `airflow scope abandon`: the next run "
         "loads its files as they are then",
     )

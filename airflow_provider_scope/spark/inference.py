@@ -74,7 +74,7 @@ def inferred(spark: SparkSession, plan: Plan, entry: OffsetEntry) -> Plan:
     text = structs.to_text(found)
     if not found.fields or T.StructType.fromDDL(text) != found:
         raise InputError(
-            f"The files of batch {entry.seq} have no column, so that none can be inferred. They may not be "
+            f"The files of batch {entry.seq} have no columns, so none can be inferred. They may not be "
             f"{plan.files.format}: {', '.join(file.path for file in left.files[:NAMED])}."
             if not found.fields
             else f"The columns of batch {entry.seq} have names that cannot be kept: {text}.",

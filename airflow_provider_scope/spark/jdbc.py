@@ -41,9 +41,9 @@ _ARRAY, _DECIMALS = 2003, (2, 3)
 _TOOK_TOO_LONG = ("57014", "70100")
 """As PostgreSQL and MySQL tell it."""
 _LATE = (
-    "what a transaction commits later with a smaller value of {column!r} is lost: of this database it is not "
-    "known which transactions still run. Give cursor.lag (of numbers, dates and timestamps): each load then "
-    "looks again at what lies so far back"
+    "rows that a transaction commits later with a smaller value of {column!r} are lost: for this database "
+    "it is not known which transactions are still running. Set cursor.lag (for numbers, dates and "
+    "timestamps): each load then looks again at the rows that lie that far back"
 )
 _ALL_DIGITS = "SET extra_float_digits = 1"
 """A role or a database of PostgreSQL may have 0: then it rounds floats where it writes them as text."""
@@ -280,9 +280,9 @@ def errors(what: str) -> Iterator[None]:
                 "The database ended the transaction whose snapshot all parts of the load read, or one of its "
                 "connections did not read this snapshot.",
                 kept=NO_ROW_WRITTEN,
-                do="the next run reads all parts anew. If it comes back, look whether something ends idle "
-                "sessions, or whether a pool between gives one transaction to several connections; or say "
-                "num_partitions=1",
+                do="the next run reads all parts again. If it happens again, check whether something ends "
+                "idle sessions, or whether a pool in between gives one transaction to several connections; "
+                "or set num_partitions=1",
             ) from err
         if postgres_parts.is_blocked(text):
             raise SourceUnreadableError(
@@ -290,8 +290,8 @@ def errors(what: str) -> Iterator[None]:
                 "waits for one (LOCK TABLE, VACUUM FULL, TRUNCATE, ALTER TABLE). lock_timeout ended the "
                 "wait; it is 10 seconds where several connections read the table.",
                 kept=NO_ROW_WRITTEN,
-                do="run the task again when that session is done: the load has let go of the table, and "
-                "reads it anew. With num_partitions=1 such changes wait for the load",
+                do="run the task again when that session is done: the load has released the table, and "
+                "reads it again. With num_partitions=1 such changes wait for the load",
             ) from err
         said = refused_value(text)
         if said is None:
@@ -300,7 +300,7 @@ def errors(what: str) -> Iterator[None]:
                 raise
             raise refused from err
         raise CursorError(
-            f"The {said}, which the table's type does not hold.",
+            f"The {said}, which the table's type cannot hold.",
             kept=NO_ROW_WRITTEN,
             do="leave such rows out, or give them another value, in `query`; or read the column as text with "
             "options={'customSchema': '<column> STRING'}",
@@ -322,51 +322,51 @@ def _refusal(state: str, what: str, cause: str) -> InputError | SourceUnreadable
     """Give the error for what a driver says; None if nothing more is known of it."""
     if "ClassNotFoundException" in cause:
         return InputError(
-            f"The database's driver is not there, to read {what}: {cause}",
+            f"The database driver for reading {what} is missing: {cause}",
             kept=NO_ROW_WRITTEN,
             do="name it in the extra of the connection: `driver_class`, and `packages` with its Maven "
-            "coordinates; if the engine has `packages` or `jars` of its own, it has to be among them",
+            "coordinates; if the engine has `packages` or `jars` of its own, it has to be one of them",
         )
     if state.startswith("08"):
         return SourceUnreadableError(
-            f"The database cannot be reached, or ended the connection, to read {what}: {cause}",
+            f"Could not read {what}: the database cannot be reached, or it ended the connection: {cause}",
             kept=NO_ROW_WRITTEN,
-            do="look whether the database runs, and whether host and port of the connection are right; the "
-            "next try reads it anew",
+            do="check that the database runs, and that host and port of the connection are right; the next "
+            "try reads it again",
         )
     if state in _TOOK_TOO_LONG:
         return SourceUnreadableError(
             f"The database ended the statement that reads {what}, because it took too long: {cause}",
             kept=NO_ROW_WRITTEN,
-            do="see what it waited for (a lock of another session, a scan without an index); or allow it "
-            "more time: statement_timeout or max_statement_time of the database, queryTimeout in `options`. "
-            "The next try reads it anew",
+            do="check what it waited for (a lock of another session, a scan without an index); or give it "
+            "more time: statement_timeout or max_statement_time of the database, queryTimeout in "
+            "`options`. The next try reads it again",
         )
     if state.startswith("28"):
         return InputError(
-            f"The database does not let this user in, to read {what}: {cause}",
+            f"The database does not let this user log in to read {what}: {cause}",
             kept=NO_ROW_WRITTEN,
-            do="correct login and password of the connection; the next run takes the batch with them",
+            do="correct login and password of the connection; the next run loads the batch with them",
         )
     if state == "42501" or "command denied" in cause:
         return InputError(
             f"The database does not let this user read {what}: {cause}",
             kept=NO_ROW_WRITTEN,
-            do="GRANT SELECT on it, and USAGE on its schema, to the connection's login. The next run takes "
-            "the batch with that",
+            do="GRANT SELECT on it, and USAGE on its schema, to the connection's login. The next run loads "
+            "the batch with them",
         )
     if "SQLITE_CANTOPEN" in cause:
         return InputError(
-            f"The file of the database cannot be opened, to read {what}: {cause}",
+            f"The database file cannot be opened to read {what}: {cause}",
             kept=NO_ROW_WRITTEN,
-            do="correct host of the connection: the absolute path of a file that is where Spark runs",
+            do="correct the host of the connection: the absolute path of a file that is where Spark runs",
         )
     if state.startswith(("42", "07")) or "No value specified for parameter" in cause:
         return InputError(
-            f"The database does not take the SQL that reads {what}: {cause}",
+            f"The database does not accept the SQL that reads {what}: {cause}",
             kept=NO_ROW_WRITTEN,
-            do="correct `table` or `query` of the source: names that hold capitals, blanks or points are "
-            "quoted as the database has it, and a question mark is written twice. The next run takes the "
-            "batch with it",
+            do="correct `table` or `query` of the source: names with capitals, blanks or dots are quoted "
+            "as the database requires, and a question mark is written twice. The next run loads the batch "
+            "with it",
         )
     return None

@@ -44,9 +44,9 @@ def check_decimals(columns: Sequence[Column], given: Mapping[str, T.DataType]) -
     unfit = []
     for one in columns:
         kind = given.get(one.name.lower())
-        told = f"{one.kind} of {one.precision} digits, {one.scale} of them behind the point"
+        told = f"{one.kind} of {one.precision} digits, {one.scale} of them after the decimal point"
         if kind is None and one.is_decimal and not 0 < one.precision <= DIGITS:
-            unfit.append(f"{one.name!r} ({told if one.precision else f'{one.kind} of no precision'})")
+            unfit.append(f"{one.name!r} ({told if one.precision else f'{one.kind} without a precision'})")
         elif isinstance(kind, T.DecimalType) and one.is_decimal:
             whole = kind.precision - kind.scale
             if kind.scale < one.scale or whole < one.precision - one.scale or not one.precision:
@@ -63,6 +63,6 @@ def no_type_for(unfit: Sequence[str], other: str) -> CursorError:
     return CursorError(
         f"The table has no type for {', '.join(unfit)}: values could change on the way.",
         kept=NO_ROW_WRITTEN,
-        do="say what they become, with options={'customSchema': '<column> <type>, …'}: STRING for any type, "
-        f"or {other}; or leave them out with `query`. The next run takes the batch with it",
+        do="set their types with options={'customSchema': '<column> <type>, …'}: STRING for any type, or "
+        f"{other}; or leave them out with `query`. The next run loads the batch with it",
     )

@@ -43,8 +43,8 @@ _NO_NUMBER = r"[:,\[]\s*[-+]?(?:NaN|INF|Infinity)\s*[,\]}]"
 _HINTS = {
     NOT_UTF8: "name its encoding: options={'encoding': 'ISO-8859-1'}",
     SECOND_VALUE: "one line holds one value; with multiLine, one file holds one value or one array",
-    NO_NUMBER: "options={'allowNonNumericNumbers': 'true'} takes them as numbers; a key that comes twice is "
-    "then not seen",
+    NO_NUMBER: "options={'allowNonNumericNumbers': 'true'} takes them as numbers; a key that occurs twice "
+    "is then not detected",
     UNDECLARED: "declare them in `columns` (as string they hold their JSON text), or set "
     'extra_columns="ignore"; keys are compared exactly, letter case included',
     "it has a key twice": "only the last value would be loaded",

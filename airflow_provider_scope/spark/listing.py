@@ -119,5 +119,5 @@ def check_listed(data: DataFrame, paths: Sequence[str]) -> None:
         f"Spark would read other files than the batch has: {'; '.join(told[:NAMED])}"
         + (f"; and {len(told) - NAMED} more." if len(told) > NAMED else "."),
         kept=NO_ROW_WRITTEN,
-        do="report it with the names of the files and the version of Spark; renaming them is a way round",
+        do="report it with the names of the files and the version of Spark; renaming them is a workaround",
     )

@@ -1,4 +1,4 @@
-"""What the changes of one batch come to, for each key."""
+"""The net change of each key in a batch: its row at the end, or that it has none any more."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ _FEED = (TYPE, VERSION, TIMESTAMP)
 _ORDER, _NUMBER, _TWICE = "_scope_order", "_scope_number", "_scope_twice"
 _RANKS = 4
 _DELETED, _OLD, _UPDATED, _INSERTED = range(_RANKS)
-"""The ranks of a commit's changes: behind the last two of them the row is there."""
+"""The order of changes within a commit: after one of the last two, the row exists."""
 _EXAMPLES = 3
 
 
 class Net:
-    """What the changes of one batch come to, for each key.
+    """The net changes of one batch.
 
     :param data: The changes, which are the same whenever they are read.
     :param key: The columns that tell one row from another.
@@ -59,7 +59,7 @@ class Net:
         for name in self.key:
             if name.lower() not in there:
                 raise InputError(
-                    f"The key names {name!r}, which is no column of {plan.changes.table}: "
+                    f"The key names {name!r}, which is not a column of {plan.changes.table}: "
                     f"{', '.join(self.columns)}. The last change of each key is found before `sql` is run.",
                     kept=NO_ROW_WRITTEN,
                     do="name columns of the source, and let `sql` keep their names",
@@ -68,7 +68,7 @@ class Net:
             raise InputError(
                 f"The source has a column {DELETED!r}, which deletes='soft' writes itself.",
                 kept=NO_ROW_WRITTEN,
-                do="say deletes='apply' or 'ignore'",
+                do="set deletes='apply' or 'ignore'",
             )
         self.data = data.where(F.col(TYPE) != "delete") if self.deletes == "ignore" else data
         kinds = {name.lower(): kind for name, kind in data.dtypes}
@@ -92,26 +92,26 @@ class Net:
 
     @contextmanager
     def held(self) -> Iterator[tuple[DataFrame, DataFrame | None]]:
-        """Read the changes once, hold them for the block, and run the SELECT over the last one of each key.
+        """Read the changes once, hold them for the block, and run the SELECT over the net rows.
 
-        :return: The rows that are there, and the keys of those that are there no more.
+        :return: The rows that exist, and the keys of those that no longer do.
         :raises ChangeFeedError: The changes cannot be read, or a commit has a key twice.
         """
         with ExitStack() as block:
             changes, found = self._ranked(), None
-            if self.deletes != "soft":  # that writes more than the key of a row that is gone
+            if self.deletes != "soft":  # which writes whole rows that are gone, not their keys alone
                 changes = self._read(block, changes)
                 found = self._by_count(block, changes)
             yield self._results(*(found or self._by_order(block, changes)))
 
     def _ranked(self) -> DataFrame:
-        """Give the changes with their place in time: of one commit, what is there behind it comes last."""
+        """Give the changes with their order; within a commit, the rows that exist after it come last."""
         kind = F.col(TYPE)
         rank = F.when(kind == "delete", _DELETED).when(kind == "update_preimage", _OLD)
         rank = rank.when(kind == "update_postimage", _UPDATED).otherwise(_INSERTED)
         columns = [F.col(quoted(name)) for name in self.columns]
         if self.deletes != "soft":
-            # Of a row that is there no more, the key alone counts: Spark need not move the rest.
+            # Of a row that no longer exists the key alone counts: Spark need not move the rest.
             columns = [self._if_there(name) for name in self.columns]
         # One number, version and rank: Spark sorts by what is to be compared, column by column.
         return self.data.select(*columns, (F.col(VERSION) * _RANKS + rank).alias(_ORDER))
@@ -125,9 +125,12 @@ class Net:
         return held.coalesce(1) if small.is_small_batch(seen.get["rows"]) else held
 
     def _by_count(self, block: ExitStack, changes: DataFrame) -> tuple[DataFrame, DataFrame] | None:
-        """Give the rows, and the keys without one; None if a key has several rows, or lost the one it got.
+        """Give the net rows, and the keys without one, if no key needs its changes put in order.
 
-        Few batches are so. To count moves the keys alone, and ``_by_order`` moves and sorts whole rows.
+        It takes an order if several rows of a key exist, or if one came and went; few batches have such keys.
+        Counting moves the keys alone, where ``_by_order`` moves and sorts whole rows.
+
+        :return: None if it takes an order.
         """
         there, rows = _is_there(F.col(_ORDER)), F.col(_NUMBER)
         keys = changes.groupBy(*self._keys()).agg(
@@ -142,7 +145,7 @@ class Net:
         return changes.where(there), gone
 
     def _by_order(self, block: ExitStack, changes: DataFrame) -> tuple[DataFrame, DataFrame]:
-        """Give the rows that are there behind the last change of each key, and those that are not.
+        """Give the last change of each key: those after which a row exists, and the others.
 
         :raises ChangeFeedError: A commit has a key twice.
         """
@@ -197,9 +200,9 @@ class Net:
             result = self._sql(rows.select(*columns, (~_is_there(F.col(_ORDER))).alias(DELETED)))
             if DELETED not in {name.lower() for name in result.columns}:
                 raise InputError(
-                    f"`sql` leaves out {DELETED!r}, which tells the rows that the source has no more.",
+                    f"`sql` leaves out {DELETED!r}, which marks the rows that the source no longer has.",
                     kept=NO_ROW_WRITTEN,
-                    do=f"select {DELETED}; or say deletes='apply' or 'ignore'",
+                    do=f"select {DELETED}; or set deletes='apply' or 'ignore'",
                 )
         else:
             result = self._sql(rows.select(*columns))
@@ -241,8 +244,8 @@ class Net:
             f"{count:,} key{'' if count == 1 else 's'} of {self.plan.changes.table} {come}, such as "
             f"{examples}: nothing says which of the two rows counts.",
             kept=NO_ROW_WRITTEN,
-            do="name a key that tells the source's rows from each other; or load all changes with "
-            f'write="append"; or correct the source, and {feeds.ANEW}',
+            do="name a key that identifies each row of the source; or load all changes with "
+            f'write="append"; or correct the source, and {feeds.START_OVER}',
         )
 
 

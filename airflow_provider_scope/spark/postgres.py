@@ -43,22 +43,22 @@ WHERE {_OTHERS} AND backend_type <> 'autovacuum worker' AND xact_start <= '{{at}
 _LOOKS = 20
 """How often it is asked whether others' transactions have ended, a tenth of a second apart."""
 _HIDDEN = (
-    "other sessions' transactions are not shown to this user of the database, so that what they commit later "
-    "with a smaller value of {column!r} is lost. GRANT pg_read_all_stats to it, or give cursor.lag"
+    "this database user cannot see the transactions of other sessions, so rows that they commit later with "
+    "a smaller value of {column!r} are lost. GRANT pg_read_all_stats to the user, or set cursor.lag"
 )
 _FALLING = (
-    "from times that fall it is not known which are committed late: what comes later with a value above the "
-    "smallest of {column!r} is lost. Give cursor.lag"
+    "with a cursor whose times fall, it is not known which rows are committed late: rows that come later "
+    "with a value above the smallest of {column!r} are lost. Set cursor.lag"
 )
 _STANDBY = "the database is a standby, which does not say when the transactions of its primary began. "
 _UNKNOWN = (
-    "{column!r} is made by pre_filter_sql, so that what is committed late with a smaller value is lost. Name "
-    "a column of the database (`query` can make one), or give cursor.lag"
+    "{column!r} is computed by pre_filter_sql, so rows that are committed late with a smaller value are "
+    "lost. Name a column of the database (`query` can compute one), or set cursor.lag"
 )
 _NO_XMIN = (
-    "transactions run in the database, and of a query or a view it is not known which rows came after "
-    "theirs: what they commit later with a smaller value of {column!r} is lost. Name a table, or give "
-    "cursor.lag"
+    "transactions are running in the database, and for a query or a view it is not known which rows came "
+    "after theirs: rows that they commit later with a smaller value of {column!r} are lost. Name a table, "
+    "or set cursor.lag"
 )
 
 
@@ -94,10 +94,10 @@ def statement(session: Session, source: CursorPlan, found: CursorSlice, seq: int
     column = next((one for one in columns if one.name.lower() == found.column.lower()), None)
     if column and isinstance(given.get(column.name), T.StringType) and column.kind not in TEXTS:
         raise CursorError(
-            f"The column {column.name!r} is the cursor, and customSchema makes text of {column.kind}: the "
+            f"The column {column.name!r} is the cursor, and customSchema reads {column.kind} as text: the "
             "database would compare other values than Spark.",
             kept=NO_ROW_WRITTEN,
-            do="leave it out of customSchema; or make text of it in `query`",
+            do="leave it out of customSchema; or convert it to text in `query`",
         )
     where, reads_all = "", True
     if column is not None and source.pre_filter_sql is None:
@@ -167,7 +167,7 @@ class _Asked:
     def narrow(self, max_rows: int | None) -> None:
         """Ask for no other rows than those that the cursor may take."""
         if self.kind == "string" and self.session.ask("SHOW server_encoding") != ["UTF8"]:
-            self.warn("text is not compared in this database, whose encoding is not UTF-8; give cursor.lag")
+            self.warn("text is not compared in this database, whose encoding is not UTF-8; set cursor.lag")
             return
         where = f"batch {self.seq}"
         start = cursors.start_of_slice(self.rule, self.found, self.kind, where)
@@ -234,9 +234,12 @@ class _Asked:
         if self.session.ask(f"SELECT EXISTS ({rows})") == ["t"]:
             why = "they lie in the future"
             if holds_back == "t":
-                why = f"a transaction runs since {oldest}, and may still commit rows"
+                why = f"a transaction has been running since {oldest}, and may still commit rows"
             elif self.kind != "timestamp":
-                why = f"this is now in {zone_name}; if the column has another zone's time, say time_zone"
+                why = (
+                    f"this is the current time in {zone_name}; if the column holds the time of another "
+                    "zone, set time_zone"
+                )
             self.tell(f"rows whose {{column!r}} is after {bound} wait for a later load: {why}")
         return [within]
 
@@ -277,8 +280,8 @@ class _Asked:
             return []
         more = "more" if self.rule.func == "max" else "less"
         self.tell(
-            f"rows whose {{column!r}} is {young} or {more} wait for a later load: a transaction still runs, "
-            "and may have taken a number before theirs"
+            f"rows whose {{column!r}} is {young} or {more} wait for a later load: a transaction is still "
+            "running, and may have taken a number before theirs"
         )
         return [f"{self.value} {self.op('<')} {self.literal(young)}"]
 

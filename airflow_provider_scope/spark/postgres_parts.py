@@ -113,7 +113,7 @@ def divided(
         if count is not None:
             raise
         # Others speak PostgreSQL's language, and know no pages or no snapshots that are shared.
-        told = f"the table is read over one connection, as it cannot be divided: {short_cause(err)}"
+        told = f"the table is read over one connection, because it cannot be divided: {short_cause(err)}"
         emit(event="notice", seq=seq, told=f"{told}. With num_partitions=1 this is not tried")
         return None
 
@@ -132,8 +132,8 @@ def _divider(session: Session, columns: list[Column]) -> Divider | None:
         count = asked.num_partitions
         if pages is None:
             raise InputError(
-                f"num_partitions={count} is not possible without partition_column: {asked.table} is not the "
-                "name of a table, whose rows lie on pages.",
+                f"num_partitions={count} is not possible without partition_column: {asked.table} is not "
+                "the name of a table, and only a table has pages to divide.",
                 kept=NO_ROW_WRITTEN,
                 do="name a partition_column; or leave num_partitions out",
             )

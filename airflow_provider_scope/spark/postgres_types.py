@@ -100,7 +100,7 @@ def _unfit(column: Column, custom: T.DataType | None) -> str:
         fits = isinstance(custom, T.StringType) or (isinstance(custom, T.DecimalType) and is_number)
         return "" if fits else f"{column.name!r} ({column.kind}, read as {custom.simpleString()})"
     if is_number and not column.precision:
-        return f"{column.name!r} (numeric of no precision)"
+        return f"{column.name!r} (numeric without a precision)"
     if is_number and column.precision > DIGITS:
         return f"{column.name!r} (numeric of {column.precision} digits)"
     return ""

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 KEPT = "the batches before it; this one wrote no row and stays logged"
 WAYS = (
-    "correct the declaration (`columns`, `options`) and run again. Or repair the file and give the batch up "
-    "with `airflow scope abandon`: the next run loads its files as they are then. Or put aside what cannot "
-    'be loaded, with bad_records="quarantine"'
+    "correct the declaration (`columns`, `options`) and run again. Or repair the file and abandon the "
+    "batch with `airflow scope abandon`: the next run loads its files as they are then. Or quarantine what "
+    'cannot be loaded, with bad_records="quarantine"'
 )
 _SHOWN = 400
 """Characters of a reader's own words that are told."""

@@ -96,10 +96,10 @@ class Quarantine:
         written = self.log.written_rows(version)
         if written is not None and written != count:
             raise BatchNotInTableError(
-                f"The quarantine {self.table} took {written:,} rows of batch {entry.seq}, and "
+                f"The quarantine {self.table} received {written:,} rows of batch {entry.seq}, but "
                 f"{count:,} were counted.",
                 kept="the table; no row of this batch was written there, and the batch stays logged",
-                do="the next try runs it again, and replaces these rows; if it comes back, report it",
+                do="the next try runs it again, and replaces these rows; if it happens again, report it",
             )
         return number
 
@@ -120,7 +120,7 @@ class Quarantine:
         found = T.StructType.fromJson(json.loads(metadata["schemaString"])).names
         if [*found] != COLUMNS.names:
             raise InputError(
-                f"The table {self.table} is no quarantine: it has the columns {', '.join(found)}.",
+                f"The table {self.table} is not a quarantine table: it has the columns {', '.join(found)}.",
                 kept="both tables; no row of this batch was written, and the batch stays logged",
                 do="name another folder: table=TableSpec(quarantine=…)",
             )

@@ -110,7 +110,7 @@ def checked(plan: Plan, result: DataFrame) -> DataFrame:
     return failing(result, expected(plan), ROW, file_of(result))
 
 
-_RULE_HINT = "correct the rule or the SELECT; with source_file_uri in the SELECT the file is told"
+_RULE_HINT = "correct the rule or the SELECT; with source_file_uri in the SELECT the message names the file"
 ROW = json_of("struct(*)")
 """SQL of a row of the SELECT as text."""
 

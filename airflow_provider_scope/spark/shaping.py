@@ -151,12 +151,13 @@ def naming_odd_columns(rows: DataFrame, table: str) -> Iterator[None]:
         named = ", ".join(quoted(name) for name in odd)
         plain = re.sub(r"\W+", "_", odd[0]).strip("_") or "name"
         raise InputError(
-            f"The table {table} cannot have columns with these names: {named}. Without column mapping a "
-            "table of Delta has no name with a blank, a line break, a tab or one of , ; { } ( ) =.",
+            f"The table {table} cannot have columns with these names: {named}. Without column mapping, "
+            "Delta allows no column name with a blank, a line break, a tab or one of , ; { } ( ) =.",
             kept=NO_ROW_WRITTEN,
-            do=f"rename them in `sql`: SELECT {quoted(odd[0])} AS {plain}, …; a key inside of an object goes "
-            "with its column, declared as string. Or let the table have such names, with "
-            'TableSpec(properties={"delta.columnMapping.mode": "name"}); its readers have to know that, too',
+            do=f"rename them in `sql`: SELECT {quoted(odd[0])} AS {plain}, …; for a key inside an object, "
+            "declare its column as string. Or allow such names with "
+            'TableSpec(properties={"delta.columnMapping.mode": "name"}); the table\'s readers have to '
+            "support this, too",
         ) from err
 
 

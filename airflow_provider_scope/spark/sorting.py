@@ -139,9 +139,10 @@ def _counted(entry: OffsetEntry, judged_rows: DataFrame, kept: list[DataFrame]) 
     counts = Counter({row[RULE]: row["count"] for row in bad.groupBy(RULE).count().collect()})
     if good + counts.total() != read:
         raise SourceMismatchError(
-            f"Of batch {entry.seq} {read:,} rows were read, {good:,} good and {counts.total():,} bad.",
+            f"{read:,} rows of batch {entry.seq} were read, but {good:,} good and {counts.total():,} bad "
+            "rows were counted.",
             kept=KEPT,
-            do="clear the task, which runs it again; if it comes back, report it",
+            do="clear the task, which runs it again; if it happens again, report it",
         )
     return counts
 

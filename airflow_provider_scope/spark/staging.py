@@ -232,5 +232,5 @@ def _doubled(staged: Staged, key: Sequence[str], by_key: DataFrame) -> MergeKeyE
     return MergeKeyError(
         f"Several rows for {staged.table} have the same primary key: {_shown(staged, by_key, key)}.",
         kept=NO_ROW_WRITTEN,
-        do="say which of them counts, with dedup_sort=(column, 'desc'); or select one row of each key",
+        do="set dedup_sort=(column, 'desc') to decide which of them counts; or select one row for each key",
     )

@@ -275,7 +275,7 @@ class Target:
             if name.lower() not in names:
                 what = f"partition_by names {name!r}, which is not a column of the table: {listed}."
         if names == {name.lower() for name in self.plan.partition_by}:
-            what = f"partition_by names all columns of the table, {listed}: no column would be in its files."
+            what = f"partition_by names all columns of the table, {listed}: its files would have no column."
         if what:
             raise InputError(
                 what,

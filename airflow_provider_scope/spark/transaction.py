@@ -49,14 +49,14 @@ class Transaction:
                 f"Version {version} of {self.log.table} has the rows of batch {self.entry.seq} without its "
                 "number: the next try would write them again.",
                 kept="the log; the batch stays logged",
-                do=f"report it. Take the rows back, with RESTORE to version {version - 1}; then run `airflow "
+                do=f"report it. Remove the rows with a RESTORE to version {version - 1}; then run `airflow "
                 f"scope accept-table {self.log.table}`",
             )
         raise BatchNotInTableError(
-            f"Delta took the write of batch {self.entry.seq} to {self.log.table} without an error and did "
-            "not commit it.",
+            f"Delta accepted the write of batch {self.entry.seq} to {self.log.table} without an error, but "
+            "did not commit it.",
             kept="the table and the log; the batch stays logged",
-            do="the next try runs it again; if it comes back, report it with the table's history",
+            do="the next try runs it again; if it happens again, report it with the table's history",
         )
 
     def is_committed(self) -> bool:
@@ -86,8 +86,8 @@ def commit_once(
                 f"Batch {entry.seq} cannot run: the table {plan.table} holds batch {newest} as its newest, "
                 f"not {recovery.predecessor(entry, plan.first)}.",
                 kept="the table, the log and all files",
-                do="clear the task: it reads the log and the table again; if it comes back, run `airflow "
-                "scope status`",
+                do="clear the task: it reads the log and the table again; if it happens again, run "
+                "`airflow scope status`",
             )
         try:
             return attempt(transaction)

@@ -68,7 +68,7 @@ def convert(text: str, kind: T.DataType, column: str, options: Mapping[str, str]
     if isinstance(kind, T.TimestampType):
         return _instant(text, plain, options)
     raise InputError(
-        f"The column {column!r} is declared as {kind.simpleString()}, which is not read from text.",
+        f"The column {column!r} is declared as {kind.simpleString()}, which cannot be read from text.",
         kept="the table; no row was written, and the batch stays logged",
         do="declare it as string, and CAST it in the SELECT",
     )

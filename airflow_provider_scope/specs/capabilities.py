@@ -60,7 +60,7 @@ _INCREMENTAL = Case("mode", "incremental", 'mode="incremental"')
 _REPLACE = Case("write", Replace, "write='replace' or Replace(where=...)")
 _RANGED = Case("source.cursor.end_value", GIVEN, "cursor.end_value")
 _RANGE = Case("write.where", GIVEN, "Replace(where=...)")
-_NEW_FILES = 'each run takes what is new; or write mode="data_interval"'
+_NEW_FILES = 'each run takes what is new; or set mode="data_interval"'
 _ON_SPARK = "leave it out; or engine=SparkEngine()"
 
 _CURSOR = Case("source", TableSource | JdbcSource, "a cursor")
@@ -76,19 +76,21 @@ TOGETHER = (
         )
         for kind in (TableSource, JdbcSource, CdfSource)
     ),
-    _unwanted(_SPARK, "sql_dialect", "scope", "'spark' or None", "the types of the columns are Spark's"),
+    _unwanted(
+        _SPARK, "sql_dialect", "scope", "'spark' or None", "the types of the columns are those of Spark"
+    ),
     Refusal(
         _SPARK,
         Case("delta_location", None),
-        "give it; only the connection of a ScopeEngine can say where tables are",
+        "set it; only the connection of a ScopeEngine can say where tables are",
         "the table's folder: an absolute path or a file:///… URI",
     ),
     _unwanted(_SPARK, "validate_on_spark", GIVEN, "0", "the batches run on Spark, which needs no validation"),
     Refusal(
         _SPARK,
         Case("source.format", "sstream"),
-        "name the format of the files: 'parquet', 'csv', 'json', 'text' or 'orc'. 'sstream' is the default, "
-        "for structured streams, which SCOPE alone reads",
+        "name the format of the files: 'parquet', 'csv', 'json', 'text' or 'orc'. 'sstream' is the "
+        "default, for structured streams, which only SCOPE reads",
         "a format that Spark reads",
     ),
     _unwanted(_INCREMENTAL, "window_start", GIVEN, "None", _NEW_FILES),
@@ -96,8 +98,8 @@ TOGETHER = (
     Refusal(
         _SCOPE,
         _INTERVAL,
-        "load intervals with SparkEngine(): SCOPE jobs that write one table at the same time cannot be told "
-        "apart in its log",
+        "load intervals with SparkEngine(): SCOPE jobs that write one table at the same time cannot be "
+        "distinguished in its log",
         "'incremental' with ScopeEngine",
     ),
     _unwanted(
@@ -105,7 +107,7 @@ TOGETHER = (
         "full_refresh",
         GIVEN,
         "False",
-        "it would replace the whole table by the files of one interval. To load an interval anew, use "
+        "it would replace the whole table with the files of one interval. To load an interval again, use "
         "write=Replace(where=…) with the interval's rows, and clear its run",
     ),
     Refusal(
@@ -133,28 +135,30 @@ TOGETHER = (
     Refusal(
         _CURSOR,
         Case("write.merge_key", ()),
-        "name the columns that tell one record from another: a load has only the rows that are new, and all "
-        "others would be retired",
+        "name the columns that identify a record: a load has only the new rows, and all others would be "
+        "retired",
         "the columns of a key with Scd2 and a cursor",
         only=Scd2,
     ),
     Refusal(
         _INTERVAL,
         Case("source", CdfSource),
-        'use mode="incremental": the versions of the source are its time, and each run takes what is new',
+        'use mode="incremental": the source is read by its versions, not by time, and each run takes what '
+        "is new",
         'a FileSource or a TableSource with mode="data_interval"',
     ),
     Refusal(
         Case("source.full_load", False, "a CdfSource without full_load"),  # noqa: FBT003 - a value
         Case("write", Replace),
-        "say full_load=True in the source: each run takes all its rows then; or Merge, which takes changes",
+        "set full_load=True in the source, so that each run takes all its rows; or use Merge, which takes "
+        "changes",
         '"append", Merge(…) or Scd2(…) with a CdfSource that has full_load=False',
     ),
     Refusal(
         _FEED,
         Case("write.primary_key", ()),
-        "name the columns that tell one row of the source from another; without such columns, load the "
-        'changes with write="append"',
+        "name the columns that identify a row of the source; without such columns, load the changes with "
+        'write="append"',
         "the columns of a key with Merge and a CdfSource",
         only=Merge,
     ),
@@ -170,15 +174,15 @@ TOGETHER = (
     Refusal(
         _FEED,
         Case("write.merge_key", ()),
-        "name the columns that tell one row of the source from another: a batch has only the rows that "
-        "changed, and all others would be retired",
+        "name the columns that identify a row of the source: a batch has only the rows that changed, and "
+        "all others would be retired",
         "the columns of a key with Scd2 and a CdfSource",
         only=Scd2,
     ),
     Refusal(
         Case("source.deletes", "soft", "deletes='soft'"),
         Case("write", Scd2),
-        "say deletes='apply': Scd2 keeps the versions of a deleted row, and retires the last one",
+        "set deletes='apply': Scd2 keeps the versions of a deleted row, and retires the last one",
         "Merge with deletes='soft'",
     ),
     *(
@@ -221,7 +225,7 @@ IN_JOBS = (
     Refusal(
         _SCOPE,
         Case("table.expect", GIVEN),
-        "leave it out, and name the rows that are wanted in the WHERE of `sql`; or engine=SparkEngine()",
+        "leave it out, and select the rows that you want in the WHERE of `sql`; or engine=SparkEngine()",
     ),
     Refusal(_SCOPE, Case("source.columns", INFER), "declare the columns; or engine=SparkEngine()"),
     Refusal(_SCOPE, Case("source.bad_records", "quarantine"), _ON_SPARK),

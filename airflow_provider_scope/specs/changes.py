@@ -18,24 +18,24 @@ class CdfSource:
     """The changes of a Delta table, by version, from its change data feed.
 
     The first load begins at the latest version that created or emptied the table or enabled its feed, with
-    the rows of that version. Each later one begins behind the last version that was loaded.
+    the rows of that version. Each later load begins after the last version that was loaded.
 
     :param table: The table's folder: an absolute path or a URI.
     :param identifier: The name of this load: the log belongs to it, and refuses another one.
-    :param deduplication: "last": of several changes of a key, the last one counts, by the key of ``Merge`` or
-        ``Scd2``. ``write="append"`` keeps every change.
-    :param full_load: Begin with the rows of the table as it is, and go on with the changes behind that.
+    :param deduplication: "last": if a key changed several times, the last change counts. The key is that of
+        ``Merge`` or ``Scd2``. ``write="append"`` keeps every change.
+    :param full_load: Begin with the current rows of the table, and continue with the changes after that.
     :param start_version: The version at which the first load begins, in place of the one above.
-    :param end_version: The last version that is loaded; None goes on for ever.
+    :param end_version: The last version that is loaded; None: there is no end.
     :param start_timestamp: The first load begins at the first version that was committed then or later: a
         time with its zone, as a datetime or as ISO text.
     :param deletes: What ``Merge`` does with rows that were deleted: "apply" deletes them, "ignore" leaves
-        them, "soft" keeps them with ``_deleted`` true. ``Scd2`` knows the first two: a version is retired, or
+        them, "soft" keeps them with ``_deleted`` true. ``Scd2`` takes the first two: a version is retired, or
         not.
     :param max_commits_per_batch: Versions of the source in one batch, at the most; None is all.
-    :param max_bytes_per_batch: Bytes of its changes, as the source's log tells them. A version stays whole.
-    :param metadata_location: The folder of a small Delta table that shows the batches to people, made and
-        written by the worker: an absolute path or a URI. None is no such table.
+    :param max_bytes_per_batch: Bytes of its changes, according to the source's log. A version stays whole.
+    :param metadata_location: The folder of a small Delta table that shows the batches to people, created and
+        written by the worker: an absolute path or a URI. None: no such table.
     :raises InputError: A value is not valid.
     """
 
@@ -59,7 +59,7 @@ class CdfSource:
                 "table",
                 self.table,
                 "the table's folder: an absolute path or a URI",
-                "give its location (DESCRIBE DETAIL says it): the log is read before Spark is started",
+                "give its location (DESCRIBE DETAIL shows it): the log is read before Spark is started",
             )
         validation.text("identifier", self.identifier)
         if self.metadata_location is not None:
@@ -82,16 +82,16 @@ class CdfSource:
         """Refuse two places to begin at, and an end before the beginning."""
         if self.start_version is not None and self.start_timestamp is not None:
             raise validation.bad(
-                "start_timestamp", self.start_timestamp, "None beside start_version", "say one of the two"
+                "start_timestamp", self.start_timestamp, "None with start_version", "set one of the two"
             )
         for name in ("start_version", "start_timestamp"):
             value = getattr(self, name)
             if value is not None and self.full_load is True:
-                do = "leave it out: the changes behind the snapshot follow"
+                do = "leave it out: the changes after the snapshot follow"
                 raise validation.bad(name, value, "None with full_load=True", do)
         both = (self.start_version, self.end_version)
         if all(isinstance(one, int) for one in both) and both[0] > both[1]:  # type: ignore[operator]
-            raise validation.bad("end_version", self.end_version, "start_version, or a version behind it")
+            raise validation.bad("end_version", self.end_version, "start_version, or a later version")
 
     @property
     def is_named(self) -> bool:

@@ -140,7 +140,7 @@ def _parts(text: str) -> list[str]:
 def _column(part: str) -> tuple[str, str]:
     found = _PART.fullmatch(part.strip())
     if not found:
-        msg = f"{part.strip()!r} is not a name and a type; names with blanks or signs are in `…`"
+        msg = f"{part.strip()!r} is not a name and a type; put names with blanks or special characters in `…`"
         raise ValueError(msg)
     quoted, plain, kind = found.groups()
     more = _MORE.search(_INSIDE.sub("", _QUOTED.sub("", kind)))

@@ -30,13 +30,15 @@ class Cursor:
         changed, and what was loaded is not compared. Needs ``initial_value``.
     :param last_value_func: ``"max"``: rows above the largest value are new. ``"min"``: those below the
         smallest.
-    :param lag: Rows come late: each load looks again at those up to so far before the last value, and takes
-        what it has not loaded. Seconds for timestamps, days for dates, units for numbers.
+    :param lag: For rows that come late: each load looks again at the rows up to this far before the last
+        value, and takes those that it has not loaded. Seconds for timestamps, days for dates, units for
+        numbers.
     :param on_cursor_value_missing: Rows without a value (NULL, NaN, infinite): ``"raise"`` fails the load,
         ``"exclude"`` leaves them out, ``"include"`` takes them in every load, with its last batch.
-    :param dedup_key: Rows at the last value are read again, and those that were loaded left out. None
-        compares all columns: a row that changed is loaded. Names of columns compare these alone: for rows of
-        which others differ each time they are read. ``()`` compares nothing: such rows are loaded again.
+    :param dedup_key: Rows at the last value are read again, and those that were loaded are left out. None
+        compares all columns: a row that changed is loaded. Names of columns compare these alone, for rows
+        whose other columns differ each time they are read. ``()`` compares nothing: such rows are loaded
+        again.
     :raises InputError: A value is not valid.
     """
 
@@ -59,11 +61,11 @@ class Cursor:
         first, end = (bound_of(name, getattr(self, name)) for name in ("initial_value", "end_value"))
         if self.end_value is not None and self.initial_value is None:
             raise validation.bad(
-                "end_value", self.end_value, "initial_value beside it", "give both ends of the range"
+                "end_value", self.end_value, "initial_value to be set as well", "give both ends of the range"
             )
         if first and end and first.kind == end.kind and first.beyond(end, self.last_value_func):
             raise validation.bad(
-                "end_value", self.end_value, f"a value behind initial_value={self.initial_value!r}"
+                "end_value", self.end_value, f"a value after initial_value={self.initial_value!r}"
             )
 
 
@@ -95,7 +97,7 @@ class TableSource:
     :param table: The table's folder (absolute path or URI), or its name in the catalog of Spark.
     :param cursor: Which rows are new.
     :param pre_filter_sql: A SELECT over ``@data``, the table's rows, before the cursor looks at them: it may
-        make the cursor's column, or leave rows out.
+        compute the cursor's column, or leave rows out.
     :param max_rows_per_batch: About how many rows one batch has at the most; rows with one value of the
         cursor stay together. None is all that are new.
     :raises InputError: A value is not valid.

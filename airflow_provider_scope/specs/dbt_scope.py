@@ -108,15 +108,16 @@ _OTHER_VERSIONS = {
     "delete_before_insert": "leave delete_before_insert out: each file is loaded once, so a run that is "
     "repeated adds nothing",
     "starting_timestamp_fallback_to_latest": "leave starting_timestamp_fallback_to_latest out: a "
-    "starting_timestamp after all files loads none of them, so name an earlier one",
+    "starting_timestamp after all files loads none of them, so set an earlier one",
     "enable_job_retry": "leave enable_job_retry out, and set retries=… of the task: 0 is off",
     "job_retry_max_attempts": "leave job_retry_max_attempts out, and set retries=… of the task",
     "job_retry_initial_wait_seconds": "leave job_retry_initial_wait_seconds out, and set retry_delay=… of "
     "the task, with retry_exponential_backoff",
     "job_retry_max_wait_seconds": "leave job_retry_max_wait_seconds out, and set max_retry_delay=… of the "
     "task",
-    "job_retry_on_messages": "leave job_retry_on_messages out: every job that fails is tried again as "
-    "retries=… and retry_policy=… of the task say, with retry_policy=SCOPE_RETRY_POLICY by its kind",
+    "job_retry_on_messages": "leave job_retry_on_messages out: every job that fails is retried according "
+    "to retries=… and retry_policy=… of the task; with retry_policy=SCOPE_RETRY_POLICY, according to the "
+    "kind of failure",
 }
 """Names of older and newer versions of dbt-scope -> what to write instead."""
 
@@ -178,9 +179,9 @@ def _instead(what: str, key: str) -> str:
     if key in _OTHER_VERSIONS:
         return _OTHER_VERSIONS[key]
     if what == "config" and key in _OF_PROFILE:
-        return f"take {key} out of config: it belongs into the profile"
+        return f"take {key} out of config: it belongs in the profile"
     if what == "profile" and key in _CONFIG:
-        return f"take {key} out of the profile: it belongs into config"
+        return f"take {key} out of the profile: it belongs in config"
     return f"{key}: correct the spelling, or leave it out"
 
 
@@ -221,7 +222,7 @@ def _location(config: Mapping[str, Any], profile: Mapping[str, Any]) -> str:
     table = config.get("alias")
     if not table:
         raise validation.bad("delta_location", location, "a location, or alias, the table's name")
-    why = "without delta_location the table's place follows from the profile"
+    why = "without delta_location, the table's location is derived from the profile"
     container, account = _needed(profile, "container", why), _needed(profile, "storage_account", why)
     base = str(profile.get("delta_base_path", "delta")).strip("/")
     return f"abfss://{container}@{account}.dfs.core.windows.net/{base}/{table}"

@@ -27,7 +27,8 @@ class SparkEngine:
 
     :param spark_conn_id: A Spark connection. None is Spark inside the task's own process group
         (``local[*]``), and needs nothing but Java.
-    :param conf: Spark configuration; it wins over ours, but for settings on which exactness rests.
+    :param conf: Spark configuration; it overrides the provider's, except for settings on which exactness
+        depends.
     :param packages: Maven coordinates. None is Delta's, for the installed versions of pyspark and
         delta-spark, and those of the store; ``()`` is none, for a cluster that has Delta.
     :param jars: Jar files, instead of ``packages``: for machines that reach no Maven repository.
@@ -58,7 +59,7 @@ def _check_conf(conf: Mapping[str, Any]) -> None:
         setting = None if validation.is_deferred(value) else contradiction(name, value)
         if setting:
             raise InputError(
-                f"conf[{name!r}]={value!r} is refused, it is {setting.value}: {setting.reason}.",
+                f"conf[{name!r}]={value!r} is refused, it has to be {setting.value}: {setting.reason}.",
                 kept="everything; nothing was read or written",
                 do="leave it out",
             )
@@ -123,7 +124,7 @@ def check_tag(argument: str, value: Any) -> None:
             argument,
             value,
             f"text that does not begin with {VOID_NAME}",
-            "name it otherwise: jobs of that name add no rows, and count as such",
+            "choose another name: jobs with this name add no rows, and count as such",
         )
 
 

@@ -21,7 +21,7 @@ def mode_from(value: Any) -> Mode:
     """
     mode = "incremental" if value is None else value
     if not isinstance(mode, str) or mode not in get_args(Mode):
-        hint = "write 'incremental', its new name" if mode == "watermark" else ""
+        hint = "use 'incremental', its new name" if mode == "watermark" else ""
         raise validation.bad("mode", value, "one of 'incremental', 'data_interval'", hint)
     return "data_interval" if mode == "data_interval" else "incremental"
 

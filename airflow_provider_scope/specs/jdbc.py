@@ -28,16 +28,16 @@ class JdbcSource:
         database is then asked for all rows each time: ``query`` does the same in the database.
     :param max_rows_per_batch: About how many rows one batch has at the most; rows with one value of the
         cursor stay together. None is all that are new.
-    :param num_partitions: In how many parts PostgreSQL is read, at once and in one snapshot, by as many
-        connections as Spark has cores for. None is one connection; but a table of more than 128 MiB of which
-        all is new is read in up to four parts.
+    :param num_partitions: The number of parts in which PostgreSQL is read, in parallel and in one snapshot,
+        by as many connections as Spark has cores for. None is one connection; but a table of more than 128
+        MiB of which all is new is read in up to four parts.
     :param partition_column: A column of integers, numbers, dates or timestamps, whose values are divided into
         ranges. The cursor's column may be it. None divides a table by where its rows lie on the disk. Needs
         ``num_partitions``.
     :param time_zone: The zone in which the database's clients write dates and times without zone. Only the
         bound for transactions that still run depends on it.
-    :param options: Options of Spark's reader: ``customSchema``, ``fetchsize`` (rows a round trip brings,
-        10,000), ``queryTimeout`` (seconds), ``sessionInitStatement``.
+    :param options: Options of Spark's reader: ``customSchema``, ``fetchsize`` (rows per round trip, 10,000),
+        ``queryTimeout`` (seconds), ``sessionInitStatement``.
     :raises InputError: A value is not valid.
     """
 
@@ -60,7 +60,7 @@ class JdbcSource:
             if getattr(self, name) is not None:
                 validation.text(name, getattr(self, name))
         if (self.table is None) == (self.query is None):
-            raise validation.bad("table", self.table, "table or query, one of the two")
+            raise validation.bad("table", self.table, "either table or query")
         check_reading(self)
         self._check_partitions()
         if self.options is not None:
@@ -72,9 +72,9 @@ class JdbcSource:
         count = validation.number("num_partitions", self.num_partitions, at_least=1)
         validation.set_field(self, "num_partitions", count)
         if self.partition_column is not None and count is None:
-            raise validation.bad("num_partitions", None, "a value beside partition_column")
+            raise validation.bad("num_partitions", None, "a number, as partition_column is set")
         if self.partition_column is None and self.query and isinstance(count, int) and count > 1:
-            raise validation.bad("partition_column", None, "a column of the query beside num_partitions")
+            raise validation.bad("partition_column", None, "a column of the query, as num_partitions is set")
 
     @property
     def rows_of(self) -> str:
@@ -91,8 +91,8 @@ def _options(options: Any) -> dict[str, Any]:
             raise InputError(
                 f"options[{name!r}] is refused: it may be one of {', '.join(OPTIONS)}.",
                 kept="everything; nothing was read or written",
-                do="leave it out: where the database is, and as whom, the connection says, and the cursor "
-                "says which rows are read",
+                do="leave it out: the connection says where the database is and who reads it, and the "
+                "cursor says which rows are read",
             )
     found = {known[name.lower()]: value for name, value in options.items()}
     if "fetchsize" in found:

@@ -22,22 +22,24 @@ class Refused(NamedTuple):
     """The one value that is taken: ours."""
 
 
-_SKIPS_FILES = "a file would count as loaded, and its rows would not be there"
+_SKIPS_FILES = "a file would count as loaded without its rows being in the table"
 REFUSED = {
-    "pathGlobFilter": Refused(_SKIPS_FILES, "say which files count with `patterns`"),
+    "pathGlobFilter": Refused(_SKIPS_FILES, "use `patterns` to choose which files count"),
     "modifiedBefore": Refused(_SKIPS_FILES, 'use mode="data_interval" with `window_end`'),
     "modifiedAfter": Refused(_SKIPS_FILES, "use `starting_timestamp`"),
     "recursiveFileLookup": Refused(
-        "files that are not in the batch could be read", "leave it out: folders are listed by us", "false"
+        "files that are not in the batch could be read",
+        "leave it out: the provider lists the folders",
+        "false",
     ),
     "ignoreCorruptFiles": Refused(
         "the rest of a file that cannot be read would be left out",
-        "leave it out; repair the file, or give its batch up with `airflow scope abandon`",
+        "leave it out; repair the file, or abandon its batch with `airflow scope abandon`",
         "false",
     ),
     "ignoreMissingFiles": Refused(
         _SKIPS_FILES,
-        "leave it out; `airflow scope abandon` gives up the batch of a file that is missing",
+        "leave it out; `airflow scope abandon` abandons the batch of a file that is missing",
         "false",
     ),
     "mode": Refused(
@@ -60,7 +62,7 @@ REFUSED = {
         "false",
     ),
     "locale": Refused(
-        "numbers and names of months are read as English ones, whatever it says",
+        "numbers and names of months are read as English ones, whatever this option says",
         "declare the column as string, and convert it in the SELECT",
         "en-US",
     ),
@@ -71,7 +73,7 @@ REFUSED = {
     "__globPaths__": Refused("other files than those of the batch would be read", "leave it out"),
     "path": Refused("other files than those of the batch would be read", "name the folders in `roots`"),
     "paths": Refused("other files than those of the batch would be read", "name the folders in `roots`"),
-    "schema": Refused("nothing: it is no option of a reader", "declare `columns`"),
+    "schema": Refused("nothing: it is not an option of a reader", "declare `columns`"),
 }
 """Option -> why it is refused, in any letter case: Spark does not tell options apart by case."""
 _BY_LOWER_CASE = {name.lower(): refused for name, refused in REFUSED.items()}
@@ -89,7 +91,7 @@ def check_options(options: Mapping[str, Any]) -> None:
             raise validation.bad(
                 "options",
                 name,
-                f"each option once: {other} and {name} are one to Spark",
+                f"each option once: {other} and {name} are the same option to Spark",
                 "leave one of the two out",
             )
         refused = _BY_LOWER_CASE.get(name.lower())

@@ -155,7 +155,8 @@ def _check_inferred(kind: str, options: Any) -> None:
             "columns",
             INFER,
             f"declared columns or None with format={kind!r}",
-            "leave it out: types are inferred for CSV and JSON files; others have theirs, or none",
+            "leave it out: types are inferred for CSV and JSON files only; other formats have their own, "
+            "or none",
         )
     named = {name.lower() for name in options} if isinstance(options, Mapping) else set()
     guessing = sorted(named & _GUESSING)

@@ -28,9 +28,9 @@ class TableSpec:
         "add" columns, or "widen" types as well.
     :param expect: Name of a rule -> SQL predicate over the columns of the SELECT. A batch with a row for
         which it is not true (NULL is not) is not committed; with ``FileSource(bad_records="quarantine")``
-        such rows are put aside.
-    :param quarantine: Folder of the Delta table for what is put aside, on the store of the table. None is
-        the table's own folder with ``_quarantine`` behind its name.
+        such rows are quarantined.
+    :param quarantine: Folder of the Delta table for what is quarantined, on the store of the table. None is
+        the table's own folder with ``_quarantine`` appended to its name.
     :raises InputError: A value is not valid.
     """
 

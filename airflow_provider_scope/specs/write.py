@@ -39,14 +39,14 @@ class Merge:
     :param strategy: "delete-insert": stored rows with a key of the batch are deleted, and its rows inserted.
         "upsert": a stored row with the primary key is updated, else the row is inserted. "insert-only": a
         row is inserted if no stored row has its primary key.
-    :param primary_key: Columns of the SELECT that tell one row from another. No value may be NULL.
-    :param merge_key: Columns of which a value stands for a group of rows, such as a day: all stored rows of
-        the group are deleted. With "delete-insert" alone.
+    :param primary_key: Columns of the SELECT that identify a row. No value may be NULL.
+    :param merge_key: Columns whose value stands for a group of rows, such as a day: all stored rows of the
+        group are deleted. Only with "delete-insert".
     :param dedup_sort: Column and "asc" or "desc": of several rows of a batch with one primary key, the one
         that comes first in this order counts; NULL comes last. None: "delete-insert" takes any, always the
         same; the others refuse the batch.
-    :param hard_delete: Column that marks a row to be deleted: true, or not NULL if it is no boolean. Such a
-        row is not stored.
+    :param hard_delete: Column that marks a row to be deleted: true, or not NULL if it is not a boolean. Such
+        a row is not stored.
     :raises InputError: A value is not valid.
     """
 
@@ -86,7 +86,7 @@ class Merge:
         validation.text("dedup_sort", sort[0])
         validation.one_of("dedup_sort", sort[1], ("asc", "desc"))
         if not self.primary_key:
-            raise validation.bad("dedup_sort", sort, "None without primary_key, which tells rows apart")
+            raise validation.bad("dedup_sort", sort, "None without primary_key, which identifies rows")
         validation.set_field(self, "dedup_sort", tuple(sort))
 
 
@@ -99,14 +99,15 @@ class Scd2:
     active in the table are inserted, and others are left alone.
 
     :param merge_key: Columns of the SELECT: only versions with a key that is in the batch are retired. The
-        key of a row, for batches of changed rows; a partition, for extracts of some. None is the whole
-        table. No value may be NULL.
-    :param validity_column_names: The columns for the first instant of a version, and the first one behind it.
+        key of a row, for batches of changed rows; a partition, for extracts of some. None is the whole table.
+        No value may be NULL.
+    :param validity_column_names: The columns for the first instant of a version, and for the first one after
+        it.
     :param active_record_timestamp: What the second one is for an active version: a timestamp, or None for
         NULL. Without zone it is UTC. It stays the same for the life of a table.
     :param boundary_timestamp: The instant of the change, for all versions of a batch; None is when the
         batch is committed.
-    :param row_version_column_name: The column that tells versions apart. One of the SELECT: it is compared
+    :param row_version_column_name: The column that distinguishes versions. One of the SELECT: it is compared
         in place of the other values. Else the name of the column for the hash of all values; None is
         ``_row_hash``.
     :param on_empty_extract: What a batch without rows does: "ignore" changes nothing, "retire" retires all
@@ -163,7 +164,7 @@ class Scd2:
                 "validity_column_names",
                 validity,
                 f"names other than {scd2.ROW_HASH!r}, which is the column of the hash",
-                "say other names; or name the hash's column with row_version_column_name",
+                "use other names; or name the hash's column with row_version_column_name",
             )
 
 
@@ -190,7 +191,7 @@ def write_from(value: Any) -> Write:
         # A dict without a kind is the one that there was first.
         kind = given.pop("kind", None)
         if kind is None and given.keys() & _WITH_KIND:
-            raise validation.bad("write", value, "a kind", "say it: {'kind': 'merge', …}, or 'scd2'")
+            raise validation.bad("write", value, "a kind", "add it: {'kind': 'merge', …}, or 'scd2'")
         kind = "replace" if kind is None else kind
         if isinstance(kind, str) and kind in _KINDS:
             return validation.from_dict(_KINDS[kind], "write", given)
@@ -226,7 +227,7 @@ def check_columns(write: Write, columns: Iterable[str]) -> None:
     for argument, name in _named(write):
         if not validation.is_deferred(name) and name.lower() not in there:
             raise InputError(
-                f"{argument} names {name!r}, which is no column of the rows: {', '.join(names)}.",
+                f"{argument} names {name!r}, which is not a column of the rows: {', '.join(names)}.",
                 kept="everything; nothing was read or written",
                 do=f"correct {argument}, or declare and select such a column",
             )

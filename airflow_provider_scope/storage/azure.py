@@ -40,8 +40,8 @@ SCHEME = "abfss://"
 _CREATOR = "created_by"
 
 _NEEDS_MARKER = (
-    "Without a hierarchical namespace a folder ends with its last file: one that may be empty needs a "
-    "marker, such as the Azure portal makes"
+    "Without a hierarchical namespace, a folder disappears with its last file: a folder that may be empty "
+    "needs a marker, such as the one that the Azure portal creates"
 )
 
 PAGE_SIZE = 5000
@@ -253,7 +253,7 @@ class AzureStorage:
         host, _, name = rest.partition("/")
         if not uri.startswith(SCHEME) or host != self._host:
             raise InputError(
-                f"The location {uri!r} is not of the account {self._host}.",
+                f"The location {uri!r} does not belong to the account {self._host}.",
                 kept="everything; nothing was sent",
                 do="name the connection of its account; one connection serves one account",
             )

@@ -34,8 +34,8 @@ def canonical(location: str) -> str:
     if not _CONTAINER.fullmatch(container):
         raise bad(
             location,
-            f"names no container: {container!r} is no name of one",
-            "write its name, of 3 to 63 small letters, digits and single hyphens",
+            f"names no container: {container!r} is not a valid name of one",
+            "write its name, of 3 to 63 lowercase letters, digits and single hyphens",
         )
     if not _HOST.fullmatch(host) or "\\" in path:
         raise bad(location, "is not valid", f"write {_uri('<container>', '/…')}, without a backslash")

@@ -48,7 +48,7 @@ def parse_page(body: bytes) -> Page:
     text = body.decode("utf-8-sig")
     end = _NEXT.search(text, text.rfind("</Blobs>") + 1) or _NEXT.search(text, text.rfind("<NextMarker"))
     if end is None or not text.rstrip().endswith("</EnumerationResults>"):
-        msg = "the page is not whole"
+        msg = "the page is incomplete"
         raise ValueError(msg)
     blobs = text.split("<Blob>")
     return Page(tuple(blobs[1:]), _plain(end[1] or ""))

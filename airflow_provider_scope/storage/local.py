@@ -37,7 +37,7 @@ def canonical(location: str) -> str:
     path = text.removeprefix(SCHEME)
     if not path.startswith("/"):
         raise InputError(
-            f"The location {location!r} is relative; the worker's folder is not yours.",
+            f"The location {location!r} is relative, and workers do not run in your folder.",
             kept="everything; nothing was read or written",
             do=f"write an absolute path, such as {os.path.abspath(path)!r}",  # noqa: PTH100 - text only
         )

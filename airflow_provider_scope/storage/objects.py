@@ -86,7 +86,7 @@ class ObjectSource:
         :raises InputError: Always.
         """
         canonical_uri(about[0])
-        msg = f"{about[0]!r} is on a store with control files; open it as such"
+        msg = f"{about[0]!r} is on a store with control files; open it as one"
         raise ValueError(msg)
 
     names = read = put_if_absent = replace = delete = _refuse

@@ -35,8 +35,8 @@ def canonical_uri(location: str) -> str:
     *first, last = [f"{scheme}://" for kind in able for scheme in kind.schemes]
     raise bad(
         location,
-        f"is on {scheme_of(location)}://, which holds sources, but no table and no checkpoint: {reason}. Two "
-        "runs could both believe that they logged a batch",
+        f"is on {scheme_of(location)}://, which can hold sources, but not tables or checkpoints: {reason}. "
+        "Two runs could both believe that they logged a batch",
         f"name a location on {', '.join(first)} or {last} or on a disk",
     )
 

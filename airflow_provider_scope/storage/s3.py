@@ -29,8 +29,8 @@ _MD5 = re.compile(r'"?([0-9a-f]{32})"?')
 _AWS = (".amazonaws.com", ".amazonaws.com.cn")
 
 _NEEDS_MARKER = (
-    "On S3 a folder ends with its last object: one that may be empty needs a marker, an empty object whose "
-    "name ends with a slash"
+    "On S3, a folder disappears with its last object: a folder that may be empty needs a marker, an empty "
+    "object whose name ends with a slash"
 )
 
 PAGE_SIZE = 1000
@@ -249,5 +249,5 @@ def _check_is_s3(answer: Any) -> None:
     :raises ValueError: It is not.
     """
     if not answer.get("ETag"):
-        msg = "the answer is not of S3: it has no ETag"
+        msg = "the answer is not from S3: it has no ETag"
         raise ValueError(msg)

@@ -64,9 +64,9 @@ def unreadable(root: str, err: BaseException | str) -> SourceError:
 def takes_no_notice(endpoint: str, bucket: str) -> InputError:
     """Give the error for a store that creates a file twice."""
     return InputError(
-        f"The store {endpoint} does not refuse to create a file twice: in the bucket {bucket} it takes no "
-        "notice of If-None-Match. Two runs could both believe that they logged a batch.",
+        f"The store {endpoint} does not refuse to create a file twice: in the bucket {bucket} it ignores "
+        "If-None-Match. Two runs could both believe that they logged a batch.",
         kept="everything; only a trial file was written, and deleted",
-        do="name a table and a checkpoint on AWS, or on a store whose release notes have conditional puts. "
-        "Source folders may stay there",
+        do="use a table and a checkpoint on AWS, or on a store whose release notes mention conditional "
+        "puts. Source folders may stay there",
     )

@@ -24,7 +24,7 @@ def canonical(location: str) -> str:
     if not _BUCKET.fullmatch(authority):
         raise bad(
             location,
-            f"names no bucket: {authority!r} is no name of one",
-            "write s3://<bucket>/…, with a name of 3 to 63 small letters, digits, dots and hyphens",
+            f"names no bucket: {authority!r} is not a valid name of one",
+            "write s3://<bucket>/…, with a name of 3 to 63 lowercase letters, digits, dots and hyphens",
         )
     return f"{SCHEME}{authority}{path}"

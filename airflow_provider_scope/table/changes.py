@@ -35,9 +35,9 @@ def changes(
         if data is None:
             raise BatchOutcomeUnknownError(
                 f"The log of the table {location} no longer holds version {version} "
-                "(delta.logRetentionDuration): whether a job's rows are in the table cannot be seen.",
+                "(delta.logRetentionDuration): it cannot be seen whether a job's rows are in the table.",
                 kept="the table, the checkpoint and all files; no job was submitted",
-                do="look at the table, then say what is so: `airflow scope settle`",
+                do="look at the table, then record what you found with `airflow scope settle`",
             )
         change, is_restore = _change(name, version, data, marker_property)
         # Metadata is written as a whole: only a mark that differs from the one before is new. A RESTORE

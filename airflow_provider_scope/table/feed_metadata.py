@@ -122,7 +122,9 @@ def _write_aside(folder: Path, data: pa.Table, pipeline: str, location: str, sto
             storage.replace(f"{location}/{path.relative_to(folder).as_posix()}", path.read_bytes())
     for path in commits:
         if not storage.put_if_absent(f"{location}/_delta_log/{path.name}", path.read_bytes()):
-            raise StorageError(f"The commit {path.name} of {location} was made by somebody else meanwhile.")
+            raise StorageError(
+                f"The commit {path.name} of {location} was written by somebody else in the meantime."
+            )
     for path in rest:
         storage.replace(f"{location}/_delta_log/{path.name}", path.read_bytes())
 
@@ -133,9 +135,9 @@ def _check_owner(table: OpenTable, location: str, pipeline: str) -> None:
         is_ours = described.startswith(_OWNER)
         whose = f"the pipeline {described.removeprefix(_OWNER)}" if is_ours else "somebody else"
         raise InputError(
-            f"The table {location} is one of {whose}.",
+            f"The table {location} belongs to {whose}.",
             kept="that table, and the load",
-            do="name a folder of its own in source.metadata_location; a table of an earlier checkpoint may "
+            do="set source.metadata_location to a folder of its own; a table of an earlier checkpoint may "
             "be deleted",
         )
 

@@ -166,10 +166,10 @@ def _hole(location: str, path: Path) -> TableUnreadableError | None:
     if missing is None:
         return None
     return TableUnreadableError(
-        f"The log of the table {location} lacks version {missing}, and no checkpoint lies behind it: what "
-        "the table holds is not known.",
+        f"The log of the table {location} lacks version {missing}, and there is no checkpoint after it: it "
+        "is not known what the table holds.",
         kept="the table, the checkpoint and all files; nothing was written",
-        do=f"bring the file {missing:020}.json back",
+        do=f"restore the file {missing:020}.json",
     )
 
 

@@ -179,7 +179,7 @@ def _restore(version: int, info: dict[str, Any]) -> Restored:
 def _cleaned(location: str, since: int, version: int) -> BatchOutcomeUnknownError:
     return BatchOutcomeUnknownError(
         f"The log of the table {location} no longer holds all of the versions {since + 1} to {version} "
-        "(delta.logRetentionDuration): whether it was restored in between cannot be seen.",
+        "(delta.logRetentionDuration): it cannot be seen whether the table was restored in between.",
         kept="the table, the checkpoint and all files; nothing was written",
         do=f"check the table, then run `airflow scope accept-table {location}`",
     )

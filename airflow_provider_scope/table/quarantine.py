@@ -85,7 +85,7 @@ def _parts(location: str, storage: Storage) -> Iterator[pa.RecordBatch]:
             file = pq.ParquetFile(io.BytesIO(data))
             if not {*_COLUMNS} <= {*file.schema_arrow.names}:
                 raise unreadable(
-                    location, f"it is no quarantine: it has the columns {file.schema_arrow.names}"
+                    location, f"it is not a quarantine table: it has the columns {file.schema_arrow.names}"
                 )
             yield from file.iter_batches(columns=_COLUMNS)
     except (DeltaError, pa.ArrowException, KeyError, ValueError, OSError) as err:

@@ -23,7 +23,7 @@ def actions_of(commit: bytes) -> list[dict[str, Any]]:
     """
     found = [json.loads(line) for line in commit.split(b"\n") if line.strip()]
     if not all(isinstance(action, dict) for action in found):
-        msg = "a line of a commit is no object"
+        msg = "a line of a commit is not an object"
         raise ValueError(msg)
     return found
 

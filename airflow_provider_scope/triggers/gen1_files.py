@@ -48,7 +48,7 @@ def error_of(event: Mapping[str, str]) -> ScopeProviderError:
     return SourceUnreadableError(
         f"The triggerer could not look for files: {event['error']}.",
         kept="everything; nothing was written",
-        do="look into the triggerer's log; the next try looks again",
+        do="see the triggerer's log; the next try looks again",
     )
 
 
@@ -136,7 +136,7 @@ class AdlsGen1FilesTrigger(BaseEventTrigger):
             except Exception as err:  # noqa: BLE001 - a trigger that raises loses what happened
                 failures += 1
                 problem = err
-                self.log.warning("The files could not be looked for (%d): %s", failures, _shown(err))
+                self.log.warning("Could not look for the files (%d): %s", failures, _shown(err))
             is_news = found is not None and found.is_complete and fingerprint != told
             step = self._next(problem, failures, is_news=is_news)
             if step.status == "waiting":
@@ -194,7 +194,7 @@ class AdlsGen1FilesTrigger(BaseEventTrigger):
         try:
             told = None if store is None else await store.aget(self._key)
         except Exception as err:  # noqa: BLE001 - without it the same files are told once more
-            self.log.warning("What was told before cannot be read: %s", _shown(err))
+            self.log.warning("The files that were reported before cannot be read: %s", _shown(err))
             return None
         return told if isinstance(told, str) else None
 
@@ -204,7 +204,7 @@ class AdlsGen1FilesTrigger(BaseEventTrigger):
             if store is not None:
                 await store.aset(self._key, told)
         except Exception as err:  # noqa: BLE001 - as above
-            self.log.warning("What was told cannot be stored: %s", _shown(err))
+            self.log.warning("The files that were reported cannot be stored: %s", _shown(err))
 
 
 def can_retry(problem: Exception | None) -> bool:

@@ -121,7 +121,7 @@ class ScopeJobTrigger(BaseTrigger):
                         return "unknown to the service"
                 except ScopeProviderError as err:
                     failures += 1
-                    self.log.warning("the job %s could not be looked at: %s", self.job_id, err)
+                    self.log.warning("the job %s could not be checked: %s", self.job_id, err)
                     if time.time() - answered > self.unreachable_seconds:
                         return "service unreachable"
                 step = next_step(

@@ -56,6 +56,6 @@ def test_the_example_of_a_cursor_loads_what_changed_and_says_which_row_has_no_va
     told = "".join(capfd.readouterr())
 
     assert failed.state == "failed"
-    assert "1 row has no value of 'changed_at'" in told
+    assert "1 row has no value in 'changed_at'" in told
     assert '"order_id":5' in told
     assert found(table) == [(2, "paid"), (3, "new"), (4, "new")]

@@ -50,13 +50,13 @@ class Mistake:
 WHEN_PARSED = {
     "the table inside of the root": Mistake(
         {"roots": "~", "format": "parquet", "options": None, "columns": None},
-        what=("The root file://~ holds the table file://~/table", "a run would load its own output"),
-        do=("name the folders beside it in `roots`", "patterns that match your files alone"),
+        what=("The root file://~ contains the table file://~/table", "a run would load its own output"),
+        do=("name the folders next to it in `roots`", "patterns that match only your files"),
     ),
     "a checkpoint that VACUUM deletes": Mistake(
         arguments={"checkpoint": {"location": "~/table/checkpoint"}},
         what=("The checkpoint file://~/table/checkpoint lies in the table file://~/table", "VACUUM"),
-        do=("name file://~/table/_checkpoint",),
+        do=("use file://~/table/_checkpoint",),
     ),
     "a memory that is none": Mistake(
         arguments={"engine": {"conf": {"spark.driver.memory": "1 gigabyte"}}},
@@ -66,7 +66,7 @@ WHEN_PARSED = {
     "the old name of the mode": Mistake(
         arguments={"mode": "watermark"},
         what=("mode='watermark' is not valid", "'incremental', 'data_interval'"),
-        do=("write 'incremental', its new name",),
+        do=("use 'incremental', its new name",),
     ),
     "an argument with a typing error": Mistake(
         arguments={"max_batches_per_runs": 1},
@@ -92,7 +92,7 @@ BEFORE_SPARK = {
         error="SourceNotFoundError",
         what=("The source folder file://~/nowhere does not exist",),
         kept="the table and the checkpoint; nothing was written",
-        do=("check `roots`", "waited for by a sensor"),
+        do=("check `roots`", "wait for it with a sensor"),
         tries=2,
     ),
     "a Spark connection that does not exist": Mistake(

@@ -95,7 +95,7 @@ WRONG = {
     "an unknown key": (
         {"kind": "merge", "primary_key": "no"},
         "id,text\n1,a\n",
-        "primary_key names 'no', which is no column of the rows for file://TABLE: id, text.",
+        "primary_key names 'no', which is not a column of the rows for file://TABLE: id, text.",
     ),
     "a column of the versions": (
         {"kind": "scd2"},

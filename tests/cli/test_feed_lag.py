@@ -89,7 +89,7 @@ def test_a_run_that_leaves_old_commits_warns_of_them_and_of_those_it_read(
     assert "version 2 of file://" in left
     assert "not loaded, which is beyond delta.logRetentionDuration (2 d)" in left
     assert "delta.deletedFileRetentionDuration of file://" in left
-    assert "is '?', which is no interval" in left
+    assert "is '?', which is not an interval" in left
     assert report.to_xcom()["warnings"] == [read[:500], left[:500]]
     # What is left is known when the run is over; what is read, before a run that may fail.
     assert [one.getMessage() for one in caplog.records if one.levelname == "WARNING"] == [read]
@@ -112,8 +112,8 @@ def test_status_says_what_the_next_run_refuses(desk: Any) -> None:
 
     assert said.code == 0
     assert behind(said)[0] == (
-        "behind      not known: The log of file:///orders does not have version 1 any more, whose changes "
-        "are to be read (delta.logRetentionDuration)."
+        "behind      not known: The log of file:///orders no longer has version 1, whose changes are "
+        "still to be read (delta.logRetentionDuration)."
     )
 
 
@@ -128,9 +128,9 @@ def test_status_warns_of_columns_that_were_renamed_or_dropped(desk: Any) -> None
     assert said.code == 0
     (warning,) = behind(said)[2:]
     assert warning.startswith(
-        "warning: Version 2 of file:///orders gives the column 'id' the name 'ident': rows that are loaded "
+        "warning: Version 2 of file:///orders renames the column 'id' to 'ident': rows that are already "
     )
-    assert "A run that loads all columns will refuse that: keep the old name, by a `sql`" in warning
+    assert "A run that loads all columns will refuse that: keep the old name, with a `sql`" in warning
 
     mapped(world, 2, id=1)
     (warning,) = behind(desk.table_command("status"))[2:]
@@ -139,13 +139,13 @@ def test_status_warns_of_columns_that_were_renamed_or_dropped(desk: Any) -> None
     mapped(world, 2, day=1, id=2)
     (warning,) = behind(desk.table_command("status"))[2:]
     assert warning.startswith(
-        "warning: The name 'id' stands for another column of file:///orders than in what"
+        "warning: The name 'id' now stands for another column of file:///orders than when"
     )
 
     mapped(world, 2, mode="none", id=1)
     said = desk.table_command("status")
-    assert behind(said)[0].startswith("behind      not known: Version 2 of file:///orders has other columns")
-    assert "what next   the next run will refuse the source: see behind" in said.out
+    assert behind(said)[0].startswith("behind      not known: Version 2 of file:///orders changes columns")
+    assert "what next   the next run will refuse the source: see `behind`" in said.out
 
 
 def test_a_run_warns_of_columns_that_the_batch_behind_it_will_not_take(desk: Any) -> None:
@@ -162,7 +162,7 @@ def test_a_run_warns_of_columns_that_the_batch_behind_it_will_not_take(desk: Any
 
     assert found is not None
     assert (found.first, found.last, found.before) == (1, 2, state)
-    assert f"Version 3 of {world.orders} gives the column 'id' the name 'ident'" in report.text()
+    assert f"Version 3 of {world.orders} renames the column 'id' to 'ident'" in report.text()
     assert "The batch of that version will be refused: keep the old name" in report.warnings["other columns"]
 
 
@@ -220,21 +220,21 @@ def test_status_and_plan_say_that_an_open_batch_is_of_another_source(desk: Any) 
     world.now_ms, world.fails_at = world.committed_ms(0), 0
     with pytest.raises(SparkJobFailedError):
         world.run()
-    assert behind(desk.table_command("status"))[0].startswith("behind      all of it: nothing of file://")
+    assert behind(desk.table_command("status"))[0].startswith("behind      everything: nothing of file://")
     first = anew(world)
     world.fails_at = -1
     there = DeltaTable(local(world.orders)).metadata().id
     what = (
-        "Batch 0 is of another table. The table file:///orders is not the one that was read before: its id "
-        f"is {there}, and was {first}."
+        "Batch 0 belongs to another table. The table file:///orders is not the one that was read before: its "
+        f"id is {there}, and was {first}."
     )
 
     said = desk.table_command("status")
     assert behind(said)[0] == f"behind      not known: {what}"
     assert "full_refresh=True" in behind(said)[1]
-    assert said.out.splitlines()[-1] == "what next   the next run will refuse the source: see behind"
+    assert said.out.splitlines()[-1] == "what next   the next run will refuse the source: see `behind`"
     for way in (world.run, world.plan):
-        with pytest.raises(ChangeFeedError, match=f"Batch 0 is of another table.*{there}, and was {first}"):
+        with pytest.raises(ChangeFeedError, match=f"Batch 0 belongs to another.*{there}, and was {first}"):
             way()
     # What it says to do helps.
     world.run(refresh=True)
@@ -272,8 +272,8 @@ def test_a_record_leads_status_to_no_other_store(desk: Any) -> None:
     assert said.code == 0
     (line,) = behind(said)
     assert line == (
-        "behind      not looked at: abfss://lake@other.dfs.core.windows.net/orders is on another store; "
-        "`airflow scope plan` looks"
+        "behind      not checked: abfss://lake@other.dfs.core.windows.net/orders is on another store; "
+        "`airflow scope plan` checks it"
     )
     entry.write_text(
         entry.read_text().replace(',"location":"abfss://lake@other.dfs.core.windows.net/orders"', "")

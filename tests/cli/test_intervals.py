@@ -101,9 +101,7 @@ def test_a_command_for_one_pipeline_asks_which_interval_is_meant(desk, second, c
     said = desk.scope(command[0], desk.world.table, *command[1:])
 
     assert (said.code, said.out) == (1, "")
-    assert said.err.startswith(
-        "InputError: file:///table/_checkpoint has 2 intervals, and no pipeline beside"
-    )
+    assert said.err.startswith("InputError: file:///table/_checkpoint has 2 intervals, and no other pipeline")
     assert f"--interval {SECOND_NAME}" in said.err
 
 

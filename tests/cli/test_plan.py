@@ -158,7 +158,7 @@ def test_a_table_that_diverged_is_refused_as_in_a_run(desk, dag_file):
     assert (said.code, said.out) == (1, "")
     assert said.err.splitlines()[-3] == (
         "TableRestoredError: The table file:///table was restored (RESTORE at version 2; the newest record "
-        "knows none)."
+        "says none)."
     )
     assert "`airflow scope accept-table file:///table`" in said.err
 
@@ -184,7 +184,7 @@ def test_a_task_of_another_operator_or_a_mapped_one_is_refused(desk, dag_file, t
     assert said.err.endswith(
         f"InputError: The task planned.{task_id} is a {kind}.\n"
         "Kept: everything; nothing was read or written\n"
-        "What to do: name a task of a DeltaIncrementalIngestOperator that is not mapped\n"
+        "What to do: name a DeltaIncrementalIngestOperator task that is not mapped\n"
     )
 
 
@@ -209,7 +209,7 @@ def test_a_value_that_only_a_run_knows_is_named(desk, dag_file, arguments, needs
     assert said.err.endswith(
         f"InputError: An argument of the task planned.ingest needs {needs}.\n"
         "Kept: everything; nothing was read or written\n"
-        "What to do: a command knows `params` and `dag` alone; look at a run's log, or at `airflow scope "
+        "What to do: a command knows only `params` and `dag`; look at a run's log, or at `airflow scope "
         "status`\n"
     )
 

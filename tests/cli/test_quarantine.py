@@ -84,8 +84,8 @@ def test_a_file_with_rows_in_the_table_is_refused_with_the_way_on(bad):
 
     assert said.code == 1
     assert said.err == (
-        "InputError: The file file:///landing/b.parquet cannot be given back: 4 records of it were put "
-        "aside, and the file was not, so that its other rows are in the table, and would be doubled.\n"
+        "InputError: The file file:///landing/b.parquet cannot be given back: 4 records of it were "
+        "quarantined, but the file was not. Its other rows are in the table, and would be doubled.\n"
         "Kept: everything; nothing was written\n"
         "What to do: write the repaired records into a new file, and let the next run load it; or, if the "
         "declaration was wrong and not the file, run once with full_refresh=True\n"
@@ -104,7 +104,7 @@ def test_a_file_that_was_given_back_already_is_named_with_the_run_that_reads_it(
     assert (waiting.code, loaded.code) == (1, 1)
     assert waiting.err == (
         "InputError: The file file:///landing/a.parquet was given back already, after batch 2; no batch has "
-        "it since.\n"
+        "included it since.\n"
         "Kept: everything; nothing was written\n"
         "What to do: run the task: it loads the file if it is there\n"
     )
@@ -123,7 +123,7 @@ def test_a_file_that_was_given_back_and_is_in_an_open_batch_is_told(bad):
 
     said = bad.table_command("quarantine", "--give-back", uri(bad, "a.parquet"), "--yes")
 
-    assert "batch 3 has it since, and is not in the table yet.\n" in said.err
+    assert "batch 3 has included it since, but is not in the table yet.\n" in said.err
     assert "What to do: run the task: it runs that batch first" in said.err
 
 
@@ -136,14 +136,14 @@ def test_all_are_given_back_and_those_that_are_gone_are_named(bad):
     again = bad.table_command("quarantine", "--give-back-all", "--yes")
 
     gone = [
-        "1 of them is not there now: the next runs load it when it is there again",
+        "1 of them does not exist now: later runs load it once it does",
         "  file:///landing/a.parquet",
     ]
     files = ["  file:///landing/a.parquet", "  file:///landing/c.parquet"]
     assert asked.out.splitlines() == [
         *files,
         *gone,
-        "2 files would count as new; the next run loads what is there then",
+        "2 files would count as new; the next run loads what it finds",
         "nothing was written; add --yes to do it",
     ]
     assert given.out.splitlines()[:-1] == [*files, *gone]
@@ -172,5 +172,5 @@ def test_a_store_that_does_not_tell_what_is_there_does_not_stop_what_is_given_ba
     said = bad.table_command("quarantine", "--give-back-all", "--yes")
 
     assert said.code == 0
-    assert "whether they are there could not be seen: Connection refused\n" in said.out
+    assert "could not check whether they exist: Connection refused\n" in said.out
     assert bad.world.log().returns()[0] == Return(number=0, after=2, files=(uri(bad, "a.parquet"),))

@@ -30,7 +30,7 @@ def test_a_place_without_a_pipeline_is_refused_and_nothing_is_written(desk, word
     assert said.err == (
         "InputError: There is no pipeline in file:///table/_checkpoint: no batch has been logged there.\n"
         "Kept: everything; nothing was written\n"
-        "What to do: check the location; with a checkpoint outside of the table add --checkpoint\n"
+        "What to do: check the location; if the checkpoint is outside the table, add --checkpoint\n"
     )
     assert desk.tree() == before
 
@@ -100,9 +100,9 @@ def test_abandon_says_what_it_would_give_up_and_writes_nothing(desk):
     assert (said.code, said.err) == (0, "")
     assert said.out == (
         f"batch 1: append, 1 file, {desk.size('b.parquet')}: file:///landing/b.parquet\n"
-        "it would be given up for good: an empty transaction takes its place in the table\n"
-        "its files count as new again; the next run loads those that are there then (with "
-        'late_files="skip" only those behind the newest file that was logged)\n' + ADD_YES
+        "it would be abandoned for good: an empty transaction takes its place in the table\n"
+        'its files count as new again; the next run loads those that still exist (with late_files="skip" '
+        "only those after the newest file that was logged)\n" + ADD_YES
     )
     desk.world.hide("b.parquet")
     assert desk.tree() == before
@@ -116,7 +116,7 @@ def test_a_batch_whose_file_vanished_is_given_up_and_the_next_runs_load_what_is_
     said = desk.table_command("abandon", "1", "--yes")
 
     assert (said.code, said.err) == (0, "")
-    assert said.out == "batch 1 is given up; the next run loads those of its files that are there\n"
+    assert said.out == "batch 1 is abandoned; the next run loads those of its files that still exist\n"
     assert {name for name in changed(before, desk.tree()) if not name.endswith(".parquet")} == {
         f"table/_delta_log/{1:020}.json",
         f"table/_checkpoint/commits/{1:020}",
@@ -142,10 +142,10 @@ def test_a_batch_that_is_in_the_table_is_recorded_instead(desk):
     assert first.out == (
         f"batch 1: append, 1 file, {desk.size('b.parquet')}: file:///landing/b.parquet\n"
         "         in the table as version 1; the next run records that\n"
-        "it would be recorded, not given up\n" + ADD_YES
+        "it would be recorded, not abandoned\n" + ADD_YES
     )
     assert between == before
-    assert second.out == "batch 1 was in the table already, as version 1; now recorded\n"
+    assert second.out == "batch 1 was already in the table, as version 1; this is now recorded\n"
     desk.world.run()
     assert desk.rows_are_those_of("a.parquet", "b.parquet")
 
@@ -160,7 +160,7 @@ def test_only_the_oldest_open_batch_can_be_given_up(desk, yes):
 
     assert (said.code, said.out) == (1, "")
     assert said.err == (
-        "InputError: Batch 2 of file:///table/_checkpoint cannot be given up: the oldest open batch is 1.\n"
+        "InputError: Batch 2 of file:///table/_checkpoint cannot be abandoned: the oldest open batch is 1.\n"
         "Kept: everything; nothing was written\n"
         "What to do: batches are settled in order: look at `airflow scope status`, and name the oldest open "
         "one\n"
@@ -176,7 +176,7 @@ def test_a_committed_batch_cannot_be_given_up(desk, yes):
 
     assert said.code == 1
     assert said.err.startswith(
-        "InputError: Batch 0 of file:///table/_checkpoint cannot be given up: no batch is open.\n"
+        "InputError: Batch 0 of file:///table/_checkpoint cannot be abandoned: no batch is open.\n"
     )
 
 
@@ -194,17 +194,17 @@ def test_a_first_batch_is_given_up_before_there_is_a_table_and_later_ones_go_on(
 
     assert (said.code, said.err) == (0, "")
     assert said.out.partition("\n")[2] == (
-        "it would be given up for good: there is no table yet, so its record says so alone. See that no "
-        "run is going on\n"
-        "its files count as new again; the next run loads those that are there then (with "
-        'late_files="skip" only those behind the newest file that was logged)\n' + ADD_YES
+        "it would be abandoned for good: there is no table yet, so only a record says so. Make sure that "
+        "no run is in progress\n"
+        'its files count as new again; the next run loads those that still exist (with late_files="skip" '
+        "only those after the newest file that was logged)\n" + ADD_YES
     )
     assert desk.tree() == before
 
     said = desk.table_command("abandon", "0", *words, "--yes")
 
     assert (said.code, said.err) == (0, "")
-    assert said.out == "batch 0 is given up; the next run loads those of its files that are there\n"
+    assert said.out == "batch 0 is abandoned; the next run loads those of its files that still exist\n"
     record = desk.world.records()[f"commits/{0:020}"][0]
     assert (record["abandoned"], record["table"], record["table_version"]) == (True, None, -1)
     assert desk.table_command("status", *words).code == 0
@@ -243,12 +243,12 @@ def test_an_application_that_makes_the_table_after_all_is_noticed(desk):
     desk.world.engine(open_gate).run(work, [log.offset(0)])
 
     for _ in range(2):
-        with pytest.raises(TableDivergedError, match="batch 0, which was given up"):
+        with pytest.raises(TableDivergedError, match="batch 0, which was abandoned"):
             desk.world.run()
 
     assert desk.rows_are_those_of("a.parquet")
     said = desk.table_command("accept-table")
-    assert "- the rows of batch 0, which was given up, stay" in said.out
+    assert "- the rows of batch 0, which was abandoned, stay" in said.out
     desk.world.run(refresh=True)
     assert desk.rows_are_those_of("a.parquet")
 
@@ -261,7 +261,7 @@ def test_a_run_that_goes_on_while_its_first_batch_is_given_up_stops(desk):
 
     desk.fails("commit 0", lambda: desk.world.abandon(0))
 
-    with pytest.raises(TableDivergedError, match="batch 0, which was given up"):
+    with pytest.raises(TableDivergedError, match="batch 0, which was abandoned"):
         desk.world.run()
     assert desk.rows_are_those_of("a.parquet", "b.parquet")
     desk.world.run(refresh=True)
@@ -300,10 +300,10 @@ def test_a_table_that_fits_its_log_needs_no_acceptance(desk, yes):
 
 
 RESTORED = """\
-The table file:///table was restored (RESTORE at version 3; the newest record knows none).
+The table file:///table was restored (RESTORE at version 3; the newest record says none).
 The table is at version 3. To accept it as it is means:
 - the rows of batches 1 to 2 (2 files) are no longer in the table: the files count as loaded
-- to have them again, run the task once with full_refresh=True: it loads all files again
+- to get these rows back, run the task once with full_refresh=True, which loads all files again
 """
 
 
@@ -346,7 +346,7 @@ def test_a_restore_that_took_no_rows_away_is_told_so(desk):
     said = desk.table_command("accept-table", "--yes")
 
     assert said.out == (
-        "The table file:///table was restored (RESTORE at version 3; the newest record knows none).\n"
+        "The table file:///table was restored (RESTORE at version 3; the newest record says none).\n"
         "The table is at version 3. To accept it as it is means:\n"
         "- no batch lost its rows, and no file is loaded again\n"
         f"accepted, as file:///table/_checkpoint/accepted/{0:020}; the next run goes on from here\n"
@@ -378,7 +378,7 @@ def test_such_a_batch_can_be_given_up_as_well(desk):
     said = desk.table_command("abandon", "1", "--yes")
 
     assert (said.code, said.err) == (0, "")
-    assert said.out == "batch 1 is given up; the next run loads those of its files that are there\n"
+    assert said.out == "batch 1 is abandoned; the next run loads those of its files that still exist\n"
     desk.world.run()
     assert desk.rows_are_those_of("a.parquet", "b.parquet")
 
@@ -397,9 +397,9 @@ def test_a_restore_to_a_time_leaves_open_which_rows_are_gone_and_that_is_told(de
     said = desk.table_command("accept-table")
 
     assert said.out == (
-        "The table file:///table was restored (RESTORE at version 2; the newest record knows none).\n"
+        "The table file:///table was restored (RESTORE at version 2; the newest record says none).\n"
         "The table is at version 2. To accept it as it is means:\n"
-        "- the RESTORE was to a time: which committed batches lost their rows cannot be told\n" + ADD_YES
+        "- the RESTORE was to a time: it is not known which committed batches lost their rows\n" + ADD_YES
     )
 
 
@@ -415,8 +415,8 @@ def test_a_recreated_table_is_told_its_newest_batch_and_runs_go_on(desk):
     assert first.out.splitlines()[1:] == [
         "The table is at version 0. To accept it as it is means:",
         "- the rows of batches 0 to 1 (2 files) are no longer in the table: the files count as loaded",
-        "- to have them again, run the task once with full_refresh=True: it loads all files again",
-        "- an empty transaction tells the table that batch 1 is its newest",
+        "- to get these rows back, run the task once with full_refresh=True, which loads all files again",
+        "- an empty transaction records in the table that batch 1 is its newest",
         ADD_YES.rstrip(),
     ]
     assert between == before
@@ -443,7 +443,7 @@ def test_a_table_that_is_gone_cannot_be_accepted(desk, yes):
     assert said.err == (
         "TableUnreadableError: There is no table at file:///table to accept.\n"
         "Kept: the log; nothing was written\n"
-        "What to do: bring the table back; or start anew by deleting the checkpoint folder\n"
+        "What to do: bring the table back; or start over by deleting the checkpoint folder\n"
     )
 
 
@@ -460,8 +460,8 @@ def test_rows_that_no_record_tells_of_are_accepted_before_the_first_run(desk):
     filled_by_others(desk)
     before = desk.tree()
     what = (
-        "The table file:///table holds rows, and there is no record in file:///table/_checkpoint of how they "
-        "came.\n"
+        "The table file:///table holds rows, and file:///table/_checkpoint has no record of where they "
+        "came from.\n"
         "The table is at version 0. To accept it as it is means:\n"
         "- the rows stay, and the next run adds the rows of all files of its source\n"
         "- a file whose rows are among them is loaded again\n"

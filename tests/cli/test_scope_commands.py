@@ -99,7 +99,7 @@ def undecidable(world, *, job_committed: bool) -> None:
         return job
 
     runner.jobs.submit_job = submit_and_interfere
-    with pytest.raises(BatchOutcomeUnknownError, match="cannot be told"):
+    with pytest.raises(BatchOutcomeUnknownError, match="nothing shows whether they are the job's"):
         execution.run(request)
 
 
@@ -188,7 +188,7 @@ def test_settle_says_what_it_would_decide_and_writes_nothing(world, scope):
     assert out == (
         f"batch 0, attempt 0: job {job_of(world, 0)}, Ended, Failed\n"
         "its rows are in the table: the next run records the batch\n"
-        "A wrong decision loses the rows of the batch, or doubles them; it cannot be taken back.\n" + ADD_YES
+        "A wrong decision loses the rows of the batch, or duplicates them; it cannot be undone.\n" + ADD_YES
     )
     assert tree(world) == before
 
@@ -247,10 +247,10 @@ def test_the_id_of_a_job_that_the_service_forgot_is_taken_before_it_is_settled(w
 @pytest.mark.parametrize(
     ("words", "what"),
     [
-        ((0,), "Exactly one of --committed and --not-committed has to be given."),
+        ((0,), "Exactly one of --committed and --not-committed is required."),
         (
             (0, "--committed", "--not-committed"),
-            "Exactly one of --committed and --not-committed has to be given.",
+            "Exactly one of --committed and --not-committed is required.",
         ),
         ((0, "--committed"), "Batch 0 of "),
         ((1, "--committed"), "There is nothing to decide about batch 1 of "),
@@ -286,11 +286,11 @@ def test_a_batch_is_given_up_with_its_job(world, scope, monkeypatch):
     world.emulator.set(state_seconds={})
     world.run()
 
-    assert "a job of its own is cancelled, and none is submitted any more\n" in said
+    assert "its job is cancelled if it has one, and no other is submitted\n" in said
     assert running == ["succeeded", "waiting"]
     assert (code, out) == (
         0,
-        "batch 1 is given up; the next run loads those of its files that are there\n",
+        "batch 1 is abandoned; the next run loads those of its files that still exist\n",
     )
     assert [outcome(job) for job in world.jobs()] == ["succeeded", "cancelled", "succeeded"]
     assert world.rows_are_those_of(1, 2)
@@ -367,7 +367,7 @@ def test_what_a_job_says_is_not_about_a_table_that_was_created_again(world, scop
     world.run()
 
     assert refused[0] == 1
-    assert "does not tell whether the rows of the open batches 1 are in the table" in refused[2]
+    assert "does not show whether the rows of the open batches 1 are in the table" in refused[2]
     assert code == 0
     assert "- the files of the open batch 1 count as new: the next run loads them\n" in out
     assert world.rows_are_those_of(2)
@@ -382,7 +382,7 @@ def test_spark_does_not_take_over_a_pipeline_with_an_open_job(world, scope, monk
     code, _, err = scope("accept-table", world.table, "--engine", "spark", "--yes")
 
     assert code == 1
-    assert "is open and has SCOPE jobs, which Spark cannot look at" in err
+    assert "is open and has SCOPE jobs, which Spark cannot check" in err
 
 
 class SparkOfFlights(DeltaEngine):
@@ -406,7 +406,7 @@ def test_a_pipeline_without_open_jobs_goes_on_with_spark_after_an_empty_transact
     pipeline = log_of(world).pipeline()
     assert pipeline
     assert code == 0
-    assert "- an empty transaction tells the table that batch 1 is its newest\n" in out
+    assert "- an empty transaction records in the table that batch 1 is its newest\n" in out
     assert DeltaTable(world.table).transaction_version(pipeline.pipeline) == 1
     assert again[1].endswith("there is nothing to accept\n")
     assert world.rows_are_those_of(1, 2, 3)
@@ -465,7 +465,9 @@ def test_own_jobs_are_shown_first_and_cancelled_with_yes_and_nobody_elses(world,
     assert first[1].startswith(f"{ours}  Running      load_append_batch0_1files")
     assert first[1].endswith("1 job would be cancelled\n" + ADD_YES)
     assert before[ours] == "Running"
-    assert second[1].endswith("1 job asked to end; runs that wait for them fail and submit them again\n")
+    assert second[1].endswith(
+        "cancellation of 1 job requested; runs that wait for them fail and submit them again\n"
+    )
     states = {job.job_id: outcome(job) for job in hook.list_jobs()}
     assert states == {ours: "cancelled", "00000000-0000-4000-8000-000000000001": "waiting"}
 

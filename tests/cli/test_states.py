@@ -133,8 +133,8 @@ def test_a_table_without_a_known_state_needs_a_full_refresh(desk):
     refused = desk.table_command("accept-table")
     said = desk.table_command("accept-table", "--reload-undecidable", "--yes")
 
-    assert (refused.code, "of which the batch did not know" in refused.err) == (1, True)
-    assert "only full_refresh=True can go on" in said.out
+    assert (refused.code, "without the batch knowing of it" in refused.err) == (1, True)
+    assert "only a run with full_refresh=True can go on" in said.out
     desk.fails("", lambda: None)
     assert "state       not known; only a run with full_refresh=True can go on\n" in (
         desk.table_command("status").out
@@ -156,7 +156,7 @@ def test_an_open_batch_that_is_given_up_begins_again(desk):
     said = desk.table_command("abandon", "1", "--yes")
 
     assert "            1: append: id from the last value on, version 1 of the source\n" in shown.out
-    assert said.out == "batch 1 is given up; the next run begins where it began\n"
+    assert said.out == "batch 1 is abandoned; the next run begins where it began\n"
     desk.world.run()
     assert desk.world.ids() == [0, 1]
 

@@ -27,7 +27,7 @@ def test_a_place_without_a_pipeline_is_an_error_that_says_where_it_looked(desk):
     assert said.err == (
         "InputError: There is no pipeline in file:///table/_checkpoint: no batch has been logged there.\n"
         "Kept: everything; nothing was written\n"
-        "What to do: check the location; with a checkpoint outside of the table add --checkpoint\n"
+        "What to do: check the location; if the checkpoint is outside the table, add --checkpoint\n"
     )
 
 
@@ -49,7 +49,7 @@ def test_a_pipeline_whose_first_batch_has_not_been_loaded(desk):
         "open        1 batch\n"
         f"            0: append, 1 file, {desk.size('a.parquet')}: file:///landing/a.parquet\n"
         "what next   the table and the log fit together; the next run begins with the open batches\n"
-        "            (why the last run left them open, the log of its task says)\n"
+        "            (the task's log says why the last run left them open)\n"
     )
 
 
@@ -101,11 +101,11 @@ def test_open_batches_are_listed_with_what_became_of_them(desk):
         "open        2 batches\n"
         f"            1: append, 1 file, {desk.size('b.parquet')}: file:///landing/b.parquet\n"
         "               in the table as version 1; the next run records that\n"
-        f"            2: append, 2 files, {desk.size('c.parquet', 'd.parquet')}: "
-        "file:///landing/c.parquet … file:///landing/d.parquet\n"
+        f"            2: append, 2 files, {desk.size('c.parquet', 'd.parquet')}: file:///landing/c.parquet "
+        "… file:///landing/d.parquet\n"
         "               blocked: file:///landing/d.parquet is missing\n"
         "what next   the table and the log fit together; the next run begins with the open batches\n"
-        "            (why the last run left them open, the log of its task says)\n"
+        "            (the task's log says why the last run left them open)\n"
     )
 
 
@@ -191,10 +191,10 @@ def test_a_restored_table_is_an_error_after_the_facts(desk):
     )
     assert said.err == (
         "TableRestoredError: The table file:///table was restored (RESTORE at version 2; the newest record "
-        "knows none).\n"
+        "says none).\n"
         "Kept: the table, the log and all files; nothing was written\n"
-        "What to do: look at the table, then run `airflow scope accept-table file:///table`: it says what "
-        "accepting the table as it is would mean, and does it with --yes\n"
+        "What to do: look at the table, then run `airflow scope accept-table file:///table`: it shows what "
+        "accepting the table as it is would mean, and accepts it with --yes\n"
     )
 
 
@@ -234,7 +234,7 @@ def test_a_relative_location_is_an_error_that_shows_the_absolute_one(desk, monke
 
     assert said.code == 1
     assert said.err == (
-        "InputError: The location 'table' is relative; the worker's folder is not yours.\n"
+        "InputError: The location 'table' is relative, and workers do not run in your folder.\n"
         "Kept: everything; nothing was read or written\n"
         "What to do: write an absolute path, such as '/table'\n"
     )

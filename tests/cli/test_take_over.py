@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tests.cli.conftest import Desk
 
 OLD_MS = NOW_MS - 7_200_000
-GAP = "nothing is known of 1 batch"
+GAP = "the files of 1 batch are not known"
 
 
 def dbt_scope(desk: Desk) -> DbtScope:
@@ -50,7 +50,7 @@ def test_status_tells_that_a_table_was_taken_over_when_and_from_where(desk):
         "checkpoint  file:///table/_checkpoint",
         "pipeline    PIPELINE",
         "taken over  from dbt-scope after its batch 2; 2023-11-14T22:13:20Z (1 h ago)",
-        "            loaded there: all up to 2023-11-14T20:13:22+00:00; 3 files by name",
+        "            loaded there: all files up to 2023-11-14T20:13:22+00:00; 3 files by name",
         "logged      batch 0",
         "committed   batch 0: 1 file, version 0; 2023-11-14T22:13:20Z (1 h ago)",
         "watermark   2023-11-14T21:13:20Z (2 h ago)",
@@ -66,7 +66,7 @@ def test_status_of_a_table_that_was_taken_over_without_a_new_file(desk):
 
     assert lines[4:9] == [
         "taken over  from dbt-scope after its batch 2; 2023-11-14T22:13:20Z (1 h ago)",
-        f"            loaded there: all up to 2023-11-14T20:13:22+00:00; 2 files by name, {GAP}",
+        f"            loaded there: all files up to 2023-11-14T20:13:22+00:00; 2 files by name; {GAP}",
         "logged      nothing",
         "committed   nothing",
         "watermark   2023-11-14T20:13:22Z (2 h 59 min ago)",
@@ -82,7 +82,7 @@ def test_before_the_first_run_there_is_nothing_to_do_but_to_run(desk):
     assert (said.code, said.err) == (0, "")
     assert said.out == (
         "dbt-scope's newest batch is 2, its watermark 2023-11-14T20:13:22+00:00\n"
-        "sources/ tells 3 files, of 3 of 3 batches\n"
+        "sources/ lists 3 files, from 3 of 3 batches\n"
         "the next run of the task takes the table over; there is nothing to do here\n"
     )
     assert desk.tree() == before
@@ -104,16 +104,16 @@ def test_files_that_no_record_names_are_decided_about_once(desk):
     done = desk.table_command("take-over", "--at-watermark", "new", "--yes")
     again = desk.table_command("take-over", "--at-watermark", "loaded", "--yes")
 
-    assert "it tells nothing of the newest batch, 2\n" in shown.out
+    assert "it says nothing about the newest batch, 2\n" in shown.out
     assert asked.out == (
         "files with exactly the time of dbt-scope's watermark that no record names count as new: the next "
         "run loads them\n"
-        "A wrong decision loses rows, or doubles them; it cannot be taken back.\n"
+        "A wrong decision loses rows, or duplicates them; it cannot be undone.\n"
         "nothing was written; add --yes to do it\n"
     )
     assert done.code == 0
     assert again.code == 1
-    assert again.err.startswith("InputError: It was decided before that they count as new.\n")
+    assert again.err.startswith("InputError: It was decided earlier that they count as new.\n")
     desk.world.run()
     assert desk.rows_are_those_of("old2.parquet", "tie.parquet")
 
@@ -155,8 +155,8 @@ def test_a_pipeline_goes_on_after_batches_that_dbt_scope_loaded(desk):
     )
     assert asked.out == (
         "dbt-scope's newest batch is 4, its watermark 2023-11-14T21:43:20+00:00\n"
-        "sources/ tells 5 files, of 5 of 5 batches\n"
-        "files up to this watermark count as loaded, as sources/ tells them\n"
+        "sources/ lists 5 files, from 5 of 5 batches\n"
+        "files up to this watermark count as loaded, as sources/ lists them\n"
         "batch 1 of this pipeline will be batch 5 in dbt-scope's count\n"
         "nothing was written; add --yes to do it\n"
     )
@@ -186,7 +186,7 @@ def test_a_refresh_of_dbt_scope_cannot_be_added_to_the_log(desk):
     assert said.err.startswith(
         "WatermarkChangedError: dbt-scope's watermark in file:///table/_checkpoint (batch 0, "
     )
-    assert "does not follow on batch 3 of the log" in said.err
+    assert "does not follow from batch 3 of the log" in said.err
     assert "full_refresh=True" in said.err
 
 

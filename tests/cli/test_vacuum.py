@@ -43,12 +43,14 @@ def test_it_says_what_it_would_delete_and_why_the_rest_stays_and_deletes_nothing
         "checkpoint  file:///table/_checkpoint\n"
         f"deletes     entries of batches 0 to 3: {size(*(f'offsets/{name}' for name in old))}\n"
         f"            commit records of batches 0 to 3: {size(*(f'commits/{name}' for name in old))}\n"
-        f"keeps       commit records of batches 4 to 13: {size(*(f'commits/{name}' for name in new))}{why}\n"
+        "keeps       commit records of batches 4 to 13: "
+        f"{size(*(f'commits/{name}' for name in new))}{why}\n"
         f"            entries of batches 4 to 13: {size(*(f'offsets/{name}' for name in new))}{why}\n"
-        f"            seen/: {size('/seen/')}; the segments alone tell which files purged batches loaded\n"
-        f"            sources/: {size('/sources/')}; each run keeps the newest, as retention_files says\n"
-        "A RESTORE of the table to before the first of the records that stay cannot be accepted as it is "
-        "after that: see `airflow scope accept-table`.\n" + ADD_YES
+        f"            seen/: {size('/seen/')}; only the segments say which files purged batches loaded\n"
+        f"            sources/: {size('/sources/')}; each run keeps the newest ones, as "
+        "retention_files says\n"
+        "After that, a table that was restored to a version before the oldest remaining record can no "
+        "longer be accepted as it is: see `airflow scope accept-table`.\n" + ADD_YES
     )
     assert aged.tree() == before
 
@@ -141,17 +143,17 @@ def test_a_restore_to_before_the_records_that_stay_is_not_accepted_as_it_is(aged
 
     assert said.code == 1
     assert said.err == (
-        "BatchOutcomeUnknownError: file:///table was restored to before batch 4 (version 4). Which "
-        "older batches lost their rows, too, is not known: `airflow scope vacuum` purged the records of the "
+        "BatchOutcomeUnknownError: file:///table was restored to before batch 4 (version 4). It is "
+        "not known which older batches lost their rows too: `airflow scope vacuum` purged the records of the "
         "batches below 4.\n"
         "Kept: the table, the log and all files; nothing was written\n"
         "What to do: RESTORE the table to version 4 or a newer one. Or add --reload-undecidable: the files "
-        "of all these batches go on counting as loaded. To have lost rows again, run the task once with "
+        "of all these batches still count as loaded. To get lost rows back, run the task once with "
         "full_refresh=True after that\n"
     )
     said = aged.table_command("accept-table", "--yes", "--reload-undecidable")
     assert said.code == 0
-    assert "so may those of the batches below 4, whose records `airflow scope vacuum` purged" in said.out
+    assert "rows of the batches below 4 may be missing, too: `airflow scope vacuum` purged" in said.out
     assert aged.rows_are_those_of(*NAMES[:3])
     aged.world.run()
     assert aged.rows_are_those_of(*NAMES[:3])
@@ -179,7 +181,7 @@ def test_a_table_that_was_created_again_is_accepted_as_ever(aged):
     said = aged.table_command("accept-table", "--yes")
 
     assert (said.code, said.err) == (0, "")
-    assert "so may those of the batches below 4" in said.out
+    assert "rows of the batches below 4 may be missing, too" in said.out
     aged.world.run()
     assert DeltaTable(local(aged.world.table)).to_pyarrow_table().num_rows == 0
 
@@ -207,7 +209,7 @@ def test_rebuild_and_abandon_work_after_it(aged):
     aged.vanished("gone.parquet", 14)
     said = aged.table_command("abandon", "14", "--yes")
 
-    assert said.out == "batch 14 is given up; the next run loads those of its files that are there\n"
+    assert said.out == "batch 14 is abandoned; the next run loads those of its files that still exist\n"
     aged.world.drop("new.parquet", 60)
     aged.world.run()
     assert aged.rows_are_those_of(*NAMES, "new.parquet")

@@ -90,7 +90,7 @@ def test_a_select_that_does_not_fit_ends_with_the_differences_and_exit_code_1(wo
     assert (code, out) == (1, "")
     assert err == (
         f"ModelValidationError: The SELECT and the table file://{world.table} at version 0 do not fit: "
-        "source_file_uri string is declared, and is not a column of the table.\n"
+        "source_file_uri string is declared, but is not a column of the table.\n"
         "Kept: everything; no job was submitted and nothing was written\n"
         "What to do: change the SELECT or table.columns, with a cast where a conversion is meant; or the "
         "table\n"

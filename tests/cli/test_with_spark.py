@@ -20,7 +20,7 @@ def test_a_batch_is_given_up_by_spark_and_the_next_run_loads_what_is_there(tmp_p
     assert said.code == 0, said.err
     lines = said.out.splitlines()
     assert lines[0].startswith("starting Spark for 1 batch ")
-    assert lines[-1] == "batch 1 is given up; the next run loads those of its files that are there"
+    assert lines[-1] == "batch 1 is abandoned; the next run loads those of its files that still exist"
     assert desk.world.records()[f"commits/{1:020}"][0]["abandoned"] is True
     assert desk.rows_are_those_of("a.parquet")
     desk.world.show("b.parquet")

@@ -533,7 +533,7 @@ def test_a_file_that_changes_all_the_time_is_an_error(server):
         Reply(200, b"a") if asked.query["op"] == "OPEN" else about(size=next(sizes))
     )
 
-    with pytest.raises(ServiceError, match="it was replaced 5 times meanwhile"):
+    with pytest.raises(ServiceError, match="it was replaced 5 times in the meantime"):
         gen1(server).read_whole("/a")
 
 

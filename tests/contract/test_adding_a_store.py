@@ -68,7 +68,7 @@ def test_no_scheme_has_two_rows():
 
 def test_without_the_row_it_is_a_source_of_fsspec():
     assert kind_of("toy:///data") is OTHER
-    with pytest.raises(InputError, match="is on toy://, which holds sources, but no table"):
+    with pytest.raises(InputError, match="is on toy://, which can hold sources, but not tables"):
         canonical_uri("toy:///data")
 
 

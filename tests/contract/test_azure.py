@@ -149,7 +149,7 @@ def test_a_uri_of_another_account_is_not_looked_for_in_this_one(place: Place) ->
         place.storage.read,
         place.storage.delete,
     ):
-        with pytest.raises(InputError, match="is not of the account devstoreaccount1"):
+        with pytest.raises(InputError, match="does not belong to the account devstoreaccount1"):
             call("abfss://landing@other.dfs.core.windows.net/a")
 
 

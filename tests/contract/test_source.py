@@ -289,5 +289,5 @@ def test_a_log_of_another_source_is_refused_before_anything_is_written(world: Me
         other.run(gate)
 
     its, mine = entries(world)[0].slice.kind, "numbers" if is_files else "files"
-    assert f"is one of {its}, and the source of this task is one of {mine}" in caught.value.what
+    assert f"of the kind {its!r}, but the source of this task is of the kind {mine!r}" in caught.value.what
     assert gate.writes == []

@@ -24,10 +24,9 @@ def test_a_script_with_a_syntax_error_ends_while_it_compiles(jobs, executor):
         "severity": "Error",
         "source": "USER",
         "component": "CSC",
-        "message": "E_CSC_USER_SYNTAXERROR: unknown-statement at line 2, column 1: "
-        "no statement that is read here starts with 'NONSENSE'",
-        "description": "unknown-statement at line 2, column 1: "
-        "no statement that is read here starts with 'NONSENSE'",
+        "message": "E_CSC_USER_SYNTAXERROR: unknown-statement at line 2, column 1: no supported statement "
+        "starts with 'NONSENSE'",
+        "description": "unknown-statement at line 2, column 1: no supported statement starts with 'NONSENSE'",
         "details": "",
         "resolution": "",
         "helpLink": "",

@@ -84,7 +84,9 @@ def test_a_column_that_partitions_cannot_be_added(world):
     world.land(2)
     columns = {"id": "bigint", "source_file_uri": "string", "region": "string"}
 
-    with pytest.raises(InputError, match=r"region cannot be added to the table .*: it partitions it"):
+    with pytest.raises(
+        InputError, match=r"region cannot be added to the table .*: the table is partitioned by it"
+    ):
         world.run(**GROWN, table={"columns": columns, "partition_by": ["region"], "schema_evolution": "add"})
 
     assert len(world.jobs()) == 1

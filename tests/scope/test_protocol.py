@@ -319,11 +319,11 @@ def test_a_job_that_failed_before_it_closed_its_mark_is_settled_by_a_person_who_
     (job,) = [job.job_id for job in world.service.jobs.values() if "batch1" in job.name]
     assert refused.value.what == (
         f"The job {job} of batch 1 did not succeed, and it did not close its mark on file:///table. After "
-        f"the mark rows were added in version 5 ({NOBODY}), 6 (WRITE by elsewhere): whether they are the "
-        "job's cannot be told."
+        f"the mark, rows were added in version 5 ({NOBODY}), 6 (WRITE by elsewhere), and nothing shows "
+        "whether they are the job's."
     )
     assert refused.value.do == (
-        "look at who made these versions, or whether rows of the batch's files, such as "
+        "check who made these versions, or whether rows of the batch's files, such as "
         "file:///landing/f2, are in the table; then run `airflow scope settle file:///table 1` with "
         "--committed or --not-committed"
     )
@@ -379,8 +379,8 @@ def test_a_restore_between_the_deletion_of_a_refresh_and_its_rows_is_put_right_b
     world.run(refresh=True)
 
     assert refused.value.what == (
-        "A RESTORE of file:///table (version 6) came while the job of batch 1 replaced the rows. The table "
-        "may hold both the rows that the RESTORE brought back and those of the batch."
+        "A RESTORE of file:///table (version 6) happened while the job of batch 1 was replacing the rows. "
+        "The table may hold both the rows that the RESTORE brought back and those of the batch."
     )
     assert "full_refresh=True" in refused.value.do
     assert world.rows() == rows_of(1)
@@ -426,7 +426,7 @@ def test_a_table_is_not_accepted_while_a_job_may_still_change_it():
         world.service.step(job)
     world.restore(3)
 
-    with pytest.raises(BatchOutcomeUnknownError, match="A job of batch 1 still runs"):
+    with pytest.raises(BatchOutcomeUnknownError, match="A job of batch 1 is still running"):
         world.accept()
     world.service.finish()
     world.accept()

@@ -90,7 +90,7 @@ def test_a_column_that_the_table_does_not_have_is_named(bench):
 
     assert bench.refusal() == (
         f"The SELECT and the table file://{bench.world.table} at version 0 do not fit: source_file_uri "
-        "string is declared, and is not a column of the table."
+        "string is declared, but is not a column of the table."
     )
 
 
@@ -98,7 +98,7 @@ def test_a_type_that_is_not_the_tables_is_named_with_both(bench):
     bench.world.land(1)
     bench.table(id=pa.string(), source_file_uri=pa.string())
 
-    assert "do not fit: id is bigint as declared and string in the table." in bench.refusal()
+    assert "do not fit: id is declared as bigint, but is string in the table." in bench.refusal()
 
 
 def test_what_the_select_gives_is_compared_with_what_is_declared(bench):
@@ -110,9 +110,9 @@ def test_what_the_select_gives_is_compared_with_what_is_declared(bench):
     )
 
     assert what == (
-        f"The SELECT and the table file://{bench.world.table} do not fit: name string is declared, and the "
-        "SELECT does not give it; size bigint of the SELECT is not declared; id is double in the SELECT and "
-        "bigint as declared."
+        f"The SELECT and the table file://{bench.world.table} do not fit: name string is declared, but the "
+        "SELECT does not give it; size bigint of the SELECT is not declared; id is double in the SELECT, but "
+        "declared as bigint."
     )
 
 
@@ -123,7 +123,7 @@ def test_other_partitions_than_the_tables_are_named(bench):
 
     what = bench.refusal(table={"columns": columns, "partition_by": ["id"]})
 
-    assert what.endswith("do not fit: the table is partitioned by nothing, as declared by id.")
+    assert what.endswith("the table is partitioned by nothing, but declared as partitioned by id.")
 
 
 def test_a_select_that_does_not_translate_is_refused_at_its_place(bench):

@@ -53,13 +53,13 @@ def test_an_archive_is_made_taken_and_survived(tmp_path: Path, monkeypatch: pyte
     load(tmp_path, 1)
     assert from_archive(tmp_path) == 0
     told, log = load(tmp_path, 2)
-    assert "keeps Java's classes" in "".join(told)
+    assert "stores Java's classes" in "".join(told)
     assert "[cds" not in log
     (archive,) = cache.glob("*.jsa")
 
     told, log = load(tmp_path, 3)
     assert from_archive(tmp_path) > 10_000
-    assert "keeps Java's classes" not in "".join(told)
+    assert "stores Java's classes" not in "".join(told)
     assert "[cds" not in log
 
     os.truncate(archive, 50_000_000)

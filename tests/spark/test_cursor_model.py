@@ -90,7 +90,7 @@ def test_the_rows_of_each_load_are_those_of_the_model(spark: Any, tmp_path: Path
         try:
             expected = model.load(rows)
         except ValueError:
-            with pytest.raises(CursorError, match="no value of"):
+            with pytest.raises(CursorError, match="no value in"):
                 replay.load(source)
             rows = [row for row in rows if row["The Cursor"] is not None]
             continue

@@ -29,7 +29,7 @@ def test_sql_that_fails_on_the_same_rows_each_time_is_not_tried_again(bench, sql
     assert "\n" not in error.what
     assert not error.is_retryable
     assert error.kept
-    assert "the next run takes the batch" in error.do
+    assert "the next run loads the batch" in error.do
 
 
 def test_a_row_outside_of_the_replaced_range_is_not_tried_again(bench):

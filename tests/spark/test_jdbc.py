@@ -223,11 +223,12 @@ def test_rows_that_wait_are_told(world: World, capfd: pytest.CaptureFixture[str]
 
     assert pipe.rows("name") == []
     assert (
-        "this is now in UTC; if the column has another zone's time, say time_zone" in capfd.readouterr().out
+        "this is the current time in UTC; if the column holds the time of another zone, set time_zone"
+        in capfd.readouterr().out
     )
     with world.open("SELECT now()"):
         pipe.run()
-    assert "wait for a later load: a transaction runs since" in capfd.readouterr().out
+    assert "wait for a later load: a transaction has been running since" in capfd.readouterr().out
 
 
 def test_numbers_that_wait_for_a_transaction_are_told(

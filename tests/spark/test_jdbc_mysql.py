@@ -207,7 +207,8 @@ def test_a_number_of_more_digits_than_a_decimal_has_is_not_rounded(
     with pytest.raises(CursorError) as caught:
         shop().run()
     assert caught.value.what.startswith(
-        "The table has no type for 'p' (DECIMAL of 40 digits, 2 of them behind the point), 'q' (DECIMAL of"
+        "The table has no type for 'p' (DECIMAL of 40 digits, 2 of them after the decimal point), 'q' "
+        "(DECIMAL of"
     )
     with pytest.raises(CursorError, match=r"'P?p' \(DECIMAL of 40 digits.*read as decimal\(38,2\)\)"):
         shop(options={"customSchema": "p DECIMAL(38,2), q STRING"}).run()

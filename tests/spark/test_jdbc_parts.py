@@ -495,6 +495,6 @@ def test_a_server_that_shares_no_snapshot_is_read_over_one_connection_unless_par
 
     pipe = world.pipe()
     pipe.run()
-    assert "the table is read over one connection, as it cannot be divided: " in capfd.readouterr().out
+    assert "the table is read over one connection, because it cannot be divided: " in capfd.readouterr().out
     assert sorted(pipe.rows("n")) == [(n,) for n in range(1, 101)]
     wait_until_nobody_is_connected(world)

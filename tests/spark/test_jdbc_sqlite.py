@@ -117,10 +117,10 @@ def test_a_file_that_is_not_there_and_a_driver_that_is_not_are_told(
 ) -> None:
     pipe = shop("CREATE TABLE t (n INT)")
     monkeypatch.setenv("AIRFLOW_CONN_SHOP", json.dumps({"conn_type": "sqlite", "host": "/no/such/shop.db"}))
-    with pytest.raises(InputError, match=r"(?s)file of the database cannot be opened, .*absolute path"):
+    with pytest.raises(InputError, match=r"(?s)database file cannot be opened to read .*absolute path"):
         pipe.run()
     other = {"conn_type": "jdbc", "host": "jdbc:none:x", "extra": {"driver_class": "no.such.Driver"}}
     monkeypatch.setenv("AIRFLOW_CONN_SHOP", json.dumps(other))
-    with pytest.raises(InputError, match="driver is not there, to read t: java") as caught:
+    with pytest.raises(InputError, match="driver for reading t is missing: java") as caught:
         pipe.run()
     assert str(caught.value).count("What to do") == 1

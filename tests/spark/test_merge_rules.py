@@ -86,7 +86,7 @@ def test_a_name_that_is_no_column_is_refused(bench: Bench, argument: str, ids: l
     error = refused(bench, 0, merge(**{"primary_key": ["id"], argument: value}), id=ids, text=["a", "b"])
 
     assert isinstance(error, InputError)
-    assert f"{argument} names 'no', which is no column of the rows for" in str(error)
+    assert f"{argument} names 'no', which is not a column of the rows for" in str(error)
     assert not bench.table.exists()
 
 

@@ -87,7 +87,7 @@ def test_a_table_of_cloe_nessy_goes_on_with_nothing_doubled_and_nothing_lost(des
     desk.loader.run()
     assert desk.asked(0) == [(3,)]
     assert desk.asked(1) == []
-    with pytest.raises(UnknownRowsError, match="set start_version to the version behind"):
+    with pytest.raises(UnknownRowsError, match="set start_version to the version after"):
         desk.task().run()
 
     # The source has no version 3 yet: nothing is loaded, and the task still has to say where to begin.

@@ -397,7 +397,7 @@ def test_another_table_in_the_place_of_the_quarantine_is_refused(bench):
     error = bench.failure(bench.batch(0, bench.text("a.csv", BAD)), **orders())
 
     assert isinstance(error, InputError)
-    assert "is no quarantine" in error.what
+    assert "is not a quarantine" in error.what
     assert not DeltaTable.is_deltatable(str(bench.table))
 
 

@@ -216,7 +216,7 @@ def test_rows_of_another_write_are_refused_among_versions(bench: Bench, write: d
     error = bench.failure(entry, write=write, schema_evolution="widen")
 
     assert isinstance(error, InputError)
-    assert "keeps versions of rows, and the rows have no _valid_from, _valid_to, _row_hash." in str(error)
+    assert "versions of rows, but the rows to write have no _valid_from, _valid_to, _row_hash." in str(error)
     assert windows(bench, "id", "text") == [(1, "a", 1, None)]
 
 
@@ -240,5 +240,5 @@ def test_rows_without_versions_are_not_left_beside_versions(bench: Bench) -> Non
     error = bench.failure(entry, write=scd2(1, merge_key=["id"]), schema_evolution="add")
 
     assert isinstance(error, InputError)
-    assert "has rows, and not the columns of their versions: _valid_from, _valid_to, _row_hash." in str(error)
+    assert "rows, but lacks the columns for their versions: _valid_from, _valid_to, _row_hash." in str(error)
     assert bench.version() == 0

@@ -149,7 +149,7 @@ def test_a_container_without_blobs_has_an_empty_page() -> None:
     ],
 )
 def test_a_page_that_is_not_whole_is_not_read(body: bytes) -> None:
-    with pytest.raises(ValueError, match="the page is not whole"):
+    with pytest.raises(ValueError, match="the page is incomplete"):
         parse_page(body)
 
 

@@ -110,8 +110,8 @@ def test_a_column_that_lost_its_name_is_found_inside_of_others_too() -> None:
 
     before = named(outer="v w", inner="x")
     for now, said in (
-        ({"outer": "w", "inner": "x"}, "'v w' the name 'w'"),
-        ({"outer": "V W", "inner": "y"}, r"'rows\.x' the name 'rows\.y'"),
+        ({"outer": "w", "inner": "x"}, "'v w' to 'w'"),
+        ({"outer": "V W", "inner": "y"}, r"'rows\.x' to 'rows\.y'"),
     ):
         with pytest.raises(ChangeFeedError, match=said):
             changes.check_names("src", before, SourceCommit(version=1, metadata=named(**now)))
@@ -133,7 +133,7 @@ def test_a_name_that_stands_for_another_column_is_found_over_several_versions() 
 
     before = named((1, "id"), (2, "a"), (3, "b"))
     for now in (named((1, "id"), (4, "A"), (3, "b")), named((1, "id"), (3, "a"), (2, "b"))):
-        with pytest.raises(ChangeFeedError, match="The name 'a' stands for another column of src"):
+        with pytest.raises(ChangeFeedError, match="The name 'a' now stands for another column of src"):
             changes.check_reused("src", before, now)
     for now in (named((1, "id"), (3, "b")), named((3, "B"), (2, "c"), (1, "id"), (7, "d"))):
         changes.check_reused("src", before, now)
@@ -183,7 +183,7 @@ def test_columns_that_are_added_are_read_together() -> None:
 
 
 def test_other_columns_are_refused_and_read_in_parts_where_columns_are_mapped() -> None:
-    with pytest.raises(ChangeFeedError, match="Version 1 of src has other columns"):
+    with pytest.raises(ChangeFeedError, match="Version 1 of src changes columns"):
         cut(ON, None, OTHER, None)
     mapped = replace(OTHER, is_mapped=True)
     assert cut(MAPPED, None, None, mapped, None) == 2
@@ -234,9 +234,9 @@ def test_a_state_is_read_as_it_was_written_or_refused() -> None:
     [
         ({"table": "main.orders"}, "the table's folder"),
         ({"deletes": "drop"}, "one of 'apply', 'ignore', 'soft'"),
-        ({"start_version": 1, "start_timestamp": "2026-01-01T00:00:00Z"}, "None beside start_version"),
+        ({"start_version": 1, "start_timestamp": "2026-01-01T00:00:00Z"}, "None with start_version"),
         ({"start_version": 1, "full_load": True}, "None with full_load=True"),
-        ({"start_version": 5, "end_version": 4}, "or a version behind it"),
+        ({"start_version": 5, "end_version": 4}, "or a later version"),
         ({"start_timestamp": "2026-01-01"}, "with its zone"),
         ({"max_commits_per_batch": 0}, "max_commits_per_batch"),
     ],
@@ -250,9 +250,9 @@ def test_a_source_that_cannot_be_is_refused(fields: dict[str, Any], words: str) 
     ("changed", "words"),
     [
         ({"engine": ScopeEngine()}, "SCOPE jobs read files"),
-        ({"mode": "data_interval"}, "the versions of the source are its time"),
-        ({"write": "replace"}, "say full_load=True"),
-        ({"write": {"kind": "merge", "merge_key": "day"}}, "name the columns that tell one row"),
+        ({"mode": "data_interval"}, "read by its versions, not by time"),
+        ({"write": "replace"}, "set full_load=True"),
+        ({"write": {"kind": "merge", "merge_key": "day"}}, "name the columns that identify a row"),
         ({"write": {"kind": "merge", "primary_key": "id", "merge_key": "day"}}, "not whole groups"),
         ({"write": {"kind": "merge", "strategy": "insert-only", "primary_key": "id"}}, "updates and deletes"),
         ({"write": {"kind": "scd2"}}, "all others would be retired"),

@@ -110,8 +110,8 @@ def test_the_second_run_makes_what_the_third_one_uses(worker):
     assert archive.read_text() == "classes\n"
     (told,) = worker.told
     assert told == (
-        "this run keeps Java's classes, and later ones start faster; it takes 10 s or more at its end, once. "
-        f"They are in {worker.cache}"
+        f"this run stores Java's classes in {worker.cache}, so that later runs start faster; once, this "
+        "takes 10 s or more at the end of the run"
     )
     assert worker.cache.stat().st_mode & 0o777 == 0o700
 

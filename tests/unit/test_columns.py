@@ -49,15 +49,15 @@ def test_text_is_cut_into_names_and_types(text: str, columns: list[tuple[str, st
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("id", "'id' is not a name and a type; names with blanks or signs are in `…`"),
-        ("", "'' is not a name and a type; names with blanks or signs are in `…`"),
-        ("id int,", "'' is not a name and a type; names with blanks or signs are in `…`"),
-        ("a.b int", "'a.b int' is not a name and a type; names with blanks or signs are in `…`"),
+        ("id", "'id' is not a name and a type; put names with blanks or special characters in `…`"),
+        ("", "'' is not a name and a type; put names with blanks or special characters in `…`"),
+        ("id int,", "'' is not a name and a type; put names with blanks or special characters in `…`"),
+        ("a.b int", "'a.b int' is not a name and a type; put names with blanks or special characters in `…`"),
         (
             "-- key\nid int",
-            "'-- key\\nid int' is not a name and a type; names with blanks or signs are in `…`",
+            "'-- key\\nid int' is not a name and a type; put names with blanks or special characters in `…`",
         ),
-        ("`` int", "'`` int' is not a name and a type; names with blanks or signs are in `…`"),
+        ("`` int", "'`` int' is not a name and a type; put names with blanks or special characters in `…`"),
         ("a decimal(10,2", "a '(' is not closed"),
         ("a array<int, b int", "a '<' is not closed"),
         ("a int>, b int", "a '>' is not opened"),
@@ -96,8 +96,8 @@ def test_every_form_is_one_mapping_in_its_order(cls: type[Any], needed: dict[str
         (
             "id",
             (
-                f"c='id' is not valid: expected {FORMS} ('id' is not a name and a type; names with blanks or "
-                "signs are in `…`)."
+                f"c='id' is not valid: expected {FORMS} ('id' is not a name and a type; put names with "
+                "blanks or special characters in `…`)."
             ),
         ),
         (

@@ -384,5 +384,5 @@ def test_the_way_on_names_the_setting_that_would_help(mode: str, select: str, do
 
     assert caught.value.do == (
         "change the SELECT (name each column; CAST where a conversion is meant), or the table"
-        f"{do}; the next run takes the batch with the correction"
+        f"{do}; the next run loads the batch with the correction"
     )

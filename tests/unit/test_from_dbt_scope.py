@@ -195,7 +195,7 @@ def test_what_has_no_counterpart_is_refused_by_name(config, profile, words):
         ({"ss_source_path": "/in"}, {}, "ss_source_path", "source_roots"),
         ({"starting_timestamp_fallback_to_latest": True}, {}, "starting_timestamp_f.*", "an earlier one"),
         ({"extract_columns": [{"name": "a", "extract": False}]}, {}, "extract", "out of extract_columns"),
-        ({"max_retries_on_error": 9}, {}, "max_retries_on_error", "it belongs into the profile"),
+        ({"max_retries_on_error": 9}, {}, "max_retries_on_error", "it belongs in the profile"),
         ({}, {"job_retry_max_attempts": 3}, "job_retry_max_attempts", "retries=… of the task"),
         ({}, {"job_retry_initial_wait_seconds": 3}, "job_retry_initial_wait_seconds", "retry_delay=…"),
         ({}, {"job_retry_max_wait_seconds": 3}, "job_retry_max_wait_seconds", "max_retry_delay=…"),

@@ -58,7 +58,7 @@ def test_without_a_window_the_run_says_which_interval_it_loads() -> None:
 
 
 def test_the_name_of_the_mode_in_version_0_1_0_is_told() -> None:
-    with pytest.raises(InputError, match="write 'incremental', its new name"):
+    with pytest.raises(InputError, match="use 'incremental', its new name"):
         made(mode="watermark")
 
 
@@ -171,7 +171,7 @@ def test_an_interval_that_overlaps_another_one_is_refused_and_leaves_nothing() -
     a_log(storage, 3).put_pipeline(Pipeline(pipeline="p", table=None))
     before = dict(storage.control)
 
-    with pytest.raises(InputError, match=f"shares time with {a_log(storage, 3).window.name}"):
+    with pytest.raises(InputError, match=f"overlaps {a_log(storage, 3).window.name}"):
         a_log(storage, 0, days=31).put_pipeline(Pipeline(pipeline="q", table=None))
 
     assert storage.control == before
@@ -250,7 +250,7 @@ def test_of_two_intervals_that_share_time_and_begin_together_one_at_most_goes_on
         return put(path, data)
 
     storage.put_if_absent = late  # type: ignore[method-assign]
-    with pytest.raises(InputError, match="shares time with"):
+    with pytest.raises(InputError, match="overlaps"):
         a_log(storage, 3).put_pipeline(Pipeline(pipeline="p", table=None))
 
     assert other.pipeline()

@@ -25,8 +25,8 @@ def test_a_dict_with_a_connection_is_one() -> None:
 @pytest.mark.parametrize(
     ("fields", "told"),
     [
-        ({}, "table or query, one of the two"),
-        ({"table": "a", "query": "SELECT 1"}, "table or query, one of the two"),
+        ({}, "either table or query"),
+        ({"table": "a", "query": "SELECT 1"}, "either table or query"),
         ({"table": "a", "options": {"url": "jdbc:x"}}, r"options\['url'\] is refused"),
         ({"table": "a", "options": {"numPartitions": 2}}, r"options\['numPartitions'\] is refused"),
         ({"table": "a", "options": {"fetchsize": 0}}, "at least 1"),
@@ -34,11 +34,11 @@ def test_a_dict_with_a_connection_is_one() -> None:
         ({"table": "a", "max_rows_per_batch": 0}, "at least 1"),
         (
             {"query": "SELECT 1", "num_partitions": 4},
-            "partition_column=None.*a column of the query beside num_partitions",
+            "partition_column=None.*a column of the query, as num_partitions is set",
         ),
         (
             {"table": "a", "partition_column": "n"},
-            "num_partitions=None.*a value beside partition_column",
+            "num_partitions=None.*a number, as partition_column is set",
         ),
         ({"table": "a", "partition_column": "n", "num_partitions": 0}, "num_partitions=0.*at least 1"),
         ({"table": "a", "partition_column": "", "num_partitions": 2}, "partition_column=''"),

@@ -114,10 +114,10 @@ def test_half_of_the_shorter_time_is_warned_of(age_ms: int | None, kept: dict[st
 def test_a_setting_that_is_no_interval_is_named_and_the_other_one_counts() -> None:
     said = lag.warning(T, behind(29 * DAY), {lag.FILES: "a week"}, NOW)
 
-    assert said.startswith(f"delta.deletedFileRetentionDuration of {T} is 'a week', which is no interval")
+    assert said.startswith(f"delta.deletedFileRetentionDuration of {T} is 'a week', which is not an interval")
     assert "At 30 d (delta.logRetentionDuration)" in said
     both = lag.warning(T, behind(99 * DAY), {lag.FILES: "a week", lag.LOG: "interval 1 month"}, NOW)
-    assert both.count("which is no interval") == 2
+    assert both.count("which is not an interval") == 2
     assert "days" not in both
     assert "99 d" not in both
 

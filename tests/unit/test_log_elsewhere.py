@@ -244,7 +244,7 @@ def test_a_hole_that_stays_is_unreadable(two):
         two.append(seq)
     two.log(f"{2:020}.json").unlink()
     for where, storage in ((two.here, None), (two.there, two.storage)):
-        with pytest.raises(TableUnreadableError, match="lacks version 2, and no checkpoint"):
+        with pytest.raises(TableUnreadableError, match="lacks version 2, and there is no checkpoint"):
             probe(where, PIPELINE, (None, -1), storage)
 
 

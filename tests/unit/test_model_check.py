@@ -28,14 +28,14 @@ from airflow_provider_scope.table.columns import table_columns
     ("model", "declared", "found"),
     [
         ([("a", "int")], [("a", "int")], []),
-        ([("a", "int")], [("a", "bigint")], ["a is int in the SELECT and bigint as declared"]),
+        ([("a", "int")], [("a", "bigint")], ["a is int in the SELECT, but declared as bigint"]),
         ([("a", "decimal(38,18)")], [("a", "decimal(10,2)")], []),
         ([("b", "int"), ("a", "int")], [("a", "int"), ("b", "int")], []),
-        ([("a", "bigint")], [("a", "int")], ["a is bigint in the SELECT and int as declared"]),
+        ([("a", "bigint")], [("a", "int")], ["a is bigint in the SELECT, but declared as int"]),
         (
             [("A", "int")],
             [("a", "int")],
-            ["a int is declared, and the SELECT does not give it", "A int of the SELECT is not declared"],
+            ["a int is declared, but the SELECT does not give it", "A int of the SELECT is not declared"],
         ),
     ],
 )
@@ -60,15 +60,15 @@ def test_a_column_that_is_added_is_no_difference():
             [("a", "bigint"), ("b", "decimal(5,1)")],
             ["b"],
             [
-                "a is bigint as declared and int in the table",
-                "the table is partitioned by a, as declared by b",
+                "a is declared as bigint, but is int in the table",
+                "the table is partitioned by a, but declared as partitioned by b",
             ],
         ),
         (
             [("a", "int"), ("c", "string")],
             ["a"],
             [
-                "c string is declared, and is not a column of the table",
+                "c string is declared, but is not a column of the table",
                 "b decimal(38,18) of the table is not declared",
             ],
         ),

@@ -150,7 +150,7 @@ def test_a_store_without_an_atomic_creation_is_a_source_and_nothing_else(
     with pytest.raises(InputError) as caught:
         canonical_uri(location)
 
-    assert "holds sources, but no table and no checkpoint: " + reason in caught.value.what
+    assert "can hold sources, but not tables or checkpoints: " + reason in caught.value.what
 
 
 def test_a_connection_in_a_source_is_refused_with_what_to_write() -> None:

@@ -70,5 +70,6 @@ def test_two_spellings_of_one_option_are_refused() -> None:
         make({"Header": "true", "header": "false"})
 
     assert caught.value.what == (
-        "options='header' is not valid: expected each option once: Header and header are one to Spark."
+        "options='header' is not valid: expected each option once: Header and header are the same option "
+        "to Spark."
     )

@@ -139,6 +139,6 @@ def test_a_commit_that_is_missing_is_named(tmp_path):
         write_deltalake(str(tmp_path), pa.table({"a": [1]}), mode="append")
     (tmp_path / f"_delta_log/{2:020}.json").unlink()
 
-    with pytest.raises(TableUnreadableError, match="lacks version 2, and no checkpoint") as caught:
+    with pytest.raises(TableUnreadableError, match="lacks version 2, and there is no checkpoint") as caught:
         probe(f"file://{tmp_path}", "pipeline", (None, -1))
-    assert f"bring the file {2:020}.json back" in str(caught.value)
+    assert f"restore the file {2:020}.json" in str(caught.value)

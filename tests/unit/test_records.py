@@ -377,5 +377,5 @@ def test_a_slice_of_another_kind_that_cannot_be_is_refused(part: bytes, instead:
 
 
 def test_what_reads_files_does_not_take_another_batch_for_an_empty_one() -> None:
-    with pytest.raises(TypeError, match="batch 3 is one of numbers, not of files"):
+    with pytest.raises(TypeError, match="batch 3 is a batch of numbers, not of files"):
         _ = NUMBERS.files

@@ -138,13 +138,13 @@ def test_a_table_that_is_the_recorded_one_goes_on(found: TableState, expected: T
         pytest.param(
             TableState(T_RESTORED, 9, 3, {}),
             T,
-            "The table file:///delta/t was restored (RESTORE at version 7; the newest record knows none).",
+            "The table file:///delta/t was restored (RESTORE at version 7; the newest record says none).",
             id="restored",
         ),
         pytest.param(
             TableState(TableIdentity("t", 12), 12, 3, {}),
             T_RESTORED,
-            "The table file:///delta/t was restored (RESTORE at version 12; the newest record knows 7).",
+            "The table file:///delta/t was restored (RESTORE at version 12; the newest record says 7).",
             id="restored again",
         ),
     ],

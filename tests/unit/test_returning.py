@@ -104,7 +104,7 @@ PART = Aside(3, "file:///in/part", None, {"a is not int": 2}, 7, '{"a":"x"}')
 def test_only_what_was_put_aside_as_a_whole_is_given_back():
     log = MemoryWorld().log()
     returning.check(log, ["file:///in/whole"], [WHOLE, PART])
-    with pytest.raises(InputError, match="2 records of it were put aside, and the file was not"):
+    with pytest.raises(InputError, match="2 records of it were quarantined, but the file was not"):
         returning.check(log, ["file:///in/part"], [WHOLE, PART])
     with pytest.raises(InputError, match="is not in the quarantine"):
         returning.check(log, ["file:///in/none"], [WHOLE, PART])
@@ -193,7 +193,7 @@ def test_what_lies_in_the_quarantine_is_told_by_batch_and_file(tmp_path):
 def test_no_quarantine_is_an_empty_one_and_a_damaged_one_is_an_error(tmp_path):
     assert read_quarantine(f"file://{tmp_path}/none", LocalStorage(), PIPELINE) == []
     place = a_quarantine(tmp_path / "q", pipeline=["a"], batch=[1])
-    with pytest.raises(TableUnreadableError, match="it is no quarantine"):
+    with pytest.raises(TableUnreadableError, match="it is not a quarantine"):
         read_quarantine(place, LocalStorage(), PIPELINE)
     for path in (tmp_path / "q").glob("*.parquet"):
         path.unlink()
@@ -207,7 +207,7 @@ def test_no_quarantine_is_an_empty_one_and_a_damaged_one_is_an_error(tmp_path):
     ids=["the table", "inside", "around", "elsewhere"],
 )
 def test_a_quarantine_that_cannot_be_there_is_refused(named):
-    with pytest.raises(InputError, match="is inside of the table"):
+    with pytest.raises(InputError, match="is inside the table"):
         quarantine_of("file:///data/t", named)
 
 

@@ -117,7 +117,7 @@ def test_the_way_on_names_the_setting_that_would_help(select: list[Column], do: 
     assert caught.value.do == (
         "change the SELECT (name each column; CAST where a conversion is meant), or the table"
         + (f"; or let the table take {do}" if do else "")
-        + "; the next run takes the batch with the correction"
+        + "; the next run loads the batch with the correction"
     )
 
 

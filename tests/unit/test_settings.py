@@ -13,7 +13,7 @@ from airflow_provider_scope.specs import SparkEngine, validation
 
 @pytest.mark.parametrize("name", [*EXACT, *EXACT_AT_START])
 def test_a_setting_that_contradicts_an_exact_one_is_refused_by_name(name: str) -> None:
-    with pytest.raises(InputError, match=f"^conf\\['{name}'\\]='other' is refused, it is "):
+    with pytest.raises(InputError, match=f"^conf\\['{name}'\\]='other' is refused, it has to be "):
         validation.from_dict(SparkEngine, "engine", {"conf": {"spark.driver.memory": "4g", name: "other"}})
 
 
@@ -22,7 +22,8 @@ def test_the_error_says_what_could_happen() -> None:
         SparkEngine(conf={"spark.sql.ansi.enabled": "false"})
 
     assert caught.value.what == (
-        "conf['spark.sql.ansi.enabled']='false' is refused, it is true: a cast that fails would give NULL."
+        "conf['spark.sql.ansi.enabled']='false' is refused, it has to be true: a cast that fails would "
+        "give NULL."
     )
     assert caught.value.do == "leave it out"
 

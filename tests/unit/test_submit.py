@@ -303,8 +303,8 @@ def test_an_application_that_dies_without_a_word_of_its_own_gives_its_last_error
     assert str(err) == (
         "spark-submit failed: java.io.IOException: No space left on device\n"
         "Kept: the batches that are in the table; the others stay logged\n"
-        "What to do: the next try runs what is open again; if it comes back, remove the cause. "
-        f"Full log: {fake.log_file}"
+        "What to do: the next try runs the open batches again; if the error comes back, remove its "
+        f"cause. Full log: {fake.log_file}"
     )
     assert fake.log_file.read_text() == OUT_OF_DISK
 
@@ -314,7 +314,7 @@ def test_an_application_that_writes_nothing_gives_its_exit_code_and_not_its_comm
 
     err = fake.failure(**{"spark.hadoop.fs.azure.account.key.lake": "Zm9vYmFyYmF6"})
 
-    assert err.what == "spark-submit failed: it told no cause and ended with exit code 3"
+    assert err.what == "spark-submit failed: it gave no cause and ended with exit code 3"
 
 
 @pytest.mark.parametrize("ends", ["kill -9 $$", "exit 137"])
@@ -359,7 +359,7 @@ def test_a_worker_without_spark_submit_is_told_what_to_install(fake, monkeypatch
     assert str(err) == (
         "spark-submit cannot be started: No such file or directory: spark-submit.\n"
         "Kept: the batches that are in the table; the others stay logged\n"
-        "What to do: install pyspark on the worker; the next run takes what is open"
+        "What to do: install pyspark on the worker; the next run loads the open batches"
     )
     assert not err.is_retryable
 
@@ -380,7 +380,7 @@ def test_a_worker_without_a_package_of_spark_is_told_what_to_install(fake, monke
         f"The package {missing} is not installed on the worker, and Spark needs it.\n"
         "Kept: the batches that are in the table; the others stay logged\n"
         "What to do: install it there: `pip check` names the version that this package needs. The next run "
-        "takes what is open"
+        "loads the open batches"
     )
 
 
@@ -410,7 +410,7 @@ def test_settings_that_java_does_not_start_with_are_told_whole_and_not_tried_aga
         "Spark does not start: Invalid maximum heap size: -Xmx1 gigabyte\n"
         "Kept: the batches that are in the table; the others stay logged\n"
         "What to do: correct `conf`, `packages` or `jars` of the engine, or the worker's "
-        f"spark-defaults.conf; the next run takes what is open. Full log: {fake.log_file}"
+        f"spark-defaults.conf; the next run loads the open batches. Full log: {fake.log_file}"
     )
     assert not err.is_retryable
 
@@ -519,7 +519,7 @@ def test_cancel_ends_the_application_with_its_children(fake):
     assert str(err) == (
         f"{ENDED}\n"
         "Kept: the batches that are in the table; the others stay logged\n"
-        f"What to do: the next try runs what is open again. Full log: {fake.log_file}"
+        f"What to do: the next try runs the open batches again. Full log: {fake.log_file}"
     )
 
 

@@ -399,7 +399,7 @@ def test_a_watermark_without_a_time_and_a_lost_record_is_refused():
     world.memory.control[control(world, "watermark.json")] = b'{"batchId": 10, "modifiedTime": ""}'
     del world.memory.control[control(world, "sources/10.parquet")]
 
-    with pytest.raises(CheckpointCorruptError, match="does not tell the files of 1 of its 11 batches"):
+    with pytest.raises(CheckpointCorruptError, match="does not name the files of 1 of its 11 batches"):
         world.run()
 
 

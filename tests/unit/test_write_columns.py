@@ -37,7 +37,7 @@ def test_a_column_that_the_rows_do_not_have_is_refused(
     with pytest.raises(InputError) as caught:
         ingest(write, **more)
 
-    assert caught.value.what == f"{argument} names {name!r}, which is no column of the rows: Id, text."
+    assert caught.value.what == f"{argument} names {name!r}, which is not a column of the rows: Id, text."
 
 
 @pytest.mark.parametrize(

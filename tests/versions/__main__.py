@@ -1,7 +1,8 @@
 """Try the oldest and the newest versions that are promised; ``make test-versions``.
 
 Each has an environment of its own, below a temporary folder. The package is built and installed. What is
-tested is whether it works at all: every module, the quickstart, a deferral.
+tested is whether it works at all: every module, the quickstart, a deferral, a change data feed (which is read
+by a plan inside of Delta).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ TOOLS = ("hypothesis", "psutil", "pytest>=9", "pytest-randomly", "pytest-socket"
 TESTS = (
     "tests/versions",
     "tests/docs/test_quickstart.py",
+    "tests/spark/test_feed.py",
     "tests/airflow/test_no_files.py",
     "tests/airflow/test_scope_submit.py::test_a_dag_runs_its_script_as_one_job",
     "tests/airflow/test_scope_submit.py::test_a_long_job_is_waited_for_by_the_trigger",

@@ -94,8 +94,8 @@ def _execute(batch: Batch, commit: Commit, rule: Scd2Rule, load: Staged, version
         raise InputError(
             f"The table {load.table} {_OTHERS}, {rule.active_record_timestamp or 'NULL'}.",
             kept=NO_ROW_WRITTEN,
-            do="say the active_record_timestamp that the table was written with; or run once with "
-            "full_refresh=True, which begins the history anew",
+            do="set the active_record_timestamp that the table was written with; or run once with "
+            "full_refresh=True, which starts the history over",
         ) from err
 
 
@@ -120,7 +120,7 @@ def _one_for_each(load: Staged, rule: Scd2Rule) -> tuple[DataFrame, int]:
                 f"Several rows for {load.table} have the same {rule.version}, {clash[0]!r}, and differ.",
                 kept=NO_ROW_WRITTEN,
                 do="give each version of a row its own value there, with its key in it; or leave "
-                "row_version_column_name out: then all values of the row tell its versions apart",
+                "row_version_column_name out: then all values of the row distinguish its versions",
             )
     return load.rows.dropDuplicates(identity), doubled
 
