@@ -209,7 +209,7 @@ class TableAheadOfLogError(TableDivergedError):
 
 
 class AbandonedBatchError(TableDivergedError):
-    """The table holds a batch that was given up before there was a table."""
+    """The table holds a batch that was abandoned before there was a table."""
 
 
 class WatermarkChangedError(TableDivergedError):

@@ -147,7 +147,7 @@ def _give_up(log: CheckpointLog, audit: AuditFiles, engine: _Session, table: str
 
 
 def state_of(log: CheckpointLog) -> Any:
-    """Give the state that was committed last; what was given up never counted."""
+    """Give the state that was committed last; what was abandoned never counted."""
     text = _text_of_state(log)
     return None if text is None else json.loads(text)
 

@@ -163,7 +163,7 @@ _NONE = seen.rows_of(())
 
 
 def _rows(batch: tuple[OffsetEntry, CommitRecord]) -> Iterator[seen.Row]:
-    """Give the rows of a committed batch; one that was given up has none."""
+    """Give the rows of a committed batch; one that was abandoned has none."""
     entry, commit = batch
     for file in () if commit.abandoned else entry.slice.audited:
         yield file.path, file.modified_ms, file.size_bytes, file.content_md5, entry.seq

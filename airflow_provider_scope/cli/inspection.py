@@ -101,7 +101,7 @@ def _show_progress(view: LogView, table: str, log: CheckpointLog, storage_conn_i
     else:
         is_files = view.newest is None or isinstance(view.newest.slice, FileSlice)
         much = counted(done.files, "file") if is_files else counted(done.rows or 0, "row")
-        what = "given up" if done.abandoned else f"{much}, version {done.table_version}"
+        what = "abandoned" if done.abandoned else f"{much}, version {done.table_version}"
         say(f"committed   batch {done.seq}: {what}; {when(done.committed_at_ms)}")
     _show_counts(log)
     pinned = pinned_columns(log, view)

@@ -38,7 +38,7 @@ class BatchRow:
     """When that version was committed."""
     last_ms: int | None
     recorded_ms: int | None
-    """When the batch was recorded as committed, or as given up."""
+    """When the batch was recorded as committed, or as abandoned."""
 
     @property
     def is_final(self) -> bool:
@@ -64,8 +64,8 @@ def first_unknown(known: Iterable[BatchRow]) -> int:
 def rows_of(known: Sequence[BatchRow], found: Iterable[Batch], overwrite_start: int | None) -> list[BatchRow]:
     """Give the rows of all batches, in order.
 
-    A batch is stale if it was given up, if a full refresh came after it, or if a RESTORE took its rows: then
-    the record of a batch behind it, which was given up, has the state that is left.
+    A batch is stale if it was abandoned, if a full refresh came after it, or if a RESTORE took its rows: then
+    the record of a batch behind it, which was abandoned, has the state that is left.
 
     :param known: Those that were there; they count where the log was not asked.
     :param found: What the log has of others.

@@ -107,7 +107,7 @@ class Plan:
     write: dict[str, Any] = field(default_factory=dict)
     """The ``kind`` of the write, and what the user says of it; empty is append."""
     first: int = 0
-    """The first batch that can be in the table: those below were given up before there was one."""
+    """The first batch that can be in the table: those below were abandoned before there was one."""
     fence: bool = False
     """Commit empty transactions in place of the batches."""
     empties: bool = False

@@ -47,7 +47,7 @@ class OffsetEntry:
 
     seq: int
     mode: Mode
-    """``empty`` is a batch that only ever is given up: it repeats the slice of the one before."""
+    """``empty`` is a batch that is only ever abandoned: it repeats the slice of the one before."""
     slice: Slice
     refresh_start: int | None
     """The entry from which slices count as seen; None before the first refresh."""
@@ -91,7 +91,7 @@ class CommitRecord:
 
     seq: int
     table: TableIdentity | None
-    """The table that the batch is in; None if it was given up before there was one."""
+    """The table that the batch is in; None if it was abandoned before there was one."""
     table_version: int
     files: int
     size_bytes: int
@@ -152,7 +152,7 @@ class Attempt:
     table_version: int
     """The table's version before the job; -1 if there was none. What it changes is above it."""
     void: bool = False
-    """There is no job, and there must be none: the batch was given up, or a refresh overtook it."""
+    """There is no job, and there must be none: the batch was abandoned, or a refresh overtook it."""
     format: int = FORMAT
 
 

@@ -93,7 +93,7 @@ def baseline(
 
 
 def first_in_table(last_commit: CommitRecord | None, accepted: Acceptance | None) -> int:
-    """Give the first batch that can be in the table: those below it were given up before there was one.
+    """Give the first batch that can be in the table: those below it were abandoned before there was one.
 
     No transaction could be put in their place, so the first batch needs a table without any of them.
     """
@@ -103,7 +103,7 @@ def first_in_table(last_commit: CommitRecord | None, accepted: Acceptance | None
 
 
 def check_given_up(found: TableState, first: int, location: str) -> None:
-    """Refuse a table that holds a batch which was given up before there was a table.
+    """Refuse a table that holds a batch which was abandoned before there was a table.
 
     :param first: The first batch that can be in it.
     :raises AbandonedBatchError: As said: an application that nobody waited for has made the table since.
@@ -260,7 +260,7 @@ def may_run(entry: OffsetEntry, txn: int | None, first: int = 0) -> bool:
 def out_of_order(txn: int | None, entry: OffsetEntry, first: int = 0) -> type[TableDivergedError]:
     """Give the error for a batch that may not run on a table whose newest transaction is ``txn``.
 
-    :param first: The first batch that can be in the table: only one that was given up is before it.
+    :param first: The first batch that can be in the table: only one that was abandoned is before it.
     """
     return AbandonedBatchError if entry.seq == first and txn is not None else TableBehindLogError
 

@@ -33,7 +33,7 @@ class Chain:
     bottom: Behind
     """The state under them."""
     batches: tuple[tuple[int, CommittedBatch], ...]
-    """Number and commit of the batches, in order; also of those that were given up."""
+    """Number and commit of the batches, in order; also of those that were abandoned."""
 
     def has_rows_of(self, seq: int) -> bool:
         """Tell whether the rows of a batch without a record are in the table."""

@@ -24,7 +24,7 @@ class Consequences:
     seen_version: int
     """The version to go on from: below the commits of open batches that are still to be recorded."""
     back: tuple[int, ...]
-    """Batches that were given up before there was a table, and whose rows are in it."""
+    """Batches that were abandoned before there was a table, and whose rows are in it."""
     vacuumed: int
     """Batches below this number may have lost their rows, too: their records were purged. 0 if none has."""
     needs_transaction: bool

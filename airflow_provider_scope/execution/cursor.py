@@ -164,7 +164,7 @@ class CursorRows:
                 )
 
     def _is_logged(self, view: LogView, begin: int) -> bool:
-        """Tell whether an entry from ``begin`` on, of any run, is of this range, and was not given up."""
+        """Tell whether an entry from ``begin`` on, of any run, is of this range, and was not abandoned."""
         of_range = (seq for seq, one in self._slices(view, begin) if (one.first, one.end) == self._range())
         return any(self._counts(seq) for seq in of_range)
 
@@ -176,7 +176,7 @@ class CursorRows:
                 yield seq, there
 
     def _counts(self, seq: int) -> bool:
-        """Tell whether an entry was not given up."""
+        """Tell whether an entry was not abandoned."""
         record = self.log.find_commit(seq)
         return record is None or not record.abandoned
 

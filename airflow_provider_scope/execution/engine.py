@@ -30,7 +30,7 @@ class Work:
     checkpoint: str
     """Canonical URI of the checkpoint."""
     first: int = 0
-    """The first batch that can be in the table: those below were given up before there was one."""
+    """The first batch that can be in the table: those below were abandoned before there was one."""
     columns: str | None = None
     """The columns of the files, as they were inferred from an earlier batch; None if they were not."""
 

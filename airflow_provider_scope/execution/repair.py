@@ -111,7 +111,7 @@ def abandon(  # the steps of one command, in order
 
 
 def open_entry(view: LogView, seq: int, checkpoint: str) -> OffsetEntry:
-    """Give the batch that may be given up: the oldest open one.
+    """Give the batch that may be abandoned: the oldest open one.
 
     :raises InputError: ``seq`` is another one.
     """
@@ -230,7 +230,7 @@ def accept_table(
 ) -> Acceptance:
     """Accept the table as it is.
 
-    Batches of a source with a state are given up first; see ``source_states``. For the others:
+    Batches of a source with a state are abandoned first; see ``source_states``. For the others:
     first the transaction, then the record: a run in between still refuses the table.
     """
     pipeline = existing_pipeline(log)

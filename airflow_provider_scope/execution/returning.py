@@ -20,7 +20,7 @@ _KEPT = "everything; nothing was written"
 def counting(log: CheckpointLog, found: Sequence[Aside]) -> list[Aside]:
     """Give what of the quarantine still counts.
 
-    Left out are batches that are not in the table (or were given up), batches of before the last full
+    Left out are batches that are not in the table (or were abandoned), batches of before the last full
     refresh, and files that were given back since.
     """
     committed = log.committed()

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from airflow_provider_scope.execution.engine import Engine
 
 ROUNDS = 8
-"""How often the table is looked at anew after something was written; three times are enough if nobody else
+"""How often the table is looked at again after something was written; three times are enough if nobody else
 writes."""
 
 _KEPT = "the table, the log and the source"
@@ -106,7 +106,7 @@ def accept(log: CheckpointLog, engine: Engine, table: str, *, reload_undecidable
     """Give up what is open, and only then look at the table and accept it.
 
     Until then an application that nobody waits for could still add the open batch to rows of an older state.
-    If none is open, an empty batch is logged: the record of one that is given up has the state to go on from.
+    If none is open, an empty batch is logged: the record of an abandoned one has the state to go on from.
 
     :raises InputError: A run would not refuse the table.
     :raises BatchOutcomeUnknownError: Nothing tells the state of its rows.

@@ -102,7 +102,7 @@ def _store(takeovers: list[Takeover], newest: OffsetEntry | None) -> str:
 def _check_it_goes_on(
     state: LeftState, takeovers: list[Takeover], newest: OffsetEntry | None, checkpoint: str
 ) -> None:
-    """Refuse a watermark that does not follow on the newest batch: dbt-scope began anew, or went back."""
+    """Refuse a watermark that does not follow on the newest batch: dbt-scope started over, or went back."""
     refresh_start = newest.refresh_start if newest else None
     taken = takeover.counting(takeovers, refresh_start)
     seq = newest.seq if newest else -1

@@ -85,7 +85,7 @@ class LogView:
 
     @property
     def first(self) -> int:
-        """The first batch that can be in the table: those below were given up before there was one."""
+        """The first batch that can be in the table: those below were abandoned before there was one."""
         return recovery.first_in_table(self.last_commit, self.accepted)
 
     @property
@@ -210,7 +210,7 @@ def _history_lost(checkpoint: str, folder: str, unread: int, vacuumed: int) -> C
 
 
 def _read_seen(tail: Tail, view: LogView, first: int) -> None:
-    """Let the files of the entries from ``first`` on count as loaded, but for those of batches given up."""
+    """Let the files of the entries from ``first`` on count as loaded, but for those of abandoned batches."""
     for seq in range(first, tail.logged.stop):
         record = tail.find_commit(seq)
         if not (record.abandoned if record else recovery.is_given_up(seq, view.table, view.gone)):
@@ -277,7 +277,7 @@ def _state_behind(view: LogView, entry: OffsetEntry, committed: CommittedBatch) 
         return committed.state, False
     accepted, last = view.accepted, view.last_commit
     if not entry.slice.has_state or not (entry.mode == "empty" or (accepted and entry.seq in accepted.gone)):
-        # What was given up has read nothing: the next batch goes on where it would have begun.
+        # What was abandoned has read nothing: the next batch goes on where it would have begun.
         return entry.slice.before, False
     # The table is an older one than that of the batch: the acceptance tells whose rows it has.
     if accepted and accepted.after_commit >= (last.seq if last else -1):
@@ -307,14 +307,14 @@ def pinned_columns(log: CheckpointLog, view: LogView) -> str | None:
     """Give the columns that were inferred for the batches since the table was begun or replaced.
 
     Each of their commits names them. One that does not was made while the task did not infer any: what was
-    inferred before does not count any more. Batches that were given up say nothing.
+    inferred before does not count any more. Batches that were abandoned say nothing.
     """
     newest = newest_not_abandoned(log, view, view.overwrite_start or 0)
     return newest.columns if newest else None
 
 
 def newest_not_abandoned(log: CheckpointLog, view: LogView, floor: int) -> CommitRecord | None:
-    """Give the record of the newest batch from ``floor`` on that was not given up; None if there is none."""
+    """Give the record of the newest batch from ``floor`` on that was not abandoned; None if there is none."""
     newest = view.last_commit
     while newest and newest.abandoned and newest.seq > floor:
         newest = log.find_commit(newest.seq - 1)

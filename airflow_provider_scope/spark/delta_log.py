@@ -96,7 +96,7 @@ class DeltaLog:
         """Give the columns that were inferred for a batch of an application, as its commit says.
 
         :param since: The oldest batch that counts; this one, or a later one, is in the table.
-        :return: None if the batches were given up, or no columns were inferred for them.
+        :return: None if the batches were abandoned, or no columns were inferred for them.
         :raises BatchNotInTableError: The commits cannot be found.
         """
         for number in range(int(self._snapshot().version()), -1, -1):

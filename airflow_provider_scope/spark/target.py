@@ -191,7 +191,7 @@ class Target:
         return self._empty(transaction, notes, abandoned=False)
 
     def fence(self, transaction: Transaction) -> int | None:
-        """Commit the batch without its rows, as one that was given up.
+        """Commit the batch without its rows, as one that was abandoned.
 
         An overwrite still empties what it replaces: all files since it count as not loaded, and rows of
         before it that stayed would be doubled by them.
