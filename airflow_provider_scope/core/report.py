@@ -143,11 +143,7 @@ class RunReport:
         """Give the report as a readable table."""
         lines: list[str] = []
         if self.batches:
-            lines.append(f"{'batch':>7}  {'mode':9} {'files':>7} {'bytes':>15} {'rows':>13} {'version':>8}")
-            lines += [_batch_line(batch) for batch in self.batches]
-            rows = "?" if self.rows is None else f"{self.rows:,}"
-            total = f"{'total':>7}  {'':9} {self.files:>7,} {self.size_bytes:>15,} {rows:>13}"
-            lines.append(f"{total} {self.table_version if self.table_version is not None else '':>8}")
+            lines += self._table()
         else:
             lines.append(self.why_nothing())
         lines += [f"quarantined: {count:,}, {rule}" for rule, count in self.quarantined.most_common()]
@@ -166,6 +162,35 @@ class RunReport:
         if self.watermark_ms is not None:
             lines.append(f"watermark: {iso_time(self.watermark_ms)}")
         return "\n".join(lines)
+
+    def _table(self) -> list[str]:
+        """Give a line for each batch, without the columns that its source does not have."""
+        has_files = any(batch.files or not batch.what for batch in self.batches)
+        has_bytes = has_files or any(batch.size_bytes for batch in self.batches)
+        widths = (7 * has_files, 15 * has_bytes, 13, 8)
+
+        def line(batch: str, mode: str, *cells: str, note: str = "") -> str:
+            shown = [f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True) if width]
+            return f"{batch:>7}  {mode:9} {' '.join(shown)}{note}"
+
+        rows = _number(self.rows)
+        version = "" if self.table_version is None else str(self.table_version)
+        return [
+            line("batch", "mode", "files", "bytes", "rows", "version"),
+            *(
+                line(
+                    str(batch.seq),
+                    batch.mode,
+                    f"{batch.files:,}",
+                    f"{batch.size_bytes:,}",
+                    _number(batch.rows),
+                    str(batch.table_version),
+                    note=_note(batch),
+                )
+                for batch in self.batches
+            ),
+            line("total", "", f"{self.files:,}", f"{self.size_bytes:,}", rows, version),
+        ]
 
     def to_xcom(self) -> dict[str, Any]:
         """Give a plain dict that stays under 4 KiB as JSON: names go first, then the end of ``why``."""
@@ -231,18 +256,17 @@ def _json_length(value: object) -> int:
     return len(json.dumps(value))
 
 
-def _batch_line(batch: BatchReport) -> str:
-    rows = "?" if batch.rows is None else f"{batch.rows:,}"
+def _number(rows: int | None) -> str:
+    return "?" if rows is None else f"{rows:,}"
+
+
+def _note(batch: BatchReport) -> str:
     notes = [batch.what] if batch.what else []
     if batch.abandoned:
         notes.append("abandoned: it counts as new" if batch.what else "abandoned: its files count as new")
     elif batch.already_there:
         notes.append("was in the table already; recorded now")
-    note = "  " + "; ".join(notes) if notes else ""
-    return (
-        f"{batch.seq:>7}  {batch.mode:9} {batch.files:>7,} {batch.size_bytes:>15,} {rows:>13} "
-        f"{batch.table_version:>8}{note}"
-    )
+    return "  " + "; ".join(notes) if notes else ""
 
 
 def _short(pattern: str) -> str:

@@ -28,10 +28,11 @@ def main() -> int:
         default=True,
         help="kill real runs of real Spark as well (about ten minutes; needs Java)",
     )
+    parser.add_argument("--only", metavar="KIND", help="kill real runs of this kind alone, such as database")
     options = parser.parse_args()
-    total = without_jvm()
+    total = Tally() if options.only else without_jvm()
     if options.spark:
-        total.add(with_spark())
+        total.add(with_spark(options.only))
     say(f"kill points {total.kill_points}, lost {total.lost}, doubled {total.doubled}")
     return int(bool(total.failures or total.lost or total.doubled))
 
@@ -46,14 +47,17 @@ def without_jvm() -> Tally:
     return total
 
 
-def with_spark() -> Tally:
-    from tests.crash.spark_kills import all_places, line
+def with_spark(only: str | None = None) -> Tally:
+    from tests.crash.spark_kills import all_places, kinds, line
+
+    if only not in (None, *kinds()):
+        raise SystemExit(f"--only takes one of {', '.join(kinds())}")
 
     def report(name: str, tally: Tally, text: str, seconds: float) -> None:
         say(line(name, tally, text, seconds))
         show(tally)
 
-    return all_places(report)
+    return all_places(report, only)
 
 
 def show(tally: Tally) -> None:

@@ -279,8 +279,17 @@ def unreadable_refresh(stage: SparkStage, tally: Tally) -> str:
     return "refused as long as a file was missing, loaded by a new refresh"
 
 
-def all_places(report: Callable[[str, Tally, str, float], None]) -> Tally:
-    """Do everything; ``report`` takes name, what was found, where it hit, and the seconds."""
+def kinds() -> dict[str, tuple[Place, ...]]:
+    """Give the places of each kind of run; ``files`` is the plain one."""
+    others = {ASIDE: ASIDE_PLACES, **dict.fromkeys(WRITES, MERGE_PLACES)}
+    return {"files": PLACES, **others, **dict.fromkeys((world.name for world in WORLDS), SOURCE_PLACES)}
+
+
+def all_places(report: Callable[[str, Tally, str, float], None], only: str | None = None) -> Tally:
+    """Do everything; ``report`` takes name, what was found, where it hit, and the seconds.
+
+    :param only: Of ``kinds``, the one to do.
+    """
     total = Tally()
 
     def part(name: str, work: Callable[[Tally], str]) -> None:
@@ -289,36 +298,31 @@ def all_places(report: Callable[[str, Tally, str, float], None]) -> Tally:
         total.add(tally)
         report(name, tally, text, time.monotonic() - began)
 
-    with fast_folder() as folder:
-        stages: list[SparkStage] = []
-
-        def set_up(_tally: Tally) -> str:
-            stages.append(SparkStage(folder))
-            return "two undisturbed runs to compare with"
-
-        part("undisturbed", set_up)
-        stage = stages[0]
-        for place in PLACES:
-            part(place.name, lambda tally, place=place: kill_at(stage, place, tally))  # type: ignore[misc]
-        for how in ("RESTORE between runs", "table recreated between runs"):
-            part(how, lambda tally, how=how: diverge(stage, how, tally))  # type: ignore[misc]
-        part("refresh whose file vanished", lambda tally: unreadable_refresh(stage, tally))
-    kinds = {ASIDE: ASIDE_PLACES, **dict.fromkeys(WRITES, MERGE_PLACES)}
-    kinds |= dict.fromkeys((world.name for world in WORLDS), SOURCE_PLACES)
-    for kind, places in kinds.items():
+    for kind, places in kinds().items():
+        if only not in (None, kind):
+            continue
         with fast_folder() as folder:
-            stage_of = SourceStage if places is SOURCE_PLACES else SparkStage
+            stages: list[SparkStage] = []
 
-            def set_up_kind(
-                _tally: Tally, kind: str = kind, folder: Path = folder, stage_of: type[SparkStage] = stage_of
+            def set_up(
+                _tally: Tally,
+                kind: str = kind,
+                folder: Path = folder,
+                places: tuple[Place, ...] = places,
+                stages: list[SparkStage] = stages,
             ) -> str:
-                stages.append(stage_of(folder, kind))
+                stage_of = SourceStage if places is SOURCE_PLACES else SparkStage
+                stages.append(stage_of(folder, "" if kind == "files" else kind))
                 return "undisturbed runs to compare with"
 
-            part(f"undisturbed, {kind}", set_up_kind)
+            part(f"undisturbed, {kind}", set_up)
+            stage = stages[0]
             for place in places:
-                name = f"{kind}: {place.name}"
-                part(name, lambda tally, place=place: kill_at(stages[-1], place, tally))  # type: ignore[misc]
+                part(f"{kind}: {place.name}", lambda tally, at=place, of=stage: kill_at(of, at, tally))  # type: ignore[misc]
+            if kind == "files":
+                for how in ("RESTORE between runs", "table recreated between runs"):
+                    part(how, lambda tally, how=how, of=stage: diverge(of, how, tally))  # type: ignore[misc]
+                part("refresh whose file vanished", lambda tally, of=stage: unreadable_refresh(of, tally))  # type: ignore[misc]
     return total
 
 

@@ -159,6 +159,24 @@ def test_the_total_of_a_table_at_version_zero_shows_it() -> None:
     assert lines[2] == "  total                  2           1,500         1,000        0"
 
 
+def test_a_source_without_files_has_no_columns_for_them() -> None:
+    feed = a_batch(3, files=0, what="changes of version 4")
+    database = a_batch(4, files=0, size_bytes=0, what="id from 7", already_there=True)
+    report = a_report(batches=[feed], table_version=4)
+    of_database = a_report(batches=[database], table_version=5)
+
+    assert report.text().split("\n")[:3] == [
+        "  batch  mode                bytes          rows  version",
+        "      3  append              1,500         1,000        4  changes of version 4",
+        "  total                      1,500         1,000        4",
+    ]
+    assert of_database.text().split("\n")[:3] == [
+        "  batch  mode               rows  version",
+        "      4  append            1,000        5  id from 7; was in the table already; recorded now",
+        "  total                    1,000        5",
+    ]
+
+
 # ---- XCom -------------------------------------------------------------------------------------------
 
 
