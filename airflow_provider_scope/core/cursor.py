@@ -127,6 +127,10 @@ class CursorState:
     """Of the rows that the next load reads again: cursor value, hash, how many."""
     known_in: str | None = None
     """The folder with those, where they are many."""
+    since: str | None = None
+    """The value from which on these are all rows that are loaded; None if none are compared."""
+    dedup: str | None = None
+    """What these are compared by, as ``compared_by`` says it; None if no load has said it yet."""
     source: str | None = None
     """The id of the Delta table that was read."""
     version: int | None = None
@@ -186,6 +190,28 @@ def check_column(state: CursorState | None, column: str, func: str | None, where
         )
 
 
+def compared_by(rule: CursorRule) -> str:
+    """Give what rows at the last value are compared by, as text: ``*`` is all columns, ``[]`` is nothing."""
+    return "*" if rule.dedup_key is None else json.dumps(sorted(name.lower() for name in rule.dedup_key))
+
+
+def check_dedup(state: CursorState | None, rule: CursorRule, where: str) -> None:
+    """Refuse to compare rows by other columns than the ones that are known of them.
+
+    :raises CursorError: As said.
+    """
+    now = compared_by(rule)
+    if state is None or state.dedup in (None, now) or rule.dedup_key == ():
+        return
+    before = {"*": "None", "[]": "()"}.get(state.dedup, f"({state.dedup[1:-1]},)")
+    raise CursorError(
+        f"The rows at the last value in {where} are known with dedup_key={before}, and cursor.dedup_key is "
+        f"now {rule.dedup_key!r}: it is not known which of them are loaded.",
+        kept="the table and all records; nothing was written",
+        do=f"set dedup_key={before} again; or run the task once with full_refresh=True",
+    )
+
+
 def check_kind(column: str, kind: str, state: CursorState | None) -> None:
     """Refuse a column that cannot be a cursor, and one whose type is not that of the state.
 
@@ -241,6 +267,9 @@ def start_of(rule: CursorRule, state: CursorState | None, kind: str, initial: Bo
     if not rule.lag:
         return state.last
     start = _shifted(state.last, kind, rule)
+    if rule.dedup_key != () and state.since is not None and is_beyond(state.since, start, kind, rule.func):
+        # The lag was shorter before: of rows before that nobody knows which are loaded.
+        start = state.since
     return start if first is None or is_beyond(start, first, kind, rule.func) else first
 
 

@@ -69,6 +69,7 @@ class Reading:
         self.first = Bound.decode(self.found.first) if self.found.first else None
         if self.end is None:
             cursors.check_column(self.before, self.rule.column, self.rule.func, "the log")
+            cursors.check_dedup(self.before, self.rule, "the log")
             cursors.check_kind(self.rule.column, self.kind, self.before)
         else:
             cursors.check_kind(self.rule.column, self.kind, None)
@@ -115,8 +116,9 @@ class Reading:
                 if taken["rows"] == told["rows"] and (self.before.known_in or len(self.before.known) > 1):
                     self.changed = int(told["again"])
                 self.count = int(taken["rows"])
-                behind = self._remembering(new, state, F.lit(False))  # noqa: FBT003 - a value
-            behind = behind or self._in_folder(new, state)
+                noted = new if self.rule.dedup_key else rows
+                behind = self._remembering(noted, state, F.lit(False))  # noqa: FBT003 - a value
+            behind = behind or self._in_folder(new if self.rule.dedup_key else rows, state)
             yield new, self.found.before if self.end else behind.encode()
 
     def _seen(self, rows: DataFrame, stack: ExitStack) -> tuple[DataFrame, dict[str, Any]]:
@@ -145,7 +147,7 @@ class Reading:
         if self.end:
             end = cursors.value_of("end_value", self.end, self.kind)
             is_before = self._is_before(self._literal(end)) & self._near(end, is_start=False)
-            rows = rows.where(is_before | self.stored.isNull())
+            rows = rows.where(is_before | self.is_missing)
         return self._from(rows, start)
 
     def _last(self) -> str | None:
@@ -164,7 +166,7 @@ class Reading:
         if start is None:
             return self._with_missing(rows)
         is_from = self._is_from(start) & self._near(start, is_start=True)
-        return self._with_missing(rows.where(is_from | self.stored.isNull()))
+        return self._with_missing(rows.where(is_from | self.is_missing))
 
     def _with_missing(self, rows: DataFrame) -> DataFrame:
         return rows.where(~self.is_missing) if self.rule.missing == "exclude" else rows
@@ -220,7 +222,7 @@ class Reading:
             last is None or cursors.is_beyond(newest, last, self.kind, self.rule.func)
         ):
             last = newest
-        return replace(
+        state = replace(
             before,
             column=self.rule.column,
             func=self.rule.func,
@@ -229,42 +231,59 @@ class Reading:
             source=self.found.source,
             version=self.found.version,
             more=more,
+            dedup=cursors.compared_by(self.rule),
         )
+        since = None
+        if last is not None and self._compares():
+            since = cursors.start_of(self.rule, state, self.kind, self.first)
+        return replace(state, since=since)
 
     def _remembering(self, rows: DataFrame, state: CursorState, again: Column) -> CursorState | None:
         """Note the rows that the next load reads again, so that it leaves them out.
 
-        :param again: Tells which rows may have been loaded.
-        :return: None if one of these was not, or if more are to be noted than the state holds.
+        Of each value that was read, these are the rows that it has now: one that changed, and changed back,
+        is new again. Keys of rows stay known.
+
+        :param rows: All rows that were read; with ``dedup_key`` those that are new.
+        :param again: Tells which rows may have been loaded, if that was not looked at.
+        :return: None if one of these was not loaded, or if more are to be noted than the state holds.
         """
         if self.end or state.last is None or not self._compares():
             return replace(state, known=(), known_in=None)
         if state.known_in:
             return None
-        start = cursors.start_of(self.rule, state, self.kind, self.first)
-        found = rows.where(again | (~self.is_missing & self._is_from(start)))
+        found = rows.where(~self.is_missing & (self._is_from(state.since) | again))
         most = 2 * cursors.KNOWN_AT_MOST  # those of the last value, and those of the next
-        told = [tuple(row) for row in found.select(again, *self._marks()).limit(most + 1).collect()]
+        marks = found.select(again, *self._marks()).limit(most + 1).collect()
+        told = [(bool(is_again), str(at), str(row)) for is_again, at, row in marks]
         if len(told) > most:
             return None
         old = {(at, row): n for at, row, n in state.known}
         for mark, count in Counter((at, row) for is_again, at, row in told if is_again).items():
             if mark not in old or (not self.rule.dedup_key and count > old[mark]):
                 return None
-        fresh = [(at, row, 1) for is_again, at, row in told if not is_again]
-        known = self._counted([*state.known, *fresh], start)
+        kept, read = [*state.known], [(at, row, 1) for is_again, at, row in told if not is_again]
+        if not self.rule.dedup_key and self.count:
+            read = [(at, row, 1) for _, at, row in told]
+            values = {at for at, _, _ in read}
+            kept = [one for one in kept if one[0] not in values]
+        known = self._counted([*kept, *read], state.since)
         return replace(state, known=known) if len(known) <= cursors.KNOWN_AT_MOST else None
 
-    def _in_folder(self, new: DataFrame, state: CursorState) -> CursorState:
-        """Note the rows that the next load reads again, where they may be many."""
+    def _in_folder(self, rows: DataFrame, state: CursorState) -> CursorState:
+        """Note the rows that the next load reads again, where they may be many; see ``_remembering``."""
         if not self.count and self.before and self.before.last == state.last:
             return state
-        start = cursors.start_of(self.rule, state, self.kind, self.first)
-        again = new.where(~self.is_missing & self._is_from(start)).select(*self._marks())
-        loaded = again.select("*", F.lit(1).cast("bigint").alias("_scope_n")).unionByName(self._known())
+        read = rows.where(~self.is_missing & self._is_from(state.since)).select(*self._marks())
+        kept = self._known()
+        if not self.rule.dedup_key:
+            kept = kept.join(read.select(_MARKS[0]).distinct(), _MARKS[0], "left_anti").select(*kept.columns)
+        loaded = read.select("*", F.lit(1).cast("bigint").alias("_scope_n")).unionByName(kept)
         at = F.col("_scope_at").cast(self.kind)
         loaded = (
-            loaded.where(self._is_from(start, at)).groupBy(*_MARKS).agg(F.sum("_scope_n").alias("_scope_n"))
+            loaded.where(self._is_from(state.since, at))
+            .groupBy(*_MARKS)
+            .agg(F.sum("_scope_n").alias("_scope_n"))
         )
         few = cursors.KNOWN_AT_MOST
         folder = f"{self.folder}-{uuid.uuid4()}"

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 
-from airflow_provider_scope.core.sql import quoted
 from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, CursorError
 from airflow_provider_scope.spark import jdbc
 from airflow_provider_scope.spark.causes import short_cause, whole_text
@@ -18,6 +16,7 @@ from airflow_provider_scope.spark.cursor_reading import Reading
 from airflow_provider_scope.spark.delta_log import DeltaLog
 from airflow_provider_scope.spark.events import emit
 from airflow_provider_scope.spark.reading import checked, over_rows
+from airflow_provider_scope.spark.structs import without_notes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -57,8 +56,7 @@ def select(
             rows = _table(spark, source, found)
         else:
             rows = jdbc.rows(spark, source, database, found, entry.seq, until_read=until_read or ExitStack())
-            # Spark notes in each column how its reader took it; the table need not keep that.
-            rows = rows.select(*[F.col(quoted(name)).alias(name, metadata={}) for name in rows.columns])
+        rows = without_notes(rows)
     if source.pre_filter_sql:
         return over_rows(spark, source.pre_filter_sql, {}, rows, entry.seq)
     return rows

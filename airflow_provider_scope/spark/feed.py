@@ -18,6 +18,7 @@ from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, ChangeFeedError
 from airflow_provider_scope.spark import files
 from airflow_provider_scope.spark.causes import short_cause, whole_text
 from airflow_provider_scope.spark.delta_log import DeltaLog
+from airflow_provider_scope.spark.structs import without_notes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,10 +58,11 @@ def select(spark: SparkSession, plan: Plan, entry: OffsetEntry) -> DataFrame:
     with naming_causes(source.table, found):
         if found.snapshot:
             rows = reader.option("versionAsOf", found.last).load(source.table)
+            rows = without_notes(rows)
             return rows if source.replaces else _as_changes(spark, rows, source.table, found)
         # Both ends: without the second one, each reading would go as far as the table does then.
         reader = reader.option("readChangeFeed", "true").option("startingVersion", found.first)
-        return _directly(spark, reader.option("endingVersion", found.last).load(source.table))
+        return without_notes(_directly(spark, reader.option("endingVersion", found.last).load(source.table)))
 
 
 def _directly(spark: SparkSession, feed: DataFrame) -> DataFrame:
@@ -87,7 +89,7 @@ def _directly(spark: SparkSession, feed: DataFrame) -> DataFrame:
     )
     in_order = DataFrame(rows, spark).select(*[F.col(quoted(name)) for name in feed.columns])
     values = in_order._jdf.queryExecution().toRdd()  # noqa: SLF001
-    # The plan's columns have notes of Delta's in their metadata, which a table made of the rows would keep.
+    # The plan's columns have notes of Delta's in them, those of structs, too: not so the feed's own columns.
     return DataFrame(session.internalCreateDataFrame(values, relation.schema(), False), spark)  # noqa: FBT003
 
 

@@ -191,9 +191,11 @@ def _narrowed(
     rule = source.rule(found.column)
     field = next((one for one in data.schema.fields if one.name.lower() == found.column.lower()), None)
     kind = field.dataType.simpleString() if field else ""
-    # Text: databases compare it by other rules than Spark. Times of SQLite are text as well.
+    # Text: databases compare it by other rules than Spark. Times of SQLite are text as well, and it takes no
+    # infinite number in a condition.
     is_asked = source.pre_filter_sql is None and (
-        _NUMBER.fullmatch(kind) or (kind in ("date", "timestamp", "timestamp_ntz") and not are_times_text)
+        (_NUMBER.fullmatch(kind) and not (are_times_text and kind in ("float", "double")))
+        or (kind in ("date", "timestamp", "timestamp_ntz") and not are_times_text)
     )
     if field is None or not is_asked:
         return read()

@@ -50,7 +50,10 @@ _FALLING = (
     "with a cursor whose times fall, it is not known which rows are committed late: rows that come later "
     "with a value above the smallest of {column!r} are lost. Set cursor.lag"
 )
-_STANDBY = "the database is a standby, which does not say when the transactions of its primary began. "
+_STANDBY = (
+    "the database is a standby, which does not show the transactions of its primary, so rows that they "
+    "commit later with a smaller value of {column!r} are lost. Read the primary, or set cursor.lag"
+)
 _UNKNOWN = (
     "{column!r} is computed by pre_filter_sql, so rows that are committed late with a smaller value are "
     "lost. Name a column of the database (`query` can compute one), or set cursor.lag"
@@ -215,7 +218,7 @@ class _Asked:
         (now,) = self.session.ask("SELECT clock_timestamp()::text")
         hidden, _, oldest, standby = self._running()
         if self.rule.func == "min" or hidden or standby:
-            told = (_STANDBY if standby else "") + _HIDDEN
+            told = _STANDBY if standby else _HIDDEN
             self.warn(_FALLING if self.rule.func == "min" else told)
             return []
         zone_name = self.session.database.zone

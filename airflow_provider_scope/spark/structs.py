@@ -6,13 +6,16 @@ import re
 from typing import TYPE_CHECKING, cast
 
 from pyspark.errors import ParseException
-from pyspark.sql import types as T  # noqa: N812 - the name everybody uses
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
+from pyspark.sql import types as T  # noqa: N812
 
 from airflow_provider_scope.core.sql import quoted
 from airflow_provider_scope.exceptions import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from pyspark.sql import DataFrame
 
     from airflow_provider_scope.core.schema import Column
 
@@ -70,3 +73,15 @@ def from_text(text: str) -> dict[str, str]:
     """Give the columns that ``to_text`` wrote: name -> type."""
     found = cast("T.StructType", T.StructType.fromDDL(text))
     return {field.name: type_text(field.dataType) for field in found}
+
+
+def without_notes(rows: DataFrame) -> DataFrame:
+    """Give the columns without what their reader or another table notes in their metadata, but for comments.
+
+    A table made of them would get it: a default of the source, which it cannot read; the length of a varchar.
+    """
+    columns = []
+    for field in rows.schema.fields:
+        comment = {name: text for name, text in field.metadata.items() if name == "comment"}
+        columns.append(F.col(quoted(field.name)).alias(field.name, metadata=comment))
+    return rows.select(*columns)

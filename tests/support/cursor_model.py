@@ -66,7 +66,7 @@ class Model:
 
     def load(self, rows: list[Row]) -> list[Row]:
         start = self.start()
-        taken, seen = [], Counter[Any]()
+        taken, seen, read = [], Counter[Any](), Counter[Any]()
         for row in rows:
             value = row[self.column]
             if value is None or (isinstance(value, float) and not math.isfinite(value)):
@@ -76,16 +76,17 @@ class Model:
                 continue
             if start is not None and self.before(value, start):
                 continue
+            read[self.mark(row)] += 1
             if self.last is not None and not self.before(self.last, value) and self.dedup_key != ():
                 seen[self.mark(row)] += 1
                 is_first = 1 if self.dedup_key else seen[self.mark(row)]
                 if is_first <= self.known[self.mark(row)]:
                     continue
             taken.append(row)
-        self.note(taken)
+        self.note(taken, read)
         return taken
 
-    def note(self, taken: list[Row]) -> None:
+    def note(self, taken: list[Row], read: Counter[Any]) -> None:
         values = [r[self.column] for r in taken if self.is_there(r[self.column])]
         for value in values:
             if self.last is None or self.before(self.last, value):
@@ -93,6 +94,10 @@ class Model:
         start = self.start()
         loaded = Counter(self.mark(row) for row in taken if self.is_there(row[self.column]))
         both = self.known + loaded
+        if self.dedup_key is None and taken:
+            # Of each value, what it has now: a row that changed, and changed back, is new again.
+            values = {at for at, _ in read}
+            both = Counter({m: n for m, n in self.known.items() if m[0] not in values}) + read
         self.known = Counter({m: n for m, n in both.items() if start is None or not self.before(m[0], start)})
 
     def start(self) -> Any:

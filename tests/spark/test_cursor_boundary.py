@@ -1,0 +1,112 @@
+"""Rows at the last value that change, and what changes of the cursor itself do to what is known of them."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from airflow_provider_scope.core import cursor as cursors
+from airflow_provider_scope.exceptions import CursorError
+from airflow_provider_scope.specs.cursor import Cursor
+from tests.support.cursor_model import Replay
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.spark
+
+
+def texts(rows: list[dict[str, Any]]) -> list[str]:
+    return sorted(row["t"] for row in rows)
+
+
+def rows_at(*rows: tuple[float | None, str], kind: Any = None) -> pa.Table:
+    return pa.table({"v": pa.array([v for v, _ in rows], kind or pa.int64()), "t": [t for _, t in rows]})
+
+
+@pytest.mark.parametrize("others", [0, 250])
+def test_a_row_that_changed_and_changed_back_is_loaded_each_time(
+    spark: Any, tmp_path: Path, others: int
+) -> None:
+    """With 250 further rows, what is known is too much for the state, and is in a folder."""
+    replay = Replay(spark, tmp_path, Cursor(column="v", lag=2))
+    more = [(9, f"other {number:03}") for number in range(others)]
+
+    assert len(replay.load(rows_at((9, "open"), (8, "late"), *more))) == 2 + others
+    assert texts(replay.load(rows_at((9, "closed"), (8, "late"), *more))) == ["closed"]
+    assert texts(replay.load(rows_at((9, "closed"), (8, "late"), *more))) == []
+    assert texts(replay.load(rows_at((9, "open"), (8, "late"), *more))) == ["open"]
+    assert texts(replay.load(rows_at((9, "open"), (8, "early"), *more))) == ["early"]
+    # A value of which no row was read keeps what is known of it.
+    assert texts(replay.load(rows_at((9, "open"), (10, "new"), *more))) == ["new"]
+    assert texts(replay.load(rows_at((9, "open"), (8, "early"), (10, "new"), *more))) == []
+
+
+@pytest.mark.parametrize("func", ["max", "min"])
+def test_infinite_values_and_nan_are_missing_in_later_loads_too(
+    spark: Any, tmp_path: Path, func: Any
+) -> None:
+    ends = [(math.inf, "inf"), (-math.inf, "-inf"), (math.nan, "nan"), (None, "null")]
+    first, later = rows_at((5.0, "a"), kind=pa.float64()), rows_at((5.0, "a"), *ends, kind=pa.float64())
+    included = Replay(
+        spark, tmp_path / "i", Cursor(column="v", last_value_func=func, on_cursor_value_missing="include")
+    )
+    raised = Replay(spark, tmp_path / "r", Cursor(column="v", last_value_func=func))
+    excluded = Replay(
+        spark, tmp_path / "e", Cursor(column="v", last_value_func=func, on_cursor_value_missing="exclude")
+    )
+    for replay in (included, raised, excluded):
+        replay.folder.mkdir()
+        assert texts(replay.load(first)) == ["a"]
+
+    assert texts(included.load(later)) == ["-inf", "inf", "nan", "null"]
+    assert texts(excluded.load(later)) == []
+    for end in ends:
+        with pytest.raises(CursorError, match="1 row has no value"):
+            raised.load(rows_at((5.0, "a"), end, kind=pa.float64()))
+
+
+@pytest.mark.parametrize("func", ["max", "min"])
+def test_a_lag_that_was_made_longer_looks_no_further_back_than_is_known(
+    spark: Any, tmp_path: Path, func: Any
+) -> None:
+    sign = 1 if func == "max" else -1
+    replay = Replay(spark, tmp_path, Cursor(column="v", last_value_func=func, lag=1))
+    stored = [(sign * value, f"row {value}") for value in (14, 15, 18, 20)]
+    replay.load(rows_at(*stored))
+    replay.cursor = Cursor(column="v", last_value_func=func, lag=5)
+
+    assert texts(replay.load(rows_at(*stored, (sign * 16, "not known"), (sign * 19, "late")))) == ["late"]
+    stored += [(sign * 19, "late"), (sign * 26, "new")]
+    assert texts(replay.load(rows_at(*stored))) == ["new"]
+    # Now all of the longer lag is known.
+    assert texts(replay.load(rows_at(*stored, (sign * 21, "later")))) == ["later"]
+
+
+def test_rows_that_are_known_by_other_columns_are_refused_and_not_loaded_again(
+    spark: Any, tmp_path: Path
+) -> None:
+    source = rows_at((5, "a"), (5, "b"))
+    for number, (before, now) in enumerate([(None, ["t"]), (["t"], None), ([], None), (["t"], ["v"])]):
+        replay = Replay(spark, tmp_path / str(number), Cursor(column="v", dedup_key=before))
+        replay.folder.mkdir()
+        replay.load(source)
+        replay.cursor = Cursor(column="v", dedup_key=now)
+        with pytest.raises(
+            CursorError, match=r"known with dedup_key=(None|\(\)|\(\"t\",\)), and cursor.dedup_key is"
+        ):
+            replay.load(source)
+        # With nothing to compare, rows with the last value are loaded in each load: that is what it says.
+        replay.cursor = Cursor(column="v", dedup_key=())
+        assert len(replay.load(source)) == 2
+
+
+def test_a_state_of_before_says_nothing_of_how_rows_are_known() -> None:
+    rule = cursors.CursorRule(column="v", func="max", lag=5, missing="raise", dedup_key=("t",))
+    state = cursors.decode('{"column": "v", "kind": "int", "last": "9"}', "here")
+
+    cursors.check_dedup(state, rule, "here")
+    assert cursors.start_of(rule, state, "int", None) == "4"
