@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pyspark.sql import Observation, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
-from pyspark.sql import types as T  # noqa: N812
 
 from airflow_provider_scope.core import cursor as cursors
 from airflow_provider_scope.core import small
@@ -21,6 +20,7 @@ from airflow_provider_scope.core.sql import quoted
 from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, CursorError
 from airflow_provider_scope.spark.held import released
 from airflow_provider_scope.spark.row_hash import row_hash
+from airflow_provider_scope.spark.structs import column_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,7 +63,7 @@ class Reading:
         self.max_rows = source.max_rows
         self.is_of_database = source.database is not None
         self.rule = source.rule(self.found.column)
-        self.value, self.kind = _column(data, self.rule.column)
+        self.value, self.kind = column_of(data, self.rule.column)
         self.before = cursors.decode(found.before, "the log")
         self.end = Bound.decode(self.found.end) if self.found.end else None
         self.first = Bound.decode(self.found.first) if self.found.first else None
@@ -370,32 +370,16 @@ class Reading:
     def _no_value(self, held: DataFrame, count: int) -> CursorError:
         rows = held.where(self.is_missing).select(F.to_json(F.struct("*")).alias("row")).limit(_EXAMPLES)
         shown = "; ".join(str(row["row"])[:200] for row in rows.collect())
+        pinned = ""
+        if self.found.version is not None:
+            pinned = (
+                f". The batch keeps version {self.found.version} of the source: if you correct the source, "
+                "abandon the batch with `airflow scope abandon`"
+            )
         return CursorError(
             f"{count:,} row{' has' if count == 1 else 's have'} no value in {self.rule.column!r} (NULL, "
             f"NaN or infinite), such as {shown}.",
             kept=NO_ROW_WRITTEN,
             do='give them a value in pre_filter_sql; or set on_cursor_value_missing="exclude" (they are '
-            'left out) or "include" (they are loaded in every run)',
+            f'left out) or "include" (they are loaded in every run){pinned}',
         )
-
-
-def _column(data: DataFrame, path: str) -> tuple[Column, str]:
-    """Give the column of a name, or the field of a path, and its type.
-
-    :raises CursorError: There is none.
-    """
-    kind: T.DataType = data.schema
-    value = F.lit(None)
-    is_name = path.lower() in {name.lower() for name in data.columns}
-    for depth, part in enumerate([path] if is_name else path.split(".")):
-        fields = kind.fields if isinstance(kind, T.StructType) else []
-        field = next((field for field in fields if field.name.lower() == part.lower()), None)
-        if field is None:
-            raise CursorError(
-                f"cursor.column is {path!r}, and there is no such column: {', '.join(data.columns)}.",
-                kept=NO_ROW_WRITTEN,
-                do="correct it in the Dag file, and abandon the batch with `airflow scope abandon`",
-            )
-        value = value.getField(field.name) if depth else F.col(quoted(field.name))
-        kind = field.dataType
-    return value, kind.simpleString()

@@ -35,8 +35,8 @@ _GONE = re.compile(
 """What Spark and Delta say of files, and of commits, that VACUUM and the cleaning of the log have deleted."""
 _CHANGED = (
     "none of the {count:,} rows up to the last value is known from the last load, so all of them are "
-    "loaded. If a column of the source was dropped or renamed, these rows are loaded a second time: "
-    "cursor.dedup_key identifies rows by their key"
+    "loaded. That is right if they all changed. If a column of the source was dropped or renamed, they are "
+    "loaded a second time: a cursor.dedup_key that is set from the first load on prevents that"
 )
 
 

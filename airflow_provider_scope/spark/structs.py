@@ -10,11 +10,12 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 from pyspark.sql import types as T  # noqa: N812
 
 from airflow_provider_scope.core.sql import quoted
-from airflow_provider_scope.exceptions import InputError
+from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, CursorError, InputError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from pyspark.sql import Column as Value
     from pyspark.sql import DataFrame
 
     from airflow_provider_scope.core.schema import Column
@@ -85,3 +86,25 @@ def without_notes(rows: DataFrame) -> DataFrame:
         comment = {name: text for name, text in field.metadata.items() if name == "comment"}
         columns.append(F.col(quoted(field.name)).alias(field.name, metadata=comment))
     return rows.select(*columns)
+
+
+def column_of(data: DataFrame, path: str) -> tuple[Value, str]:
+    """Give the column of a cursor by its name, or the field of a path, and its type.
+
+    :raises CursorError: There is none.
+    """
+    kind: T.DataType = data.schema
+    value = F.lit(None)
+    is_name = path.lower() in {name.lower() for name in data.columns}
+    for depth, part in enumerate([path] if is_name else path.split(".")):
+        fields = kind.fields if isinstance(kind, T.StructType) else []
+        field = next((field for field in fields if field.name.lower() == part.lower()), None)
+        if field is None:
+            raise CursorError(
+                f"cursor.column is {path!r}, and there is no such column: {', '.join(data.columns)}.",
+                kept=NO_ROW_WRITTEN,
+                do="correct it in the Dag file, and abandon the batch with `airflow scope abandon`",
+            )
+        value = value.getField(field.name) if depth else F.col(quoted(field.name))
+        kind = field.dataType
+    return value, kind.simpleString()
