@@ -18,7 +18,7 @@ from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, ChangeFeedError
 from airflow_provider_scope.spark import files
 from airflow_provider_scope.spark.causes import short_cause, whole_text
 from airflow_provider_scope.spark.delta_log import DeltaLog
-from airflow_provider_scope.spark.structs import without_notes
+from airflow_provider_scope.spark.structs import noteless, without_notes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,7 +62,7 @@ def select(spark: SparkSession, plan: Plan, entry: OffsetEntry) -> DataFrame:
             return rows if source.replaces else _as_changes(spark, rows, source.table, found)
         # Both ends: without the second one, each reading would go as far as the table does then.
         reader = reader.option("readChangeFeed", "true").option("startingVersion", found.first)
-        return without_notes(_directly(spark, reader.option("endingVersion", found.last).load(source.table)))
+        return _directly(spark, reader.option("endingVersion", found.last).load(source.table))
 
 
 def _directly(spark: SparkSession, feed: DataFrame) -> DataFrame:
@@ -89,8 +89,9 @@ def _directly(spark: SparkSession, feed: DataFrame) -> DataFrame:
     )
     in_order = DataFrame(rows, spark).select(*[F.col(quoted(name)) for name in feed.columns])
     values = in_order._jdf.queryExecution().toRdd()  # noqa: SLF001
-    # The plan's columns have notes of Delta's in them, those of structs, too: not so the feed's own columns.
-    return DataFrame(session.internalCreateDataFrame(values, relation.schema(), False), spark)  # noqa: FBT003
+    # The plan's columns have notes of Delta's in them, and so have the fields of their structs.
+    schema = jvm.org.apache.spark.sql.types.DataType.fromJson(noteless(feed.schema).json())
+    return DataFrame(session.internalCreateDataFrame(values, schema, False), spark)  # noqa: FBT003
 
 
 def _check_there(spark: SparkSession, table: str, found: VersionSlice) -> None:

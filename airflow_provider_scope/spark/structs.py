@@ -80,12 +80,20 @@ def without_notes(rows: DataFrame) -> DataFrame:
     """Give the columns without what their reader or another table notes in their metadata, but for comments.
 
     A table made of them would get it: a default of the source, which it cannot read; the length of a varchar.
+    Spark 4.0 keeps the notes all the same.
     """
-    columns = []
-    for field in rows.schema.fields:
+    return rows.select(
+        *[F.col(quoted(f.name)).alias(f.name, metadata=f.metadata) for f in noteless(rows.schema)]
+    )
+
+
+def noteless(schema: T.StructType) -> T.StructType:
+    """Give a schema whose columns have no metadata but comments."""
+    fields = []
+    for field in schema.fields:
         comment = {name: text for name, text in field.metadata.items() if name == "comment"}
-        columns.append(F.col(quoted(field.name)).alias(field.name, metadata=comment))
-    return rows.select(*columns)
+        fields.append(T.StructField(field.name, field.dataType, field.nullable, comment))
+    return T.StructType(fields)
 
 
 def column_of(data: DataFrame, path: str) -> tuple[Value, str]:

@@ -17,7 +17,15 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
 UV = Path(sys.executable).parent / "uv"
-TOOLS = ("hypothesis", "psutil", "pytest>=9", "pytest-randomly", "pytest-socket", "pytest-xdist")
+TOOLS = (
+    "hypothesis",
+    "psutil",
+    "psycopg2-binary",
+    "pytest>=9",
+    "pytest-randomly",
+    "pytest-socket",
+    "pytest-xdist",
+)
 TESTS = (
     "tests/versions",
     "tests/docs/test_quickstart.py",
