@@ -110,7 +110,7 @@ def test_a_range_is_replaced_and_new_columns_come(spark: Any, tmp_path: Path) ->
         ([{"id": 1, "txet": "a"}], {"schema": SCHEMA}, "the key 'txet', which is not a column"),
         ([], {}, "no rows, and no schema"),
         ([{"at": datetime(2026, 1, 1)}], {"schema": "at timestamp"}, "a time without a time zone"),  # noqa: DTZ001
-        ([(1,)], {"schema": "id int", "now": datetime(2026, 1, 1)}, "has no zone"),  # noqa: DTZ001
+        ([(1,)], {"schema": "id int", "now": datetime(2026, 1, 1)}, "has no time zone"),  # noqa: DTZ001
     ],
 )
 def test_what_cannot_be_told_is_refused(
