@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from contextlib import ExitStack, contextmanager
 from functools import reduce
-from operator import and_, or_
+from operator import and_
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Observation, Window
@@ -19,6 +19,7 @@ from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, ChangeFeedError, I
 from airflow_provider_scope.spark.feed import naming_causes
 from airflow_provider_scope.spark.held import Keys, looks, released
 from airflow_provider_scope.spark.reading import over_rows
+from airflow_provider_scope.spark.row_hash import row_hash
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -127,8 +128,8 @@ class Net:
     def _by_count(self, block: ExitStack, changes: DataFrame) -> tuple[DataFrame, DataFrame] | None:
         """Give the net rows, and the keys without one, if no key needs its changes put in order.
 
-        It takes an order if several rows of a key exist, or if one came and went; few batches have such keys.
-        Counting moves the keys alone, where ``_by_order`` moves and sorts whole rows.
+        It takes an order if several rows of a key exist, if one came and went, or if one has no key: in few
+        batches. Counting moves the keys alone, where ``_by_order`` moves and sorts whole rows.
 
         :return: None if it takes an order.
         """
@@ -137,7 +138,8 @@ class Net:
             F.max(_ORDER).alias(_ORDER), F.count_if(there).alias(_NUMBER)
         )
         several, seen = Observation(), Observation()
-        looked_at = keys.observe(several, F.count_if((rows > 1) | (~there & (rows > 0))).alias("keys"))
+        in_order = (rows > 1) | (~there & (rows > 0)) | ~self._has_key()
+        looked_at = keys.observe(several, F.count_if(in_order).alias("keys"))
         gone = self._hold(block, looked_at.observe(seen, *self._looks()).where(~there))
         if several.get["keys"]:
             return None
@@ -149,15 +151,25 @@ class Net:
 
         :raises ChangeFeedError: A commit has a key twice.
         """
-        by_key = Window.partitionBy(*self._keys()).orderBy(F.col(_ORDER).desc())
-        other, there = F.lead(_ORDER).over(by_key), _is_there(F.col(_ORDER))
-        same = (_version(other) == _version(F.col(_ORDER))) & _is_there(other) & there
+        order, has_key = F.col(_ORDER), self._has_key()
+        there = _is_there(order)
+        # NULL tells no rows from each other, but their values do: those exist that came and did not go.
+        same_row = F.when(~has_key, row_hash([f for f in changes.schema if f.name != _ORDER]))
+        rows = Window.partitionBy(*self._keys(), same_row)
+        by_key, left = rows.orderBy(order.desc()), F.sum(F.when(there, 1).otherwise(-1)).over(rows)
+        other = F.lead(_ORDER).over(by_key)
+        same = (_version(other) == _version(order)) & _is_there(other) & there & has_key
         marked = changes.withColumns(
-            {_NUMBER: F.row_number().over(by_key), _TWICE: F.coalesce(same, F.lit(col=False))}
+            {
+                _NUMBER: F.row_number().over(by_key),
+                _TWICE: F.coalesce(same, F.lit(col=False)),
+                _ORDER: F.when(has_key, order).when(left > 0, _INSERTED).otherwise(_DELETED),
+            }
         )
         doubled, seen = Observation(), Observation()
         looked_at = marked.observe(doubled, F.count_if(F.col(_TWICE)).alias("rows"))
-        last = looked_at.where(F.col(_NUMBER) == 1).drop(_NUMBER, _TWICE)
+        is_last = (F.col(_NUMBER) == 1) & (has_key | there)
+        last = looked_at.where(is_last).drop(_NUMBER, _TWICE)
         held = self._hold(block, last.observe(seen, *self._looks()))
         if doubled.get["rows"]:
             raise self._twice(marked)
@@ -181,7 +193,7 @@ class Net:
         return Keys({name: kinds[name] for name in self._kinds}, self._seen)
 
     def _looks(self) -> list[Column]:
-        there, has_key = _is_there(F.col(_ORDER)), reduce(and_, [key.isNotNull() for key in self._keys()])
+        there, has_key = _is_there(F.col(_ORDER)), self._has_key()
         if self.deletes == "soft":
             there, has_key = F.lit(col=True), F.lit(col=False)
         keys = {name: (F.col(quoted(name)), kind) for name, kind in self._kinds.items()}
@@ -192,7 +204,7 @@ class Net:
         if name.lower() in {key.lower() for key in self.key}:
             return column
         is_gone = F.col(TYPE).isin("delete", "update_preimage")
-        return F.when(~is_gone, column).alias(name)
+        return F.when(~is_gone | ~self._has_key(), column).alias(name)
 
     def _results(self, rows: DataFrame, gone: DataFrame) -> tuple[DataFrame, DataFrame | None]:
         columns = [F.col(quoted(name)) for name in self.columns]
@@ -221,10 +233,13 @@ class Net:
     def _known(self, rows: DataFrame) -> DataFrame:
         """Give the keys of rows; one with NULL in it was never loaded."""
         # Not by dropna: it takes a name with a dot for a path.
-        return rows.select(*self._keys()).where(reduce(and_, [key.isNotNull() for key in self._keys()]))
+        return rows.select(*self._keys()).where(self._has_key())
 
     def _sql(self, rows: DataFrame) -> DataFrame:
         return over_rows(self.spark, self.plan.sql, self.plan.sql_params, rows, self.seq)
+
+    def _has_key(self) -> Column:
+        return reduce(and_, [key.isNotNull() for key in self._keys()])
 
     def _keys(self) -> list[Column]:
         return [F.col(quoted(name)) for name in self.key]
@@ -234,8 +249,7 @@ class Net:
         version = F.min(_version(F.col(_ORDER))).alias(VERSION)
         keys = marked.where(F.col(_TWICE)).groupBy(*self._keys()).agg(version)
         count = keys.count()
-        rows = keys.orderBy(reduce(or_, [column.isNull() for column in self._keys()]))
-        shown = rows.select(key.alias("key"), VERSION).limit(_EXAMPLES).collect()
+        shown = keys.select(key.alias("key"), VERSION).limit(_EXAMPLES).collect()
         examples = "; ".join(f"{row['key'][:200]} in {row[VERSION]}" for row in shown)
         come = "came twice in a version"
         if self.found.snapshot:

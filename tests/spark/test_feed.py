@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 
 from airflow_provider_scope.core.slices import VersionSlice
+from airflow_provider_scope.exceptions import MergeKeyError
 from airflow_provider_scope.spark import feed, net
 from airflow_provider_scope.spark.delta_log import DeltaLog
 from tests.spark.test_changes import Source
@@ -150,3 +151,32 @@ def test_a_table_that_is_made_gets_no_defaults_and_no_lengths_of_the_source(
     )
     merged.run()
     assert merged.rows("id", "v", "d") == [(1, "abc", None), (2, "longer than 6", "y")]
+
+
+@pytest.mark.parametrize("deletes", ["apply", "soft"])
+def test_rows_without_a_key_are_told_from_each_other_by_their_values(
+    spark: Any, tmp_path: Path, deletes: str
+) -> None:
+    source = Source(spark, tmp_path)
+    sql = "SELECT * FROM @data WHERE id IS NOT NULL"
+    source.do("INSERT INTO @s VALUES (1, 'a'), (NULL, 'b'), (NULL, 'c')")
+    pipe, without = source.pipe(deletes=deletes), source.pipe(deletes=deletes, sql=sql)
+    without.table = source.folder / "without"
+    with pytest.raises(MergeKeyError, match=r"2 of 3 rows for .* have no id"):
+        pipe.run()
+    without.run()
+    assert without.rows("id", "v") == [(1, "a")]
+    # One gets a key and one goes: in a batch of all versions no row is left without a key.
+    source.do("UPDATE @s SET id = 2 WHERE v = 'b'", "DELETE FROM @s WHERE v = 'c'")
+    other = source.pipe(deletes=deletes)
+    other.table = source.folder / "other"
+    for one in (without, other):
+        one.run()
+        assert one.rows("id", "v") == [(1, "a"), (2, "b")]
+    # The one that was deleted last is not the one that is left.
+    source.do("INSERT INTO @s VALUES (NULL, 'd')", "INSERT INTO @s VALUES (NULL, 'e'), (3, 'f')")
+    source.do("DELETE FROM @s WHERE v = 'd'")
+    with pytest.raises(MergeKeyError, match=r"1 of 2 rows for .* have no id"):
+        other.run()
+    without.run()
+    assert without.rows("id", "v") == [(1, "a"), (2, "b"), (3, "f")]
