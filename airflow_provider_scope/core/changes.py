@@ -236,8 +236,8 @@ def recreated(table: str, there: str | None, source: str, of: str = "") -> Chang
 def missing(table: str, version: int) -> ChangeFeedError:
     """Give the error for a version of the range that the log has no more: Delta would leave it out."""
     return ChangeFeedError(
-        f"The log of {table} no longer has version {version}, whose changes are still to be read "
-        "(delta.logRetentionDuration).",
+        f"The log of {table} no longer has version {version}, whose changes are still to be read: it was "
+        "cleaned up (delta.logRetentionDuration), or its file was deleted.",
         kept=KEPT,
         do=f"restore the file {version:020}.json; or {START_OVER}",
     )

@@ -113,7 +113,7 @@ def test_status_says_what_the_next_run_refuses(desk: Any) -> None:
     assert said.code == 0
     assert behind(said)[0] == (
         "behind      not known: The log of file:///orders no longer has version 1, whose changes are "
-        "still to be read (delta.logRetentionDuration)."
+        "still to be read: it was cleaned up (delta.logRetentionDuration), or its file was deleted."
     )
 
 
