@@ -183,7 +183,11 @@ def consume(batch: ChangeBatch) -> None:
         if source != found.source:
             raise changes.recreated(table, source, found.source)
     state = ChangeState(
-        identifier=found.identifier, source=found.source, version=found.last, first=found.first
+        identifier=found.identifier,
+        source=found.source,
+        version=found.last,
+        first=found.first,
+        at_ms=found.last_ms,
     )
     done = storage.put_if_absent(f"{batch.place}-consumed", state.encode().encode())
     if not done:

@@ -7,12 +7,13 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_scope.core import lag
+from airflow_provider_scope.core.audit import iso_time
 from airflow_provider_scope.exceptions import ChangeFeedError, CheckpointCorruptError, TableUnreadableError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-KEPT = "the table and all records; nothing was written"
+KEPT = "all committed batches and all records; nothing else was written"
 START_OVER = (
     "run the task once with full_refresh=True, and with full_load=True in its source, to load everything "
     "again"
@@ -22,6 +23,7 @@ TYPE, VERSION, TIMESTAMP = "_change_type", "_commit_version", "_commit_timestamp
 DELETED = "_deleted"
 """The column that says with ``deletes="soft"`` whether the source has the row no more."""
 _BEGINS = ("CREATE", "REPLACE TABLE", "TRUNCATE")
+"""Operations after which a table has only the rows of that version."""
 _ON = "delta.enablechangedatafeed"
 
 
@@ -36,10 +38,13 @@ class ChangeState:
     """Its last version whose changes are in the rows."""
     first: int
     """The first version that was read, or that of the snapshot."""
+    at_ms: int | None = None
+    """When ``version`` was committed; None is unknown, as in states of older package versions."""
 
     def encode(self) -> str:
-        """Give it as text."""
-        return json.dumps(asdict(self), ensure_ascii=False, sort_keys=True)
+        """Give it as text, with what is there."""
+        there = {name: value for name, value in asdict(self).items() if value is not None}
+        return json.dumps(there, ensure_ascii=False, sort_keys=True)
 
 
 def decode(text: str | None, where: str) -> ChangeState | None:
@@ -57,6 +62,7 @@ def decode(text: str | None, where: str) -> ChangeState | None:
             source=str(value["source"]),
             version=int(value["version"]),
             first=int(value["first"]),
+            at_ms=None if value.get("at_ms") is None else int(value["at_ms"]),
         )
     except (TypeError, ValueError, KeyError) as err:
         raise CheckpointCorruptError(
@@ -106,6 +112,11 @@ class SourceCommit:
     """Bytes of the files with its changes."""
     metadata: Metadata | None = None
     """The table's from this version on, if the commit changes it."""
+
+    @property
+    def begins(self) -> bool:
+        """Whether the table then has no rows but those of this version."""
+        return self.version == 0 or self.operation.upper().startswith(_BEGINS)
 
 
 def commit_of(name: str, version: int, data: bytes) -> SourceCommit:
@@ -227,7 +238,8 @@ def recreated(table: str, there: str | None, source: str, of: str = "") -> Chang
     :param of: What is of the table that was there before.
     """
     return ChangeFeedError(
-        f"{of}The table {table} is not the one that was read before: its id is {there}, and was {source}.",
+        f"{of}The table {table} is not the one that was read before: its id is {there}, and was {source}. "
+        "CREATE OR REPLACE TABLE makes another table, too.",
         kept=KEPT,
         do=f"bring back the table that was read before; or {START_OVER}",
     )
@@ -243,144 +255,37 @@ def missing(table: str, version: int) -> ChangeFeedError:
     )
 
 
-def cut(
-    table: str,
-    commits: Sequence[SourceCommit],
-    before: Metadata | None,
-    *,
-    max_commits: int | None,
-    max_bytes: int | None,
-) -> int:
-    """Give how many of some versions make a batch: at least one.
+def check_history(table: str, state: ChangeState, commit: SourceCommit | None) -> None:
+    """Refuse a table whose last version that was read is another one now, as a copy of it was put back.
 
-    :param commits: All that are new.
-    :param before: The metadata before them; None if it is not known.
-    :raises ChangeFeedError: A version changes columns so that those before it cannot be read any more.
-    """
-    ends = [_schema_end(table, commits, before)]
-    if max_commits is not None:
-        ends.append(max_commits)
-    if max_bytes is not None:
-        total = 0
-        for count, commit in enumerate(commits):
-            total += commit.size_bytes
-            if total > max_bytes:
-                ends.append(max(1, count))
-                break
-    return min(ends)
-
-
-def _schema_end(table: str, commits: Sequence[SourceCommit], before: Metadata | None) -> int:
-    """Give how many versions can be read with one schema.
-
-    Spark reads a feed with the schema of the last version of the range if columns are mapped, else with the
-    newest schema of all.
-    """
-    first_end = len(commits)
-    known = before
-    for count, commit in enumerate(commits):
-        now = commit.metadata
-        if now is None:
-            continue
-        if known is not None and not _is_wider(known.schema, now.schema):
-            if not now.is_mapped:
-                raise ChangeFeedError(
-                    f"Version {commit.version} of {table} changes columns, and not only by adding some: "
-                    "the feed cannot be read across this version.",
-                    kept=KEPT,
-                    do=f"{START_OVER}. With delta.columnMapping.mode = name, columns of the source can be "
-                    "renamed and dropped: its feed is then read in two parts",
-                )
-            if count:
-                first_end = min(first_end, count)
-        known = now
-    return first_end
-
-
-def check_names(table: str, before: Metadata | None, commit: SourceCommit) -> None:
-    """Refuse a version that drops a column or gives it another name: rows that are loaded still have it.
-
-    :param before: The metadata before it; None if it is not known.
+    :param commit: Its version of the state's number; None if the log no longer has it.
     :raises ChangeFeedError: As said.
     """
-    if before is None or commit.metadata is None:
+    now = commit.time_ms if commit else None
+    if now is None or state.at_ms is None or now == state.at_ms:
         return
-    now = dict(_names(commit.metadata.schema))
-    for number, old in _names(before.schema):
-        new = now.get(number)
-        if new is None:
-            raise ChangeFeedError(
-                f"Version {commit.version} of {table} drops the column {old!r}: rows that are already "
-                "loaded would keep their values in it.",
-                kept=KEPT,
-                do=f"name the columns to load in `sql`; or {START_OVER}",
-            )
-        if new.lower() != old.lower():
-            raise ChangeFeedError(
-                f"Version {commit.version} of {table} renames the column {old!r} to {new!r}: rows that are "
-                "already loaded would keep their values in the old column, and have NULL in the new one.",
-                kept=KEPT,
-                do=f"keep the old name, with a `sql` that names all columns; or {START_OVER}",
-            )
+    raise ChangeFeedError(
+        f"Version {state.version} of {table} is of {iso_time(now)}, and the one that was loaded is of "
+        f"{iso_time(state.at_ms)}: the source was set back to an earlier version, and changed since.",
+        kept=KEPT,
+        do=f"bring back the table that was read before; or {START_OVER}",
+    )
 
 
-def check_reused(table: str, before: Metadata | None, newest: Metadata) -> None:
-    """Refuse a source in which a name stands for another column than it did, whatever the user selects.
+def check_earlier_rows(table: str, first: int, warnings: dict[str, str], *, replaces: bool) -> None:
+    """Warn that a first load takes no rows from before the feed was enabled; refuse a refresh without them.
 
-    :param before: The metadata before what is loaded now; None if it is not known.
+    :param first: The version that enabled the feed.
+    :param warnings: Those of the report; see ``core.report``.
+    :param replaces: Whether the rows that are loaded would be replaced.
     :raises ChangeFeedError: As said.
     """
-    if before is None:
-        return
-    now = {name.lower(): number for number, name in _names(newest.schema)}
-    for number, name in _names(before.schema):
-        if now.get(name.lower(), number) != number:
-            raise ChangeFeedError(
-                f"The name {name!r} now stands for another column of {table} than when rows were loaded: "
-                "rows that do not change would keep the values of the old column.",
-                kept=KEPT,
-                do=START_OVER,
-            )
-
-
-def other_columns(
-    table: str, commits: Sequence[SourceCommit], before: Metadata | None, newest: Metadata
-) -> ChangeFeedError | None:
-    """Give the error for the first column that is dropped, renamed or another one behind some versions."""
-    try:
-        for commit in commits:
-            check_reused(table, before, newest)
-            check_names(table, before, commit)
-            before = commit.metadata or before
-    except ChangeFeedError as err:
-        return err
-    return None
-
-
-def _names(kind: Any, path: str = "") -> Iterator[tuple[int, str]]:
-    """Give the number and the name of each field of a type of Delta's schema whose columns are mapped."""
-    if not isinstance(kind, dict):
-        return
-    for one in kind.get("fields", ()):
-        name = f"{path}{one['name']}"
-        if number := one.get("metadata", {}).get("delta.columnMapping.id"):
-            yield number, name
-        yield from _names(one["type"], f"{name}.")
-    for part in ("elementType", "keyType", "valueType"):
-        yield from _names(kind.get(part), path)
-
-
-def _is_wider(old: Any, new: Any) -> bool:
-    """Tell whether a type of Delta's schema has all that another one has, with the same types."""
-    if not isinstance(old, dict) or not isinstance(new, dict):
-        return bool(old == new)
-    if old.get("type") != new.get("type"):
-        return False
-    if old.get("type") == "struct":
-        there = {str(field["name"]).lower(): field["type"] for field in new["fields"]}
-        return all(
-            field["name"].lower() in there and _is_wider(field["type"], there[field["name"].lower()])
-            for field in old["fields"]
+    told = f"{table} had rows before version {first}, which enabled its change data feed"
+    if replaces:
+        raise ChangeFeedError(
+            f"{told}: a full refresh from the feed would replace the table without them.",
+            kept=KEPT,
+            do=f"set full_load=True in the source, which loads all rows; or start_version={first}, to load "
+            "only what changed since",
         )
-    parts = ("elementType", "keyType", "valueType")
-    return all(_is_wider(old.get(part), new.get(part)) for part in parts)
+    warnings.setdefault("earlier rows", f"{told}. They are not loaded. To load them, {START_OVER}")

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
-from airflow_provider_scope.core import changes
+from airflow_provider_scope.core import changes, feed_columns
 from airflow_provider_scope.core import lag as lags
 from airflow_provider_scope.core.report import LEFT, READ, RunReport
 from airflow_provider_scope.core.slices import VersionSlice
-from airflow_provider_scope.exceptions import ChangeFeedError, SourceNotFoundError
-from airflow_provider_scope.table.opening import open_table
+from airflow_provider_scope.exceptions import ChangeFeedError
+from airflow_provider_scope.execution.source_log import SourceLog
 
 if TYPE_CHECKING:
     from airflow_provider_scope.core.changes import ChangeState, Metadata, SourceCommit
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
     from airflow_provider_scope.execution.request import Request
     from airflow_provider_scope.execution.view import LogView
     from airflow_provider_scope.storage.protocol import Storage
-
-_COMMIT = re.compile(r"\d{20}\.json")
 
 
 @dataclass(kw_only=True)
@@ -51,12 +48,8 @@ class ChangeRows:
     """Whether rows that do not change stay in the target as they are."""
     goes_by_names: bool = False
     """Whether columns of the source are those of the target that have their names."""
-    newest: int = field(default=-1, init=False)
-    """The newest version, which no batch of this run goes beyond."""
-    metadata: Metadata | None = field(default=None, init=False)
-    """The table's, at that version."""
-    commits: dict[int, SourceCommit | None] = field(default_factory=dict, init=False)
-    """Those that were read: a commit never changes."""
+    looked_at: SourceLog | None = field(default=None, init=False)
+    """The source's log, as it was when the run looked."""
 
     @property
     def says_from_when(self) -> bool:
@@ -95,7 +88,7 @@ class ChangeRows:
 
         Spark would refuse them, too, once it was started; ``airflow scope plan`` does not start it.
         """
-        there = self._found().table
+        there = self.log.metadata.table
         for entry in view.outcomes(view.open).waiting:
             if entry.slice.source != there:  # type: ignore[attr-defined] # as its kind says
                 of = f"Batch {entry.seq} belongs to another table. "
@@ -106,32 +99,20 @@ class ChangeRows:
 
         :raises SourceNotFoundError: There is no table.
         """
-        self.commits = {}
-        with open_table(self.table, self.storage) as table:
-            if table is None:
-                raise SourceNotFoundError(
-                    f"There is no Delta table at {self.table}.",
-                    kept="everything; nothing was read or written",
-                    do="correct source.table; or let the task that creates it run first",
-                )
-            found = table.delta.metadata()
-            self.metadata = changes.Metadata.of(
-                {
-                    "id": found.id,
-                    "configuration": found.configuration,
-                    "schemaString": table.delta.schema().to_json(),
-                }
-            )
-            self.newest = table.delta.version()
+        self.looked_at = SourceLog.of(self.table, self.storage)
 
     def pending(self, view: LogView, report: RunReport, *, refresh: bool) -> PendingChanges:
         """Give the next slice, if there are new versions."""
-        return PendingChanges(self.slice_behind(None if refresh else view.state, report))
+        text = None if refresh else view.state
+        return PendingChanges(self.slice_behind(text, report, replaces=refresh))
 
-    def slice_behind(self, text: str | None, report: RunReport) -> VersionSlice | None:
+    def slice_behind(
+        self, text: str | None, report: RunReport, *, replaces: bool = False
+    ) -> VersionSlice | None:
         """Give the slice behind a state; None if there are no new versions.
 
         :param text: The state; None is that nothing was read.
+        :param replaces: Whether the rows of the slice replace those that are loaded.
         :raises ChangeFeedError: The feed does not tell all changes since the last load.
         """
         state = changes.decode(text, self.place)
@@ -148,17 +129,28 @@ class ChangeRows:
                 begins = f"version {self.start_version}" if self.start_ms is None else "start_timestamp"
                 report.nothing = f"0 changes: {self.table} is at version {end}, before {begins}"
             return None
-        found = [self._needed(version) for version in range(first, end + 1)]
-        metadata = self._found()
+        found = [self.log.needed(version) for version in range(first, end + 1)]
+        metadata = self.log.metadata
+        if state:
+            changes.check_history(self.table, state, self.log.commit(state.version))
         changes.check_range(self.table, found, metadata.table, is_first=state is None)
-        before = self._metadata_before(first) if any(commit.metadata for commit in found) else None
-        if state and self.goes_by_names:
-            changes.check_names(self.table, before, found[0])
+        before = self.log.metadata_before(first) if any(commit.metadata for commit in found) else None
         if state and self.goes_by_keys:
-            changes.check_reused(self.table, before, metadata)
-        count = changes.cut(self.table, found, before, max_commits=self.max_commits, max_bytes=self.max_bytes)
+            feed_columns.check_reused(self.table, before, metadata)
+        if state and self.goes_by_names:
+            feed_columns.check_names(self.table, before, found[0])
+        count = feed_columns.cut(
+            self.table,
+            found,
+            before,
+            max_commits=self.max_commits,
+            max_bytes=self.max_bytes,
+            is_first=state is None,
+        )
+        if state is None and not self.says_from_when and self.log.has_rows_before(found[0]):
+            changes.check_earlier_rows(self.table, first, report.warnings, replaces=replaces)
         self._tell(found, count, metadata, report)
-        other = changes.other_columns(self.table, found, before, metadata)
+        other = feed_columns.other_columns(self.table, found, before, metadata)
         if other and state and self.goes_by_names:
             refused = f"{other.what} The batch of that version will be refused: {other.do}"
             report.warnings.setdefault("other columns", refused)
@@ -202,24 +194,25 @@ class ChangeRows:
             return None, []
         self.identifier = state.identifier
         self._check_same(state)
-        found, metadata = self._behind(state.version), self._found()
+        changes.check_history(self.table, state, self.log.commit(state.version))
+        found, metadata = self._behind(state.version), self.log.metadata
         changes.check_range(self.table, found, metadata.table)
         warnings = []
         if any(commit.metadata for commit in found):
-            before = self._metadata_before(state.version + 1)
-            changes.cut(self.table, found, before, max_commits=None, max_bytes=None)
-            if other := changes.other_columns(self.table, found, before, metadata):
+            before = self.log.metadata_before(state.version + 1)
+            feed_columns.cut(self.table, found, before, max_commits=None, max_bytes=None)
+            if other := feed_columns.other_columns(self.table, found, before, metadata):
                 warnings.append(f"{other.what} A run that loads all columns will refuse that: {other.do}")
         lag = lags.lag_of(found)
         return lag, [*filter(None, [lags.warning(self.table, lag, metadata.kept, now_ms)]), *warnings]
 
     def _snapshot(self, before: str | None) -> VersionSlice:
         """Give the slice of all rows; the changes behind them have to be in the feed."""
-        end, metadata = self._end(), self._found()
+        end, metadata = self._end(), self.log.metadata
         if self.needs_feed:
             self._check_feed()
             changes.check_range(self.table, self._behind(end), metadata.table)
-        at_ms = found.time_ms if (found := self._commit(end)) else None
+        at_ms = found.time_ms if (found := self.log.commit(end)) else None
         return VersionSlice(
             before=before,
             identifier=self.identifier,
@@ -234,21 +227,23 @@ class ChangeRows:
         )
 
     def _behind(self, version: int) -> list[SourceCommit]:
-        return [self._needed(one) for one in range(version + 1, self.newest + 1)]
+        return [self.log.needed(one) for one in range(version + 1, self.log.newest + 1)]
 
-    def _found(self) -> Metadata:
-        if self.metadata is None:
+    @property
+    def log(self) -> SourceLog:
+        """The source's log; ``look`` reads it."""
+        if self.looked_at is None:
             msg = "the source was not looked at"
             raise TypeError(msg)
-        return self.metadata
+        return self.looked_at
 
     def _end(self) -> int:
         if self.end_version is None:
-            return self.newest
-        if self.end_version > self.newest:
+            return self.log.newest
+        if self.end_version > self.log.newest:
             raise ChangeFeedError(
                 f"source.end_version is {self.end_version}, and the newest version of {self.table} is "
-                f"{self.newest}.",
+                f"{self.log.newest}.",
                 kept=changes.KEPT,
                 do="wait until the source has that version; or set a version that it has, or none",
             )
@@ -259,15 +254,15 @@ class ChangeRows:
 
         :raises ChangeFeedError: As said.
         """
-        metadata = self._found()
+        metadata = self.log.metadata
         if state:
             self._check_identifier(state.identifier, self.place)
             if state.source != metadata.table:
                 raise changes.recreated(self.table, metadata.table, state.source)
-            if state.version > self.newest:
+            if state.version > self.log.newest:
                 raise ChangeFeedError(
-                    f"The newest version of {self.table} is {self.newest}, but version {state.version} was "
-                    "loaded before: its log was set back to an earlier version.",
+                    f"The newest version of {self.table} is {self.log.newest}, but version {state.version} "
+                    "was loaded before: its log was set back to an earlier version.",
                     kept=changes.KEPT,
                     do=f"restore the source's log; or {changes.START_OVER}",
                 )
@@ -282,7 +277,7 @@ class ChangeRows:
             )
 
     def _check_feed(self) -> None:
-        if not self._found().has_feed:
+        if not self.log.metadata.has_feed:
             raise ChangeFeedError(
                 f"The table {self.table} has no change data feed.",
                 kept=changes.KEPT,
@@ -295,30 +290,31 @@ class ChangeRows:
 
         :raises ChangeFeedError: It is not in the log, or the feed begins later.
         """
-        there = self._history()
+        there = self.log.history()
         if self.start_ms is not None:
             found = changes.version_at(there, self.start_ms)
             if found is None:
-                return self.newest + 1
+                return self.log.newest + 1
             if found == there[0].version and found > 0:
-                raise self._cleaned(found, "start_timestamp")
+                raise self.log.cleaned(found, "start_timestamp")
         else:
             found = self.start_version
-        readable = changes.first_version(there, self._found())
+        readable = changes.first_version(there, self.log.metadata)
         if found is None:
             if readable is None:
-                raise self._cleaned(there[0].version, "")
+                raise self.log.cleaned(there[0].version, "")
             return readable
         # The next version may be named: whoever takes over a load begins behind its last one.
-        if found > self.newest + 1:
+        if found > self.log.newest + 1:
             raise ChangeFeedError(
-                f"source.start_version is {found}, and the newest version of {self.table} is {self.newest}.",
+                f"source.start_version is {found}, and the newest version of {self.table} is "
+                f"{self.log.newest}.",
                 kept=changes.KEPT,
-                do=f"set a version that it has, or {self.newest + 1}, its next one",
+                do=f"set a version that it has, or {self.log.newest + 1}, its next one",
             )
         if found < there[0].version:
-            raise self._cleaned(there[0].version, "start_version")
-        on = changes.enabled_since(there, self._found())
+            raise self.log.cleaned(there[0].version, "start_version")
+        on = changes.enabled_since(there, self.log.metadata)
         if on is not None and found < on:
             raise ChangeFeedError(
                 f"The first load begins at version {found} of {self.table}, but its change data feed was "
@@ -327,56 +323,6 @@ class ChangeRows:
                 do=f"begin at {on}; or set full_load=True, which also takes the rows from before that",
             )
         return found
-
-    def _cleaned(self, oldest: int, argument: str) -> ChangeFeedError:
-        # Delta cleans up the oldest ones: one that lies behind others was taken by somebody else.
-        names = self.storage.names(f"{self.table}/_delta_log")
-        if any(_COMMIT.fullmatch(name) and int(name[:20]) < oldest - 1 for name in names):
-            return changes.missing(self.table, oldest - 1)
-        named = f"source.{argument} is earlier" if argument else "its feed begins earlier"
-        return ChangeFeedError(
-            f"The log of {self.table} begins with version {oldest}, and {named}: the older versions were "
-            "cleaned up (delta.logRetentionDuration).",
-            kept=changes.KEPT,
-            do=f"set full_load=True, which loads the rows as they are; or start_version={oldest} for the "
-            "changes from there on",
-        )
-
-    def _history(self) -> list[SourceCommit]:
-        """Give all versions that the log still has, without a gap, oldest first."""
-        found: list[SourceCommit] = []
-        for version in range(self.newest, -1, -1):
-            commit = self._commit(version)
-            if commit is None:
-                break
-            found.append(commit)
-        if not found:
-            raise changes.missing(self.table, self.newest)
-        return found[::-1]
-
-    def _metadata_before(self, first: int) -> Metadata | None:
-        """Give the metadata in front of a version; None if the log does not have it any more."""
-        for version in range(first - 1, -1, -1):
-            commit = self._commit(version)
-            if commit is None:
-                return None
-            if commit.metadata:
-                return commit.metadata
-        return None
-
-    def _commit(self, version: int) -> SourceCommit | None:
-        if version not in self.commits:
-            name = f"{self.table}/_delta_log/{version:020}.json"
-            data = self.storage.read(name)
-            self.commits[version] = None if data is None else changes.commit_of(name, version, data)
-        return self.commits[version]
-
-    def _needed(self, version: int) -> SourceCommit:
-        """Give a commit of the range: Spark would leave one out that is missing, without a word."""
-        commit = self._commit(version)
-        if commit is None:
-            raise changes.missing(self.table, version)
-        return commit
 
 
 @dataclass

@@ -106,7 +106,7 @@ def run(spark: SparkSession, plan: Plan) -> None:
             began = time.monotonic()
             version = run_batch(plan, target, entry, rows)
             seconds = time.monotonic() - began
-            emit(event="batch", seq=seq, what=_what(entry), version=version, seconds=seconds)
+            emit(event="batch", seq=seq, what=_what(plan, entry), version=version, seconds=seconds)
             if version is not None and target.told:
                 emit(event="columns", seq=seq, told=target.told)
             if not is_last and _has_to_infer(plan):
@@ -114,10 +114,11 @@ def run(spark: SparkSession, plan: Plan) -> None:
                 upcoming = _read_ahead(ahead, spark, plan, index + 1)
 
 
-def _what(entry: OffsetEntry) -> str:
+def _what(plan: Plan, entry: OffsetEntry) -> str:
     """Name what a batch holds, on one line."""
     count = len(entry.slice.audited)
-    return ("1 file" if count == 1 else f"{count:,} files") if count else entry.slice.text()
+    text = ("1 file" if count == 1 else f"{count:,} files") if count else entry.slice.text()
+    return f"an empty commit in place of {text}" if plan.fence else text
 
 
 def make_exact(spark: SparkSession) -> None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from pyspark.errors import AnalysisException
+
 from airflow_provider_scope.core import changes
 from airflow_provider_scope.core.changes import ChangeState
-from airflow_provider_scope.exceptions import MergeKeyError
+from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, MergeKeyError, SqlError
+from airflow_provider_scope.spark.causes import short_cause
 from airflow_provider_scope.spark.events import emit
 from airflow_provider_scope.spark.feed import naming_causes, select
 from airflow_provider_scope.spark.net import Net
@@ -44,11 +47,12 @@ def commit(plan: Plan, target: Target, transaction: Transaction, rows: Callable[
     data = rows()
     key = plan.write.get({"merge": "primary_key", "scd2": "merge_key"}.get(plan.write.get("kind", ""), ""))
     if not key:
-        result = over_rows(target.spark, plan.sql, plan.sql_params, data, entry.seq)
+        with _with_ways_out(found):
+            result = over_rows(target.spark, plan.sql, plan.sql_params, data, entry.seq)
         with naming_causes(plan.changes.table, found):
             return target.write(transaction, checked(plan, result), notes)
     net = Net(target.spark, plan, entry, data, key)
-    with net.held() as (result, deleted), _with_ways_out(found):
+    with _with_ways_out(found), net.held() as (result, deleted):
         if not net.count and entry.mode == "append" and target.log.metadata() is not None:
             return target.write_nothing(transaction, notes)
         version = target.write(
@@ -77,15 +81,29 @@ def _state(found: VersionSlice) -> str:
     before = changes.decode(found.before, "the entry")
     first = before.first if before else found.first
     return ChangeState(
-        identifier=found.identifier, source=found.source, version=found.last, first=first
+        identifier=found.identifier,
+        source=found.source,
+        version=found.last,
+        first=first,
+        at_ms=found.last_ms,
     ).encode()
 
 
 @contextmanager
 def _with_ways_out(found: VersionSlice) -> Iterator[None]:
-    """Say of a key what can be done about it: the batch keeps its versions."""
+    """Say of a key or a column what can be done about it: the batch keeps its versions."""
     try:
         yield
+    except AnalysisException as err:
+        if "UNRESOLVED_COLUMN" not in str(err.getCondition()):
+            raise
+        raise SqlError(
+            f"The SQL fails on the {found.text()}: {short_cause(err)}",
+            kept=NO_ROW_WRITTEN,
+            do=f"correct `sql`: it sees the columns that the source had at version {found.last}. If a column "
+            "was renamed since, run the task with its old name until this batch is committed, and then with "
+            "the new one",
+        ) from err
     except MergeKeyError as err:
         raise MergeKeyError(
             err.what,

@@ -135,5 +135,7 @@ def naming_causes(table: str, found: VersionSlice) -> Iterator[None]:
         raise ChangeFeedError(
             f"The {found.text()} ({table}) cannot be read: {why}. Delta says: {short_cause(err)}",
             kept=NO_ROW_WRITTEN,
-            do=f"bring them back; or {changes.START_OVER}" if why in _MISSING else changes.START_OVER,
+            do=f"put these files back, from a copy of the source's folder; or {changes.START_OVER}"
+            if why in _MISSING
+            else changes.START_OVER,
         ) from err

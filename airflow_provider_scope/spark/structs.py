@@ -80,10 +80,10 @@ def without_notes(rows: DataFrame) -> DataFrame:
     """Give the columns without what their reader or another table notes in their metadata, but for comments.
 
     A table made of them would get it: a default of the source, which it cannot read; the length of a varchar.
-    Spark 4.0 keeps the notes all the same.
+    ``coalesce`` of one column is that column without notes, which Spark 4.0 keeps in spite of the alias.
     """
     return rows.select(
-        *[F.col(quoted(f.name)).alias(f.name, metadata=f.metadata) for f in noteless(rows.schema)]
+        *[F.coalesce(F.col(quoted(f.name))).alias(f.name, metadata=f.metadata) for f in noteless(rows.schema)]
     )
 
 

@@ -12,6 +12,7 @@ from deltalake import DeltaTable
 
 from airflow_provider_scope.engines import clock
 from airflow_provider_scope.exceptions import ChangeFeedError, SparkJobFailedError
+from airflow_provider_scope.execution.source_log import SourceLog
 from tests.support.change_world import ChangeWorld
 from tests.support.delta_engine import local
 
@@ -43,7 +44,7 @@ def test_status_tells_how_far_a_table_is_behind_and_warns_before_its_changes_are
     world.now_ms = world.committed_ms(2) + HOUR_MS
     first = world.run(max_batches=1)
     newest = world.committed_ms(2)
-    size = world.source(world.log(), None)._needed(2).size_bytes
+    size = SourceLog.of(world.orders, world.storage).needed(2).size_bytes
 
     said = desk.table_command("status")
 
@@ -144,7 +145,9 @@ def test_status_warns_of_columns_that_were_renamed_or_dropped(desk: Any) -> None
 
     mapped(world, 2, mode="none", id=1)
     said = desk.table_command("status")
-    assert behind(said)[0].startswith("behind      not known: Version 2 of file:///orders changes columns")
+    assert behind(said)[0].startswith(
+        "behind      not known: Version 2 of file:///orders drops or renames the column 'day'"
+    )
     assert "what next   the next run will refuse the source: see `behind`" in said.out
 
 
@@ -226,7 +229,7 @@ def test_status_and_plan_say_that_an_open_batch_is_of_another_source(desk: Any) 
     there = DeltaTable(local(world.orders)).metadata().id
     what = (
         "Batch 0 belongs to another table. The table file:///orders is not the one that was read before: its "
-        f"id is {there}, and was {first}."
+        f"id is {there}, and was {first}. CREATE OR REPLACE TABLE makes another table, too."
     )
 
     said = desk.table_command("status")

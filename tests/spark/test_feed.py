@@ -140,8 +140,10 @@ def test_a_table_that_is_made_gets_no_defaults_and_no_lengths_of_the_source(
         "INSERT INTO @s VALUES ('abc', 1, NULL)",
     )
     merged, added = source.pipe(deletes=deletes), source.pipe("append")
-    added.table = source.folder / "added"
-    for pipe in (merged, added):
+    whole, by_cursor = source.pipe(deletes=deletes, full_load=True), source.pipe(cursor={"column": "id"})
+    for name, pipe in {"added": added, "whole": whole, "by_cursor": by_cursor}.items():
+        pipe.table = source.folder / name
+    for pipe in (merged, added, whole, by_cursor):
         pipe.run()
         fields = spark.read.format("delta").load(str(pipe.table)).schema
         noted = {field.name: field.metadata for field in fields if field.metadata}

@@ -11,6 +11,7 @@ from airflow_provider_scope.core.changes import ChangeState
 from airflow_provider_scope.exceptions import SparkJobFailedError
 from airflow_provider_scope.execution.changes import ChangeRows
 from airflow_provider_scope.execution.feed_metadata import FeedMetadata
+from airflow_provider_scope.execution.source_log import SourceLog
 from tests.crash.world import DeltaWorld
 from tests.support.delta_engine import SOURCE, TABLE, DeltaEngine, local
 
@@ -74,7 +75,7 @@ class ChangeWorld(DeltaWorld):
         write_deltalake(local(self.orders), rows, mode="append", **more)
 
     def committed_ms(self, version: int) -> int:
-        return self.source(self.log(), None)._needed(version).time_ms or 0
+        return SourceLog.of(self.orders, self.storage).needed(version).time_ms or 0
 
     def _execution(self, *given: Any) -> Any:
         made = super()._execution(*given)

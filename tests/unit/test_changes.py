@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from airflow_provider_scope.core import changes
+from airflow_provider_scope.core import changes, feed_columns
 from airflow_provider_scope.core.changes import ChangeState, Metadata, SourceCommit
 from airflow_provider_scope.exceptions import (
     ChangeFeedError,
@@ -114,13 +114,13 @@ def test_a_column_that_lost_its_name_is_found_inside_of_others_too() -> None:
         ({"outer": "V W", "inner": "y"}, r"'rows\.x' to 'rows\.y'"),
     ):
         with pytest.raises(ChangeFeedError, match=said):
-            changes.check_names("src", before, SourceCommit(version=1, metadata=named(**now)))
-    changes.check_names("src", before, SourceCommit(version=1, metadata=named(outer="V w", inner="X")))
+            feed_columns.check_names("src", before, SourceCommit(version=1, metadata=named(**now)))
+    feed_columns.check_names("src", before, SourceCommit(version=1, metadata=named(outer="V w", inner="X")))
     without = replace(ON, schema={"type": "struct", "fields": [field(1, "v w", "string")]})
     with pytest.raises(ChangeFeedError, match="drops the column 'rows'"):
-        changes.check_names("src", before, SourceCommit(version=1, metadata=without))
-    changes.check_names("src", without, SourceCommit(version=1, metadata=before))
-    changes.check_names("src", None, SourceCommit(version=1, metadata=before))
+        feed_columns.check_names("src", before, SourceCommit(version=1, metadata=without))
+    feed_columns.check_names("src", without, SourceCommit(version=1, metadata=before))
+    feed_columns.check_names("src", None, SourceCommit(version=1, metadata=before))
 
 
 def test_a_name_that_stands_for_another_column_is_found_over_several_versions() -> None:
@@ -134,10 +134,10 @@ def test_a_name_that_stands_for_another_column_is_found_over_several_versions() 
     before = named((1, "id"), (2, "a"), (3, "b"))
     for now in (named((1, "id"), (4, "A"), (3, "b")), named((1, "id"), (3, "a"), (2, "b"))):
         with pytest.raises(ChangeFeedError, match="The name 'a' now stands for another column of src"):
-            changes.check_reused("src", before, now)
+            feed_columns.check_reused("src", before, now)
     for now in (named((1, "id"), (3, "b")), named((3, "B"), (2, "c"), (1, "id"), (7, "d"))):
-        changes.check_reused("src", before, now)
-    changes.check_reused("src", None, before)
+        feed_columns.check_reused("src", before, now)
+    feed_columns.check_reused("src", None, before)
 
 
 def sized(*sizes: int) -> list[SourceCommit]:
@@ -159,11 +159,11 @@ def sized(*sizes: int) -> list[SourceCommit]:
 def test_a_batch_has_so_many_versions(
     sizes: list[int], most: int | None, size: int | None, expected: int
 ) -> None:
-    assert changes.cut("src", sized(*sizes), ON, max_commits=most, max_bytes=size) == expected
+    assert feed_columns.cut("src", sized(*sizes), ON, max_commits=most, max_bytes=size) == expected
 
 
 def cut(before: Metadata | None, *told: Any) -> int:
-    return changes.cut("src", commits(*told), before, max_commits=None, max_bytes=None)
+    return feed_columns.cut("src", commits(*told), before, max_commits=None, max_bytes=None)
 
 
 WIDER = replace(ON, schema=schema(("ID", "integer"), ("v", "string")))
@@ -183,8 +183,16 @@ def test_columns_that_are_added_are_read_together() -> None:
 
 
 def test_other_columns_are_refused_and_read_in_parts_where_columns_are_mapped() -> None:
-    with pytest.raises(ChangeFeedError, match="Version 1 of src changes columns"):
+    with pytest.raises(ChangeFeedError, match="1 of src changes the type of 'id' from integer to long: the"):
         cut(ON, None, OTHER, None)
+    inside = [{"type": "array", "elementType": schema(("x", kind))} for kind in ("date", "string")]
+    old, new = (replace(ON, schema=schema(("rows", one))) for one in inside)
+    with pytest.raises(ChangeFeedError, match=r"changes the type of 'rows\.x' from date to string"):
+        cut(old, new)
+    with pytest.raises(ChangeFeedError, match="Version 0 of src drops or renames the column 'v'") as caught:
+        feed_columns.cut("src", commits(ON), WIDER, max_commits=None, max_bytes=None, is_first=True)
+    assert "start_version=0" in str(caught.value)
+    assert "full_refresh" not in str(caught.value)
     mapped = replace(OTHER, is_mapped=True)
     assert cut(MAPPED, None, None, mapped, None) == 2
     assert cut(MAPPED, mapped, None) == 2
@@ -221,12 +229,27 @@ def test_a_commit_is_read_from_its_file() -> None:
 
 
 def test_a_state_is_read_as_it_was_written_or_refused() -> None:
-    state = ChangeState(identifier="nightly", source="t", version=7, first=2)
-    assert changes.decode(state.encode(), "x") == state
+    for at_ms in (None, 5):
+        state = ChangeState(identifier="nightly", source="t", version=7, first=2, at_ms=at_ms)
+        assert changes.decode(state.encode(), "x") == state
     assert changes.decode(None, "x") is None
     for text in ("{", "{}", "[1]", '{"identifier": "a", "source": "t", "version": "?", "first": 1}'):
         with pytest.raises(CheckpointCorruptError):
             changes.decode(text, "x")
+
+
+def test_the_last_version_that_was_read_is_the_one_that_is_there() -> None:
+    state = ChangeState(identifier="nightly", source="t", version=7, first=2, at_ms=1_767_571_200_000)
+    same, other = (SourceCommit(version=7, time_ms=1_767_571_200_000 + ms) for ms in (0, 1))
+    changes.check_history("src", state, same)
+    with pytest.raises(ChangeFeedError, match=r"is of 2026-01-05T00:00:00\.001.*was set back"):
+        changes.check_history("src", state, other)
+    for unknown, commit in (
+        (state, None),
+        (state, SourceCommit(version=7)),
+        (replace(state, at_ms=None), other),
+    ):
+        changes.check_history("src", unknown, commit)
 
 
 @pytest.mark.parametrize(
