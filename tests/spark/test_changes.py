@@ -388,7 +388,7 @@ def test_changes_whose_files_were_removed_are_refused_and_the_batch_stays(source
     for file in files:
         file.unlink()
     for _ in range(2):
-        with pytest.raises(ChangeFeedError, match=r"(?s)VACUUM.*bring them back; or run the task once"):
+        with pytest.raises(ChangeFeedError, match=r"(?s)VACUUM.*put these files back.*or run the task once"):
             pipe.run()
     assert pipe.rows() == []
     for file, data in files.items():
@@ -484,7 +484,7 @@ def test_columns_that_change_where_they_are_not_mapped_are_refused(spark: Any, t
     plain.do("INSERT INTO @s VALUES (1, 'a')")
     other = spark.sql("SELECT 'x' AS id, 1 AS v").write.format("delta").mode("overwrite")
     other.option("overwriteSchema", "true").save(str(plain.path))
-    with pytest.raises(ChangeFeedError, match="changes columns, and not only by adding some"):
+    with pytest.raises(ChangeFeedError, match="changes the type of 'id' from integer to string"):
         plain.pipe("append").run()
 
 
