@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
+import warnings
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -69,6 +70,8 @@ def read_changes(spark: SparkSession, source: CdfSource | str, identifier: str |
     :param identifier: The name of the reader; readers of other names read on their own. None is the source's.
     :return: A batch without a DataFrame if there is nothing new.
     :raises ChangeFeedError: The feed does not tell all changes since the last batch.
+
+    What the report of a run would warn of, such as rows from before the feed, is a Python warning.
     """
     spec = CdfSource(table=_folder(spark, source)) if isinstance(source, str) else source
     name = spec.identifier if identifier is None else identifier
@@ -104,8 +107,11 @@ def read_changes(spark: SparkSession, source: CdfSource | str, identifier: str |
             max_bytes=spec.max_bytes_per_batch,
         )
         rows.look()
+        report = rows.begin_report(int(time.time() * 1000))
         with _in_a_session():
-            planned = rows.slice_behind(state, rows.begin_report(int(time.time() * 1000)))
+            planned = rows.slice_behind(state, report)
+        for told in report.warnings.values():
+            warnings.warn(told.replace(changes.START_OVER, _START_OVER), stacklevel=2)
         if planned is None:
             return ChangeBatch(None, None, None)
         storage.put_if_absent(f"{place}-offered", json.dumps(asdict(planned)).encode())

@@ -11,6 +11,7 @@ from deltalake import write_deltalake
 
 from airflow_provider_scope.exceptions import ChangeFeedError, InputError
 from airflow_provider_scope.spark import consume, read_changes
+from airflow_provider_scope.specs import CdfSource
 from tests.spark.test_changes import FEED, Source
 
 if TYPE_CHECKING:
@@ -84,6 +85,18 @@ def test_changes_of_a_table_that_was_made_anew_are_not_consumed(spark: Any, tmp_
         with pytest.raises(ChangeFeedError, match="not the one that was read before") as caught:
             way()
         assert "under another identifier, with CdfSource(full_load=True)" in str(caught.value)
+
+
+def test_rows_from_before_the_feed_are_a_warning(spark: Any, tmp_path: Path) -> None:
+    path, rows = tmp_path / "source", pa.table({"id": [1]})
+    write_deltalake(path, rows)
+    spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')")
+    write_deltalake(path, rows, mode="append")
+
+    with pytest.warns(match="had rows before version 1.* under another identifier, with CdfSource") as told:
+        batch = read_changes(spark, str(path))
+    assert (batch.start, batch.end, told[0].filename) == (1, 2, __file__)
+    assert read_changes(spark, CdfSource(table=str(path), full_load=True), "all").dataframe.count() == 2
 
 
 @pytest.mark.parametrize("name", [5, "", "n" * 101, ".hidden", "a/b"])
