@@ -56,7 +56,7 @@ def state_text(state: str | None, where: str) -> str:
     :param where: What errors name as its place.
     """
     if state is None:
-        return "nothing is loaded; the next batch begins at the initial value"
+        return "none: the next batch begins at the start (ranges have no state)"
     try:
         found = cursors.decode(state, where)
     except CheckpointCorruptError:

@@ -7,12 +7,12 @@ import re
 from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import ROUND_FLOOR, Decimal, InvalidOperation, localcontext
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+from airflow_provider_scope.core.bounds import EPOCH, Bound, moment_of
 from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, CheckpointCorruptError, CursorError
 
 if TYPE_CHECKING:
-    from airflow_provider_scope.core.interval import Window
     from airflow_provider_scope.core.slices import CursorSlice
 
 KNOWN_AT_MOST = 100
@@ -20,85 +20,9 @@ KNOWN_AT_MOST = 100
 
 _DIGITS = 400
 """More than a double or a decimal has: Python itself rounds to 28."""
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _WHOLE = re.compile(r"tinyint|smallint|int|bigint")
 _NUMBER = re.compile(r"tinyint|smallint|int|bigint|decimal\(\d+,\d+\)|float|double")
 _KINDS = re.compile(_NUMBER.pattern + r"|date|timestamp|timestamp_ntz|string")
-
-
-class Bound(NamedTuple):
-    """One end of the rows that are read, as the user or an interval says it."""
-
-    kind: str
-    """"number", "date", "timestamp", "timestamp_ntz", "text", or "instant" of an interval."""
-    text: str
-
-    def encode(self) -> str:
-        """Give it as one text."""
-        return f"{self.kind}:{self.text}"
-
-    @classmethod
-    def decode(cls, text: str) -> Bound:
-        """Read what ``encode`` gave."""
-        kind, _, value = text.partition(":")
-        return cls(kind, value)
-
-    def milliseconds(self) -> int | None:
-        """Give it as an instant, as an interval would compare with it; None if it is none.
-
-        Numbers are unix seconds, and what has no zone is UTC: as an interval's ends become such values.
-        """
-        try:
-            if self.kind == "number":
-                return int(Decimal(self.text) * 1000)
-            moment = datetime.fromisoformat(self.text)
-        except (InvalidOperation, ValueError):
-            return None
-        return _milliseconds(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
-
-    def beyond(self, other: Bound, func: str) -> bool:
-        """Tell whether it comes behind another one of its kind; text is compared as it is."""
-        if self.kind == "number":
-            one, two = Decimal(self.text), Decimal(other.text)
-        elif self.kind == "text":
-            return False  # of which type it is, only the column tells
-        else:
-            one, two = (_moment(bound.text) for bound in (self, other))  # type: ignore[assignment]
-        return one > two if func == "max" else one < two
-
-
-def overlap(one: tuple[Bound, Bound], other: tuple[Bound, Bound]) -> bool:
-    """Tell whether two ranges have values in common, as far as their ends tell: not if these are texts.
-
-    :param one: Its first value, and its end, which is not in it. It goes down if the end is the smaller one.
-    """
-    kinds = {bound.kind for bound in (*one, *other)}
-    return len(kinds) == 1 and "text" not in kinds and _reaches(one, other) and _reaches(other, one)
-
-
-def _reaches(one: tuple[Bound, Bound], other: tuple[Bound, Bound]) -> bool:
-    """Tell whether the largest value of one range is not below the smallest of another."""
-    (high, is_in), (low, is_there) = _largest(*one), _smallest(*other)
-    return high.beyond(low, "max") or (is_in and is_there and not low.beyond(high, "max"))
-
-
-def _largest(first: Bound, end: Bound) -> tuple[Bound, bool]:
-    return (end, False) if end.beyond(first, "max") else (first, True)
-
-
-def _smallest(first: Bound, end: Bound) -> tuple[Bound, bool]:
-    return (first, True) if end.beyond(first, "max") else (end, False)
-
-
-def _milliseconds(moment: datetime) -> int:
-    return (moment - _EPOCH) // timedelta(milliseconds=1)
-
-
-def window_bounds(window: Window) -> tuple[Bound, Bound]:
-    """Give the ends of an interval: rows from the first on, and before the second."""
-    ends = (window.start_ms, window.end_ms)
-    first, end = ((_EPOCH + timedelta(milliseconds=ms)).isoformat() for ms in ends)
-    return Bound("instant", first), Bound("instant", end)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +55,8 @@ class CursorState:
     """The value from which on these are all rows that are loaded; None if none are compared."""
     dedup: str | None = None
     """What these are compared by, as ``compared_by`` says it; None if no load has said it yet."""
+    columns: tuple[str, ...] = ()
+    """The columns by whose values these are compared, if that is all columns."""
     source: str | None = None
     """The id of the Delta table that was read."""
     version: int | None = None
@@ -159,6 +85,7 @@ def decode(text: str | None, where: str) -> CursorState | None:
     try:
         value = dict(json.loads(text))
         value["known"] = tuple((str(at), str(row), int(n)) for at, row, n in value.get("known", ()))
+        value["columns"] = tuple(map(str, value.get("columns", ())))
         return CursorState(**value)
     except (TypeError, ValueError, KeyError) as err:
         raise CheckpointCorruptError(
@@ -311,7 +238,7 @@ def _converted(bound: Bound, kind: str) -> str | None:
         is_fit = number.is_finite() and (not _WHOLE.fullmatch(kind) or number == number.to_integral_value())
         return f"{number:f}" if is_fit else None
     if of == "text":
-        moment = _moment(text)
+        moment = moment_of(text)
         if kind == "date":
             return None if isinstance(moment, datetime) else text
         if not isinstance(moment, datetime):
@@ -325,7 +252,7 @@ def _converted(bound: Bound, kind: str) -> str | None:
 def _of_instant(moment: datetime, kind: str) -> str:
     """Give an end of an interval as a value of the column, as dlt does: all in UTC."""
     if _NUMBER.fullmatch(kind):
-        seconds = Decimal((moment - _EPOCH) // timedelta(milliseconds=1)) / 1000
+        seconds = Decimal((moment - EPOCH) // timedelta(milliseconds=1)) / 1000
         return f"{seconds.to_integral_value(ROUND_FLOOR) if _WHOLE.fullmatch(kind) else seconds:f}"
     if kind == "date":
         return moment.date().isoformat()
@@ -339,16 +266,6 @@ def _plain(moment: datetime) -> str:
     if moment.tzinfo is None:
         return f"{moment:%Y-%m-%d %H:%M:%S.%f}".zfill(26)
     return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}Z".zfill(27)
-
-
-def _moment(text: str) -> datetime | date:
-    """Read a date or a time of text.
-
-    :raises ValueError: It is neither.
-    """
-    return (
-        date.fromisoformat(text) if re.fullmatch(r"\d{4}-\d\d-\d\d", text) else datetime.fromisoformat(text)
-    )
 
 
 def _shifted(last: str, kind: str, rule: CursorRule) -> str:

@@ -15,7 +15,8 @@ from airflow_provider_scope.exceptions import CursorError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from airflow_provider_scope.core.cursor import Bound, CursorRule, CursorState
+    from airflow_provider_scope.core.bounds import Bound
+    from airflow_provider_scope.core.cursor import CursorRule, CursorState
 
 COMMITS = 100
 """So many at the most are looked at: more are not read faster than the table."""

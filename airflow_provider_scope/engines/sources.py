@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from airflow_provider_scope.checkpoint.intervals import check_beside_intervals
-from airflow_provider_scope.core.cursor import window_bounds
+from airflow_provider_scope.core.bounds import window_bounds
 from airflow_provider_scope.core.discovery import Rules
 from airflow_provider_scope.core.files import TEXT_FORMATS
 from airflow_provider_scope.engines import clock

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
+from deltalake.schema import PrimitiveType
+
 from airflow_provider_scope.core import cursor as cursors
 from airflow_provider_scope.core import newer
-from airflow_provider_scope.core.cursor import Bound
+from airflow_provider_scope.core.bounds import Bound, overlap
 from airflow_provider_scope.core.report import RunReport
 from airflow_provider_scope.core.slices import CursorSlice
 from airflow_provider_scope.exceptions import CursorError, InputError, SourceNotFoundError, StorageError
@@ -52,6 +54,8 @@ class CursorRows:
     """The table's id and newest version."""
     names_columns: bool = field(default=False, init=False)
     """Whether the table's files name its columns otherwise."""
+    is_text: bool | None = field(default=None, init=False)
+    """Whether the column holds text; None if that is not known."""
     began: int = field(default=0, init=False)
     """The first entry that can be logged after the look at the table."""
 
@@ -94,6 +98,9 @@ class CursorRows:
             self.found = str(metadata.id), table.delta.version()
             mapping = metadata.configuration.get("delta.columnMapping.mode")
             self.names_columns = mapping not in (None, "none")
+            kinds = {one.name.lower(): one.type for one in table.delta.schema().fields}
+            if self.rule and self.column.lower() in kinds:
+                self.is_text = kinds[self.column.lower()] == PrimitiveType("string")
 
     def pending(self, view: LogView, report: RunReport, *, refresh: bool) -> PendingRows:
         """Give the next slice, if there may be rows in it.
@@ -154,7 +161,8 @@ class CursorRows:
             if there.column != self.column or not (self.first and self.end and there.first and there.end):
                 continue
             first, end = Bound.decode(there.first), Bound.decode(there.end)
-            if cursors.overlap((self.first, self.end), (first, end)) and self._counts(seq):
+            ends = (self.first, self.end)
+            if overlap(ends, (first, end), is_text=self.is_text) and self._counts(seq):
                 raise CursorError(
                     f"The range from {self.first.text} to {self.end.text} overlaps that from {first.text} to "
                     f"{end.text}, which batch {seq} loads: rows in both would be in the table twice.",

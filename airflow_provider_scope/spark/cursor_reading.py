@@ -14,7 +14,8 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 
 from airflow_provider_scope.core import cursor as cursors
 from airflow_provider_scope.core import small
-from airflow_provider_scope.core.cursor import Bound, CursorState
+from airflow_provider_scope.core.bounds import Bound
+from airflow_provider_scope.core.cursor import CursorState
 from airflow_provider_scope.core.decimals import loosened
 from airflow_provider_scope.core.sql import quoted
 from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, CursorError
@@ -84,7 +85,9 @@ class Reading:
             self.is_missing = self.is_missing | F.isnan(self.value) | F.abs(self.value).isin(float("inf"))
         self.count = 0
         self.changed = 0
-        """Rows that were read again, if several were to be known, and not one was as it was loaded."""
+        """Rows that were read again and are loaded, if it seems that they could not be compared."""
+        self.gone: list[str] = []
+        """Columns by which these were compared, and which are no longer there."""
 
     # ---- rows ----------------------------------------------------------------------------------
 
@@ -113,13 +116,24 @@ class Reading:
             if behind is None and told["again"] and self.before:
                 late = self._unknown(rows.where(again), self.before)
                 new, taken = self._seen(new.unionByName(late), stack)
-                if taken["rows"] == told["rows"] and (self.before.known_in or len(self.before.known) > 1):
-                    self.changed = int(told["again"])
+                self._note_changed(int(told["again"]), int(taken["rows"]) - self.count, self.before)
                 self.count = int(taken["rows"])
                 noted = new if self.rule.dedup_key else rows
                 behind = self._remembering(noted, state, F.lit(False))  # noqa: FBT003 - a value
             behind = behind or self._in_folder(new if self.rule.dedup_key else rows, state)
             yield new, self.found.before if self.end else behind.encode()
+
+    def _note_changed(self, again: int, late: int, before: CursorState) -> None:
+        """Note rows that are loaded since they could not be compared, or perhaps could not.
+
+        :param again: How many rows were read again.
+        :param late: How many of these are loaded.
+        """
+        there = {name.lower() for name in self.data.columns}
+        self.gone = [name for name in before.columns if name.lower() not in there]
+        none_is_known = late == again and (before.known_in or len(before.known) > 1)
+        if self.gone or none_is_known:
+            self.changed = late
 
     def _seen(self, rows: DataFrame, stack: ExitStack) -> tuple[DataFrame, dict[str, Any]]:
         """Read rows once, hold them, and count them on the way."""
@@ -232,6 +246,7 @@ class Reading:
             version=self.found.version,
             more=more,
             dedup=cursors.compared_by(self.rule),
+            columns=tuple(self.data.columns) if self.rule.dedup_key is None else (),
         )
         since = None
         if last is not None and self._compares():

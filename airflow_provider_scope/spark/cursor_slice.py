@@ -38,6 +38,11 @@ _CHANGED = (
     "loaded. That is right if they all changed. If a column of the source was dropped or renamed, they are "
     "loaded a second time: a cursor.dedup_key that is set from the first load on prevents that"
 )
+_COLUMNS_GONE = (
+    "{count:,} rows up to the last value are loaded, and were perhaps loaded before: rows are compared by "
+    "all columns, and the source no longer has {columns}. A cursor.dedup_key that is set from the first load "
+    "on prevents that; Merge stores each key once"
+)
 
 
 def select(
@@ -105,7 +110,9 @@ def commit(plan: Plan, target: Target, transaction: Transaction, rows: Callable[
             new, state = stack.enter_context(batch.held())
             until_read.close()
         if batch.changed:
-            emit(event="notice", seq=entry.seq, told=_CHANGED.format(count=batch.changed))
+            told = _COLUMNS_GONE if batch.gone else _CHANGED
+            told = told.format(count=batch.changed, columns=", ".join(map(repr, batch.gone)))
+            emit(event="notice", seq=entry.seq, told=told)
         notes = {} if state is None else {"state": state}
         if not batch.count and entry.mode == "append" and target.log.metadata() is not None:
             return target.write_nothing(transaction, notes)

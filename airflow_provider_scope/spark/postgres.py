@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pyspark.sql import types as T  # noqa: N812 - the name everybody uses
 
 from airflow_provider_scope.core import cursor as cursors
-from airflow_provider_scope.core.cursor import Bound
+from airflow_provider_scope.core.bounds import Bound
 from airflow_provider_scope.core.databases import OF_NUMBERS, named
 from airflow_provider_scope.core.sql import quoted
 from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, CursorError

@@ -8,7 +8,7 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, Literal, get_args
 
-from airflow_provider_scope.core.cursor import Bound
+from airflow_provider_scope.core.bounds import Bound
 from airflow_provider_scope.core.plan import CursorPlan
 from airflow_provider_scope.specs import validation
 from airflow_provider_scope.specs.source import is_name

@@ -67,7 +67,8 @@ def number(argument: str, value: Any, *, at_least: float, whole: bool = True) ->
         or not isinstance(result, wanted)
         or not at_least <= result < float("inf")  # so written, it refuses NaN as well
     ):
-        raise bad(argument, value, f"a {'whole ' if whole else ''}number, at least {at_least:g}, or None")
+        kind = "a whole number" if whole else "a number (int or float)"
+        raise bad(argument, value, f"{kind}, at least {at_least:g}, or None")
     return result
 
 

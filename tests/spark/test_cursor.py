@@ -116,6 +116,8 @@ def test_a_range_that_overlaps_another_is_not_added(source: Source) -> None:
         source.pipe(initial_value=3, end_value=6).run()
     with pytest.raises(CursorError, match="from 1 to 0 overlaps that from 1 to 4"):
         source.pipe(initial_value=1, end_value=0, last_value_func="min").run()
+    with pytest.raises(CursorError, match="from 2 to 10 overlaps that from 1 to 4"):
+        source.pipe(initial_value="2", end_value="10").run()  # as a template gives it
     source.pipe(initial_value=4, end_value=6).run()
     late = {"initial_value": 3, "end_value": 6}
     merged = source.pipe(write={"kind": "merge", "strategy": "upsert", "primary_key": ["n"]}, **late)
@@ -373,16 +375,30 @@ def test_rows_without_a_value_come_once_with_each_load_of_many_batches(source: S
 def test_rows_that_all_look_like_others_since_the_last_load_are_told(
     source: Source, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    source.add(n=[1, 2, 2], id=[1, 2, 3], gone=["a", "b", "c"])
+    source.add(n=[1, 2, 2], id=[1, 2, 3], more=["a", "b", "c"])
     pipe = source.pipe()
     pipe.run()
-    source.add(n=[2], id=[4], gone=["d"])
+    source.add(n=[2], id=[4], more=["d"])
     pipe.run()
     assert "is known from the last load" not in capsys.readouterr().out
-    source.add(n=[3], id=[5], gone=["e"])
-    source.pipe(pre_filter_sql="SELECT n, id FROM @data", sql="SELECT *, '' AS gone FROM @data").run()
+    source.add(n=[3], id=[5], more=["e"])
+    source.pipe(pre_filter_sql="SELECT n, id, more || '' || id AS more FROM @data").run()
     assert "none of the 3 rows up to the last value is known" in capsys.readouterr().out
     assert sorted(pipe.rows("id")) == [(1,), (2,), (2,), (3,), (3,), (4,), (4,), (5,)]
+
+
+@pytest.mark.parametrize("others", [0, 150])
+def test_rows_that_cannot_be_compared_since_a_column_is_gone_are_told(
+    source: Source, capsys: pytest.CaptureFixture[str], others: int
+) -> None:
+    source.add(n=[2] * (3 + others), id=[*range(3 + others)], Gone=["a", None, "b", *[None] * others])
+    pipe = source.pipe()
+    pipe.run()
+    source.add(n=[3], id=[999], Gone=["e"])
+    source.pipe(pre_filter_sql="SELECT n, id FROM @data", sql="SELECT *, '' AS Gone FROM @data").run()
+    assert "2 rows up to the last value are loaded, and were" in (out := capsys.readouterr().out)
+    assert "the source no longer has 'Gone'." in out
+    assert sorted(pipe.rows("id")) == sorted([(0,), (2,), (999,), *((n,) for n in range(3 + others))])
 
 
 def test_large_first_loads_are_cut_and_each_step_is_committed(source: Source) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from airflow_provider_scope.core import cursor as cursors
-from airflow_provider_scope.core.cursor import Bound, CursorRule, CursorState, overlap
+from airflow_provider_scope.core.bounds import Bound, overlap, window_bounds
+from airflow_provider_scope.core.cursor import CursorRule, CursorState
 from airflow_provider_scope.core.interval import Window
 from airflow_provider_scope.exceptions import CheckpointCorruptError, CursorError, InputError
 from airflow_provider_scope.specs import Cursor, Scd2, TableSource
@@ -89,8 +90,8 @@ def test_a_bound_that_no_column_has_is_refused_when_the_dag_is_parsed(value: Any
 def test_an_interval_becomes_values_of_the_column(kind: str, first: str, end: str) -> None:
     window = Window(1_729_980_000_000, 1_730_066_400_000)
 
-    assert [cursors.value_of("", bound, kind) for bound in cursors.window_bounds(window)] == [first, end]
-    assert [bound.milliseconds() for bound in cursors.window_bounds(window)] == [
+    assert [cursors.value_of("", bound, kind) for bound in window_bounds(window)] == [first, end]
+    assert [bound.milliseconds() for bound in window_bounds(window)] == [
         window.start_ms,
         window.end_ms,
     ]
@@ -257,7 +258,14 @@ def test_scd2_with_a_key_goes_with_a_cursor() -> None:
         ((4, 1), (1, 0), False),
         ((1, 4), (6, 4), False),  # up to below 4; down to above 4
         ((1, 4), (6, 3), True),
-        (("a", "c"), ("b", "d"), False),
+        (("a", "c"), ("b", "d"), True),
+        (("a", "b"), ("b", "d"), False),
+        (("0", "3"), ("2", "4"), True),
+        (("1", "2"), ("10", "11"), False),
+        (("9", "10"), (9.5, 12), True),
+        ((1, 3), ("2.5", "x"), False),
+        (("2026-01-01", "2026-01-03"), ("2026-01-02T12:00:00+01:00", "2026-01-09"), True),
+        (("2026-01-01", "2026-01-03"), ("2026-01-03T00:00:00", "2026-01-09T00:00:00"), False),
     ],
 )
 def test_ranges_that_have_a_value_in_common_overlap(one, other, expected):
@@ -266,3 +274,9 @@ def test_ranges_that_have_a_value_in_common_overlap(one, other, expected):
 
     assert overlap(bounds(one), bounds(other)) is expected
     assert overlap(bounds(other), bounds(one)) is expected
+
+
+def test_digits_in_a_column_of_text_are_compared_as_text():
+    one, other = ((Bound("text", first), Bound("text", end)) for first, end in (("1", "2"), ("10", "11")))
+    assert overlap(one, other, is_text=True)
+    assert not overlap(one, other, is_text=False)

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from airflow_provider_scope.core import newer
-from airflow_provider_scope.core.cursor import Bound, CursorRule, CursorState
+from airflow_provider_scope.core.bounds import Bound
+from airflow_provider_scope.core.cursor import CursorRule, CursorState
 
 RULE = CursorRule("n", "max", None, "raise", None)
 

@@ -39,7 +39,7 @@ PAIR = "columns as [name, type] or {'name': …, 'type': …}"
 FORMATS = "one of 'sstream', 'parquet', 'csv', 'json', 'text', 'orc'"
 EVOLUTIONS = "one of 'fail', 'add', 'widen'"
 RULE = "names of at most 100 letters, digits, spaces, '_', '-' and '.'"
-BUFFER = "a number, at least 0, or None"
+BUFFER = "a number (int or float), at least 0, or None"
 
 BAD: list[tuple[type[Any], str, Any, str, str]] = [
     # class, argument, value, what the message shows of it, what it expects
