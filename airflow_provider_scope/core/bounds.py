@@ -46,11 +46,11 @@ class Bound(NamedTuple):
         return _milliseconds(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
 
     def beyond(self, other: Bound, func: str) -> bool:
-        """Tell whether it comes behind another one of its kind; text is compared as it is."""
+        """Tell whether it comes behind another one of its kind; never for text, whose type is not known."""
         if self.kind == "number":
             one, two = Decimal(self.text), Decimal(other.text)
         elif self.kind == "text":
-            return False  # of which type it is, only the column tells
+            return False
         else:
             one, two = (moment_of(bound.text) for bound in (self, other))  # type: ignore[assignment]
         return one > two if func == "max" else one < two
