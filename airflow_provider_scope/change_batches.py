@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 from pyspark.errors import PySparkException
 
 from airflow_provider_scope.core import changes
-from airflow_provider_scope.core.changes import ChangeState
 from airflow_provider_scope.core.plan import ChangesPlan, Plan
 from airflow_provider_scope.core.record_text import typed
 from airflow_provider_scope.core.records import OffsetEntry
@@ -188,14 +187,7 @@ def consume(batch: ChangeBatch) -> None:
         source = None if there is None else str(there.delta.metadata().id)
         if source != found.source:
             raise changes.recreated(table, source, found.source)
-    state = ChangeState(
-        identifier=found.identifier,
-        source=found.source,
-        version=found.last,
-        first=found.first,
-        at_ms=found.last_ms,
-    )
-    done = storage.put_if_absent(f"{batch.place}-consumed", state.encode().encode())
+    done = storage.put_if_absent(f"{batch.place}-consumed", changes.state_behind(found).encode())
     if not done:
         raise ChangeFeedError(
             f"The changes {batch.place} have already been consumed.",

@@ -46,7 +46,7 @@ def show(view: LogView, table: str, log: CheckpointLog, storage_conn_id: str | N
         say(f"behind      everything: nothing of {source} is loaded")
         return False
     if lag is None:
-        say(f"behind      nothing: version {rows.log.newest} of {source} is loaded")
+        say(f"behind      nothing: version {rows.source_log.newest} of {source} is loaded")
         return False
     say(f"behind      {counted(lag.commits, 'commit')} of {source}, {counted(lag.size_bytes, 'byte')}")
     oldest = "its time is not known" if lag.oldest_ms is None else when(lag.oldest_ms)

@@ -37,13 +37,11 @@ class Bound(NamedTuple):
 
         Numbers are unix seconds, and what has no zone is UTC: as an interval's ends become such values.
         """
-        try:
-            if self.kind == "number":
-                return int(Decimal(self.text) * 1000)
-            moment = datetime.fromisoformat(self.text)
-        except (InvalidOperation, ValueError):
-            return None
-        return _milliseconds(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+        if self.kind == "number":
+            number = _number(self)
+            return None if number is None else int(number * 1000)
+        moment = _instant(self)
+        return None if moment is None else (moment - EPOCH) // timedelta(milliseconds=1)
 
     def beyond(self, other: Bound, func: str) -> bool:
         """Tell whether it comes behind another one of its kind; never for text, whose type is not known."""
@@ -100,10 +98,6 @@ def _reaches(one: Sequence[Any], other: Sequence[Any]) -> bool:
     high, is_in = (end, False) if end > first else (first, True)
     low, is_there = (start, True) if stop > start else (stop, False)
     return bool(high > low or (is_in and is_there and high == low))
-
-
-def _milliseconds(moment: datetime) -> int:
-    return (moment - EPOCH) // timedelta(milliseconds=1)
 
 
 def window_bounds(window: Window) -> tuple[Bound, Bound]:

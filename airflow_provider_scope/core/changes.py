@@ -13,6 +13,8 @@ from airflow_provider_scope.exceptions import ChangeFeedError, CheckpointCorrupt
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from airflow_provider_scope.core.slices import VersionSlice
+
 KEPT = "all committed batches and all records; nothing else was written"
 START_OVER = (
     "run the task once with full_refresh=True, and with full_load=True in its source, to load everything "
@@ -70,6 +72,18 @@ def decode(text: str | None, where: str) -> ChangeState | None:
             kept=KEPT,
             do=f"restore the record from a copy; or {START_OVER}",
         ) from err
+
+
+def state_behind(found: VersionSlice) -> str:
+    """Give the state behind a batch, as text."""
+    before = decode(found.before, "the entry")
+    return ChangeState(
+        identifier=found.identifier,
+        source=found.source,
+        version=found.last,
+        first=before.first if before else found.first,
+        at_ms=found.last_ms,
+    ).encode()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -272,11 +286,10 @@ def check_history(table: str, state: ChangeState, commit: SourceCommit | None) -
     )
 
 
-def check_earlier_rows(table: str, first: int, warnings: dict[str, str], *, replaces: bool) -> None:
-    """Warn that a first load takes no rows from before the feed was enabled; refuse a refresh without them.
+def earlier_rows(table: str, first: int, *, replaces: bool) -> str:
+    """Give the warning that a load takes no rows from before the feed; refuse a refresh without them.
 
     :param first: The version that enabled the feed.
-    :param warnings: Those of the report; see ``core.report``.
     :param replaces: Whether the rows that are loaded would be replaced.
     :raises ChangeFeedError: As said.
     """
@@ -288,4 +301,4 @@ def check_earlier_rows(table: str, first: int, warnings: dict[str, str], *, repl
             do=f"set full_load=True in the source, which loads all rows; or start_version={first}, to load "
             "only what changed since",
         )
-    warnings.setdefault("earlier rows", f"{told}. They are not loaded. To load them, {START_OVER}")
+    return f"{told}. They are not loaded. To load them, {START_OVER}"

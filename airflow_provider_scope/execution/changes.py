@@ -88,7 +88,7 @@ class ChangeRows:
 
         Spark would refuse them, too, once it was started; ``airflow scope plan`` does not start it.
         """
-        there = self.log.metadata.table
+        there = self.source_log.metadata.table
         for entry in view.outcomes(view.open).waiting:
             if entry.slice.source != there:  # type: ignore[attr-defined] # as its kind says
                 of = f"Batch {entry.seq} belongs to another table. "
@@ -129,12 +129,12 @@ class ChangeRows:
                 begins = f"version {self.start_version}" if self.start_ms is None else "start_timestamp"
                 report.nothing = f"0 changes: {self.table} is at version {end}, before {begins}"
             return None
-        found = [self.log.needed(version) for version in range(first, end + 1)]
-        metadata = self.log.metadata
+        found = [self.source_log.needed(version) for version in range(first, end + 1)]
+        metadata = self.source_log.metadata
         if state:
-            changes.check_history(self.table, state, self.log.commit(state.version))
+            changes.check_history(self.table, state, self.source_log.commit(state.version))
         changes.check_range(self.table, found, metadata.table, is_first=state is None)
-        before = self.log.metadata_before(first) if any(commit.metadata for commit in found) else None
+        before = self.source_log.metadata_before(first) if any(commit.metadata for commit in found) else None
         if state and self.goes_by_keys:
             feed_columns.check_reused(self.table, before, metadata)
         if state and self.goes_by_names:
@@ -147,8 +147,9 @@ class ChangeRows:
             max_bytes=self.max_bytes,
             is_first=state is None,
         )
-        if state is None and not self.says_from_when and self.log.has_rows_before(found[0]):
-            changes.check_earlier_rows(self.table, first, report.warnings, replaces=replaces)
+        if state is None and not self.says_from_when and self.source_log.has_rows_before(found[0]):
+            told = changes.earlier_rows(self.table, first, replaces=replaces)
+            report.warnings.setdefault("earlier rows", told)
         self._tell(found, count, metadata, report)
         other = feed_columns.other_columns(self.table, found, before, metadata)
         if other and state and self.goes_by_names:
@@ -194,12 +195,12 @@ class ChangeRows:
             return None, []
         self.identifier = state.identifier
         self._check_same(state)
-        changes.check_history(self.table, state, self.log.commit(state.version))
-        found, metadata = self._behind(state.version), self.log.metadata
+        changes.check_history(self.table, state, self.source_log.commit(state.version))
+        found, metadata = self._behind(state.version), self.source_log.metadata
         changes.check_range(self.table, found, metadata.table)
         warnings = []
         if any(commit.metadata for commit in found):
-            before = self.log.metadata_before(state.version + 1)
+            before = self.source_log.metadata_before(state.version + 1)
             feed_columns.cut(self.table, found, before, max_commits=None, max_bytes=None)
             if other := feed_columns.other_columns(self.table, found, before, metadata):
                 warnings.append(f"{other.what} A run that loads all columns will refuse that: {other.do}")
@@ -208,11 +209,11 @@ class ChangeRows:
 
     def _snapshot(self, before: str | None) -> VersionSlice:
         """Give the slice of all rows; the changes behind them have to be in the feed."""
-        end, metadata = self._end(), self.log.metadata
+        end, metadata = self._end(), self.source_log.metadata
         if self.needs_feed:
             self._check_feed()
             changes.check_range(self.table, self._behind(end), metadata.table)
-        at_ms = found.time_ms if (found := self.log.commit(end)) else None
+        at_ms = found.time_ms if (found := self.source_log.commit(end)) else None
         return VersionSlice(
             before=before,
             identifier=self.identifier,
@@ -227,10 +228,10 @@ class ChangeRows:
         )
 
     def _behind(self, version: int) -> list[SourceCommit]:
-        return [self.log.needed(one) for one in range(version + 1, self.log.newest + 1)]
+        return [self.source_log.needed(one) for one in range(version + 1, self.source_log.newest + 1)]
 
     @property
-    def log(self) -> SourceLog:
+    def source_log(self) -> SourceLog:
         """The source's log; ``look`` reads it."""
         if self.looked_at is None:
             msg = "the source was not looked at"
@@ -239,11 +240,11 @@ class ChangeRows:
 
     def _end(self) -> int:
         if self.end_version is None:
-            return self.log.newest
-        if self.end_version > self.log.newest:
+            return self.source_log.newest
+        if self.end_version > self.source_log.newest:
             raise ChangeFeedError(
                 f"source.end_version is {self.end_version}, and the newest version of {self.table} is "
-                f"{self.log.newest}.",
+                f"{self.source_log.newest}.",
                 kept=changes.KEPT,
                 do="wait until the source has that version; or set a version that it has, or none",
             )
@@ -254,15 +255,15 @@ class ChangeRows:
 
         :raises ChangeFeedError: As said.
         """
-        metadata = self.log.metadata
+        metadata = self.source_log.metadata
         if state:
             self._check_identifier(state.identifier, self.place)
             if state.source != metadata.table:
                 raise changes.recreated(self.table, metadata.table, state.source)
-            if state.version > self.log.newest:
+            if state.version > self.source_log.newest:
                 raise ChangeFeedError(
-                    f"The newest version of {self.table} is {self.log.newest}, but version {state.version} "
-                    "was loaded before: its log was set back to an earlier version.",
+                    f"The newest version of {self.table} is {self.source_log.newest}, but version "
+                    f"{state.version} was loaded before: its log was set back to an earlier version.",
                     kept=changes.KEPT,
                     do=f"restore the source's log; or {changes.START_OVER}",
                 )
@@ -277,7 +278,7 @@ class ChangeRows:
             )
 
     def _check_feed(self) -> None:
-        if not self.log.metadata.has_feed:
+        if not self.source_log.metadata.has_feed:
             raise ChangeFeedError(
                 f"The table {self.table} has no change data feed.",
                 kept=changes.KEPT,
@@ -290,31 +291,31 @@ class ChangeRows:
 
         :raises ChangeFeedError: It is not in the log, or the feed begins later.
         """
-        there = self.log.history()
+        there = self.source_log.history()
         if self.start_ms is not None:
             found = changes.version_at(there, self.start_ms)
             if found is None:
-                return self.log.newest + 1
+                return self.source_log.newest + 1
             if found == there[0].version and found > 0:
-                raise self.log.cleaned(found, "start_timestamp")
+                raise self.source_log.cleaned(found, "start_timestamp")
         else:
             found = self.start_version
-        readable = changes.first_version(there, self.log.metadata)
+        readable = changes.first_version(there, self.source_log.metadata)
         if found is None:
             if readable is None:
-                raise self.log.cleaned(there[0].version, "")
+                raise self.source_log.cleaned(there[0].version, "")
             return readable
         # The next version may be named: whoever takes over a load begins behind its last one.
-        if found > self.log.newest + 1:
+        if found > self.source_log.newest + 1:
             raise ChangeFeedError(
                 f"source.start_version is {found}, and the newest version of {self.table} is "
-                f"{self.log.newest}.",
+                f"{self.source_log.newest}.",
                 kept=changes.KEPT,
-                do=f"set a version that it has, or {self.log.newest + 1}, its next one",
+                do=f"set a version that it has, or {self.source_log.newest + 1}, its next one",
             )
         if found < there[0].version:
-            raise self.log.cleaned(there[0].version, "start_version")
-        on = changes.enabled_since(there, self.log.metadata)
+            raise self.source_log.cleaned(there[0].version, "start_version")
+        on = changes.enabled_since(there, self.source_log.metadata)
         if on is not None and found < on:
             raise ChangeFeedError(
                 f"The first load begins at version {found} of {self.table}, but its change data feed was "

@@ -12,9 +12,9 @@ from airflow_provider_scope.core import newer
 from airflow_provider_scope.core.bounds import Bound, overlap
 from airflow_provider_scope.core.report import RunReport
 from airflow_provider_scope.core.slices import CursorSlice
-from airflow_provider_scope.exceptions import CursorError, InputError, SourceNotFoundError, StorageError
+from airflow_provider_scope.exceptions import CursorError, InputError, StorageError
+from airflow_provider_scope.execution.source_log import open_source
 from airflow_provider_scope.storage.opening import open_storage
-from airflow_provider_scope.table.opening import open_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -87,13 +87,7 @@ class CursorRows:
         self.began = view.next_seq
         if not self.is_pinned:
             return
-        with open_table(self.table, self.storage) as table:
-            if table is None:
-                raise SourceNotFoundError(
-                    f"There is no Delta table at {self.table}.",
-                    kept="everything; nothing was read or written",
-                    do="correct source.table; or let the task that creates it run first",
-                )
+        with open_source(self.table, self.storage) as table:
             metadata = table.delta.metadata()
             self.found = str(metadata.id), table.delta.version()
             mapping = metadata.configuration.get("delta.columnMapping.mode")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -13,10 +14,29 @@ from airflow_provider_scope.exceptions import ChangeFeedError, SourceNotFoundErr
 from airflow_provider_scope.table.opening import open_table
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from airflow_provider_scope.core.changes import Metadata, SourceCommit
     from airflow_provider_scope.storage.protocol import Storage
+    from airflow_provider_scope.table.opening import OpenTable
 
 _COMMIT = re.compile(r"\d{20}\.json")
+
+
+@contextmanager
+def open_source(table: str, storage: Storage | None) -> Iterator[OpenTable]:
+    """Open a table that is to be read.
+
+    :raises SourceNotFoundError: There is no table.
+    """
+    with open_table(table, storage) as found:
+        if found is None:
+            raise SourceNotFoundError(
+                f"There is no Delta table at {table}.",
+                kept="everything; nothing was read or written",
+                do="correct source.table; or let the task that creates it run first",
+            )
+        yield found
 
 
 @dataclass
@@ -39,13 +59,7 @@ class SourceLog:
 
         :raises SourceNotFoundError: There is no table.
         """
-        with open_table(table, storage) as found:
-            if found is None:
-                raise SourceNotFoundError(
-                    f"There is no Delta table at {table}.",
-                    kept="everything; nothing was read or written",
-                    do="correct source.table; or let the task that creates it run first",
-                )
+        with open_source(table, storage) as found:
             metadata = found.delta.metadata()
             read = changes.Metadata.of(
                 {

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from pyspark.errors import AnalysisException
 
 from airflow_provider_scope.core import changes
-from airflow_provider_scope.core.changes import ChangeState
 from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, MergeKeyError, SqlError
 from airflow_provider_scope.spark.causes import short_cause
 from airflow_provider_scope.spark.events import emit
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["commit", "select"]
 
 _EQUAL_KEYS = (
-    "at least {count:,} rows that were inserted in the source replaced others with the same key. Check "
+    "rows that were inserted in the source replaced others with the same key, at least {count:,}. Check "
     "whether {keys} identifies each row of the source"
 )
 
@@ -43,7 +42,7 @@ def commit(plan: Plan, target: Target, transaction: Transaction, rows: Callable[
     """
     entry = transaction.entry
     found: VersionSlice = entry.slice  # type: ignore[assignment] # as the reader was chosen
-    notes = {"state": _state(found)}
+    notes = {"state": changes.state_behind(found)}
     data = rows()
     key = plan.write.get({"merge": "primary_key", "scd2": "merge_key"}.get(plan.write.get("kind", ""), ""))
     if not key:
@@ -75,18 +74,6 @@ def _tell_of_equal_keys(net: Net, growth: int | None) -> None:
     if growth is not None and growth < net.growth:
         told = _EQUAL_KEYS.format(count=net.growth - growth, keys=", ".join(net.key))
         emit(event="notice", seq=net.seq, told=told)
-
-
-def _state(found: VersionSlice) -> str:
-    before = changes.decode(found.before, "the entry")
-    first = before.first if before else found.first
-    return ChangeState(
-        identifier=found.identifier,
-        source=found.source,
-        version=found.last,
-        first=first,
-        at_ms=found.last_ms,
-    ).encode()
 
 
 @contextmanager

@@ -6,7 +6,6 @@ import json
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider_scope.core import changes
-from airflow_provider_scope.core.changes import ChangeState
 from airflow_provider_scope.core.slices import VersionSlice
 from airflow_provider_scope.exceptions import SourceFileGoneError
 from airflow_provider_scope.execution.changes import ChangeRows
@@ -62,14 +61,7 @@ class FeedInMemory(MemoryEngine):
         return [row_of(version) for version in versions]
 
     def state(self, entry: OffsetEntry, rows: Any) -> str:
-        one = entry.slice
-        before = changes.decode(one.before, "the entry")
-        return ChangeState(
-            identifier=one.identifier,
-            source=one.source,
-            version=one.last,
-            first=before.first if before else one.first,
-        ).encode()
+        return changes.state_behind(entry.slice)  # type: ignore[arg-type] # as its kind says
 
 
 class FeedWorld(MemoryWorld):

@@ -276,7 +276,7 @@ def test_a_row_that_took_the_place_of_another_one_is_told(
     source.do("INSERT INTO @s VALUES (7, 'newer')", "DELETE FROM @s WHERE id = 4")
     pipe.run()
     assert pipe.rows() == [(1, "again"), (2, "again"), (7, "newer")]
-    told = "at least 3 rows that were inserted in the source replaced others with the same key"
+    told = "rows that were inserted in the source replaced others with the same key, at least 3"
     assert told in capsys.readouterr().out
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
-from airflow_provider_scope.core.changes import ChangeState
+from airflow_provider_scope.core import changes
 from airflow_provider_scope.exceptions import SparkJobFailedError
 from airflow_provider_scope.execution.changes import ChangeRows
 from airflow_provider_scope.execution.feed_metadata import FeedMetadata
@@ -39,10 +39,7 @@ class ChangeEngine(DeltaEngine):
 
     def notes(self, entry: OffsetEntry, rows: pa.Table) -> dict[str, Any]:
         found: Any = entry.slice
-        state = ChangeState(
-            identifier=found.identifier, source=found.source, version=found.last, first=found.first
-        )
-        return {"state": state.encode()}
+        return {"state": changes.state_behind(found)}
 
 
 class ChangeWorld(DeltaWorld):
