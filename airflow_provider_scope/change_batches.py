@@ -1,12 +1,13 @@
 """The changes of a table for a program of the caller's own, which says when it is done with them.
 
-What was read is in files below the source: ``_changes/<identifier>/<number>-offered`` holds the versions,
-before anything is read, ``-reader`` names who reads them, and ``-consumed`` holds the state behind them.
+What was read is recorded where the caller says, so that it outlives the source: ``<number>-offered`` holds
+the versions, before anything is read, ``-reader`` names who reads them, ``-consumed`` the state after them.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import time
 import uuid
 import warnings
@@ -21,10 +22,15 @@ from airflow_provider_scope.core.plan import ChangesPlan, Plan
 from airflow_provider_scope.core.record_text import typed
 from airflow_provider_scope.core.records import OffsetEntry
 from airflow_provider_scope.core.slices import VersionSlice
-from airflow_provider_scope.exceptions import ChangeFeedError, CheckpointCorruptError, InputError
+from airflow_provider_scope.exceptions import (
+    ChangeFeedError,
+    CheckpointCorruptError,
+    CheckpointGapError,
+    InputError,
+)
 from airflow_provider_scope.execution.changes import ChangeRows
-from airflow_provider_scope.spark import change_slice
-from airflow_provider_scope.spark.causes import short_cause
+from airflow_provider_scope.spark import feed
+from airflow_provider_scope.spark.session import short_cause
 from airflow_provider_scope.specs.changes import CdfSource
 from airflow_provider_scope.specs.source import instant_ms, is_name
 from airflow_provider_scope.storage.opening import canonical_uri, open_storage
@@ -38,9 +44,7 @@ if TYPE_CHECKING:
     from airflow_provider_scope.storage.protocol import Storage
 
 _DIGITS = 20
-_LONGEST = 100
-"""An identifier is the name of a folder."""
-_START_OVER = "start over under another identifier, with CdfSource(full_load=True) as the source"
+_START_OVER = "start over with another checkpoint, and with CdfSource(full_load=True) as the source"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,68 +57,71 @@ class ChangeBatch:
     """The first version of the source."""
     end: int | None
     """The last one."""
+    table: str = ""
+    """The source's location."""
     place: str = ""
-    """Where it is noted."""
+    """Where the batch is recorded."""
     reader: str = ""
     """Who reads it."""
 
 
-def read_changes(spark: SparkSession, source: CdfSource | str, identifier: str | None = None) -> ChangeBatch:
+def read_changes(
+    spark: SparkSession, source: CdfSource | str | os.PathLike[str], checkpoint: str | os.PathLike[str]
+) -> ChangeBatch:
     """Give the changes of a table that are not consumed yet.
 
     Until ``consume`` is called with the batch, the next call gives the same versions again.
 
     :param source: The source, or the table: its folder, on a disk that this machine sees, or its name in the
         session's catalog.
-    :param identifier: The name of the reader; readers of other names read on their own. None is the source's.
+    :param checkpoint: The folder that records what was consumed, on such a disk, outside the source. Each
+        reader has its own.
     :return: A batch without a DataFrame if there is nothing new.
-    :raises ChangeFeedError: The feed does not tell all changes since the last batch.
+    :raises ChangeFeedError: The feed does not tell all changes since the last batch, or the table is not the
+        one that was read before.
 
     What the report of a run would warn of, such as rows from before the feed, is a Python warning.
     """
-    spec = CdfSource(table=_folder(spark, source)) if isinstance(source, str) else source
-    name = spec.identifier if identifier is None else identifier
-    if (
-        not isinstance(name, str)
-        or not 0 < len(name) <= _LONGEST
-        or not all(sign.isalnum() or sign in "-_." for sign in name)
-        or name.startswith(".")
-    ):
+    spec = source if isinstance(source, CdfSource) else CdfSource(table=_folder(spark, os.fspath(source)))
+    table, folder = canonical_uri(spec.table), canonical_uri(os.fspath(checkpoint))
+    if f"{folder}/".startswith(f"{table}/"):
         raise InputError(
-            f"identifier={name!r} is not valid: expected at most {_LONGEST} letters, digits, '-', "
-            "'_' and '.'.",
+            f"The checkpoint {folder} lies in the source {table}: who drops the table deletes it, and the "
+            "next table there would be taken for one that was never read.",
             kept="everything; nothing was read or written",
-            do="give another name",
+            do="name a folder outside the source, such as one next to the table that the changes are for",
         )
-    table = canonical_uri(spec.table)
-    storage = open_storage(table)
-    folder = f"{table}/_changes/{name}"
+    storage = open_storage(folder)
     number, state = _newest(storage, folder)
     place = f"{folder}/{number:0{_DIGITS}}"
-    found = _offered(storage, place)
-    if found is None:
-        rows = ChangeRows(
-            place=folder,
-            table=table,
-            storage=storage,
-            identifier=name,
-            full_load=spec.full_load,
-            start_version=spec.start_version,
-            end_version=spec.end_version,
-            start_ms=instant_ms("start_timestamp", spec.start_timestamp),
-            max_commits=spec.max_commits_per_batch,
-            max_bytes=spec.max_bytes_per_batch,
-        )
-        rows.look()
+    rows = ChangeRows(
+        place=folder,
+        table=table,
+        storage=open_storage(table),
+        identifier=spec.identifier,
+        full_load=spec.full_load,
+        start_version=spec.start_version,
+        end_version=spec.end_version,
+        start_ms=instant_ms("start_timestamp", spec.start_timestamp),
+        max_commits=spec.max_commits_per_batch,
+        max_bytes=spec.max_bytes_per_batch,
+    )
+    rows.look()
+    offered = _offered(storage, place)
+    if offered is None:
         report = rows.begin_report(int(time.time() * 1000))
         with _in_a_session():
             planned = rows.slice_behind(state, report)
-        for told in report.warnings.values():
-            warnings.warn(told.replace(changes.START_OVER, _START_OVER), stacklevel=2)
+        for message in report.warnings.values():
+            warnings.warn(message.replace(changes.START_OVER, _START_OVER), stacklevel=2)
         if planned is None:
             return ChangeBatch(None, None, None)
         storage.put_if_absent(f"{place}-offered", json.dumps(asdict(planned)).encode())
-        found = _offered(storage, place) or planned
+        offered = _offered(storage, place) or planned
+    entry = OffsetEntry(seq=number, mode="append", slice=offered, refresh_start=None, overwrite_start=None)
+    with _in_a_session():
+        rows.check(entry)
+        rows.check_planned(offered)
     reader = str(uuid.uuid4())
     storage.replace(f"{place}-reader", reader.encode())
     plan = Plan(
@@ -124,10 +131,9 @@ def read_changes(spark: SparkSession, source: CdfSource | str, identifier: str |
         batches=(),
         source=ChangesPlan(table=table, deletes=spec.deletes),
     )
-    entry = OffsetEntry(seq=number, mode="append", slice=found, refresh_start=None, overwrite_start=None)
     with _in_a_session():
-        data = change_slice.select(spark, plan, entry)
-    return ChangeBatch(data, found.first, found.last, place, reader)
+        data = feed.select(spark, plan, entry)
+    return ChangeBatch(data, offered.first, offered.last, table, place, reader)
 
 
 @contextmanager
@@ -182,11 +188,10 @@ def consume(batch: ChangeBatch) -> None:
             kept="everything; whether the changes count as consumed has not changed",
             do="read them again with read_changes, and consume that batch",
         )
-    table = batch.place.rpartition("/_changes/")[0]
-    with _in_a_session(), open_table(table, storage) as there:
+    with _in_a_session(), open_table(batch.table, open_storage(batch.table)) as there:
         source = None if there is None else str(there.delta.metadata().id)
         if source != found.source:
-            raise changes.recreated(table, source, found.source)
+            raise changes.recreated(batch.table, source, found.source)
     done = storage.put_if_absent(f"{batch.place}-consumed", changes.state_behind(found).encode())
     if not done:
         raise ChangeFeedError(
@@ -197,19 +202,23 @@ def consume(batch: ChangeBatch) -> None:
 
 
 def _newest(storage: Storage, folder: str) -> tuple[int, str | None]:
-    """Give the number of the batch that is next, and the state before it."""
-    names = [name for name in storage.names(folder) if name.endswith("-consumed")]
-    if not names:
-        return 0, None
-    number = int(names[-1][:_DIGITS])
-    data = storage.read(f"{folder}/{names[-1]}")
-    if data is None:
-        raise CheckpointCorruptError(
-            f"The record {folder}/{names[-1]} vanished while it was read.",
-            kept="everything; nothing was read",
-            do="read again; if it happens again, restore the record from a copy",
-        )
-    return number + 1, data.decode()
+    """Give the number of the batch that is next, and the state before it.
+
+    :raises CheckpointGapError: The record of the batch before it is missing.
+    """
+    names = storage.names(folder)
+    number = max(
+        (int(name[:_DIGITS]) for name in names if name[_DIGITS:] in ("-offered", "-consumed")), default=0
+    )
+    for following, last in ((number + 1, number), (number, number - 1)):
+        data = storage.read(f"{folder}/{last:0{_DIGITS}}-consumed") if last >= 0 else b""
+        if data is not None:
+            return following, data.decode() or None
+    raise CheckpointGapError(
+        f"The record {folder}/{number - 1:0{_DIGITS}}-consumed is missing: what was consumed is not known.",
+        kept="everything; nothing was read",
+        do=f"restore the record from a copy; or {_START_OVER}",
+    )
 
 
 def _offered(storage: Storage, place: str) -> VersionSlice | None:

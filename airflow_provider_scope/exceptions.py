@@ -8,11 +8,14 @@ turn an error that is not retryable into ``AirflowFailException``. One heading p
 
 from __future__ import annotations
 
+import re
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
+
 
 NO_ROW_WRITTEN = "the table; no row of this batch was written, and the batch stays logged"
 """What is kept where a batch was looked at and refused: ``kept`` of several errors."""
@@ -83,10 +86,6 @@ class EmptyRefreshError(InputError):
     """A full refresh found no file, so it would empty the table."""
 
 
-class ModelValidationError(InputError):
-    """A validation found that the SELECT does not fit the table, or does not run on the files."""
-
-
 class ConnectionMissingError(ScopeProviderError):
     """Airflow has no connection of the given id, or its store of secrets does not answer."""
 
@@ -119,11 +118,11 @@ class SourceUnreadableError(SourceError):
 
 
 class SourceFileGoneError(SourceError):
-    """A file of a batch that was logged vanished or changed before it was read."""
+    """A file of a batch that was logged vanished before it was read."""
 
 
 class SourceFileChangedError(SourceError):
-    """A loaded file has changed, and ``on_changed_file="fail"``; or one changed while being read."""
+    """A file has changed since its batch was logged, or while it was read; or ``on_changed_file="fail"``."""
 
 
 class SourceMismatchError(SourceError):
@@ -196,8 +195,12 @@ class TableRestoredError(TableDivergedError):
     """The table was restored since the newest record."""
 
 
+class TableGoneError(TableDivergedError):
+    """There is no table any more where there was one when the newest record was written."""
+
+
 class TableRecreatedError(TableDivergedError):
-    """The table was dropped, or dropped and created again, since the newest record."""
+    """The table was dropped and created again since the newest record."""
 
 
 class TableBehindLogError(TableDivergedError):
@@ -329,3 +332,52 @@ class SourceRefusedError(SourceError):
     """A folder may be there or not: the connection's identity is not allowed to look."""
 
     is_retryable = True
+
+
+def how_to_install(extra: str) -> str:
+    """Give what installs the packages of an extra."""
+    return f"pip install 'airflow-provider-scope[{extra}]'"
+
+
+@contextmanager
+def of_extra(extra: str, wanted: str) -> Iterator[None]:
+    """Import the packages of an extra inside of it.
+
+    :param extra: Its name in ``pyproject.toml``.
+    :param wanted: What needs it, as the begin of a sentence.
+    :raises InputError: One of them is not installed.
+    """
+    try:
+        yield
+    except ImportError as err:
+        raise InputError(
+            f"{wanted} needs a package that is not installed here: {err}.",
+            kept="everything; nothing was read or written",
+            do=f"install it on the workers and on the triggerer: {how_to_install(extra)}",
+        ) from err
+
+
+HIDDEN = "***"
+
+_SECRETS = (
+    re.compile(r"(?i)(\bbearer\s+)[^\s\"',;]+"),
+    re.compile(r"(?i)(\bshared_?key(?:lite)?\s+[\w-]+:)[^\s\"',;]+"),
+    re.compile(r"()\beyJ[\w-]+\.[\w-]+(?:\.[\w-]*)?"),  # a JSON web token, wherever it stands
+    re.compile(r"(?i)((?<!\w)(?:sig|delegation)=)[^&\s\"']+"),
+    re.compile(
+        r"(?i)((?<![A-Za-z0-9])(?:token|client_secret|client_assertion|account_?key|"
+        r"secret_?(?:access_?)?key|shared_?access_?(?:key|signature)|password)[\"']?\s*[=:]\s*[\"']?)"
+        r"[^\s\"'&;,}]+"
+    ),
+    re.compile(r"()(?<![\w+/])[A-Za-z0-9+/]{86}=="),  # 64 bytes, the length of an account key
+)
+
+
+def mask(text: str, *secrets: str) -> str:
+    """Hide tokens, keys and signatures, and the ``secrets`` themselves."""
+    for secret in secrets:
+        if secret:
+            text = text.replace(secret, HIDDEN)
+    for pattern in _SECRETS:
+        text = pattern.sub(rf"\g<1>{HIDDEN}", text)
+    return text

@@ -56,20 +56,6 @@ def get_provider_info() -> dict[str, Any]:
         "extra-links": ["airflow_provider_scope.links.scope_job.ScopeJobLink"],
         "connection-types": [_adla_scope(), _adls_gen1()],
         "config": {
-            "airflow_provider_scope": {
-                "description": "Spark on the workers.",
-                "options": {
-                    "class_archives": {
-                        "description": "Folder for archives of Java's classes, with which Spark starts in "
-                        "less time in local mode. Empty is airflow-provider-scope in XDG_CACHE_HOME, or in "
-                        "~/.cache; `off` is none.",
-                        "version_added": "0.2.0",
-                        "type": "string",
-                        "example": "/var/cache/airflow/class-archives",
-                        "default": "",
-                    }
-                },
-            },
             "adla_scope": {
                 "description": "Connections to Azure Data Lake Analytics and Azure Data Lake Storage Gen1.",
                 "options": {

@@ -7,19 +7,20 @@ batch holds rows that only the caller has: a load that died is not run again, th
 from __future__ import annotations
 
 import json
+import os
+import reprlib
 import uuid
 import warnings
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pyspark.sql import DataFrame
-from pyspark.sql import types as T  # noqa: N812 - the name everybody uses
 
 from airflow_provider_scope.checkpoint.audit import AuditFiles
 from airflow_provider_scope.checkpoint.log import CheckpointLog
+from airflow_provider_scope.core.commands import Address
 from airflow_provider_scope.core.plan import Plan
 from airflow_provider_scope.core.report import RunReport
 from airflow_provider_scope.core.settings import EXACT
@@ -28,11 +29,12 @@ from airflow_provider_scope.engines.clock import now_ms
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.execution import repair
 from airflow_provider_scope.execution.micro_batch import MicroBatchExecution
-from airflow_provider_scope.execution.request import Request
-from airflow_provider_scope.spark.cursor_reading import Reading
+from airflow_provider_scope.execution.source import Request
+from airflow_provider_scope.python_rows import to_dataframe
+from airflow_provider_scope.spark.cursor import Reading
+from airflow_provider_scope.spark.session import with_settings
 from airflow_provider_scope.spark.target import Target
 from airflow_provider_scope.spark.transaction import commit_once
-from airflow_provider_scope.spark.with_settings import with_settings
 from airflow_provider_scope.specs.cursor import bound_of
 from airflow_provider_scope.specs.cursor import for_plan as cursor_plan
 from airflow_provider_scope.specs.write import Merge, Replace, for_plan, write_from
@@ -40,6 +42,8 @@ from airflow_provider_scope.storage.opening import canonical_uri, open_storage
 from airflow_provider_scope.table.probe import probe
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from pyspark.sql import SparkSession
 
     from airflow_provider_scope.core.records import OffsetEntry, TableIdentity
@@ -51,6 +55,8 @@ if TYPE_CHECKING:
     from airflow_provider_scope.specs.write import Write
 
 NOTHING = "everything; nothing was written"
+_CALLERS = "caller"
+"""The key of the caller's state in a record: that of a cursor is never named so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +75,8 @@ class LoadResult:
 
 def load(  # the arguments are the API
     spark: SparkSession,
-    data: DataFrame | Sequence[Any],
-    target: str,
+    data: DataFrame | Iterable[Any],
+    target: str | os.PathLike[str],
     write: Write | str = "append",
     *,
     cursor: Cursor | None = None,
@@ -84,7 +90,8 @@ def load(  # the arguments are the API
     Columns and wider types that the table does not have are added to it. Two loads of a table at the same
     time are safe; the one that another one overtakes fails.
 
-    :param data: A DataFrame, or rows as ``createDataFrame`` takes them. It is read once.
+    :param data: A DataFrame, or rows: dictionaries, ``Row``, named tuples, dataclasses, tuples or lists. It
+        is read once.
     :param target: The table's folder, on a disk of this machine; it need not exist. The log is in its
         ``_checkpoint``.
     :param write: ``"append"``, ``"replace"``, ``Replace(where=…)``, ``Merge(…)`` or ``Scd2(…)``.
@@ -101,18 +108,25 @@ def load(  # the arguments are the API
     how = write_from(write)
     if isinstance(how, Merge) and not (how.primary_key or how.merge_key):
         warnings.warn("Merge has neither primary_key nor merge_key: rows are added", stacklevel=2)
-    if now is not None and now.tzinfo is None:
-        raise InputError(f"now={now!r} has no time zone.", kept=NOTHING, do="give an aware datetime")
+    if now is not None and (not isinstance(now, datetime) or now.utcoffset() is None):
+        raise InputError(
+            f"now={now!r} is not a datetime with a time zone.",
+            kept=NOTHING,
+            do="give one, such as datetime(2026, 1, 31, tzinfo=UTC); datetime.fromisoformat reads text",
+        )
     if cursor is not None and state is not None:
         raise InputError(
             "With a cursor, the state is the cursor's.", kept=NOTHING, do="leave one of the two out"
         )
-    table = canonical_uri(target)
+    if not callable(state):
+        _encoded(state)
+    table = canonical_uri(os.fspath(target))
     log = CheckpointLog(open_storage(table), f"{table}/_checkpoint")
     replaces = isinstance(how, Replace)
     where = how.where if isinstance(how, Replace) else None
     # What may not be left to the caller's session.
-    with with_settings(spark, {name: setting.value for name, setting in EXACT.items()}):
+    exact = with_settings(spark, {name: setting.value for name, setting in EXACT.items()})
+    with Address(table=table).completes_errors(), exact:
         engine = _Session(spark, _rows(spark, data, schema), how, now, log, state, cursor)
         audit = AuditFiles(log, compaction_interval=10, retention_files=100)
         execution = MicroBatchExecution(
@@ -120,6 +134,8 @@ def load(  # the arguments are the API
         )
         refresh = full_refresh or replaces
         engine.forgets = full_refresh or (replaces and cursor is not None)
+        if not engine.forgets:
+            _check_owner(_text_of_state(log), table, cursor, state)
         if not (refresh and where is None):
             _give_up(log, audit, engine, table)
         report = execution.run(Request(table=table, max_batches=1, refresh=refresh, where=where))
@@ -137,6 +153,8 @@ def load(  # the arguments are the API
 def _give_up(log: CheckpointLog, audit: AuditFiles, engine: _Session, table: str) -> None:
     """Give up what a load that died has logged: its rows are gone with it."""
     for entry in repair.open_entries(log):
+        if entry.slice.kind != RowSlice.kind:
+            return  # a batch of the operator: the run refuses the log
         if entry.overwrites_table:
             raise InputError(
                 f"A load that was to replace all rows of {table} was interrupted, as batch {entry.seq}.",
@@ -149,7 +167,55 @@ def _give_up(log: CheckpointLog, audit: AuditFiles, engine: _Session, table: str
 def state_of(log: CheckpointLog) -> Any:
     """Give the state that was committed last; what was abandoned never counted."""
     text = _text_of_state(log)
-    return None if text is None else json.loads(text)
+    state: Any = None if text is None else json.loads(text)
+    return state[_CALLERS] if _is_callers(state) else state
+
+
+def _is_callers(state: Any) -> bool:
+    return isinstance(state, dict) and state.keys() == {_CALLERS}
+
+
+def _encoded(state: Any) -> str:
+    """Give the caller's state as a record has it.
+
+    :raises InputError: JSON does not hold it, or gives another value back.
+    """
+    try:
+        text = json.dumps({_CALLERS: state}, ensure_ascii=False, allow_nan=False)
+        text.encode()
+        is_same, why = json.loads(text)[_CALLERS] == state, "it would come back as another value"
+    except (TypeError, ValueError, RecursionError) as err:
+        is_same, why = False, str(err)
+    if is_same:
+        return text
+    raise InputError(
+        f"The state {reprlib.repr(state)} cannot be kept as JSON: {why}.",
+        kept="the table; no row was written",
+        do="give None, booleans, finite numbers, text, and lists of these or dictionaries by text",
+    )
+
+
+def _check_owner(text: str | None, table: str, cursor: Cursor | None, state: Any) -> None:
+    """Refuse to put a state of the caller's in place of a cursor's, or to read one as a cursor's.
+
+    :param text: The state that is committed.
+    :raises InputError: As said.
+    """
+    if text is None:
+        return
+    is_callers = _is_callers(json.loads(text))
+    if is_callers and cursor is not None:
+        what = "the caller's (state=), and says nothing of which rows a cursor has loaded"
+    elif not is_callers and state is not None:
+        what = "its cursor's, and state= would replace it"
+    else:
+        return
+    raise InputError(
+        f"The state of {table} is {what}.",
+        kept=NOTHING,
+        do=f"leave {'cursor' if is_callers else 'state'} out, or load into another table; or replace all "
+        "rows and forget the state, with full_refresh=True",
+    )
 
 
 def _text_of_state(log: CheckpointLog) -> str | None:
@@ -160,40 +226,13 @@ def _text_of_state(log: CheckpointLog) -> str | None:
     return None
 
 
-def _rows(spark: SparkSession, data: DataFrame | Sequence[Any], schema: str | None) -> DataFrame:
-    """Give the rows as a DataFrame.
-
-    :raises InputError: A row has a key that is no column, or a time without zone for a column with one.
-    """
-    if isinstance(data, DataFrame):
-        if schema is not None:
-            raise InputError(
-                "schema is for rows, and data is a DataFrame.", kept=NOTHING, do="leave schema out"
-            )
-        return data
-    rows = list(data)
-    if not rows and schema is None:
-        raise InputError("There are no rows, and no schema.", kept=NOTHING, do="give schema, as DDL")
-    made = spark.createDataFrame(rows, schema)
-    columns = {item.name: item.dataType for item in made.schema}
-    for row in rows:
-        if not isinstance(row, Mapping):
-            continue
-        unknown = [name for name in row if name not in columns]
-        if unknown:
-            raise InputError(
-                f"A row has the key {unknown[0]!r}, which is not a column: {', '.join(columns)}.",
-                kept=NOTHING,
-                do="name it in schema, or leave it out of the rows",
-            )
-        for name, value in row.items():
-            if isinstance(value, datetime) and value.tzinfo is None and columns[name] == T.TimestampType():
-                raise InputError(
-                    f"A row has {name}={value!r}, a time without a time zone: it does not name an instant.",
-                    kept=NOTHING,
-                    do="give aware datetimes; or declare the column as timestamp_ntz in schema",
-                )
-    return made
+def _rows(spark: SparkSession, data: DataFrame | Iterable[Any], schema: str | None) -> DataFrame:
+    """Give the rows as a DataFrame."""
+    if not isinstance(data, DataFrame):
+        return to_dataframe(spark, data, schema)
+    if schema is not None:
+        raise InputError("schema is for rows, and data is a DataFrame.", kept=NOTHING, do="leave schema out")
+    return data
 
 
 @dataclass
@@ -217,6 +256,9 @@ class _Rows:
 
     def check(self, entry: OffsetEntry) -> None:
         """Nothing can be wrong with it."""
+
+    def state_behind(self, entry: OffsetEntry) -> None:
+        """Check nothing: whoever calls `load` has the rows."""
 
     def discover(self, request: Request, view: LogView, report: RunReport) -> None:
         """There is nothing to look for."""
@@ -267,14 +309,16 @@ class _Session:
         target = self._target(work, fence=True)
         commit_once(target.plan, target.log, entry, target.fence)
 
+    def check(self, work: Work, entry: OffsetEntry) -> None:
+        """Refuse nothing: whoever calls `load` has the rows."""
+
     def cancel(self) -> None:
         """Leave it to the caller to end it."""
 
     def _write(self, target: Target, transaction: Transaction) -> int | None:
         if self.cursor is None:
             state = self._state()
-            notes = {} if state is None else {"state": json.dumps(state, ensure_ascii=False)}
-            return target.write(transaction, self.rows, notes)
+            return target.write(transaction, self.rows, {} if state is None else {"state": state})
         with self._beyond(self.cursor, transaction.entry.seq).held() as (rows, told):
             return target.write(transaction, rows, {} if told is None else {"state": told})
 
@@ -292,11 +336,12 @@ class _Session:
         folder = f"{self.log.location}/boundary/{seq}"
         return Reading(self.spark, cursor_plan(cursor), found, folder, self.rows)
 
-    def _state(self) -> Any:
-        before = None if self.forgets else state_of(self.log)
-        if isinstance(self.state, Callable):  # type: ignore[arg-type]
-            return self.state(before)
-        return before if self.state is None else self.state
+    def _state(self) -> str | None:
+        before = None if self.forgets else _text_of_state(self.log)
+        if callable(self.state):
+            state = self.state(None if before is None else state_of(self.log))
+            return None if state is None else _encoded(state)
+        return before if self.state is None else _encoded(self.state)
 
     def _target(self, work: Work, *, fence: bool) -> Target:
         plan = Plan(

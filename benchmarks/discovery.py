@@ -33,10 +33,8 @@ from urllib.parse import parse_qs, urlsplit
 from adlfs import AzureBlobFileSystem
 from fsspec.implementations.local import LocalFileSystem
 
-from airflow_provider_scope.checkpoint.seen import SeenFiles, rows_of
-from airflow_provider_scope.checkpoint.segments import Segments
-from airflow_provider_scope.core.discovery import Rules, new_candidates, unseen
-from airflow_provider_scope.core.planning import next_batch
+from airflow_provider_scope.checkpoint.seen import SeenFiles, Segments, rows_of
+from airflow_provider_scope.core.discovery import Rules, new_candidates, next_batch, unseen
 from airflow_provider_scope.storage.azure import AzureStorage
 from airflow_provider_scope.storage.local import LocalStorage
 

@@ -39,17 +39,16 @@ from deltalake import DeltaTable
 
 from airflow_provider_scope.checkpoint.audit import AuditFiles
 from airflow_provider_scope.checkpoint.log import CheckpointLog
-from airflow_provider_scope.checkpoint.seen import rows_of
-from airflow_provider_scope.checkpoint.segments import Segments
+from airflow_provider_scope.checkpoint.seen import Segments, rows_of
 from airflow_provider_scope.core import audit, record_text, records
+from airflow_provider_scope.core.audit import Segment, epoch, to_merge
 from airflow_provider_scope.core.discovery import Rules
 from airflow_provider_scope.core.files import FileEntry
 from airflow_provider_scope.core.records import CommitRecord, OffsetEntry, Pipeline, TableIdentity
-from airflow_provider_scope.core.segments import Segment, epoch, to_merge
 from airflow_provider_scope.core.slices import slice_of
 from airflow_provider_scope.execution.files import Files
 from airflow_provider_scope.execution.micro_batch import MicroBatchExecution
-from airflow_provider_scope.execution.request import Request
+from airflow_provider_scope.execution.source import Request
 from airflow_provider_scope.storage.local import LocalStorage
 from airflow_provider_scope.table.probe import newest_version, probe
 

@@ -94,10 +94,9 @@ def submit(script: Path, conf: dict[str, str], arguments: list[str]) -> list[str
     return [*command, str(script), *arguments]
 
 
-def timed(command: list[str], log: Path, archives: Path) -> tuple[float, float]:
+def timed(command: list[str], log: Path) -> tuple[float, float]:
     """Run a command to its end and give its wall time and its CPU time, or those that it says itself."""
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
-    environment["AIRFLOW__AIRFLOW_PROVIDER_SCOPE__CLASS_ARCHIVES"] = str(archives)
     began, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
     seconds, after = time.monotonic() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -141,7 +140,7 @@ def main() -> int:
         return [sys.executable, script, *arguments, per_batch, str(log)]
 
     for what in ("without an archive", "which makes the archive", "with the archive"):
-        seconds, cpu = timed(ours(folder / "one", folder / what), log, folder / "archives")
+        seconds, cpu = timed(ours(folder / "one", folder / what), log)
         print(f"  one file, {what:24} {seconds:7.1f} s {cpu:7.1f} s of CPU", flush=True)
     print(f"{args.files:,} files of {args.rows:,} rows, {per_batch} in a batch, {os.cpu_count()} cores")
     correct = True
@@ -153,7 +152,7 @@ def main() -> int:
             else:
                 arguments = [str(landing), str(table), per_batch, str(folder / f"{way}-{repeat}-checkpoint")]
                 command = submit(folder / "streaming.py", delta if way == "default" else tuned, arguments)
-            seconds, cpu = timed(command, log, folder / "archives")
+            seconds, cpu = timed(command, log)
             right = same_rows(table, args.files, args.rows)
             correct &= right
             seen.append((seconds, cpu))

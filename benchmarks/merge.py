@@ -32,7 +32,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 
 from airflow_provider_scope.engines import application
 from airflow_provider_scope.spark import load
-from airflow_provider_scope.spark.app import make_exact
+from airflow_provider_scope.spark.session import make_exact
 from airflow_provider_scope.specs import Merge, Scd2
 
 if TYPE_CHECKING:

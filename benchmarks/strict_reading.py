@@ -39,6 +39,7 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
+from pyarrow import orc
 from pyspark.sql import SparkSession
 
 from airflow_provider_scope.core import records
@@ -160,6 +161,11 @@ def write_small_parquet(folder: Path, _: int, files: int) -> None:
         pq.write_table(table.slice(number * 100, 100), folder / f"{number:06}.parquet")
 
 
+def write_orc(folder: Path, count: int, _: int) -> None:
+    """Write one large file, as another program than Spark."""
+    orc.write_table(pa.Table.from_pylist([*rows(count)], ARROW), str(folder / "all.orc"))
+
+
 @dataclass(frozen=True, slots=True)
 class Kind:
     """Files of a form."""
@@ -177,6 +183,7 @@ KINDS = (
     Kind("json", "json", write_json, {}),
     Kind("parquet", "parquet", write_parquet, {}),
     Kind("small parquet files", "parquet", write_small_parquet, {}),
+    Kind("orc", "orc", write_orc, {}),
 )
 
 

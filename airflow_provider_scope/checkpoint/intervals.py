@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 from airflow_provider_scope.checkpoint.audit import AuditFiles
 from airflow_provider_scope.checkpoint.log import CheckpointLog
 from airflow_provider_scope.core import takeover
-from airflow_provider_scope.core.audit import iso_time
-from airflow_provider_scope.core.history import History
-from airflow_provider_scope.core.interval import Window, overlapping, window_of
+from airflow_provider_scope.core.discovery import History
+from airflow_provider_scope.core.interval import Window, iso_time, overlapping, window_of
 from airflow_provider_scope.exceptions import InputError
 
 if TYPE_CHECKING:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airflow.cli.cli_config import ActionCommand, Arg, GroupCommand, lazy_load_command
+from airflow.cli.cli_config import ARG_OUTPUT, ActionCommand, Arg, GroupCommand, lazy_load_command
 
-from airflow_provider_scope.core.retention import RETAIN_AT_LEAST, RETAIN_BATCHES
+from airflow_provider_scope.core.commands import RETAIN_AT_LEAST, RETAIN_BATCHES
 
 if TYPE_CHECKING:
     from airflow.cli.cli_config import CLICommand
@@ -44,6 +44,7 @@ _TASK = (
     Arg(("dag_id",), help="The id of the Dag"),
     Arg(("task_id",), help="The id of the task"),
     Arg(("--bundle-name",), help="The Dag bundle to look in", action="append"),
+    Arg(("--map-index",), help="The instance of a mapped task", type=int, default=-1),
 )
 _INTERVAL = Arg(
     ("--interval",),
@@ -51,11 +52,21 @@ _INTERVAL = Arg(
     default=None,
 )
 _SEQ = Arg(("seq",), help="The batch's number", type=int)
+_OUTPUT = Arg(
+    ("-o", "--output"),
+    help="Output format",
+    choices=("text", "json"),
+    default="text",
+    dest="output_format",
+)
 _VERBOSE = Arg(("-v", "--verbose"), help="Show details of errors", action="store_true")
 
 
-def _command(name: str, summary: str, *args: Arg, module: str = "inspection") -> ActionCommand:
-    function = lazy_load_command(f"airflow_provider_scope.cli.{module}.{name.replace('-', '_')}")
+def _command(
+    name: str, summary: str, *args: Arg, module: str = "inspection", function_name: str = ""
+) -> ActionCommand:
+    path = f"airflow_provider_scope.cli.{module}.{function_name or name.replace('-', '_')}"
+    function = lazy_load_command(path)
     return ActionCommand(name=name, help=summary, func=function, args=(*args, _VERBOSE))
 
 
@@ -67,6 +78,14 @@ def get_scope_cli_commands() -> list[CLICommand]:
             help="Inspect and repair incremental pipelines into Delta tables",
             subcommands=(
                 _command(
+                    "list",
+                    "Show the pipelines of all Dags of this Airflow",
+                    Arg(("--bundle-name",), help="The Dag bundle to look in", action="append"),
+                    ARG_OUTPUT,
+                    module="pipelines",
+                    function_name="list_pipelines",
+                ),
+                _command(
                     "status",
                     "Show the log's tail, open batches and their jobs, watermark and table",
                     _TABLE,
@@ -75,40 +94,23 @@ def get_scope_cli_commands() -> list[CLICommand]:
                     _INTERVAL,
                     _ENGINE,
                     _SCOPE,
+                    _OUTPUT,
                 ),
                 _command(
                     "plan",
                     "Show what a run of a task would load; nothing is written",
                     *_TASK,
                     _INTERVAL,
-                ),
-                _command(
-                    "validate",
-                    "Try the SELECT of a task of SCOPE jobs with local Spark; nothing is written",
-                    *_TASK,
-                    Arg(
-                        ("--files",),
-                        help="Number of files to try it on; the default is the task's validate_on_spark, "
-                        "or 1",
-                        type=int,
-                        default=None,
-                    ),
-                    module="validation",
+                    _OUTPUT,
                 ),
                 _command(
                     "quarantine",
-                    "Show what could not be loaded and was quarantined, and give repaired files back",
+                    "Show what could not be loaded and was quarantined",
                     _TABLE,
-                    Arg(("--give-back",), help="A file that the next run loads again", action="append"),
-                    Arg(
-                        ("--give-back-all",),
-                        help="All files that were quarantined as a whole",
-                        action="store_true",
-                    ),
                     _CHECKPOINT,
                     _STORAGE,
                     _INTERVAL,
-                    _YES,
+                    _OUTPUT,
                     module="quarantine",
                 ),
                 _command(

@@ -1,20 +1,29 @@
-"""How the commands name batches and times."""
+"""How the commands name batches and times, and what is still to be loaded."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
+from typing import TYPE_CHECKING, Any
 
 from airflow_provider_scope.cli.output import SHOWN_AT_MOST, counted, say
-from airflow_provider_scope.core import audit as audits
 from airflow_provider_scope.core import cursor as cursors
-from airflow_provider_scope.core.slices import FileSlice
+from airflow_provider_scope.core.files import printable
+from airflow_provider_scope.core.interval import duration_text, iso_time
+from airflow_provider_scope.core.slices import FileSlice, VersionSlice
+from airflow_provider_scope.core.stores import place_of
 from airflow_provider_scope.engines import clock
-from airflow_provider_scope.exceptions import CheckpointCorruptError
+from airflow_provider_scope.exceptions import ChangeFeedError, CheckpointCorruptError, ScopeProviderError
 from airflow_provider_scope.execution import repair
+from airflow_provider_scope.execution.changes import ChangeRows
+from airflow_provider_scope.hooks.stores import store_of
+from airflow_provider_scope.storage.local import SCHEME, local_path
+from airflow_provider_scope.storage.opening import canonical_uri
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from airflow_provider_scope.checkpoint.log import CheckpointLog
+    from airflow_provider_scope.core.files import FileEntry
     from airflow_provider_scope.core.records import OffsetEntry
     from airflow_provider_scope.execution.view import LogView
 
@@ -41,6 +50,21 @@ def show(
             say(f"{' ' * len(indent)}   {line}")
     if len(entries) > SHOWN_AT_MOST:
         say(f"{indent}and {len(entries) - SHOWN_AT_MOST:,} more")
+
+
+def facts(entries: Sequence[OffsetEntry]) -> list[dict[str, Any]]:
+    """Give batches as JSON has them."""
+    return [
+        {
+            "batch": entry.seq,
+            "mode": entry.mode,
+            "where": entry.where,
+            "reads": entry.slice.text(),
+            "files": [printable(file.path) for file in entry.slice.audited],
+            "bytes": entry.size_bytes,
+        }
+        for entry in entries
+    ]
 
 
 def _size(entry: OffsetEntry) -> str:
@@ -80,10 +104,68 @@ def span(batches: Sequence[int]) -> str:
 
 def when(milliseconds: int) -> str:
     """Give a time and how long ago it was, in its two largest units."""
-    ago = audits.duration_text(clock.now_ms() - milliseconds)
-    return f"{audits.iso_time(milliseconds)[:19]}Z ({ago} ago)"
+    ago = duration_text(clock.now_ms() - milliseconds)
+    return f"{iso_time(milliseconds)[:19]}Z ({ago} ago)"
 
 
 def undecided(view: LogView) -> tuple[OffsetEntry, ...]:
     """Give the open batches that the table calls done, without a commit that shows it."""
     return view.outcomes(view.open).unclear
+
+
+def blocking(entry: OffsetEntry) -> list[str]:
+    """Give a line for each file that is not what it was when its batch was logged.
+
+    Only files on a disk are looked at: other stores would have to be listed.
+    """
+    found = [line for line in map(_blocking, entry.slice.audited) if line]
+    more = [f"and {len(found) - SHOWN_AT_MOST:,} more"] if len(found) > SHOWN_AT_MOST else []
+    return [*found[:SHOWN_AT_MOST], *more]
+
+
+def _blocking(file: FileEntry) -> str:
+    if not file.path.startswith(SCHEME):
+        return ""
+    try:
+        status = os.stat(local_path(file.path))  # noqa: PTH116 - a name may be no valid text
+    except FileNotFoundError:
+        return f"blocked: {printable(file.path)} is missing"
+    except OSError as err:
+        return f"blocked: {printable(file.path)} could not be checked: {err.strerror}"
+    if file.is_still(status.st_mtime_ns // 1_000_000, status.st_size):
+        return ""
+    return f"blocked: {printable(file.path)} has changed since it was logged"
+
+
+def show_lag(view: LogView, table: str, log: CheckpointLog, storage_conn_id: str | None) -> bool:
+    """Say what a table does not hold of its feed yet; nothing of other sources.
+
+    :return: Whether the next run will refuse the source as it is.
+    """
+    newest = view.newest.slice if view.newest else None
+    if not isinstance(newest, VersionSlice) or view.is_state_lost:
+        return False
+    try:
+        source = canonical_uri(newest.location)
+        if place_of(source) not in (place_of(table), place_of(log.location)):
+            # The record is not trusted: it must not send credentials to a host that nobody named.
+            say(f"behind      not checked: {source} is on another store; `airflow scope list` checks it")
+            return False
+        rows = ChangeRows(place=log.location, table=source, storage=store_of(source, storage_conn_id).storage)
+        lag, warnings = rows.unread(view, clock.now_ms())
+    except ScopeProviderError as err:
+        say(f"behind      not known: {err.what}")
+        say(f"            do: {err.do}")
+        return isinstance(err, ChangeFeedError)
+    if view.state is None:
+        say(f"behind      everything: nothing of {source} is loaded")
+        return False
+    if lag is None:
+        say(f"behind      nothing: version {rows.source_log.newest} of {source} is loaded")
+        return False
+    say(f"behind      {counted(lag.commits, 'commit')} of {source}, {counted(lag.size_bytes, 'byte')}")
+    oldest = "its time is not known" if lag.oldest_ms is None else when(lag.oldest_ms)
+    say(f"            the oldest is version {lag.version}: {oldest}")
+    for warning in warnings:
+        say(f"            warning: {warning}")
+    return False

@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from airflow_provider_scope.checkpoint.intervals import IntervalLog
-from airflow_provider_scope.cli import feed_lag, intervals, open_files, scope_jobs
-from airflow_provider_scope.cli.entries import show, span, state_text, undecided, when
+from airflow_provider_scope.cli import scope_jobs, targets
+from airflow_provider_scope.cli.entries import (
+    blocking,
+    facts,
+    show,
+    show_lag,
+    span,
+    state_text,
+    undecided,
+    when,
+)
 from airflow_provider_scope.cli.output import SHOWN_AT_MOST, command, counted, say
-from airflow_provider_scope.cli.targets import engine_of, of_task, opened
+from airflow_provider_scope.cli.targets import engine_of, opened
+from airflow_provider_scope.cli.tasks import of_task
 from airflow_provider_scope.core import audit as audits
-from airflow_provider_scope.core import recovery
+from airflow_provider_scope.core import bad_records
+from airflow_provider_scope.core.interval import iso_time
 from airflow_provider_scope.core.report import told_changes
 from airflow_provider_scope.core.slices import FileSlice
 from airflow_provider_scope.engines import assembly
 from airflow_provider_scope.exceptions import BatchOutcomeUnknownError
-from airflow_provider_scope.execution import dbt_scope, repair
+from airflow_provider_scope.execution import dbt_scope, dry_run, repair
 from airflow_provider_scope.execution.view import check_table, pinned_columns, read_log
 
 if TYPE_CHECKING:
@@ -25,6 +36,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_scope.checkpoint.log import CheckpointLog
     from airflow_provider_scope.core.records import CommitRecord, OffsetEntry
+    from airflow_provider_scope.core.report import RunReport
     from airflow_provider_scope.core.takeover import Takeover
     from airflow_provider_scope.execution.view import LogView
 
@@ -36,7 +48,8 @@ BATCHES_LOOKED_AT = 50
 def status(args: Namespace) -> None:
     """Show where a pipeline is; nothing is written, no JVM is started."""
     table, log, audit = opened(args)
-    if intervals.shown_alone(args, table, log):
+    args.facts.update(table=table, checkpoint=log.location)
+    if targets.shown_alone(args, table, log):
         return
     pipeline = repair.existing_pipeline(log)
     engine = engine_of(args, log)
@@ -49,20 +62,22 @@ def status(args: Namespace) -> None:
         say("open")
         show(repair.open_entries(log), "            ", more=jobs)
         raise
+    args.facts |= _facts(view, table, log)
     is_refused = _show_progress(view, table, log, args.storage_conn_id)
     say(f"open        {counted(len(view.open), 'batch', 'batches') if view.open else 'nothing'}")
     show(view.open, "            ", view, lambda entry: [*jobs(entry), *_blocking(view, entry)])
     if args.interval is None:
-        intervals.show(log)
+        targets.show(log)
     check_table(view, table)
     dbt_scope.check(log, view)
     if undecided(view):
-        say(
-            f"what next   run `airflow scope accept-table {table}`: it is not known whether a batch was "
-            "committed"
-        )
+        say("what next   run `airflow scope accept-table`: it is not known whether a batch was committed")
     elif is_refused:
         say("what next   the next run will refuse the source: see `behind`")
+    elif args.facts["blocked"]:
+        say("what next   the next run fails: a file of an open batch is not as it was logged")
+        oldest = view.open[0].seq
+        say(f"            (restore it as it was, or abandon the batch: `airflow scope abandon {oldest}`)")
     elif view.open:
         say("what next   the table and the log fit together; the next run begins with the open batches")
         say("            (the task's log says why the last run left them open)")
@@ -71,9 +86,37 @@ def status(args: Namespace) -> None:
         say(f"what next   the table and the log fit together; the next run looks for new {new}")
 
 
+def _facts(view: LogView, table: str, log: CheckpointLog) -> dict[str, Any]:
+    """Give where a pipeline is, as JSON has it."""
+    done = view.last_commit
+    return {
+        "table": table,
+        "checkpoint": log.location,
+        "pipeline": view.pipeline.pipeline if view.pipeline else None,
+        "table_id": view.table.identity.table_id if view.table.identity else None,
+        "table_version": view.table.version if view.table.identity else None,
+        "newest_batch_in_table": view.table.txn,
+        "logged": view.next_seq,
+        "vacuumed_below": log.vacuumed_below(),
+        "committed": None
+        if done is None
+        else {
+            "batch": done.seq,
+            "table_version": done.table_version,
+            "files": done.files,
+            "rows": done.rows,
+            "is_abandoned": done.abandoned,
+            "at": iso_time(done.committed_at_ms),
+        },
+        "state": view.state,
+        "open": facts(view.open),
+        "blocked": [line for entry in view.open for line in _blocking(view, entry)],
+    }
+
+
 def _blocking(view: LogView, entry: OffsetEntry) -> list[str]:
     """Name the files that keep a batch from being loaded; one that is in the table is not kept."""
-    return [] if repair.settled(view, entry) else open_files.blocking(entry)
+    return [] if repair.settled(view, entry) else blocking(entry)
 
 
 def _show_progress(view: LogView, table: str, log: CheckpointLog, storage_conn_id: str | None) -> bool:
@@ -116,7 +159,7 @@ def _show_progress(view: LogView, table: str, log: CheckpointLog, storage_conn_i
     if has_state:
         lost = "not known; only a run with full_refresh=True can go on"
         say(f"state       {lost if view.is_state_lost else state_text(view.state, log.location)}")
-        return feed_lag.show(view, table, log, storage_conn_id)
+        return show_lag(view, table, log, storage_conn_id)
     highest = last.slice.highest if last else None
     mark = highest.modified_ms if highest else taken.floor_ms if taken else None
     say(f"watermark   {'none' if mark is None else when(mark)}")
@@ -138,12 +181,12 @@ def _show_counts(log: CheckpointLog) -> None:
         changes.update(record.changes)
     if changes:
         say(f"changed     {told_changes(changes)}; {_of(newest)}")
-    counts = sum((Counter(record.quarantined) for record in newest), Counter[str]())
-    if not counts:
+    quarantined = bad_records.total(record.quarantined for record in newest)
+    if not quarantined:
         return
-    say(f"quarantined {counted(counts.total(), 'record or file', 'records or files')} of {_of(newest)}")
-    for rule, count in counts.most_common(SHOWN_AT_MOST):
-        say(f"            {count:,}: {rule}")
+    say(f"quarantined {bad_records.text(quarantined)} of {_of(newest)}")
+    for line in bad_records.rule_lines(quarantined)[:SHOWN_AT_MOST]:
+        say(f"            {line}")
     say("            `airflow scope quarantine` shows them")
 
 
@@ -169,21 +212,48 @@ def _or_none(value: int | None) -> str:
 def plan(args: Namespace) -> None:
     """Show what a run of a task would do now; nothing is written, no JVM is started."""
     execution, request, _ = assembly.assemble(*of_task(args))
-    report, was_open, planned = execution.plan(request)
-    still_open = recovery.open_entries(was_open, planned[-1] if planned else None)
-    dead = [entry for entry in was_open if entry not in still_open]
-    for title, entries in (
-        ("superseded by the full refresh, never run", dead),
-        ("open, run first", still_open),
-        ("new", planned),
-    ):
+    found = dry_run.plan(execution, request)
+    args.facts.update(
+        table=request.table,
+        checkpoint=execution.log.location,
+        recorded=facts(found.recorded),
+        superseded=facts(found.superseded),
+        open=facts(found.opened),
+        new=facts(found.new),
+        blocked=facts(found.blocked),
+        is_complete=found.is_complete,
+        left_out=found.report.left_out.counts,
+        pending_files=found.report.pending_files,
+        lag=found.report.lag or None,
+        warnings=[*dict.fromkeys(found.report.warnings.values())],
+    )
+    groups = (
+        ("in the table already, only recorded", found.recorded),
+        ("superseded by the full refresh, never run", found.superseded),
+        ("open, run first", found.opened),
+        ("new", found.new),
+        ("not loaded, because the run fails", found.blocked),
+    )
+    for title, entries in groups:
         if entries:
             files = sum(len(entry.slice.audited) for entry in entries)
             much = f", {counted(files, 'file')}" if files else ""
             say(f"{title}: {counted(len(entries), 'batch', 'batches')}{much}")
             show(entries, "  ")
-    if not planned and not was_open:
-        say(report.why_nothing())
+    if not found.is_complete:
+        say("whether more batches follow, only the rows of the last one tell")
+    if found.error and not any(entries for _, entries in groups):
+        raise found.error
+    if not any(entries for _, entries in groups):
+        say(found.report.why_nothing())
+    _show_rest(found.report)
+    say("nothing was written")
+    if found.error:
+        raise found.error
+
+
+def _show_rest(report: RunReport) -> None:
+    """Say what a run leaves, and what it warns of."""
     for reason, count in sorted(report.left_out.counts.items()):
         say(f"not loaded: {counted(count, 'file')} {reason}")
         for path in report.left_out.names.get(reason, [])[:SHOWN_AT_MOST]:
@@ -194,4 +264,3 @@ def plan(args: Namespace) -> None:
         say(f"left for the run after it: {report.lag}")
     for text in dict.fromkeys(report.warnings.values()):
         say(f"warning: {text}")
-    say("nothing was written")

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import functools
+import io
+import json
 import logging
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, redirect_stdout
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 import structlog
 from airflow.providers.common.compat.sdk import AirflowException
 
+from airflow_provider_scope.core.commands import Address
+from airflow_provider_scope.core.interval import window_of
 from airflow_provider_scope.exceptions import ScopeProviderError
 
 if TYPE_CHECKING:
@@ -18,28 +23,75 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 SHOWN_AT_MOST = 10
+DEFAULT_SCOPE = "adla_scope_default"
 ADD_YES = "nothing was written; add --yes to do it"
 
 
+_ADDRESS: ContextVar[Address] = ContextVar("address", default=Address())  # noqa: B039 - it is frozen
+"""What the command that is carried out is about: those that it names are about the same."""
+
+
+def about(address: Address) -> None:
+    """Say what the command that is carried out is about, once more is known than its arguments tell."""
+    _ADDRESS.set(address)
+
+
 def say(text: str = "") -> None:
-    """Write a line to standard output."""
-    sys.stdout.write(text + "\n")
+    """Write a line to standard output, with the commands in it completed."""
+    sys.stdout.write(_ADDRESS.get().complete(text) + "\n")
 
 
 def command(function: Callable[[Namespace], None]) -> Callable[[Namespace], None]:
-    """End with the error's own words and exit code 1 instead of a stack trace."""
+    """End with the error's own words and exit code 1 instead of a stack trace.
+
+    With ``--output json``, standard output is one object: what the command put into ``args.facts``, and
+    ``error``, which is null or the error's ``type``, ``what``, ``kept`` and ``do``.
+    """
 
     @functools.wraps(function)
     def run(args: Namespace) -> None:
+        about(address_of(args))
+        is_json = getattr(args, "output_format", None) == "json"
+        args.facts = {"error": None}
         try:
-            function(args)
+            # What Airflow writes to standard output would spoil the JSON, too.
+            with redirect_stdout(io.StringIO()) if is_json else nullcontext():
+                function(args)
         except (ScopeProviderError, AirflowException) as err:
+            if isinstance(err, ScopeProviderError):
+                err.do = _ADDRESS.get().complete(err.do)
+            args.facts["error"] = error_facts(err)
             if args.verbose:
                 raise
             sys.stderr.write(f"{type(err).__name__}: {err}\n")
             raise SystemExit(1) from None
+        finally:
+            if is_json:
+                sys.stdout.write(json.dumps(args.facts, indent=2, default=str) + "\n")
 
     return run
+
+
+def error_facts(err: Exception) -> dict[str, str]:
+    """Give an error as JSON has it."""
+    if isinstance(err, ScopeProviderError):
+        return {"type": type(err).__name__, "what": err.what, "kept": err.kept, "do": err.do}
+    return {"type": type(err).__name__, "what": str(err), "kept": "", "do": ""}
+
+
+def address_of(args: Namespace) -> Address:
+    """Give what the arguments of a command say about the pipeline."""
+    names = ("checkpoint", "storage_conn_id", "engine", "spark_conn_id", "tag")
+    interval = getattr(args, "interval", None)
+    scope = getattr(args, "scope_conn_id", None)
+    return Address(
+        table=getattr(args, "delta_location", None),
+        batch=getattr(args, "seq", None),
+        task=(args.dag_id, args.task_id) if hasattr(args, "dag_id") else None,
+        interval=interval if interval and window_of(interval) else None,
+        scope_conn_id=None if scope == DEFAULT_SCOPE else scope,
+        **{name: getattr(args, name, None) for name in names},
+    )
 
 
 @contextmanager

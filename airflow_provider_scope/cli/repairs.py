@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airflow_provider_scope.cli import intervals, scope_jobs
+from airflow_provider_scope.cli import scope_jobs, targets
 from airflow_provider_scope.cli.entries import show, span, state_text, undecided
-from airflow_provider_scope.cli.output import ADD_YES, command, counted, say
+from airflow_provider_scope.cli.output import ADD_YES, about, address_of, command, counted, say
 from airflow_provider_scope.cli.targets import engine_of, opened
 from airflow_provider_scope.engines import assembly, clock
 from airflow_provider_scope.exceptions import TableError
-from airflow_provider_scope.execution import first_run, repair
+from airflow_provider_scope.execution import acceptance, first_run, repair
 from airflow_provider_scope.execution.view import check_table, read_log
 from airflow_provider_scope.storage.opening import canonical_uri
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from airflow_provider_scope.core.source_state import Behind
     from airflow_provider_scope.engines.scope import ScopeRunner
     from airflow_provider_scope.engines.spark import SparkRunner
-    from airflow_provider_scope.execution.consequences import Consequences
+    from airflow_provider_scope.execution.acceptance import Consequences
     from airflow_provider_scope.execution.view import LogView
 
 
@@ -47,7 +47,7 @@ def rebuild(args: Namespace) -> None:
 def abandon(args: Namespace) -> None:
     """Give an open batch up."""
     table, log, audit = opened(args)
-    intervals.check_named(args, log)
+    targets.check_named(args, log)
     repair.existing_pipeline(log)
     engine = engine_of(args, log)
     view = read_log(log, audit, engine, table, history=False)
@@ -71,6 +71,12 @@ def abandon(args: Namespace) -> None:
                     "its files count as new again; the next run loads those that still exist (with "
                     'late_files="skip" only those after the newest file that was logged)'
                 )
+                if len(view.open) > 1:
+                    say(
+                        f"batch {view.open[1].seq}, which is open, is loaded before them: if rows replace "
+                        "each other by key, abandon the later open batches as well, and the next run loads "
+                        "all of these files in their order"
+                    )
         say(ADD_YES)
         return
     record = repair.abandon(log, audit, engine, table, args.seq, now_ms=clock.now_ms)
@@ -96,13 +102,14 @@ def _how_it_is_closed(engine: SparkRunner | ScopeRunner, view: LogView) -> str:
 @command
 def accept_table(args: Namespace) -> None:
     """Accept a table that diverged, for one pipeline or for all intervals."""
-    for one in intervals.each(args, opened(args)[1]):
+    for one in targets.each(args, opened(args)[1]):
+        about(address_of(one))
         _accept(one)
 
 
 def _accept(args: Namespace) -> None:
     table, log, audit = opened(args)
-    intervals.check_named(args, log)
+    targets.check_named(args, log)
     engine = engine_of(args, log)
     # What dbt-scope left beside a table says which files are in it: the next run takes that over.
     if log.watermark() is None and (others := first_run.table_of_others(log, engine, table)):
@@ -113,7 +120,7 @@ def _accept(args: Namespace) -> None:
     if why is None:
         say(f"{table} and its log fit together: there is nothing to accept")
         return
-    seen = repair.look_at_table(log, engine, table, reload_undecidable=args.reload_undecidable)
+    seen = acceptance.look_at_table(log, engine, table, reload_undecidable=args.reload_undecidable)
     say(why)
     say(f"The table is at version {seen.table.version}. To accept it as it is means:")
     where = log.location
@@ -122,7 +129,7 @@ def _accept(args: Namespace) -> None:
     if not args.yes:
         say(ADD_YES)
         return
-    record = repair.accept_table(log, engine, table, reload_undecidable=args.reload_undecidable)
+    record = acceptance.accept_table(log, engine, table, reload_undecidable=args.reload_undecidable)
     say(f"accepted, as {log.location}/accepted/{record.number:020}; the next run goes on from here")
 
 
@@ -186,7 +193,7 @@ def _consequences(seen: Consequences) -> list[str]:
         ]
     if seen.vacuumed:
         lines.append(
-            f"rows of the batches below {seen.vacuumed} may be missing, too: `airflow scope vacuum` purged "
+            f"rows of the batches below {seen.vacuumed} may be missing, too: a vacuum purged "
             "their records, and their files count as loaded"
         )
     restores = seen.table.restores

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_scope.cli.output import ADD_YES, command, counted, say
 from airflow_provider_scope.engines import assembly
-from airflow_provider_scope.engines.job_identity import is_ours
+from airflow_provider_scope.engines.jobs import is_ours
 from airflow_provider_scope.engines.scope import JobSettings, ScopeRunner, job_id
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.execution import repair

@@ -8,7 +8,7 @@ from airflow_provider_scope.cli.output import ADD_YES, command, counted, say
 from airflow_provider_scope.core.takeover import Decision
 from airflow_provider_scope.engines import assembly, clock
 from airflow_provider_scope.exceptions import InputError
-from airflow_provider_scope.execution import take_over as steps
+from airflow_provider_scope.execution import dbt_scope as steps
 from airflow_provider_scope.specs import Checkpoint
 
 if TYPE_CHECKING:

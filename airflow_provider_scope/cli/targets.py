@@ -1,37 +1,122 @@
-"""What the arguments of a command name: a table's pipeline and its engine, or a task."""
+"""What the arguments of a command name: a table's pipeline, its engine, its intervals."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import conf
 
-from airflow_provider_scope.cli import intervals, scope_jobs
-from airflow_provider_scope.cli.output import quiet, say
+from airflow_provider_scope.checkpoint.intervals import IntervalLog, known_intervals
+from airflow_provider_scope.cli import scope_jobs
+from airflow_provider_scope.cli.output import SHOWN_AT_MOST, counted, say
+from airflow_provider_scope.core.interval import Window, iso_time, window_of
 from airflow_provider_scope.engines import assembly
 from airflow_provider_scope.exceptions import InputError
+from airflow_provider_scope.execution import repair
 from airflow_provider_scope.specs import Checkpoint
 from airflow_provider_scope.specs.ingest import ARGUMENTS, SELECT_ALL, ingest_from
 from airflow_provider_scope.storage.opening import canonical_uri
 
 if TYPE_CHECKING:
-    from argparse import Namespace
+    from collections.abc import Iterator
 
     from airflow_provider_scope.checkpoint.audit import AuditFiles
     from airflow_provider_scope.checkpoint.log import CheckpointLog
-    from airflow_provider_scope.engines.assembly import RunContext
     from airflow_provider_scope.engines.scope import ScopeRunner
     from airflow_provider_scope.engines.spark import SparkRunner
-    from airflow_provider_scope.specs.ingest import Ingest
+
+
+def named(args: Namespace) -> Window | None:
+    """Give the interval that a command names, if it does.
+
+    :raises InputError: The name is not one of an interval.
+    """
+    name = getattr(args, "interval", None)
+    window = window_of(name) if name else None
+    if name and window is None:
+        raise InputError(
+            f"--interval={name} is not valid: expected <start>_<end>, such as "
+            "20260101T000000000Z_20260102T000000000Z.",
+            kept="everything; nothing was read or written",
+            do="copy the name from `airflow scope status` or from the task's log",
+        )
+    return window
+
+
+def check_named(args: Namespace, log: CheckpointLog) -> None:
+    """Refuse to look for one pipeline where there are intervals only.
+
+    :raises InputError: The command has to name an interval.
+    """
+    if not hasattr(args, "interval") or isinstance(log, IntervalLog) or log.pipeline():
+        return
+    known = known_intervals(log.storage, log.location)
+    if known:
+        raise InputError(
+            f"{log.location} has {counted(len(known), 'interval')}, and no other pipeline.",
+            kept="everything; nothing was written",
+            do=f"name one, such as --interval {known[-1].name}: `airflow scope status` shows those with open "
+            "batches",
+        )
+
+
+def each(args: Namespace, log: CheckpointLog) -> Iterator[Namespace]:
+    """Give the arguments for each pipeline that a command means, and say which it is.
+
+    :raises InputError: Both one interval and all of them are named.
+    """
+    if not args.all_intervals:
+        yield args
+        return
+    if args.interval is not None:
+        raise InputError(
+            "Only one of --interval and --all-intervals can be given.",
+            kept="everything; nothing was written",
+            do="leave one of them out",
+        )
+    for window in known_intervals(log.storage, log.location):
+        if IntervalLog(log.storage, log.location, window).pipeline():
+            say(f"interval {window.name}:")
+            yield Namespace(**{**vars(args), "interval": window.name})
+
+
+def shown_alone(args: Namespace, table: str, log: CheckpointLog) -> bool:
+    """Show the intervals of a table if there is no pipeline beside them; tell whether that is so."""
+    if args.interval is not None or log.pipeline() or not known_intervals(log.storage, log.location):
+        return False
+    say(f"table       {table}")
+    say(f"checkpoint  {log.location}")
+    show(log)
+    return True
+
+
+def show(log: CheckpointLog) -> None:
+    """Say how many intervals there are, and name those with open batches."""
+    known = known_intervals(log.storage, log.location)
+    if not known:
+        return
+    first, last = iso_time(known[0].start_ms)[:19], iso_time(known[-1].end_ms)[:19]
+    say(f"intervals   {len(known):,}, from {first}Z to {last}Z")
+    still_open = {}
+    for window in known:
+        entries = repair.open_entries(IntervalLog(log.storage, log.location, window))
+        if entries:
+            still_open[window.name] = len(entries)
+    for name, batches in list(still_open.items())[:SHOWN_AT_MOST]:
+        say(f"            {name}: {counted(batches, 'open batch', 'open batches')}")
+    if len(still_open) > SHOWN_AT_MOST:
+        say(f"            and {len(still_open) - SHOWN_AT_MOST:,} more with open batches")
+    if not still_open:
+        say("            all batches are committed")
 
 
 def opened(args: Namespace) -> tuple[str, CheckpointLog, AuditFiles]:
     """Give the table, the log and the audit files for a command that names a table."""
     checkpoint = Checkpoint(location=args.checkpoint)
     log = assembly.open_log(
-        args.delta_location, checkpoint, intervals.named(args), storage_conn_id=args.storage_conn_id
+        args.delta_location, checkpoint, named(args), storage_conn_id=args.storage_conn_id
     )
     return canonical_uri(args.delta_location), log, assembly.audit_files(log, checkpoint)
 
@@ -62,57 +147,3 @@ def engine_of(args: Namespace, log: CheckpointLog) -> SparkRunner | ScopeRunner:
 def log_file() -> Path:
     """Give the file for Spark's output, beside Airflow's own logs."""
     return Path(conf.get("logging", "base_log_folder"), "airflow_provider_scope", "commands", "spark.log")
-
-
-def of_task(args: Namespace) -> tuple[Ingest, RunContext]:
-    """Give the arguments of a task and what a run of it has to know.
-
-    :raises InputError: The task is of another kind, or has values that only a run knows.
-    """
-    # Airflow's Dag machinery is slow to load, and the other commands do without it.
-    from airflow.utils.cli import get_bagged_dag  # noqa: PLC0415
-
-    from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator  # noqa: PLC0415
-
-    with quiet(but=args.verbose):
-        dag = get_bagged_dag(args.bundle_name, args.dag_id)
-    task = dag.get_task(args.task_id)
-    if not isinstance(task, DeltaIncrementalIngestOperator):
-        raise InputError(
-            f"The task {args.dag_id}.{args.task_id} is a {type(task).__name__}.",
-            kept="everything; nothing was read or written",
-            do="name a DeltaIncrementalIngestOperator task that is not mapped",
-        )
-    context = assembly.RunContext(
-        task=f"{args.dag_id}.{args.task_id}",
-        table_name=task.task_id,
-        log_file=log_file(),
-        report=say,
-        storage_conn_id=task.storage_conn_id,
-    )
-    return _rendered(dag, task, args), context
-
-
-def _rendered(dag: Any, task: Any, args: Namespace) -> Ingest:
-    """Give the task's arguments with their templates rendered, as far as that is possible without a run."""
-    from airflow.sdk import XComArg  # noqa: PLC0415
-    from jinja2 import TemplateError  # noqa: PLC0415
-
-    ingest: Ingest | None = None
-    missing = "a result of another task (XComArg)"
-    if not any(XComArg.iter_xcom_references([getattr(task, name) for name in ARGUMENTS])):
-        try:
-            task.render_template_fields({"params": dag.params.dump(), "dag": dag, "task": task})
-            ingest = task.ingest()
-            window = intervals.named(args)
-            if ingest and ingest.mode == "data_interval":
-                ingest = replace(ingest, window=window or ingest.window)
-        except TemplateError as err:
-            missing = f"a value that only a run knows ({err})"
-    if ingest is None:
-        raise InputError(
-            f"An argument of the task {dag.dag_id}.{task.task_id} needs {missing}.",
-            kept="everything; nothing was read or written",
-            do="a command knows only `params` and `dag`; look at a run's log, or at `airflow scope status`",
-        )
-    return ingest

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_scope.client.wire import not_understood
 from airflow_provider_scope.core.jobs import NAME_LIMIT, SCRIPT_LIMIT_BYTES, Job, NewJob, parse_job
-from airflow_provider_scope.core.masking import mask
 from airflow_provider_scope.exceptions import (
     InputError,
     JobMismatchError,
     ServiceError,
     ServiceOutcomeUnknownError,
+    mask,
 )
 
 if TYPE_CHECKING:

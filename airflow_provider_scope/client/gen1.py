@@ -5,15 +5,19 @@ from __future__ import annotations
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING
 
-from airflow_provider_scope.client.statuses import (
+from airflow_provider_scope.client.webhdfs import (
+    BLOCK_BYTES,
+    GEN1,
+    Dialect,
     Page,
     Status,
+    WebHdfs,
     accepted,
+    bad_path,
     is_missing,
     parse_boolean,
     parse_status,
 )
-from airflow_provider_scope.client.webhdfs import BLOCK_BYTES, GEN1, Dialect, WebHdfs, bad_path
 from airflow_provider_scope.client.wire import not_understood
 from airflow_provider_scope.core.files import FileEntry
 from airflow_provider_scope.exceptions import (

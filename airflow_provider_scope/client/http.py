@@ -18,16 +18,14 @@ import requests
 from requests.adapters import HTTPAdapter
 from urllib3.exceptions import NewConnectionError
 
-from airflow_provider_scope.client.hosts import is_loopback
-from airflow_provider_scope.client.tokens import Tokens
-from airflow_provider_scope.client.wire import Answer, answer_of, not_understood
-from airflow_provider_scope.core.masking import mask
-from airflow_provider_scope.core.retries import wait_seconds
+from airflow_provider_scope.client.wire import Answer, Tokens, answer_of, is_loopback, not_understood
 from airflow_provider_scope.exceptions import (
     InputError,
     ServiceOutcomeUnknownError,
     ServiceUnavailableError,
+    mask,
 )
+from airflow_provider_scope.storage.calls import wait_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -100,7 +98,7 @@ class HttpClient:
         self._session.close()
 
     def pause(self, failures: int, retry_after: str | None = None) -> None:
-        """Wait after the ``failures``-th failure in a row; see ``core.retries``."""
+        """Wait after the ``failures``-th failure in a row; see ``wait_seconds``."""
         self._sleep(wait_seconds(failures, jitter=self._jitter(), retry_after=retry_after, now=self._clock()))
 
     def tries(self) -> Iterator[bool]:

@@ -7,15 +7,15 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from airflow_provider_scope.core.audit import iso_time
 from airflow_provider_scope.core.discovery import NAMED_AT_MOST, Rules, Tally, candidates, unseen
 from airflow_provider_scope.core.files import printable
+from airflow_provider_scope.core.interval import iso_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from airflow_provider_scope.core.discovery import History
     from airflow_provider_scope.core.files import FileEntry
-    from airflow_provider_scope.core.history import History
 
 NAMES_LIMIT_BYTES = 3072
 """JSON of the names in a result: with the rest it stays under the 4 KiB of an XCom."""

@@ -1,18 +1,21 @@
-"""What the audit files hold: dbt-scope's keys, and ours beside them.
+"""What the derived files hold, and which of them count.
 
-``watermark.json`` and ``sources/`` are derived from the log and can be rebuilt from it; nothing is
-decided by them.
+``watermark.json`` and ``sources/`` (dbt-scope's keys, and ours beside them), and ``seen/``, the segments of
+the loaded files, are derived from the log and can be rebuilt from it; nothing is decided by them.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from airflow_provider_scope.core.interval import iso_time
+from airflow_provider_scope.core.takeover import epoch_start
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from airflow_provider_scope.core.records import CommitRecord, OffsetEntry
     from airflow_provider_scope.core.takeover import Takeover
@@ -24,24 +27,6 @@ def batch_id(seq: int, refresh_start: int | None, taken: Takeover | None = None)
     :param taken: What was taken over from dbt-scope, if it counts for this batch: its numbers go on.
     """
     return seq - taken.seq + taken.next_batch_id if taken else seq - (refresh_start or 0)
-
-
-def iso_time(milliseconds: int) -> str:
-    """Give an ISO-8601 time with microseconds and offset, as dbt-scope writes it."""
-    moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
-    return moment.isoformat(timespec="microseconds")
-
-
-def duration_text(milliseconds: int) -> str:
-    """Give how long something takes, in its two largest units: ``3 d 4 h``."""
-    seconds = max(0, milliseconds) // 1000
-    units = [(86_400, "d"), (3_600, "h"), (60, "min"), (1, "s")]
-    parts = [
-        (seconds // size % limit, unit)
-        for (size, unit), limit in zip(units, (10**9, 24, 60, 60), strict=True)
-    ]
-    first = next((i for i, (value, _) in enumerate(parts) if value), len(parts) - 1)
-    return " ".join(f"{value:,} {unit}" for value, unit in parts[first : first + 2] if value) or "0 s"
 
 
 def uri_path(uri: str) -> str:
@@ -124,8 +109,8 @@ def expired(names: Sequence[str], newest: int, keep: int, first: int = 0) -> lis
 
     :param newest: The number of the newest batch.
     :param keep: How many of the newest are kept.
-    :param first: The first batch of ours. Snapshots from there on are of version 0.1.0, or of an earlier
-        refresh; dbt-scope's stay.
+    :param first: The first batch of ours. dbt-scope's snapshots below it stay; from there on they are of an
+        earlier refresh, whose files dbt-scope would take for loaded.
     """
     numbers = sorted(int(name) for name in names if name.isdigit())
     diffs = [str(number) for number in numbers if number > newest or number <= newest - keep]
@@ -140,3 +125,67 @@ def is_snapshot(name: str) -> bool:
 def snapshot_number(name: str) -> int:
     """Give the batch id in a snapshot's name."""
     return int(name.removesuffix(".parquet"))
+
+
+# ---- Segments of the loaded files: all is decided from their names ----
+
+MERGED_AT_MOST = 1_000_000
+"""Rows of a merged segment: to write one takes about 400 bytes of memory for each."""
+
+_NAME = re.compile(r"(\d{20})-(\d{20})-(\d+)-([0-9a-f]{8})\.parquet")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Segment:
+    """The files of the entries from ``first`` to ``last``."""
+
+    first: int
+    last: int
+    rows: int
+    crc: str = ""
+    """The CRC-32 of its file, 8 hexadecimal digits: so damage is noticed before anything is decoded."""
+
+    @property
+    def name(self) -> str:
+        """The name of its file."""
+        return f"{self.first:020}-{self.last:020}-{self.rows}-{self.crc}.parquet"
+
+
+def epoch(refresh_start: int | None, taken: Takeover | None) -> str:
+    """Give the folder of the segments since a full refresh, or since a takeover."""
+    first = epoch_start(refresh_start, taken)
+    return f"{first:020}-{taken.number}" if taken else f"{first:020}"
+
+
+def named(names: Iterable[str]) -> list[Segment]:
+    """Give the segments among the files of a folder."""
+    found = (_NAME.fullmatch(name) for name in names)
+    return sorted(Segment(int(m[1]), int(m[2]), int(m[3]), m[4]) for m in found if m)
+
+
+def chain(segments: Iterable[Segment], start: int) -> list[Segment]:
+    """Give the segments that together hold most entries from ``start`` on, without a gap, in order.
+
+    Two may overlap: a run that was stopped while it merged segments may delete those that led to a newer one.
+    """
+    left = sorted(segments)
+    found: list[Segment] = []
+    while fitting := [s for s in left if s.first <= start <= s.last]:
+        found.append(max(fitting, key=lambda s: (s.last, s.first)))
+        start = found[-1].last + 1
+    return found
+
+
+def to_merge(segments: Sequence[Segment], rows: int, fan_out: int) -> int:
+    """Tell how many segments, from the end of a chain, are merged with the rows that come now.
+
+    One that is ``fan_out`` times as large as what comes stays as it is. So a chain of ``n`` rows has about
+    log(n) segments, and a row is written again a few times and not at each run.
+    """
+    merged = 0
+    for segment in reversed(segments):
+        if segment.rows > fan_out * rows or segment.rows + rows > MERGED_AT_MOST:
+            break
+        rows += segment.rows
+        merged += 1
+    return merged

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_scope.core import lag
-from airflow_provider_scope.core.audit import iso_time
-from airflow_provider_scope.exceptions import ChangeFeedError, CheckpointCorruptError, TableUnreadableError
+from airflow_provider_scope.core.delta_commit import parse, understanding
+from airflow_provider_scope.core.interval import duration_text, iso_time
+from airflow_provider_scope.exceptions import ChangeFeedError, CheckpointCorruptError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from airflow_provider_scope.core.slices import VersionSlice
+
 
 KEPT = "all committed batches and all records; nothing else was written"
 START_OVER = (
@@ -41,7 +43,7 @@ class ChangeState:
     first: int
     """The first version that was read, or that of the snapshot."""
     at_ms: int | None = None
-    """When ``version`` was committed; None is unknown, as in states of older package versions."""
+    """When ``version`` was committed; None is unknown."""
 
     def encode(self) -> str:
         """Give it as text, with what is there."""
@@ -76,6 +78,11 @@ def decode(text: str | None, where: str) -> ChangeState | None:
 
 def state_behind(found: VersionSlice) -> str:
     """Give the state behind a batch, as text."""
+    return state_of(found).encode()
+
+
+def state_of(found: VersionSlice) -> ChangeState:
+    """Give the state behind a batch."""
     before = decode(found.before, "the entry")
     return ChangeState(
         identifier=found.identifier,
@@ -83,7 +90,7 @@ def state_behind(found: VersionSlice) -> str:
         version=found.last,
         first=before.first if before else found.first,
         at_ms=found.last_ms,
-    ).encode()
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +104,7 @@ class Metadata:
     """Whether columns have names of their own in the files: then older versions keep their columns."""
     schema: dict[str, Any]
     kept: Mapping[str, str] = field(default_factory=dict)
-    """How long the table keeps its log and its files, as far as it says so; see ``core.lag``."""
+    """How long the table keeps its log and its files, as far as it says so; see ``lag_warning``."""
 
     @classmethod
     def of(cls, action: dict[str, Any]) -> Metadata:
@@ -111,7 +118,7 @@ class Metadata:
             has_feed=settings.get(_ON, "").lower() == "true",
             is_mapped=settings.get("delta.columnmapping.mode", "none").lower() != "none",
             schema=dict(json.loads(action["schemaString"])),
-            kept={name: settings[name.lower()] for name in lag.DEFAULTS if name.lower() in settings},
+            kept={name: settings[name.lower()] for name in DEFAULTS if name.lower() in settings},
         )
 
 
@@ -138,32 +145,18 @@ def commit_of(name: str, version: int, data: bytes) -> SourceCommit:
 
     :raises TableUnreadableError: It could not be understood.
     """
-    changed = moved = 0
-    info: dict[str, Any] = {}
-    metadata: Metadata | None = None
-    try:
-        for line in data.splitlines():
-            action = json.loads(line) if line.strip() else {}
-            info = action.get("commitInfo") or info
-            if action.get("metaData"):
-                metadata = Metadata.of(action["metaData"])
-            changed += int((action.get("cdc") or {}).get("size") or 0)
-            file = action.get("add") or action.get("remove") or {}
-            moved += int(file.get("size") or 0) if file.get("dataChange") else 0
-        time_ms = info.get("inCommitTimestamp", info.get("timestamp"))
+    with understanding(name, KEPT):
+        commit = parse(version, data)
+        moved = [*commit.of("add"), *commit.of("remove")]
+        size = sum(int(file.get("size") or 0) for file in moved if file.get("dataChange"))
+        time_ms = commit.info.get("inCommitTimestamp", commit.info.get("timestamp"))
         return SourceCommit(
             version=version,
-            operation=str(info.get("operation") or ""),
+            operation=commit.operation,
             time_ms=None if time_ms is None else int(time_ms),
-            size_bytes=changed or moved,
-            metadata=metadata,
+            size_bytes=sum(int(file.get("size") or 0) for file in commit.of("cdc")) or size,
+            metadata=None if commit.metadata is None else Metadata.of(commit.metadata),
         )
-    except (ValueError, KeyError, TypeError, AttributeError) as err:
-        raise TableUnreadableError(
-            f"The commit {name} could not be understood: {err!r}.",
-            kept=KEPT,
-            do="check the file; the next try reads it again",
-        ) from err
 
 
 def first_version(commits: Sequence[SourceCommit], newest: Metadata) -> int | None:
@@ -252,8 +245,7 @@ def recreated(table: str, there: str | None, source: str, of: str = "") -> Chang
     :param of: What is of the table that was there before.
     """
     return ChangeFeedError(
-        f"{of}The table {table} is not the one that was read before: its id is {there}, and was {source}. "
-        "CREATE OR REPLACE TABLE makes another table, too.",
+        f"{of}The table {table} is not the one that was read before: its id is {there}, and was {source}.",
         kept=KEPT,
         do=f"bring back the table that was read before; or {START_OVER}",
     )
@@ -270,7 +262,7 @@ def missing(table: str, version: int) -> ChangeFeedError:
 
 
 def check_history(table: str, state: ChangeState, commit: SourceCommit | None) -> None:
-    """Refuse a table whose last version that was read is another one now, as a copy of it was put back.
+    """Refuse a table in which a version that was read or planned is another one now, as in a copy put back.
 
     :param commit: Its version of the state's number; None if the log no longer has it.
     :raises ChangeFeedError: As said.
@@ -279,8 +271,8 @@ def check_history(table: str, state: ChangeState, commit: SourceCommit | None) -
     if now is None or state.at_ms is None or now == state.at_ms:
         return
     raise ChangeFeedError(
-        f"Version {state.version} of {table} is of {iso_time(now)}, and the one that was loaded is of "
-        f"{iso_time(state.at_ms)}: the source was set back to an earlier version, and changed since.",
+        f"Version {state.version} of {table} is of {iso_time(now)}, and was of {iso_time(state.at_ms)} when "
+        "it was read before: the source was set back to an earlier version, and changed since.",
         kept=KEPT,
         do=f"bring back the table that was read before; or {START_OVER}",
     )
@@ -302,3 +294,125 @@ def earlier_rows(table: str, first: int, *, replaces: bool) -> str:
             "only what changed since",
         )
     return f"{told}. They are not loaded. To load them, {START_OVER}"
+
+
+# ---- How long a source keeps the changes that are not loaded ----
+# Delta forgets changes in two ways. A commit file of the log may be deleted when it is older than
+# ``delta.logRetentionDuration``, and VACUUM deletes files of changes that are older than
+# ``delta.deletedFileRetentionDuration``. Either makes a load impossible. People are warned when the oldest
+# commit that is not loaded has spent half of the shorter time: a load that runs regularly and still comes so
+# far fails soon, and half of the time is left to do something about it.
+
+LOG, FILES = "delta.logRetentionDuration", "delta.deletedFileRetentionDuration"
+DEFAULTS = {LOG: "interval 30 days", FILES: "interval 7 days"}
+"""Delta's own, for a table that does not set the property."""
+WARNED_FROM = 2
+"""A warning comes from one part in so many of the time on."""
+_GOES = {LOG: "the source's log may lose the commit", FILES: "VACUUM may delete the files of its changes"}
+"""What happens to a commit of that age."""
+_UNIT_MS = {
+    "week": 7 * 86_400_000.0,
+    "day": 86_400_000.0,
+    "hour": 3_600_000.0,
+    "minute": 60_000.0,
+    "second": 1_000.0,
+    "millisecond": 1.0,
+    "microsecond": 0.001,
+}
+_MOST_MS = 2**31 * 86_400_000
+"""More days are no interval."""
+_NUMBER = r"[0-9]+|(?:[0-9]+\.[0-9]{0,9}|\.[0-9]{1,9})(?=\s+second)"
+_PART = re.compile(rf"\s*([+-]?)\s*({_NUMBER})\s+({'|'.join(_UNIT_MS)})s?(?=\s|$)")
+
+
+def interval_ms(text: str) -> int | None:
+    """Read an interval as Delta spells it, such as ``interval 1 week 12 hours``; "interval" may be missing.
+
+    :return: Milliseconds; None if it is none that Delta takes, such as one of months, or below 0.
+    """
+    rest = text.strip().lower().removeprefix("interval ").strip()
+    total, at = 0.0, 0
+    while at < len(rest):
+        part = _PART.match(rest, at)
+        if part is None:
+            return None
+        total += float(f"{part[1]}{part[2]}") * _UNIT_MS[part[3]]
+        at = part.end()
+    return int(total) if rest and 0 <= total < _MOST_MS else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lag:
+    """Versions of a source that are not loaded."""
+
+    commits: int
+    size_bytes: int
+    """Bytes of the files with their changes."""
+    version: int
+    """The oldest one."""
+    oldest_ms: int | None
+    """When it was committed, or a later one if it does not say; None if none of them does."""
+
+    def text(self, table: str) -> str:
+        """Name them: ``12 commits of <table>, 3,456 bytes, the oldest of <time>``."""
+        count = "1 commit" if self.commits == 1 else f"{self.commits:,} commits"
+        since = "" if self.oldest_ms is None else f", the oldest of {iso_time(self.oldest_ms)[:19]}Z"
+        return f"{count} of {table}, {self.size_bytes:,} bytes{since}"
+
+
+def lag_of(commits: Sequence[SourceCommit]) -> Lag | None:
+    """Give the lag of a table to which some versions, oldest first, are new; None if there are none."""
+    if not commits:
+        return None
+    return Lag(
+        commits=len(commits),
+        size_bytes=sum(commit.size_bytes for commit in commits),
+        version=commits[0].version,
+        oldest_ms=next((commit.time_ms for commit in commits if commit.time_ms is not None), None),
+    )
+
+
+def lag_warning(
+    table: str, lag: Lag | None, kept: Mapping[str, str], now_ms: int, *, is_read: bool = False
+) -> str:
+    """Warn of versions that the source keeps not much longer, or perhaps no more; empty if there is no need.
+
+    :param table: The source, for people.
+    :param kept: The properties ``LOG`` and ``FILES`` as the source has them; those that it lacks have
+        Delta's default.
+    :param now_ms: The time, milliseconds since the epoch.
+    :param is_read: Whether a run is about to load them.
+    """
+    if lag is None:
+        return ""
+    spelled = {name: kept.get(name, default) for name, default in DEFAULTS.items()}
+    read = {name: interval_ms(text) for name, text in spelled.items()}
+    told = [
+        (
+            f"{name} of {table} is {spelled[name]!r}, which is not an interval: it is not known how long "
+            "changes are kept"
+        )
+        for name, found in read.items()
+        if found is None
+    ]
+    known = [(found, name) for name, found in read.items() if found is not None]
+    if known and lag.oldest_ms is not None:
+        # Of two that are equal, the files': VACUUM comes at any time, and the log is cleaned by whole days.
+        horizon, name = min(known, key=lambda one: (one[0], one[1] == LOG))
+        age = max(0, now_ms - lag.oldest_ms)
+        what = f"version {lag.version} of {table} is {duration_text(age)} old and "
+        what += "loaded only now" if is_read else "not loaded"
+        told.append(_near(what, age, horizon, name))
+    return "; ".join(filter(None, told))
+
+
+def _near(what: str, age_ms: int, horizon_ms: int, name: str) -> str:
+    """Say what comes of an age; empty if there is time enough."""
+    if age_ms * WARNED_FROM <= horizon_ms:
+        return ""
+    limit = duration_text(horizon_ms)
+    lost = "changes that are not loaded by then can only be loaded by starting over"
+    do = "What to do: run the load more often, or set a longer time on the source table"
+    if age_ms > horizon_ms:
+        return f"{what}, which is beyond {name} ({limit}): {_GOES[name]} at any time, and {lost}. {do}"
+    return f"{what}. At {limit} ({name}) {_GOES[name]}, and {lost}. {do}"

@@ -31,6 +31,28 @@ def named(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+def rows_of(table: str | None, query: str | None) -> str:
+    """Give what stands behind FROM."""
+    if table:
+        return f"{table} AS q"
+    # A statement may end with a semicolon; it is a part of another one here.
+    return f"({str(query).rstrip().removesuffix(';')}\n) AS q"
+
+
+def postgres_literal(kind: str, text: str) -> str:
+    """Give a value of one of our types as a literal of PostgreSQL."""
+    if kind == "string":
+        escaped = text.replace("\\", "\\\\").replace("'", "''")  # backslash_quote may be off
+        return f"E'{escaped}'"
+    if kind == "timestamp":
+        return f"TIMESTAMPTZ '{text.removesuffix('Z')}+00'"
+    if kind == "timestamp_ntz":
+        return f"TIMESTAMP '{text}'"
+    if kind in ("date", "float", "double"):
+        return f"{ {'date': 'DATE', 'float': 'REAL', 'double': 'FLOAT8'}[kind] } '{text}'"
+    return text if not text.startswith("-") else f"({text})"
+
+
 def refused_value(text: str) -> str | None:
     """Give what an error says of a value that cannot be loaded; None if it is another one."""
     if found := _BY_SQLITE.search(text):

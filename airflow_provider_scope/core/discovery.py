@@ -1,4 +1,4 @@
-"""Which files of a listing are results, and which of them a run takes."""
+"""Which files of a listing are results, which are loaded already, and how the rest is cut into batches."""
 
 from __future__ import annotations
 
@@ -13,18 +13,21 @@ from airflow_provider_scope.core.files import (
     FileEntry,
     Position,
     base_name,
+    is_below,
     is_packed,
     is_readable,
     position,
     printable,
 )
+from airflow_provider_scope.core.interval import iso_time
 from airflow_provider_scope.exceptions import InputError, SourceFileChangedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from airflow_provider_scope.core.history import History
     from airflow_provider_scope.core.interval import Window
+    from airflow_provider_scope.core.takeover import LoadedFile
+
 
 NAMED_AT_MOST = 20
 """Names a report keeps for each reason; the rest is counted."""
@@ -43,6 +46,7 @@ Reason = Literal[
     "no modification time",
     "loaded before, or late",
     "changed after it was loaded",
+    "changed after it was logged",
     "before starting_timestamp",
     "before the watermark taken over",
     "at the watermark taken over",
@@ -278,15 +282,6 @@ Seen = dict[str, Status]
 """Path -> status of every file that counts as loaded."""
 
 
-def is_returned(path: str, seq: int | None, returned: Mapping[str, int]) -> bool:
-    """Tell whether a file of an entry was given back since, so that it counts as not loaded.
-
-    :param seq: The entry; None for a file that another program loaded.
-    :param returned: Files that were given back, and the newest entry at that time.
-    """
-    return seq is not None and seq <= returned.get(path, -1)
-
-
 def status(file: FileEntry) -> Status:
     """Give what tells a file from what it may become."""
     return file.modified_ms, file.size_bytes, file.content_md5
@@ -313,6 +308,8 @@ def unseen(
     rules: Rules,
     highest: Position | None,
     left_out: Tally,
+    *,
+    waiting: Collection[str] = (),
 ) -> list[FileEntry]:
     """Give the candidates that the log does not hold yet, in the order of ingestion.
 
@@ -322,6 +319,7 @@ def unseen(
     :param seen: All files since ``refresh_start``; not looked at with ``late_files="skip"``.
     :param highest: The largest position since ``refresh_start``, the limit of ``late_files="skip"``.
     :param left_out: Files that are left out here are counted into it.
+    :param waiting: Paths of files that are logged, and still to be loaded.
     :raises SourceFileChangedError: A seen file has changed, and ``on_changed_file="fail"``.
     """
     if rules.late_files == "skip":
@@ -342,7 +340,10 @@ def unseen(
             if rules.on_changed_file == "reload" and file.modified_ms >= before[0]:
                 new.append(file)
             else:
-                left_out.add("changed after it was loaded", file.path)
+                is_waiting = file.path in waiting
+                left_out.add(
+                    "changed after it was logged" if is_waiting else "changed after it was loaded", file.path
+                )
     return new
 
 
@@ -381,9 +382,82 @@ def check_names(
 def _changed(file: FileEntry, before: Status) -> SourceFileChangedError:
     size = "an unknown number of" if before[1] is None else f"{before[1]:,}"
     return SourceFileChangedError(
-        f"The file {file.path} was loaded with {size} bytes, modified at {before[0]} ms; it now "
-        f'has {file.size_bytes:,} bytes, modified at {file.modified_ms} ms (on_changed_file="fail").',
+        f"The file {file.path} was loaded with {size} bytes, modified at {iso_time(before[0])}; it "
+        f"now has {file.size_bytes:,} bytes, modified at {iso_time(file.modified_ms)} "
+        '(on_changed_file="fail").',
         kept="everything that was loaded before; no new batch was logged",
         do='put the old file back, or set on_changed_file="ignore" (the change is reported and not '
         'loaded) or "reload" (the new content is loaded too; rows of the old content stay)',
     )
+
+
+def next_batch(
+    files: Sequence[FileEntry], start: int, *, max_files: int | None, max_bytes: int | None
+) -> int:
+    """Give the index behind the last file of the batch that begins at ``start``.
+
+    The first file is always taken, also one that is larger than ``max_bytes`` on its own: it would
+    never be ingested otherwise.
+
+    :param files: Files in the order of ingestion.
+    :param max_files: Files in a batch at the most; None is no limit.
+    :param max_bytes: Sum of ``size_bytes`` at the most; None is no limit.
+    """
+    stop = len(files) if max_files is None else min(len(files), start + max_files)
+    if max_bytes is None:
+        return stop
+    total = 0
+    for index in range(start, stop):
+        total += files[index].size_bytes
+        if total > max_bytes and index > start:
+            return index
+    return stop
+
+
+class History:
+    """What each file was like when it was loaded; of one that was loaded twice, the last time.
+
+    There may be millions: ``checkpoint.seen.SeenFiles`` keeps most of them in columns.
+    """
+
+    def __init__(self) -> None:
+        self._files: Seen = {}
+        self._removed: set[str] = set()
+
+    @classmethod
+    def of_dbt_scope(cls, files: Iterable[LoadedFile]) -> History:
+        """Give the history of a table that dbt-scope has loaded, which notes no sums."""
+        history = cls()
+        history._files = {file.path: (file.modified_ms, file.size_bytes, None) for file in files}
+        return history
+
+    def update(self, files: Iterable[FileEntry]) -> None:
+        """Let files count as loaded, as they are in a slice."""
+        added = {file.path: status(file) for file in files}
+        self._files.update(added)
+        self._removed.difference_update(added)
+
+    def remove(self, files: Iterable[FileEntry]) -> None:
+        """Let files count as not loaded."""
+        for file in files:
+            self._files.pop(file.path, None)
+            self._removed.add(file.path)
+
+    def __bool__(self) -> bool:
+        return bool(self._files)
+
+    def items(self) -> Iterator[tuple[str, Status]]:
+        """Give all of them."""
+        return self.outside(())
+
+    def find(self, paths: Sequence[str]) -> Seen:
+        """Give those of some files that are loaded."""
+        return {path: self._files[path] for path in paths if path in self._files}
+
+    def outside(self, roots: tuple[str, ...]) -> Iterator[tuple[str, Status]]:
+        """Give those that lie below none of some folders."""
+        return ((path, before) for path, before in self._files.items() if not is_below(path, roots))
+
+    def without_same(self, files: Sequence[FileEntry]) -> list[FileEntry]:
+        """Leave out files that are loaded and have not changed since, as far as that is plain to see."""
+        return [file for file in files if self._files.get(file.path) != status(file)]

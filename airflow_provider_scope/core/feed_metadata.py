@@ -24,7 +24,7 @@ class BatchRow:
     batch: int
     identifier: str
     source: str
-    """The location of the source; its id, if the record does not tell the location."""
+    """The location of the source."""
     is_processed: bool
     """Whether the batch was committed."""
     is_stale: bool
@@ -96,7 +96,7 @@ def _row(one: Batch) -> BatchRow | None:
     return BatchRow(
         batch=one.entry.seq,
         identifier=part.identifier,
-        source=part.location or part.source,
+        source=part.location,
         is_processed=record is not None and not is_given_up,
         is_stale=is_given_up,
         rows=record.rows if record and not is_given_up else None,

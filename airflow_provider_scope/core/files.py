@@ -6,8 +6,9 @@ import re
 from typing import NamedTuple
 from unicodedata import is_normalized
 
+from airflow_provider_scope.core.interval import iso_time
 from airflow_provider_scope.core.stores import kind_of
-from airflow_provider_scope.exceptions import SourceNotFoundError
+from airflow_provider_scope.exceptions import SourceFileChangedError, SourceFileGoneError, SourceNotFoundError
 
 APPEARS_LATER = "If the folder appears later, create it empty first, or wait for it with a sensor"
 
@@ -143,3 +144,30 @@ def no_root(root: str, advice: str = APPEARS_LATER) -> SourceNotFoundError:
         kept="the table and the checkpoint; nothing was written",
         do=f"check `roots`. {advice}",
     )
+
+
+def check_as_logged(file: FileEntry, seq: int, status: tuple[int, int] | None, *, kept: str) -> None:
+    """Refuse a file that is not what it was when its batch was logged.
+
+    :param seq: The batch's number.
+    :param status: Its modification time (ms) and size (bytes) now; None if it is missing.
+    :param kept: What the error says is kept.
+    :raises SourceFileGoneError: It is missing.
+    :raises SourceFileChangedError: It is there, with another time or size.
+    """
+    name = f"The file {printable(file.path)} of batch {seq}"
+    abandon = (
+        "abandon the batch with `airflow scope abandon`: the next run loads its files as they are then. "
+        "Or restore the file as it was, with its modification time"
+    )
+    if status is None:
+        raise SourceFileGoneError(f"{name} is missing.", kept=kept, do=abandon)
+    if not file.is_still(*status):
+        modified_ms, size_bytes = status
+        raise SourceFileChangedError(
+            f"{name} is there, but it has changed since it was logged: it had {file.size_bytes:,} bytes, "
+            f"modified at {iso_time(file.modified_ms)}; it now has {size_bytes:,} bytes, modified at "
+            f"{iso_time(modified_ms)}.",
+            kept=kept,
+            do=f"if the new content is right, {abandon}",
+        )

@@ -1,4 +1,4 @@
-"""The part of time that one run of ``mode="data_interval"`` loads."""
+"""Times as text, and the part of time that one run of ``mode="data_interval"`` loads."""
 
 from __future__ import annotations
 
@@ -67,3 +67,21 @@ def _compact(moment_ms: int) -> str:
 
 def _moment(text: str) -> datetime:
     return datetime.strptime(f"{text[:-1]}000+0000", "%Y%m%dT%H%M%S%f%z")
+
+
+def iso_time(milliseconds: int) -> str:
+    """Give an ISO-8601 time with microseconds and offset, as dbt-scope writes it."""
+    moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
+    return moment.isoformat(timespec="microseconds")
+
+
+def duration_text(milliseconds: int) -> str:
+    """Give how long something takes, in its two largest units: ``3 d 4 h``."""
+    seconds = max(0, milliseconds) // 1000
+    units = [(86_400, "d"), (3_600, "h"), (60, "min"), (1, "s")]
+    parts = [
+        (seconds // size % limit, unit)
+        for (size, unit), limit in zip(units, (10**9, 24, 60, 60), strict=True)
+    ]
+    first = next((i for i, (value, _) in enumerate(parts) if value), len(parts) - 1)
+    return " ".join(f"{value:,} {unit}" for value, unit in parts[first : first + 2] if value) or "0 s"

@@ -1,4 +1,4 @@
-"""Jobs of Azure Data Lake Analytics as values, and the decision after one look at a job.
+"""Jobs of Azure Data Lake Analytics as values: what one look at a job tells, and the fate of its batch.
 
 Recorded answers of the service have more shapes than its specification. So reading is tolerant: an unknown
 state or result is kept as text, and only ``Ended`` ends a job.
@@ -9,9 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_provider_scope.exceptions import ServiceProtocolError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from airflow_provider_scope.core.records import Attempt, Settlement
+
 
 SCRIPT_LIMIT_BYTES = 3 * 1024 * 1024
 """The service refuses a larger script."""
@@ -46,17 +52,15 @@ class NewJob:
     """1 or more; a lower number leaves the queue first."""
     related: Related | None = None
     tags: Mapping[str, str] = field(default_factory=dict)
-    runtime_version: str | None = None
 
     def body(self) -> dict[str, Any]:
         """Give the request's body."""
-        properties = {"type": "Scope", "script": self.script, "runtimeVersion": self.runtime_version}
         body: dict[str, Any] = {
             "name": self.name,
             "type": "Scope",
             "degreeOfParallelism": self.degree_of_parallelism,
             "priority": self.priority,
-            "properties": _without_none(properties),
+            "properties": {"type": "Scope", "script": self.script},
         }
         if self.tags:
             body["tags"] = dict(self.tags)
@@ -100,7 +104,6 @@ class Job:
     degree_of_parallelism: int | None = None
     priority: int | None = None
     submitted_at_ms: int | None = None
-    started_at_ms: int | None = None
     """None until the job runs; a job that was cancelled while it compiled has none."""
     ended_at_ms: int | None = None
     errors: tuple[JobError, ...] = ()
@@ -133,7 +136,6 @@ def parse_job(value: object) -> Job:
         degree_of_parallelism=_integer(value.get("degreeOfParallelism")),
         priority=_integer(value.get("priority")),
         submitted_at_ms=parse_time(value.get("submitTime")),
-        started_at_ms=parse_time(value.get("startTime")),
         ended_at_ms=parse_time(value.get("endTime")),
         errors=tuple(_error(item) for item in errors) if isinstance(errors, list) else (),
         pipeline_id=_text(related.get("pipelineId")) or None,
@@ -259,3 +261,88 @@ def _integer(value: object) -> int | None:
 
 def _without_none(values: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value is not None}
+
+
+Fate = Literal["committed", "running", "unknown to the service", "not committed", "undecidable", "void"]
+
+
+# ---- What became of a job of a batch: from the job's own word and from the table's log ----
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One version of the table, as far as it tells about jobs."""
+
+    version: int
+    marker: str | None
+    """The mark that the version's metadata brings; None if it brings no new one."""
+    adds: bool
+    """It adds rows: compactions, which only rewrite them, do not count."""
+    rows: int | None
+    """Rows that it adds; None if its statistics do not say."""
+    size_bytes: int
+    made_by: str = ""
+    """Operation and writer, as the version's ``commitInfo`` names them; for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What the table's log shows of one attempt.
+
+    A script marks the table with its attempt first, adds the rows after that, and then marks the table
+    as closed, each in a version of its own. So rows that are not between the two are not the attempt's,
+    and with the closing mark its own are there.
+    """
+
+    marked: bool
+    """The attempt's script began to change the table."""
+    added: tuple[Change, ...]
+    """Versions that add rows after the mark, up to the closing mark or the pipeline's next mark."""
+    closed: bool = False
+    """The attempt's script came to its end."""
+
+
+NOTHING = Evidence(marked=False, added=())
+
+
+def evidence(attempt: Attempt, marker: str, closing_marker: str, changes: Iterable[Change]) -> Evidence:
+    """Find an attempt in the versions of a table, oldest first."""
+    own = marker.rsplit(":", 2)[0] + ":"
+    marked = False
+    added: list[Change] = []
+    for change in changes:
+        if change.version <= attempt.table_version:
+            continue
+        if change.marker == closing_marker:
+            return Evidence(marked=True, added=tuple(added), closed=True)
+        if change.marker == marker:
+            marked = True
+        elif marked and change.marker is not None and change.marker.startswith(own):
+            break  # the pipeline's next attempt; another pipeline's jobs may come in between
+        if marked and change.adds:
+            added.append(change)
+    return Evidence(marked, tuple(added))
+
+
+def fate(
+    attempt: Attempt, outcome: Outcome | None, found: Evidence, settled: Settlement | None = None
+) -> Fate:
+    """Tell what became of an attempt.
+
+    :param outcome: What the service says of its job; None if the service does not know the job: it
+        never arrived, may still arrive, or is older than the service's memory.
+    :param settled: What somebody decided. Whoever did had seen the job's end, so it goes first.
+    """
+    if attempt.void:
+        return "void"
+    if settled is not None:
+        return "committed" if settled.landed else "not committed"
+    if outcome == "waiting":
+        return "running"
+    if outcome == "succeeded" or found.closed:
+        return "committed"
+    if found.added:
+        return "undecidable"  # each may be the job's or another writer's, and nothing says which
+    if outcome is None and not found.marked:
+        return "unknown to the service"
+    return "not committed"

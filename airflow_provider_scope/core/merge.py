@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from airflow_provider_scope.core.decimals import loosened
+from airflow_provider_scope.core.delta_commit import loosened
 from airflow_provider_scope.core.sql import literal, quoted
 from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, InputError
 

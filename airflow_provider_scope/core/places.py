@@ -31,7 +31,7 @@ _OF_TABLE = (
     *(f"_change_data/cdc-{rest.removeprefix('part-')}" for rest in DATA_FILES if rest.startswith("part-")),
 )
 _OF_CHECKPOINT = (
-    *(f"{folder}/{_NUMBER}" for folder in ("offsets", "commits", "accepted", "returned", "quarantines")),
+    *(f"{folder}/{_NUMBER}" for folder in ("offsets", "commits", "accepted", "quarantines")),
     *(f"attempts/{_NUMBER}.0{end}" for end in ("", ".settled")),
     *("pipeline.json", "watermark.json", "sources/4", "sources/4.parquet"),
     *(f"plans/{_ID}{end}" for end in ("", "-1")),

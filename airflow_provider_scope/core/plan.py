@@ -27,6 +27,8 @@ class FilesPlan:
     infers_columns: bool = False
     """``columns`` were inferred; None if they are to be, from the first batch that is to run."""
     bad_records: str = "fail"
+    max_bad_records: int | None = None
+    max_bad_share: float | None = None
 
     @property
     def has_to_infer(self) -> bool:
@@ -113,6 +115,24 @@ class Plan:
     empties: bool = False
     """Whether these empty what the batches would replace; else they change no row."""
     format: int = FORMAT
+
+    @property
+    def extends_columns(self) -> bool:
+        """Whether each batch may add keys to the columns that were inferred."""
+        if not isinstance(self.source, FilesPlan) or self.source.extra_columns == "ignore":
+            return False
+        is_json = self.source.infers_columns and self.source.format == "json"
+        return is_json and self.schema_evolution != "fail"
+
+    @property
+    def reads_as_table(self) -> bool:
+        """Whether what a batch is read as depends on the commits before it."""
+        if not isinstance(self.source, FilesPlan):
+            return False
+        is_text = self.source.format in ("csv", "text")
+        return self.extends_columns or (
+            not self.source.columns and (self.source.infers_columns or not is_text)
+        )
 
     @property
     def files(self) -> FilesPlan:

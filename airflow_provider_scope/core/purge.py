@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from airflow_provider_scope.core.segments import Segment, named
+from airflow_provider_scope.core.audit import Segment, named
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -31,7 +31,6 @@ WHY_KEPT = {
     "attempts": "without its record, an attempt could be made, and its job submitted, a second time",
     "accepted": "decisions about the table",
     "quarantines": "places where rows may be that could not be loaded",
-    "returned": "files that count as not loaded",
     "taken_over": "what dbt-scope loaded",
     "boundary": "rows that the next load reads again and leaves out",
     "intervals": "without segments, only the records say which files an interval loaded",

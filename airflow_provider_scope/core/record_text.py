@@ -30,6 +30,12 @@ ADDED = {"may be missing": True}
 """Metadata of a field that the first records did not have: without its key it has its default."""
 LEFT_OUT = {**ADDED, "left out if empty": True}
 """The same of one that is written only if there is something in it."""
+NEW_LOG = (
+    "move the folder of the checkpoint away while nothing runs, and run the task once with "
+    'full_refresh=True, which replaces all rows and begins a new log. With mode="data_interval", delete the '
+    "rows of the interval from the table, move the folder away, and clear the interval's run"
+)
+"""What a person does about records that are lost and of which there is no copy."""
 
 _R = TypeVar("_R", bound="DataclassInstance")
 _Row = TypeVar("_Row")
@@ -183,8 +189,8 @@ def corrupt(name: str, what: str) -> CheckpointCorruptError:
     return CheckpointCorruptError(
         f"The checkpoint record {name} {what}.",
         kept="the table and all records; nothing was written",
-        do="restore the record from a copy of the checkpoint. It must not be deleted or edited to "
-        "make the error go away: that loses or doubles rows.",
+        do="restore the record from a copy of the checkpoint. Do not delete or edit it: that may lose or "
+        f"double rows. If there is no copy, {NEW_LOG}",
     )
 
 

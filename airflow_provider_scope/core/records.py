@@ -7,13 +7,12 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal
 
 from airflow_provider_scope.core import record_text
+from airflow_provider_scope.core.bad_records import Quarantined  # noqa: TC001 - as above
 from airflow_provider_scope.core.files import FileEntry
-from airflow_provider_scope.core.record_text import ADDED, FORMAT, LEFT_OUT
+from airflow_provider_scope.core.record_text import FORMAT, LEFT_OUT
 from airflow_provider_scope.core.slices import KINDS, FileSlice, Slice
 
 Mode = Literal["append", "overwrite", "empty"]
-OF_A_KIND = 2
-"""The format of entries that name the kind of their slice: versions that know only files refuse them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +35,7 @@ class Pipeline:
     """The table when the pipeline was created; None if there was none yet."""
     table_version: int | None = None
     """The table's version at that time: transactions of this pipeline are all newer."""
-    taken_over: int | None = field(default=None, metadata=ADDED)
+    taken_over: int | None = None
     """The first record in ``taken_over/`` that counts; None if no other program loaded files before."""
     format: int = FORMAT
 
@@ -101,8 +100,8 @@ class CommitRecord:
     """Rows that the batch wrote; None if the table's log does not tell."""
     written_bytes: int | None = None
     abandoned: bool = False
-    quarantined: Mapping[str, int] = field(default_factory=dict, metadata=LEFT_OUT)
-    """Rule -> records, rows and files of the batch that broke it and are in the quarantine."""
+    quarantined: Mapping[str, Quarantined] = field(default_factory=dict, metadata=LEFT_OUT)
+    """``records``, ``rows`` or ``files`` -> those of the batch that are in the quarantine."""
     changes: Mapping[str, int] = field(default_factory=dict, metadata=LEFT_OUT)
     """What a batch of a row-level write did: rows that were inserted, updated, deleted, deduplicated, …"""
     columns: str | None = field(default=None, metadata=LEFT_OUT)
@@ -129,7 +128,8 @@ class Acceptance:
     number: int
     after_commit: int
     """The newest commit record at that time, -1 if there was none."""
-    table: TableIdentity
+    table: TableIdentity | None
+    """None: it was gone, and the next batch, which replaces all rows, makes a new one."""
     table_version: int
     gone: tuple[int, ...] = field(default=())
     """Open batches whose rows a RESTORE had taken out: they are recorded as abandoned."""
@@ -173,18 +173,6 @@ class Settlement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Return:
-    """``returned/<n>``: files were given back from the quarantine, and count as not loaded."""
-
-    number: int
-    after: int
-    """The newest entry at that time: a file that a later one names was loaded again since."""
-    files: tuple[str, ...]
-    """URIs of files that were quarantined as a whole."""
-    format: int = FORMAT
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Vacuumed:
     """``vacuumed/<below>``: the entries and commit records below this number are purged, or about to be.
 
@@ -222,12 +210,12 @@ class _FileLine:
 
 def encode_offset(entry: OffsetEntry) -> bytes:
     """Give the bytes of an entry: a header line; of files, then one line a file."""
-    header = {key.name: getattr(entry, key.name) for key in fields(entry)}
+    header = {key.name: getattr(entry, key.name) for key in fields(entry)} | {"format": FORMAT}
     found = header.pop("slice")
     if isinstance(found, FileSlice):
-        header |= {"files": len(found.files), "format": FORMAT, "highest": found.highest}
+        header |= {"files": len(found.files), "highest": found.highest}
     else:
-        header |= {"format": OF_A_KIND, "kind": found.kind, "slice": asdict(found)}
+        header |= {"kind": found.kind, "slice": asdict(found)}
     lines = [record_text.line(header)]
     lines += [record_text.row_line(_FileLine, file) for file in found.audited]
     return ("\n".join(lines) + "\n").encode()
@@ -241,8 +229,8 @@ def decode_offset(name: str, data: bytes, seq: int) -> OffsetEntry:
     """
     # Not splitlines(): a path may hold any of the other characters that it takes for line ends.
     first, *lines = record_text.text_of(name, data).split("\n")[:-1]
-    header = record_text.parsed(name, first, OF_A_KIND)
-    found = (_of_files if header["format"] <= FORMAT else _of_a_kind)(name, header, lines)
+    header = record_text.parsed(name, first)
+    found = (_of_a_kind if "kind" in header else _of_files)(name, header, lines)
     entry = record_text.typed(OffsetEntry, name, header, slice=found)
     record_text.check_says(name, entry, seq=seq)
     return entry
@@ -257,8 +245,6 @@ def _of_files(name: str, header: dict[str, Any], lines: list[str]) -> Slice:
 
 
 def _of_a_kind(name: str, header: dict[str, Any], lines: list[str]) -> Slice:
-    if "kind" not in header:
-        raise record_text.newer(name, f"has format {header['format']}", f"formats up to {FORMAT}")
     kind, value = header["kind"], header.get("slice")
     if type(kind) is not str or type(value) is not dict or lines:
         what = f"has kind={kind!r}, slice={value!r} and {len(lines)} more lines"

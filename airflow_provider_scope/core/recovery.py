@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from airflow_provider_scope.core.record_text import NEW_LOG
 from airflow_provider_scope.exceptions import (
     AbandonedBatchError,
     TableAheadOfLogError,
     TableBehindLogError,
     TableDivergedError,
+    TableGoneError,
     TableRecreatedError,
     TableRestoredError,
     UnknownRowsError,
@@ -18,6 +20,7 @@ from airflow_provider_scope.exceptions import (
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
+    from airflow_provider_scope.core.bad_records import Quarantined
     from airflow_provider_scope.core.records import (
         Acceptance,
         CommitRecord,
@@ -36,8 +39,8 @@ class CommittedBatch:
     written_bytes: int | None
     abandoned: bool = False
     """The commit is the empty transaction of ``abandon``, not the batch."""
-    quarantined: Mapping[str, int] = field(default_factory=dict)
-    """Rule -> what the commit says of the quarantine; see ``CommitRecord``."""
+    quarantined: Mapping[str, Quarantined] = field(default_factory=dict)
+    """What the commit says of the quarantine; see ``CommitRecord``."""
     changes: Mapping[str, int] = field(default_factory=dict)
     """What the commit says of a row-level write; see ``CommitRecord``."""
     columns: str | None = None
@@ -115,9 +118,8 @@ def check_given_up(found: TableState, first: int, location: str) -> None:
             f"The table {location} holds batch {min(back)}, which was abandoned before there was a table: "
             "the application that ran it was still running. Its files count as new, and would be loaded "
             "again.",
-            location,
             do="run the task once with full_refresh=True, which replaces all rows. Or, if it is a batch of "
-            f"files, delete its rows, then run `airflow scope accept-table {location}`",
+            "files, delete its rows, then run `airflow scope accept-table`",
         )
 
 
@@ -125,17 +127,17 @@ def check_identity(found: TableState, expected: TableIdentity | None, location: 
     """Refuse a table that was restored or recreated since the newest record.
 
     :raises TableRestoredError: The newest RESTORE is not the recorded one.
-    :raises TableRecreatedError: The id is not the recorded one, or there is no table.
+    :raises TableRecreatedError: The id is not the recorded one.
+    :raises TableGoneError: There is no table.
     """
     restored = found.identity is not None and found.identity.restore_version is not None
     # Without a record the table is one that our batches made: whose id it is cannot be told.
     if found.identity == expected or (expected is None and not restored):
         return
-    kind: type[TableDivergedError] = TableRestoredError
     if found.identity is None:
-        kind = TableRecreatedError
-        what = f"The table {location} does not exist, but it did when the newest record was written."
-    elif expected is None:
+        raise table_gone(location)
+    kind: type[TableDivergedError] = TableRestoredError
+    if expected is None:
         what = (
             f"The table {location} was restored (RESTORE at version {found.identity.restore_version}) before "
             "the first record was written."
@@ -151,12 +153,27 @@ def check_identity(found: TableState, expected: TableIdentity | None, location: 
             f"The table {location} was restored (RESTORE at version {found.identity.restore_version}; the "
             f"newest record says {_or_none(expected.restore_version)})."
         )
-    raise _diverged(kind, what, location)
+    raise _diverged(kind, what)
 
 
-def check_transaction(found: TableState, newest_commit: int, newest_entry: int, location: str) -> None:
+def table_gone(location: str) -> TableDivergedError:
+    """Give the error for a table that is not there any more."""
+    return _diverged(
+        TableGoneError,
+        f"There is no table at {location} any more, and there was one when the newest record was written.",
+        do="if it was dropped by mistake, bring it back; if it was moved, set delta_location to where it is "
+        "now. Otherwise run the task once with full_refresh=True, which makes the table again and loads "
+        'everything into it. With mode="data_interval", delete the folder intervals/ of the checkpoint '
+        "instead, and clear the runs of the intervals",
+    )
+
+
+def check_transaction(
+    found: TableState, newest_commit: int, newest_entry: int, location: str, checkpoint: str
+) -> None:
     """Refuse a table whose transaction is behind the commits or ahead of the log.
 
+    :param checkpoint: The folder of the log.
     :raises TableBehindLogError: It is behind.
     :raises TableAheadOfLogError: It is ahead.
     """
@@ -166,16 +183,13 @@ def check_transaction(found: TableState, newest_commit: int, newest_entry: int, 
             TableBehindLogError,
             f"The table {location} holds batch {_or_none(found.txn)} as its newest, but batch "
             f"{newest_commit} was committed to it.",
-            location,
         )
     if txn > newest_entry:
         raise _diverged(
             TableAheadOfLogError,
-            f"The table {location} holds batch {txn}, but the log ends at batch {newest_entry}: records "
-            "of the checkpoint are missing.",
-            location,
-            do="restore the checkpoint's folder from a copy. If there is none, start a new pipeline with "
-            "its own checkpoint location, and with starting_timestamp after the files that are loaded",
+            f"The table {location} holds batch {txn}, but the log in {checkpoint} ends at batch "
+            f"{newest_entry}: it is an older copy, or records were deleted.",
+            do=f"bring back the checkpoint's newest copy. If there is none, {NEW_LOG}",
         )
 
 
@@ -184,37 +198,30 @@ def rows_of_others(location: str, checkpoint: str, interval: str | None) -> Tabl
 
     :param interval: The name of the interval that the run loads, if it loads one.
     """
-    command = f"airflow scope accept-table {location}"
-    beside = f"{location}/_checkpoint"
-    if interval:
-        command += f" --interval {interval}"
-        beside += f"/intervals/{interval}"
-    if checkpoint != beside:
-        command += f" --checkpoint {checkpoint.removesuffix(f'/intervals/{interval}')}"
     ways = (
         "To replace the rows of the interval, use write=Replace(where=…)"
         if interval
         else "To load everything again and replace all rows, run once with full_refresh=True. To leave out "
         "what is in the table, set starting_timestamp to a time after its files; with a cursor, set "
         "initial_value; with a change data feed, set start_version to the version after those that are "
-        "loaded"
+        "loaded. Leave that set: without it, everything before would be loaded again"
     )
     return _diverged(
         UnknownRowsError,
         f"The table {location} holds rows, and there is no record in {checkpoint} of where they came from: "
         "what is in the table would be loaded again.",
-        location,
         do=f"if the checkpoint was moved or lost, bring it back. {ways}. If nothing from the source is in "
-        f"the table, run `{command} --yes`: the next run adds all of it",
+        f'the table, set first_run="add"; or run `airflow scope accept-table`: it shows what '
+        "accepting the table means, and with --yes the next run adds all of the source",
     )
 
 
-def _diverged(kind: type[TableDivergedError], what: str, location: str, do: str = "") -> TableDivergedError:
+def _diverged(kind: type[TableDivergedError], what: str, do: str = "") -> TableDivergedError:
     return kind(
         what,
         kept="the table, the log and all files; nothing was written",
         do=do
-        or f"look at the table, then run `airflow scope accept-table {location}`: it shows what accepting "
+        or "look at the table, then run `airflow scope accept-table`: it shows what accepting "
         "the table as it is would mean, and accepts it with --yes",
     )
 

@@ -7,19 +7,25 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_scope.core.audit import iso_time
+from airflow_provider_scope.core import bad_records
 from airflow_provider_scope.core.discovery import Tally
 from airflow_provider_scope.core.files import FileEntry, base_name, printable
+from airflow_provider_scope.core.interval import iso_time
+from airflow_provider_scope.exceptions import EmptyRefreshError, SourceEmptyError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from airflow_provider_scope.core.bad_records import Quarantined
+
 
 XCOM_LIMIT_BYTES = 4096
 RULES_AT_MOST = 10
 PATTERN_LENGTH = 50
 """Of a pattern that matches nothing."""
-_COUNTS = ("inserted", "updated", "deleted", "deduplicated", "hard_deleted")
-"""What row-level writes count, in the order in which people are told."""
+_OF_THE_TABLE = ("inserted", "updated", "deleted")
+_OF_THE_BATCH = {"deduplicated": "deduplicated", "hard_deleted": "marked as deleted"}
+"""What row-level writes count: rows of the table, and rows of the batch that are none of the table."""
 READ, LEFT = "what is read", "what is left"
 """Topics of warnings: of what a run is about to read, and of what it leaves, which only its end tells."""
 WARNING_LENGTH = 500
@@ -41,8 +47,8 @@ class BatchReport:
     already_there: bool = False
     """It was in the table before this run: an earlier run died between the table and the record."""
     abandoned: bool = False
-    quarantined: Mapping[str, int] = field(default_factory=dict)
-    """Rule -> records, rows and files that are in the quarantine instead."""
+    quarantined: Mapping[str, Quarantined] = field(default_factory=dict)
+    """``records``, ``rows`` or ``files`` -> those that are in the quarantine instead."""
     changes: Mapping[str, int] = field(default_factory=dict)
     """Rows that a row-level write inserted, updated, deleted, …"""
     what: str = ""
@@ -95,9 +101,9 @@ class RunReport:
         return None if None in counts else sum(count or 0 for count in counts)
 
     @property
-    def quarantined(self) -> Counter[str]:
-        """Rule -> records, rows and files of the committed batches that are in the quarantine."""
-        return sum((Counter(batch.quarantined) for batch in self.batches), Counter())
+    def quarantined(self) -> dict[str, Quarantined]:
+        """``records``, ``rows`` or ``files`` -> those of the committed batches that are in the quarantine."""
+        return bad_records.total(batch.quarantined for batch in self.batches)
 
     @property
     def changes(self) -> Counter[str]:
@@ -106,6 +112,20 @@ class RunReport:
         for batch in self.batches:
             found.update(batch.changes)
         return found
+
+    @property
+    def loaded_nothing(self) -> bool:
+        """Whether the table is as it was: no batch, or none with a row, a file or a change."""
+        return all(
+            batch.abandoned
+            or (
+                batch.mode == "append"
+                and batch.rows == 0
+                and not batch.files
+                and not any(batch.changes.values())
+            )
+            for batch in self.batches
+        )
 
     @property
     def matches_nothing(self) -> bool:
@@ -146,7 +166,9 @@ class RunReport:
             lines += self._table()
         else:
             lines.append(self.why_nothing())
-        lines += [f"quarantined: {count:,}, {rule}" for rule, count in self.quarantined.most_common()]
+        if self.quarantined:
+            lines.append(f"quarantined: {bad_records.text(self.quarantined)}")
+            lines += [f"    {line}" for line in bad_records.rule_lines(self.quarantined)]
         if self.changes:
             lines.append(told_changes(self.changes))
         if self.superseded:
@@ -228,10 +250,14 @@ class RunReport:
 
 
 def told_changes(changes: Mapping[str, int]) -> str:
-    """Give what row-level writes did as a line: ``rows: 2 inserted, 1 updated``."""
-    known = {what: place for place, what in enumerate(_COUNTS)}
-    whats = sorted(changes, key=lambda what: known.get(what, len(known)))
-    return "rows: " + ", ".join(f"{changes[what]:,} {what.replace('_', '-')}" for what in whats)
+    """Give what row-level writes did as a line: ``rows: 2 inserted; in the batch: 1 deduplicated``."""
+    of_table = ", ".join(f"{changes[name]:,} {name}" for name in _OF_THE_TABLE if name in changes)
+    of_batch = ", ".join(
+        f"{changes[name]:,} {text}" for name, text in _OF_THE_BATCH.items() if name in changes
+    )
+    return "; ".join(
+        f"{where}: {counts}" for where, counts in (("rows", of_table), ("in the batch", of_batch)) if counts
+    )
 
 
 def files_text(files: Sequence[FileEntry]) -> str:
@@ -245,11 +271,20 @@ def files_text(files: Sequence[FileEntry]) -> str:
     return "\n".join([f"{'bytes':>15}  file", *lines, f"{total:>15,}  total of {len(files):,}"])
 
 
-def _most(counts: Counter[str]) -> dict[str, int]:
-    """Give the rules that were broken most often, and the sum of the others."""
-    most = {rule[:NAME_LENGTH]: count for rule, count in counts.most_common(RULES_AT_MOST)}
-    others = counts.total() - sum(count for _, count in counts.most_common(RULES_AT_MOST))
-    return {**most, "other rules": others} if others else most
+def _most(quarantined: Mapping[str, Quarantined]) -> dict[str, dict[str, Any]]:
+    """Give what is in the quarantine, with the most frequent rules and the sum of the others."""
+    counts = Counter({(unit, rule): n for unit, bad in quarantined.items() for rule, n in bad.rules.items()})
+    most = counts.most_common(RULES_AT_MOST)
+    value: dict[str, dict[str, Any]] = {}
+    for unit, bad in quarantined.items():
+        rules = {rule[:NAME_LENGTH]: count for (of, rule), count in most if of == unit}
+        others = bad.count - sum(count for (of, _), count in most if of == unit)
+        value[unit] = {
+            "count": bad.count,
+            "out_of": bad.out_of,
+            "rules": {**rules, "other rules": others} if others else rules,
+        }
+    return value
 
 
 def _json_length(value: object) -> int:
@@ -277,3 +312,26 @@ def _name(file: FileEntry | None) -> str:
     if file is None:
         return "unknown"
     return f"{printable(base_name(file.path))} ({iso_time(file.modified_ms)[:19]}Z)"
+
+
+def check_found(report: RunReport, table: str, *, fail_on_empty: bool, would_empty: bool) -> None:
+    """Refuse a run without files where that is an error.
+
+    :param report: What the listing held.
+    :param fail_on_empty: The user says that there are always files.
+    :param would_empty: The run would replace rows by none.
+    :raises SourceEmptyError: No file that is there matches the patterns, and there have to be some.
+    :raises EmptyRefreshError: A refresh has nothing to load.
+    """
+    if fail_on_empty and not report.matched:
+        raise SourceEmptyError(
+            f"The source holds nothing to load (fail_on_empty=True): {report.why_nothing()}.",
+            kept="the table and all records; nothing was written",
+            do="check `roots`, `format` and `patterns`; if the files come later, the next try takes them",
+        )
+    if would_empty:
+        raise EmptyRefreshError(
+            f"A full refresh of {table} found no file to load: {report.why_nothing()}.",
+            kept="the table as it is; nothing was logged",
+            do="check `roots` and `patterns`. To empty the table on purpose, delete its rows",
+        )

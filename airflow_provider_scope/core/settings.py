@@ -1,4 +1,4 @@
-"""Settings of Spark on which it rests that the rows of the files are the rows of the table."""
+"""Settings of Spark: those that keep the rows right, and those of small batches and tables."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ class Setting(NamedTuple):
     """What could happen with another value."""
 
 
+_WITHOUT_BLANKS = "a key in a CHAR column that was stored without its blanks would not be found"
 _SKIPPED = "a file that cannot be read would count as loaded"
 EXACT = {
     "spark.sql.ansi.enabled": Setting("true", "a cast that fails would give NULL"),
@@ -59,6 +60,8 @@ EXACT = {
     "spark.sql.variable.substitute": Setting(
         "false", "a text or a name with ${…} would become a setting, or a variable of the machine"
     ),
+    "spark.sql.readSideCharPadding": Setting("true", _WITHOUT_BLANKS),
+    "spark.sql.legacy.charVarcharAsString": Setting("false", _WITHOUT_BLANKS),
     "spark.sql.mapKeyDedupPolicy": Setting("EXCEPTION", "one value of a key that occurs twice would be lost"),
     # Spark 4.2 hands parameters to the parser otherwise, and Delta 4.4's parser drops them there.
     "spark.sql.legacy.parameterSubstitution.constantsOnly": Setting("true", "sql_params would be lost"),
@@ -86,3 +89,42 @@ def contradiction(name: str, value: object) -> Setting | None:
     if setting is None or str(value).strip().lower() == setting.value.lower():
         return None
     return setting
+
+
+# ---- Small batches and tables: Spark needs longer to spread the work than to do it ----
+
+SMALL_ROWS = 10_000
+"""A batch of so many rows at the most is one partition: what looks at its keys need not shuffle them."""
+TABLE_BYTES = 16 * 1024 * 1024
+"""A MERGE rewrites this much in one task within a second or two."""
+
+LOG_FILES = 10_000
+"""Of so many files one task finds the newest actions within a second."""
+
+OF_SMALL = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.databricks.delta.snapshotPartitions": "1",
+}
+"""Of the session of a small MERGE, or while the state of a small log is computed.
+
+Adaptive execution makes a job of each stage, and plans in between.
+"""
+
+
+def is_small_batch(rows: int) -> bool:
+    """Tell whether one task can go over the rows of a batch."""
+    return rows <= SMALL_ROWS
+
+
+def is_small_log(files: int) -> bool:
+    """Tell whether one task can reconstruct the state of a table."""
+    return files <= LOG_FILES
+
+
+def is_small_merge(rows: int, table_bytes: int | None) -> bool:
+    """Tell whether one task can do a MERGE.
+
+    :param table_bytes: Of all files of the table; None if that is not known without a look at them.
+    """
+    return is_small_batch(rows) and table_bytes is not None and table_bytes <= TABLE_BYTES

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from airflow_provider_scope.core.files import FileEntry, Position, position, printable
-from airflow_provider_scope.core.record_text import ADDED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,7 +41,7 @@ class Slice(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FileSlice:
-    """Files, in the order of ingestion. Its records have no key for the kind: the first were all of it."""
+    """Files, in the order of ingestion. Its records have no key for the kind."""
 
     kind: ClassVar[str] = "files"
     has_state: ClassVar[bool] = False
@@ -166,6 +165,8 @@ class VersionSlice(WithoutFiles):
     """The name of the load."""
     source: str
     """The id of the Delta table that is read."""
+    location: str
+    """Its URI, for those who look how far it is."""
     first: int
     """The first version whose changes are read."""
     last: int
@@ -174,11 +175,9 @@ class VersionSlice(WithoutFiles):
     """Whether the rows of version ``last`` are read in place of changes."""
     changed_bytes: int
     """Bytes of the changes, as the source's log tells them."""
-    location: str | None = field(default=None, metadata=ADDED)
-    """The URI of the table that is read, for those who look how far it is; None is unknown."""
-    first_ms: int | None = field(default=None, metadata=ADDED)
+    first_ms: int | None = None
     """When version ``first`` was committed; None is unknown."""
-    last_ms: int | None = field(default=None, metadata=ADDED)
+    last_ms: int | None = None
     """When version ``last`` was committed; None is unknown."""
 
     @property

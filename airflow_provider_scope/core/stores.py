@@ -56,7 +56,7 @@ LOCAL = StoreKind(
 OTHER = StoreKind(
     name="a store of fsspec",
     canonical=f"{_STORAGE}.objects:canonical",
-    open=f"{_HOOKS}.objects:open_store",
+    open=f"{_HOOKS}.stores:open_by_fsspec",
     no_control_files="nothing shows that it refuses to create a file twice",
     is_per_host=False,
 )
@@ -67,7 +67,7 @@ KINDS = [
         name="Azure Storage",
         schemes=("abfss",),
         aliases=("abfs", "wasb", "wasbs", "az", "http", "https"),
-        canonical=f"{_STORAGE}.azure_uris:canonical",
+        canonical=f"{_STORAGE}.azure:canonical",
         open=f"{_HOOKS}.azure_storage:open_store",
         spark_conf={"spark.redaction.regex": _REDACTED},
         spark_packages=("hadoop-azure",),
@@ -93,14 +93,14 @@ KINDS = [
         name="S3",
         schemes=("s3",),
         aliases=("s3a", "s3n"),
-        canonical=f"{_STORAGE}.s3_uris:canonical",
+        canonical=f"{_STORAGE}.s3:canonical",
         open=f"{_HOOKS}.s3:open_store",
         is_per_host=False,
         spark_conf={
             # Hadoop knows the client as s3a:// alone.
             "spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
             "spark.hadoop.fs.AbstractFileSystem.s3.impl": "org.apache.hadoop.fs.s3a.S3A",
-            # Delta's own class for S3 locks a commit within one JVM alone: see ``spark.log_store``.
+            # Delta's own class for S3 locks a commit within one JVM alone: see ``spark.session``.
             "spark.delta.logStore.s3.impl": "airflow_provider_scope.ConditionalLogStore",
             "spark.hadoop.fs.s3a.create.conditional.enabled": "true",
             "spark.redaction.regex": _REDACTED,

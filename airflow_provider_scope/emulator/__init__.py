@@ -4,7 +4,6 @@
 """
 
 from airflow_provider_scope.emulator.emulator import Emulator
-from airflow_provider_scope.emulator.instant import InstantExecutor
 from airflow_provider_scope.emulator.switches import Fault, Switches
 
-__all__ = ["Emulator", "Fault", "InstantExecutor", "Switches"]
+__all__ = ["Emulator", "Fault", "Switches"]

@@ -2,52 +2,53 @@
 
 from __future__ import annotations
 
+import json
+import operator
+import re
 import uuid
+from bisect import bisect_right
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
-from airflow_provider_scope.emulator.compiling import diagnostics
-from airflow_provider_scope.emulator.job import Job, basic, debug_data, full, statistics
-from airflow_provider_scope.emulator.job_groups import member, pipelines, recurrences, window_of
-from airflow_provider_scope.emulator.job_list import page_of
-from airflow_provider_scope.emulator.job_store import QueueFullError
-from airflow_provider_scope.emulator.submission import (
-    VERSIONS,
-    RejectedError,
-    check_job,
-    digest,
-    read_guid,
-    read_json,
-)
-from airflow_provider_scope.emulator.wire import jobs_error, jobs_response
+from airflow_provider_scope.emulator.jobs import JobExistsError, JobNotFoundError, QueueFullError
+from airflow_provider_scope.emulator.scripts import SYNTAX_ERROR, VIRTUAL
+from airflow_provider_scope.emulator.web import HARDENING, Response
+from airflow_provider_scope.script.lexer import LINE_ENDS, ScriptError
+from airflow_provider_scope.script.parse import parse
+from airflow_provider_scope.script.statements import Assign, Extract, Insert
+from airflow_provider_scope.script.translate import translate
 
 if TYPE_CHECKING:
-    from airflow_provider_scope.emulator.job_store import JobStore
+    from collections.abc import Callable
+
+    from airflow_provider_scope.emulator.jobs import JobStore
     from airflow_provider_scope.emulator.switches import Controls
-    from airflow_provider_scope.emulator.web import Request, Response
+    from airflow_provider_scope.emulator.web import Request
 
-_NEVER_SUBMITTED = "0001-01-01T00:00:00-08:00"
-_ACTIONS = {"canceljob": "cancel", "yieldjob": "yield", "yield": "yield"}
-_FORMS = {"get": full, "statistics": statistics, "debug_data": debug_data}
-_PARTS = {"getstatistics": "statistics", "getdebugdatapath": "debug_data"}
+API_VERSION = "2017-09-01-preview"
+"""The only version with jobs of type Scope."""
+SCRIPT_LIMIT_BYTES = 3 * 1024 * 1024
+NAME_LIMIT = 260
 
 
-def operation(method: str, segments: list[str]) -> str:
+class RejectedError(Exception):
+    """The request is answered with an error of the job service."""
+
+    def __init__(self, code: str, message: str, status: int = 400) -> None:
+        super().__init__(message)
+        self.code = code
+        self.status = status
+
+
+def operation_of(method: str, segments: list[str]) -> str:
     """Name the operation of a request; empty when there is none."""
     match [method, *(segment.lower() for segment in segments)]:
         case ["GET", "jobs"]:
             return "list"
-        case ["POST", "buildjob"]:
-            return "build"
-        case [("PUT" | "GET" | "PATCH") as verb, "jobs", _]:
-            return {"PUT": "submit", "GET": "get", "PATCH": "update"}[verb]
-        case ["POST", "jobs", _, action]:
-            return _ACTIONS.get(action, "")
-        case ["GET", "jobs", _, part]:
-            return _PARTS.get(part, "")
-        case ["GET", ("pipelines" | "recurrences") as groups]:
-            return groups
-        case ["GET", ("pipelines" | "recurrences") as groups, _]:
-            return groups.removesuffix("s")
+        case [("PUT" | "GET") as verb, "jobs", _]:
+            return {"PUT": "submit", "GET": "get"}[verb]
+        case ["POST", "jobs", _, "canceljob"]:
+            return "cancel"
     return ""
 
 
@@ -61,80 +62,244 @@ class JobsService:
     def answer(self, op: str, request: Request, segments: list[str], base: str) -> Response:
         """Answer a request.
 
-        :param op: The operation, as :func:`operation` gives it.
+        :param op: The operation, as :func:`operation_of` gives it.
         :param segments: The path below the account.
         :param base: Address of the account, for links.
         """
-        if not op:
-            return jobs_error(404, "NotFound", "There is no such operation.")
-        version = request.param("api-version")
-        if version not in VERSIONS:
-            return jobs_error(400, "MissingApiVersion", f"api-version must be one of {', '.join(VERSIONS)}.")
         try:
-            if op == "list":
-                items = self._store.items(basic)
-                return jobs_response(200, page_of(items, request, self._controls.now.page_size, base))
-            if op == "build":
-                return jobs_response(200, self._build(read_json(request.body), version))
-            if op in ("pipelines", "recurrences"):
-                found = self._groups(op, request)
-                # The recording has the undocumented count.
-                return jobs_response(200, {"value": found, "count": len(found)})
-            if op in ("pipeline", "recurrence"):
-                return self._group(op, request, read_guid(segments[1]))
-            return self._one(op, request, read_guid(segments[1]), version)
+            return self._answer(op, request, segments, base)
         except RejectedError as err:
-            return jobs_error(err.status, err.code, err.message)
+            return error_response(err.status, err.code, str(err))
+        except JobNotFoundError:
+            return error_response(404, "JobNotFound", "Job is not found.")
+        except JobExistsError:
+            return error_response(409, "JobAlreadyExists", f"Job {segments[1]} exists already.")
         except QueueFullError:
             limit = self._controls.now.max_queued_jobs
             # The form of a production error: a capital `Message` and no `error` around it.
-            return jobs_response(
-                400, {"Message": f"Cannot exceed {limit} queued SCOPE jobs in an ADLA workspace."}
-            )
+            return _json(400, {"Message": f"Cannot exceed {limit} queued SCOPE jobs in an ADLA workspace."})
 
-    def _one(self, op: str, request: Request, job_id: str, version: str) -> Response:
+    def _answer(self, op: str, request: Request, segments: list[str], base: str) -> Response:
+        if not op:
+            raise RejectedError("NotFound", "There is no such operation.", 404)
+        if request.param("api-version") != API_VERSION:
+            raise RejectedError("InvalidApiVersion", f"Scope jobs need api-version {API_VERSION}.")
+        if op == "list":
+            return _json(200, page_of(self._store.items(), request, self._controls.now.page_size, base))
+        job_id = _guid(segments[1])
         if op == "submit":
-            payload = read_json(request.body)
-            fields = check_job(payload, version, job_id)
+            payload = _checked(request.body, job_id)
             # Here, and not when the job compiles: a long script takes a while, and no other job waits.
-            if fields["kind"] == "Scope":
-                fields["diagnostics"] = diagnostics(fields["properties"]["script"])
-            return jobs_response(200, self._store.submit(job_id, digest(payload), fields))
-        if op in ("cancel", "yield"):
-            act = self._store.cancel if op == "cancel" else self._store.give_way
-            return jobs_response(200) if act(job_id) else _unknown()
-        shown = (
-            self._store.update(job_id, read_json(request.body))
-            if op == "update"
-            else self._store.show(job_id, _FORMS[op])
+            problem = syntax_error(payload["properties"]["script"])
+            return _json(200, self._store.submit(job_id, payload, problem))
+        if op == "cancel":
+            self._store.cancel(job_id)
+            return _json(200, None)
+        return _json(200, self._store.show(job_id))
+
+
+def error_response(status: int, code: str, message: str) -> Response:
+    """Give an error as the service writes it."""
+    return _json(status, {"error": {"code": code, "message": message}})
+
+
+def _json(status: int, payload: Any) -> Response:
+    """Give an answer; without a payload the body is empty."""
+    headers = {
+        "Cache-Control": "no-store, no-cache, max-age=0, private",
+        "Expires": "-1",
+        "x-ms-request-id": str(uuid.uuid4()),
+        **HARDENING,
+    }
+    if payload is None:
+        return Response(status, b"", headers)
+    headers["Content-Type"] = "application/json; charset=utf-8"
+    return Response(status, json.dumps(payload, ensure_ascii=False).encode(), headers)
+
+
+# ---- The body of a submission ----
+
+
+def _checked(body: bytes, job_id: str) -> dict[str, Any]:
+    """Read the body of a submission.
+
+    :raises RejectedError: A field is missing or not valid.
+    """
+    try:
+        payload = json.loads(body.decode("utf-8-sig"))
+    except (ValueError, RecursionError) as err:
+        raise RejectedError("InvalidJson", "The body is not JSON.") from err
+    _require(isinstance(payload, dict), "The body is not a JSON object.")
+    name, properties = payload.get("name"), payload.get("properties")
+    _require(isinstance(name, str) and 0 < len(name) <= NAME_LIMIT, f"name has 1 to {NAME_LIMIT} characters.")
+    _require(payload.get("type") == "Scope", "type must be Scope: other jobs are not emulated.")
+    script = properties.get("script") if isinstance(properties, dict) else None
+    if not isinstance(script, str) or not script:
+        raise RejectedError("InvalidJob", "properties.script is required.")
+    size = len(script.encode())
+    _require(size <= SCRIPT_LIMIT_BYTES, f"The script is longer than {SCRIPT_LIMIT_BYTES} bytes.")
+    if payload.get("jobId") is not None:
+        _require(_guid(str(payload["jobId"])) == job_id, "jobId in the body is not the one in the path.")
+    for field, least in (("degreeOfParallelism", None), ("priority", 1)):
+        value = payload.get(field)
+        valid = value is None or (type(value) is int and (least is None or value >= least))
+        _require(valid, f"{field} is not valid.")
+    tags = payload.get("tags") or {}
+    _require(
+        isinstance(tags, dict) and all(isinstance(tag, str) for tag in tags.values()),
+        "tags must map text to text.",
+    )
+    if payload.get("related") is not None:
+        _check_related(payload["related"])
+    return payload  # type: ignore[no-any-return]
+
+
+def _check_related(related: Any) -> None:
+    _require(isinstance(related, dict) and "recurrenceId" in related, "related.recurrenceId is required.")
+    for name in ("recurrenceId", "pipelineId", "runId"):
+        if related.get(name) is not None:
+            _guid(str(related[name]))
+    for name in ("pipelineName", "recurrenceName"):
+        _require(len(str(related.get(name) or "")) <= NAME_LIMIT, f"related.{name} is too long.")
+
+
+def _guid(text: str) -> str:
+    try:
+        return str(uuid.UUID(text))
+    except ValueError as err:
+        raise RejectedError("InvalidId", f"{text!r} is not a GUID.") from err
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise RejectedError("InvalidJob", message)
+
+
+# ---- The list of jobs. Of OData it knows what this package's client and dbt-scope's send ----
+
+
+_TEST = re.compile(
+    r"""\s*(?:startswith\(\s*(?P<start>name)\s*,\s*(?P<prefix>'(?:[^']|'')*')\s*\)
+    | (?P<name>name|state|result)\s+(?P<comparison>eq|ne)\s+(?P<value>'(?:[^']|'')*'))\s*(?P<more>and\b|$)""",
+    re.VERBOSE,
+)
+_PASSES: dict[str, Callable[[str, str], bool]] = {
+    "eq": operator.eq,
+    "ne": operator.ne,
+    "startswith": str.startswith,
+}
+_QUERY = frozenset({"$filter", "$orderby", "$top", "$skiptoken", "api-version"})
+
+
+def page_of(items: list[dict[str, Any]], request: Request, page_size: int, base: str) -> dict[str, Any]:
+    """Give one page.
+
+    ``$top`` is the size of a page: ``nextLink`` leads on as long as there are more. The link names the
+    last job of the page, so jobs that end or come in meanwhile cause no gaps.
+
+    :raises RejectedError: A parameter is not valid, or not known.
+    """
+    unknown = [name for name, _ in request.query if name.lower() not in _QUERY]
+    if unknown:
+        raise RejectedError("InvalidParameter", f"{unknown[0]} is not emulated.")
+    is_listed = _filter(request.param("$filter") or "")
+    order = (request.param("$orderby") or "submitTime asc").split()
+    if order[0] != "submitTime" or order[1:] not in ([], ["asc"], ["desc"]):
+        raise RejectedError(
+            "InvalidParameter", "$orderby must be submitTime, submitTime asc or submitTime desc."
         )
-        return _unknown() if shown is None else jobs_response(200, shown)
-
-    def _groups(self, op: str, request: Request) -> list[dict[str, Any]]:
-        switches = self._controls.now
-        start, end = window_of(request, self._store.now())
-        members = [one for one in self._store.items(member) if start <= one.submitted <= end]
-        if op.startswith("pipeline"):
-            return pipelines(members, switches.utc_offset_minutes, switches.pipeline_runs)
-        return recurrences(members, switches.utc_offset_minutes)
-
-    def _group(self, op: str, request: Request, guid: str) -> Response:
-        found = [one for one in self._groups(op, request) if one[f"{op}Id"] == guid]
-        if not found:
-            return jobs_error(404, f"{op.capitalize()}NotFound", f"The {op} is not found.")
-        return jobs_response(200, found[0])
-
-    def _build(self, payload: dict[str, Any], version: str) -> dict[str, Any]:
-        """Compile a script without running it; an error in it is not an error of the request."""
-        fields = check_job(payload, version, None)
-        job = Job(job_id=str(uuid.uuid4()), digest="", order=0, submitted=0.0, **fields)
-        found = [] if job.kind != "Scope" else diagnostics(job.properties["script"])
-        job.state, job.result = "Ended", "Failed" if found else "Succeeded"
-        shown = full(job, self._controls.now.utc_offset_minutes)
-        shown.update(degreeOfParallelism=0, priority=0, submitTime=_NEVER_SUBMITTED)
-        shown["properties"]["diagnostics"] = found
-        return shown
+    top = request.param("$top") or str(page_size)
+    if not re.fullmatch("0*[1-9][0-9]{0,9}", top):
+        raise RejectedError("InvalidParameter", "$top must be a number from 1.")
+    size = min(int(top), page_size)
+    ordered = items[::-1] if order[1:] == ["desc"] else items
+    after = request.param("$skiptoken")
+    if after is not None:
+        ids = [item["jobId"] for item in ordered]
+        if after not in ids:
+            raise RejectedError("InvalidSkipToken", "The token is not, or no longer, valid.")
+        ordered = ordered[ids.index(after) + 1 :]
+    rest = [item for item in ordered if is_listed(item)]
+    answer: dict[str, Any] = {"value": rest[:size]}
+    if len(rest) > size:
+        kept = [(name, value) for name, value in request.query if name.lower() != "$skiptoken"]
+        pairs = [*kept, ("$skiptoken", rest[size - 1]["jobId"])]
+        query = "&".join(f"{quote(name, safe='$')}={quote(value, safe='')}" for name, value in pairs)
+        answer["nextLink"] = f"{base}/Jobs?{query}"
+    return answer
 
 
-def _unknown() -> Response:
-    return jobs_error(404, "JobNotFound", "Job is not found.")
+def _filter(text: str) -> Callable[[dict[str, Any]], bool]:
+    """Read ``startswith(name,'…')`` and ``name eq|ne '…'``, joined by ``and``; a quote is doubled."""
+    tests: list[tuple[Callable[[str, str], bool], str, str]] = []
+    place, more = 0, bool(text.strip())
+    while more:
+        match = _TEST.match(text, place)
+        if match is None:
+            raise RejectedError("InvalidFilter", f"$filter cannot be read at character {place + 1}.")
+        name = match["start"] or match["name"]
+        value = (match["prefix"] or match["value"])[1:-1].replace("''", "'")
+        tests.append((_PASSES[match["comparison"] or "startswith"], name, value))
+        place, more = match.end(), bool(match["more"])
+    return lambda item: all(passes(str(item.get(name)), value) for passes, name, value in tests)
+
+
+# ---- What is wrong with a script before it runs: statements and queries that cannot be read ----
+# Names and types are looked at when it runs, and so is what the translator knows of SCOPE.
+
+
+_SYNTAX_CODES = frozenset({"syntax", "no-from", "single-equals"})
+"""Codes of the translator that blame the text, and not a name, a type or what it does not know."""
+_LINE_END = re.compile("\r\n|[" + LINE_ENDS + "]")
+
+
+def syntax_error(script: str) -> dict[str, str | int] | None:
+    """Compile a script: its first error as a job's errors have it, or None."""
+    try:
+        _compile(script)
+    except ScriptError as err:
+        start = _offset(script, err.line, err.column)
+        return {
+            "message": f"{SYNTAX_ERROR}: {err.what}",
+            "description": err.what,
+            "lineNumber": err.line,
+            "startOffset": start,
+            "endOffset": start,
+        }
+    return None
+
+
+def _compile(script: str) -> None:
+    rowsets: dict[str, dict[str, str]] = {}
+    for statement in parse(script):
+        if isinstance(statement, Extract):
+            columns = {column.name: column.type for column in statement.columns}
+            columns |= {column.name: VIRTUAL[column.function][0] for column in statement.virtual}
+            rowsets[statement.rowset] = columns
+        elif isinstance(statement, Assign | Insert):
+            try:
+                columns = translate(statement.select, rowsets).columns
+            except ScriptError as err:
+                if err.code in _SYNTAX_CODES:
+                    raise _in_script(script, statement, err) from err
+                return
+            if isinstance(statement, Assign):
+                rowsets[statement.rowset] = columns
+
+
+def _in_script(script: str, statement: Assign | Insert, err: ScriptError) -> ScriptError:
+    """Give an error of a query with its place in the whole script."""
+    begin = script.index(statement.select, _offset(script, *statement.at) + 1)
+    place = begin + _offset(statement.select, err.line, err.column)
+    starts = _line_starts(script)
+    line = bisect_right(starts, place)
+    return ScriptError(err.code, line, place - starts[line - 1] + 1, err.what.partition(": ")[2], err.do)
+
+
+def _offset(script: str, line: int, column: int) -> int:
+    """Give the place of a line and a column, from 1, in characters from 0."""
+    return _line_starts(script)[line - 1] + column - 1
+
+
+def _line_starts(script: str) -> list[int]:
+    return [0, *(match.end() for match in _LINE_END.finditer(script))]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_scope.core.extras import of_extra
+from airflow_provider_scope.exceptions import of_extra
 
 with of_extra("emulator", "airflow_provider_scope.emulator.pytest_plugin"):
     import pytest

@@ -1,4 +1,4 @@
-"""What can be set on the emulator: everything that no document settles, limits, and faults.
+"""What can be set on the emulator: what no document settles, limits, and faults.
 
 A default is either recorded behaviour of the service or, where nothing is known, the emulator's own
 choice; the comments say which.
@@ -11,11 +11,14 @@ import re
 import threading
 from collections import Counter
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_type_hints
 
 from airflow_provider_scope.exceptions import InputError
 
-REQUEST_FAULTS = ("latency", "status", "drop_before", "drop_after")
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+REQUEST_FAULTS = ("status", "drop_before", "drop_after")
 JOB_FAULTS = ("fail_job", "fail_after_commit")
 
 
@@ -23,10 +26,9 @@ JOB_FAULTS = ("fail_job", "fail_after_commit")
 class Fault:
     """One way in which something goes wrong, and for which requests or jobs.
 
-    Request faults: ``latency`` (waits ``seconds``), ``status`` (answers ``status`` without any effect),
-    ``drop_before`` and ``drop_after`` (close the connection without an answer, before or after the
-    effect). Job faults: ``fail_job`` (fails without running) and ``fail_after_commit`` (runs, then is
-    reported as failed).
+    Request faults: ``status`` (answers ``status`` without any effect), ``drop_before`` and ``drop_after``
+    (close the connection without an answer, before or after the effect). Job faults: ``fail_job`` (fails
+    without running) and ``fail_after_commit`` (runs, then is reported as failed).
     """
 
     kind: str
@@ -43,9 +45,6 @@ class Fault:
     """How many matching requests or jobs are let through first."""
     probability: float = 1.0
     status: int = 503
-    retry_after: int | None = None
-    """Value of ``Retry-After`` in seconds."""
-    seconds: float = 0.0
 
     def __post_init__(self) -> None:
         """Check the kind and the pattern."""
@@ -59,20 +58,14 @@ class Fault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Switches:
-    """Everything that can be set, at the start and at run time."""
+    """Everything that can be set, at the start and while the emulator runs."""
 
     # ---- both services ----
-    auth: Literal["off", "any", "strict"] = "any"
-    """``any``: no token is needed, one that is sent must not be empty. ``strict``: a bearer token is
-    needed; one that is a JWT must be for this service and not expired."""
-    account: str = ""
-    """The only account name that is answered; empty answers to every name."""
     clock_skew_seconds: float = 0.0
-    """Added to the clock of the service: submit times, audit records, retention."""
+    """Added to the clock of the jobs: submit times, audit records, how long ended jobs are kept (30 days)."""
     seed: int = 0
     """Seed of the faults with a probability; setting it starts the sequence again."""
     faults: tuple[Fault, ...] = ()
-    max_body_bytes: int = 16 * 1024 * 1024
 
     # ---- jobs ----
     duplicate_put: Literal["idempotent", "conflict"] = "idempotent"
@@ -81,49 +74,23 @@ class Switches:
     """Largest page of a list of jobs (inferred from a client)."""
     max_queued_jobs: int = 1000
     max_running_jobs: int = 20
-    max_aus: int = 250
-    retention_seconds: float = 30 * 86400.0
-    """How long an ended job is kept."""
-    utc_offset_minutes: int = -480
-    """Offset of the times in answers: recorded jobs carry a local one, not ``Z``."""
     state_seconds: dict[str, float] = field(default_factory=dict)
     """State -> how long each job stays in it; 0 for those that are not named."""
     commit_at: Literal["start", "end"] = "end"
     """Whether the script runs at the beginning or at the end of the state Running."""
     restart: Literal["rerun", "fail"] = "rerun"
     """What becomes of a job whose script was running when the emulator was killed (own choice)."""
-    pipeline_runs: Literal["recorded", "specified"] = "recorded"
-    """How a pipeline shows its runs: ``item1`` and ``item2`` as recorded, or ``runId`` and
-    ``lastSubmitTime`` as specified."""
-    commit_metadata: bool = True
-    """Whether a commit's ``commitInfo`` names its job (own choice; nothing documents it)."""
 
     # ---- files ----
     list_cap: int = 4000
     """Largest page of LISTSTATUS (inferred from clients)."""
     max_append_bytes: int = 4 * 1024 * 1024
-    lease_seconds: float = 600.0
-    """How long a file stays locked by a writer that does not come back (from a client's notes)."""
-    open_past_end: Literal["empty", "400", "403", "416"] = "400"
-    """OPEN at or after the end of a file that is not empty (specification: 400; a client: 403 or 416)."""
-    nonrecursive_delete_status: int = 403
-    """Status for deleting a folder with entries without ``recursive`` (own choice)."""
-    concurrent_append: Literal["append", "refuse"] = "append"
-    """CONCURRENTAPPEND at the end of a file (own choice; no more than its name is documented)."""
+    """Most bytes of one CREATE or APPEND."""
     denied_paths: tuple[str, ...] = ()
     """Paths that, with all that is below them, answer 403."""
 
 
-_CHOICES: dict[str, tuple[str, ...]] = {
-    "auth": ("off", "any", "strict"),
-    "duplicate_put": ("idempotent", "conflict"),
-    "commit_at": ("start", "end"),
-    "restart": ("rerun", "fail"),
-    "pipeline_runs": ("recorded", "specified"),
-    "concurrent_append": ("append", "refuse"),
-    "open_past_end": ("empty", "400", "403", "416"),
-}
-_AT_LEAST_ONE = ("page_size", "max_running_jobs", "max_aus", "list_cap", "max_append_bytes", "max_body_bytes")
+_TYPES = get_type_hints(Switches)
 
 
 def changed(switches: Switches, values: dict[str, Any]) -> Switches:
@@ -131,37 +98,33 @@ def changed(switches: Switches, values: dict[str, Any]) -> Switches:
 
     :raises InputError: A name or a value is not known.
     """
-    known = {f.name: f for f in fields(Switches)}
-    clean: dict[str, Any] = {}
-    for name, value in values.items():
-        if name not in known:
-            raise _bad("switch", name, tuple(known))
-        clean[name] = _value(name, value, getattr(switches, name))
-    return replace(switches, **clean)
+    unknown = [name for name in values if name not in _TYPES]
+    if unknown:
+        raise _bad("switch", unknown[0], tuple(_TYPES))
+    return replace(switches, **{name: _value(name, value) for name, value in values.items()})
 
 
-def _value(name: str, value: Any, present: Any) -> Any:
+def _value(name: str, value: Any) -> Any:
     if name == "faults":
-        return tuple(one if isinstance(one, Fault) else _fault(one) for one in value)
+        return tuple(fault if isinstance(fault, Fault) else _fault(fault) for fault in value)
     if name == "denied_paths":
         return tuple(str(path) for path in value)
     if name == "state_seconds":
         return {str(state): float(seconds) for state, seconds in dict(value).items()}
-    if name in _CHOICES:
-        if value not in _CHOICES[name]:
-            raise _bad(name, value, _CHOICES[name])
-        return value
-    kind = type(present)
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not (number if kind in (int, float) else isinstance(value, kind)):
-        raise _bad(name, value, (kind.__name__,))
-    if name in _AT_LEAST_ONE and value < 1:
-        raise _bad(name, value, ("a number from 1",))
-    return kind(value)
+    if choices := get_args(_TYPES[name]):
+        if value not in choices:
+            raise _bad(name, value, choices)
+    elif _TYPES[name] is int:
+        least = 0 if name in ("seed", "max_queued_jobs") else 1
+        if type(value) is not int or value < least:
+            raise _bad(name, value, (f"a number from {least}",))
+    elif type(value) not in (int, float):
+        raise _bad(name, value, ("a number of seconds",))
+    return value
 
 
 def _fault(values: Any) -> Fault:
-    known = {f.name for f in fields(Fault)}
+    known = {field.name for field in fields(Fault)}
     if not isinstance(values, dict) or "kind" not in values or set(values) - known:
         raise _bad("fault", values, tuple(sorted(known)))
     return Fault(**values)
@@ -191,7 +154,7 @@ class Controls:
         """The switches that hold now."""
         return self._switches
 
-    def set(self, values: dict[str, Any]) -> Switches:
+    def set(self, values: dict[str, Any]) -> None:
         """Change some switches; faults that are set again start counting again.
 
         :raises InputError: A name or a value is not known.
@@ -203,7 +166,6 @@ class Controls:
                 self._done.clear()
             if "seed" in values:
                 self._random.seed(self._switches.seed)
-            return self._switches
 
     def count(self, what: str) -> None:
         """Add one to a counter."""
@@ -218,24 +180,22 @@ class Controls:
     def request_faults(self, service: str, op: str) -> list[Fault]:
         """Draw the faults of one request."""
         return self._draw(
-            lambda f: (
-                f.kind in REQUEST_FAULTS
-                and f.service in ("", service)
-                and (not f.op or re.fullmatch(f.op, op) is not None)
-            )
+            fault
+            for fault in self._switches.faults
+            if fault.kind in REQUEST_FAULTS
+            and fault.service in ("", service)
+            and (not fault.op or re.fullmatch(fault.op, op))
         )
 
     def job_faults(self, name: str) -> list[str]:
         """Draw the faults of one job: their kinds."""
-        drawn = self._draw(lambda f: f.kind in JOB_FAULTS and re.search(f.op, name) is not None)
-        return [fault.kind for fault in drawn]
+        matching = (f for f in self._switches.faults if f.kind in JOB_FAULTS and re.search(f.op, name))
+        return [fault.kind for fault in self._draw(matching)]
 
-    def _draw(self, matches: Any) -> list[Fault]:
+    def _draw(self, matching: Iterable[Fault]) -> list[Fault]:
         drawn = []
         with self._lock:
-            for fault in self._switches.faults:
-                if not matches(fault):
-                    continue
+            for fault in matching:
                 self._met[fault] += 1
                 if self._met[fault] <= fault.skip:
                     continue

@@ -1,4 +1,4 @@
-"""TLS, for clients that speak https alone: a certificate of one's own, or one that is made here."""
+"""TLS, for clients that speak https alone, by a certificate that is made here."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from airflow_provider_scope.exceptions import InputError
-
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -22,28 +20,18 @@ _VALID_DAYS = 365
 _NAMES = (
     x509.DNSName("localhost"),
     x509.IPAddress(ipaddress.ip_address("127.0.0.1")),
-    x509.IPAddress(ipaddress.ip_address("::1")),
 )
 
 
-def server_context(certificate: Path, key: Path | None = None) -> ssl.SSLContext:
-    """Give the server's side of TLS; without ``key``, the file of the certificate holds it.
-
-    :raises InputError: A file cannot be read, or they do not belong together.
-    """
+def server_context(folder: Path) -> tuple[ssl.SSLContext, Path]:
+    """Give the server's side of TLS, and the file that clients trust."""
+    certificate, key = _certificate(folder)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    try:
-        context.load_cert_chain(certificate, key)
-    except OSError as err:  # an SSLError is one
-        raise InputError(
-            f"The certificate {certificate} cannot be used: {err.strerror or err}.",
-            kept="everything; no port was opened",
-            do="name PEM files of a certificate and of its key without a password",
-        ) from err
-    return context
+    context.load_cert_chain(certificate, key)
+    return context, certificate
 
 
-def own_certificate(folder: Path) -> tuple[Path, Path]:
+def _certificate(folder: Path) -> tuple[Path, Path]:
     """Give certificate and key for loopback, made if there are none that are valid for another day.
 
     The certificate signs itself, so clients trust it by its own file.

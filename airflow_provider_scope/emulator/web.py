@@ -1,42 +1,39 @@
 """A small HTTP/1.1 server on loopback: requests and responses as values.
 
-Bodies may be chunked or have a length, and are read to their end before anything is answered, so a
-connection can be used again. A response is never given for a body that is cut short.
+A body is read to its end before anything is answered, so a connection can be used again, and a body that is
+cut short has no effect.
 """
 
 from __future__ import annotations
 
-import ipaddress
 import re
 import socket
+import time
 from contextlib import suppress
 from dataclasses import dataclass, field
-from email.utils import formatdate
+from datetime import datetime, timedelta, timezone
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
-from airflow_provider_scope.exceptions import InputError
-
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
+
+HOST = "127.0.0.1"
+"""Loopback alone: whoever reaches the emulator can run scripts and write files."""
+HARDENING = {
+    "X-Content-Type-Options": "nosniff",
+    "Strict-Transport-Security": "max-age=15724800; includeSubDomains",
+}
+"""Headers of every answer of the two services."""
 _LONGEST_CHUNK_LINE = 1024
 
 
 class DropConnection(Exception):  # noqa: N818 - an order to the server, not an error
     """Close the connection without an answer."""
-
-
-class BadBodyError(Exception):
-    """The body is malformed or too long."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-        self.message = message
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +48,6 @@ class Request:
     headers: dict[str, str]
     """Names in lower case."""
     body: bytes
-    client: str
-    """Address of the client."""
     scheme: str = "http"
 
     def param(self, name: str) -> str | None:
@@ -63,7 +58,7 @@ class Request:
     @property
     def origin(self) -> str:
         """Scheme and host by which the client reached the emulator."""
-        return f"{self.scheme}://{self.headers.get('host', '127.0.0.1')}"
+        return f"{self.scheme}://{self.headers.get('host', HOST)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,25 +71,6 @@ class Response:
     stream: Iterable[bytes] | None = None
 
 
-def loopback(host: str) -> str:
-    """Give the address to bind to.
-
-    :raises InputError: It is not an address of this machine alone.
-    """
-    address = "127.0.0.1" if host == "localhost" else host
-    try:
-        is_loopback = ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        is_loopback = False
-    if not is_loopback:
-        raise InputError(
-            f"The emulator does not listen on {host}.",
-            kept="everything; no port was opened",
-            do="use 127.0.0.1 or ::1: anybody who reaches the emulator can run scripts and write files",
-        )
-    return address
-
-
 class Server(ThreadingHTTPServer):
     """Answers each connection in a thread of its own."""
 
@@ -104,21 +80,10 @@ class Server(ThreadingHTTPServer):
     answer: Callable[[Request], Response]
     """Set before the server serves."""
 
-    def __init__(
-        self,
-        host: str,
-        port: int,
-        body_limit: Callable[[], int],
-        clock: Callable[[], float],
-        tls: ssl.SSLContext | None = None,
-    ) -> None:
-        address = loopback(host)
+    def __init__(self, port: int, tls: ssl.SSLContext | None = None) -> None:
         self.tls = tls
-        self.address_family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        self.body_limit = body_limit
-        self.clock = clock
         self._connections: set[socket.socket] = set()
-        super().__init__((address, port), _Handler)
+        super().__init__((HOST, port), _Handler)
 
     def get_request(self) -> tuple[socket.socket, Any]:
         """Accept a connection, and remember it."""
@@ -168,15 +133,12 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
         """Write no access log: it would hold tokens of signed URLs."""
 
-    def date_time_string(self, timestamp: float | None = None) -> str:
-        return formatdate(self.server.clock() if timestamp is None else timestamp, usegmt=True)
-
     def _serve(self) -> None:
         try:
             body = self._body()
-        except BadBodyError as err:
+        except ValueError as err:
             self.close_connection = True
-            self._send(Response(err.status, err.message.encode(), {"Content-Type": "text/plain"}))
+            self._send(Response(400, f"The body is malformed: {err}.".encode()))
             return
         # Hadoop's client sends the bytes of other letters as they are; they were read as Latin-1.
         target = re.sub("[^\0-\x7f]", lambda letter: f"%{ord(letter[0]):02X}", self.path)
@@ -188,7 +150,6 @@ class _Handler(BaseHTTPRequestHandler):
             raw_query=raw_query,
             headers={name.lower(): value for name, value in self.headers.items()},
             body=body,
-            client=self.client_address[0],
             scheme="http" if self.server.tls is None else "https",
         )
         try:
@@ -217,53 +178,35 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("Transfer-Encoding", "chunked")
             self.end_headers()
             for piece in response.stream:
-                if piece:
-                    self.wfile.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+                self.wfile.write(b"%x\r\n%b\r\n" % (len(piece), piece))
             self.wfile.write(b"0\r\n\r\n")
         self.wfile.flush()
 
     def _body(self) -> bytes:
-        limit = self.server.body_limit()
-        coding = self.headers.get("Transfer-Encoding", "").strip().lower()
-        lengths = self.headers.get_all("Content-Length") or []
-        if coding:
-            # A request with both is how two servers are made to disagree about where it ends.
-            if coding != "chunked" or lengths:
-                raise BadBodyError(400, "Transfer-Encoding must be chunked, without Content-Length.")
-            return self._chunks(limit)
-        if not lengths:
-            return b""
-        if len(set(lengths)) > 1 or not (lengths[0].isascii() and lengths[0].isdigit()):
-            raise BadBodyError(400, "Content-Length is not a number.")
-        length = int(lengths[0])
-        if length > limit:
-            raise BadBodyError(413, f"The body is longer than {limit} bytes.")
-        return self._exactly(length)
+        """Read the body.
 
-    def _chunks(self, limit: int) -> bytes:
-        body = bytearray()
-        while True:
-            line = self.rfile.readline(_LONGEST_CHUNK_LINE)
-            digits = line.partition(b";")[0].strip()
-            try:
-                size = int(digits, 16) if digits.isalnum() else -1
-            except ValueError:
-                size = -1
-            if size < 0 or not line.endswith(b"\n"):
-                raise BadBodyError(400, "A chunk has no valid size.")
-            if size == 0:
-                break
-            if len(body) + size > limit:
-                raise BadBodyError(413, f"The body is longer than {limit} bytes.")
-            body += self._exactly(size)
-            if self.rfile.readline(_LONGEST_CHUNK_LINE).strip():
-                raise BadBodyError(400, "A chunk is longer than its size.")
+        :raises ValueError: It is malformed, or cut short.
+        """
+        if self.headers.get("Transfer-Encoding", "").strip().lower() == "chunked":
+            return b"".join(self._chunks())
+        return self._exactly(int(self.headers.get("Content-Length") or 0))
+
+    def _chunks(self) -> Iterator[bytes]:
+        while size := int(self.rfile.readline(_LONGEST_CHUNK_LINE).partition(b";")[0], 16):
+            yield self._exactly(size)
+            self.rfile.readline(_LONGEST_CHUNK_LINE)
         while self.rfile.readline(_LONGEST_CHUNK_LINE).strip():
             pass
-        return bytes(body)
 
     def _exactly(self, length: int) -> bytes:
-        data = self.rfile.read(length)
+        data = self.rfile.read(max(length, 0))
         if len(data) != length:
-            raise BadBodyError(400, "The body is shorter than announced.")
+            raise ValueError(f"{len(data)} bytes instead of {length}")
         return data
+
+
+def timestamp(seconds: float | None = None) -> str:
+    """Write a time, by default now, as recorded jobs have it: seven fractional digits and a local offset."""
+    zone = timezone(timedelta(hours=-8))
+    moment = datetime.fromtimestamp(time.time() if seconds is None else seconds, zone)
+    return f"{moment:%Y-%m-%dT%H:%M:%S.%f}0-08:00"

@@ -49,6 +49,9 @@ REQUIRED_CONF = {
     # One Spark task for each path of a batch otherwise: 3.2 s instead of 0.2 s for 1,000 files.
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "16",
     "spark.log.level": "WARN",
+    # Zone, language and encoding of file names on other machines; `spark.zone` sets those of the driver.
+    "spark.executorEnv.TZ": "UTC",
+    "spark.executorEnv.LC_ALL": "C.UTF-8",
     # Java compiles no method of more than 8,000 bytes, and the checks of some columns make a longer one: to
     # read CSV takes a third of the time if Spark then makes several of it.
     "spark.sql.codegen.hugeMethodLimit": "8000",

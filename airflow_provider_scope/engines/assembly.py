@@ -13,18 +13,18 @@ from airflow_provider_scope.checkpoint.intervals import IntervalLog, NoAuditFile
 from airflow_provider_scope.checkpoint.log import CheckpointLog
 from airflow_provider_scope.core.stores import kind_of
 from airflow_provider_scope.engines import clock, sources
-from airflow_provider_scope.engines.deploy_mode import check_client_mode
 from airflow_provider_scope.engines.places import check_one_store, check_places, quarantine_of
 from airflow_provider_scope.engines.scope import JobSettings, ScopeRunner
 from airflow_provider_scope.engines.scope_script import check_scope, check_unchanged, scripts
 from airflow_provider_scope.engines.spark import SparkRunner
+from airflow_provider_scope.engines.submit import check_client_mode
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.execution import repair
 from airflow_provider_scope.execution.micro_batch import MicroBatchExecution
-from airflow_provider_scope.execution.request import Request
-from airflow_provider_scope.hooks.connections import connection_of
+from airflow_provider_scope.execution.source import Request
 from airflow_provider_scope.hooks.databases import database_of
 from airflow_provider_scope.hooks.scope import ScopeHook
+from airflow_provider_scope.hooks.settings import connection_of
 from airflow_provider_scope.hooks.stores import store_of
 from airflow_provider_scope.script.generate import generate
 from airflow_provider_scope.specs import Replace, ScopeEngine, SparkEngine
@@ -305,5 +305,6 @@ def make_request(ingest: Ingest) -> Request:
         max_batches=ingest.max_batches_per_run,
         refresh=ingest.full_refresh or replace is not None,
         where=replace.where if replace else None,
+        adds_to_rows=ingest.first_run == "add",
         infers_columns=getattr(ingest.source, "columns", None) == INFER,
     )

@@ -6,23 +6,21 @@ import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_provider_scope.core import attempts as decisions
+from airflow_provider_scope.core import jobs as decisions
 from airflow_provider_scope.core.jobs import outcome
 from airflow_provider_scope.core.recovery import CommittedBatch
 from airflow_provider_scope.exceptions import BatchOutcomeUnknownError
 from airflow_provider_scope.script.batch import MARKER_PROPERTY, BatchIdentity
 from airflow_provider_scope.specs.engine import VOID_NAME
-from airflow_provider_scope.table.changes import changes
-from airflow_provider_scope.table.probe import newest_version
+from airflow_provider_scope.table.probe import changes, newest_version
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from airflow_provider_scope.checkpoint.log import CheckpointLog
-    from airflow_provider_scope.core.attempts import Evidence, Fate
-    from airflow_provider_scope.core.jobs import Job
+    from airflow_provider_scope.core.jobs import Evidence, Fate, Job
     from airflow_provider_scope.core.records import Attempt
-    from airflow_provider_scope.engines.job_wait import Jobs
+    from airflow_provider_scope.engines.jobs import Jobs
     from airflow_provider_scope.storage.protocol import Storage
 
 
@@ -130,6 +128,7 @@ class JobFates:
             "whether they are the job's.",
             kept="the table, the log and all files; no further job was submitted",
             do=f"check who made {'this version' if len(seen.added) == 1 else 'these versions'}, or whether "
-            f"rows of the batch's files, such as {files[0].path}, are in the table; then run `airflow "
-            f"scope settle {self.location} {attempt.seq}` with --committed or --not-committed",
+            f"rows of the batch's files, such as {files[0].path}, are in the table. If they are, run "
+            f"`airflow scope settle {attempt.seq} --committed`, otherwise "
+            f"`airflow scope settle {attempt.seq} --not-committed`",
         )

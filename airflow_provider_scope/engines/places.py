@@ -12,8 +12,8 @@ from airflow_provider_scope.core.stores import place_of
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.specs.changes import CdfSource
 from airflow_provider_scope.specs.cursor import TableSource
+from airflow_provider_scope.specs.ingest import puts_bad_records_aside
 from airflow_provider_scope.specs.source import FileSource
-from airflow_provider_scope.specs.sources import puts_bad_records_aside
 from airflow_provider_scope.specs.validation import is_deferred
 from airflow_provider_scope.storage.local import SCHEME, local_path
 from airflow_provider_scope.storage.opening import canonical_root, canonical_uri

@@ -6,14 +6,13 @@ import logging
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
-from airflow_provider_scope.checkpoint.tail import Tail
+from airflow_provider_scope.checkpoint.log import Tail
 from airflow_provider_scope.core.jobs import NewJob
 from airflow_provider_scope.core.records import Attempt
 from airflow_provider_scope.core.recovery import CommittedBatch
 from airflow_provider_scope.core.report import files_text
 from airflow_provider_scope.engines.job_fate import JobFates, job_id, newest_job
-from airflow_provider_scope.engines.job_identity import related_to
-from airflow_provider_scope.engines.job_wait import JobWait, job_error
+from airflow_provider_scope.engines.jobs import JobWait, job_error, related_to
 from airflow_provider_scope.exceptions import (
     BatchNotInTableError,
     BatchOutcomeUnknownError,
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from airflow_provider_scope.core.jobs import Job
     from airflow_provider_scope.core.records import OffsetEntry, TableIdentity
     from airflow_provider_scope.core.recovery import TableState
-    from airflow_provider_scope.engines.job_wait import Jobs
+    from airflow_provider_scope.engines.jobs import Jobs
     from airflow_provider_scope.exceptions import ScopeJobFailedError, ScopeScriptError
     from airflow_provider_scope.execution.engine import More, Work
     from airflow_provider_scope.storage.protocol import Storage
@@ -161,6 +160,22 @@ class ScopeRunner:
                 self._close_older(work, entry)
             self._run_batch(work, entry)
 
+    def check(self, work: Work, entry: OffsetEntry) -> None:
+        """Refuse a batch that was closed, and one whose script cannot be made; nothing is submitted."""
+        attempts = self.log.attempts(entry.seq)
+        number = len(attempts)
+        if attempts:
+            if attempts[-1].void:
+                raise _closed(entry)
+            fate = self._fates(work).look(attempts[-1]).fate
+            if fate in ("committed", "running"):
+                return
+            if fate == "not committed":
+                _check_same_table(work, attempts[-1], newest_version(work.table, self.table_storage))
+            else:
+                number -= 1
+        self.script(BatchIdentity(work.pipeline, entry.seq, number), entry)
+
     def _run_batch(self, work: Work, entry: OffsetEntry) -> None:
         failed_here = False
         while True:
@@ -168,12 +183,7 @@ class ScopeRunner:
             version = newest_version(work.table, self.table_storage)
             if attempts and attempts[-1].void:
                 self._close(work, entry.seq)  # whoever began it may have died
-                raise BatchNotInTableError(
-                    f"Batch {entry.seq} was closed by another run: it was abandoned, or a full refresh "
-                    "superseded it.",
-                    kept="the table and the log",
-                    do="the next try reads the log again",
-                )
+                raise _closed(entry)
             if not attempts:
                 self._start(entry, 0, version)
                 continue
@@ -348,8 +358,16 @@ def _check_same_table(work: Work, attempt: Attempt, version: int) -> None:
             f"The table {work.table} was dropped and recreated while batch {attempt.seq} ran: it is at "
             f"version {version}, and was at {attempt.table_version} before.",
             kept="the table, the log and all files; no further job was submitted",
-            do=f"look at the table, then run `airflow scope accept-table {work.table}`",
+            do="look at the table, then run `airflow scope accept-table`",
         )
+
+
+def _closed(entry: OffsetEntry) -> BatchNotInTableError:
+    return BatchNotInTableError(
+        f"Batch {entry.seq} was closed by another run: it was abandoned, or a full refresh superseded it.",
+        kept="the table and the log",
+        do="the next try reads the log again",
+    )
 
 
 def _failed(entry: OffsetEntry, job: Job | None) -> ScopeJobFailedError | ScopeScriptError:

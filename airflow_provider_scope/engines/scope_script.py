@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
+from airflow_provider_scope.core.files import check_as_logged
 from airflow_provider_scope.core.sql import words
-from airflow_provider_scope.exceptions import InputError, SourceFileGoneError, SourceUnreadableError
+from airflow_provider_scope.exceptions import InputError, SourceUnreadableError
 from airflow_provider_scope.script.batch import BatchIdentity, ScriptBatch
 from airflow_provider_scope.script.generate import files_that_fit
 from airflow_provider_scope.script.model import check_model
@@ -14,20 +15,22 @@ from airflow_provider_scope.script.statements import VIRTUAL_FUNCTIONS
 from airflow_provider_scope.script.types import scope_type
 from airflow_provider_scope.specs import capabilities
 from airflow_provider_scope.specs.columns import declared
-from airflow_provider_scope.specs.sources import files_of
+from airflow_provider_scope.specs.ingest import files_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from airflow_provider_scope.client.statuses import Status
+    from airflow_provider_scope.client.webhdfs import Status
     from airflow_provider_scope.core.files import FileEntry
-    from airflow_provider_scope.core.model_check import TableColumns
     from airflow_provider_scope.core.records import OffsetEntry
     from airflow_provider_scope.specs import ScopeEngine
     from airflow_provider_scope.specs.ingest import Ingest
+    from airflow_provider_scope.table.columns import TableColumns
 
 _SAMPLE = BatchIdentity("00000000-0000-0000-0000-000000000000", 10**19, 10**6)
 """As long as an identity gets, for the size of a script that is not made yet."""
+
+_KEPT = "the batches before it; no job was submitted for this one, and it stays logged"
 
 
 def check_scope(ingest: Ingest) -> None:
@@ -127,25 +130,15 @@ def scripts(
 def check_unchanged(entry: OffsetEntry, status_of: Callable[[str], Status | None]) -> None:
     """Look at every file of a batch again, just before its job is submitted.
 
-    :raises SourceFileGoneError: One vanished, or has another time or length than its entry says.
+    :raises SourceFileGoneError: One is missing.
+    :raises SourceFileChangedError: One has another time or length than its entry says.
     """
     for file in entry.files:
         status = status_of(file.path)
-        if status is None:
-            raise _gone(entry, file, "is missing")
-        if status.is_folder:
+        if status and status.is_folder:
             raise SourceUnreadableError(f"{file.path} of batch {entry.seq} is a folder now.")
-        if not file.is_still(status.modified_ms, status.size_bytes):
-            raise _gone(entry, file, "has changed since it was logged")
-
-
-def _gone(entry: OffsetEntry, file: FileEntry, what: str) -> SourceFileGoneError:
-    return SourceFileGoneError(
-        f"The file {file.path} of batch {entry.seq} {what}.",
-        kept="the batches before it; no job was submitted for this one, and it stays logged",
-        do="restore the file as it was. Or abandon the batch with `airflow scope abandon`: the next run "
-        "loads its files as they are then",
-    )
+        now = (status.modified_ms, status.size_bytes) if status else None
+        check_as_logged(file, entry.seq, now, kept=_KEPT)
 
 
 def _types(columns: Mapping[str, str], dialect: str | None) -> dict[str, str]:

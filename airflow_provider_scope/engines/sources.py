@@ -1,24 +1,30 @@
-"""From the source that a user wrote to one that a run can ask."""
+"""From the source that a user wrote to one that a run can ask, and to what a plan tells Spark of it."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airflow_provider_scope.checkpoint.intervals import check_beside_intervals
-from airflow_provider_scope.core.bounds import window_bounds
+from airflow_provider_scope.core import databases, newer
+from airflow_provider_scope.core.cursor import window_bounds
 from airflow_provider_scope.core.discovery import Rules
 from airflow_provider_scope.core.files import TEXT_FORMATS
+from airflow_provider_scope.core.plan import ChangesPlan, CursorPlan, DatabasePlan, FilesPlan
+from airflow_provider_scope.core.schema import fit
 from airflow_provider_scope.engines import clock
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.execution.changes import ChangeRows
 from airflow_provider_scope.execution.cursor import CursorRows, check_range_not_loaded
 from airflow_provider_scope.execution.feed_metadata import FeedMetadata
-from airflow_provider_scope.execution.files import Files
-from airflow_provider_scope.execution.loaded import check_not_loaded_before
+from airflow_provider_scope.execution.files import Files, check_not_loaded_before
+from airflow_provider_scope.hooks.databases import fetch, kind_of
 from airflow_provider_scope.hooks.stores import store_of
 from airflow_provider_scope.specs.changes import CdfSource
+from airflow_provider_scope.specs.columns import INFER, declared, split_columns
 from airflow_provider_scope.specs.cursor import TableSource, bound_of, for_plan
 from airflow_provider_scope.specs.ingest import SELECT_ALL
+from airflow_provider_scope.specs.jdbc import JdbcSource
 from airflow_provider_scope.specs.source import (
     MAX_BYTES_PER_TRIGGER,
     MAX_FILES_ON_SPARK,
@@ -28,19 +34,22 @@ from airflow_provider_scope.specs.source import (
 )
 from airflow_provider_scope.specs.write import Merge, Replace, Scd2
 from airflow_provider_scope.storage.opening import canonical_root, canonical_uri
+from airflow_provider_scope.table.columns import table_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from airflow_provider_scope.checkpoint.audit import AuditFiles
     from airflow_provider_scope.checkpoint.log import CheckpointLog
+    from airflow_provider_scope.core.cursor import Bound, CursorRule, CursorState
     from airflow_provider_scope.core.interval import Window
     from airflow_provider_scope.core.report import RunReport
+    from airflow_provider_scope.core.schema import Column
     from airflow_provider_scope.execution.files import Listing
-    from airflow_provider_scope.execution.request import Request
+    from airflow_provider_scope.execution.source import Request
     from airflow_provider_scope.execution.view import LogView
-    from airflow_provider_scope.specs.ingest import Ingest
-    from airflow_provider_scope.specs.jdbc import JdbcSource
+    from airflow_provider_scope.specs.ingest import AnySource, Ingest
+    from airflow_provider_scope.specs.write import Write
 
 
 def check_intervals(
@@ -105,8 +114,26 @@ def make_changes(
         needs_feed=not isinstance(ingest.write, Replace),
         goes_by_keys=isinstance(ingest.write, (Merge, Scd2)),
         goes_by_names=isinstance(ingest.write, (Merge, Scd2)) and ingest.sql == SELECT_ALL,
+        check_columns=_column_check(ingest, source, conn_id),
     )
     return made, (table,)
+
+
+def _column_check(
+    ingest: Ingest, source: CdfSource, conn_id: str | None
+) -> Callable[[Sequence[Column]], None] | None:
+    """Give what refuses columns of a feed that do not fit the target; None if only Spark can tell."""
+    writes_columns_as_they_are = isinstance(ingest.write, Merge) and source.deletes == "apply"
+    if ingest.sql != SELECT_ALL or ingest.table.schema_evolution != "fail" or not writes_columns_as_they_are:
+        return None
+    target = canonical_uri(ingest.delta_location)
+
+    def check(columns: Sequence[Column]) -> None:
+        there = table_columns(target, store_of(target, conn_id).storage)
+        if there:
+            fit(columns, there.columns, target)
+
+    return check
 
 
 def metadata_of_feed(
@@ -130,6 +157,8 @@ def make_cursor(
     )
     if ingest.window:
         first, end = window_bounds(ingest.window)
+    # A SELECT before the cursor may make other rows of old ones.
+    rule = None if source.pre_filter_sql else for_plan(cursor).rule(cursor.column)
     table, is_pinned = source.rows_of, False
     if isinstance(source, TableSource) and not source.is_named:
         table, is_pinned = canonical_uri(source.table), True
@@ -143,10 +172,26 @@ def make_cursor(
         interval=ingest.window.name if ingest.window else None,
         loads_once=ingest.write == "append",
         storage=store_of(table, conn_id).storage if is_pinned else None,
-        # A SELECT before the cursor may make other rows of old ones.
-        rule=None if source.pre_filter_sql else for_plan(cursor).rule(cursor.column),
+        rule=rule,
+        is_unchanged=_question(source, rule, first) if rule and isinstance(source, JdbcSource) else None,
     )
     return made, (table,) if is_pinned else ()
+
+
+def _question(
+    source: JdbcSource, rule: CursorRule, first: Bound | None
+) -> Callable[[CursorState], bool] | None:
+    """Give what asks a database whether it has no row that the next load would take."""
+    if "sessionInitStatement" in (source.options or {}):
+        return None  # it may say what the table's name means
+
+    def is_unchanged(state: CursorState) -> bool:
+        rows_of = databases.rows_of(source.table, source.query)
+        asked = newer.question(kind_of(source.conn_id), rows_of, rule, state, first)
+        rows = fetch(source.conn_id, *asked) if asked else None
+        return rows is not None and newer.are_known(rows, rule, state)
+
+    return is_unchanged
 
 
 def roots_of(source: FileSource) -> tuple[str, ...]:
@@ -175,4 +220,62 @@ def make_files(
         max_bytes=source.max_bytes_per_trigger or MAX_BYTES_PER_TRIGGER,
         safety_buffer_seconds=source.safety_buffer_seconds,
         fail_on_empty=bool(source.fail_on_empty),
+    )
+
+
+def plan_of(
+    source: AnySource, write: Write, pinned: str | None, *, fence: bool, database: str = ""
+) -> FilesPlan | CursorPlan | ChangesPlan:
+    """Give what a plan says of a source.
+
+    :param pinned: The columns that were inferred before, as DDL.
+    :param fence: Whether the batches are not read at all.
+    :param database: The kind of the database; empty for other sources.
+    """
+    if isinstance(source, FileSource):
+        return _files(source, pinned, fence=fence)
+    if isinstance(source, CdfSource):
+        replaces = isinstance(write, Replace)
+        return ChangesPlan(table=canonical_uri(source.table), deletes=source.deletes, replaces=replaces)
+    return _cursor(source, database)
+
+
+def _files(source: FileSource, pinned: str | None, *, fence: bool) -> FilesPlan:
+    infers = source.columns == INFER and not fence
+    known = dict(split_columns(pinned)) if infers and pinned else None
+    return FilesPlan(
+        format=source.format,
+        columns=known or declared(source.columns),
+        infers_columns=infers,
+        options=dict(source.options or {}),
+        extra_columns=source.extra_columns,
+        missing_columns=source.missing_columns,
+        bad_records=source.bad_records,
+        max_bad_records=source.max_bad_records,
+        max_bad_share=source.max_bad_share,
+    )
+
+
+def _cursor(source: TableSource | JdbcSource, database: str) -> CursorPlan:
+    is_named = isinstance(source, JdbcSource) or source.is_named
+    made = for_plan(
+        source.cursor,
+        source.rows_of if is_named else canonical_uri(source.rows_of),
+        is_named=is_named,
+        pre_filter_sql=source.pre_filter_sql,
+        max_rows=source.max_rows_per_batch,
+    )
+    return replace(made, database=_database(source, database)) if isinstance(source, JdbcSource) else made
+
+
+def _database(source: JdbcSource, kind: str) -> DatabasePlan:
+    options = {name: str(value) for name, value in (source.options or {}).items()}
+    return DatabasePlan(
+        kind=kind,
+        table=source.table,
+        query=source.query,
+        options=options,
+        zone=source.time_zone,
+        partition_column=source.partition_column,
+        num_partitions=source.num_partitions,
     )

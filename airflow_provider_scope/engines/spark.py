@@ -15,12 +15,11 @@ from airflow_provider_scope.checkpoint.log import CheckpointLog
 from airflow_provider_scope.core import plan as plans
 from airflow_provider_scope.core.settings import EXACT_AT_START
 from airflow_provider_scope.engines import application
-from airflow_provider_scope.engines.java import check_java
-from airflow_provider_scope.engines.source_plans import plan_of
-from airflow_provider_scope.engines.submit import SubmitHook
+from airflow_provider_scope.engines.sources import plan_of
+from airflow_provider_scope.engines.submit import SubmitHook, check_java
 from airflow_provider_scope.exceptions import ScopeProviderError, SparkJobFailedError, StorageError
 from airflow_provider_scope.specs.columns import declared
-from airflow_provider_scope.specs.sources import puts_bad_records_aside
+from airflow_provider_scope.specs.ingest import puts_bad_records_aside
 from airflow_provider_scope.specs.write import for_plan, with_own_columns
 from airflow_provider_scope.table.probe import probe
 
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from airflow_provider_scope.execution.engine import More, Work
     from airflow_provider_scope.hooks.databases import Database
     from airflow_provider_scope.specs import SparkEngine, TableSpec
-    from airflow_provider_scope.specs.sources import AnySource
+    from airflow_provider_scope.specs.ingest import AnySource
     from airflow_provider_scope.specs.write import Write
     from airflow_provider_scope.storage.protocol import Storage, Store
 
@@ -97,6 +96,9 @@ class SparkRunner:
         """Commit an empty transaction in place of a batch."""
         self._submit(work, [entry], fence=True)
 
+    def check(self, work: Work, entry: OffsetEntry) -> None:
+        """Refuse nothing: what a SELECT gives, only Spark tells."""
+
     def cancel(self) -> None:
         """End the application; one that has not started yet never does."""
         self._cancelled = True
@@ -136,7 +138,7 @@ class SparkRunner:
     def _submit(
         self, work: Work, entries: Sequence[OffsetEntry], *, fence: bool, more: More | None = None
     ) -> None:
-        java = check_java()
+        check_java()
         first = f"{work.checkpoint}/plans/{self.new_id()}"
         paths: list[str] = []
 
@@ -152,7 +154,7 @@ class SparkRunner:
             give(entries)
             archive = folder / "application.zip"
             application.write_zip(archive)
-            self._run(archive, [first, *([application.MORE] if more else [])], java)
+            self._run(archive, [first, *([application.MORE] if more else [])])
         finally:
             shutil.rmtree(folder, ignore_errors=True)
             for path in paths:
@@ -174,10 +176,10 @@ class SparkRunner:
             # Nobody reads it again; the batches, or why they failed, matter more.
             logger.warning("The plan %s could not be deleted: %s", path, err.what)
 
-    def _run(self, archive: Path, arguments: list[str], java: str) -> None:
+    def _run(self, archive: Path, arguments: list[str]) -> None:
         self._failure = None
         batches = self._asked
-        self._hook = self._make_hook(archive, java)
+        self._hook = self._make_hook(archive)
         if self._cancelled:
             self._hook.end()
         self.report(
@@ -199,7 +201,7 @@ class SparkRunner:
         if self._failure is not None:
             raise self._reported(self._failure)
 
-    def _make_hook(self, archive: Path, java: str) -> SubmitHook:
+    def _make_hook(self, archive: Path) -> SubmitHook:
         local = self.engine.spark_conn_id is None
         conf = {**application.REQUIRED_CONF, **(application.LOCAL_CONF if local else {})}
         environment: dict[str, str] = {}
@@ -224,8 +226,6 @@ class SparkRunner:
             jars=",".join(self.engine.jars) if self.engine.jars else None,
             py_files=str(archive),
             name="airflow-provider-scope",
-            java_version=java,
-            report=self.report,
         )
 
     def _on_event(self, event: dict[str, Any]) -> None:

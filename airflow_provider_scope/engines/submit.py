@@ -1,17 +1,21 @@
-"""``spark-submit`` as a process of the task: its output in a file, its events handed on."""
+"""``spark-submit`` as a process of the task: what it needs, its output in a file, its events handed on."""
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
 import re
+import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
 from collections import deque
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -21,23 +25,33 @@ from airflow.sdk import Connection
 
 from airflow_provider_scope.core.failures import passing_advice, submit_cause
 from airflow_provider_scope.core.plan import EVENT
-from airflow_provider_scope.engines import class_archive, java
 from airflow_provider_scope.exceptions import (
     DeltaJarsError,
     InputError,
+    JavaMissingError,
     ScopeProviderError,
     SparkJobFailedError,
 )
-from airflow_provider_scope.hooks.connections import connection_of
+from airflow_provider_scope.hooks.settings import connection_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+
 
 logger = logging.getLogger(__name__)
 
 LOCAL = Connection(conn_id="local", conn_type="spark", host="local[*]")
 END_SECONDS = 10.0
 """How long an application may take to end when it is asked to; then it is killed."""
+
+_ENDS_WITH_WORKER = """exec 3<&0 </dev/null
+(trap "" TERM; read _ <&3; kill -TERM -$$; sleep 5; kill -KILL -$$) >/dev/null 2>&1 &
+exec "$@" 3<&-"""
+"""A shell that becomes the application, and leaves a child behind which ends the application's process group.
+
+Its standard input ends when the worker does, even by a kill -9. The child is in the group, too: so the number
+of the group is nobody else's as long as it waits.
+"""
 
 _SECRET_NAME = re.compile(r"secret|password|passphrase|token|credential|key|sas", re.IGNORECASE)
 _SECRET_INSIDE = re.compile(
@@ -63,9 +77,6 @@ class SubmitHook(SparkSubmitHook):
     :param conf: Settings of the application. They win over ``spark-defaults.conf``.
     :param conn_id: A Spark connection; None is Spark in local mode. (The parent class takes a connection
         that does not exist for YARN.)
-    :param java_version: What Java says of itself: in local mode an archive of its classes is used, or made.
-        None is none.
-    :param report: Takes a line for the user.
     """
 
     def __init__(
@@ -76,8 +87,6 @@ class SubmitHook(SparkSubmitHook):
         log_file: Path,
         on_event: Callable[[dict[str, Any]], None],
         environment: Mapping[str, str] | None = None,
-        java_version: str | None = None,
-        report: Callable[[str], None] = logger.info,
         **kwargs: Any,
     ) -> None:
         # A missing one is an error here, not YARN.
@@ -97,9 +106,7 @@ class SubmitHook(SparkSubmitHook):
         self.on_event = on_event
         self.tail: deque[str] = deque(maxlen=400)
         self._ended = False
-        self._told = False
-        self._java = java_version if conn_id is None else None
-        self.report = report
+        self._path = ""
         self.settings = conf
         self.environment = dict(environment or {})
         self._secrets = secret_values(conf)
@@ -122,56 +129,34 @@ class SubmitHook(SparkSubmitHook):
         quiet = logging.getLogger(f"{__name__}.command")
         quiet.setLevel(logging.WARNING)
         self._log = quiet  # type: ignore[assignment]
-        environment = java.environment() | self.environment
+        environment = environment_without_airflow() | self.environment
         environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", "")])
         environment["PYSPARK_PYTHON"] = environment.get("PYSPARK_PYTHON", sys.executable)
-        environment |= java.locale(environment)
-        archive = self._archive()
-        is_whole = False
-        try:
-            self._submit_and_wait(script, environment, archive.settings(self.settings))
-            is_whole = True
-        except ScopeProviderError:
-            status = self._submit_sp.returncode if self._submit_sp else None
-            if self._ended or not archive.is_to_blame(status, "\n".join(self.tail), began=self._told):
-                raise
-            if not self._told:
-                self.tail.clear()
-                self._submit_and_wait(script, environment, self.settings)
-        finally:
-            self._ended = True
-            archive.close(is_whole=is_whole)
-
-    def _archive(self) -> class_archive.ClassArchive:
-        place = class_archive.folder() if self._java else None
-        if self._java is None or place is None:
-            return class_archive.ClassArchive()
-        archive = class_archive.find(place, self._java, self.settings, (self._packages, self._jars))
-        if archive.made:
-            self.report(
-                f"this run stores Java's classes in {place}, so that later runs start faster; once, this "
-                "takes 10 s or more at the end of the run"
-            )
-        return archive
-
-    def _submit_and_wait(self, script: str, environment: dict[str, str], conf: Mapping[str, Any]) -> None:
+        # Java takes the encoding of file names from the locale, and one that is named may not be installed.
+        environment["LC_ALL"] = "C.UTF-8"
+        self._path = environment["PATH"]
         with tempfile.NamedTemporaryFile("w", suffix=".conf", encoding="utf-8") as settings:
-            settings.write(properties(conf))
+            settings.write(properties(self.settings))
             settings.flush()
             self._properties_file = settings.name
             try:
-                self.submit(script, start_new_session=True, env=environment)
+                self.submit(script, stdin=subprocess.PIPE, start_new_session=True, env=environment)
             except (AirflowException, OSError) as err:
                 raise self._failure(err) from None
             finally:
                 self._stop()  # after a timeout or an interrupt the application still runs
+                self._ended = True
                 if self._submit_sp is not None:
+                    self._submit_sp.stdin.close()
                     self._submit_sp.stdout.close()
                     self._submit_sp.wait()
 
     def _build_spark_submit_command(self, application: str) -> list[str]:
         binary, *arguments = super()._build_spark_submit_command(application)
-        return [binary, "--load-spark-defaults", *arguments]
+        if shutil.which(binary, path=self._path) is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), binary)
+        command = [binary, "--load-spark-defaults", *arguments]
+        return ["/bin/sh", "-c", _ENDS_WITH_WORKER, "sh", *command]
 
     def _process_spark_submit_log(self, itr: Iterator[Any]) -> None:
         if self._ended:  # between the look at the start of `run` and the process
@@ -188,7 +173,6 @@ class SubmitHook(SparkSubmitHook):
         for secret in self._secrets:
             line = line.replace(secret, "***")
         if line.startswith(EVENT):
-            self._told = True
             self.on_event(json.loads(line[len(EVENT) :]))
             return
         file.write(line)
@@ -289,7 +273,7 @@ def secret_values(conf: Mapping[str, Any]) -> list[str]:
 
 
 def properties(settings: Mapping[str, str]) -> str:
-    """Give settings as ``java.util.Properties`` reads them, each on a line of its own."""
+    """Give settings as ``util.Properties`` reads them, each on a line of its own."""
     return "".join(f"{_escaped(name)}={_escaped(value)}\n" for name, value in settings.items())
 
 
@@ -310,3 +294,120 @@ def _wait(pid: int, seconds: float) -> None:
 
 def _unresolved(text: str) -> str:
     return "; ".join(dict.fromkeys(_IVY_NAME.findall(text)))[:300] or "see the log"
+
+
+NEEDED = 17
+"""Spark 4 and Delta 4 are built for Java 17."""
+
+
+_AIRFLOW = ("AIRFLOW_CONN_", "AIRFLOW_VAR_", "AIRFLOW__")
+
+
+def environment_without_airflow() -> dict[str, str]:
+    """Give the environment of a process that knows no Airflow: without its settings, which hold secrets."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(_AIRFLOW)}
+
+
+def check_java() -> None:
+    """Check for Java 17 or newer.
+
+    :raises JavaMissingError: There is none, or an older one.
+    """
+    home = os.environ.get("JAVA_HOME")
+    command = str(Path(home, "bin", "java")) if home else shutil.which("java")
+    if command is None or not Path(command).exists():
+        where = f"JAVA_HOME={home} has no bin/java" if home else "there is no `java` on PATH"
+        raise _missing(f"Spark needs Java {NEEDED}, but {where}.")
+    try:
+        done = subprocess.run(  # noqa: S603
+            [command, "-version"],
+            env=environment_without_airflow(),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    except OSError as err:
+        raise _missing(f"{command} could not be run: {err.strerror}.") from err
+    # "Picked up JAVA_TOOL_OPTIONS: ..." shows whatever somebody put there, passwords included.
+    answer = "\n".join(line for line in done.stderr.splitlines() if not line.startswith("Picked up "))
+    found = re.search(r'version "(?:1\.)?(\d+)', answer)
+    if done.returncode or not found:
+        raise _missing(f"`{command} -version` did not answer: {answer.strip()[:200]!r}.")
+    if int(found[1]) < NEEDED:
+        raise _missing(f"Spark needs Java {NEEDED}, but {command} is Java {found[1]}.")
+
+
+def _missing(what: str) -> JavaMissingError:
+    return JavaMissingError(
+        what,
+        kept="everything; batches that were logged stay logged",
+        do=f"install a Java {NEEDED} runtime (Debian: apt-get install openjdk-{NEEDED}-jre-headless) and "
+        "point JAVA_HOME at it on the worker",
+    )
+
+
+DEPLOY_MODE = "spark.submit.deployMode"
+_IN_DEFAULTS = re.compile(rf"^\s*{re.escape(DEPLOY_MODE)}(?:\s*[=:]\s*|\s+)(\S+)", re.MULTILINE)
+
+
+def check_client_mode(connection: Connection | None, conf: Mapping[str, Any] | None) -> None:
+    """Check that the driver runs on the worker, by the first place that names a deploy mode, as Spark looks.
+
+    :param connection: The Spark connection; None is local mode.
+    :raises InputError: It would run on the cluster.
+    """
+    places: list[tuple[str, Any]] = [(f"conf[{DEPLOY_MODE!r}]", (conf or {}).get(DEPLOY_MODE))]
+    if connection is not None:
+        named = connection.extra_dejson.get("deploy-mode")
+        file = defaults_file()
+        places = [
+            (f"The Spark connection {connection.conn_id!r}", named),
+            *places,
+            (str(file), _of_defaults(file)),
+            ("The variable DEPLOY_MODE of the worker", os.environ.get("DEPLOY_MODE")),
+        ]
+    for where, mode in places:
+        if mode:
+            if str(mode).strip().lower() == "cluster":
+                raise _refused(where, has_connection=connection is not None)
+            return
+
+
+def defaults_file() -> Path | None:
+    """Give the file of settings that Spark takes on this machine; it need not exist."""
+    folder = os.environ.get("SPARK_CONF_DIR")
+    if folder:
+        return Path(folder, "spark-defaults.conf")
+    home = spark_home()
+    return home / "conf" / "spark-defaults.conf" if home else None
+
+
+def spark_home() -> Path | None:
+    """Give the folder of Spark: what the environment names, else that of pyspark."""
+    named = os.environ.get("SPARK_HOME")
+    if named:
+        return Path(named)
+    found = find_spec("pyspark")
+    return Path(found.origin).parent if found and found.origin else None
+
+
+def _of_defaults(file: Path | None) -> str | None:
+    try:
+        found = _IN_DEFAULTS.findall(file.read_text(encoding="utf-8", errors="replace")) if file else []
+    except OSError:
+        return None  # there is none, as a rule
+    return found[-1] if found else None
+
+
+def _refused(where: str, *, has_connection: bool) -> InputError:
+    do = "use client mode, where the driver runs on the worker: "
+    if has_connection:
+        do += "deploy mode `client` in the connection wins over conf and spark-defaults.conf"
+    else:
+        do += f"leave {DEPLOY_MODE} out of conf, `client` is the default"
+    return InputError(
+        f"{where} asks for deploy mode cluster, which is not supported: the driver would run on another "
+        "machine, and outlive the task.",
+        kept="everything; nothing was read or written",
+        do=do,
+    )

@@ -6,17 +6,19 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 from airflow_provider_scope.core import changes, feed_columns
-from airflow_provider_scope.core import lag as lags
 from airflow_provider_scope.core.report import LEFT, READ, RunReport
 from airflow_provider_scope.core.slices import VersionSlice
 from airflow_provider_scope.exceptions import ChangeFeedError
 from airflow_provider_scope.execution.source_log import SourceLog
+from airflow_provider_scope.table.columns import columns_of
 
 if TYPE_CHECKING:
-    from airflow_provider_scope.core.changes import ChangeState, Metadata, SourceCommit
-    from airflow_provider_scope.core.lag import Lag
+    from collections.abc import Callable, Sequence
+
+    from airflow_provider_scope.core.changes import ChangeState, Lag, Metadata, SourceCommit
     from airflow_provider_scope.core.records import OffsetEntry
-    from airflow_provider_scope.execution.request import Request
+    from airflow_provider_scope.core.schema import Column
+    from airflow_provider_scope.execution.source import Request
     from airflow_provider_scope.execution.view import LogView
     from airflow_provider_scope.storage.protocol import Storage
 
@@ -48,6 +50,8 @@ class ChangeRows:
     """Whether rows that do not change stay in the target as they are."""
     goes_by_names: bool = False
     """Whether columns of the source are those of the target that have their names."""
+    check_columns: Callable[[Sequence[Column]], None] | None = None
+    """Refuses columns that do not fit the target; None if `sql` may give other ones than the source has."""
     looked_at: SourceLog | None = field(default=None, init=False)
     """The source's log, as it was when the run looked."""
 
@@ -74,6 +78,24 @@ class ChangeRows:
         changes.decode(entry.slice.before, where)
         self._check_identifier(entry.slice.identifier, where)  # type: ignore[attr-defined] # as its kind says
 
+    def state_behind(self, entry: OffsetEntry) -> str:
+        """Check that the source has the versions of a batch; the slice tells the state behind it.
+
+        :raises ChangeFeedError: It is another table, or lacks one.
+        :raises SchemaMismatchError: Its columns do not fit the target.
+        """
+        found: VersionSlice = entry.slice  # type: ignore[assignment] # as its kind says
+        self.check_planned(found)
+        for version in () if found.snapshot else range(found.first, found.last + 1):
+            self.source_log.needed(version)
+        metadata = self.source_log.metadata
+        # Spark reads a mapped table with the columns of the last version, which may be older ones.
+        is_newest = found.last == self.source_log.newest or not metadata.is_mapped
+        # A batch without changes is not compared with the target.
+        if self.check_columns and is_newest and found.changed_bytes and not entry.overwrites_table:
+            self.check_columns(columns_of(metadata.schema["fields"]))
+        return changes.state_behind(found)
+
     def discover(self, request: Request, view: LogView, report: RunReport) -> None:  # noqa: ARG002
         """Look where the table ends.
 
@@ -84,15 +106,24 @@ class ChangeRows:
             self.check_waiting(view)
 
     def check_waiting(self, view: LogView) -> None:
-        """Refuse batches that are not in the target yet, if they are of another source.
+        """Refuse batches that are not in the target yet, if the source no longer has what they read.
 
-        Spark would refuse them, too, once it was started; ``airflow scope plan`` does not start it.
+        Spark would not notice versions that are others now, and ``airflow scope plan`` does not start it.
         """
-        there = self.source_log.metadata.table
         for entry in view.outcomes(view.open).waiting:
-            if entry.slice.source != there:  # type: ignore[attr-defined] # as its kind says
-                of = f"Batch {entry.seq} belongs to another table. "
-                raise changes.recreated(self.table, there, entry.slice.source, of)  # type: ignore[attr-defined]
+            self.check_planned(entry.slice, f"Batch {entry.seq} belongs to another table. ")  # type: ignore[arg-type] # as its kind says
+
+    def check_planned(self, planned: VersionSlice, of: str = "") -> None:
+        """Refuse a slice that is not read yet, if it is of another table, or of versions that are others now.
+
+        :param of: What the error says first if the table is another one.
+        :raises ChangeFeedError: As said.
+        """
+        table = self.source_log.metadata.table
+        if planned.source != table:
+            raise changes.recreated(self.table, table, planned.source, of)
+        state = changes.state_of(planned)
+        changes.check_history(self.table, state, self.source_log.commit(state.version))
 
     def look(self) -> None:
         """Look where the table ends.
@@ -118,6 +149,8 @@ class ChangeRows:
         state = changes.decode(text, self.place)
         report.lag = ""
         report.warnings.pop(LEFT, None)
+        if state and state.version > self.source_log.newest:
+            self.look()  # a run that looked later may have loaded versions that are newer than this look
         if state is None and (self.full_load or not self.needs_feed):
             return self._snapshot(text)
         self._check_same(state)
@@ -131,8 +164,6 @@ class ChangeRows:
             return None
         found = [self.source_log.needed(version) for version in range(first, end + 1)]
         metadata = self.source_log.metadata
-        if state:
-            changes.check_history(self.table, state, self.source_log.commit(state.version))
         changes.check_range(self.table, found, metadata.table, is_first=state is None)
         before = self.source_log.metadata_before(first) if any(commit.metadata for commit in found) else None
         if state and self.goes_by_keys:
@@ -170,11 +201,11 @@ class ChangeRows:
 
     def _tell(self, found: list[SourceCommit], count: int, metadata: Metadata, report: RunReport) -> None:
         """Say in the report what the batch leaves, and warn of what the source keeps not much longer."""
-        left = lags.lag_of(found[count:])
+        left = changes.lag_of(found[count:])
         report.lag = left.text(self.table) if left else ""
-        for topic, one in ((READ, lags.lag_of(found)), (LEFT, left)):
+        for topic, one in ((READ, changes.lag_of(found)), (LEFT, left)):
             is_read = topic == READ
-            text = lags.warning(self.table, one, metadata.kept, report.now_ms, is_read=is_read)
+            text = changes.lag_warning(self.table, one, metadata.kept, report.now_ms, is_read=is_read)
             if text:
                 report.warnings.setdefault(topic, text)
 
@@ -195,7 +226,6 @@ class ChangeRows:
             return None, []
         self.identifier = state.identifier
         self._check_same(state)
-        changes.check_history(self.table, state, self.source_log.commit(state.version))
         found, metadata = self._behind(state.version), self.source_log.metadata
         changes.check_range(self.table, found, metadata.table)
         warnings = []
@@ -204,8 +234,8 @@ class ChangeRows:
             feed_columns.cut(self.table, found, before, max_commits=None, max_bytes=None)
             if other := feed_columns.other_columns(self.table, found, before, metadata):
                 warnings.append(f"{other.what} A run that loads all columns will refuse that: {other.do}")
-        lag = lags.lag_of(found)
-        return lag, [*filter(None, [lags.warning(self.table, lag, metadata.kept, now_ms)]), *warnings]
+        lag = changes.lag_of(found)
+        return lag, [*filter(None, [changes.lag_warning(self.table, lag, metadata.kept, now_ms)]), *warnings]
 
     def _snapshot(self, before: str | None) -> VersionSlice:
         """Give the slice of all rows; the changes behind them have to be in the feed."""
@@ -251,7 +281,7 @@ class ChangeRows:
         return self.end_version
 
     def _check_same(self, state: ChangeState | None) -> None:
-        """Refuse another load, another table, and one that has no feed.
+        """Refuse another load, another table, one that was set back, and one that has no feed.
 
         :raises ChangeFeedError: As said.
         """
@@ -267,6 +297,8 @@ class ChangeRows:
                     kept=changes.KEPT,
                     do=f"restore the source's log; or {changes.START_OVER}",
                 )
+            # A run without new versions as well: a copy put back may have grown to the same number again.
+            changes.check_history(self.table, state, self.source_log.commit(state.version))
         self._check_feed()
 
     def _check_identifier(self, there: str, where: str) -> None:

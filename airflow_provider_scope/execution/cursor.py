@@ -9,7 +9,8 @@ from deltalake.schema import PrimitiveType
 
 from airflow_provider_scope.core import cursor as cursors
 from airflow_provider_scope.core import newer
-from airflow_provider_scope.core.bounds import Bound, overlap
+from airflow_provider_scope.core.cursor import Bound, overlap
+from airflow_provider_scope.core.delta_commit import parse
 from airflow_provider_scope.core.report import RunReport
 from airflow_provider_scope.core.slices import CursorSlice
 from airflow_provider_scope.exceptions import CursorError, InputError, StorageError
@@ -17,13 +18,13 @@ from airflow_provider_scope.execution.source_log import open_source
 from airflow_provider_scope.storage.opening import open_storage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from airflow_provider_scope.checkpoint.log import CheckpointLog
     from airflow_provider_scope.core.cursor import CursorRule, CursorState
     from airflow_provider_scope.core.interval import Window
     from airflow_provider_scope.core.records import OffsetEntry
-    from airflow_provider_scope.execution.request import Request
+    from airflow_provider_scope.execution.source import Request
     from airflow_provider_scope.execution.view import LogView
     from airflow_provider_scope.storage.protocol import Storage
 
@@ -50,6 +51,8 @@ class CursorRows:
     """Where the Delta table is; None is a disk of this machine."""
     rule: CursorRule | None = None
     """How rows are told from each other; None if the table's own rows are not what the cursor sees."""
+    is_unchanged: Callable[[CursorState], bool] | None = None
+    """Asks a database whether it has no row that the next load would take; None if it cannot be asked."""
     found: tuple[str | None, int | None] = field(default=(None, None), init=False)
     """The table's id and newest version."""
     names_columns: bool = field(default=False, init=False)
@@ -79,14 +82,25 @@ class CursorRows:
         """
         cursors.decode(entry.slice.before, f"batch {entry.seq} of {self.log.location}")
 
+    def state_behind(self, entry: OffsetEntry) -> None:
+        """Check that the table is the one of a batch; only its rows tell the state behind it.
+
+        :raises CursorError: It is another one.
+        """
+        found: CursorSlice = entry.slice  # type: ignore[assignment] # as its kind says
+        if self.is_pinned and found.source != self.found[0]:
+            raise cursors.recreated(self.table, self.found[0], found.source)
+
     def discover(self, request: Request, view: LogView, report: RunReport) -> None:  # noqa: ARG002 - a protocol
         """Look where the table ends.
 
         :raises SourceNotFoundError: There is no table.
         """
         self.began = view.next_seq
-        if not self.is_pinned:
-            return
+        if self.is_pinned:
+            self._look()
+
+    def _look(self) -> None:
         with open_source(self.table, self.storage) as table:
             metadata = table.delta.metadata()
             self.found = str(metadata.id), table.delta.version()
@@ -113,8 +127,14 @@ class CursorRows:
         if state is None or state.more:
             return PendingRows(self, before)
         if not self.is_pinned:
-            # Only a batch that looks can tell whether there is anything new.
-            return PendingRows(self, before, nothing=self._is_logged(view, self.began))
+            # Where the database cannot tell, only a batch that looks can.
+            nothing = self._is_logged(view, self.began)
+            if not nothing and self.is_unchanged and self.is_unchanged(state):
+                report.nothing = f"0 rows: nothing new in {self.table}"
+                nothing = True
+            return PendingRows(self, before, nothing=nothing)
+        if (state.version or 0) > (self.found[1] or 0):
+            self._look()  # a run that looked later may have loaded a version that is newer than this look
         self._check_same(state)
         report.nothing = f"0 rows: version {state.version} of {self.table} is loaded"
         if state.version == self.found[1]:
@@ -132,13 +152,16 @@ class CursorRows:
         if newest - since > newer.COMMITS:
             return False
         store = self.storage or open_storage(self.table)
-        names = [f"{self.table}/_delta_log/{version:020}.json" for version in range(since + 1, newest + 1)]
+        commits = []
         try:
-            found = [store.read(name) for name in names]
-        except StorageError:
+            for version in range(since + 1, newest + 1):
+                data = store.read(f"{self.table}/_delta_log/{version:020}.json")
+                if data is None:
+                    return False
+                commits.append(parse(version, data))
+        except (StorageError, ValueError):
             return False  # too large, or not for us: whoever reads the rows will tell
-        commits = [commit for commit in found if commit is not None]
-        return len(commits) == len(names) and newer.holds_none(commits, self.rule, state, self.first)
+        return newer.holds_none(commits, self.rule, state, self.first)
 
     def _is_loaded(self, view: LogView, report: RunReport) -> bool:
         """Tell whether the range was loaded, and may not be loaded again."""

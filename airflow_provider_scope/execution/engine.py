@@ -57,6 +57,12 @@ class Engine(Protocol):
         :raises ScopeProviderError: With the cause; batches before the failed one may be in the table.
         """
 
+    def check(self, work: Work, entry: OffsetEntry) -> None:
+        """Refuse a batch of which it is known, before it is run, that it fails; nothing is written.
+
+        :raises ScopeProviderError: As ``run`` will.
+        """
+
     @property
     def fences_without_table(self) -> bool:
         """Whether a batch can be closed to everybody while there is no table."""

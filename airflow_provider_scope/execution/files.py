@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol, cast
 
-from airflow_provider_scope.core import discovery, planning
-from airflow_provider_scope.core.files import is_below
-from airflow_provider_scope.core.history import History
-from airflow_provider_scope.core.report import RunReport
-from airflow_provider_scope.core.run_without_files import check_found
+from airflow_provider_scope.core import discovery
+from airflow_provider_scope.core.discovery import History
+from airflow_provider_scope.core.files import check_as_logged, is_below, printable
+from airflow_provider_scope.core.recovery import MISSING_TABLE
+from airflow_provider_scope.core.report import RunReport, check_found
 from airflow_provider_scope.core.slices import FileSlice, slice_of
-from airflow_provider_scope.exceptions import CheckpointCorruptError
+from airflow_provider_scope.exceptions import CheckpointCorruptError, InputError
 from airflow_provider_scope.execution import dbt_scope
+from airflow_provider_scope.execution.view import read_log
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from airflow_provider_scope.checkpoint.audit import AuditFiles
     from airflow_provider_scope.checkpoint.log import CheckpointLog
     from airflow_provider_scope.core.discovery import Candidates, Rules
     from airflow_provider_scope.core.files import FileEntry, Position
+    from airflow_provider_scope.core.interval import Window
     from airflow_provider_scope.core.records import OffsetEntry
-    from airflow_provider_scope.execution.request import Request
+    from airflow_provider_scope.core.recovery import TableState
+    from airflow_provider_scope.execution.engine import Engine
+    from airflow_provider_scope.execution.source import Request
     from airflow_provider_scope.execution.view import LogView
 
 
@@ -50,6 +55,8 @@ class Files:
     fits: Callable[[tuple[FileEntry, ...]], int] | None = None
     """How many of some files one batch can take, from the first; None is all."""
     found: Candidates = field(init=False, repr=False, compare=False)
+    _logged: dict[str, FileEntry | None] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """The files of open batches, as the listing has them; None if it does not."""
     _leaves_out: bool = field(default=False, init=False, repr=False, compare=False)
     """Whether loaded files were left out of ``found``."""
     _since: int | None = field(default=None, init=False, repr=False, compare=False)
@@ -94,10 +101,22 @@ class Files:
                     f"the batch is loaded, or run `airflow scope abandon` for batch {entry.seq}",
                 )
 
+    def state_behind(self, entry: OffsetEntry) -> None:
+        """Compare the files of a batch with the listing; those that are new are from it.
+
+        :raises SourceFileGoneError: One is missing.
+        :raises SourceFileChangedError: One has changed.
+        """
+        for file in entry.files:
+            found = self._logged.get(file.path, file)
+            status = found and (found.modified_ms, found.size_bytes)
+            check_as_logged(file, entry.seq, status, kept="the batches before it; this one stays logged")
+
     def discover(self, request: Request, view: LogView, report: RunReport) -> None:
         """List the folders."""
         self._leaves_out = self.reads_history and not request.refresh and not _overlap(self.roots)
         self._since = view.refresh_start
+        self._logged = {file.path: None for entry in view.open for file in entry.slice.audited}
         found = self.found = self._list(view.seen if self._leaves_out else None)
         report.listed, report.matched, report.newest = found.listed, found.matched, found.newest
         report.left_out, report.unmatched = found.left_out, found.unmatched
@@ -109,7 +128,11 @@ class Files:
 
     def _list(self, loaded: History | None) -> Candidates:
         def listing() -> Iterator[FileEntry]:
-            return (file for root in self.roots for file in self.listing.walk(root))
+            for root in self.roots:
+                for file in self.listing.walk(root):
+                    if file.path in self._logged:
+                        self._logged[file.path] = file
+                    yield file
 
         if loaded is not None:
             found = discovery.new_candidates(listing(), self.rules, self.roots, loaded)
@@ -129,7 +152,7 @@ class Files:
         tally = discovery.Tally(dict(self.found.left_out.counts), dict(self.found.left_out.names))
         files = dbt_scope.not_loaded(self.log, view, self.found.files, tally, history=history)
         known = view.seen.find([file.path for file in files])
-        new = discovery.unseen(files, known, self.rules, highest, tally)
+        new = discovery.unseen(files, known, self.rules, highest, tally, waiting=self._logged)
         loaded = view.seen
         if newest and not history:
             loaded = History()
@@ -158,7 +181,7 @@ class PendingFiles:
     def cut(self) -> FileSlice | None:
         """Cut off the files of the next batch."""
         limits = self.source
-        stop = planning.next_batch(
+        stop = discovery.next_batch(
             self.files, self.start, max_files=limits.max_files, max_bytes=limits.max_bytes
         )
         if stop == self.start:
@@ -175,3 +198,43 @@ class PendingFiles:
 def _overlap(roots: Sequence[str]) -> bool:
     """Tell whether a folder lies below another, so that its files are listed twice."""
     return any(a != b and is_below(a, (b,)) for a in roots for b in roots) or len(set(roots)) < len(roots)
+
+
+class _NoTable:
+    """In place of an engine."""
+
+    def probe(self, *_: object) -> TableState:
+        return MISSING_TABLE
+
+
+def read_loaded(log: CheckpointLog, audit: AuditFiles, roots: Sequence[str], now_ms: int) -> LogView:
+    """Read the log of a pipeline, or what its first run would take over from dbt-scope.
+
+    :param roots: Canonical URIs of the folders whose files matter.
+    :raises ScopeProviderError: The log, or what dbt-scope left, could not be read.
+    """
+    view = read_log(log, audit, cast("Engine", _NoTable()), log.location)
+    if view.newest is None and view.taken is None and not dbt_scope.look(log, view, roots, now_ms):
+        return read_loaded(log, audit, roots, now_ms)
+    return view
+
+
+def check_not_loaded_before(
+    log: CheckpointLog, audit: AuditFiles, roots: Sequence[str], window: Window, now_ms: int
+) -> None:
+    """Refuse to begin an interval of which ``mode="incremental"``, or dbt-scope, has loaded files already.
+
+    :param log: The log of ``mode="incremental"`` in the same checkpoint, which need not exist.
+    :raises InputError: As said.
+    """
+    view = read_loaded(log, audit, roots, now_ms)
+    doubled = sorted(path for path, (modified_ms, *_) in view.seen.items() if modified_ms in window)
+    if doubled:
+        raise InputError(
+            f'Files of the interval {window.name} were loaded before, by mode="incremental" or by dbt-scope '
+            f"({log.location}): {len(doubled):,}, such as {printable(doubled[0])}. Their rows would be "
+            "in the table twice.",
+            kept="the table and all records; nothing was written",
+            do="load intervals that end before the first of them. To load these files again, use "
+            "write=Replace(where=…) with the interval's rows",
+        )

@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from airflow_provider_scope.checkpoint.log import CheckpointLog
     from airflow_provider_scope.core.recovery import TableState
     from airflow_provider_scope.execution.engine import Engine
-    from airflow_provider_scope.execution.request import Request
-    from airflow_provider_scope.execution.source import Source
+    from airflow_provider_scope.execution.source import Request, Source
     from airflow_provider_scope.execution.view import LogView
 
 _NO_BASELINE = (None, -1)
@@ -24,7 +23,8 @@ _NO_BASELINE = (None, -1)
 def check(log: CheckpointLog, engine: Engine, view: LogView, request: Request, source: Source) -> bool:
     """Refuse to add files to the rows of others: which files are in the table already is not known.
 
-    A run that replaces rows, and one that says from when on files are new, know it.
+    A run that replaces rows, and one that says from when on files are new, know it. Or the user says that
+    none of them is.
 
     :return: False if another run has logged a batch meanwhile: the rows may be its, and the log has to be
         read again.
@@ -34,7 +34,7 @@ def check(log: CheckpointLog, engine: Engine, view: LogView, request: Request, s
     if view.pipeline is None:
         _check_empty(log, view)
     is_first = view.newest is None and view.taken is None and view.accepted is None
-    if not is_first or request.refresh or source.says_from_when:
+    if not is_first or request.refresh or request.adds_to_rows or source.says_from_when:
         return True
     found = engine.probe(request.table, None, _NO_BASELINE) if view.pipeline else view.table
     if not found.has_rows:

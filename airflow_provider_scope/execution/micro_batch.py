@@ -6,6 +6,8 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from airflow_provider_scope.core import bad_records
+from airflow_provider_scope.core.commands import Address
 from airflow_provider_scope.core.records import OffsetEntry, Pipeline
 from airflow_provider_scope.core.report import READ
 from airflow_provider_scope.exceptions import (
@@ -19,6 +21,7 @@ from airflow_provider_scope.execution import dbt_scope, first_run
 from airflow_provider_scope.execution.engine import Work
 from airflow_provider_scope.execution.view import (
     LogView,
+    accept_gone,
     batch_report,
     check_table,
     pinned_columns,
@@ -36,8 +39,7 @@ if TYPE_CHECKING:
     from airflow_provider_scope.core.report import RunReport
     from airflow_provider_scope.core.slices import Slice
     from airflow_provider_scope.execution.engine import Engine
-    from airflow_provider_scope.execution.request import Request
-    from airflow_provider_scope.execution.source import Pending, Source
+    from airflow_provider_scope.execution.source import Pending, Request, Source
 
 logger = logging.getLogger(__name__)
 
@@ -86,17 +88,23 @@ class MicroBatchExecution:
         self.new_id = new_id
         self.after: Callable[[LogView, RunReport], None] | None = None
         """What is told of a run when it is over; it does not fail."""
+        self.audits = True
+        """Whether the derived files are brought up to date at the end."""
         self.is_warned = False
         self.first_batch: int | None = None
         """The first batch of this run, once it has read the log."""
+        self.report: RunReport | None = None
+        """The report of the run, as far as it has come."""
+        self.view: LogView | None = None
+        """The log and the table, as far as the run knows them."""
 
     def run(self, request: Request) -> RunReport:
         """Do steps 0 to 7 and give the report.
 
         :raises ScopeProviderError: See ``exceptions``; what was committed before stays recorded.
         """
-        report = self.source.begin_report(self.now_ms())
-        view = self._open(request)
+        report = self.report = self.source.begin_report(self.now_ms())
+        view = self.view = self._open(request)
         self.first_batch = request.first_batch
         if self.first_batch is None:
             self.first_batch = view.open[0].seq if view.open else view.next_seq
@@ -117,29 +125,6 @@ class MicroBatchExecution:
         if self.after:
             self.after(view, report)
         return report
-
-    def plan(self, request: Request) -> tuple[RunReport, list[OffsetEntry], list[OffsetEntry]]:
-        """Do steps 0 to 3 and write nothing.
-
-        :return: The report, the batches that are open, and those that would be logged.
-        """
-        report = self.source.begin_report(self.now_ms())
-        view = self._open(request)
-        self.source.discover(request, view, report)
-        already_open = list(view.open)
-        planned: list[OffsetEntry] = []
-        pending = self._pending(request, view, report, refresh=request.refresh)
-        limit = request.max_batches
-        if self.source.one_at_a_time:
-            limit = 0 if view.open and not request.replaces_table else 1
-        while limit is None or len(planned) < limit:
-            found = pending.cut()
-            if found is None:
-                break
-            planned.append(self._entry(request, view, found, refresh=request.refresh and not planned))
-            view.append(planned[-1])
-        report.pending_files = pending.left
-        return report, already_open, planned
 
     # ---- 0, 1 ----------------------------------------------------------------------------------
 
@@ -296,6 +281,8 @@ class MicroBatchExecution:
         try:
             pinned = pinned_columns(self.log, view) if request.infers_columns else None
             work = Work(view.pipeline.pipeline, request.table, self.log.location, view.first, pinned)
+            if view.table.identity is None and view.baseline[0]:
+                view.accepted = accept_gone(self.log, view)
             if todo[0].mode == "empty":  # left by an `accept-table` that died
                 self.engine.fence(work, replace(todo[0], mode="append"))
             elif logged is None:
@@ -310,6 +297,7 @@ class MicroBatchExecution:
             # The probe tells about the table, the failure why: the cause comes first.
             raise (failure or err) from err
         if failure:
+            failure.do = Address(batch=view.open[0].seq if view.open else None).complete(failure.do)
             raise failure
         if view.open:
             raise BatchNotInTableError(
@@ -357,7 +345,7 @@ class MicroBatchExecution:
             f"The table {request.table} says that batch {result.unclear[0].seq} is done, but its log does "
             "not show the commit.",
             kept="the table, the log and all files",
-            do=f"look at the table's history, then run `airflow scope accept-table {request.table}`",
+            do="look at the table's history, then run `airflow scope accept-table`",
         )
 
     def _is_done(self, seq: int) -> bool:
@@ -375,13 +363,20 @@ class MicroBatchExecution:
     ) -> None:
         record = record_commit(self.log, view, request.table, entry, committed, committed_at_ms=self.now_ms())
         report.batches.append(batch_report(entry, record, already_there=already_there))
+        if bad_records.share(record.quarantined) > bad_records.WARN_ABOVE:
+            told = request.address.complete(
+                f"batch {entry.seq}: {bad_records.text(record.quarantined)} are in the quarantine; "
+                f"`airflow scope quarantine` shows them"
+            )
+            logger.warning(told)
+            report.warnings.setdefault("quarantine", told)
 
     # ---- 7 -------------------------------------------------------------------------------------
 
     def _audit(self, view: LogView, report: RunReport) -> None:
         report.table_version = view.table.version if view.table.identity else None
         last = view.last_committed_entry
-        if last is None or last.refresh_start != view.refresh_start:
+        if not self.audits or last is None or last.refresh_start != view.refresh_start:
             return
         self.audit.bring_up_to_date(last, view.takeovers)
         highest = last.slice.highest

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from airflow_provider_scope.core import recovery, takeover
-from airflow_provider_scope.core.records import Acceptance, Settlement
+from airflow_provider_scope.core.records import Settlement
 from airflow_provider_scope.core.recovery import CommittedBatch
-from airflow_provider_scope.exceptions import BatchOutcomeUnknownError, InputError, TableUnreadableError
-from airflow_provider_scope.execution import dbt_scope, restores, source_states
-from airflow_provider_scope.execution.consequences import Consequences
+from airflow_provider_scope.exceptions import BatchOutcomeUnknownError, InputError
+from airflow_provider_scope.execution import dbt_scope
 from airflow_provider_scope.execution.engine import Work
 from airflow_provider_scope.execution.view import LogView, check_table, read_log, record_commit
 from airflow_provider_scope.table.probe import newest_version
@@ -140,128 +138,6 @@ def settled(view: LogView, entry: OffsetEntry) -> CommittedBatch | None:
     return result.committed[0][1] if result.committed else None
 
 
-def look_at_table(
-    log: CheckpointLog, engine: Engine, table: str, *, reload_undecidable: bool = False
-) -> Consequences:
-    """Say what accepting the table as it is would mean; nothing is written.
-
-    :param reload_undecidable: Load open batches again of which the table's log no longer tells whether
-        their rows are in it.
-    :raises BatchOutcomeUnknownError: There are such batches, and nobody decided.
-    """
-    pipeline = existing_pipeline(log)
-    if (entry := source_states.newest_entry(log)) and entry.slice.has_state:
-        return source_states.look(log, engine, table, reload_undecidable=reload_undecidable)
-    committed = log.committed()
-    # Without a baseline the probe reads the table's whole log, and refuses nothing.
-    found = engine.probe(table, pipeline.pipeline, (None, -1))
-    if found.identity is None:
-        raise TableUnreadableError(
-            f"There is no table at {table} to accept.",
-            kept="the log; nothing was written",
-            do="bring the table back; or start over by deleting the checkpoint folder",
-        )
-    if found.running is not None:
-        raise BatchOutcomeUnknownError(
-            f"A job of batch {found.running} is still running: it is not known what becomes of its rows in "
-            f"{table}.",
-            kept="the table, the log and all files; nothing was written",
-            do="wait until the job has ended, or end it with `airflow scope cancel-jobs`; then run the "
-            "command again",
-        )
-    logged = log.logged()
-    vacuumed = log.vacuumed_below()
-    newest = log.offset(logged[-1]) if logged else None
-    recovery.check_transaction(found, -1, newest.seq if newest else -1, table)
-    still_open = open_entries(log)
-    result = recovery.outcomes(still_open, found)
-    in_table = {**{entry.seq: batch for entry, batch in result.committed}, **found.beyond}
-    gone = [seq for seq, batch in in_table.items() if recovery.rolled_back(batch, found.restores)]
-    unknown = [seq for seq, batch in in_table.items() if recovery.rolled_back(batch, found.restores) is None]
-    unknown += [entry.seq for entry in result.unclear]
-    last_commit = log.commit(committed[-1]) if committed else None
-    expected, _ = recovery.baseline(pipeline, last_commit, log.newest_acceptance())
-    in_doubt = {e.seq for e in still_open if restores.is_about_another_table(log, e.seq, expected, found)}
-    gone = [seq for seq in gone if seq not in in_doubt]
-    mixed = {
-        e.seq: restore
-        for e, batch in result.committed
-        if e.seq not in gone and (restore := restores.restore_under_refresh(log, e, batch, found))
-    }
-    if mixed and not reload_undecidable:
-        raise restores.old_rows_beside_new_ones(table, *next(iter(mixed.items())))
-    unknown = [*{*unknown, *in_doubt, *mixed}]
-    if unknown and not reload_undecidable:
-        raise BatchOutcomeUnknownError(
-            f"The log of {table} does not show whether the rows of the open batches "
-            f"{', '.join(map(str, sorted(unknown)))} are in the table.",
-            kept="the table, the log and all files; nothing was written",
-            do=restores.REFRESH_NEXT
-            if any(entry.overwrites_table for entry in still_open if entry.seq in unknown)
-            else "look at the table. If their rows are not there, add --reload-undecidable: their files are "
-            "loaded again. If they are, delete them first, then do the same",
-        )
-    start = newest.refresh_start or 0 if newest else 0
-    records = [log.commit(seq) for seq in committed if seq >= start]
-    is_below = vacuumed > start and bool(records) and restores.is_gone(records[0], found)
-    if is_below and not reload_undecidable and restores.is_rolled_back(records[0], found):
-        raise restores.rolled_back_below(table, records[0], vacuumed)
-    if newest and newest.refresh_start is not None and not reload_undecidable:
-        doubled = restores.doubled_by_going_on(log, logged, records, found, gone=gone, start=start)
-        if doubled:
-            raise restores.refresh_undone(table, start, doubled)
-        doubled = restores.doubled_from_before(log, records, found, start)
-        if doubled:
-            raise restores.batches_of_before(table, start, doubled)
-    return Consequences(
-        table=found,
-        newest_commit=committed[-1] if committed else -1,
-        rolled_back=tuple(r for r in records if not r.abandoned and restores.is_gone(r, found)),
-        gone=tuple(sorted([*gone, *unknown])),
-        seen_version=min([found.version, *(v.version - 1 for seq, v in in_table.items() if seq not in gone)]),
-        back=tuple(seq for seq in found.committed if seq < recovery.first_in_table(last_commit, None)),
-        vacuumed=vacuumed if is_below else 0,
-        needs_transaction=bool(committed) and (found.txn is None or found.txn < committed[-1]),
-    )
-
-
-def accept_table(
-    log: CheckpointLog, engine: Engine, table: str, *, reload_undecidable: bool = False
-) -> Acceptance:
-    """Accept the table as it is.
-
-    Batches of a source with a state are abandoned first; see ``source_states``. For the others:
-    first the transaction, then the record: a run in between still refuses the table.
-    """
-    pipeline = existing_pipeline(log)
-    if (entry := source_states.newest_entry(log)) and entry.slice.has_state:
-        return source_states.accept(log, engine, table, reload_undecidable=reload_undecidable)
-    seen = look_at_table(log, engine, table, reload_undecidable=reload_undecidable)
-    found = seen.table
-    for seq in seen.gone:
-        if log.attempts(seq):
-            # Its files come again, so no job of it may change the table from now on.
-            engine.fence(Work(pipeline.pipeline, table, log.location), log.offset(seq))
-    if seen.needs_transaction:
-        newest = log.offset(seen.newest_commit)
-        harmless = replace(newest, mode="append", where=None)
-        engine.fence(Work(pipeline.pipeline, table, log.location), harmless)
-        found = engine.probe(table, pipeline.pipeline, (None, -1))
-    if found.identity is None:
-        msg = f"{table} vanished while it was being accepted"
-        raise AssertionError(msg)
-    before = log.newest_acceptance()
-    return log.put_acceptance(
-        Acceptance(
-            number=before.number + 1 if before else 0,
-            after_commit=seen.newest_commit,
-            table=found.identity,
-            table_version=found.version if seen.needs_transaction else seen.seen_version,
-            gone=seen.gone,
-        )
-    )
-
-
 class JobEngine(Protocol):
     """What ``settle`` needs of an engine that runs batches as jobs."""
 
@@ -331,7 +207,7 @@ def _check_nothing_came_after(log: CheckpointLog, table: str, refresh: int) -> N
                 f"Batch {refresh} of {table} replaces all rows, and batch {seq} was loaded after it: "
                 f"running batch {refresh} again would delete the rows of batch {seq}.",
                 kept="everything; nothing was written",
-                do="settle it with --committed, and run the task with full_refresh=True next: it replaces "
-                "all rows. If that run is refused, run `airflow scope accept-table` with "
-                "--reload-undecidable first",
+                do=f"run `airflow scope settle {refresh} --committed --yes`, and the task with "
+                "full_refresh=True next: it replaces all rows. If that run is refused, run `airflow scope "
+                "accept-table --reload-undecidable --yes` first",
             )

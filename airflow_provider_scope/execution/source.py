@@ -1,18 +1,45 @@
-"""What the micro-batch loop needs of whatever the rows come from.
+"""What the micro-batch loop needs of whatever the rows come from, and what it is asked to do.
 
 Every implementation passes ``tests/contract/test_source.py``.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
+
+from airflow_provider_scope.core.commands import Address
 
 if TYPE_CHECKING:
     from airflow_provider_scope.core.records import OffsetEntry
     from airflow_provider_scope.core.report import RunReport
     from airflow_provider_scope.core.slices import Slice
-    from airflow_provider_scope.execution.request import Request
     from airflow_provider_scope.execution.view import LogView
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What one run is asked to do."""
+
+    table: str
+    """Canonical URI of the table."""
+    max_batches: int | None = None
+    refresh: bool = False
+    """Load everything again, replacing the table, or the rows that ``where`` names."""
+    where: str | None = None
+    adds_to_rows: bool = False
+    """Whether a first run may add to a table that holds rows: none of its files is in there."""
+    first_batch: int | None = None
+    """Where a run began that waited in between: its report holds the batches of the earlier part, too."""
+    address: Address = field(default_factory=Address)
+    """Completes the commands in the warnings of a run; its errors are completed by whoever shows them."""
+    infers_columns: bool = False
+    """Whether the columns of the first batch since the table was begun or replaced are those of all."""
+
+    @property
+    def replaces_table(self) -> bool:
+        """Whether everything that is in the table goes."""
+        return self.refresh and self.where is None
 
 
 class Pending(Protocol):
@@ -67,6 +94,15 @@ class Source(Protocol):
         """Refuse a slice that this source does not have: the checkpoint is untrusted input.
 
         :raises CheckpointCorruptError: As said.
+        """
+
+    def state_behind(self, entry: OffsetEntry) -> str | None:
+        """Check that what a batch reads is as it was logged, and give the state of the source behind it.
+
+        Asked after ``discover``, by a run that loads nothing. The application checks it again.
+
+        :return: None if the source has no state, or only the rows of the batch tell it.
+        :raises SourceError: As the application will.
         """
 
     def discover(self, request: Request, view: LogView, report: RunReport) -> None:

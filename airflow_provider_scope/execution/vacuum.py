@@ -9,10 +9,10 @@ from airflow_provider_scope.checkpoint.seen import SeenFiles
 from airflow_provider_scope.core import audit as audits
 from airflow_provider_scope.core import cursor as cursors
 from airflow_provider_scope.core import purge, takeover
+from airflow_provider_scope.core.audit import epoch
+from airflow_provider_scope.core.commands import RETAIN_AT_LEAST
 from airflow_provider_scope.core.purge import Boundary, Progress
 from airflow_provider_scope.core.records import Vacuumed
-from airflow_provider_scope.core.retention import RETAIN_AT_LEAST
-from airflow_provider_scope.core.segments import epoch
 from airflow_provider_scope.core.slices import CursorSlice, FileSlice
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.execution import dbt_scope
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
     from airflow_provider_scope.checkpoint.audit import AuditFiles
     from airflow_provider_scope.checkpoint.log import CheckpointLog
-    from airflow_provider_scope.core.history import History
+    from airflow_provider_scope.core.audit import Segment
+    from airflow_provider_scope.core.discovery import History
     from airflow_provider_scope.core.purge import Group
-    from airflow_provider_scope.core.segments import Segment
     from airflow_provider_scope.execution.engine import Engine
     from airflow_provider_scope.execution.view import LogView
 

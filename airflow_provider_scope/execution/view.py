@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from airflow_provider_scope.checkpoint.tail import Tail
+from airflow_provider_scope.checkpoint.log import Tail
 from airflow_provider_scope.core import recovery, takeover
-from airflow_provider_scope.core.discovery import is_returned
-from airflow_provider_scope.core.history import History
-from airflow_provider_scope.core.records import CommitRecord
+from airflow_provider_scope.core.audit import epoch
+from airflow_provider_scope.core.discovery import History
+from airflow_provider_scope.core.records import Acceptance, CommitRecord
 from airflow_provider_scope.core.report import BatchReport
-from airflow_provider_scope.core.segments import epoch
-from airflow_provider_scope.exceptions import CheckpointGapError, RecordsVacuumedError, TableRecreatedError
+from airflow_provider_scope.exceptions import CheckpointGapError, RecordsVacuumedError, TableGoneError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from airflow_provider_scope.checkpoint.dbt_scope import LeftState
     from airflow_provider_scope.checkpoint.log import CheckpointLog
     from airflow_provider_scope.core.records import (
-        Acceptance,
         OffsetEntry,
         Pipeline,
         TableIdentity,
@@ -35,6 +33,8 @@ if TYPE_CHECKING:
 class LogView:
     """The log and the table as one run knows them; grows with every entry the run writes or reads."""
 
+    checkpoint: str
+    """The folder of the log."""
     pipeline: Pipeline | None
     table: TableState
     last_commit: CommitRecord | None = None
@@ -45,8 +45,6 @@ class LogView:
     seen: History = field(default_factory=History)
     takeovers: list[Takeover] = field(default_factory=list)
     """What the pipeline took over from dbt-scope; before the pipeline exists, what it would take over."""
-    returned: dict[str, int] = field(default_factory=dict)
-    """Files that were given back from the quarantine, and the newest entry at that time."""
     watermark: bytes | None = None
     """``watermark.json``, as it was before the table was looked at."""
     left: LeftState | None = None
@@ -68,6 +66,12 @@ class LogView:
     def state(self) -> str | None:
         """The state of the source behind the newest batch, for sources that have one."""
         return self.last_commit.state if self.last_commit else None
+
+    @property
+    def is_table_gone(self) -> bool:
+        """Whether there is no table where there was one."""
+        is_recorded = self.last_commit is not None and self.last_commit.table is not None
+        return self.table.identity is None and (is_recorded or self.baseline[0] is not None)
 
     @property
     def gone(self) -> tuple[int, ...]:
@@ -170,11 +174,10 @@ def _read(
     pipeline = log.pipeline()
     tail = Tail(log, vacuumed)
     last_commit = tail.commit(tail.committed[-1]) if tail.committed else None
-    view = LogView(pipeline, recovery.MISSING_TABLE, last_commit, log.newest_acceptance())
+    view = LogView(log.location, pipeline, recovery.MISSING_TABLE, last_commit, log.newest_acceptance())
     view.watermark = tail.watermark
     view.table = engine.probe(location, pipeline.pipeline if pipeline else None, view.baseline)
     view.takeovers = log.takeovers(pipeline) if pipeline else []
-    view.returned = log.returned()
 
     tail.catch_up()
     if pipeline is None and (tail.logged or tail.committed) and log.pipeline():
@@ -184,7 +187,7 @@ def _read(
     start = takeover.epoch_start(view.refresh_start, view.taken)
     unread = tail.logged.stop
     if history and (view.newest or view.taken):
-        view.seen, unread = audit.seen_files(view.refresh_start, view.taken, view.returned)
+        view.seen, unread = audit.seen_files(view.refresh_start, view.taken)
         if unread < vacuumed:
             lost = _history_lost(log.location, epoch(view.refresh_start, view.taken), unread, vacuumed)
             raise audit.segments.no_answer() or lost
@@ -214,8 +217,7 @@ def _read_seen(tail: Tail, view: LogView, first: int) -> None:
     for seq in range(first, tail.logged.stop):
         record = tail.find_commit(seq)
         if not (record.abandoned if record else recovery.is_given_up(seq, view.table, view.gone)):
-            files = tail.entry(seq).slice.audited
-            view.seen.update(f for f in files if not is_returned(f.path, seq, view.returned))
+            view.seen.update(tail.entry(seq).slice.audited)
 
 
 def record_commit(
@@ -236,7 +238,7 @@ def record_commit(
     """
     recovery.check_identity(view.table, view.baseline[0], location)
     if view.table.identity is None and not committed.abandoned:
-        raise TableRecreatedError(
+        raise TableGoneError(
             f"The engine says that batch {entry.seq} is in the table, but there is no table at {location}.",
             kept="the log; the batch stays open",
             do="if the table was removed, restore it; if the engine writes elsewhere, correct "
@@ -291,6 +293,10 @@ def check_table(view: LogView, location: str, *, is_void: bool = False) -> None:
     :param is_void: What is in the table is about to be replaced.
     :raises TableDivergedError: As said.
     """
+    if view.is_table_gone:
+        if not is_void and not (view.open and view.open[0].overwrites_table):
+            raise recovery.table_gone(location)
+        return
     recovery.check_identity(view.table, view.baseline[0], location)
     is_in_table = view.last_commit and view.last_commit.table
     recovery.check_transaction(
@@ -298,9 +304,20 @@ def check_table(view: LogView, location: str, *, is_void: bool = False) -> None:
         view.last_commit.seq if view.last_commit and is_in_table else -1,
         view.newest.seq if view.newest else -1,
         location,
+        view.checkpoint,
     )
     if not is_void:
         recovery.check_given_up(view.table, view.first, location)
+
+
+def accept_gone(log: CheckpointLog, view: LogView) -> Acceptance:
+    """Record that the table is gone, before a batch that replaces all rows makes a new one.
+
+    Of an older record, whatever table that batch makes would be another one.
+    """
+    number = view.accepted.number + 1 if view.accepted else 0
+    after = view.last_commit.seq if view.last_commit else -1
+    return log.put_acceptance(Acceptance(number=number, after_commit=after, table=None, table_version=-1))
 
 
 def pinned_columns(log: CheckpointLog, view: LogView) -> str | None:

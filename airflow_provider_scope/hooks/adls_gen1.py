@@ -9,9 +9,8 @@ from airflow.providers.common.compat.sdk import BaseHook
 
 from airflow_provider_scope.client.gen1 import PAGE_SIZE, Gen1Client
 from airflow_provider_scope.exceptions import ScopeProviderError
-from airflow_provider_scope.hooks.connections import connection_of
 from airflow_provider_scope.hooks.credentials import identity_of, tokens_of
-from airflow_provider_scope.hooks.settings import GEN1_SUFFIX, Fields, Service, service_of
+from airflow_provider_scope.hooks.settings import GEN1_SUFFIX, Fields, Service, connection_of, service_of
 from airflow_provider_scope.storage.protocol import Store
 from airflow_provider_scope.storage.webhdfs import WebHdfsStorage
 
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
     from airflow.providers.common.compat.sdk import Connection
 
-    from airflow_provider_scope.client.statuses import Page, Status
+    from airflow_provider_scope.client.webhdfs import Page, Status
     from airflow_provider_scope.core.files import FileEntry
 
 

@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
-from airflow_provider_scope.client.hosts import is_loopback
-from airflow_provider_scope.core.extras import of_extra
-from airflow_provider_scope.exceptions import InputError
-from airflow_provider_scope.hooks.connections import fields_of
+from airflow_provider_scope.client.wire import is_loopback
+from airflow_provider_scope.exceptions import InputError, of_extra
+from airflow_provider_scope.hooks.settings import fields_of
 from airflow_provider_scope.storage.azure import SCHEME, AzureStorage
 from airflow_provider_scope.storage.protocol import Store
 

@@ -12,10 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import conf
 
-from airflow_provider_scope.client.tokens import Token, Tokens
-from airflow_provider_scope.core.extras import of_extra
-from airflow_provider_scope.core.masking import mask
-from airflow_provider_scope.exceptions import InputError, ServiceAuthError
+from airflow_provider_scope.client.wire import Token, Tokens
+from airflow_provider_scope.exceptions import InputError, ServiceAuthError, mask, of_extra
 
 if TYPE_CHECKING:
     from airflow_provider_scope.hooks.settings import Fields, Service

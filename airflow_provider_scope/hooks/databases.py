@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 import re
+from contextlib import closing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from airflow_provider_scope.core.databases import CONF
 from airflow_provider_scope.exceptions import InputError
-from airflow_provider_scope.hooks.connections import connection_of
+from airflow_provider_scope.hooks.settings import connection_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from airflow.providers.common.compat.sdk import Connection
+
+logger = logging.getLogger(__name__)
 
 _POSTGRES = ("sslmode", "sslrootcert", "sslcert", "sslkey", "options", "target_session_attrs")
 """Fields of the extra of a PostgreSQL connection that mean something to libpq, and its driver for Java."""
@@ -27,9 +32,6 @@ DRIVERS = {
 }
 """Kind of a database -> class of its driver, and Maven coordinates."""
 _KINDS = {"postgres": "postgresql", "postgresql": "postgresql", "mysql": "mysql", "sqlite": "sqlite"}
-_UTC = "-Duser.timezone=UTC"
-JAVA_OPTIONS = {"spark.driver.defaultJavaOptions": _UTC, "spark.executor.defaultJavaOptions": _UTC}
-"""Drivers give times without zone as those of Java's own zone, in which an hour may be missing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +52,7 @@ class Database:
     def spark_conf(self) -> dict[str, str]:
         """Give the properties of the application; the one with the password has a name that Spark hides."""
         given = {"url": self.url, "user": self.user, "password": self.password, "driver": self.driver}
-        return JAVA_OPTIONS | {CONF + name: value for name, value in given.items() if value}
+        return {CONF + name: value for name, value in given.items() if value}
 
 
 def database_of(conn_id: str, parts: int = 1) -> Database:
@@ -71,6 +73,43 @@ def database_of(conn_id: str, parts: int = 1) -> Database:
             do="leave num_partitions and partition_column out; max_rows_per_batch makes batches smaller",
         )
     return found
+
+
+def kind_of(conn_id: str) -> str:
+    """Give the kind of a connection's database, as ``Database`` has it.
+
+    :raises ConnectionMissingError: Airflow has none of this id.
+    """
+    return _KINDS.get(connection_of(conn_id).conn_type or "", "jdbc")
+
+
+def fetch(conn_id: str, sql: str, count: int) -> list[dict[str, Any]] | None:
+    """Ask a database through Airflow's hook, by its own driver and without Spark.
+
+    :param count: How many rows to fetch at the most.
+    :return: Column -> value of each row; None if the database did not answer, whose error Spark will tell.
+    """
+    connection = connection_of(conn_id)
+    if connection.conn_type == "sqlite" and not Path(connection.host or "").is_file():
+        return None  # its hook would make an empty database
+    try:
+        hook = connection.get_hook()  # type: ignore[no-untyped-call]
+    except Exception as err:  # noqa: BLE001 - Airflow and the imports of a provider raise what they like
+        logger.info(
+            "Spark has to ask the database whether there are new rows: the provider for connections of the "
+            "type %r cannot be used (%s)",
+            connection.conn_type,
+            type(err).__name__,
+        )
+        return None
+    try:
+        with closing(hook.get_conn()) as opened, closing(opened.cursor()) as cursor:
+            cursor.execute(sql)
+            names = [column[0] for column in cursor.description]
+            return [dict(zip(names, row, strict=True)) for row in cursor.fetchmany(count)]
+    except Exception as err:  # noqa: BLE001 - each driver has its own
+        logger.info("the database did not tell whether there are new rows (%s)", type(err).__name__)
+        return None
 
 
 def _database_of(conn_id: str) -> Database:

@@ -10,7 +10,7 @@ from airflow_provider_scope.client.gen1 import Gen1Client
 from airflow_provider_scope.client.http import HttpClient
 from airflow_provider_scope.client.webhdfs import HDFS, HDFS_TLS
 from airflow_provider_scope.exceptions import InputError
-from airflow_provider_scope.hooks.connections import fields_of
+from airflow_provider_scope.hooks.settings import fields_of
 from airflow_provider_scope.storage.protocol import Store
 from airflow_provider_scope.storage.webhdfs import WebHdfsStorage
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_scope.core.extras import of_extra
-from airflow_provider_scope.hooks.connections import fields_of
+from airflow_provider_scope.exceptions import of_extra
+from airflow_provider_scope.hooks.settings import fields_of
 from airflow_provider_scope.storage.protocol import Store
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class S3Access:
             from botocore.config import Config
             from botocore.session import Session
 
-        from airflow_provider_scope.storage.s3_calls import CONFIG
+        from airflow_provider_scope.storage.s3 import CONFIG
 
         style = {"addressing_style": "path"} if self.path_style else {}
         session = Session()

@@ -9,13 +9,13 @@ from airflow.providers.common.compat.sdk import BaseHook
 
 from airflow_provider_scope.client.adla import AdlaClient
 from airflow_provider_scope.exceptions import ScopeProviderError
-from airflow_provider_scope.hooks.connections import connection_of
 from airflow_provider_scope.hooks.credentials import identity_of, tokens_of
 from airflow_provider_scope.hooks.settings import (
     ADLA_SUFFIX,
     Fields,
     ScopeDefaults,
     Service,
+    connection_of,
     defaults_of,
     service_of,
 )

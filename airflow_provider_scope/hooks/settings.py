@@ -9,13 +9,16 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from airflow_provider_scope.client.hosts import is_loopback
-from airflow_provider_scope.exceptions import InputError
+from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook
+
+from airflow_provider_scope.client.wire import is_loopback
+from airflow_provider_scope.exceptions import ConnectionMissingError, InputError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from airflow.providers.common.compat.sdk import Connection
+
 
 ADLA_SUFFIX = "azuredatalakeanalytics.net"
 GEN1_SUFFIX = "azuredatalakestore.net"
@@ -257,3 +260,32 @@ def _url(fields: Fields) -> tuple[str, str]:
     if fields.port and port is None:
         text = text.replace(parts.netloc, f"{parts.netloc}:{fields.port}", 1)
     return text, host
+
+
+def connection_of(conn_id: str) -> Connection:
+    """Give a connection.
+
+    :raises ConnectionMissingError: Airflow has none of this id, or its store of secrets does not answer.
+    """
+    try:
+        return BaseHook.get_connection(conn_id)
+    except AirflowNotFoundException as err:
+        raise connection_missing(conn_id) from err
+
+
+def fields_of(conn_id: str | None, connection: Connection | None) -> Fields | None:
+    """Give the fields of a connection, or of the one of this id; None if none is named."""
+    if connection is None and conn_id:
+        connection = connection_of(conn_id)
+    return Fields(connection) if connection else None
+
+
+def connection_missing(conn_id: str) -> ConnectionMissingError:
+    """Give the error for a connection that Airflow does not know."""
+    return ConnectionMissingError(
+        f"Airflow has no connection {conn_id!r}.",
+        kept="everything; nothing was read or written",
+        do=f"define it (`airflow connections add {conn_id} …`, the UI, or the variable "
+        f"AIRFLOW_CONN_{conn_id.upper()}), or correct its name in the Dag. If it is defined, the secrets "
+        "backend did not answer: Airflow reports both in the same way, and the next try asks again",
+    )

@@ -15,15 +15,14 @@ from airflow.providers.common.compat.sdk import conf
 from airflow.providers.standard.triggers.temporal import DateTimeTrigger
 from airflow.sdk.log import mask_secret
 
+from airflow_provider_scope.core.commands import Address
 from airflow_provider_scope.engines.clock import now_ms
 from airflow_provider_scope.engines.places import check_literal_places
 from airflow_provider_scope.exceptions import JobRunningError, ScopeProviderError
 from airflow_provider_scope.hooks.scope import ScopeHook
 from airflow_provider_scope.operators import intervals
-from airflow_provider_scope.operators.arguments import check_names
-from airflow_provider_scope.operators.failing import fail
-from airflow_provider_scope.operators.mapped import engine_of, mapped_late
-from airflow_provider_scope.operators.telling import emit, only_told
+from airflow_provider_scope.operators.arguments import check_names, engine_of, mapped_late
+from airflow_provider_scope.operators.reporting import address_of, emit, fail, only_told, without_assets
 from airflow_provider_scope.operators.waiting import JobWaitingOperator
 from airflow_provider_scope.specs import (
     Checkpoint,
@@ -44,8 +43,8 @@ from airflow_provider_scope.specs.ingest import (
     WITH_COLUMNS,
     Ingest,
     ingest_from,
+    mode_from,
 )
-from airflow_provider_scope.specs.interval import mode_from
 from airflow_provider_scope.specs.write import write_to_dict
 
 if TYPE_CHECKING:
@@ -58,8 +57,7 @@ if TYPE_CHECKING:
     from airflow_provider_scope.engines.assembly import RunContext
     from airflow_provider_scope.engines.scope import ScopeRunner
     from airflow_provider_scope.engines.spark import SparkRunner
-    from airflow_provider_scope.engines.validation import Validator
-    from airflow_provider_scope.specs.sources import AnySource
+    from airflow_provider_scope.specs.ingest import AnySource
 
 DEFAULT_DEFERRABLE = conf.getboolean("operators", "default_deferrable", fallback=False)
 
@@ -98,13 +96,13 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
     :param full_refresh: Load everything again, replacing the table. May be a template.
     :param max_batches_per_run: New batches in one run at the most; the rest waits for the next run.
     :param checkpoint: Where the log is kept; below the table by default.
+    :param first_run: What the first run of a pipeline does if the table holds rows: ``"refuse"``, because
+        they may be those of its files, or ``"add"`` its files to them, as the second task that loads one
+        table has to. With ``"add"``, a checkpoint that was lost goes unnoticed: all files are loaded again.
     :param storage_conn_id: The connection of the store of files, table and checkpoint; disks need none.
     :param deferrable: Free the worker while a remote job runs, or while the last files of an interval are
         younger than ``safety_buffer_seconds``. Spark in local and in client mode runs in the worker itself.
     :param poll_interval: Seconds between two looks at a remote job; no effect with Spark, as above.
-    :param validate_on_spark: With ``ScopeEngine``: before the first job of a run, try the SELECT on so many
-        files with Spark on the worker. If it does not run on them, or does not fit the table, the task fails;
-        nothing is submitted and nothing is written. 0 is not at all.
     :return: The run's report, as XCom: batches, files, rows, bytes, what was left out and why.
     :raises InputError: An argument is not valid; when the DAG is parsed, as far as it is known then.
     """
@@ -131,10 +129,10 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
         full_refresh: bool | str = False,
         max_batches_per_run: int | None = None,
         checkpoint: Checkpoint | Mapping[str, Any] | None = None,
+        first_run: str = "refuse",
         storage_conn_id: str | None = None,
         deferrable: bool = DEFAULT_DEFERRABLE,
         poll_interval: float | None = None,
-        validate_on_spark: int = 0,
         **kwargs: Any,
     ) -> None:
         if mode_from(mode) == "incremental":
@@ -158,12 +156,11 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
         self.full_refresh = full_refresh
         self.max_batches_per_run = max_batches_per_run
         self.checkpoint = _plain(checkpoint or {})
+        self.first_run = first_run
         self.storage_conn_id = storage_conn_id
         self.deferrable = deferrable
         self.poll_interval = poll_interval
-        self.validate_on_spark = validate_on_spark
         self._runner: SparkRunner | ScopeRunner | None = None
-        self._validator: Validator | None = None
         self._ti: Any = None
         self._late = [name for name in WITH_COLUMNS if is_late(getattr(self, name))]
         ingest = self.ingest()
@@ -193,22 +190,23 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
         This is what Airflow calls for a mapped task, too.
         """
         super()._do_render_template_fields(parent, *args, **kwargs)
-        if parent is self and isinstance(self.engine, Mapping) and self.engine.get("conf"):
+        settings = self.engine.get("conf") if parent is self and isinstance(self.engine, Mapping) else None
+        if isinstance(settings, Mapping):
             from airflow_provider_scope.engines.submit import secret_values
 
-            for value in secret_values(self.engine.get("conf") or {}):
+            for value in secret_values(settings):
                 mask_secret(value)
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Run once; the values are rendered now, and validated again."""
         return self._run(context, None)
 
-    def _run(self, context: Context, first_batch: int | None, *, resumed: bool = False) -> dict[str, Any]:
+    def _run(self, context: Context, first_batch: int | None) -> dict[str, Any]:
         from airflow_provider_scope.engines.assembly import assemble
-        from airflow_provider_scope.engines.validation import Validator
 
         self._ti = context["ti"]
         ingest: Ingest | None = None
+        address = Address()
         try:
             ingest = self.ingest(context["ti"].map_index)
             if ingest is None:
@@ -216,27 +214,24 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
             if ingest.mode == "data_interval":
                 ingest = replace(ingest, window=ingest.window or intervals.window_of_run(context))
                 self._wait_until_over(ingest)
+            index = context["ti"].map_index if _is_mapped(context["ti"]) else None
+            address = address_of(ingest, (self.dag_id, self.task_id), index, self.storage_conn_id)
             run = self._run_context(context)
             if isinstance(ingest.write, Merge) and not (ingest.write.primary_key or ingest.write.merge_key):
                 self.log.warning(
                     "Merge has neither primary_key nor merge_key: rows are added, as with append"
                 )
             execution, request, self._runner = assemble(ingest, run)
-            if ingest.validate_on_spark and not resumed:
-                self._validator = Validator(
-                    ingest, execution, request, self._runner, run.log_file, run.report
-                )
-                self._validator.before_run(ingest.validate_on_spark)
-            report = execution.run(replace(request, first_batch=first_batch))
+            address = replace(address, table=address.table or request.table)
+            report = execution.run(replace(request, first_batch=first_batch, address=address))
         except JobRunningError as err:
             self._defer(ingest, err, execution.first_batch)
         except ScopeProviderError as err:
-            if ingest and ingest.window:
-                intervals.name_interval(err, ingest.window)
+            err.do = address.complete(err.do)
             fail(err, self.log)
         finally:
             self._note_job(ingest)
-            self._runner = self._validator = None
+            self._runner = None
         result: dict[str, Any] = {}
         with only_told(self.log, "The report cannot be shown"):
             # Files that are there, and none that counts: most likely the patterns are not what was meant.
@@ -245,13 +240,17 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
             self.log.log(level, "%s\n%s", request.table, report.text())
         with only_told(self.log, "The report is not in XCom"):
             result = report.to_xcom()
+        if report.loaded_nothing and context["ti"].try_number == 1:
+            # Airflow emits an event for each asset among the outlets of a task that succeeds. A second try
+            # may find nothing because the first one has loaded it and died.
+            self.outlets = without_assets(self.outlets)
         emit(context, self.outlets, result, table=request.table, log=self.log)
         return result
 
     def resume(self, context: Context, event: Any = None) -> dict[str, Any]:
         """Go on after a wait: like ``execute``, from the start, with what the log and the jobs say now."""
         self.log.info("resumed: %s", event)
-        return self._run(context, (event or {}).get("first_batch"), resumed=True)
+        return self._run(context, (event or {}).get("first_batch"))
 
     def resume_when_over(self, context: Context, event: Any = None) -> dict[str, Any]:  # noqa: ARG002 - Airflow's
         """Begin now that all files of the interval are old enough."""
@@ -316,8 +315,6 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
         What was committed is recorded by the next try. A task that is cleared or retried goes on with the
         same SCOPE job, so it is left alone then.
         """
-        if self._validator:
-            self._validator.cancel()
         if not self._runner:
             return
         if self._runner.outlives_task and not self.is_over(self._ti):

@@ -5,14 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_scope.core.audit import iso_time
-from airflow_provider_scope.core.interval import Window, milliseconds
+from airflow_provider_scope.core.interval import Window, iso_time, milliseconds
 from airflow_provider_scope.exceptions import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from airflow_provider_scope.exceptions import ScopeProviderError
 
 SHORTEST_DEFERRAL_SECONDS = 10.0
 """Airflow 3.3 fails a task that comes back from the triggerer sooner."""
@@ -68,9 +65,3 @@ def seconds_until_over(window: Window, safety_buffer_seconds: float, now_ms: int
 def when(now_ms: int, seconds: float) -> datetime:
     """Give the time that is so many seconds from now."""
     return datetime.fromtimestamp(now_ms / 1000 + seconds, UTC)
-
-
-def name_interval(err: ScopeProviderError, window: Window) -> None:
-    """Complete the commands that an error names: they need to know the interval."""
-    if "`airflow scope" in err.do:
-        err.do += f" (with --interval {window.name})"

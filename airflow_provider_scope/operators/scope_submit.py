@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.providers.common.compat.sdk import conf
 
 from airflow_provider_scope.core.jobs import SCRIPT_LIMIT_BYTES, NewJob, outcome
-from airflow_provider_scope.engines.job_identity import related_to
-from airflow_provider_scope.engines.job_wait import JobWait, job_error
+from airflow_provider_scope.engines.jobs import JobWait, job_error, related_to
 from airflow_provider_scope.exceptions import JobRunningError, ScopeProviderError, StorageError
 from airflow_provider_scope.hooks.scope import ScopeHook
 from airflow_provider_scope.operators.arguments import check_names
-from airflow_provider_scope.operators.failing import fail
+from airflow_provider_scope.operators.reporting import fail
 from airflow_provider_scope.operators.waiting import JobWaitingOperator
 from airflow_provider_scope.specs import validation
 from airflow_provider_scope.specs.engine import check_tag
@@ -120,6 +119,8 @@ class ScopeSubmitJobOperator(JobWaitingOperator):
         self._check()
 
     def _check(self) -> None:
+        for name in ("script", "job_name", "job_tag"):
+            setattr(self, name, validation.as_text(getattr(self, name)))
         for name in ("script", "scope_conn_id"):
             validation.text(name, getattr(self, name))
         if self.job_name is not None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from airflow.providers.common.compat.sdk import AirflowException, BaseOperator
+from airflow.providers.common.compat.sdk import AirflowException
 
 from airflow_provider_scope.compat import TaskDeferralError, TaskDeferralTimeout
 from airflow_provider_scope.links.scope_job import ScopeJobLink
+from airflow_provider_scope.templates import KeepsPlainTexts
 from airflow_provider_scope.triggers.scope_job import ScopeJobTrigger, is_over
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ RESUME = "resume"
 """The method that a task goes on with after a wait; each operator has its own."""
 
 
-class JobWaitingOperator(BaseOperator):
+class JobWaitingOperator(KeepsPlainTexts):
     """Base of operators whose tasks defer while a job runs."""
 
     operator_extra_links = (ScopeJobLink(),)

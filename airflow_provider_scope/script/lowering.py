@@ -7,12 +7,12 @@ type without null) raises in Spark too.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
 from airflow_provider_scope.core.sql import literal
 from airflow_provider_scope.script.lexer import Token, error_at, refuse
-from airflow_provider_scope.script.spark_text import date_format
 from airflow_provider_scope.script.types import ScopeType, parse_type
 
 SMALL = ("sbyte", "byte", "short", "ushort")
@@ -293,3 +293,41 @@ def aggregate_kind(token: Token, value: Scalar) -> str:
         "use COUNT of anything but double, SUM of whole numbers and double, MIN and MAX of whole numbers, "
         "decimal and DateTime, AVG of double",
     )
+
+
+# ---- .NET's date formats as Spark's ----
+
+
+_FORMATS = {
+    **{token: token for token in ("yyyy", "yy", "MMMM", "MMM", "MM", "M", "dd", "d")},
+    **{token: token for token in ("HH", "H", "hh", "h", "mm", "m", "ss", "s")},
+    **{"f" * count: "S" * count for count in range(1, 7)},
+    "dddd": "EEEE",
+    "ddd": "E",
+    "tt": "a",
+}
+"""A .NET token -> Spark's. Seven ``f`` are ticks, which Spark's microseconds cannot hold."""
+_NET_LETTERS = "dfFgGhHKmMstyYz"
+_SAFE = re.compile(r"[-/:. ,_0-9]+")
+_RUN = re.compile(r"([A-Za-z])\1*|[^A-Za-z]+")
+
+
+def date_format(net: str) -> str | None:
+    """Give Spark's pattern for a .NET custom date format; None if there is none that means the same.
+
+    A format of one character is one of .NET's standard formats, which depend on the culture.
+    """
+    if len(net) <= 1 or any(char in net for char in "'\"\\%"):
+        return None
+    parts = []
+    for match in _RUN.finditer(net):
+        run = match.group()
+        if run in _FORMATS:
+            parts.append(_FORMATS[run])
+        elif run[0] in _NET_LETTERS:
+            return None
+        elif _SAFE.fullmatch(run):
+            parts.append(run)
+        else:
+            parts.append(f"'{run}'")
+    return "".join(parts)

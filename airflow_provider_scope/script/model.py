@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from airflow_provider_scope.script.errors import ScriptError
-from airflow_provider_scope.script.lexer import LINE_ENDS, Token, refuse, tokens
+from airflow_provider_scope.script.lexer import LINE_ENDS, ScriptError, Token, refuse, tokens
 
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
 

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_provider_scope.core.sql import quoted
-from airflow_provider_scope.script.errors import ScriptError
-from airflow_provider_scope.script.lexer import KEYWORDS, Token, refuse, tokens
+from airflow_provider_scope.script.lexer import KEYWORDS, ScriptError, Token, refuse, tokens
 from airflow_provider_scope.script.lowering import Scalar, condition
 from airflow_provider_scope.script.scalar import ScalarParser
 
@@ -26,20 +25,19 @@ class Translation:
     sql: str
     columns: dict[str, str]
     """Its columns in order: name -> SCOPE type."""
+    rowset: str
+    """The rowset that it reads."""
+    picks: list[str] | None
+    """Which columns of the rowset they are, if it only picks and renames columns."""
 
 
-def to_spark_sql(select_text: str, rowsets: Mapping[str, Mapping[str, str]]) -> str:
+def translate(select_text: str, rowsets: Mapping[str, Mapping[str, str]]) -> Translation:
     """Give a SCOPE query as Spark SQL.
 
     :param rowsets: Rowset without its ``@`` -> column -> SCOPE type. Spark must know each rowset as a view
         of the same name.
     :raises ScriptError: The query is not of the supported shapes; the error has a code, a place and advice.
     """
-    return translate(select_text, rowsets).sql
-
-
-def translate(select_text: str, rowsets: Mapping[str, Mapping[str, str]]) -> Translation:
-    """Do as ``to_spark_sql`` does, and give the types of the columns as well."""
     found = tokens(select_text)
     for token in found:
         if token.kind in ("directive", "parameter", "system"):
@@ -112,7 +110,10 @@ class _Query:
         sql = f"SELECT {distinct}{items} FROM {relation}{where}{groups}"  # noqa: S608 - made of tokens
         if "${" in sql:
             raise ScriptError("name", 1, 1, "a name holds ${, which Spark fills in", "rename the column")
-        return Translation(sql, {name: value.type for _, name, value in self.items})
+        picks = [value.name for *_, value in self.items if value.name]
+        only_picks = len(picks) == len(self.items) and not (distinct or where or groups)
+        columns = {name: value.type for _, name, value in self.items}
+        return Translation(sql, columns, self.source.value, picks if only_picks else None)
 
     def item(self) -> None:
         parser = self.parser

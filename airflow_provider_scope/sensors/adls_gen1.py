@@ -20,6 +20,7 @@ from airflow.providers.common.compat.sdk import (
 from airflow_provider_scope.core.arrival import next_look
 from airflow_provider_scope.exceptions import ScopeProviderError
 from airflow_provider_scope.hooks.adls_gen1 import AdlsGen1Hook
+from airflow_provider_scope.templates import KeepsPlainTexts
 from airflow_provider_scope.triggers.file_search import (
     ARGUMENTS,
     PATTERNS,
@@ -43,7 +44,7 @@ BACKSTOP_SECONDS = 120.0
 """How long after the deadline Airflow itself ends the wait: there may be no triggerer."""
 
 
-class AdlsGen1FileSensor(BaseSensorOperator):
+class AdlsGen1FileSensor(KeepsPlainTexts, BaseSensorOperator):
     """Wait until files have arrived: enough of them, and none that is still being written.
 
     What counts as a file is what ``DeltaIncrementalIngestOperator`` would load: names that match and are
@@ -193,6 +194,7 @@ class AdlsGen1FileSensor(BaseSensorOperator):
         """
         if self.never_fail:
             raise AirflowSkipException(f"never_fail: {err}") from err
+        self.log.error("%s: %s", type(err).__name__, err)
         if err.is_retryable or self.soft_fail:
             raise err
         raise AirflowFailException(f"{type(err).__name__}: {err}") from None

@@ -20,11 +20,23 @@ from airflow_provider_scope.exceptions import (
     SparkJobFailedError,
     SqlError,
 )
-from airflow_provider_scope.spark import change_slice, cursor_slice, file_slice, files, inference, log_store
-from airflow_provider_scope.spark.causes import short_cause, whole_text
-from airflow_provider_scope.spark.events import emit
-from airflow_provider_scope.spark.imports import leave_out_numpy
-from airflow_provider_scope.spark.problems import KEPT
+from airflow_provider_scope.spark import (
+    cursor,
+    feed,
+    file_slice,
+    files,
+    inference,
+)
+from airflow_provider_scope.spark.problems import KEPT, NOT_SEEN
+from airflow_provider_scope.spark.session import (
+    emit,
+    leave_out_numpy,
+    load_log_store,
+    make_exact,
+    short_cause,
+    whole_text,
+    zone_error,
+)
 from airflow_provider_scope.spark.target import Target
 from airflow_provider_scope.spark.transaction import commit_once
 
@@ -51,7 +63,7 @@ def main(arguments: list[str]) -> int:
     path, *more = arguments
     spark = SparkSession.builder.getOrCreate()
     try:
-        log_store.load(spark)
+        load_log_store(spark)
         run(spark, plans.decode(files.read(spark, path)))
         for number in itertools.count(1) if more else ():
             emit(event="waiting")
@@ -59,15 +71,12 @@ def main(arguments: list[str]) -> int:
             if plan is None or not plan.batches:
                 break
             run(spark, plan)
-    except ScopeProviderError as err:
-        emit(event="failed", error=type(err).__name__, what=err.what, kept=err.kept, do=err.do)
-        return 1
     except Exception as err:  # the boundary of the process: whatever it is becomes the reported cause
-        failure = as_error(err)
-        emit(
-            event="failed", error=type(failure).__name__, what=failure.what, kept=failure.kept, do=failure.do
-        )
-        raise
+        told = err if isinstance(err, ScopeProviderError) else as_error(err)
+        emit(event="failed", error=type(told).__name__, what=told.what, kept=told.kept, do=told.do)
+        if told is not err:
+            raise
+        return 1
     finally:
         spark.stop()
     return 0
@@ -88,7 +97,7 @@ def run(spark: SparkSession, plan: Plan) -> None:
     """Run the batches of a plan; stop at the first that fails.
 
     While a batch is written, Spark looks at the files of the next one. Commits stay in order. But columns
-    that are to be inferred are not known before a batch with them is in the table, whoever committed it.
+    that nobody declared are not known before the batches before are in the table, whoever committed them.
     """
     make_exact(spark)
     if not isinstance(plan.source, plans.FilesPlan):
@@ -97,21 +106,32 @@ def run(spark: SparkSession, plan: Plan) -> None:
     emit(event="started")
     target = Target(spark, plan)
     with ThreadPoolExecutor(max_workers=1) as ahead:
-        upcoming = _read_ahead(ahead, spark, plan, 0)
+        upcoming = _read_ahead(ahead, spark, plan, 0, is_known=not plan.reads_as_table)
         for index, seq in enumerate(plan.batches):
             entry, rows = upcoming
             is_last = index + 1 == len(plan.batches)
-            if not is_last and not _has_to_infer(plan):
-                upcoming = _read_ahead(ahead, spark, plan, index + 1)
+            is_known = _is_next_known(plan, target, entry)
+            if not is_last and is_known:
+                upcoming = _read_ahead(ahead, spark, plan, index + 1, is_known=True)
             began = time.monotonic()
             version = run_batch(plan, target, entry, rows)
             seconds = time.monotonic() - began
             emit(event="batch", seq=seq, what=_what(plan, entry), version=version, seconds=seconds)
             if version is not None and target.told:
                 emit(event="columns", seq=seq, told=target.told)
-            if not is_last and _has_to_infer(plan):
-                plan = inference.pinned(plan, target.log)
-                upcoming = _read_ahead(ahead, spark, plan, index + 1)
+            if not is_last and not is_known:
+                if plan.files.infers_columns:
+                    plan = inference.pinned(plan, target.log)
+                upcoming = _read_ahead(ahead, spark, plan, index + 1, is_known=not plan.reads_as_table)
+
+
+def _is_next_known(plan: Plan, target: Target, entry: OffsetEntry) -> bool:
+    """Tell whether what the next batch is read as is known before this one is committed."""
+    if not plan.reads_as_table:
+        return True
+    if plan.files.infers_columns or plan.schema_evolution != "fail" or entry.overwrites_table:
+        return False
+    return target.log.metadata() is not None
 
 
 def _what(plan: Plan, entry: OffsetEntry) -> str:
@@ -121,26 +141,20 @@ def _what(plan: Plan, entry: OffsetEntry) -> str:
     return f"an empty commit in place of {text}" if plan.fence else text
 
 
-def make_exact(spark: SparkSession) -> None:
-    """Set in a session what may not be left to the defaults of whoever runs it."""
-    for name, setting in settings.EXACT.items():
-        spark.conf.set(name, setting.value)
-
-
 def _read_ahead(
-    ahead: ThreadPoolExecutor, spark: SparkSession, plan: Plan, index: int
+    ahead: ThreadPoolExecutor, spark: SparkSession, plan: Plan, index: int, *, is_known: bool
 ) -> tuple[OffsetEntry, Callable[[], DataFrame]]:
-    """Give a batch, and its rows for when they are asked for: what cannot be read fails then."""
+    """Give a batch, and its rows for when they are asked for: what cannot be read fails then.
+
+    :param is_known: Whether what it is read as does not depend on batches that are still to be committed.
+    """
     seq = plan.batches[index]
     name = f"{plan.checkpoint}/offsets/{seq:020}"
     entry = records.decode_offset(name, files.read(spark, name), seq)
-    if plan.fence or _has_to_infer(plan) or _is_of_database(plan):
+    is_of_database = isinstance(plan.source, plans.CursorPlan) and plan.source.database is not None
+    if plan.fence or not is_known or is_of_database:
         return entry, lambda: _reader(entry).select(spark, plan, entry)
     return entry, ahead.submit(_reader(entry).select, spark, plan, entry).result
-
-
-def _has_to_infer(plan: Plan) -> bool:
-    return isinstance(plan.source, plans.FilesPlan) and plan.source.has_to_infer
 
 
 def run_batch(plan: Plan, target: Target, entry: OffsetEntry, rows: Callable[[], DataFrame]) -> int | None:
@@ -163,10 +177,6 @@ def run_batch(plan: Plan, target: Target, entry: OffsetEntry, rows: Callable[[],
     return commit_once(plan, target.log, entry, attempt)
 
 
-def _is_of_database(plan: Plan) -> bool:
-    return isinstance(plan.source, plans.CursorPlan) and plan.source.database is not None
-
-
 class _Reader(Protocol):
     """Reads one kind of slice."""
 
@@ -179,7 +189,7 @@ class _Reader(Protocol):
         """Commit these rows; give the table's version, or None if the batch was there."""
 
 
-_READERS: dict[str, _Reader] = {"files": file_slice, "cursor": cursor_slice, "versions": change_slice}
+_READERS: dict[str, _Reader] = {"files": file_slice, "cursor": cursor, "versions": feed}
 
 
 def _reader(entry: OffsetEntry) -> _Reader:
@@ -189,14 +199,15 @@ def _reader(entry: OffsetEntry) -> _Reader:
 
 def as_error(err: Exception) -> ScopeProviderError:
     """Give the error for whatever Spark raised, with its cause in one or two lines."""
-    cause = short_cause(err)
-    kind = kind_of(whole_text(err))
+    cause, text = short_cause(err), whole_text(err)
+    if wrong := zone_error(text):
+        return wrong
+    kind = kind_of(text)
     if kind == "not seen":
         return SparkJobFailedError(
             f"Spark does not see a path that exists, or existed, on the worker: {cause}",
             kept=KEPT,
-            do="give Spark's machines the same disks under the same paths; if the name is not ASCII, set "
-            "LC_ALL=C.UTF-8 for them. The next try runs it again",
+            do=f"{NOT_SEEN}. The next try runs it again",
         )
     if kind == "setting":
         return InputError(

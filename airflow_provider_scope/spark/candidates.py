@@ -103,10 +103,13 @@ def _shape(text: str, kind: T.DataType, value: str, options: Mapping[str, str]) 
     """Give SQL for whether a text that is a value of a type comes back as it is."""
     if isinstance(kind, T.BooleanType):
         return f"lower({text}) IN ('true', 'false')"
-    if isinstance(kind, T.LongType):
+    if isinstance(kind, T.IntegralType):
         return _matches(text, _BIGINT)
     if isinstance(kind, T.DecimalType):
         return _matches(text, _WHOLE if kind.scale == 0 else _FRACTION)
+    if isinstance(kind, T.FloatType):
+        shortest = f"CAST(try_cast({text} AS float) AS string)"
+        return f"({_matches(text, _FLOATING)} AND {_digits(text)} = {_digits(shortest)})"
     if isinstance(kind, T.DoubleType):
         return f"({_is_name(text, options)} OR ({_matches(text, _FLOATING)} AND {_keeps_digits(text)}))"
     return _shape_of_time(text, kind, value, options)

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from airflow_provider_scope.spark.with_settings import with_settings
+from airflow_provider_scope.spark.session import with_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.readwriter import DataFrameWriter
@@ -51,6 +51,8 @@ class Batch:
     """What is known of a key, if Spark holds the rows already and has one for each value of it."""
     partitions: Sequence[str] = ()
     """The columns that partition the table as it is."""
+    chars: Collection[str] = ()
+    """The columns of the table that are CHAR, in lower case: files cannot be told apart by their texts."""
     lacking: Sequence[str] = ()
     """Columns of the table that the rows do not have, and that the table does not compute."""
 

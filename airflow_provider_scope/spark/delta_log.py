@@ -1,26 +1,81 @@
-"""What the log of a Delta table says of our transactions, and what Delta says of other writers."""
+"""The log of a Delta table: what it says of our transactions, and one commit to it at a time."""
 
 from __future__ import annotations
 
 import json
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from delta import exceptions as delta_errors
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException
 
-from airflow_provider_scope.core import small
+from airflow_provider_scope.core import settings
+from airflow_provider_scope.core.delta_commit import parse
 from airflow_provider_scope.core.record_text import notes
 from airflow_provider_scope.core.sql import literal, quoted
 from airflow_provider_scope.exceptions import BatchNotInTableError
 from airflow_provider_scope.spark import files
-from airflow_provider_scope.spark.commit_lock import one_commit_at_a_time
-from airflow_provider_scope.spark.with_settings import with_settings
+from airflow_provider_scope.spark.files import LOCAL
+from airflow_provider_scope.spark.session import with_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pyspark.sql import SparkSession
     from pyspark.sql.readwriter import DataFrameWriter
+
+
+_LOCK = "_airflow_provider_scope.lock"
+"""In the table's folder; Delta and VACUUM leave names alone that begin with an underscore."""
+_LOOK_SECONDS = 0.2
+_TOLD_AFTER_SECONDS = 10
+
+
+@contextmanager
+def one_commit_at_a_time(spark: SparkSession, table: str) -> Iterator[None]:
+    """Keep other applications of ours from committing to a table on a local disk; others need no lock.
+
+    On a disk the rename that makes a commit is two steps: it looks whether the version is there, and renames.
+    It replaces what another process puts there in between; so Delta locks it, in one JVM (``HDFSLogStore`` of
+    Delta 4.4). Here the JVM holds the lock, and not this process: it lives on for a moment when this process
+    is killed, and may commit in it.
+    """
+    if not table.startswith(LOCAL):
+        yield
+        return
+    folder = Path(table.removeprefix(LOCAL))
+    folder.mkdir(parents=True, exist_ok=True)
+    jvm: Any = spark._jvm  # noqa: SLF001 - no Python API; and a lock of Python's would end with Python
+    file = jvm.java.io.RandomAccessFile(str(folder / _LOCK), "rw")
+    try:
+        _take(file.getChannel(), table)
+        yield
+    finally:
+        file.close()  # and with it the lock
+
+
+def _take(channel: Any, table: str) -> None:
+    began, told = time.monotonic(), False
+    while not _is_taken(channel):
+        if not told and time.monotonic() - began > _TOLD_AFTER_SECONDS:
+            sys.stdout.write(f"another process is committing to {table}; waiting for it\n")
+            sys.stdout.flush()
+            told = True
+        time.sleep(_LOOK_SECONDS)
+
+
+def _is_taken(channel: Any) -> bool:
+    try:
+        return channel.tryLock() is not None
+    except Py4JJavaError as err:
+        if "OverlappingFileLockException" in str(err.java_exception.getClass().getName()):
+            return False  # by another thread of this JVM
+        raise
+
 
 _COMMITTED = "spark.databricks.delta.lastCommitVersionInSession"
 _CONFLICTS = (  # Delta's Python has them side by side: none is below DeltaConcurrentModificationException
@@ -41,17 +96,17 @@ class ConcurrentCommitError(Exception):
     """Another commit got in between; look at the table again before anything else."""
 
 
-class conflicts:  # noqa: N801 - reads as a word at the place of use
+@contextmanager
+def conflicts() -> Iterator[None]:
     """Turn Delta's conflict errors, which leave the outcome open, into one of ours."""
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, err: BaseException | None, trace: object) -> None:
-        if isinstance(err, _CONFLICTS):
-            raise ConcurrentCommitError(str(err)) from err
-        if isinstance(err, AnalysisException) and err.getCondition() == "DELTA_PATH_EXISTS":
-            raise ConcurrentCommitError("another writer created the table") from err
+    try:
+        yield
+    except _CONFLICTS as err:
+        raise ConcurrentCommitError(str(err)) from err
+    except AnalysisException as err:
+        if err.getCondition() != "DELTA_PATH_EXISTS":
+            raise
+        raise ConcurrentCommitError("another writer created the table") from err
 
 
 class DeltaLog:
@@ -137,6 +192,17 @@ class DeltaLog:
         with one_commit_at_a_time(self.spark, self.table):
             self.spark.sql(f"ALTER TABLE delta.{quoted(self.table)} SET TBLPROPERTIES ({pairs})")
 
+    def clustering(self) -> list[str]:
+        """Give the columns that the table is clustered by, as SQL names them, such as ``struct.field``."""
+        detail = self.spark.sql(f"DESCRIBE DETAIL delta.{quoted(self.table)}").select("clusteringColumns")
+        return list(detail.head()[0])  # type: ignore[index]
+
+    def cluster_by(self, columns: Sequence[str]) -> None:
+        """Cluster the table by columns, as SQL names them; without any it stays as it is."""
+        if columns:
+            with one_commit_at_a_time(self.spark, self.table):
+                self.spark.sql(f"ALTER TABLE delta.{quoted(self.table)} CLUSTER BY ({', '.join(columns)})")
+
     def written_rows(self, version: int) -> int | None:
         """Give how many rows a commit wrote; None if it does not say."""
         rows = self._metrics(version).get("numOutputRows")
@@ -165,9 +231,9 @@ class DeltaLog:
         """
         snapshot = self._snapshot()
         known = snapshot.checksumOpt()
-        if known.isDefined() and small.is_small_log(int(known.get().numFiles())):
+        if known.isDefined() and settings.is_small_log(int(known.get().numFiles())):
             # Delta takes the settings from the thread's session, which may be the one of the last MERGE.
-            with with_settings(type(self.spark).active(), small.SETTINGS):
+            with with_settings(type(self.spark).active(), settings.OF_SMALL):
                 snapshot.transactions()
 
     def _snapshot(self) -> Any:
@@ -176,13 +242,9 @@ class DeltaLog:
         none = jvm.scala.Option.empty()
         return log.update(False, none, none)  # noqa: FBT003 - a Scala signature
 
-    def _actions(self, version: int, kind: str) -> Iterator[dict[str, Any]]:
+    def _actions(self, version: int, kind: str) -> list[dict[str, Any]]:
         try:
             commit = files.read(self.spark, f"{self.table}/_delta_log/{version:020}.json")
         except FileNotFoundError:
-            return
-        for line in commit.splitlines():
-            if f'"{kind}"'.encode() in line:
-                action = json.loads(line).get(kind)
-                if action:
-                    yield action
+            return []
+        return parse(version, commit, only=(kind,)).of(kind)

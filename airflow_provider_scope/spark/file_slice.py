@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
+
+from airflow_provider_scope.core.bad_records import exceeded, rule_lines, text
 from airflow_provider_scope.core.files import TEXT_FORMATS
-from airflow_provider_scope.exceptions import BadFileError, BadRecordError
+from airflow_provider_scope.exceptions import BadFileError, BadRecordError, mask
 from airflow_provider_scope.spark import files, inference
-from airflow_provider_scope.spark.events import emit
-from airflow_provider_scope.spark.reading import select
-from airflow_provider_scope.spark.sorting import sorted_out
-from airflow_provider_scope.spark.strict import read_by
+from airflow_provider_scope.spark.problems import KEPT
+from airflow_provider_scope.spark.quarantine import sorted_out
+from airflow_provider_scope.spark.reading import read_by, select
+from airflow_provider_scope.spark.session import emit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,11 +23,16 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from airflow_provider_scope.core.plan import Plan
+    from airflow_provider_scope.core.records import OffsetEntry
+    from airflow_provider_scope.spark.quarantine import Sorted
     from airflow_provider_scope.spark.target import Target
     from airflow_provider_scope.spark.transaction import Transaction
 
 __all__ = ["commit", "select"]
 
+SHOWN_RULES = 5
+SHOWN_VALUE = 100
+"""Rules that an error names, and characters of a bad value."""
 _INFERRED = (
     "the columns were inferred from an earlier batch (`airflow scope status` shows them): declare "
     "`columns` with types for all files; or run once with full_refresh=True, which infers them again"
@@ -50,9 +59,10 @@ def commit(plan: Plan, target: Target, transaction: Transaction, rows: Callable[
     try:
         if plan.files.format in TEXT_FORMATS:
             files.check_bzip2(spark, entry)
-        if plan.files.has_to_infer:
-            plan = inference.inferred(spark, plan, entry)
-            emit(event="columns", seq=entry.seq, told=f"inferred columns: {inference.columns_of(plan)}")
+        if plan.files.has_to_infer or plan.extends_columns:
+            known, plan = plan.files.columns, inference.inferred(spark, plan, entry)
+            if plan.files.columns != known:
+                emit(event="columns", seq=entry.seq, told=f"inferred columns: {inference.columns_of(plan)}")
             rows = partial(select, spark, plan, entry)
         notes = _notes(plan) or None
         version = read_by(
@@ -75,9 +85,11 @@ def _commit_sorted(plan: Plan, target: Target, transaction: Transaction) -> int 
     with sorted_out(target.spark, plan, entry) as found:
         if found.good is None and target.log.metadata() is None and not plan.table_columns and found.error:
             raise found.error
-        count = sum(found.counts.values())
+        _check_limits(plan, entry, found)
+        count = sum(bad.count for bad in found.quarantined.values())
         number = aside.put(entry, found.bad, count)
-        notes = {**_notes(plan), "quarantined": found.counts}
+        quarantined = {unit: asdict(bad) for unit, bad in found.quarantined.items()}
+        notes = {**_notes(plan), "quarantined": quarantined}
         if found.good is None:
             version = target.write_nothing(transaction, notes)
         else:
@@ -86,6 +98,30 @@ def _commit_sorted(plan: Plan, target: Target, transaction: Transaction) -> int 
             # A try that somebody believed to be dead has put its own there since; they do not count.
             number = aside.put(entry, found.bad, count)
     return version
+
+
+def _check_limits(plan: Plan, entry: OffsetEntry, found: Sorted) -> None:
+    """Refuse a batch with too much in it that is bad, before anything of it is written.
+
+    :raises BadRecordError: As said, with the rules, and a bad value of each.
+    """
+    limit = exceeded(found.quarantined, plan.files.max_bad_records, plan.files.max_bad_share)
+    if limit is None:
+        return
+    first = found.bad.groupBy("rule").agg(F.min("value").alias("value")).limit(SHOWN_RULES)
+    values = {row.rule: mask(row.value)[:SHOWN_VALUE] for row in first.collect() if row.value}
+    rules = [
+        f"{line} ({values[line.partition(': ')[2]]!r})" if line.partition(": ")[2] in values else line
+        for line in rule_lines(found.quarantined)[:SHOWN_RULES]
+    ]
+    raise BadRecordError(
+        f"{text(found.quarantined)} of batch {entry.seq} are bad, which is more than {limit}: "
+        f"{'; '.join(rules)}.",
+        kept=KEPT,
+        do="correct the declaration (`columns`, `options`) or the rules of `expect` and run again. Or repair "
+        "the files and abandon the batch with `airflow scope abandon`: the next run loads its files as they "
+        f"are then. Or raise {limit.partition('=')[0]}",
+    )
 
 
 def _notes(plan: Plan) -> dict[str, Any]:

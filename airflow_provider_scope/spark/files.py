@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import re
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
-from airflow_provider_scope.exceptions import (
-    SourceFileChangedError,
-    SourceFileGoneError,
-    SourceUnreadableError,
-)
+from airflow_provider_scope.core.files import check_as_logged
+from airflow_provider_scope.exceptions import SourceFileChangedError, SourceUnreadableError
 from airflow_provider_scope.spark.problems import KEPT, Problem, bad_files
+from airflow_provider_scope.spark.session import SPARK_ERRORS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -26,12 +25,16 @@ if TYPE_CHECKING:
     from airflow_provider_scope.core.records import OffsetEntry
 
 LOCAL = "file://"
+READS_AT_ONCE = 4
+"""Files that are read together, each by jobs of its own."""
 LOOKS_AT_ONCE = 16
 """Files of a remote store that are looked at together: each is a request."""
 
 _BZIP2 = re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)")
 """The first ten bytes of bzip2: its name, the size of a block, and how the first block or the end begins."""
-_ERRORS = (OSError, Py4JJavaError, PySparkException)
+_ERRORS = (OSError, *SPARK_ERRORS)
+_A = TypeVar("_A")
+_B = TypeVar("_B")
 
 
 def read(spark: SparkSession, uri: str, at_most: int | None = None) -> bytes:
@@ -43,36 +46,36 @@ def read(spark: SparkSession, uri: str, at_most: int | None = None) -> bytes:
     if uri.startswith(LOCAL):
         with Path(uri.removeprefix(LOCAL)).open("rb") as file:
             return file.read(at_most)
-    stream: Any = None
     try:
-        stream = _filesystem(spark, uri).open(_path(spark, uri))
-        return bytes(stream.readAllBytes() if at_most is None else stream.readNBytes(at_most))
-    except (Py4JJavaError, PySparkException) as err:
-        if _is_missing(err):
+        with closing(_filesystem(spark, uri).open(_path(spark, uri))) as stream:
+            return bytes(stream.readAllBytes() if at_most is None else stream.readNBytes(at_most))
+    except SPARK_ERRORS as err:
+        if is_missing(err):
             raise FileNotFoundError(uri) from err
         raise
-    finally:
-        if stream is not None:
-            stream.close()
+
+
+def at_once(act: Callable[[_A], _B], files: Sequence[_A], most: int = LOOKS_AT_ONCE) -> list[_B]:
+    """Do something with all files, several at a time."""
+    with ThreadPoolExecutor(most, thread_name_prefix="scope-files") as pool:
+        return [*pool.map(act, files)]
 
 
 def check_unchanged(spark: SparkSession, entry: OffsetEntry) -> None:
     """Look at every file of a batch again, just before it is read.
 
-    :raises SourceFileGoneError: One vanished, or has another time or length than its entry says.
+    :raises SourceFileGoneError: One is missing.
+    :raises SourceFileChangedError: One has another time or length than its entry says.
     :raises SourceUnreadableError: The status of one could not be read.
     """
     for file, found in _looks(spark, entry):
-        if isinstance(found, FileNotFoundError):
-            raise _gone(entry, file, "is missing") from found
-        if isinstance(found, Exception):
+        if isinstance(found, Exception) and not isinstance(found, FileNotFoundError):
             raise SourceUnreadableError(
                 f"The file {file.path} of batch {entry.seq} could not be checked: {_cause(found)}.",
                 kept="the batches before it; this one stays logged",
                 do="give Spark read access to it; the next try reads it again",
             ) from found
-        if not file.is_still(*found):
-            raise _gone(entry, file, f"has changed since it was logged ({_both(file, found)})")
+        check_as_logged(file, entry.seq, found if isinstance(found, tuple) else None, kept=KEPT)
 
 
 def check_was_unchanged(spark: SparkSession, entry: OffsetEntry, version: int) -> None:
@@ -103,9 +106,8 @@ def check_bzip2(spark: SparkSession, entry: OffsetEntry) -> None:
     :raises BadFileError: One does not.
     """
     named = [file.path for file in entry.files if file.path.lower().endswith(".bz2")]
-    with ThreadPoolExecutor(LOOKS_AT_ONCE, thread_name_prefix="scope-look") as pool:
-        heads = pool.map(lambda path: read(spark, path, at_most=10), named)
-        odd = [path for path, head in zip(named, heads, strict=True) if not _BZIP2.fullmatch(head)]
+    heads = at_once(lambda path: read(spark, path, at_most=10), named)
+    odd = [path for path, head in zip(named, heads, strict=True) if not _BZIP2.fullmatch(head)]
     if odd:
         what = "it has a name of bzip2 and does not begin like it: Spark would read no row of it"
         hint = "give it a name that shows its compression"
@@ -122,15 +124,12 @@ def has_more_behind_gzip(spark: SparkSession, uri: str) -> bool:
     if not uri.lower().endswith((".gz", ".gzip")):
         return False
     java: Any = spark._jvm.java  # type: ignore[union-attr]  # noqa: SLF001 - no Python API
-    stream: Any = None
+    nowhere = java.io.OutputStream.nullOutputStream()
     try:
-        stream = _filesystem(spark, uri).open(_path(spark, uri))
-        java.util.zip.GZIPInputStream(stream, 1 << 16).transferTo(java.io.OutputStream.nullOutputStream())
+        with closing(_filesystem(spark, uri).open(_path(spark, uri))) as stream:
+            java.util.zip.GZIPInputStream(stream, 1 << 16).transferTo(nowhere)
     except _ERRORS:
         return False
-    finally:
-        if stream is not None:
-            stream.close()
     return True
 
 
@@ -143,12 +142,9 @@ def _looks(
     spark: SparkSession, entry: OffsetEntry
 ) -> Iterator[tuple[FileEntry, tuple[int, int] | Exception]]:
     """Give each file's modification time and length, or why they are not known."""
-    if all(file.path.startswith(LOCAL) for file in entry.files):
-        yield from ((file, _look(spark, file.path)) for file in entry.files)
-        return
-    with ThreadPoolExecutor(LOOKS_AT_ONCE, thread_name_prefix="scope-look") as pool:
-        found = pool.map(lambda file: _look(spark, file.path), entry.files)
-        yield from zip(entry.files, found, strict=True)
+    paths = [file.path for file in entry.files]
+    most = 1 if all(path.startswith(LOCAL) for path in paths) else LOOKS_AT_ONCE
+    yield from zip(entry.files, at_once(lambda path: _look(spark, path), paths, most), strict=True)
 
 
 def _look(spark: SparkSession, uri: str) -> tuple[int, int] | Exception:
@@ -159,7 +155,7 @@ def _look(spark: SparkSession, uri: str) -> tuple[int, int] | Exception:
         status = _filesystem(spark, uri).getFileStatus(_path(spark, uri))
         return int(status.getModificationTime()), int(status.getLen())
     except _ERRORS as err:
-        return FileNotFoundError(uri) if _is_missing(err) else err
+        return FileNotFoundError(uri) if is_missing(err) else err
 
 
 def _path(spark: SparkSession, uri: str) -> Any:
@@ -171,7 +167,8 @@ def _filesystem(spark: SparkSession, uri: str) -> Any:
     return _path(spark, uri).getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())  # noqa: SLF001
 
 
-def _is_missing(err: Exception) -> bool:
+def is_missing(err: Exception) -> bool:
+    """Tell whether Java does not see the file."""
     if isinstance(err, Py4JJavaError):
         return str(err.java_exception.getClass().getName()) == "java.io.FileNotFoundException"
     if isinstance(err, PySparkException):  # Spark's Python makes errors of its own of some of Java's
@@ -183,12 +180,3 @@ def _cause(err: Exception) -> str:
     if isinstance(err, Py4JJavaError):
         return str(err.java_exception.toString())[:400].splitlines()[0]
     return str(err)[:400]
-
-
-def _gone(entry: OffsetEntry, file: FileEntry, what: str) -> SourceFileGoneError:
-    return SourceFileGoneError(
-        f"The file {file.path} of batch {entry.seq} {what}.",
-        kept=KEPT,
-        do="restore the file as it was. Or abandon the batch with `airflow scope abandon`: the next run "
-        "loads its files as they are then",
-    )

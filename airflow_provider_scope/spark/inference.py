@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 from pyspark.sql import types as T  # noqa: N812
 
 from airflow_provider_scope.core.sql import quoted
 from airflow_provider_scope.exceptions import BadFileError, InputError
-from airflow_provider_scope.spark import candidates, csv_files, json_files, structs
-from airflow_provider_scope.spark.checks import RECORD
-from airflow_provider_scope.spark.listing import NAMED
+from airflow_provider_scope.spark import candidates, csv_files, json_files, structs, table_types
+from airflow_provider_scope.spark.formats import NUMBER, RECORD
+from airflow_provider_scope.spark.listing import NAMED, in_order, union
 from airflow_provider_scope.spark.problems import KEPT
-from airflow_provider_scope.spark.reading import union
-from airflow_provider_scope.spark.sorting import faults
-from airflow_provider_scope.spark.source import source_of
-from airflow_provider_scope.spark.strict import naming_faults
+from airflow_provider_scope.spark.quarantine import faults
+from airflow_provider_scope.spark.reading import naming_faults, source_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from airflow_provider_scope.core.plan import Plan
     from airflow_provider_scope.core.records import OffsetEntry
     from airflow_provider_scope.spark.delta_log import DeltaLog
-    from airflow_provider_scope.spark.source import Source
+    from airflow_provider_scope.spark.formats import Source
 
 _NUMBERS = (T.DoubleType, T.DecimalType)
 """What Spark takes JSON numbers for that are no bigint."""
@@ -52,7 +51,7 @@ def columns_of(plan: Plan) -> str:
 
 
 def inferred(spark: SparkSession, plan: Plan, entry: OffsetEntry) -> Plan:
-    """Give a plan with the columns of the files of a batch.
+    """Give a plan with the columns of the files of a batch; those that are known already come first.
 
     With ``bad_records="quarantine"``, files that cannot be read do not count; records that do not parse never
     do.
@@ -60,17 +59,31 @@ def inferred(spark: SparkSession, plan: Plan, entry: OffsetEntry) -> Plan:
     :raises BadFileError: Files cannot be read, or all of them, if bad ones are put aside.
     :raises InputError: The files have no column.
     """
-    source = source_of(plan)
+    is_sorted = plan.files.bad_records == "quarantine"
+    source = replace(source_for(spark, plan, entry), sorts=is_sorted)
     left = entry
     while True:
+        read = replace(source, columns=None, table=None)
         try:
-            found = _columns(spark, left, source, all_faults=plan.files.bad_records == "quarantine")
+            with naming_faults(spark, left):
+                if source.format == "csv":  # all files have the header of one
+                    names = csv_files.names(spark, left, source.options).names
+                    read = replace(
+                        read, columns=T.StructType([T.StructField(n, T.StringType()) for n in names])
+                    )
+                found = (_of_json if source.format == "json" else _of_csv)(spark, left, read)
             break
         except BadFileError as err:
-            rest = tuple(file for file in left.files if file.path not in err.files)
-            if plan.files.bad_records != "quarantine" or not rest or rest == left.files:
+            if not is_sorted:
                 raise
-            left = left.with_files(rest)
+            wrong = faults(spark, left, read, err)
+            left = left.with_files(tuple(file for file in left.files if file.path not in wrong))
+            if not left.files:
+                raise
+    if source.columns is not None:
+        found = cast("T.StructType", table_types.of_text(found, source.columns))
+    elif source.table:
+        found = source.table.read_as(found, table_types.of_text, adds=source.format == "json")
     text = structs.to_text(found)
     if not found.fields or T.StructType.fromDDL(text) != found:
         raise InputError(
@@ -84,37 +97,21 @@ def inferred(spark: SparkSession, plan: Plan, entry: OffsetEntry) -> Plan:
     return _with_columns(plan, text)
 
 
-def _columns(spark: SparkSession, entry: OffsetEntry, source: Source, *, all_faults: bool) -> T.StructType:
-    """Give the columns of files.
-
-    :param all_faults: Whether an error has to name all files that cannot be read.
-    """
-    try:
-        with naming_faults(spark, entry):
-            if source.format == "json":
-                return _of_json(spark, entry, source.options)
-            names = csv_files.names(spark, entry, source.options).names
-            texts = [T.StructField(name, T.StringType()) for name in names]
-            source = replace(source, columns=T.StructType(texts))
-            return _of_csv(spark, entry, source) if names else T.StructType()
-    except BadFileError as err:
-        if all_faults and err.__cause__ is not None:
-            err.files = faults(spark, entry, source)
-            if not err.files:
-                raise err.__cause__ from None  # no file fails alone: it may pass
-        raise
-
-
 def _of_csv(spark: SparkSession, entry: OffsetEntry, source: Source) -> T.StructType:
     """Give the types of columns that are read as text."""
     names = source.columns.names if source.columns else []
+    if not names:
+        return T.StructType()
     kinds = tuple(candidates.candidates(source.options))
     texts = ", ".join(f"nullif({quoted(name)}, '')" for name in names)
+    found = csv_files.records(spark, entry, source)
     pieces = [
         piece.rows.where(f"{RECORD} IS NULL").selectExpr(f"posexplode(array({texts})) AS (place, text)")
-        for piece in csv_files.records(spark, entry, source)
+        for piece in found
     ]
-    bits = _possible(union(pieces), kinds, source.options)
+    is_numbered = any(NUMBER in piece.rows.columns for piece in found)
+    with in_order(spark) if is_numbered else nullcontext():
+        bits = _possible(union(pieces), kinds, source.options)
     return T.StructType(
         [
             T.StructField(name, candidates.narrowest(bits.get(place, candidates.ANY), kinds))
@@ -123,18 +120,25 @@ def _of_csv(spark: SparkSession, entry: OffsetEntry, source: Source) -> T.Struct
     )
 
 
-def _of_json(spark: SparkSession, entry: OffsetEntry, options: Mapping[str, str]) -> T.StructType:
+def _of_json(spark: SparkSession, entry: OffsetEntry, source: Source) -> T.StructType:
     """Give the columns that Spark finds, with types of numbers that hold each digit."""
-    found = json_files.columns_of(spark, entry, options)
+    found = json_files.columns_of(spark, entry, source.options)
     numbers = [one for field in found for one in _numbers(quoted(field.name), field.dataType)]
     if not numbers:
         return found
     paths = [file.path for file in entry.files]
-    rows = json_files.rows_of(spark, paths, found, options).where(f"{RECORD} IS NULL")
+    rows = json_files.rows_of(spark, paths, found, source.options).where(f"{RECORD} IS NULL")
     lists = rows.selectExpr(f"posexplode(array({', '.join(numbers)})) AS (place, texts)")
-    bits = _possible(lists.selectExpr("place", "explode(texts) AS text"), candidates.NUMBERS, options)
+    bits = _possible(lists.selectExpr("place", "explode(texts) AS text"), candidates.NUMBERS, source.options)
     of_places = iter([bits.get(place, candidates.ANY) for place in range(len(numbers))])
-    return T.StructType([T.StructField(f.name, _narrowed(f.dataType, of_places)) for f in found])
+
+    def narrowed(kind: T.DataType) -> T.DataType:
+        """Put types in the places of numbers, which come in the order of ``_numbers``."""
+        return (
+            candidates.narrowest(next(of_places), candidates.NUMBERS) if isinstance(kind, _NUMBERS) else kind
+        )
+
+    return cast("T.StructType", structs.mapped(found, narrowed))
 
 
 def _possible(texts: DataFrame, kinds: tuple[T.DataType, ...], options: Mapping[str, str]) -> dict[int, int]:
@@ -157,14 +161,3 @@ def _numbers(value: str, kind: T.DataType, depth: int = 0) -> Iterator[str]:
             yield f"flatten(transform(coalesce({value}, array()), x{depth} -> {inner}))"
     elif isinstance(kind, _NUMBERS):
         yield f"array({value})"
-
-
-def _narrowed(kind: T.DataType, bits: Iterator[int]) -> T.DataType:
-    """Put types for the places of numbers, in the order of ``_numbers``."""
-    if isinstance(kind, T.StructType):
-        return T.StructType([T.StructField(f.name, _narrowed(f.dataType, bits)) for f in kind])
-    if isinstance(kind, T.ArrayType):
-        return T.ArrayType(_narrowed(kind.elementType, bits))
-    if isinstance(kind, _NUMBERS):
-        return candidates.narrowest(next(bits), candidates.NUMBERS)
-    return kind

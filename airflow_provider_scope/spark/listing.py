@@ -11,7 +11,7 @@ from urllib.parse import unquote
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 
 from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, SourceMismatchError
-from airflow_provider_scope.spark.with_settings import with_settings
+from airflow_provider_scope.spark.session import with_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -65,6 +65,11 @@ def load(
     frames += [
         _with_file(data, [path], with_start=with_start) for data, path in zip(literally, alone, strict=True)
     ]
+    return union(frames)
+
+
+def union(frames: Sequence[DataFrame]) -> DataFrame:
+    """Give the rows of frames with the same columns."""
     rows = frames[0]
     for frame in frames[1:]:
         rows = rows.unionByName(frame)

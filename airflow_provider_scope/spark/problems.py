@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from airflow_provider_scope.core.masking import mask
 from airflow_provider_scope.core.sql import literal
-from airflow_provider_scope.exceptions import BadFileError, ScopeProviderError, SourceUnreadableError
-from airflow_provider_scope.spark.causes import short_cause
+from airflow_provider_scope.exceptions import BadFileError, ScopeProviderError, SourceUnreadableError, mask
 from airflow_provider_scope.spark.listing import NAMED, in_order, load, number_in_file, same_key
+from airflow_provider_scope.spark.session import TOO_MANY_FIELDS, short_cause
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,6 +26,10 @@ WAYS = (
     "correct the declaration (`columns`, `options`) and run again. Or repair the file and abandon the "
     "batch with `airflow scope abandon`: the next run loads its files as they are then. Or quarantine what "
     'cannot be loaded, with bad_records="quarantine"'
+)
+NOT_SEEN = (
+    "give Spark's machines the same disks under the same paths; if the name is not ASCII, set LC_ALL=C.UTF-8 "
+    "for them"
 )
 _SHOWN = 400
 """Characters of a reader's own words that are told."""
@@ -45,6 +48,7 @@ HEADER_HINT = (
 _DAMAGED = "it is damaged"
 _FAULTS = {
     "CSV header": HEADER_HINT,
+    TOO_MANY_FIELDS: "set maxColumns to the number of fields of the longest record",
     "TextParsingException": "a quote in a quoted field is doubled, unless `escape` says otherwise; "
     "unescapedQuoteHandling='STOP_AT_DELIMITER' takes such fields as they are",
     "ZipException|not a gzip file|incorrect header check|Stream is not BZip2": _NOT_PACKED,
@@ -162,7 +166,7 @@ def unreadable_footers(
             return SourceUnreadableError(
                 f"The columns of {path} of batch {entry.seq} could not be read: {said}.",
                 kept=KEPT,
-                do="the next try reads it again",
+                do=f"the next try reads it again. If the file is there, {NOT_SEEN}",
             )
         problems.append(problem)
     return bad_files(entry, problems)

@@ -3,18 +3,43 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from pyspark import StorageLevel
+from pyspark.sql import Observation
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 from pyspark.sql import types as T  # noqa: N812 - the name everybody uses
 
-from airflow_provider_scope.core.sql import literal
-from airflow_provider_scope.exceptions import BatchNotInTableError, InputError
+from airflow_provider_scope.core import settings
+from airflow_provider_scope.core.bad_records import FILES, RECORDS, ROWS, Quarantined
+from airflow_provider_scope.core.sql import literal, quoted
+from airflow_provider_scope.exceptions import (
+    BadFileError,
+    BatchNotInTableError,
+    InputError,
+    SourceMismatchError,
+)
+from airflow_provider_scope.spark import files, reading, text_files
 from airflow_provider_scope.spark.delta_log import ConcurrentCommitError, DeltaLog, conflicts
+from airflow_provider_scope.spark.formats import NUMBER, RAW, RULE, VALUE, Check, broken_rule
+from airflow_provider_scope.spark.held import released
+from airflow_provider_scope.spark.listing import FILE, in_order, union
+from airflow_provider_scope.spark.problems import KEPT, path_of
+from airflow_provider_scope.spark.reading import naming_faults
+from airflow_provider_scope.spark.structs import of_table
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     from pyspark.sql import DataFrame, SparkSession
 
+    from airflow_provider_scope.core.plan import Plan
     from airflow_provider_scope.core.records import OffsetEntry
+    from airflow_provider_scope.spark.formats import Source
+
 
 COLUMNS = T.StructType(
     [
@@ -117,10 +142,208 @@ class Quarantine:
         metadata = self.log.metadata()
         if metadata is None:
             return
-        found = T.StructType.fromJson(json.loads(metadata["schemaString"])).names
+        found = of_table(metadata).names
         if [*found] != COLUMNS.names:
             raise InputError(
                 f"The table {self.table} is not a quarantine table: it has the columns {', '.join(found)}.",
                 kept="both tables; no row of this batch was written, and the batch stays logged",
                 do="name another folder: table=TableSpec(quarantine=…)",
             )
+
+
+NOTHING_GOOD = "none of its records can be loaded"
+"""The rule of a file that was put aside record by record, up to the last."""
+_LISTED = "its records are in the quarantine one by one, each with its rule"
+
+
+@dataclass(frozen=True, slots=True)
+class Sorted:
+    """What a batch has."""
+
+    good: DataFrame | None
+    """The rows to load; None if no file could be read and nothing tells their columns."""
+    bad: DataFrame
+    """Rows of the quarantine."""
+    quarantined: dict[str, Quarantined]
+    """``records``, ``rows`` or ``files`` -> those that are bad."""
+    error: BadFileError | None
+    """About the files that cannot be read."""
+
+
+@contextmanager
+def sorted_out(spark: SparkSession, plan: Plan, entry: OffsetEntry) -> Iterator[Sorted]:
+    """Sort the records and files of a batch.
+
+    Each file is read once, and what was read is kept on the disks of Spark's executors: good and bad are
+    parts of the very same rows.
+
+    :raises SourceMismatchError: Good and bad records together are not those that were read.
+    """
+    with ExitStack() as block:
+        yield _sort(spark, plan, entry, block)
+
+
+def _sort(spark: SparkSession, plan: Plan, entry: OffsetEntry, block: ExitStack) -> Sorted:
+    source = replace(reading.source_for(spark, plan, entry), sorts=True)
+    left, error, data = entry, None, None
+    wrong: dict[str, tuple[str, str | None]] = {}
+    records = rows = Quarantined(0, {})
+    while left.files and data is None:
+        try:
+            with naming_faults(spark, left):
+                pieces = reading.records(spark, left, source)
+                with in_order(spark):
+                    judged = union([piece.judged() for piece in pieces])
+                    data, counts = _held(left, judged, block)
+            if text_files.UNDECODED in {rule for _, rule in counts}:
+                seen_in = [file for file, rule in counts if rule == text_files.UNDECODED]
+                with naming_faults(spark, left):
+                    text_files.check_bytes(spark, left, source, seen_in)
+                data, source = None, replace(source, trusted=True)
+        except BadFileError as err:
+            error = error or err
+            wrong.update(faults(spark, left, source, err))
+            data = None
+            left = left.with_files(tuple(file for file in left.files if file.path not in wrong))
+    good, bad = None, []
+    if data is not None:
+        records = _quarantined(counts)
+        spelled = {file: path_of(left, file) for file, rule in counts if rule is not None}
+        lost = spelled.keys() - {file for file, rule in counts if rule is None}
+        wrong.update({spelled[file]: (NOTHING_GOOD, _LISTED) for file in sorted(lost)})
+        pairs = ", ".join(f"{literal(file)}, {literal(path)}" for file, path in spelled.items())
+        file = f"element_at(map({pairs}), {FILE})" if pairs else FILE
+        is_good = F.col(RULE).isNull()
+        bad.append(_rows(data.where(~is_good), entry, plan, file=file, record=NUMBER, value=VALUE))
+        good = data.where(is_good).drop(RULE, VALUE, RAW, NUMBER)
+    elif source.columns:
+        good = spark.createDataFrame([], source.columns.add(FILE, "string"))
+    if good is not None:
+        good = reading.over(spark, plan, left, good)
+        if plan.expect:
+            good, broken, rows = _expected(plan, entry, good, block)
+            bad.append(broken)
+    bad.append(_of_files(spark, entry, plan, wrong))
+    whole = Quarantined(len(entry.files), dict(Counter(what for what, _ in wrong.values())))
+    units = {RECORDS: records, ROWS: rows, FILES: whole}
+    quarantined = {unit: found for unit, found in units.items() if found.rules}
+    return Sorted(good, union(bad), quarantined, error)
+
+
+def _held(
+    entry: OffsetEntry, rows: DataFrame, block: ExitStack
+) -> tuple[DataFrame, Counter[tuple[str, str | None]]]:
+    """Read rows once, hold them for the block, and count those that break each rule.
+
+    :param rows: With the columns ``FILE`` and ``RULE``; what is good and what is bad is cut out of them.
+    :return: The rows, and how many of each file break each rule.
+    :raises SourceMismatchError: Good and bad ones together are not all of them.
+    """
+    seen = Observation()
+    looked_at = rows.observe(seen, F.count(F.lit(1)).alias("rows"))
+    held = looked_at.localCheckpoint(eager=True, storageLevel=StorageLevel.DISK_ONLY)
+    block.enter_context(released(held))
+    read = int(seen.get["rows"])
+    held = held.coalesce(1) if settings.is_small_batch(read) else held
+    groups = held.groupBy(FILE, RULE).count().collect()
+    counts = Counter({(group[FILE], group[RULE]): group["count"] for group in groups})
+    if counts.total() != read:
+        raise SourceMismatchError(
+            f"{read:,} rows of batch {entry.seq} were read, but {counts.total():,} good and bad ones were "
+            "counted.",
+            kept=KEPT,
+            do="clear the task, which runs it again; if it happens again, report it",
+        )
+    return held, counts
+
+
+def _quarantined(counts: Counter[tuple[str, str | None]]) -> Quarantined:
+    """Give how many rows break each rule, of how many."""
+    rules: Counter[str] = Counter()
+    for (_, rule), count in counts.items():
+        if rule is not None:
+            rules[rule] += count
+    return Quarantined(counts.total(), dict(rules))
+
+
+def faults(
+    spark: SparkSession, entry: OffsetEntry, source: Source, err: BadFileError
+) -> dict[str, tuple[str, str | None]]:
+    """Give all files that cannot be read, as ``BadFileError.files`` does.
+
+    :param err: If Spark failed, it names one of them: then each file is read alone.
+    :raises PySparkException: None fails alone: what failed may pass.
+    """
+
+    def fault(path: str) -> dict[str, tuple[str, str | None]]:
+        alone = entry.with_files(tuple(file for file in entry.files if file.path == path))
+        try:
+            with naming_faults(spark, alone):
+                rows = union([piece.judged() for piece in reading.records(spark, alone, source)])
+                rows.write.format("noop").mode("overwrite").save()
+        except BadFileError as bad:
+            return dict(bad.files)
+        return {}
+
+    paths = [file.path for file in entry.files]
+    found = dict(err.files)
+    if err.__cause__ is not None:
+        alone = files.at_once(fault, paths, files.READS_AT_ONCE)
+        found = {path: why for one in alone for path, why in one.items()}
+    if not found.keys() & {*paths}:
+        raise err.__cause__ or err from None
+    return found
+
+
+def _of_files(
+    spark: SparkSession, entry: OffsetEntry, plan: Plan, wrong: Mapping[str, tuple[str, str | None]]
+) -> DataFrame:
+    told = json.dumps(
+        [{"file": file, "rule": what, "value": details} for file, (what, details) in wrong.items()]
+    )
+    # As a literal: a list of Python rows would start a Python worker.
+    schema = "array<struct<file string, rule string, value string>>"
+    rows = spark.range(1).select(F.inline(F.from_json(F.lit(told), schema)))
+    return _rows(rows, entry, plan, file="file", rule="rule", value="value", raw="NULL")
+
+
+def _rows(
+    frame: DataFrame,
+    entry: OffsetEntry,
+    plan: Plan,
+    *,
+    file: str,
+    record: str = "NULL",
+    rule: str = RULE,
+    value: str = "NULL",
+    raw: str = RAW,
+) -> DataFrame:
+    """Give rows of the quarantine; the arguments are SQL over the frame's columns."""
+    values = {
+        "pipeline": literal(plan.pipeline),
+        "batch": str(entry.seq),
+        "file": file,
+        "record": record,
+        "rule": rule,
+        "value": value,
+        "raw": raw,
+        "quarantined_at": "current_timestamp()",
+    }
+    return frame.select(*[F.expr(values[f.name]).cast(f.dataType).alias(f.name) for f in COLUMNS])
+
+
+def _expected(
+    plan: Plan, entry: OffsetEntry, rows: DataFrame, block: ExitStack
+) -> tuple[DataFrame, DataFrame, Quarantined]:
+    """Sort the rows of the SELECT by the rules of ``TableSpec.expect``.
+
+    :return: The good rows, rows of the quarantine, and how many these are.
+    """
+    names = [quoted(name) for name in rows.columns]
+    checks = [Check(name, predicate, "NULL") for name, predicate in plan.expect.items()]
+    more = {FILE: reading.file_of(rows), RULE: broken_rule(checks), RAW: reading.ROW}
+    judged = rows.select("*", *[F.expr(sql).alias(name) for name, sql in more.items()])
+    held, counts = _held(entry, judged, block)
+    is_good = F.col(RULE).isNull()
+    moved = _rows(held.where(~is_good), entry, plan, file=FILE)
+    return held.where(is_good).select(*names), moved, _quarantined(counts)

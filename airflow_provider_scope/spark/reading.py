@@ -3,27 +3,61 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 from pyspark.sql import types as T  # noqa: N812
 
 from airflow_provider_scope.core import sql as sql_text
+from airflow_provider_scope.core.files import TEXT_FORMATS
 from airflow_provider_scope.core.sql import quoted
-from airflow_provider_scope.spark import columnar, csv_files, json_files, text_files
-from airflow_provider_scope.spark.checks import Check, failing, json_of
-from airflow_provider_scope.spark.listing import FILE, same_key
-from airflow_provider_scope.spark.source import source_of
+from airflow_provider_scope.exceptions import ScopeProviderError
+from airflow_provider_scope.spark import (
+    columnar,
+    csv_files,
+    files,
+    json_files,
+    table_types,
+    text_files,
+)
+from airflow_provider_scope.spark.delta_log import DeltaLog
+from airflow_provider_scope.spark.formats import (
+    NUMBER,
+    RAW,
+    RULE,
+    SHOWN,
+    VALUE,
+    Check,
+    bad_record,
+    failing,
+    json_of,
+    source_of,
+)
+from airflow_provider_scope.spark.listing import FILE, in_order, load, same_key, union
+from airflow_provider_scope.spark.problems import (
+    BEHIND_GZIP,
+    BEHIND_GZIP_HINT,
+    GZIP_ENDS,
+    HEADER_HINT,
+    Problem,
+    bad_files,
+    path_of,
+    place_of,
+    unread,
+)
+from airflow_provider_scope.spark.session import NANOSECONDS, SPARK_ERRORS, unread_file, whole_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from airflow_provider_scope.core.plan import Plan
     from airflow_provider_scope.core.records import OffsetEntry
-    from airflow_provider_scope.spark.checks import Records
-    from airflow_provider_scope.spark.source import Source
+    from airflow_provider_scope.spark.formats import BadRecord, Records, Source
+
 
 VIRTUAL = T.StructType(
     [
@@ -44,24 +78,37 @@ _FORMATS: dict[str, Callable[[SparkSession, OffsetEntry, Source], list[Records]]
 }
 
 
-def select(
-    spark: SparkSession, plan: Plan, entry: OffsetEntry, *, trusted: frozenset[str] = frozenset()
-) -> DataFrame:
+def select(spark: SparkSession, plan: Plan, entry: OffsetEntry, *, trusted: bool = False) -> DataFrame:
     """Give the SELECT over the files of a batch, as a lazy DataFrame.
 
     Reading it fails at the first record that is not what was declared, and at the first row of the SELECT
     that breaks a rule of ``TableSpec.expect``.
 
-    :param trusted: Rules that are not checked again: what they suspected was looked at in the bytes.
+    :param trusted: Whether the bytes of the files are known to be of their encoding.
     :raises BadFileError: A file has other columns than declared, or is not of the declared form.
     """
-    data = read_files(spark, entry, source_of(plan, trusted))
+    source = source_for(spark, plan, entry, trusted=trusted)
+    data = union([piece.strict() for piece in records(spark, entry, source)])
     return checked(plan, over(spark, plan, entry, data))
 
 
-def read_files(spark: SparkSession, entry: OffsetEntry, source: Source) -> DataFrame:
-    """Read exactly the files of a batch: their columns, and ``FILE``."""
-    return union([piece.strict() for piece in records(spark, entry, source)])
+def source_for(spark: SparkSession, plan: Plan, entry: OffsetEntry, *, trusted: bool = False) -> Source:
+    """Give what the files of a batch are read as: columns that nobody declared have the table's types."""
+    source = replace(source_of(plan), trusted=trusted)
+    is_untyped = source.format in TEXT_FORMATS and source.format != "json" and not source.inferred
+    if source.columns is not None or is_untyped or entry.overwrites_table:
+        return source
+    metadata = DeltaLog(spark, plan.table).metadata()
+    if metadata is None:
+        return source
+    words = sql_text.words(plan.sql)
+    virtual = [field for field in VIRTUAL if field.name in words]
+
+    def over_none(columns: T.StructType) -> DataFrame:
+        rows = spark.createDataFrame([], T.StructType([*columns, *virtual]))
+        return over_rows(spark, plan.sql, plan.sql_params, rows, entry.seq)
+
+    return replace(source, table=table_types.types_of(plan, metadata, over_none))
 
 
 def records(spark: SparkSession, entry: OffsetEntry, source: Source) -> list[Records]:
@@ -70,14 +117,6 @@ def records(spark: SparkSession, entry: OffsetEntry, source: Source) -> list[Rec
     :raises BadFileError: A file has other columns than declared, or is not of the declared form.
     """
     return _FORMATS[source.format](spark, entry, source)
-
-
-def union(frames: Sequence[DataFrame]) -> DataFrame:
-    """Give the rows of frames with the same columns."""
-    rows = frames[0]
-    for frame in frames[1:]:
-        rows = rows.unionByName(frame)
-    return rows
 
 
 def over(spark: SparkSession, plan: Plan, entry: OffsetEntry, data: DataFrame) -> DataFrame:
@@ -185,3 +224,123 @@ def _once(result: DataFrame, wanted: list[str]) -> DataFrame:
         return result
     numbered = result.toDF(*[f"c{index}" for index in range(len(names))])
     return numbered.select(*[F.col(f"c{index}").alias(names[index]) for index in keep])
+
+
+_NANOSECONDS = "it has a time before 1970 with a fraction of a second as ORC does not write such"
+_NANOSECONDS_HINT = (
+    "Arrow's writer of ORC (pyarrow) makes such files, which Arrow alone reads: write the times as whole "
+    "seconds, or the file as parquet"
+)
+
+_T = TypeVar("_T")
+
+
+def read_by(
+    spark: SparkSession,
+    plan: Plan,
+    entry: OffsetEntry,
+    rows: Callable[[], DataFrame],
+    act: Callable[[DataFrame], _T],
+) -> _T:
+    """Do what reads the rows of a batch, and tell why it failed.
+
+    :param rows: Gives the rows of the user's SELECT.
+    :raises BadRecordError: A record does not have the declared columns, or a value of another type.
+    :raises BadFileError: A file is not what the source says.
+    """
+    trusted = False
+    while True:
+        try:
+            return act(select(spark, plan, entry, trusted=True) if trusted else rows())
+        except SPARK_ERRORS as err:
+            record = bad_record(whole_text(err))
+            if record is None:
+                with naming_faults(spark, entry):
+                    raise
+            if record.rule != text_files.UNDECODED:
+                if plan.files.bad_records != "quarantine":  # which reads it again itself
+                    record = _first_in_its_file(spark, plan, entry, record, trusted=trusted)
+                raise record.error(place_of(entry, record.file)) from err
+            with naming_faults(spark, entry):
+                text_files.check_bytes(spark, entry, source_of(plan), [record.file] if record.file else [])
+        # What was suspected is in the files as such.
+        trusted = True
+
+
+def _first_in_its_file(
+    spark: SparkSession, plan: Plan, entry: OffsetEntry, record: BadRecord, *, trusted: bool
+) -> BadRecord:
+    """Give the first bad record of a file with its number, in place of one that Spark came upon.
+
+    :return: The same, if the file cannot be read again or the record is none of a file.
+    """
+    path = path_of(entry, record.file or "")
+    alone = entry.with_files(tuple(file for file in entry.files if file.path == path))
+    if not alone.files:
+        return record
+    try:
+        source = source_for(spark, plan, entry, trusted=trusted)
+        with in_order(spark):
+            rows = union([piece.judged() for piece in records(spark, alone, source)])
+            (first,) = rows.where(F.col(RULE) == record.rule).limit(1).collect()
+    except (*SPARK_ERRORS, ScopeProviderError, ValueError):
+        return record
+    return replace(record, value=_cut(first[VALUE]), record=_cut(first[RAW]), number=first[NUMBER])
+
+
+def _cut(text: str | None) -> str | None:
+    return None if text is None else text[:SHOWN]
+
+
+@contextmanager
+def naming_faults(spark: SparkSession, entry: OffsetEntry) -> Iterator[None]:
+    """Name the file that is surely at fault itself if Spark fails to read it.
+
+    :raises BadFileError: As said; other failures of Spark stay what they are.
+    """
+    try:
+        yield
+    except SPARK_ERRORS as err:
+        problems = _problems(spark, entry, err)
+        if not problems:
+            raise
+        raise bad_files(entry, problems) from err
+
+
+def _problems(spark: SparkSession, entry: OffsetEntry, err: Exception) -> list[Problem]:
+    """Give what is wrong with the file that Spark failed to read; nothing if it may be the store's fault."""
+    if NANOSECONDS in whole_text(err):
+        return [
+            Problem(file.path, _NANOSECONDS, hint=_NANOSECONDS_HINT)
+            for file in entry.files
+            if _has_negative_nanoseconds(spark, file.path)
+        ]
+    failed = unread_file(err)
+    problem = unread(*failed) if failed else None
+    if problem is None:
+        return []
+    if problem.hint in GZIP_ENDS and files.has_more_behind_gzip(spark, path_of(entry, problem.file)):
+        problem = Problem(problem.file, BEHIND_GZIP, hint=BEHIND_GZIP_HINT)
+    if problem.hint == HEADER_HINT:
+        problem = _with_header(spark, entry, problem)
+    return [problem]
+
+
+def _has_negative_nanoseconds(spark: SparkSession, path: str) -> bool:
+    try:
+        load(lambda: spark.read.format("orc"), [path]).write.format("noop").mode("overwrite").save()
+    except SPARK_ERRORS as err:
+        return NANOSECONDS in whole_text(err)
+    return False
+
+
+def _with_header(spark: SparkSession, entry: OffsetEntry, problem: Problem) -> Problem:
+    """Show the header itself: Spark says how many fields it has, and not which."""
+    try:
+        with in_order(spark):
+            rows = load(lambda: spark.read.format("text"), [path_of(entry, problem.file)]).head(1)
+    except SPARK_ERRORS:
+        return problem
+    first = rows[0].value if rows else ""
+    # A NUL is one of UTF-16, which is no text here; an empty line is not the header.
+    return replace(problem, text=first[:SHOWN], line=1) if first.strip() and "\0" not in first else problem

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -11,24 +10,29 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 from pyspark.sql import types as T  # noqa: N812
 
-from airflow_provider_scope.core.evolution import Array, Evolution, Field, Kind, Map, Struct, evolve, text
+from airflow_provider_scope.core import schema
+from airflow_provider_scope.core.schema import Array, Evolution, Field, Kind, Map, Struct, evolve, text
 from airflow_provider_scope.core.sql import quoted
 from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, InputError
-from airflow_provider_scope.spark.structs import to_struct
+from airflow_provider_scope.spark.structs import of_table, paths_of, to_columns, to_struct
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, SparkSession
 
     from airflow_provider_scope.core.plan import Plan
 
-_COMPUTED = ("delta.generationExpression", "delta.identity.start", "CURRENT_DEFAULT")
+COMPUTED = ("delta.generationExpression", "delta.identity.start", "CURRENT_DEFAULT")
 """Keys in the metadata of a column for which Delta finds the value if a row does not bring it."""
 
 _ODD_NAMES = "DELTA_INVALID_CHARACTERS_IN_COLUMN_NAMES"
 """Delta's condition for a table without column mapping."""
 _ODD = frozenset(" ,;{}()\n\t=")
+
+_WITH_LENGTH = "__CHAR_VARCHAR_TYPE_STRING"
+"""Key in the metadata of a column of texts for the type that has a length."""
+_CHAR = re.compile(r"char\((\d+)\)")
 
 _WITHOUT_ZONE = 'ype":"timestamp_ntz"'
 """How Spark's JSON of a schema says that a column, an element or a value is of this type."""
@@ -40,17 +44,27 @@ def grown(plan: Plan, rows: DataFrame, metadata: dict[str, Any] | None) -> tuple
     :param metadata: The table's, as Delta's log has it; None if there is no table yet.
     :raises SchemaMismatchError: The SELECT does not fit the table.
     """
-    select = to_fields(rows.schema)
     declared = plan.table_columns
+    if plan.schema_evolution == "fail":
+        names = to_columns(rows.schema)
+        table = of_table(metadata) if metadata else to_struct(declared) if declared else rows.schema
+        fits = schema.fit(names, to_columns(table), plan.table)
+        return rows.select(*map(_fitted, fits)), Evolution(Struct(), (), (), ())
+    select = to_fields(rows.schema)
     after = evolve(
         plan.schema_evolution,
         select,
-        to_fields(T.StructType.fromJson(json.loads(metadata["schemaString"]))) if metadata else None,
+        to_fields(of_table(metadata)) if metadata else None,
         plan.table,
         declared=to_fields(to_struct(declared)) if declared else None,
         partitions=metadata["partitionColumns"] if metadata else (),
     )
     return shaped(rows, select, after.columns), after
+
+
+def _fitted(fit: schema.Fit) -> Column:
+    value = F.col(quoted(fit.source))
+    return (value.cast(fit.cast_to) if fit.cast_to else value).alias(fit.target)
 
 
 def needed_properties(rows: DataFrame, metadata: dict[str, Any], *, widens: bool = False) -> dict[str, str]:
@@ -63,13 +77,57 @@ def needed_properties(rows: DataFrame, metadata: dict[str, Any], *, widens: bool
     return needed
 
 
+def char_lengths(metadata: dict[str, Any] | None) -> dict[str, int]:
+    """Give the columns of a table that are CHAR: name in lower case -> length."""
+    columns = of_table(metadata).fields if metadata else []
+    chars = ((column.name, _CHAR.fullmatch(column.metadata.get(_WITH_LENGTH, ""))) for column in columns)
+    return {name.lower(): int(match[1]) for name, match in chars if match}
+
+
+def padded(rows: DataFrame, lengths: Mapping[str, int]) -> DataFrame:
+    """Fill texts up with blanks as Spark reads them from CHAR columns: only so are they equal to stored ones.
+
+    A text that is longer than its column stays as it is: Delta refuses it.
+    """
+    texts = {name for name, kind in rows.dtypes if kind == "string" and name.lower() in lengths}
+    return rows.withColumns({name: _filled(F.col(quoted(name)), lengths[name.lower()]) for name in texts})
+
+
+def _filled(text: Column, length: int) -> Column:
+    return F.when(F.length(text) < length, F.rpad(text, length, " ")).otherwise(text)
+
+
+def check_range(spark: SparkSession, where: str | None, metadata: dict[str, Any] | None, table: str) -> None:
+    """Refuse to replace a range by a CHAR column: some files have its texts with blanks, and others without.
+
+    :raises InputError: As said.
+    """
+    lengths = char_lengths(metadata) if where else {}
+    if not (where and metadata and lengths):
+        return
+    columns = of_table(metadata)
+    spark.createDataFrame([], columns).where(where)  # which fails if it names no columns of the table
+    for name in lengths:
+        others = T.StructType([column for column in columns if column.name.lower() != name])
+        try:
+            spark.createDataFrame([], others).where(where)
+        except AnalysisException as err:
+            raise InputError(
+                f"The range to replace, {where}, depends on {name}, which is CHAR in the table {table}: "
+                "Delta would leave some of its rows.",
+                kept=NO_ROW_WRITTEN,
+                do="abandon the batch with `airflow scope abandon`. Name the range by other columns; or "
+                "use write=Merge(merge_key=…), which replaces the rows that have values of the batch",
+            ) from err
+
+
 def lacking(rows: DataFrame, metadata: dict[str, Any]) -> list[str]:
     """Give the columns of the table that the rows do not have, and that the table does not compute."""
     there = {name.lower() for name in rows.columns}
     return [
         item.name
-        for item in T.StructType.fromJson(json.loads(metadata["schemaString"])).fields
-        if item.name.lower() not in there and not any(key in item.metadata for key in _COMPUTED)
+        for item in of_table(metadata).fields
+        if item.name.lower() not in there and not any(key in item.metadata for key in COMPUTED)
     ]
 
 
@@ -91,7 +149,7 @@ def to_fields(struct: T.StructType) -> Struct:
             Field(
                 item.name,
                 to_kind(item.dataType),
-                required=not item.nullable and not any(key in item.metadata for key in _COMPUTED),
+                required=not item.nullable and not any(key in item.metadata for key in COMPUTED),
             )
             for item in struct.fields
         )
@@ -124,7 +182,9 @@ def _value(value: Column, source: Kind, target: Kind) -> Column:
             for item in target.fields:
                 found = there.get(item.name.lower())
                 part = (
-                    _value(value.getField(found.name), found.kind, item.kind) if found else _null(item.kind)
+                    _value(value.getField(found.name), found.kind, item.kind)
+                    if found
+                    else F.lit(None).cast(_spark_type(item.kind))
                 )
                 parts.append(part.alias(item.name))
             # A cast would make a struct of NULLs out of a NULL.
@@ -145,7 +205,7 @@ def naming_odd_columns(rows: DataFrame, table: str) -> Iterator[None]:
     try:
         yield
     except AnalysisException as err:
-        odd = [name for name in _names(rows.schema) if _ODD & {*name}]
+        odd = [name for *_, name in paths_of(rows.schema) if _ODD & {*name}]
         if err.getCondition() != _ODD_NAMES or not odd:
             raise
         named = ", ".join(quoted(name) for name in odd)
@@ -159,22 +219,6 @@ def naming_odd_columns(rows: DataFrame, table: str) -> Iterator[None]:
             'TableSpec(properties={"delta.columnMapping.mode": "name"}); the table\'s readers have to '
             "support this, too",
         ) from err
-
-
-def _names(kind: T.DataType) -> list[str]:
-    """Give the names of all fields, at any depth."""
-    match kind:
-        case T.StructType():
-            return [name for field in kind for name in (field.name, *_names(field.dataType))]
-        case T.ArrayType():
-            return _names(kind.elementType)
-        case T.MapType():
-            return [*_names(kind.keyType), *_names(kind.valueType)]
-    return []
-
-
-def _null(kind: Kind) -> Column:
-    return F.lit(None).cast(_spark_type(kind))
 
 
 def _spark_type(kind: Kind) -> T.DataType:

@@ -1,9 +1,11 @@
-"""Between columns as users name them and Spark's schemas."""
+"""Schemas of Spark: as users name them, and the walks through their types."""
 
 from __future__ import annotations
 
+import json
 import re
-from typing import TYPE_CHECKING, cast
+from collections import Counter
+from typing import TYPE_CHECKING, Any, cast
 
 from pyspark.errors import ParseException
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
@@ -13,7 +15,7 @@ from airflow_provider_scope.core.sql import quoted
 from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, CursorError, InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pyspark.sql import Column as Value
     from pyspark.sql import DataFrame
@@ -38,6 +40,11 @@ def to_struct(columns: Mapping[str, str]) -> T.StructType:
                 "array<string>, struct<a:int>, ...",
             ) from err
     return struct
+
+
+def of_table(metadata: Mapping[str, Any]) -> T.StructType:
+    """Give the columns of a table from its metadata as Delta's log has it."""
+    return T.StructType.fromJson(json.loads(metadata["schemaString"]))
 
 
 def to_columns(struct: T.StructType) -> list[Column]:
@@ -116,3 +123,87 @@ def column_of(data: DataFrame, path: str) -> tuple[Value, str]:
         value = value.getField(field.name) if depth else F.col(quoted(field.name))
         kind = field.dataType
     return value, kind.simpleString()
+
+
+def mapped(
+    kind: T.DataType, change: Callable[[T.DataType], T.DataType], *, keys: T.DataType | None = None
+) -> T.DataType:
+    """Give a type in which each type that has no others inside is changed.
+
+    :param keys: What all keys of maps become instead.
+    """
+    if isinstance(kind, T.StructType):
+        return T.StructType([T.StructField(f.name, mapped(f.dataType, change, keys=keys)) for f in kind])
+    if isinstance(kind, T.ArrayType):
+        return T.ArrayType(mapped(kind.elementType, change, keys=keys))
+    if isinstance(kind, T.MapType):
+        key = keys or mapped(kind.keyType, change)
+        return T.MapType(key, mapped(kind.valueType, change, keys=keys))
+    return change(kind)
+
+
+def zipped(
+    first: T.DataType,
+    second: T.DataType,
+    joined: Callable[[T.DataType, T.DataType], T.DataType | None],
+    *,
+    named_by_second: bool = False,
+) -> T.DataType | None:
+    """Give a type made of two: the fields of the first, and those of the second that the first lacks.
+
+    :param joined: Gives the type for two that are not alike structs, arrays or maps; None if there is none.
+    :param named_by_second: Whether a field of both is spelled as in the second.
+    :return: None if two types in it have none together.
+    """
+
+    def inner(one: T.DataType, other: T.DataType) -> T.DataType | None:
+        return zipped(one, other, joined, named_by_second=named_by_second)
+
+    if isinstance(first, T.StructType) and isinstance(second, T.StructType):
+        others = {field.name.lower(): field for field in second}
+        fields = []
+        for field in first:
+            other = others.pop(field.name.lower(), None)
+            kind = inner(field.dataType, other.dataType) if other else field.dataType
+            if kind is None:
+                return None
+            fields.append(T.StructField(other.name if other and named_by_second else field.name, kind))
+        return T.StructType([*fields, *(T.StructField(f.name, f.dataType) for f in others.values())])
+    if isinstance(first, T.ArrayType) and isinstance(second, T.ArrayType):
+        element = inner(first.elementType, second.elementType)
+        return None if element is None else T.ArrayType(element)
+    if isinstance(first, T.MapType) and isinstance(second, T.MapType):
+        key, value = inner(first.keyType, second.keyType), inner(first.valueType, second.valueType)
+        return None if key is None or value is None else T.MapType(key, value)
+    return joined(first, second)
+
+
+def paths_of(kind: T.DataType, outer: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Give the names of all fields at any depth, each behind those of the fields that it is in."""
+    if isinstance(kind, T.StructType):
+        for field in kind:
+            yield (*outer, field.name)
+            yield from paths_of(field.dataType, (*outer, field.name))
+    elif isinstance(kind, T.ArrayType):
+        yield from paths_of(kind.elementType, outer)
+    elif isinstance(kind, T.MapType):
+        yield from paths_of(kind.keyType, outer)
+        yield from paths_of(kind.valueType, outer)
+
+
+def bare(kind: T.DataType) -> T.DataType:
+    """Leave out what does not change values: whether NULL is allowed, comments, lengths of texts."""
+    return mapped(kind, _any_length)
+
+
+def _any_length(kind: T.DataType) -> T.DataType:
+    return T.StringType() if isinstance(kind, (T.CharType, T.VarcharType)) else kind
+
+
+def alike(names: Sequence[str]) -> list[str]:
+    """Give the names that are there more than once, whatever their case."""
+    often = Counter(name.lower() for name in names)
+    found = [name for name in names if name and often[name.lower()] > 1]
+    # What lies below such a key differs with it.
+    outer = tuple(f"{name.lower()}." for name in found)
+    return [name for name in found if not name.lower().startswith(outer)]

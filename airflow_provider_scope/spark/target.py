@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
-from pyspark.sql import types as T  # noqa: N812
 
 from airflow_provider_scope.core import scd2
-from airflow_provider_scope.core import schema as schemas
+from airflow_provider_scope.core.schema import missing_properties
 from airflow_provider_scope.core.sql import quoted
-from airflow_provider_scope.core.table_properties import missing_properties
 from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, InputError, SchemaMismatchError
 from airflow_provider_scope.spark import shaping
 from airflow_provider_scope.spark.commit import Batch
 from airflow_provider_scope.spark.delta_log import ConcurrentCommitError, DeltaLog, conflicts
 from airflow_provider_scope.spark.quarantine import Quarantine
-from airflow_provider_scope.spark.structs import to_columns, to_struct
-from airflow_provider_scope.spark.with_settings import with_settings
+from airflow_provider_scope.spark.session import with_settings
+from airflow_provider_scope.spark.structs import of_table, to_columns, to_struct
 from airflow_provider_scope.spark.writes import PREPARE, WRITES
 
 if TYPE_CHECKING:
@@ -29,8 +26,10 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
+    from airflow_provider_scope.core import schema as schemas
     from airflow_provider_scope.core.plan import Plan
     from airflow_provider_scope.core.records import OffsetEntry
+    from airflow_provider_scope.core.schema import Evolution
     from airflow_provider_scope.spark.commit import Write
     from airflow_provider_scope.spark.held import Keys
     from airflow_provider_scope.spark.transaction import Transaction
@@ -86,101 +85,77 @@ class Target:
         kind = how.pop("kind", "append")
         if kind in PREPARE:
             rows = PREPARE[kind](rows, how)
-        commit = partial(
-            self._commit,
-            transaction,
-            WRITES[kind],
-            notes or {},
-            how=how,
-            deleted=deleted,
-            keys=keys,
-        )
         with conflicts():
             metadata = self.log.metadata()
-            if self.plan.schema_evolution != "fail":
-                return self._write_evolving(entry, rows, metadata, commit)
-            select = to_columns(rows.schema)
+            lengths = shaping.char_lengths(metadata)
+            shaping.check_range(self.spark, entry.where, metadata, self.plan.table)
+            commit = partial(
+                self._commit,
+                transaction,
+                WRITES[kind],
+                notes or {},
+                how=how,
+                deleted=None if deleted is None else shaping.padded(deleted, lengths),
+                keys=None if lengths else keys,
+                chars=lengths,
+            )
             if metadata is None:
-                return self._create(entry, rows, self._wanted(select), commit)
+                return self._create(entry, rows, commit)
             self._prepare(metadata)
-            fits, partitions, new_schema = self._fit(entry, select, metadata)
-            shaped = self._shaped(entry, rows, fits, partitions)
-            if new_schema:
-                self._alter(shaping.needed_properties(shaped, metadata))
-            return commit(shaped, partitions if new_schema else None, partitions=partitions)
+            made, after, partitions, is_new = self._fitted(entry, rows, metadata)
+            lacking = shaping.lacking(made, metadata)
+            if not entry.overwrites_table:
+                scd2.refuse_without_versions(lacking, self.plan.table)
+            self._alter(shaping.needed_properties(made, metadata, widens=bool(after.widened)))
+            stored = self._checked(entry, made if is_new else shaping.padded(made, lengths), partitions)
+            try:
+                with with_settings(self.spark, {_WIDENS_BY_ITSELF: "always"} if after.widened else {}):
+                    version = commit(
+                        stored,
+                        partitions if is_new else None,
+                        brings_columns=after.changes,
+                        partitions=partitions,
+                        lacking=lacking,
+                    )
+            except AnalysisException as err:
+                now = self.log.metadata()
+                if now and now["schemaString"] != metadata["schemaString"]:
+                    raise ConcurrentCommitError("another writer changed the table's columns") from err
+                raise
+            self.told = after.told() if version is not None else ""
+            return version
 
-    def _write_evolving(
-        self, entry: OffsetEntry, rows: DataFrame, metadata: dict[str, Any] | None, commit: _Commit
-    ) -> int | None:
-        """Commit the rows together with the columns and types that they bring."""
-        if metadata is None:
-            made, _ = shaping.grown(self.plan, rows, None)
-            return self._create(entry, made, to_columns(made.schema), commit)
-        self._prepare(metadata)
+    def _fitted(
+        self, entry: OffsetEntry, rows: DataFrame, metadata: dict[str, Any]
+    ) -> tuple[DataFrame, Evolution, list[str], bool]:
+        """Give the rows as the table has them after the batch, what is new in it, and its partitioning.
+
+        :return: And whether the table is made anew: only a refresh of the whole table may do so.
+        """
         partitions: list[str] = metadata["partitionColumns"]
-        new_schema = False
         try:
+            if self.plan.schema_evolution == "fail":
+                self._check_declared(to_columns(of_table(metadata)), in_order=entry.overwrites_table)
             self._check_partitions(partitions)
-            made, after = shaping.grown(self.plan, rows, metadata)
+            return *shaping.grown(self.plan, rows, metadata), partitions, False
         except InputError:
             if not entry.overwrites_table:
                 raise
             made, after = shaping.grown(self.plan, rows, None)
-            partitions, new_schema = self._partitions_of(to_columns(made.schema)), True
-        lacking = shaping.lacking(made, metadata)
-        if not entry.overwrites_table:
-            scd2.refuse_without_versions(lacking, self.plan.table)
-        self._alter(shaping.needed_properties(made, metadata, widens=bool(after.widened)))
-        fits = [schemas.Fit(name, name, None) for name in made.columns]
-        batch = self._shaped(entry, made, fits, partitions)
-        try:
-            with with_settings(self.spark, {_WIDENS_BY_ITSELF: "always"} if after.widened else {}):
-                version = commit(
-                    batch,
-                    partitions if new_schema else None,
-                    brings_columns=after.changes,
-                    partitions=partitions,
-                    lacking=lacking,
-                )
-        except AnalysisException as err:
-            now = self.log.metadata()
-            if now and now["schemaString"] != metadata["schemaString"]:
-                raise ConcurrentCommitError("another writer changed the table's columns") from err
-            raise
-        self.told = after.told() if version is not None else ""
-        return version
+            return made, after, self._partitions_of(to_columns(made.schema)), True
 
-    def _fit(
-        self, entry: OffsetEntry, select: Sequence[schemas.Column], metadata: dict[str, Any]
-    ) -> tuple[tuple[schemas.Fit, ...], list[str], bool]:
-        """Match the SELECT to the table; only a refresh of the whole table may change the table."""
-        table = to_columns(T.StructType.fromJson(json.loads(metadata["schemaString"])))
-        partitions: list[str] = metadata["partitionColumns"]
-        try:
-            self._check_declared(table, in_order=entry.overwrites_table)
-            self._check_partitions(partitions)
-            return schemas.fit(select, table, self.plan.table), partitions, False
-        except InputError:
-            if not entry.overwrites_table:
-                raise
-            wanted = self._wanted(select)
-            return schemas.fit(select, wanted, self.plan.table), self._partitions_of(wanted), True
-
-    def _shaped(
-        self,
-        entry: OffsetEntry,
-        rows: DataFrame,
-        fits: Sequence[schemas.Fit],
-        partitions: Sequence[str],
-        *,
-        creates: bool = False,
+    def _checked(
+        self, entry: OffsetEntry, rows: DataFrame, partitions: Sequence[str], *, creates: bool = False
     ) -> DataFrame:
-        kinds = {field.name: field.dataType.simpleString() for field in rows.schema}
-        shaped = rows.select(*[_value(fit, kinds[fit.source], partitions) for fit in fits])
+        """Let rows fail that Delta would store as others, or that lie outside of the range of the batch."""
+        partitioned = {name.lower() for name in partitions}
+        rows = rows.withColumns(
+            {name: _kept(name, kind) for name, kind in rows.dtypes if name.lower() in partitioned}
+        )
         if entry.where and (entry.mode != "overwrite" or creates):
             # A batch that replaces a range is checked by Delta; one that adds to it, or has none yet, is not.
-            return shaped.where(_inside(entry.where))
-        return shaped
+            return rows.where(_inside(entry.where))
+        return rows
 
     def write_nothing(self, transaction: Transaction, notes: Mapping[str, Any]) -> int | None:
         """Commit a batch without rows: none of its files could be read.
@@ -188,6 +163,8 @@ class Target:
         :raises InputError: There is no table, and nothing tells its columns.
         """
         self.told = ""
+        where = transaction.entry.where
+        shaping.check_range(self.spark, where, self.log.metadata(), self.plan.table)
         return self._empty(transaction, notes, abandoned=False)
 
     def fence(self, transaction: Transaction) -> int | None:
@@ -202,7 +179,7 @@ class Target:
         with conflicts():
             metadata = self.log.metadata()
             if metadata:
-                columns = T.StructType.fromJson(json.loads(metadata["schemaString"]))
+                columns = of_table(metadata)
             elif self.plan.table_columns:
                 columns = to_struct(self.plan.table_columns)
             else:
@@ -250,18 +227,11 @@ class Target:
 
     # ---- the table itself ----------------------------------------------------------------------
 
-    def _wanted(self, select: Sequence[schemas.Column]) -> list[schemas.Column]:
-        declared = self.plan.table_columns
-        return to_columns(to_struct(declared)) if declared else [*select]
-
-    def _create(
-        self, entry: OffsetEntry, rows: DataFrame, columns: Sequence[schemas.Column], commit: _Commit
-    ) -> int | None:
+    def _create(self, entry: OffsetEntry, rows: DataFrame, commit: _Commit) -> int | None:
         """Make the table with the rows of its first batch, in one transaction."""
-        partitions = self._partitions_of(columns)
-        fits = schemas.fit(to_columns(rows.schema), columns, self.plan.table)
-        shaped = self._shaped(entry, rows, fits, partitions, creates=True)
-        version = commit(shaped, partitions, creates=True)
+        made, _ = shaping.grown(self.plan, rows, None)
+        partitions = self._partitions_of(to_columns(made.schema))
+        version = commit(self._checked(entry, made, partitions, creates=True), partitions, creates=True)
         metadata = self.log.metadata()
         if metadata:
             self._prepare(metadata)  # the properties that the writer does not take
@@ -334,25 +304,26 @@ class Target:
             )
 
 
-def _value(fit: schemas.Fit, kind: str, partitions: Sequence[str]) -> Column:
-    """Give a column as the table has it.
+def _kept(name: str, kind: str) -> Column:
+    """Give a column that partitions the table; it fails at a value that Delta stores as another."""
+    value = F.col(quoted(name))
+    for is_changed, change in _changed_in_partitions(value, kind):
+        message = F.lit(f"the partition column {name} has {change}")
+        value = F.when(_here(is_changed), F.raise_error(message)).otherwise(value)
+    return value
 
-    :param kind: Its type in the SELECT.
-    """
-    value = F.col(quoted(fit.source))
-    if fit.target.lower() in {name.lower() for name in partitions}:
-        # Delta stores these texts in a partition column as NULL: another row than was read.
-        what = f"the partition column {fit.target} has an empty text or {_HIVES_NULL}"
-        message = f"{what}, which Delta turns into NULL"
-        empty = value.cast("string").isin("", _HIVES_NULL)
-        value = F.when(_here(empty), F.raise_error(F.lit(message))).otherwise(value)
-        if (fit.cast_to or kind) == "timestamp":
-            # It writes the year without its sign, and 45 BC becomes 45.
-            what = f"the partition column {fit.target} has a time before the year 1"
-            message = f"{what}, which Delta turns into another time"
-            early = value < F.lit(_YEAR_1).cast("timestamp")
-            value = F.when(_here(early), F.raise_error(F.lit(message))).otherwise(value)
-    return (value.cast(fit.cast_to) if fit.cast_to else value).alias(fit.target)
+
+def _changed_in_partitions(value: Column, kind: str) -> list[tuple[Column, str]]:
+    """Give which values of a partition column Delta stores as others, and as which."""
+    text = value.cast("string")
+    changes = [(text.isin("", _HIVES_NULL), f"an empty text or {_HIVES_NULL}, which Delta turns into NULL")]
+    if kind == "timestamp":
+        # It writes the year without its sign, and 45 BC becomes 45.
+        early = value < F.lit(_YEAR_1).cast("timestamp")
+        changes.append((early, "a time before the year 1, which Delta turns into another time"))
+    if kind == "binary":
+        changes.append((~F.is_valid_utf8(text), "bytes that are no UTF-8, which Delta turns into others"))
+    return changes
 
 
 def _inside(where: str) -> Column:

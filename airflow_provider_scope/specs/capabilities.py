@@ -85,7 +85,6 @@ TOGETHER = (
         "set it; only the connection of a ScopeEngine can say where tables are",
         "the table's folder: an absolute path or a file:///… URI",
     ),
-    _unwanted(_SPARK, "validate_on_spark", GIVEN, "0", "the batches run on Spark, which needs no validation"),
     Refusal(
         _SPARK,
         Case("source.format", "sstream"),

@@ -80,7 +80,8 @@ class CdfSource:
 
     def _check_start(self) -> None:
         """Refuse two places to begin at, and an end before the beginning."""
-        if self.start_version is not None and self.start_timestamp is not None:
+        starts = (self.start_version, self.start_timestamp)
+        if None not in starts and not any(map(validation.is_deferred, starts)):
             raise validation.bad(
                 "start_timestamp", self.start_timestamp, "None with start_version", "set one of the two"
             )

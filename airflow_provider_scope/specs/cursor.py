@@ -8,7 +8,7 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, Literal, get_args
 
-from airflow_provider_scope.core.bounds import Bound
+from airflow_provider_scope.core.cursor import Bound
 from airflow_provider_scope.core.plan import CursorPlan
 from airflow_provider_scope.specs import validation
 from airflow_provider_scope.specs.source import is_name
@@ -126,7 +126,8 @@ class TableSource:
 
 def check_reading(source: Any) -> None:
     """Check the fields that all sources with a cursor have."""
-    validation.set_field(source, "cursor", validation.from_dict(Cursor, "cursor", source.cursor))
+    if not validation.is_deferred(source.cursor):
+        validation.set_field(source, "cursor", validation.from_dict(Cursor, "cursor", source.cursor))
     if source.pre_filter_sql is not None:
         validation.text("pre_filter_sql", source.pre_filter_sql)
     rows = validation.number("max_rows_per_batch", source.max_rows_per_batch, at_least=1)

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from datetime import date, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from airflow_provider_scope.core.interval import Window, milliseconds
 from airflow_provider_scope.core.sql import over_view
+from airflow_provider_scope.exceptions import SqlError
 from airflow_provider_scope.specs import capabilities, validation
-from airflow_provider_scope.specs.checkpoint import Checkpoint
+from airflow_provider_scope.specs.changes import CdfSource
 from airflow_provider_scope.specs.columns import check_order
+from airflow_provider_scope.specs.cursor import TableSource
 from airflow_provider_scope.specs.engine import ScopeEngine, SparkEngine, engine_from
-from airflow_provider_scope.specs.interval import Mode, is_given, mode_from, window_from
-from airflow_provider_scope.specs.source import FileSource
-from airflow_provider_scope.specs.sources import AnySource, source_from
-from airflow_provider_scope.specs.sql_check import check_columns as check_select
+from airflow_provider_scope.specs.jdbc import JdbcSource
+from airflow_provider_scope.specs.source import VIRTUAL_COLUMNS, FileSource
 from airflow_provider_scope.specs.table import TableSpec
 from airflow_provider_scope.specs.write import Write, check_columns, with_own_columns, write_from
 
 if TYPE_CHECKING:
-    from airflow_provider_scope.core.interval import Window
+    from collections.abc import Iterable
+
+    from sqlglot import exp
+
 
 SELECT_ALL = "SELECT * FROM @data"
 ARGUMENTS = (
@@ -37,7 +44,7 @@ ARGUMENTS = (
     "full_refresh",
     "max_batches_per_run",
     "checkpoint",
-    "validate_on_spark",
+    "first_run",
 )
 """The names that ``ingest_from`` takes."""
 WITH_COLUMNS = ("source", "table")
@@ -62,8 +69,7 @@ class Ingest:
     full_refresh: bool
     max_batches_per_run: int | None
     checkpoint: Checkpoint
-    validate_on_spark: int = 0
-    """On how many files the model is tried before a job is submitted; 0 is not at all."""
+    first_run: Literal["refuse", "add"] = "refuse"
     mode: Mode = "incremental"
     window: Window | None = None
     """The interval that is loaded; None if the run's own interval says so, or with ``mode="incremental"``."""
@@ -79,7 +85,7 @@ def ingest_from(raw: Mapping[str, Any], late: Collection[str] = ()) -> Ingest | 
     :raises InputError: A value is not valid.
     """
     validation.text("sql", raw["sql"])
-    validation.mapping("sql_params", raw["sql_params"])
+    params = _params(raw["sql_params"])
     for name in late:
         check_order(name, raw[name])
     specs = {
@@ -99,8 +105,9 @@ def ingest_from(raw: Mapping[str, Any], late: Collection[str] = ()) -> Ingest | 
     refresh = validation.switch("full_refresh", raw["full_refresh"])
     if raw["delta_location"] is not None:
         validation.text("delta_location", raw["delta_location"])
-    tried = validation.number("validate_on_spark", raw.get("validate_on_spark"), at_least=0)
     mode = mode_from(raw.get("mode"))
+    first_run: Any = raw.get("first_run") or "refuse"
+    validation.one_of("first_run", first_run, ("refuse", "add"))
     ends = {name: raw.get(name) for name in ("window_start", "window_end") if is_given(raw.get(name))}
     known = {
         **specs,
@@ -110,7 +117,6 @@ def ingest_from(raw: Mapping[str, Any], late: Collection[str] = ()) -> Ingest | 
         "write": write,
         "max_batches_per_run": batches,
         "full_refresh": refresh,
-        "validate_on_spark": None if validation.is_deferred(tried) else tried,
         "mode": mode,
     }
     capabilities.check(capabilities.TOGETHER, known)
@@ -125,21 +131,38 @@ def ingest_from(raw: Mapping[str, Any], late: Collection[str] = ()) -> Ingest | 
             check_select(sql, source.columns)
     if write is not None:
         _check_write(write, sql, specs["source"], specs["table"])
-    if None in specs.values() or write is None or validation.is_deferred(raw["sql_params"]):
+    if None in specs.values() or write is None or validation.is_deferred(params):
         return None
     return Ingest(
         delta_location=raw["delta_location"] or "",
         sql=sql,
         sql_dialect="scope" if raw["sql_dialect"] == "scope" else "spark",
-        sql_params=dict(raw["sql_params"] or {}),
+        sql_params=params,
         write=write,
         full_refresh=bool(refresh),
         max_batches_per_run=batches,
-        validate_on_spark=tried or 0,
+        first_run=first_run,
         mode=mode,
         window=window,
         **specs,  # type: ignore[arg-type]
     )
+
+
+def _params(value: Any) -> Any:
+    """Give the parameters of the SELECT; times and decimals as the text that a template gives of them.
+
+    :raises InputError: A value is of another type than a plan file has.
+    """
+    validation.mapping("sql_params", value)
+    if validation.is_deferred(value):
+        return value
+    found = {}
+    for name, item in (value or {}).items():
+        is_plain = item is None or isinstance(item, str | bool | int | float) or validation.is_deferred(item)
+        if not is_plain and not isinstance(item, date | Decimal):
+            raise validation.bad(f"sql_params[{name!r}]", item, "text, a number, a boolean, a time or None")
+        found[name] = item if is_plain else str(item)
+    return found
 
 
 def _check_write(write: Write, sql: str, source: Any, table: Any) -> None:
@@ -157,3 +180,194 @@ def _check_write(write: Write, sql: str, source: Any, table: Any) -> None:
     elif isinstance(declared, Mapping) and table.schema_evolution == "fail":
         # The rows of a batch have all columns of the table, and no others.
         check_columns(write, declared)
+
+
+@validation.with_known_fields
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """The checkpoint of a pipeline; one checkpoint is one pipeline.
+
+    :param location: A folder. None is ``_checkpoint`` below the table. A second pipeline on the same
+        table needs a location of its own.
+    :param compaction_interval: A segment of the loaded files that is this many times as large as what
+        comes is not merged with it.
+    :param retention_files: Files kept in ``sources/``, those of the newest batches.
+    :raises InputError: A value is not valid.
+    """
+
+    location: str | None = None
+    compaction_interval: int = 10
+    retention_files: int = 100
+
+    def __post_init__(self) -> None:
+        """Validate; values that are templates are let through."""
+        if self.location is not None:
+            validation.text("location", self.location)
+        for name in ("compaction_interval", "retention_files"):
+            value = validation.number(name, getattr(self, name), at_least=1)
+            if value is None:
+                raise validation.bad(name, value, "a whole number")
+            validation.set_field(self, name, value)
+
+
+Mode = Literal["incremental", "data_interval"]
+
+
+def mode_from(value: Any) -> Mode:
+    """Give the mode; None is ``"incremental"``.
+
+    :raises InputError: There is no such mode.
+    """
+    mode = "incremental" if value is None else value
+    if not isinstance(mode, str) or mode not in get_args(Mode):
+        hint = "use 'incremental', its new name" if mode == "watermark" else ""
+        raise validation.bad("mode", value, "one of 'incremental', 'data_interval'", hint)
+    return "data_interval" if mode == "data_interval" else "incremental"
+
+
+def window_from(given: Mapping[str, Any]) -> Window | None:
+    """Give the window that was written out.
+
+    :param given: ``window_start`` and ``window_end``, as far as there are values.
+    :return: None if there is none, or if it is known only when the task runs.
+    :raises InputError: One of the two is missing or not a time, or the window is empty.
+    """
+    moments = {name: _milliseconds(name, value) for name, value in given.items()}
+    if not given or any(validation.is_deferred(value) for value in given.values()):
+        return None
+    for name in ("window_start", "window_end"):
+        if name not in moments:
+            raise validation.bad(
+                name, None, "both ends of the window, or neither", "give window_start and window_end"
+            )
+    window = Window(moments["window_start"] or 0, moments["window_end"] or 0)
+    if window.start_ms >= window.end_ms:
+        start, end = given["window_start"], given["window_end"]
+        raise validation.bad("window_end", end, f"a time after window_start={start!r}")
+    return window
+
+
+def is_given(value: Any) -> bool:
+    """Tell whether one end of a window is there; a template may render to nothing."""
+    return not (value is None or (isinstance(value, str) and value.strip() in ("", "None")))
+
+
+def _milliseconds(argument: str, value: Any) -> int | None:
+    if validation.is_deferred(value):
+        return None
+    moment = value
+    if isinstance(value, str):
+        try:
+            moment = datetime.fromisoformat(value.strip())
+        except ValueError:
+            moment = None
+    if not isinstance(moment, datetime) or moment.tzinfo is None:
+        raise validation.bad(argument, value, "a time with its zone, such as '2026-01-01T00:00:00+00:00'")
+    return milliseconds(moment)
+
+
+_VIEW = "scope_data"
+
+
+def check_select(sql: str, columns: Iterable[str]) -> None:
+    """Check that every column the SELECT names is declared.
+
+    Only what is certain is refused: a text that this parser does not know, or that reads other tables,
+    is left to Spark.
+
+    :param columns: The declared columns of the files.
+    :raises SqlError: Names each unknown column, and the declared one that looks most like it.
+    """
+    import sqlglot
+    from sqlglot import exp
+    from sqlglot.errors import SqlglotError
+
+    try:
+        tree = sqlglot.parse_one(over_view(sql, _VIEW), dialect="spark")
+    except SqlglotError:
+        return
+    ctes = {cte.alias_or_name.lower() for cte in tree.find_all(exp.CTE)}
+    tables = {table.name.lower() for table in tree.find_all(exp.Table)}
+    if tables - ctes != {_VIEW}:
+        return
+    declared = {name.lower(): name for name in columns}
+    known = {*declared, *VIRTUAL_COLUMNS, *_made_in(tree)}
+    relations = _relations(tree) | ctes
+    unknown = []
+    for column in tree.find_all(exp.Column):
+        parts = [part.name.lower() for part in column.parts]
+        if parts[0] in relations and len(parts) > 1:
+            parts = parts[1:]
+        if not isinstance(column.this, exp.Star) and parts[0] not in known:
+            unknown.append(column.parts[0].name if len(parts) == len(column.parts) else column.name)
+    if unknown:
+        raise SqlError(
+            "The SQL names columns that `source.columns` does not declare: "
+            + ", ".join(_hint(name, declared) for name in dict.fromkeys(unknown))
+            + ".",
+            kept="everything; nothing was read or written",
+            do="correct the name, or declare the column in FileSource(columns=...)",
+        )
+
+
+def _made_in(tree: exp.Expr) -> set[str]:
+    """Give the names that the SELECT itself makes: aliases, lambda parameters, columns of generators."""
+    from sqlglot import exp
+
+    names = {alias.alias.lower() for alias in tree.find_all(exp.Alias)}
+    for function in tree.find_all(exp.Lambda):
+        names |= {parameter.name.lower() for parameter in function.expressions}
+    for alias in tree.find_all(exp.TableAlias):
+        names |= {column.name.lower() for column in alias.columns}
+    for several in tree.find_all(exp.Aliases):
+        names |= {alias.name.lower() for alias in several.aliases if hasattr(alias, "name")}
+    return names
+
+
+def _relations(tree: exp.Expr) -> set[str]:
+    from sqlglot import exp
+
+    aliases = {alias.name.lower() for alias in tree.find_all(exp.TableAlias) if alias.this}
+    return aliases | {_VIEW}
+
+
+def _hint(name: str, declared: dict[str, str]) -> str:
+    close = difflib.get_close_matches(name.lower(), declared, n=1)
+    return f"{name} (did you mean {declared[close[0]]}?)" if close else name
+
+
+AnySource = FileSource | TableSource | JdbcSource | CdfSource
+_BY_FIELD: tuple[tuple[str, type[AnySource]], ...] = (
+    ("conn_id", JdbcSource),
+    ("cursor", TableSource),
+    ("table", CdfSource),
+)
+"""A field that one kind alone has: the first that a dict has tells what it is of."""
+
+
+def source_from(value: Any) -> AnySource:
+    """Make the source out of what the user wrote.
+
+    :raises InputError: It is none, or a value in it is not valid.
+    """
+    if isinstance(value, AnySource):
+        return value
+    named = value if isinstance(value, Mapping) else {}
+    kind = next((kind for field, kind in _BY_FIELD if field in named), FileSource)
+    return validation.from_dict(kind, "source", value)
+
+
+def puts_bad_records_aside(source: AnySource) -> bool:
+    """Tell whether records that cannot be loaded go to the quarantine; only files have such."""
+    return isinstance(source, FileSource) and source.bad_records == "quarantine"
+
+
+def files_of(source: AnySource) -> FileSource:
+    """Give a source of files, for what reads nothing else.
+
+    :raises TypeError: It is another one.
+    """
+    if not isinstance(source, FileSource):
+        msg = f"the source is a {type(source).__name__}"
+        raise TypeError(msg)
+    return source

@@ -63,7 +63,7 @@ class JdbcSource:
             raise validation.bad("table", self.table, "either table or query")
         check_reading(self)
         self._check_partitions()
-        if self.options is not None:
+        if self.options is not None and not validation.is_deferred(self.options):
             validation.set_field(self, "options", _options(self.options))
 
     def _check_partitions(self) -> None:

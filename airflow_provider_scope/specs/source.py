@@ -6,12 +6,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from airflow_provider_scope.core.files import usual_pattern
+from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.specs import validation
 from airflow_provider_scope.specs.columns import INFER, Columns, columns_from
-from airflow_provider_scope.specs.options import check_options
 
 FileFormat = Literal["sstream", "parquet", "csv", "json", "text", "orc"]
 LateFiles = Literal["ingest", "skip"]
@@ -20,6 +20,12 @@ ExtraColumns = Literal["fail", "ignore"]
 MissingColumns = Literal["fail", "null"]
 BadRecords = Literal["fail", "quarantine"]
 
+_NOT_FORMATS = {
+    "delta": "a Delta table is not read as files: use TableSource(table=…, cursor=Cursor(column=…)) for its "
+    "new rows, or CdfSource(table=…) for its changes",
+    **dict.fromkeys(("jsonl", "ndjson"), "use format='json', which is one value on each line"),
+    "tsv": "use format='csv' with options={'sep': '\\t'} and patterns",
+}
 INFERRED_FORMATS = ("csv", "json")
 """Formats for which ``columns="infer"`` is possible."""
 _GUESSING = frozenset({"inferschema", "samplingratio", "prefersdate", "infertimestamp", "prefersdecimal"})
@@ -74,6 +80,10 @@ class FileSource:
     :param bad_records: What to do with records and files that are not as declared, and with rows that break
         a rule of ``TableSpec.expect``. ``"fail"`` stops the batch. ``"quarantine"`` puts them into the table
         ``TableSpec.quarantine`` and loads the others.
+    :param max_bad_records: With ``"quarantine"``: a batch with more bad records, rows and files than this
+        fails, and nothing of it is written. None is no limit.
+    :param max_bad_share: With ``"quarantine"``: a batch fails if a larger share than this (0 to 1) of its
+        records, of the rows of the SELECT or of its files is bad. None is no limit.
     :param fail_on_empty: Fail a run if no file in the folders matches the patterns, loaded or not. False is
         a warning if there are other files, and nothing if there are none.
     :raises InputError: A value is not valid.
@@ -93,6 +103,8 @@ class FileSource:
     extra_columns: ExtraColumns = "fail"
     missing_columns: MissingColumns = "fail"
     bad_records: BadRecords = "fail"
+    max_bad_records: int | None = None
+    max_bad_share: float | None = None
     fail_on_empty: bool | str = False
 
     def __post_init__(self) -> None:
@@ -104,12 +116,13 @@ class FileSource:
         if self.patterns is not None and not validation.is_deferred(self.patterns):
             for pattern in self.patterns:
                 _check_pattern(pattern)
-        validation.one_of("format", self.format, get_args(FileFormat))
+        validation.one_of("format", self.format, get_args(FileFormat), _NOT_FORMATS.get(str(self.format), ""))
         validation.one_of("late_files", self.late_files, get_args(LateFiles))
         validation.one_of("on_changed_file", self.on_changed_file, get_args(OnChangedFile))
         validation.one_of("extra_columns", self.extra_columns, get_args(ExtraColumns))
         validation.one_of("missing_columns", self.missing_columns, get_args(MissingColumns))
         validation.one_of("bad_records", self.bad_records, get_args(BadRecords))
+        self._check_limits()
         if self.columns == INFER:
             _check_inferred(self.format, self.options)
         else:
@@ -128,6 +141,20 @@ class FileSource:
         starting_at_ms(self.starting_timestamp)
         switch = validation.switch("fail_on_empty", self.fail_on_empty)
         put(self, "fail_on_empty", self.fail_on_empty if switch is None else switch)
+
+    def _check_limits(self) -> None:
+        put = validation.set_field
+        put(self, "max_bad_records", validation.number("max_bad_records", self.max_bad_records, at_least=0))
+        share = validation.number("max_bad_share", self.max_bad_share, at_least=0, whole=False)
+        put(self, "max_bad_share", share)
+        if isinstance(share, int | float) and share > 1:
+            do = f"write {share / 100:g} for {share:g} percent"
+            raise validation.bad("max_bad_share", share, "a share from 0 to 1, or None", do)
+        for name in ("max_bad_records", "max_bad_share"):
+            value = getattr(self, name)
+            if not (value is None or validation.is_deferred(value)) and self.bad_records == "fail":
+                do = 'leave it out: any bad record fails the batch; or set bad_records="quarantine"'
+                raise validation.bad(name, value, 'None with bad_records="fail"', do)
 
     @property
     def name_patterns(self) -> tuple[str, ...]:
@@ -189,7 +216,7 @@ def starting_at_ms(value: Any) -> int | None:
 
 def is_name(table: str) -> bool:
     """Tell whether a table is named as a catalog does, and not by its folder."""
-    return not table.startswith("/") and "://" not in table and "file:" not in table
+    return not table.startswith("/") and ":/" not in table and "file:" not in table
 
 
 def instant_ms(argument: str, value: Any) -> int | None:
@@ -209,3 +236,101 @@ def instant_ms(argument: str, value: Any) -> int | None:
         raise validation.bad(argument, value, "a time with its zone, such as '2026-01-01T00:00:00+00:00'")
     # A thousand times the float that `timestamp()` gives is often 1 ms less.
     return int(moment.replace(microsecond=0).timestamp()) * 1000 + moment.microsecond // 1000
+
+
+class Refused(NamedTuple):
+    """Why an option is not taken."""
+
+    does: str
+    """What it would do."""
+    instead: str
+    """What to write instead."""
+    harmless: str | None = None
+    """The one value that is taken: ours."""
+
+
+_SKIPS_FILES = "a file would count as loaded without its rows being in the table"
+REFUSED = {
+    "pathGlobFilter": Refused(_SKIPS_FILES, "use `patterns` to choose which files count"),
+    "modifiedBefore": Refused(_SKIPS_FILES, 'use mode="data_interval" with `window_end`'),
+    "modifiedAfter": Refused(_SKIPS_FILES, "use `starting_timestamp`"),
+    "recursiveFileLookup": Refused(
+        "files that are not in the batch could be read",
+        "leave it out: the provider lists the folders",
+        "false",
+    ),
+    "ignoreCorruptFiles": Refused(
+        "the rest of a file that cannot be read would be left out",
+        "leave it out; repair the file, or abandon its batch with `airflow scope abandon`",
+        "false",
+    ),
+    "ignoreMissingFiles": Refused(
+        _SKIPS_FILES,
+        "leave it out; `airflow scope abandon` abandons the batch of a file that is missing",
+        "false",
+    ),
+    "mode": Refused(
+        "rows that do not parse would vanish, or become NULLs",
+        "leave it out; declare a column that may hold anything as string, and use try_cast in the SELECT",
+        "FAILFAST",
+    ),
+    "columnNameOfCorruptRecord": Refused(
+        "rows that do not parse would be loaded",
+        "with format='text' each line is a row, which the SELECT can take apart",
+    ),
+    "enforceSchema": Refused(
+        "the header of a CSV file would be ignored, and columns taken by position",
+        "leave it out; leave `header` out too for files that have none",
+        "false",
+    ),
+    "columnPruning": Refused(
+        "a row that is too short or too long would pass if the SELECT leaves a column out",
+        "leave it out",
+        "false",
+    ),
+    "locale": Refused(
+        "numbers and names of months are read as English ones, whatever this option says",
+        "declare the column as string, and convert it in the SELECT",
+        "en-US",
+    ),
+    "basePath": Refused(
+        "names of folders would become columns, whose types are guessed in each batch",
+        "compute them from source_file_uri in `sql`",
+    ),
+    "__globPaths__": Refused("other files than those of the batch would be read", "leave it out"),
+    "path": Refused("other files than those of the batch would be read", "name the folders in `roots`"),
+    "paths": Refused("other files than those of the batch would be read", "name the folders in `roots`"),
+    "schema": Refused("nothing: it is not an option of a reader", "declare `columns`"),
+}
+"""Option -> why it is refused, in any letter case: Spark does not tell options apart by case."""
+_BY_LOWER_CASE = {name.lower(): refused for name, refused in REFUSED.items()}
+
+
+def check_options(options: Mapping[str, Any]) -> None:
+    """Refuse options that would make the rows others than those of the files.
+
+    :raises InputError: One of ``REFUSED`` is given, or an option is given in two spellings.
+    """
+    seen: dict[str, str] = {}
+    for name, value in options.items():
+        other = seen.setdefault(name.lower(), name)
+        if other != name:
+            raise validation.bad(
+                "options",
+                name,
+                f"each option once: {other} and {name} are the same option to Spark",
+                "leave one of the two out",
+            )
+        refused = _BY_LOWER_CASE.get(name.lower())
+        if refused is None or (refused.harmless and _is(value, refused.harmless)):
+            continue
+        raise InputError(
+            f"options[{name!r}]={value!r} is refused: {refused.does}.",
+            kept="everything; nothing was read or written",
+            do=refused.instead,
+        )
+
+
+def _is(value: Any, harmless: str) -> bool:
+    """Tell whether a value is the harmless one; a template is told when the task runs."""
+    return validation.is_deferred(value) or str(value).strip().lower() == harmless.lower()

@@ -45,10 +45,10 @@ def text(argument: str, value: object) -> None:
         raise bad(argument, value, "text that is not empty")
 
 
-def one_of(argument: str, value: object, choices: Sequence[str]) -> None:
+def one_of(argument: str, value: object, choices: Sequence[str], do: str = "") -> None:
     """Check for one of several words."""
     if not is_deferred(value) and value not in choices:
-        raise bad(argument, value, "one of " + ", ".join(map(repr, choices)))
+        raise bad(argument, value, "one of " + ", ".join(map(repr, choices)), do)
 
 
 def number(argument: str, value: Any, *, at_least: float, whole: bool = True) -> Any:
@@ -83,13 +83,29 @@ def switch(argument: str, value: Any) -> bool | None:
         return known[value.strip().lower()]
     if value is None or value == "None":
         return False
+    if value in (0, 1):  # of a template that is rendered natively
+        return bool(value)
     raise bad(argument, value, "True or False, or a template that gives one of them")
 
 
+def as_text(value: Any) -> Any:
+    """Give numbers as text where text is meant: rendered natively, ``"{{ ds_nodash }}"`` gives a number."""
+    if isinstance(value, list):
+        return [as_text(item) for item in value]
+    if isinstance(value, dict):
+        return {name: as_text(item) for name, item in value.items()}
+    return str(value) if type(value) in (int, float) else value
+
+
 def texts(argument: str, value: Any, *, needed: bool = False) -> Any:
-    """Check for several texts and give them as a tuple; one text alone becomes a tuple of it."""
-    if is_deferred(value) and not isinstance(value, str):
+    """Check for several texts and give them as a tuple; one text alone becomes a tuple of it.
+
+    A template alone stays as it is: rendered natively, it may give several.
+    """
+    if is_deferred(value):
         return value
+    if value is None and not needed:
+        return ()
     result = (value,) if isinstance(value, str) else value
     if not isinstance(result, Sequence):
         raise bad(argument, value, "a list of texts")
@@ -121,11 +137,18 @@ def to_dict(spec: Any) -> dict[str, Any]:
     return result
 
 
-def unknown_names(owner: str, kind: str, given: Iterable[str], names: Sequence[str]) -> None:
+def unknown_names(
+    owner: str,
+    kind: str,
+    given: Iterable[str],
+    names: Sequence[str],
+    elsewhere: Mapping[str, str] | None = None,
+) -> None:
     """Refuse names that are not there; Python's own error names none that may be meant.
 
     :param kind: What is named: ``"argument"`` or ``"field"``.
     :param names: All names that are there.
+    :param elsewhere: Names that have another place -> what to write there.
     :raises InputError: One of those that are given is not among them.
     """
     unknown = [name for name in given if name not in names]
@@ -133,7 +156,8 @@ def unknown_names(owner: str, kind: str, given: Iterable[str], names: Sequence[s
         raise InputError(
             f"{owner} has no {kind} {', '.join(unknown)}.",
             kept="everything; nothing was read or written",
-            do=_spelling(unknown, names),
+            do=", and ".join(f"set {elsewhere[name]}" for name in unknown if elsewhere and name in elsewhere)
+            or _spelling(unknown, names),
         )
 
 
@@ -181,4 +205,10 @@ def from_dict(cls: type[_T], argument: str, value: Any) -> _T:
             kept="everything; nothing was read or written",
             do=f"add it: {argument}={{{needed[0]!r}: …}}",
         )
-    return cls(**value)
+    kinds = {item.name: str(item.type) for item in fields(cls)}  # type: ignore[arg-type]
+    return cls(**{name: as_text(item) if _is_text(kinds[name]) else item for name, item in value.items()})
+
+
+def _is_text(kind: str) -> bool:
+    """Tell by the annotation of a field whether it takes text, and no number."""
+    return "str" in kind and not any(other in kind for other in ("bool", "int", "float", "Any"))

@@ -211,7 +211,7 @@ def with_own_columns(columns: dict[str, str] | None, write: Write) -> dict[str, 
 
     :raises InputError: A declared column has the name of one of them.
     """
-    if not columns or not isinstance(write, Scd2):
+    if not columns or not isinstance(write, Scd2) or validation.is_deferred(write.validity_column_names):
         return columns
     return {**columns, **scd2.rule_from(asdict(write)).own_columns(columns)}
 
@@ -236,10 +236,11 @@ def check_columns(write: Write, columns: Iterable[str]) -> None:
 def _named(write: Write) -> Iterator[tuple[str, str]]:
     """Give each column that a write needs, with the argument that names it."""
     for argument in ("primary_key", "merge_key"):
-        for name in getattr(write, argument, ()):
+        names = getattr(write, argument, ())
+        for name in () if validation.is_deferred(names) else names:
             yield argument, name
     if isinstance(write, Merge):
-        if write.dedup_sort is not None:
+        if write.dedup_sort is not None and not validation.is_deferred(write.dedup_sort):
             yield "dedup_sort", write.dedup_sort[0]
         if write.hard_delete is not None:
             yield "hard_delete", write.hard_delete

@@ -7,6 +7,9 @@ without telling.
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import re
 import secrets
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -18,22 +21,173 @@ from airflow_provider_scope.exceptions import (
     SourceRefusedError,
     SourceUnreadableError,
     StorageError,
-)
-from airflow_provider_scope.storage.azure_calls import (
-    AzureCalls,
-    described,
-    is_existing,
-    is_missing,
-    is_refused,
-    without_secrets,
+    mask,
 )
 from airflow_provider_scope.storage.blob_pages import Page, entries, parse_page
+from airflow_provider_scope.storage.calls import PASSING, REFUSED, Repeating, without_secrets
+from airflow_provider_scope.storage.opening import bad, split, with_connection
 from airflow_provider_scope.storage.protocol import CONTROL_FILE_LIMIT_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Coroutine, Iterator, Mapping
 
     from airflow_provider_scope.core.files import FileEntry
+
+
+# "ResourceNotFound" is not one of them: it is also the answer to who may not look without a key.
+_MISSING = ("BlobNotFound", "ContainerNotFound")
+_EXISTING = ("BlobAlreadyExists", "ConditionNotMet", "TargetConditionNotMet")
+
+
+class AzureCalls:
+    """Runs the SDK's coroutines on the loop of an adlfs filesystem.
+
+    :param repeating: How to try again after transport errors, 429 and 5xx.
+    :param timeout_seconds: For the connection, and for each wait for a part of the answer.
+    """
+
+    def __init__(self, fs: Any, repeating: Repeating | None = None, *, timeout_seconds: float = 60.0) -> None:
+        self._repeating = repeating or Repeating()
+        self.options = {
+            "retry_total": 0,
+            "connection_timeout": timeout_seconds,
+            "read_timeout": timeout_seconds,
+        }
+        """Arguments of every call of the SDK."""
+        self._fs = fs
+        # At INFO it writes 25 lines for each request into the task's log.
+        logging.getLogger("azure.core.pipeline.policies.http_logging_policy").setLevel(logging.WARNING)
+
+    def repeated(self, call: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        """Make a call that may be carried out twice, until it succeeds or is refused."""
+        return self._repeating.repeated(
+            lambda: asyncio.run_coroutine_threadsafe(call(), self._fs.loop).result(),
+            may_pass=may_pass,
+            retry_after_of=lambda err: _headers(err).get("Retry-After"),
+        )
+
+
+def status_of(err: BaseException) -> int | None:
+    """Give the HTTP status of an error; None if there was no answer."""
+    status = getattr(err, "status_code", None)
+    return status if isinstance(status, int) else None
+
+
+def code_of(err: BaseException) -> str:
+    """Give the service's code of an error, such as ``BlobNotFound``."""
+    code = getattr(err, "error_code", None)
+    return str(getattr(code, "value", code) or "")
+
+
+def may_pass(err: BaseException) -> bool:
+    """Tell whether the same call may succeed later: no answer, or one that asks to come back."""
+    return status_of(err) is None or status_of(err) in PASSING
+
+
+def is_missing(err: BaseException) -> bool:
+    """Tell whether the service says that there is nothing; no other 404 says so."""
+    return status_of(err) == 404 and code_of(err) in _MISSING  # noqa: PLR2004
+
+
+def is_existing(err: BaseException) -> bool:
+    """Tell whether a creation was refused because the name is taken."""
+    return status_of(err) in (409, 412) and code_of(err) in _EXISTING
+
+
+def is_refused(err: BaseException) -> bool:
+    """Tell whether the identity is not known, or not allowed to do this."""
+    return status_of(err) in REFUSED
+
+
+def described(err: BaseException) -> str:
+    """Give status, code, text and request id of an error, for people."""
+    first = next(iter(str(err).strip().splitlines()), "")
+    text = " ".join(str(part) for part in (status_of(err), code_of(err)) if part)
+    text = text or type(err).__name__
+    text = mask(f"{text}: {first}" if first else text)[:1000]
+    request_id = _headers(err).get("x-ms-request-id")
+    return f"{text} (request id {request_id})" if request_id else text
+
+
+def _headers(err: BaseException) -> Mapping[str, str]:
+    headers: Mapping[str, str] | None = getattr(getattr(err, "response", None), "headers", None)
+    return {} if headers is None else headers
+
+
+# ---- How a location is written ----
+
+_CONTAINER = re.compile(r"[a-z0-9](?:-?[a-z0-9]){2,62}|\$(?:root|web|logs)")
+_HOST = re.compile(r"[a-z0-9-]+(?:\.[a-z0-9-]+)*\.dfs\.[a-z0-9.-]+")
+_URL = re.compile(r"(?i)https?://([\w-]+)\.(?:blob|dfs)\.([\w.-]+)/([^/]+)(/.*)?")
+_BLOB_HOST = re.compile(r"(?i)([\w.-]+)\.blob\.([\w.-]+)")
+
+
+def canonical(location: str) -> str:
+    """Give the canonical URI: ``abfss://<container>@<account>.dfs…``.
+
+    :raises InputError: It is written in another way, or is not valid.
+    """
+    scheme, authority, path = split(location)
+    if scheme in _ADVICE:
+        raise bad(location, f"is on {scheme}://, which is not supported", _ADVICE[scheme](location))
+    container, at, host = authority.partition("@")
+    host = host.lower()
+    if not at:
+        raise bad(location, "names no account", f"write {_uri(container, path)}")
+    blob = _BLOB_HOST.fullmatch(host)
+    if blob:
+        raise bad(
+            location, "names the Blob endpoint", f"write abfss://{container}@{blob[1]}.dfs.{blob[2]}{path}"
+        )
+    if "." not in host:
+        raise with_connection(location, container, _uri(host, path))
+    if not _CONTAINER.fullmatch(container):
+        raise bad(
+            location,
+            f"names no container: {container!r} is not a valid name of one",
+            "write its name, of 3 to 63 lowercase letters, digits and single hyphens",
+        )
+    if not _HOST.fullmatch(host) or "\\" in path:
+        raise bad(location, "is not valid", f"write {_uri('<container>', '/…')}, without a backslash")
+    return f"abfss://{container}@{host}{path}"
+
+
+def _uri(container: str, path: str) -> str:
+    return f"abfss://{container}@<account>.dfs.core.windows.net{path}"
+
+
+def _blob_advice(location: str) -> str:
+    """Give what to write for ``wasbs://<container>@<account>.blob…``."""
+    _, authority, path = split(location)
+    container, _, host = authority.partition("@")
+    blob = _BLOB_HOST.fullmatch(host)
+    return f"write abfss://{container}@{blob[1]}.dfs.{blob[2]}{path}" if blob else _az_advice(location)
+
+
+def _az_advice(location: str) -> str:
+    _, authority, path = split(location)
+    conn_id, at, container = authority.rpartition("@")
+    advice = f"write {_uri(container, path)}"
+    return f"{advice}, and storage_conn_id={conn_id!r}" if at else advice
+
+
+def _url_advice(location: str) -> str:
+    match = _URL.fullmatch(location)
+    if match is None:
+        return "name a folder that can be listed with modification times"
+    return f"write abfss://{match[3]}@{match[1]}.dfs.{match[2]}{(match[4] or '').rstrip('/')}"
+
+
+_ADVICE = {
+    "wasb": _blob_advice,
+    "wasbs": _blob_advice,
+    "az": _az_advice,
+    "http": _url_advice,
+    "https": _url_advice,
+}
+
+
+# ---- Files ----
 
 SCHEME = "abfss://"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SCHEME = "file://"
+
+
+_NAME_IN_CATALOG = re.compile(r"[\w-]+(\.[\w-]+){1,2}")
 
 
 def local_path(uri: str) -> str:
@@ -36,10 +40,21 @@ def canonical(location: str) -> str:
         text = text[len("file:") :]
     path = text.removeprefix(SCHEME)
     if not path.startswith("/"):
+        what = "is relative, and workers do not run in your folder"
+        do = f"write an absolute path, such as {os.path.abspath(path)!r}"  # noqa: PTH100 - text only
+        if location.startswith("dbfs:"):
+            what = "is in the file system of Databricks, which only its clusters see"
+            do = (
+                "write the address in the storage behind it, such as "
+                "'abfss://container@account.dfs.core.windows.net/folder'"
+            )
+        elif _NAME_IN_CATALOG.fullmatch(location):
+            do += (
+                ". If it is a name in a catalog, write the table's folder, which "
+                f"`DESCRIBE DETAIL {location}` shows as its location"
+            )
         raise InputError(
-            f"The location {location!r} is relative, and workers do not run in your folder.",
-            kept="everything; nothing was read or written",
-            do=f"write an absolute path, such as {os.path.abspath(path)!r}",  # noqa: PTH100 - text only
+            f"The location {location!r} {what}.", kept="everything; nothing was read or written", do=do
         )
     return SCHEME + os.path.normpath("/" + path.lstrip("/"))
 

@@ -6,13 +6,13 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow_provider_scope.core.files import FileEntry, no_root
-from airflow_provider_scope.core.masking import mask
 from airflow_provider_scope.exceptions import (
     SourceError,
     SourceRefusedError,
     SourceUnreadableError,
+    mask,
 )
-from airflow_provider_scope.storage.azure_calls import without_secrets
+from airflow_provider_scope.storage.calls import without_secrets
 from airflow_provider_scope.storage.opening import canonical_uri, split, with_connection
 
 if TYPE_CHECKING:

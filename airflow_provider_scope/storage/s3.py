@@ -2,25 +2,217 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import secrets
 import threading
 from base64 import b64encode
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from airflow_provider_scope.core.files import FileEntry, no_root
-from airflow_provider_scope.exceptions import StorageError
-from airflow_provider_scope.storage.azure_calls import without_secrets
+from airflow_provider_scope.exceptions import (
+    InputError,
+    ScopeProviderError,
+    SourceError,
+    SourceRefusedError,
+    SourceUnreadableError,
+    StorageError,
+    mask,
+)
+from airflow_provider_scope.storage.calls import PASSING, REFUSED, Repeating, without_secrets
+from airflow_provider_scope.storage.opening import bad, split, with_connection
 from airflow_provider_scope.storage.protocol import CONTROL_FILE_LIMIT_BYTES
-from airflow_provider_scope.storage.s3_calls import S3Calls, is_existing, is_missing, is_not_implemented
-from airflow_provider_scope.storage.s3_errors import failed, failing, takes_no_notice, unreadable
-from airflow_provider_scope.storage.s3_uris import SCHEME
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Mapping
+
+
+CONFIG: dict[str, Any] = {
+    "retries": {"total_max_attempts": 1, "mode": "standard"},
+    # Stores that only resemble S3 refuse the checksums that AWS takes; the signature covers the data.
+    "request_checksum_calculation": "when_required",
+    "response_checksum_validation": "when_required",
+}
+"""Settings of every client that is given to ``S3Calls``."""
+
+_PASSING_CODES = ("ConditionalRequestConflict", "OperationAborted", "RequestTimeout", "SlowDown")
+# By their names: this module is there without botocore, too.
+_NO_IDENTITY = ("NoCredentialsError", "PartialCredentialsError")
+
+
+class S3Calls:
+    """Makes calls of a client.
+
+    :param repeating: How to try again after transport errors, 409 that pass, 429 and 5xx.
+    """
+
+    def __init__(self, repeating: Repeating | None = None) -> None:
+        self._repeating = repeating or Repeating()
+        # At DEBUG it writes the headers of each request, and with them the token of a session.
+        logging.getLogger("botocore").setLevel(logging.INFO)
+
+    def repeated(self, call: Callable[..., Any], **arguments: Any) -> Any:
+        """Make a call that may be carried out twice, until it succeeds or is refused."""
+        return self._repeating.repeated(
+            partial(call, **arguments),
+            may_pass=may_pass,
+            retry_after_of=lambda err: _headers(err).get("retry-after"),
+        )
+
+
+def status_of(err: BaseException) -> int | None:
+    """Give the HTTP status of an error; None if there was no answer."""
+    status = _metadata(err).get("HTTPStatusCode")
+    return status if isinstance(status, int) else None
+
+
+def code_of(err: BaseException) -> str:
+    """Give the service's code of an error, such as ``NoSuchKey``; a number if it told none."""
+    return str(_error(err).get("Code", ""))
+
+
+def may_pass(err: BaseException) -> bool:
+    """Tell whether the same call may succeed later: no answer, or one that asks to come back."""
+    if isinstance(err, ScopeProviderError) or type(err).__name__ in _NO_IDENTITY:
+        return False
+    return status_of(err) in (None, *PASSING) or code_of(err) in _PASSING_CODES
+
+
+def is_missing(err: BaseException) -> bool:
+    """Tell whether the service says that there is no such object; no other 404 says so, nor a bucket's."""
+    return status_of(err) == 404 and code_of(err) == "NoSuchKey"  # noqa: PLR2004
+
+
+def is_existing(err: BaseException) -> bool:
+    """Tell whether a creation was refused because the name is taken; a conflict (409) does not say so."""
+    return status_of(err) == 412 and code_of(err) == "PreconditionFailed"  # noqa: PLR2004
+
+
+def is_not_implemented(err: BaseException) -> bool:
+    """Tell whether the service does not know what was asked for, such as a header."""
+    return status_of(err) == 501 or code_of(err) == "NotImplemented"  # noqa: PLR2004
+
+
+def is_refused(err: BaseException) -> bool:
+    """Tell whether the identity is not known, or not allowed to do this."""
+    return status_of(err) in REFUSED or type(err).__name__ in _NO_IDENTITY
+
+
+def described(err: BaseException) -> str:
+    """Give status, code, text and request id of an error, for people."""
+    first = next(iter(str(err).strip().splitlines()), "")
+    if status_of(err):
+        first = str(_error(err).get("Message", ""))
+    status = status_of(err)
+    parts = (status, code_of(err) if code_of(err) != str(status) else "")
+    text = " ".join(str(part) for part in parts if part) or type(err).__name__
+    text = mask(f"{text}: {first}" if first else text)[:1000].removesuffix(".")
+    request_id = _metadata(err).get("RequestId")
+    return f"{text} (request id {request_id})" if request_id else text
+
+
+def _metadata(err: BaseException) -> Mapping[str, Any]:
+    return _response(err).get("ResponseMetadata") or {}
+
+
+def _error(err: BaseException) -> Mapping[str, Any]:
+    return _response(err).get("Error") or {}
+
+
+def _response(err: BaseException) -> Mapping[str, Any]:
+    """Give the answer that botocore's ``ClientError`` is about."""
+    response = getattr(err, "response", None)
+    return response if isinstance(response, dict) else {}
+
+
+def _headers(err: BaseException) -> Mapping[str, str]:
+    return _metadata(err).get("HTTPHeaders") or {}
+
+
+@contextmanager
+def failing(verb: str, path: str) -> Iterator[None]:
+    """Turn the client's errors into the storage's.
+
+    :raises StorageError: There was one.
+    """
+    try:
+        yield
+    except (StorageError, InputError):
+        raise
+    except Exception as err:  # noqa: BLE001 - whatever the client raises, it is not absence
+        raise failed(verb, path, err) from without_secrets(err)
+
+
+def failed(verb: str, path: str, err: BaseException | str) -> StorageError:
+    """Give the error for a control file."""
+    why = err if isinstance(err, str) else described(err)
+    return StorageError(
+        f"Could not {verb} {path}: {why}.",
+        kept="everything that was written before",
+        do="check the bucket and the connection's rights (s3:ListBucket, s3:GetObject, s3:PutObject, "
+        "s3:DeleteObject); the next try reads the log and goes on",
+    )
+
+
+def unreadable(root: str, err: BaseException | str) -> SourceError:
+    """Give the error for a source folder."""
+    why = err if isinstance(err, str) else described(err)
+    what = f"The source folder {root} could not be listed: {why}."
+    kept = "the table and the checkpoint; nothing was written"
+    if isinstance(err, BaseException) and is_refused(err):
+        return SourceRefusedError(
+            what, kept=kept, do="give the connection's identity s3:ListBucket, or correct its credentials"
+        )
+    return SourceUnreadableError(
+        what,
+        kept=kept,
+        do="check the bucket, the region and the endpoint of the connection; a part of the source is never "
+        "skipped. The next try lists again",
+    )
+
+
+def takes_no_notice(endpoint: str, bucket: str) -> InputError:
+    """Give the error for a store that creates a file twice."""
+    return InputError(
+        f"The store {endpoint} does not refuse to create a file twice: in the bucket {bucket} it ignores "
+        "If-None-Match. Two runs could both believe that they logged a batch.",
+        kept="everything; only a trial file was written, and deleted",
+        do="use a table and a checkpoint on AWS, or on a store whose release notes mention conditional "
+        "puts. Source folders may stay there",
+    )
+
+
+# ---- How a location is written ----
+
+SCHEME = "s3://"
+
+# Names with capitals or underscores are older than the rule; Hadoop's client cannot open them.
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+
+
+def canonical(location: str) -> str:
+    """Give the canonical URI: ``s3://<bucket>/…``, also for ``s3a://``, which is Hadoop's name of the same.
+
+    :raises InputError: It has a connection in it, or names no bucket.
+    """
+    _, authority, path = split(location)
+    if "@" in authority:
+        conn_id, bucket = authority.rsplit("@", 1)
+        raise with_connection(location, conn_id, f"{SCHEME}{bucket}{path}")
+    if not _BUCKET.fullmatch(authority):
+        raise bad(
+            location,
+            f"names no bucket: {authority!r} is not a valid name of one",
+            "write s3://<bucket>/…, with a name of 3 to 63 lowercase letters, digits, dots and hyphens",
+        )
+    return f"{SCHEME}{authority}{path}"
+
+
+# ---- Files ----
 
 _CREATOR = "created-by"
 _PROBE = re.compile(r"\.[0-9a-f]{32}\.probe")

@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from deltalake.exceptions import DeltaError
 
-from airflow_provider_scope.core.model_check import TableColumns
 from airflow_provider_scope.exceptions import TableUnreadableError
 from airflow_provider_scope.table.opening import open_table
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from airflow_provider_scope.storage.protocol import Storage
+
+
+@dataclass(frozen=True, slots=True)
+class TableColumns:
+    """The columns of a table that exists, as (name, Spark type)."""
+
+    version: int
+    columns: tuple[tuple[str, str], ...]
+    partition_by: tuple[str, ...]
+    not_null: frozenset[str] = frozenset()
+
 
 _SPARK_NAMES = {"integer": "int", "long": "bigint", "short": "smallint", "byte": "tinyint"}
 
@@ -39,10 +52,15 @@ def table_columns(location: str, storage: Storage | None = None) -> TableColumns
         version = table.delta.version()
     return TableColumns(
         version=version,
-        columns=tuple((field["name"], _spark_type(field["type"])) for field in fields),
+        columns=columns_of(fields),
         partition_by=partitions,
         not_null=frozenset(field["name"] for field in fields if not field["nullable"]),
     )
+
+
+def columns_of(fields: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, str], ...]:
+    """Give the names and Spark types of the fields of a Delta schema."""
+    return tuple((field["name"], _spark_type(field["type"])) for field in fields)
 
 
 def _spark_type(kind: Any) -> str:

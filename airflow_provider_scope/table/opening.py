@@ -20,6 +20,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from pyarrow import ArrowException
 
+from airflow_provider_scope.core.delta_commit import parse
 from airflow_provider_scope.exceptions import StorageError, TableUnreadableError
 from airflow_provider_scope.storage.local import SCHEME, local_path
 from airflow_provider_scope.storage.opening import open_storage
@@ -58,11 +59,10 @@ class OpenTable:
         The version is that of the file's name. deltalake's history counts only commits that say something.
         """
         try:
-            lines = (self.log / f"{version:020}.json").read_bytes().split(b"\n")
+            data = (self.log / f"{version:020}.json").read_bytes()
         except FileNotFoundError:
             return None
-        infos = (json.loads(line).get("commitInfo") for line in lines if b'"commitInfo"' in line)
-        return next((dict(info) for info in infos if info), {})
+        return parse(version, data, only=("commitInfo",)).info
 
 
 @contextmanager

@@ -1,25 +1,37 @@
-"""What the table says about the pipeline: the truth that every recovery asks."""
+"""What the table says about the pipeline: the truth that every recovery asks.
+
+A table's checkpoint names every file of it, and may have gigabytes. Most looks at a remote table need nothing
+of it: beside a commit, Delta on Spark writes a checksum file, which names the table's id and the newest
+transactions.
+"""
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake.exceptions import DeltaError
 
+from airflow_provider_scope.core.bad_records import Quarantined
+from airflow_provider_scope.core.delta_commit import parse, understanding
+from airflow_provider_scope.core.jobs import Change
 from airflow_provider_scope.core.record_text import notes
 from airflow_provider_scope.core.records import TableIdentity
 from airflow_provider_scope.core.recovery import MISSING_TABLE, CommittedBatch, Restored, TableState
 from airflow_provider_scope.exceptions import BatchOutcomeUnknownError
-from airflow_provider_scope.table import recent
+from airflow_provider_scope.storage.opening import open_storage
 from airflow_provider_scope.table.opening import newest_commits, newest_version, open_table, unreadable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
+    from airflow_provider_scope.core.delta_commit import DeltaCommit
     from airflow_provider_scope.storage.protocol import Storage
     from airflow_provider_scope.table.opening import OpenTable
+
 
 __all__ = ["newest_version", "probe"]
 
@@ -73,7 +85,7 @@ def _recent(
     baseline: tuple[TableIdentity | None, int],
     storage: Storage | None,
 ) -> TableState | None:
-    """Tell from the commits since the baseline alone, if they tell; see ``recent``."""
+    """Tell from the commits since the baseline alone, if they tell."""
     expected, since = baseline
     if expected is None or app_id is None:
         return None
@@ -82,15 +94,15 @@ def _recent(
         return None
     checksum, texts = found
     try:
-        commits = {version: recent.actions_of(text) for version, text in texts.items()}
+        commits = {version: parse(version, text) for version, text in texts.items()}
     except ValueError as err:
         raise unreadable(location, err) from err
     newest = max(commits)
-    later = {version: actions for version, actions in commits.items() if version > since}
-    txn = recent.transaction(checksum, commits[newest], expected.table_id, app_id)
-    if txn is None or not recent.are_harmless([*later.values()]):
+    later = {version: commit for version, commit in commits.items() if version > since}
+    txn = transaction(checksum, commits[newest], expected.table_id, app_id)
+    if txn is None or not are_harmless(later.values()):
         return None
-    history = {version: recent.info_of(later[version]) for version in sorted(later, reverse=True)}
+    history = {version: later[version].info for version in sorted(later, reverse=True)}
     return TableState(expected, newest, txn, _committed(history, app_id), oldest=since + 1)
 
 
@@ -137,7 +149,9 @@ def _committed(history: Mapping[int, dict[str, Any]], app_id: str) -> dict[int, 
                 rows=_rows(metrics),
                 written_bytes=_metric(metrics, "numOutputBytes"),
                 abandoned=ours.get("abandoned") is True,
-                quarantined=ours.get("quarantined") or {},
+                quarantined={
+                    unit: Quarantined(**bad) for unit, bad in (ours.get("quarantined") or {}).items()
+                },
                 changes=_changes(ours, metrics),
                 columns=ours.get("columns"),
                 state=ours.get("state"),
@@ -181,5 +195,91 @@ def _cleaned(location: str, since: int, version: int) -> BatchOutcomeUnknownErro
         f"The log of the table {location} no longer holds all of the versions {since + 1} to {version} "
         "(delta.logRetentionDuration): it cannot be seen whether the table was restored in between.",
         kept="the table, the checkpoint and all files; nothing was written",
-        do=f"check the table, then run `airflow scope accept-table {location}`",
+        do="check the table, then run `airflow scope accept-table`",
     )
+
+
+_HARMLESS = frozenset({"commitInfo", "add", "remove", "txn", "cdc"})
+"""Actions that change neither what the table is nor how its log is read."""
+
+
+def are_harmless(commits: Iterable[DeltaCommit]) -> bool:
+    """Tell whether commits added and took away rows and did nothing else."""
+    return all(
+        not commit.is_restore and action.keys() <= _HARMLESS
+        for commit in commits
+        for action in commit.actions
+    )
+
+
+def transaction(checksum: bytes, newest: DeltaCommit, table_id: str, app_id: str) -> int | None:
+    """Give the newest transaction of a pipeline, from the checksum file of the newest commit.
+
+    None if the file does not tell: it is of another commit or of another table, or it names no transaction of
+    the pipeline (Delta leaves them out if there are more than 100).
+    """
+    try:
+        value = json.loads(checksum)
+        is_of_commit = value["txnId"] == newest.info["txnId"] and value["metadata"]["id"] == table_id
+        versions = [txn["version"] for txn in value["setTransactions"] if txn["appId"] == app_id]
+    except (ValueError, KeyError, TypeError):
+        return None
+    return int(versions[0]) if is_of_commit and len(versions) == 1 else None
+
+
+# ---- What the versions of a table changed, for the fate of jobs ----
+
+
+def changes(
+    location: str, since: int, upto: int, marker_property: str, storage: Storage | None = None
+) -> list[Change]:
+    """Give what the versions after ``since`` changed, oldest first.
+
+    :param location: Canonical URI of the table.
+    :param upto: The newest version to read.
+    :param marker_property: The table property that holds the mark of an attempt.
+    :param storage: Where the table is; None is a disk of this machine.
+    :raises BatchOutcomeUnknownError: A commit has been cleaned out of the log.
+    :raises TableUnreadableError: A commit could not be understood.
+    """
+    store = storage or open_storage(location)
+    found: list[Change] = []
+    mark: str | None = None
+    for version in range(since + 1, upto + 1):
+        name = f"{location}/_delta_log/{version:020}.json"
+        data = store.read(name)
+        if data is None:
+            raise BatchOutcomeUnknownError(
+                f"The log of the table {location} no longer holds version {version} "
+                "(delta.logRetentionDuration): it cannot be seen whether a job's rows are in the table.",
+                kept="the table, the checkpoint and all files; no job was submitted",
+                do="look at the table. If the rows are in it, run `airflow scope settle --committed`, "
+                "otherwise `airflow scope settle --not-committed`",
+            )
+        change, is_restore = _change(name, version, data, marker_property)
+        # Metadata is written as a whole: only a mark that differs from the one before is new. A RESTORE
+        # brings an old mark back, while the job that made the newest one may still add its rows.
+        is_new = change.marker is not None and change.marker != mark and not is_restore
+        mark = change.marker or mark
+        found.append(change if is_new else replace(change, marker=None))
+    return found
+
+
+def _change(name: str, version: int, data: bytes, marker_property: str) -> tuple[Change, bool]:
+    """Read a commit, and whether it is a RESTORE: what that adds is no job's."""
+    with understanding(name, "the table, the checkpoint and all files; no job was submitted"):
+        commit = parse(version, data)
+        adds = [file for file in commit.of("add") if file.get("dataChange")]
+        counts = [int(json.loads(add["stats"])["numRecords"]) for add in adds if add.get("stats")]
+        size = sum(int(add["size"]) for add in adds)
+        marker = (commit.metadata or {}).get("configuration", {}).get(marker_property)
+    rows = sum(counts) if len(counts) == len(adds) else None
+    adds_rows = bool(adds) and not commit.is_restore
+    return Change(version, marker, adds_rows, rows, size, _made_by(commit.info)), commit.is_restore
+
+
+def _made_by(info: dict[str, Any]) -> str:
+    """Name a commit's operation and writer; what is written there is up to the writer."""
+    writer = next((info[key] for key in ("userName", "engineInfo", "clientVersion") if info.get(key)), "")
+    named = f"{info.get('operation') or 'unnamed operation'} by {writer or 'an unnamed writer'}"
+    return "".join(sign for sign in named if sign.isprintable())[:120]

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Connection
 
     from airflow_provider_scope.core.arrival import Arrival
+    from airflow_provider_scope.core.discovery import History
     from airflow_provider_scope.core.files import FileEntry
-    from airflow_provider_scope.core.history import History
 
 PATTERNS = (r".*\.ss$",)
 STABLE_FOR_SECONDS = 30.0
@@ -69,9 +69,10 @@ def check(raw: Mapping[str, Any]) -> dict[str, Any]:
     :param raw: The names in ``ARGUMENTS``.
     :raises InputError: A value is not valid.
     """
-    checked = dict(raw)
+    texts = ("source_roots", "source_patterns", "newer_than_checkpoint", "modified_after")
+    checked = {name: validation.as_text(value) if name in texts else value for name, value in raw.items()}
     for name in ("source_roots", "source_patterns"):
-        checked[name] = validation.texts(name, raw[name], needed=True)
+        checked[name] = validation.texts(name, checked[name], needed=True)
     if not validation.is_deferred(checked["source_patterns"]):
         for pattern in checked["source_patterns"]:
             _check_pattern(pattern)
@@ -79,9 +80,9 @@ def check(raw: Mapping[str, Any]) -> dict[str, Any]:
     checked["min_bytes"] = validation.number("min_bytes", raw["min_bytes"], at_least=0)
     stable = validation.number("stable_for_seconds", raw["stable_for_seconds"], at_least=0, whole=False)
     checked["stable_for_seconds"] = stable
-    _modified_after_ms(raw["modified_after"])
-    if raw["newer_than_checkpoint"] is not None:
-        validation.text("newer_than_checkpoint", raw["newer_than_checkpoint"])
+    _modified_after_ms(checked["modified_after"])
+    if checked["newer_than_checkpoint"] is not None:
+        validation.text("newer_than_checkpoint", checked["newer_than_checkpoint"])
     validation.one_of("missing_root", raw["missing_root"], ("wait", "fail"))
     validation.text("adls_gen1_conn_id", raw["adls_gen1_conn_id"])
     return checked
@@ -189,7 +190,7 @@ def loaded_files(
     """
     from airflow_provider_scope.engines.assembly import audit_files, open_log
     from airflow_provider_scope.execution import dbt_scope
-    from airflow_provider_scope.execution.loaded import read_loaded
+    from airflow_provider_scope.execution.files import read_loaded
 
     log = open_log(location, Checkpoint(location=location), storage_conn_id=conn_id, connection=connection)
     if log.pipeline() is None:

@@ -10,7 +10,7 @@ from airflow.sdk import DAG
 
 from airflow_provider_scope.exceptions import SourceNotFoundError
 from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator
-from airflow_provider_scope.operators.failing import fail
+from airflow_provider_scope.operators.reporting import fail
 from airflow_provider_scope.specs import FileSource
 from airflow_provider_scope.storage.local import LocalStorage
 
@@ -46,7 +46,9 @@ def test_the_log_ends_with_the_words_of_the_error_and_shows_no_stack_of_ours(
 
     assert run_dag(a_dag(f"fails_{len(more)}", tmp_path, **more)).state == "failed"
 
-    shown = capfd.readouterr().out.partition("Task failed with exception")[2]
+    before, _, shown = capfd.readouterr().out.partition("Task failed with exception")
+    assert words.rpartition("Error: ")[2] in before
+    assert "Traceback" not in before
     stack, _, said = shown.partition(words)
     assert stack.count("Traceback (most recent call last)") == 1
     assert "direct cause" not in stack
@@ -59,6 +61,9 @@ def test_where_an_error_came_from_is_told_at_debug_level():
     told = []
 
     class Log:
+        def error(self, text: str, *arguments: Any) -> None:
+            told.append((text % arguments).partition(":")[0])
+
         def debug(self, text: str, *arguments: Any, exc_info: BaseException) -> None:
             told.append((text % arguments, exc_info.__traceback__ is not None))
 
@@ -71,5 +76,5 @@ def test_where_an_error_came_from_is_told_at_debug_level():
     with pytest.raises(SourceNotFoundError) as caught:
         task()
 
-    assert told == [("The task fails with SourceNotFoundError", True)]
+    assert told == ["SourceNotFoundError", ("The task fails with SourceNotFoundError", True)]
     assert caught.value.__suppress_context__

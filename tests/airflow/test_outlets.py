@@ -113,6 +113,19 @@ def test_an_alias_gets_an_event_of_the_table_for_each_run_that_committed(run_dag
     assert (extra["files"], extra["rows"]) == (1, 1)
 
 
+def test_an_asset_takes_no_event_of_a_run_that_loaded_nothing(run_dag, tmp_path):
+    land(tmp_path / "landing", "a.parquet", 1)
+    dag = a_dag("with_nothing_new", tmp_path, Asset("of idle runs"), Asset.ref(name="of idle runs"))
+
+    assert run_dag(dag).state == "success"
+    told = len(events(dag))
+    assert run_dag(dag).state == "success"  # nothing new, so nothing to tell
+    assert len(events(dag)) == told >= 1
+    land(tmp_path / "landing", "b.parquet", 2)
+    assert run_dag(dag).state == "success"
+    assert len(events(dag)) == 2 * told
+
+
 def test_an_alias_gets_the_asset_that_somebody_named_for_the_table(run_dag, tmp_path):
     """Two assets may not have one URI: a second one would stay inactive, and start nobody."""
     land(tmp_path / "landing", "a.parquet", 1)

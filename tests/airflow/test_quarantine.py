@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import os
+import shlex
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from airflow.sdk import DAG
 from deltalake import DeltaTable
 
 from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator
-from airflow_provider_scope.specs import FileSource, TableSpec
+from airflow_provider_scope.specs import Checkpoint, FileSource, TableSpec
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,6 +46,7 @@ def make(root: Path) -> DAG:
                 bad_records="quarantine",
             ),
             table=TableSpec(expect={"on earth": "`°C` BETWEEN -90 AND 60"}),
+            checkpoint=Checkpoint(location=str(root / "its log")),
         )
     return dag
 
@@ -84,14 +86,19 @@ def test_bad_records_go_aside_and_a_mended_file_is_given_back(run_dag, tmp_path,
     assert rows(tmp_path) == [("Köln", "2026-01-01T00:00:00", "-3.5")]
     report = report_of(first)
     assert (report["files"], report["rows"]) == (2, 1)
+    rule = "it cannot be read: Unexpected end of input stream"
     assert report["quarantined"] == {
-        "it cannot be read: Unexpected end of input stream": 1,
-        "on earth": 1,
-        "°C is not decimal(4,1)": 1,
+        "records": {"count": 1, "out_of": 3, "rules": {"°C is not decimal(4,1)": 1}},
+        "rows": {"count": 1, "out_of": 2, "rules": {"on earth": 1}},
+        "files": {"count": 1, "out_of": 2, "rules": {rule: 1}},
     }
-    shown = scope(capsys, "quarantine", str(tmp_path / "table")).replace(str(tmp_path), "")
+    (warning,) = report["warnings"]
+    counts = "1 of 3 records, 1 of 2 rows, 1 of 2 files"
+    told, command = warning.split("`")[:2]
+    assert told == f"batch 0: {counts} are in the quarantine; "
+    shown = scope(capsys, *shlex.split(command)[2:]).replace(str(tmp_path), "")
     lines = shown.splitlines()
-    assert "SELECT * FROM delta.`file:///table_quarantine` WHERE pipeline = '" in lines.pop(-2)
+    assert "SELECT * FROM delta.`file:///table_quarantine` WHERE pipeline = '" in lines.pop()
     assert lines == [
         "quarantine  file:///table_quarantine",
         "            2 records, and 1 file as a whole",
@@ -103,23 +110,17 @@ def test_bad_records_go_aside_and_a_mended_file_is_given_back(run_dag, tmp_path,
         '  such as record 2: {"Station":"Köln","Zeit":"2026-01-01 01:00","°C":"warm"}',
         "batch 0: file:///in [1]/b 100%.csv.gz",
         "  the whole file: it cannot be read: Unexpected end of input stream",
-        "when files are repaired: --give-back FILE, or --give-back-all; the next run loads them",
     ]
-    assert "quarantined 3 records or files of batch 0" in scope(capsys, "status", str(tmp_path / "table"))
+    assert f"quarantined {counts} of batch 0" in scope(
+        capsys, "status", str(tmp_path / "table"), "--checkpoint", str(tmp_path / "its log")
+    )
 
     land(folder / "b 100%.csv.gz", gzip.compress(whole.encode()))
     assert report_of(run_dag(dag))["files"] == 0  # a changed file does not count as new by itself
-    file = str(folder / "b 100%.csv.gz")
-    asked = scope(capsys, "quarantine", str(tmp_path / "table"), "--give-back", file)
-    assert "1 file would count as new" in asked
-    assert report_of(run_dag(dag))["files"] == 0
-    scope(capsys, "quarantine", str(tmp_path / "table"), "--give-back", file, "--yes")
+    land(folder / "b repaired.csv.gz", gzip.compress(whole.encode()))
     last = report_of(run_dag(dag))
 
     assert (last["files"], last["rows"], last["quarantined"]) == (1, 3_001, {})
     expected = list(csv.reader(whole.splitlines()))[1:]
     assert len(rows(tmp_path)) == 1 + len(expected)
     assert report_of(run_dag(dag))["files"] == 0
-    after = scope(capsys, "quarantine", str(tmp_path / "table"))
-    assert "2 records, and 0 files as a whole" in after
-    assert "gz" not in after

@@ -67,7 +67,7 @@ def test_a_table_with_rows_and_without_a_checkpoint(run_dag, tmp_path, capsys):
     said = refusal(run_dag, dag_of(tmp_path / "table", landing), capsys)
 
     assert "there is no record in" in said
-    assert f"airflow scope accept-table file://{tmp_path}/table --yes" in said
+    assert f"airflow scope accept-table {tmp_path}/table`" in said
     assert DeltaTable(str(tmp_path / "table")).to_pyarrow_table().num_rows == 1
     assert not (tmp_path / "table" / "_checkpoint").exists()
 

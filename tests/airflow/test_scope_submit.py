@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import runpy
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -18,7 +19,7 @@ from airflow_provider_scope.compat import TaskDeferralError
 from airflow_provider_scope.core.jobs import NewJob, outcome
 from airflow_provider_scope.emulator import Fault
 from airflow_provider_scope.engines import assembly
-from airflow_provider_scope.engines.job_identity import is_ours
+from airflow_provider_scope.engines.jobs import is_ours
 from airflow_provider_scope.exceptions import (
     InputError,
     JobMismatchError,
@@ -29,6 +30,7 @@ from airflow_provider_scope.exceptions import (
 from airflow_provider_scope.operators import scope_submit
 from airflow_provider_scope.operators.scope_submit import ScopeSubmitJobOperator
 from airflow_provider_scope.triggers import scope_job
+from tests.docs.pages import DOCS, section
 from tests.scope.conftest import start_emulator, world
 
 __all__ = ["start_emulator", "world"]
@@ -461,3 +463,18 @@ def test_the_example_runs(run_dag, world):
     (job,) = world.jobs()
     assert (run.state, job.name) == ("success", "nightly_report")
     assert DeltaTable(world.account / "delta" / "report").to_pyarrow_table()["id"].to_pylist() == [1, 101]
+
+
+def test_the_script_of_the_page_runs(run_dag, world):
+    page = section(DOCS / "scope.md", "## ScopeSubmitJobOperator")
+    script = re.search(r'script="""(.*?)"""', page, re.DOTALL)
+    assert script
+    with DAG("script_of_the_page", schedule=None) as dag:
+        ScopeSubmitJobOperator(task_id="report", script=script[1].replace("{{ ds }}", "f1"))
+    world.open()
+    world.land(1)
+
+    run = run_dag(dag)
+
+    table = DeltaTable(world.account / "lake" / "reports" / "flights").to_pyarrow_table()
+    assert (run.state, table["id"].to_pylist()) == ("success", [1, 101])

@@ -9,15 +9,16 @@ import sys
 import sysconfig
 import time
 import uuid
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pyspark
 import pytest
 from airflow.sdk import DAG
 from deltalake import DeltaTable
+from pyarrow import orc
 
 from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator
 from airflow_provider_scope.specs import FileSource, SparkEngine
@@ -39,6 +40,9 @@ CONF = {
 }
 
 
+FAR_AWAY = {"TZ": "Asia/Kolkata"}
+
+
 class Daemon:
     """A process of Spark's cluster manager."""
 
@@ -51,7 +55,7 @@ class Daemon:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                env={**os.environ, "SPARK_HOME": str(HOME), "SPARK_DAEMON_MEMORY": "256m"},
+                env={**os.environ, **FAR_AWAY, "SPARK_HOME": str(HOME), "SPARK_DAEMON_MEMORY": "256m"},
             )
 
     def said(self, pattern: str) -> re.Match[str]:
@@ -86,10 +90,15 @@ def spark_connection(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
                 daemon.stop()
 
 
+TIMES = [datetime(2026, 1, 5, 10), datetime(2026, 3, 8, 2, 30), datetime(1850, 1, 1)]  # noqa: DTZ001 - clocks
+"""In New York, the second one does not exist, and the third has an odd offset."""
+
+
 def land(folder: Path, name: str, *values: int) -> None:
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.table({"a": list(values)}), path)
+    columns = {"a": pa.array(values), "t": pa.array([TIMES] * len(values), pa.list_(pa.timestamp("us")))}
+    orc.write_table(pa.table(columns), path)
     old = time.time() - 3600
     os.utime(path, (old, old))
 
@@ -99,8 +108,8 @@ def dag_of(name: str, base: str, engine: SparkEngine) -> DAG:
         DeltaIncrementalIngestOperator(
             task_id="ingest",
             delta_location=f"{base}/table",
-            source=FileSource(roots=f"{base}/landing", patterns=r"\.parquet$", format="parquet"),
-            sql="SELECT a, source_file_uri AS uri FROM @data",
+            source=FileSource(roots=f"{base}/landing", patterns=r"\.orc$", format="orc"),
+            sql="SELECT a, t, source_file_uri AS uri FROM @data",
             engine=engine,
         )
     return dag
@@ -108,6 +117,7 @@ def dag_of(name: str, base: str, engine: SparkEngine) -> DAG:
 
 def rows(table: Path, base: str) -> list[tuple[int, str]]:
     found = DeltaTable(str(table)).to_pyarrow_table().to_pylist()
+    assert all(row["t"] == TIMES for row in found)
     return sorted((row["a"], row["uri"].removeprefix(base)) for row in found)
 
 
@@ -116,7 +126,7 @@ def result(run: Any) -> Any:
     return ti.xcom_pull(task_ids="ingest")
 
 
-EXPECTED = [(1, "/landing/a b.parquet"), (2, "/landing/é%.parquet")]
+EXPECTED = [(1, "/landing/a b.orc"), (2, "/landing/é%.orc")]
 
 
 @pytest.mark.loads
@@ -125,8 +135,8 @@ def test_a_cluster_loads_from_shared_disks_what_local_spark_loads(
 ):
     monkeypatch.setenv("AIRFLOW_CONN_CLUSTER", spark_connection)
     for place in ("cluster", "local"):
-        land(tmp_path / place / "landing", "a b.parquet", 1)
-        land(tmp_path / place / "landing", "é%.parquet", 2)
+        land(tmp_path / place / "landing", "a b.orc", 1)
+        land(tmp_path / place / "landing", "é%.orc", 2)
     dag = dag_of("on_a_cluster", f"{tmp_path}/cluster", SparkEngine(spark_conn_id="cluster", conf=CONF))
 
     assert run_dag(dag).state == "success"
@@ -137,11 +147,26 @@ def test_a_cluster_loads_from_shared_disks_what_local_spark_loads(
     assert result(run_dag(dag))["files"] == 0
 
 
+@pytest.mark.loads
+def test_a_machine_of_a_cluster_whose_java_is_in_another_zone_is_refused(
+    run_dag, spark_connection, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setenv("AIRFLOW_CONN_CLUSTER", spark_connection)
+    land(tmp_path / "landing", "a.orc", 1)
+    conf = {**CONF, "spark.executor.extraJavaOptions": "-Duser.timezone=Asia/Kolkata"}
+    dag = dag_of("odd_clock", str(tmp_path), SparkEngine(spark_conn_id="cluster", conf=conf))
+
+    assert run_dag(dag).state == "failed"
+
+    assert "Java is in the time zone Asia/Kolkata" in capsys.readouterr().out
+    assert not DeltaTable.is_deltatable(str(tmp_path / "table"))
+
+
 @pytest.mark.hdfs
 def test_a_cluster_loads_from_hdfs(run_dag, spark_connection, tmp_path, monkeypatch):
     monkeypatch.setenv("AIRFLOW_CONN_CLUSTER", spark_connection)
     there, base = hdfs.start(), f"/{uuid.uuid4().hex}"
-    for value, name in enumerate(("a b.parquet", "é%.parquet"), start=1):
+    for value, name in enumerate(("a b.orc", "é%.orc"), start=1):
         land(tmp_path, name, value)
         there.put(f"{base}/landing/{name}", (tmp_path / name).read_bytes(), 1_760_000_000_000)
     uri = f"webhdfs://{there.authority}{base}"
@@ -152,7 +177,10 @@ def test_a_cluster_loads_from_hdfs(run_dag, spark_connection, tmp_path, monkeypa
 
 
 def test_the_application_runs_where_airflow_is_not_installed(run_dag, tmp_path, monkeypatch):
-    """A cluster's driver has pyspark and Delta's Python, and of this package the zip that comes along."""
+    """A cluster's driver has pyspark and Delta's Python, and of this package the zip that comes along.
+
+    And it may be far away: its zone, its language and its locale change no value and no name.
+    """
     packages = tmp_path / "packages"
     packages.mkdir()
     for name in ("pyspark", "py4j", "delta"):
@@ -163,13 +191,17 @@ def test_the_application_runs_where_airflow_is_not_installed(run_dag, tmp_path, 
     python.chmod(0o755)
     monkeypatch.setenv("PYSPARK_PYTHON", str(python))
     monkeypatch.setenv("PYTHONPATH", str(packages))
+    for name, value in {"TZ": "America/New_York", "LC_ALL": "not_INSTALLED.UTF-8"}.items():
+        monkeypatch.setenv(name, value)
+    java = "-Duser.timezone=America/New_York -Duser.language=tr -Duser.country=TR"
+    engine = SparkEngine(conf={"spark.driver.extraJavaOptions": java})
     for name in ("airflow", "airflow_provider_scope", "deltalake", "adlfs"):
         command = [python, "-c", f"import {name}"]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert f"No module named '{name}'" in done.stderr
-    land(tmp_path / "landing", "a b.parquet", 1)
-    land(tmp_path / "landing", "é%.parquet", 2)
+    land(tmp_path / "landing", "a b.orc", 1)
+    land(tmp_path / "landing", "é%.orc", 2)
 
-    assert run_dag(dag_of("without_airflow", str(tmp_path), SparkEngine())).state == "success"
+    assert run_dag(dag_of("without_airflow", str(tmp_path), engine)).state == "success"
 
     assert rows(tmp_path / "table", f"file://{tmp_path}") == EXPECTED

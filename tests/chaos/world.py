@@ -14,7 +14,7 @@ from pyarrow import parquet
 
 from airflow_provider_scope.client.adla import AdlaClient
 from airflow_provider_scope.client.http import HttpClient
-from airflow_provider_scope.client.tokens import Token, Tokens
+from airflow_provider_scope.client.wire import Token, Tokens
 from airflow_provider_scope.core.jobs import outcome
 from airflow_provider_scope.emulator import Emulator
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from tests.support.delta_engine import SOURCE
 
@@ -26,10 +29,17 @@ with DAG("planned", schedule=None, params={{"part": "landing", "full": False}}) 
     def folder():
         return "{folder}"
 
+    @task
+    def folders():
+        return ["{folder}/three"]
+
     folder()
     DeltaIncrementalIngestOperator.partial(
         task_id="mapped", source=FileSource(roots="{folder}/landing", format="parquet")
     ).expand(delta_location=["{folder}/one", "{folder}/two"])
+    DeltaIncrementalIngestOperator.partial(
+        task_id="mapped_late", source=FileSource(roots="{folder}/landing", format="parquet")
+    ).expand(delta_location=folders())
     DeltaIncrementalIngestOperator(
         task_id="ingest",
         delta_location="{folder}/table",
@@ -52,10 +62,14 @@ def dag_file(desk: Desk, airflow_db: None) -> Iterator[Callable[..., None]]:
     path.unlink(missing_ok=True)
 
 
-def planned(desk: Desk, task_id: str = "ingest", dag_id: str = "planned") -> Any:
-    """Run the command, and see that it wrote nothing to the source, the table and the checkpoint."""
+def planned(desk: Desk, task_id: str = "ingest", *words: str, dag_id: str = "planned") -> Any:
+    return only_reads(desk, "plan", dag_id, task_id, *words)
+
+
+def only_reads(desk: Desk, *words: str) -> Any:
+    """Run a command, and see that it wrote nothing to the source, the table and the checkpoint."""
     before = desk.tree()
-    said = desk.scope("plan", dag_id, task_id)
+    said = desk.scope(*words)
     assert desk.tree() == before
     return said
 
@@ -84,10 +98,10 @@ def test_open_batches_come_before_new_ones_and_what_is_left_out_is_named_with_it
         desk.world.drop(f"c{number}.parquet", 60)
     desk.world.drop("young.parquet", -3_595)
     desk.world.drop("_hidden.parquet", 60)
+    desk.world.show("b.parquet")
 
     said = planned(desk)
 
-    desk.world.show("b.parquet")
     assert said.out == (
         "open, run first: 1 batch, 1 file\n"
         f"  1: append, 1 file, {desk.size('b.parquet')}: file:///landing/b.parquet\n"
@@ -100,6 +114,36 @@ def test_open_batches_come_before_new_ones_and_what_is_left_out_is_named_with_it
         "left for the run after it (max_batches_per_run): 2 files\n"
         "nothing was written\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("damage", "error", "what"),
+    [
+        (None, "SourceFileGoneError", "is missing"),
+        (("b.parquet", 1_700), "SourceFileChangedError", "is there, but it has changed since it was logged"),
+    ],
+    ids=["missing", "repaired in place"],
+)
+def test_a_logged_file_that_is_not_as_it_was_blocks_what_is_behind_it(desk, dag_file, damage, error, what):
+    dag_file()
+    desk.loaded("a.parquet")
+    desk.vanished("b.parquet", 1)
+    size = (desk.world.folder / "b.parquet").stat().st_size
+    if damage:
+        desk.world.drop(*damage)
+    desk.world.drop("c.parquet", 60)
+
+    said = planned(desk)
+
+    assert said.code == 1
+    assert said.out.startswith(
+        "not loaded, because the run fails: 2 batches, 2 files\n"
+        f"  1: append, 1 file, {size:,} bytes: file:///landing/b.parquet\n"
+        f"  2: append, 1 file, {desk.size('c.parquet')}: file:///landing/c.parquet\n"
+    )
+    assert ("not loaded: 1 file changed after it was logged\n" in said.out) == bool(damage)
+    assert said.err.startswith(f"{error}: The file file:///landing/b.parquet of batch 1 {what}")
+    assert "`airflow scope abandon /table 1`" in said.err
 
 
 def test_nothing_new_says_why(desk, dag_file):
@@ -160,7 +204,7 @@ def test_a_table_that_diverged_is_refused_as_in_a_run(desk, dag_file):
         "TableRestoredError: The table file:///table was restored (RESTORE at version 2; the newest record "
         "says none)."
     )
-    assert "`airflow scope accept-table file:///table`" in said.err
+    assert "`airflow scope accept-table /table`" in said.err
 
 
 def test_a_source_that_does_not_exist_is_an_error(desk, dag_file):
@@ -172,20 +216,139 @@ def test_a_source_that_does_not_exist_is_an_error(desk, dag_file):
     assert "SourceNotFoundError: The source folder file:///nowhere does not exist.\n" in said.err
 
 
-@pytest.mark.parametrize(
-    ("task_id", "kind"), [("folder", "_PythonDecoratedOperator"), ("mapped", "MappedOperator")]
-)
-def test_a_task_of_another_operator_or_a_mapped_one_is_refused(desk, dag_file, task_id, kind):
+def test_a_task_of_another_operator_is_refused(desk, dag_file):
     dag_file()
 
-    said = planned(desk, task_id)
+    said = planned(desk, "folder")
 
     assert said.code == 1
     assert said.err.endswith(
-        f"InputError: The task planned.{task_id} is a {kind}.\n"
+        "InputError: The task planned.folder is a _PythonDecoratedOperator.\n"
         "Kept: everything; nothing was read or written\n"
-        "What to do: name a DeltaIncrementalIngestOperator task that is not mapped\n"
+        "What to do: name a task that is a DeltaIncrementalIngestOperator; `airflow scope list` shows them\n"
     )
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_an_instance_of_a_mapped_task_is_planned(desk, dag_file, index):
+    dag_file()
+    desk.world.drop("a.parquet", 60)
+
+    said = planned(desk, "mapped", "--map-index", str(index), "-o", "json")
+
+    facts = json.loads(said.out)
+    assert (said.code, facts["table"]) == (0, f"file:///{['one', 'two'][index]}")
+    assert [batch["files"] for batch in facts["new"]] == [["file:///landing/a.parquet"]]
+
+
+@pytest.mark.parametrize(
+    ("task_id", "index", "what"),
+    [
+        ("mapped", -1, "is mapped to 2 instances, and --map-index=-1 is none of them"),
+        ("mapped", 2, "is mapped to 2 instances, and --map-index=2 is none of them"),
+        ("ingest", 0, "is not mapped, but has --map-index=0"),
+        ("mapped_late", 0, "needs a result of another task (XComArg), over which it is mapped"),
+    ],
+)
+def test_an_instance_that_is_not_there_or_not_known_is_refused(desk, dag_file, task_id, index, what):
+    dag_file()
+
+    said = planned(desk, task_id, "--map-index", str(index))
+
+    assert (said.code, said.out) == (1, "")
+    assert what in said.err
+
+
+def test_the_json_of_a_plan_is_one_object_with_all_that_the_run_does_and_its_error(desk, dag_file):
+    dag_file()
+    desk.loaded("a.parquet")
+    desk.vanished("b.parquet", 1)
+    desk.world.drop("_hidden.parquet", 60)
+
+    said = planned(desk, "ingest", "--output", "json")
+
+    facts = json.loads(said.out)
+    error = facts.pop("error")
+    assert said.code == 1
+    assert (error["type"], sorted(error)) == ("SourceFileGoneError", ["do", "kept", "type", "what"])
+    assert facts == {
+        "table": "file:///table",
+        "checkpoint": "file:///table/_checkpoint",
+        "recorded": [],
+        "superseded": [],
+        "open": [],
+        "new": [],
+        "blocked": [
+            {
+                "batch": 1,
+                "mode": "append",
+                "where": None,
+                "reads": "file:///landing/b.parquet",
+                "files": ["file:///landing/b.parquet"],
+                "bytes": (desk.world.folder / "b.parquet").stat().st_size,
+            }
+        ],
+        "is_complete": True,
+        "left_out": {"hidden name": 1},
+        "pending_files": 0,
+        "lag": None,
+        "warnings": [],
+    }
+
+
+def test_a_feed_whose_next_batch_does_not_fit_the_target_is_refused(desk, dag_file):
+    orders, target = (str(desk.world.folder / name) for name in ("orders", "target"))
+    rows = pa.table({"id": [1], "day": [1]}, schema=SOURCE)
+    write_deltalake(orders, rows, configuration={"delta.enableChangeDataFeed": "true"})
+    write_deltalake(target, rows.select(["id"]).slice(0, 0))
+    dag_file()
+    path = Path(os.environ["AIRFLOW_HOME"], "dags", "planned.py")
+    path.write_text(
+        path.read_text()
+        + "    from airflow_provider_scope.specs import CdfSource\n"
+        + "    write = {'kind': 'merge', 'strategy': 'upsert', 'primary_key': 'id'}\n"
+        + f"    of_feed = dict(source=CdfSource(table={orders!r}), write=write)\n"
+        + f"    DeltaIncrementalIngestOperator(task_id='other', delta_location={target!r}, **of_feed)\n"
+        + f"    DeltaIncrementalIngestOperator(task_id='fits', delta_location={target + '2'!r}, **of_feed)\n"
+    )
+
+    said = planned(desk, "other")
+
+    assert said.code == 1
+    assert said.out.startswith("not loaded, because the run fails: 1 batch\n")
+    assert said.err.startswith(
+        "SchemaMismatchError: The SELECT does not fit the table file:///target: day bigint is not a column"
+    )
+    assert planned(desk, "fits").out.startswith("new: 1 batch\n")
+
+
+def test_list_shows_the_pipelines_of_all_dags(desk, dag_file):
+    dag_file()
+    desk.loaded("a.parquet")
+    desk.vanished("b.parquet", 1)
+
+    said = only_reads(desk, "list", "-o", "json")
+
+    rows = {(row["task_id"], row["map_index"]): row for row in json.loads(said.out)}
+    assert said.code == 0
+    ingest = rows["ingest", None]
+    assert (ingest["dag_id"], ingest["table"], ingest["state"]) == ("planned", "file:///table", "open")
+    assert (ingest["open"], ingest["committed"][:7], ingest["error"]) == (["1"], "batch 0", None)
+    assert rows["mapped", "0"]["table"] == "file:///one"
+    assert rows["mapped", "1"]["state"] == "not begun"
+    assert rows["mapped_late", None]["state"] == "unknown"
+    assert "XComArg" in rows["mapped_late", None]["error"]
+
+
+def test_list_shows_why_the_next_run_is_refused(desk, dag_file):
+    dag_file()
+    desk.loaded("a.parquet", "b.parquet")
+    desk.world.restore(0)
+
+    rows = {row["task_id"]: row for row in json.loads(only_reads(desk, "list", "-o", "json").out)}
+
+    assert rows["ingest"]["state"] == "refused"
+    assert rows["ingest"]["error"].startswith("TableRestoredError: The table file:///table was restored")
 
 
 @pytest.mark.parametrize(
@@ -209,8 +372,7 @@ def test_a_value_that_only_a_run_knows_is_named(desk, dag_file, arguments, needs
     assert said.err.endswith(
         f"InputError: An argument of the task planned.ingest needs {needs}.\n"
         "Kept: everything; nothing was read or written\n"
-        "What to do: a command knows only `params` and `dag`; look at a run's log, or at `airflow scope "
-        "status`\n"
+        "What to do: a command knows only `params` and `dag`; look at a run's log\n"
     )
 
 
@@ -218,7 +380,7 @@ def test_a_value_that_only_a_run_knows_is_named(desk, dag_file, arguments, needs
 def test_a_dag_or_task_that_does_not_exist_is_said_in_a_line(desk, dag_file, dag_id, task_id):
     dag_file()
 
-    said = planned(desk, task_id, dag_id)
+    said = planned(desk, task_id, dag_id=dag_id)
 
     assert (said.code, said.out) == (1, "")
     assert "nobodys" in said.err.splitlines()[-1]

@@ -139,7 +139,8 @@ def test_status_of_an_undecidable_batch_shows_its_job_and_names_the_way_out(worl
 
     assert code == 1
     assert f"attempt 0: job {job_of(world, 0)}, Ended, Failed\n" in out
-    assert f"`airflow scope settle file://{world.table} 0` with --committed or --not-committed" in err
+    for decision in ("committed", "not-committed"):
+        assert f"`airflow scope settle {world.table} 0 --{decision}`" in err
 
 
 def test_rebuild_writes_the_derived_files_of_a_pipeline_of_jobs(world, scope):

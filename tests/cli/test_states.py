@@ -208,5 +208,6 @@ def test_a_plan_shows_the_next_slice_without_spark(desk, dag_file):
 
     assert (said.code, said.err) == (0, "")
     assert said.out == (
-        "new: 1 batch\n  1: append: id from the last value on, version 1 of the source\nnothing was written\n"
+        "new: 1 batch\n  1: append: id from the last value on, version 1 of the source\n"
+        "whether more batches follow, only the rows of the last one tell\nnothing was written\n"
     )

@@ -104,8 +104,8 @@ def test_open_batches_are_listed_with_what_became_of_them(desk):
         f"            2: append, 2 files, {desk.size('c.parquet', 'd.parquet')}: file:///landing/c.parquet "
         "… file:///landing/d.parquet\n"
         "               blocked: file:///landing/d.parquet is missing\n"
-        "what next   the table and the log fit together; the next run begins with the open batches\n"
-        "            (the task's log says why the last run left them open)\n"
+        "what next   the next run fails: a file of an open batch is not as it was logged\n"
+        "            (restore it as it was, or abandon the batch: `airflow scope abandon file:///table 1`)\n"
     )
 
 
@@ -173,7 +173,10 @@ def test_a_watermark_that_is_behind_the_log_is_told_with_the_command_that_mends_
     said = desk.table_command("status")
 
     assert said.code == 0
-    assert "watermark.json is not up to date; the next run or `airflow scope rebuild` writes it" in said.out
+    assert (
+        "watermark.json is not up to date; the next run or `airflow scope rebuild file:///table` writes it"
+        in said.out
+    )
 
 
 def test_a_restored_table_is_an_error_after_the_facts(desk):

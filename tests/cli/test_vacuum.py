@@ -50,7 +50,7 @@ def test_it_says_what_it_would_delete_and_why_the_rest_stays_and_deletes_nothing
         f"            sources/: {size('/sources/')}; each run keeps the newest ones, as "
         "retention_files says\n"
         "After that, a table that was restored to a version before the oldest remaining record can no "
-        "longer be accepted as it is: see `airflow scope accept-table`.\n" + ADD_YES
+        "longer be accepted as it is: see `airflow scope accept-table file:///table`.\n" + ADD_YES
     )
     assert aged.tree() == before
 
@@ -147,13 +147,14 @@ def test_a_restore_to_before_the_records_that_stay_is_not_accepted_as_it_is(aged
         "not known which older batches lost their rows too: `airflow scope vacuum` purged the records of the "
         "batches below 4.\n"
         "Kept: the table, the log and all files; nothing was written\n"
-        "What to do: RESTORE the table to version 4 or a newer one. Or add --reload-undecidable: the files "
+        "What to do: RESTORE the table to version 4 or a newer one. Or run `airflow scope "
+        "accept-table file:///table --reload-undecidable`: the files "
         "of all these batches still count as loaded. To get lost rows back, run the task once with "
         "full_refresh=True after that\n"
     )
     said = aged.table_command("accept-table", "--yes", "--reload-undecidable")
     assert said.code == 0
-    assert "rows of the batches below 4 may be missing, too: `airflow scope vacuum` purged" in said.out
+    assert "rows of the batches below 4 may be missing, too: a vacuum purged" in said.out
     assert aged.rows_are_those_of(*NAMES[:3])
     aged.world.run()
     assert aged.rows_are_those_of(*NAMES[:3])
@@ -222,6 +223,6 @@ def test_while_a_position_is_not_up_to_date_no_record_goes(aged):
 
     assert "deletes     nothing\n" in said.out
     assert (
-        "; watermark.json is not up to date: the next run, or `airflow scope rebuild`, writes it\n"
-        in said.out
+        "; watermark.json is not up to date: the next run, or `airflow scope rebuild file:///table`, writes "
+        "it\n" in said.out
     )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from airflow_provider_scope.client.http import HttpClient
-from airflow_provider_scope.client.tokens import Token, Tokens
+from airflow_provider_scope.client.wire import Token, Tokens
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,8 +6,7 @@ import pytest
 
 from airflow_provider_scope.client.gen1 import Gen1Client
 from airflow_provider_scope.client.http import HttpClient
-from airflow_provider_scope.client.statuses import Page, Status
-from airflow_provider_scope.client.webhdfs import HDFS
+from airflow_provider_scope.client.webhdfs import HDFS, Page, Status
 from airflow_provider_scope.core.files import FileEntry
 from airflow_provider_scope.exceptions import (
     InputError,

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from airflow_provider_scope.client.tokens import Token, Tokens
+from airflow_provider_scope.client.wire import Token, Tokens
 from airflow_provider_scope.exceptions import ServiceAuthError
 
 

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_provider_scope.exceptions import SourceUnreadableError, StorageError
-from airflow_provider_scope.storage.azure import AzureStorage
-from airflow_provider_scope.storage.azure_calls import AzureCalls
-from airflow_provider_scope.storage.repeating import Repeating
+from airflow_provider_scope.storage.azure import AzureCalls, AzureStorage
+from airflow_provider_scope.storage.calls import Repeating
 from tests.support import azurite
 from tests.support.connecting import connect
 from tests.support.faulty_service import Answer, Fault, in_front_of

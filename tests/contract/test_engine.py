@@ -22,6 +22,7 @@ from airflow_provider_scope.emulator.pytest_plugin import start_emulator
 from airflow_provider_scope.exceptions import (
     InputError,
     ScopeProviderError,
+    SourceFileChangedError,
     SourceFileGoneError,
     TableDivergedError,
 )
@@ -289,7 +290,7 @@ def test_a_file_that_changed_since_it_was_logged_is_not_read(subject: Subject) -
     before = subject.file("a", at=100)
     subject.file("a", at=50, ids=2)
 
-    with pytest.raises(SourceFileGoneError, match=before.path):
+    with pytest.raises(SourceFileChangedError, match=before.path):
         subject.run(an_entry(0, before))
 
     assert subject.probe() == MISSING_TABLE

@@ -16,9 +16,8 @@ from airflow_provider_scope.exceptions import (
     StorageError,
     TableUnreadableError,
 )
-from airflow_provider_scope.storage.repeating import Repeating
-from airflow_provider_scope.storage.s3 import S3Storage
-from airflow_provider_scope.storage.s3_calls import S3Calls
+from airflow_provider_scope.storage.calls import Repeating
+from airflow_provider_scope.storage.s3 import S3Calls, S3Storage
 from airflow_provider_scope.table.probe import newest_version, probe
 from tests.support import s3
 from tests.support.faulty_service import Answer, Fault, in_front_of

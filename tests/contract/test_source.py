@@ -25,7 +25,7 @@ from tests.support.faulty_storage import Counting
 from tests.support.values import a_file, an_entry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from airflow_provider_scope.core.records import OffsetEntry
     from tests.support.batch_loop import BatchLoop
@@ -58,7 +58,7 @@ def entries(world: MemoryWorld) -> list[OffsetEntry]:
     return [log.offset(seq) for seq in log.logged()]
 
 
-def held(some: list[OffsetEntry]) -> list[list[Any]]:
+def held(some: Iterable[OffsetEntry]) -> list[list[Any]]:
     return [names_in(entry.slice) for entry in some]
 
 
@@ -141,23 +141,22 @@ def test_a_limit_of_batches_leaves_the_rest_and_says_how_much(world: MemoryWorld
 
 
 def test_a_plan_writes_nothing_and_begins_like_the_run(world: MemoryWorld) -> None:
-    report, still_open, planned = world.plan()
+    plan = world.plan()
 
-    assert still_open == []
+    assert (plan.opened, plan.error) == ((), None)
     assert world.record_names() == []
-    cut = sum(len(names) for names in held(planned))
-    assert cut + world.left(report) == 5
     world.run()
-    assert entries(world)[: len(planned)] == planned
+    logged = entries(world)
+    assert plan.new == tuple(logged if plan.is_complete else logged[:1])
 
 
 def test_a_plan_beside_an_open_batch_plans_nothing_that_it_holds(world: MemoryWorld) -> None:
     with pytest.raises(SourceFileGoneError):
         world.run(engine=failing_at(world, 1))
-    _, still_open, planned = world.plan()
+    plan = world.plan()
 
-    assert [entry.seq for entry in still_open][:1] == [1]
-    assert not {*chain(*held(still_open))} & {*chain(*held(planned))}
+    assert [entry.seq for entry in plan.opened][:1] == [1]
+    assert not {*chain(*held(plan.opened))} & {*chain(*held(plan.new))}
 
 
 def test_an_open_batch_is_run_as_it_was_logged(world: MemoryWorld) -> None:
@@ -252,6 +251,18 @@ def test_a_source_that_is_gone_is_not_an_empty_one(world: MemoryWorld) -> None:
 
     with pytest.raises(SourceNotFoundError):
         world.run()
+
+
+def test_what_another_run_loads_that_looked_later_is_left_alone(world: MemoryWorld) -> None:
+    def another() -> None:
+        for number in (6, 7):
+            add(world, number)
+        world.run()
+
+    world.run(once(f"put offsets/{0:020}", another))
+    world.run()
+
+    assert world.rows() == landed_rows(world)
 
 
 @pytest.mark.parametrize("moment", ["put offsets/", "probe", "list offsets"])

@@ -64,11 +64,11 @@ DAMAGES: dict[Callable[[bytes], bytes], type[ScopeProviderError]] = {
     with_a_wrong_number: CheckpointCorruptError,
     of_a_newer_format: CheckpointVersionError,
 }
-SNAPSHOT_DAMAGES = (cut_short, emptied, garbled, of_zeros, of_another_kind)
+SEGMENT_DAMAGES = (cut_short, emptied, garbled, of_zeros, of_another_kind)
 
 
 def a_world() -> MemoryWorld:
-    """Make a world with a record of every kind, an open batch, a snapshot, and a new file."""
+    """Make a world with a record of every kind, an open batch, a segment, and a new file."""
     world = MemoryWorld(interval=2)
     for number in (1, 2, 3):
         world.drop(f"f{number}", at=1000 - number)
@@ -104,8 +104,8 @@ def damage_everything() -> tuple[Tally, int]:
         for damage, error in DAMAGES.items():
             tried += 1
             tally.failures += refusal_of(name, damage, error)
-    tally.failures += damaged_snapshot()
-    return tally, tried + len(SNAPSHOT_DAMAGES)
+    tally.failures += damaged_segments()
+    return tally, tried + len(SEGMENT_DAMAGES)
 
 
 def refusal_of(name: str, damage: Callable[[bytes], bytes], error: type[ScopeProviderError]) -> list[str]:
@@ -130,10 +130,10 @@ def refusal_of(name: str, damage: Callable[[bytes], bytes], error: type[ScopePro
     return wrong
 
 
-def damaged_snapshot() -> list[str]:
-    """Damage the snapshot, a cache of the log: the run reads the log instead."""
+def damaged_segments() -> list[str]:
+    """Damage the segments, a cache of the log: the run reads the log instead."""
     wrong = []
-    for damage in SNAPSHOT_DAMAGES:
+    for damage in SEGMENT_DAMAGES:
         world = a_world()
         expected = a_world()
         expected.run()
@@ -142,5 +142,5 @@ def damaged_snapshot() -> list[str]:
                 world.memory.control[path] = damage(data)
         world.run()
         if world.rows() != expected.rows():
-            wrong.append(f"snapshot {damage.__name__}: the table has {sorted(world.rows().elements())}")
+            wrong.append(f"segment {damage.__name__}: the table has {sorted(world.rows().elements())}")
     return wrong

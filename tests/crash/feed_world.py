@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider_scope.core import changes
 from airflow_provider_scope.core.slices import VersionSlice
-from airflow_provider_scope.exceptions import SourceFileGoneError
 from airflow_provider_scope.execution.changes import ChangeRows
 from tests.crash.world import NOW_MS, MemoryWorld
 from tests.support.memory_engine import MemoryEngine
@@ -57,7 +56,7 @@ class FeedInMemory(MemoryEngine):
         versions = range(entry.slice.first, entry.slice.last + 1)
         for version in versions:
             if self.storage.read(name_of(version)) is None:
-                raise SourceFileGoneError(f"version {version} of batch {entry.seq} is missing")
+                raise changes.missing(TABLE, version)
         return [row_of(version) for version in versions]
 
     def state(self, entry: OffsetEntry, rows: Any) -> str:
@@ -69,7 +68,7 @@ class FeedWorld(MemoryWorld):
 
     has_state = True
     wrong: ClassVar[VersionSlice] = VersionSlice(
-        "no state", "default", "x", 0, 1, snapshot=False, changed_bytes=0
+        "no state", "default", "x", TABLE, 0, 1, snapshot=False, changed_bytes=0
     )
     """A slice that the source cannot have."""
 

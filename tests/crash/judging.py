@@ -19,7 +19,7 @@ from airflow_provider_scope.exceptions import (
     StateUnknownError,
     TableDivergedError,
 )
-from airflow_provider_scope.execution import repair
+from airflow_provider_scope.execution import acceptance, repair
 from tests.support.faulty_storage import Counting, open_gate
 from tests.support.ledger import LedgerSlice
 from tests.support.numbers import NumberSlice
@@ -92,14 +92,14 @@ def _accept(world: MemoryWorld, verdict: Verdict) -> set[Any]:
     log = world.log()
     undone = refresh = False
     try:
-        repair.look_at_table(log, world.engine(open_gate), world.table)
+        acceptance.look_at_table(log, world.engine(open_gate), world.table)
     except BatchOutcomeUnknownError as err:
         undone = True
         refresh = "created again after" in err.what
         refresh |= "undid the full refresh" in err.what and "vacuum" in err.what
         if not refresh and "vacuum" not in err.what:
             _delete_restored_rows(world)
-    seen = repair.look_at_table(log, world.engine(open_gate), world.table, reload_undecidable=undone)
+    seen = acceptance.look_at_table(log, world.engine(open_gate), world.table, reload_undecidable=undone)
     world.accept(reload_undecidable=undone)
     if refresh:
         world.run(refresh=True)

@@ -7,6 +7,7 @@ scenario, step, number, when), and answers with the exit status of the child.
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import os
@@ -14,7 +15,7 @@ import subprocess
 import sys
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -23,7 +24,6 @@ from tests.support.faulty_storage import KillAt, When
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from types import TracebackType
 
 ROOT = Path(__file__).parents[2]
 
@@ -59,7 +59,7 @@ class Killer:
     module = "tests.crash.killer"
     """What it runs: it has the scenarios."""
 
-    def __enter__(self) -> Self:
+    def __init__(self) -> None:
         self.process = subprocess.Popen(
             [sys.executable, "-m", self.module],
             cwd=ROOT,
@@ -67,16 +67,6 @@ class Killer:
             stdout=subprocess.PIPE,
             text=True,
         )
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, err: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        assert self.process.stdin
-        assert self.process.stdout
-        self.process.stdin.close()
-        self.process.wait()
-        self.process.stdout.close()
 
     def kill(self, folder: Path, scenario: str, step: str, number: int, when: When) -> int:
         """Run a step of a scenario in a child that dies there; give the child's exit status."""
@@ -86,6 +76,12 @@ class Killer:
         self.process.stdin.write(json.dumps(order) + "\n")
         self.process.stdin.flush()
         return int(self.process.stdout.readline())
+
+
+@functools.cache
+def shared(kind: type[Killer]) -> Killer:
+    """Give the one of this process: to start one takes two seconds. It ends when its input does."""
+    return kind()
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from tests.crash.exhaustive import kill_once, kill_twice, lose_answers
 from tests.crash.scenarios import BY_NAME
 from tests.crash.schedules import KINDS, play_many
 from tests.crash.scope_parts import SCOPE, do_scope, scope_parts
+from tests.crash.share import EVERYTHING, Share
 from tests.crash.tally import Tally
 
 if TYPE_CHECKING:
@@ -59,32 +60,35 @@ def all_parts() -> Iterator[Part]:
         yield Part(what, name)
 
 
-def do(part: Part) -> Finding:
-    """Do a part."""
+def do(part: Part, share: Share = EVERYTHING) -> Finding:
+    """Do a part, or a share of it."""
     logging.disable(logging.WARNING)  # a thousand full refreshes each say that the old rows can be restored
     began = time.monotonic()
     try:
-        tally, text = _do(part)
+        tally, text = _do(part, share)
     except Exception as err:  # noqa: BLE001 - the other parts still have something to say
         tally, text = Tally(failures=[f"ended with {err!r}"]), "not done"
+    finally:
+        logging.disable(logging.NOTSET)
     return Finding(part, tally, text, time.monotonic() - began)
 
 
-def _do(part: Part) -> tuple[Tally, str]:
+def _do(part: Part, share: Share) -> tuple[Tally, str]:
     if part.what.startswith(SCOPE):
-        return do_scope(part.what, part.name)
+        return do_scope(part.what, part.name, share)
     if part.what == "killed once":
-        return kill_once(BY_NAME[part.name]), "every operation, before, torn, after"
+        return kill_once(BY_NAME[part.name], share), "every operation, before, torn, after"
     if part.what == "killed twice":
-        tally, pairs = kill_twice(BY_NAME[part.name], PAIRS, seed=1)
+        pairs = PAIRS if share.size is None else share.size
+        tally, pairs = kill_twice(BY_NAME[part.name], pairs, seed=1 + share.turn)
         return tally, f"a sample of about {pairs:,} pairs"
     if part.what == "no answer":
-        tally = lose_answers(BY_NAME[part.name])
+        tally = lose_answers(BY_NAME[part.name], share)
         lost, tally.kill_points = tally.kill_points, 0
         return tally, f"{lost} answers lost; nobody dies"
-    if part.name == "intervals":
-        return interval_schedules.play_many(part.name, range(SCHEDULES)), f"{SCHEDULES} schedules"
     if part.what == "random schedules":
-        return play_many(part.name, range(SCHEDULES)), f"{SCHEDULES} schedules"
+        seeds = share.seeds(SCHEDULES)
+        play = interval_schedules.play_many if part.name == "intervals" else play_many
+        return play(part.name, seeds), f"{len(seeds)} schedules"
     tally, damages = damage_everything()
     return tally, f"{damages} damages"

@@ -7,7 +7,6 @@ does), two about SCOPE jobs.
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -18,16 +17,12 @@ from airflow_provider_scope.core import discovery, recovery
 from airflow_provider_scope.core.files import Position, position
 from airflow_provider_scope.core.records import encode_offset
 from airflow_provider_scope.core.recovery import CommittedBatch
-from airflow_provider_scope.exceptions import SparkJobFailedError, StorageError
+from airflow_provider_scope.exceptions import StorageError
 from airflow_provider_scope.execution import micro_batch, view
 from airflow_provider_scope.execution.files import Files, PendingFiles
 from airflow_provider_scope.execution.micro_batch import MicroBatchExecution
-from tests.crash.judging import judge
 from tests.crash.schedules import play_many
-from tests.crash.tally import Tally
-from tests.crash.world import MemoryWorld
 from tests.support.batch_loop import BatchLoop
-from tests.support.snapshots import snapshot_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,7 +30,7 @@ if TYPE_CHECKING:
     import pytest
 
     from airflow_provider_scope.core.records import OffsetEntry
-    from tests.support.faulty_storage import Call
+    from tests.crash.tally import Tally
 
 
 @dataclass(frozen=True)
@@ -51,8 +46,6 @@ class Rule:
     schedules: int = 60
 
     def check(self) -> Tally:
-        if self.kind == "takeover":
-            return refresh_after_takeover()
         return play_many(self.kind, range(self.schedules))
 
 
@@ -173,36 +166,6 @@ def restore_checked_only_at_open(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(micro_batch, "record_commit", record)
 
 
-def takeover_start_zero(patch: pytest.MonkeyPatch) -> None:
-    """Let ``refresh_start`` be 0 before the first refresh."""
-    patch.setattr(
-        view.LogView,
-        "refresh_start",
-        property(lambda self: self.newest.refresh_start or 0 if self.newest else 0),
-    )
-
-
-def _fail_to_start(call: Call, effect: Callable[[], Any], torn: Callable[[], None] | None = None) -> Any:
-    if call.by_application:
-        raise SparkJobFailedError("the application did not start")
-    return effect()
-
-
-def refresh_after_takeover() -> Tally:
-    """Refresh, in two runs, a table whose history so far is a snapshot from before entry 0."""
-    world = MemoryWorld(interval=100)
-    world.max_files = 1
-    for number in (1, 2, 3):
-        world.drop(f"f{number}", at=1000 - number)
-    before = view.LogView(None, recovery.MISSING_TABLE).refresh_start
-    data = snapshot_of([world.memory.source[f"{world.root}/f3"]], -1, before)
-    world.memory.control[f"{world.checkpoint}/sources/0.parquet"] = data
-    with suppress(SparkJobFailedError):
-        world.run(_fail_to_start, refresh=True, max_batches=1)
-    verdict = judge(world)
-    return Tally(0, verdict.lost, verdict.doubled, verdict.problems)
-
-
 RULES = (
     Rule("a batch runs only after its predecessor", no_predecessor_check, "sloppy", "lost"),
     Rule(
@@ -212,7 +175,13 @@ RULES = (
     Rule("a commit record needs the table's word", commit_before_probe, "append", "lost", schedules=120),
     Rule("numbers never restart", epoch_reuse, "refresh", "lost"),
     Rule("commits, then the table, then offsets are read", probe_last, "refresh", "failures", schedules=200),
-    Rule("a segment of another refresh does not count", segments_of_any_refresh, "refresh", "lost"),
+    Rule(
+        "a segment of another refresh does not count",
+        segments_of_any_refresh,
+        "refresh",
+        "lost",
+        schedules=300,
+    ),
     Rule("late files are told by the log, not by watermark.json", skip_by_watermark_file, "skip", "doubled"),
     Rule(
         "the table's identity is compared for every record",
@@ -221,5 +190,4 @@ RULES = (
         "failures",
         schedules=100,
     ),
-    Rule("refresh_start is null before the first refresh", takeover_start_zero, "takeover", "lost"),
 )

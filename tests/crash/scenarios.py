@@ -40,8 +40,8 @@ class Scenario:
     renumbered: bool = False
     """The retry starts over under new numbers: rows and audit are the same, records are not."""
 
-    snapshots_vary: bool = False
-    """The retry brings the audit up to date less often: a snapshot is due at another batch."""
+    segments_vary: bool = False
+    """The retry brings the audit up to date less often: a segment ends at another batch."""
 
     window: Window | None = None
     """Everything is done by the pipeline of this interval; None is by that of the table."""
@@ -133,6 +133,11 @@ def restored(world: DeltaWorld) -> None:
 def recreated(world: DeltaWorld) -> None:
     something_loaded(world)
     world.recreate()
+
+
+def gone(world: DeltaWorld) -> None:
+    something_loaded(world)
+    world.drop_table()
 
 
 def restored_between_open_batches(world: DeltaWorld) -> None:
@@ -291,17 +296,20 @@ def give_up_and_run(world: DeltaWorld, gate: Gate) -> None:
     world.run(gate)
 
 
-def vacuum_and_run(world: DeltaWorld, gate: Gate) -> None:
+def vacuum_run_vacuum(world: DeltaWorld, gate: Gate) -> None:
+    """Purge, load, and purge again: how much is purged follows from the newest batch at that time."""
     world.vacuum(gate)
     world.run(gate)
+    world.vacuum(gate)
 
 
 SCENARIOS = [
     Scenario("first run", nothing_loaded, run, run),
     Scenario("later run", something_loaded, run, run),
     Scenario("compaction and retention", much_loaded, run, run, interval=2, retention=3),
-    Scenario("vacuum", much_loaded, vacuum_and_run, vacuum_and_run, interval=2, retention=3),
+    Scenario("vacuum", much_loaded, vacuum_run_vacuum, vacuum_run_vacuum, interval=2, retention=3),
     Scenario("full refresh", to_be_refreshed, refresh, finish_refresh),
+    Scenario("full refresh of a table that is gone", gone, refresh, finish_refresh),
     Scenario("full refresh, asked for again", to_be_refreshed, refresh, refresh, renumbered=True),
     Scenario(
         "replaced range, asked for again",
@@ -311,13 +319,13 @@ SCENARIOS = [
         renumbered=True,
     ),
     Scenario("open batch", one_batch_open, run, run),
-    Scenario("abandoned batch", one_batch_unreadable, abandon_and_run, abandon_and_run, snapshots_vary=True),
+    Scenario("abandoned batch", one_batch_unreadable, abandon_and_run, abandon_and_run, segments_vary=True),
     Scenario(
         "abandoned before there is a table",
         first_batch_unreadable,
         abandon_and_run,
         abandon_and_run,
-        snapshots_vary=True,
+        segments_vary=True,
     ),
     Scenario("refresh that cannot be read", refresh_unreadable, refresh, refresh, renumbered=True),
     Scenario("accepted after RESTORE", restored, accept_and_run, accept_and_run),
@@ -327,7 +335,7 @@ SCENARIOS = [
         restored_between_open_batches,
         accept_and_run,
         accept_and_run,
-        snapshots_vary=True,
+        segments_vary=True,
     ),
     Scenario("interval beside others", interval_before_loaded, run, run, window=days(3, 6)),
     Scenario("cleared interval", interval_with_a_late_file, run, run, window=days(3, 6)),
@@ -349,13 +357,14 @@ for of, kind in {
         Scenario(f"{of}: first run", nothing_loaded, run, run, kind=kind),
         Scenario(f"{of}: later run", something_loaded, run, run, kind=kind),
         Scenario(f"{of}: full refresh", to_be_refreshed, refresh, finish_refresh, kind=kind),
+        Scenario(f"{of}: full refresh of a table that is gone", gone, refresh, finish_refresh, kind=kind),
         Scenario(f"{of}: open batch", number_three_unreadable, run, run, kind=kind),
         Scenario(
             f"{of}: abandoned batch",
             number_three_unreadable,
             give_up_and_run,
             give_up_and_run,
-            snapshots_vary=True,
+            segments_vary=True,
             kind=kind,
         ),
     ]

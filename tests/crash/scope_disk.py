@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_scope.core.jobs import NewJob, Related
 from airflow_provider_scope.emulator.account import Account
-from airflow_provider_scope.emulator.execution import Task
-from airflow_provider_scope.emulator.instant import InstantExecutor
+from airflow_provider_scope.emulator.scripts import ScriptRunner, Task
 from airflow_provider_scope.exceptions import JobRunningError
 from airflow_provider_scope.execution import repair
 from airflow_provider_scope.script.batch import ScriptBatch
@@ -30,10 +29,10 @@ MODEL = "SELECT id, day, source_file_uri AS file FROM @data"
 
 
 class Statements:
-    """Runs scripts with the emulator's executor: up to the rows, with the rows, and to the end."""
+    """Runs scripts as the emulator does: up to the rows, with the rows, and to the end."""
 
     def __init__(self, folder: Path) -> None:
-        self.executor = InstantExecutor(Account(folder))
+        self.runner = ScriptRunner(Account(folder))
 
     def steps(self, script: str) -> list[str]:
         return ["mark", "insert", "close"] if "@data" in script else []
@@ -44,7 +43,7 @@ class Statements:
             "insert": job.script.rpartition("ALTER TABLE")[0],
             "close": job.script,
         }[step]
-        outcome = self.executor.execute(Task(job.job_id, script, names_job=False, is_cancelled=lambda: False))
+        outcome = self.runner.execute(Task(job.job_id, script, is_cancelled=lambda: False))
         assert not outcome.failure, outcome.failure
 
 

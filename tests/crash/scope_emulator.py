@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from airflow_provider_scope.client.adla import AdlaClient
 from airflow_provider_scope.client.http import HttpClient
-from airflow_provider_scope.client.tokens import Token, Tokens
+from airflow_provider_scope.client.wire import Token, Tokens
 from airflow_provider_scope.core.jobs import outcome
 from airflow_provider_scope.exceptions import ScopeProviderError
 from tests.crash.killer import ROOT

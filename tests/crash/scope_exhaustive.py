@@ -19,7 +19,7 @@ from airflow_provider_scope.exceptions import (
     ServiceOutcomeUnknownError,
 )
 from tests.crash.exhaustive import Stage, compare, kill, kill_points
-from tests.crash.killer import Killer, serve
+from tests.crash.killer import Killer, serve, shared
 from tests.crash.scenarios import (
     Scenario,
     finish_refresh,
@@ -30,6 +30,7 @@ from tests.crash.scenarios import (
     to_be_refreshed,
 )
 from tests.crash.scope_disk import ScopeDiskWorld, leave_running
+from tests.crash.share import EVERYTHING, Share
 from tests.crash.tally import Tally
 from tests.crash.world import fast_folder
 from tests.support.faulty_storage import (
@@ -190,13 +191,14 @@ def changing_points(calls: list[Call]) -> list[tuple[int, When]]:
     ]
 
 
-def kill_once(name: str, killer: ScopeKiller, points: Callable[[list[Any]], list[Any]] = list) -> Tally:
-    """Kill a scenario at each of the points that are picked of all, and let the service do either thing."""
+def kill_once(name: str, share: Share = EVERYTHING) -> Tally:
+    """Kill a scenario at each point of the share, and let the service do either thing."""
     tally, scenario = Tally(), BY_NAME[name]
+    killer = shared(ScopeKiller)
     with fast_folder() as folder:
         stage = Stage(scenario, folder)
         tally.failures += [f"{name}: undisturbed: {text}" for text in wrong_jobs(stage)]
-        for number, when in points(changing_points(stage.calls)):
+        for number, when in share.of(changing_points(stage.calls)):
             for meanwhile in MEANWHILE:
                 where = f"{name}: killed {when} '{stage.calls[number].name}' ({number}), {meanwhile}"
                 stage.reset()
@@ -209,9 +211,10 @@ def kill_once(name: str, killer: ScopeKiller, points: Callable[[list[Any]], list
     return tally
 
 
-def kill_twice(name: str, killer: ScopeKiller, pairs: int, seed: int) -> Tally:
+def kill_twice(name: str, pairs: int, seed: int) -> Tally:
     """Kill a scenario, and its rerun too, in a sample of all pairs of points."""
     tally, scenario, chance = Tally(), BY_NAME[name], random.Random(seed)
+    killer = shared(ScopeKiller)
     with fast_folder() as folder:
         stage = Stage(scenario, folder)
         firsts = changing_points(stage.calls)
@@ -235,17 +238,16 @@ def kill_twice(name: str, killer: ScopeKiller, pairs: int, seed: int) -> Tally:
     return tally
 
 
-def lose_answers(name: str) -> tuple[Tally, int]:
-    """Lose the answer of each operation, which took effect or did not; nobody dies.
+def lose_answers(name: str, share: Share = EVERYTHING) -> tuple[Tally, int]:
+    """Lose the answer of each operation of the share, which took effect or did not; nobody dies.
 
     :return: What was found, and how many answers were lost.
     """
     tally, lost, scenario = Tally(), 0, BY_NAME[name]
     with fast_folder() as folder:
         stage = Stage(scenario, folder)
-        for number, call in enumerate(stage.calls):
-            if call.name == "sleep":
-                continue
+        calls = [(number, call) for number, call in enumerate(stage.calls) if call.name != "sleep"]
+        for number, call in share.of(calls):
             for happened in (False, True) if call.writes else (False,):
                 where = f"{name}: no answer to '{call.name}' ({number}), done: {happened}"
                 world = stage.reset()

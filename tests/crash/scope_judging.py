@@ -13,7 +13,7 @@ from airflow_provider_scope.exceptions import (
     ScopeProviderError,
     TableDivergedError,
 )
-from airflow_provider_scope.execution import repair
+from airflow_provider_scope.execution import acceptance
 from tests.crash.judging import Verdict, _check_audit, _compare_rows
 from tests.crash.scope_world import Commit
 from tests.support.faulty_storage import Counting, open_gate
@@ -108,13 +108,13 @@ def _accept(world: ScopeWorld, verdict: Verdict) -> set[str]:
     undone, refresh = False, False
     with world.seen_by_engine():
         try:
-            repair.look_at_table(log, world.engine(open_gate), world.table)
+            acceptance.look_at_table(log, world.engine(open_gate), world.table)
         except BatchOutcomeUnknownError as err:
             undone = True
             refresh = "full_refresh=True" in err.do
             if not refresh:
                 _delete_rows_in_question(world, err.what)
-        seen = repair.look_at_table(log, world.engine(open_gate), world.table, reload_undecidable=undone)
+        seen = acceptance.look_at_table(log, world.engine(open_gate), world.table, reload_undecidable=undone)
     world.accept(reload_undecidable=undone)
     if refresh:
         with suppress(ScopeJobFailedError, BatchOutcomeUnknownError):  # it is logged: the next runs finish it

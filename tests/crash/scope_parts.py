@@ -12,6 +12,7 @@ from tests.crash.scope_schedules import KINDS, play_many
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.crash.share import Share
     from tests.crash.tally import Tally
 
 SCOPE = "SCOPE, "
@@ -32,25 +33,27 @@ def scope_parts() -> Iterator[tuple[str, str]]:
             yield SCOPE + "emulator killed", f"{restart}, {mode}"
 
 
-def do_scope(what: str, name: str) -> tuple[Tally, str]:
+def do_scope(what: str, name: str, share: Share) -> tuple[Tally, str]:
     """Do a part, and say in words what it was."""
     match what.removeprefix(SCOPE):
         case "killed once":
-            with exhaustive.ScopeKiller() as killer:
-                tally = exhaustive.kill_once(name, killer)
-            return tally, "every change, before, torn, after; jobs stand still or go on"
+            text = "every change, before, torn, after; jobs stand still or go on"
+            return exhaustive.kill_once(name, share), text
         case "killed twice":
-            with exhaustive.ScopeKiller() as killer:
-                tally = exhaustive.kill_twice(name, killer, PAIRS, seed=1)
-            return tally, "a sample of pairs"
+            pairs = PAIRS if share.size is None else share.size
+            return exhaustive.kill_twice(name, pairs, seed=1 + share.turn), "a sample of pairs"
         case "no answer":
-            tally, lost = exhaustive.lose_answers(name)
+            tally, lost = exhaustive.lose_answers(name, share)
             return tally, f"{lost} answers lost; nobody dies"
         case "schedules":
-            return play_many(name, range(SCHEDULES)), f"{SCHEDULES} schedules"
+            seeds = share.seeds(SCHEDULES)
+            return play_many(name, seeds), f"{len(seeds)} schedules"
     restart, _, mode = name.partition(", ")
     refresh = mode == "refresh"
     points = emulator_points(restart, refresh=refresh)
-    some = sorted(random.Random(1).sample(points, min(EMULATOR_KILLS, len(points))))
+    if share.size is None:
+        some = sorted(random.Random(1).sample(points, min(EMULATOR_KILLS, len(points))))
+    else:
+        some = share.of(points)[:1]  # each starts an emulator twice
     tally, ended = kill_emulator(restart, some, refresh=refresh)
     return tally, f"the process, with -9; jobs: {dict(sorted(ended.items()))}"

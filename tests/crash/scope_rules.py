@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_scope.core import attempts as decisions
+from airflow_provider_scope.core import jobs as decisions
 from airflow_provider_scope.core.jobs import outcome
 from airflow_provider_scope.core.records import Attempt
 from airflow_provider_scope.core.recovery import CommittedBatch
@@ -13,7 +13,7 @@ from airflow_provider_scope.engines import scope
 from airflow_provider_scope.engines.job_fate import Finding, JobFates, job_id
 from airflow_provider_scope.engines.scope import ScopeRunner
 from airflow_provider_scope.exceptions import BatchOutcomeUnknownError, ServiceOutcomeUnknownError
-from airflow_provider_scope.execution import restores
+from airflow_provider_scope.execution import acceptance
 from airflow_provider_scope.execution.engine import Work
 from tests.crash import rules
 from tests.crash.scope_schedules import play
@@ -181,7 +181,7 @@ def success_without_a_log(patch: pytest.MonkeyPatch) -> None:
 
 def restore_under_a_refresh_ignored(patch: pytest.MonkeyPatch) -> None:
     """Accept a table in which a RESTORE came between a refresh's deletion and its rows."""
-    patch.setattr(restores, "restore_under_refresh", lambda *_args: None)
+    patch.setattr(acceptance, "restore_under_refresh", lambda *_args: None)
 
 
 def accepted_beside_a_running_job(patch: pytest.MonkeyPatch) -> None:

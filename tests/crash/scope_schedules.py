@@ -18,7 +18,7 @@ from airflow_provider_scope.exceptions import (
     ScopeProviderError,
     TableDivergedError,
 )
-from airflow_provider_scope.execution import repair
+from airflow_provider_scope.execution import acceptance
 from tests.crash.judging import rows_doubled
 from tests.crash.scope_judging import judge
 from tests.crash.scope_world import ScopeWorld
@@ -185,7 +185,7 @@ class Schedule(TurnTaking):
         """Let somebody accept the table at once, whatever runs."""
         log = self.world.log()
         try:
-            seen = repair.look_at_table(log, self.world.engine(open_gate), self.world.table)
+            seen = acceptance.look_at_table(log, self.world.engine(open_gate), self.world.table)
             self.world.accept()
         except ScopeProviderError as err:
             self.trace.append(f"somebody cannot accept the table: {err!r}")

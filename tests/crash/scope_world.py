@@ -11,13 +11,14 @@ from unittest.mock import patch
 
 from greenlet import getcurrent
 
+from airflow_provider_scope.core.files import check_as_logged
 from airflow_provider_scope.core.recovery import CommittedBatch, Restored, rolled_back
 from airflow_provider_scope.engines import job_fate, scope
-from airflow_provider_scope.exceptions import BatchOutcomeUnknownError, InputError, SourceFileGoneError
+from airflow_provider_scope.exceptions import BatchOutcomeUnknownError, InputError
 from airflow_provider_scope.execution import repair
 from airflow_provider_scope.execution.engine import Work
 from airflow_provider_scope.script.batch import MARKER_PROPERTY
-from airflow_provider_scope.table import changes as commits
+from airflow_provider_scope.table import probe as commits
 from tests.crash.schedules import Turns
 from tests.crash.scope_service import TIMEOUT_SECONDS, Served, Service, scope_runner
 from tests.crash.world import MemoryWorld
@@ -193,8 +194,9 @@ class ScopeWorld(MemoryWorld):
 
     def script(self, identity: BatchIdentity, entry: OffsetEntry) -> str:
         for file in entry.files:
-            if self.memory.source.get(file.path) != file:
-                raise SourceFileGoneError(f"{file.path} of batch {entry.seq} is missing")
+            found = self.memory.source.get(file.path)
+            now = found and (found.modified_ms, found.size_bytes)
+            check_as_logged(file, entry.seq, now, kept="everything")
         return json.dumps(
             {
                 "mark": identity.marker,

@@ -19,7 +19,7 @@ from airflow_provider_scope.exceptions import (
     StateUnknownError,
     TableDivergedError,
 )
-from airflow_provider_scope.execution import repair, source_states, view
+from airflow_provider_scope.execution import acceptance, repair, view
 from tests.crash.judging import judge
 from tests.crash.number_world import LedgerWorld, without_three
 from tests.crash.tally import Tally
@@ -295,7 +295,7 @@ def abandon_refresh(patch: pytest.MonkeyPatch) -> None:
 
 def accept_gives_up_a_refresh(patch: pytest.MonkeyPatch) -> None:
     """Let ``accept-table`` give up an open full refresh."""
-    patch.setattr(source_states._Reading, "is_refreshing", False)
+    patch.setattr(acceptance._Reading, "is_refreshing", False)
 
 
 def refresh_keeps_state(patch: pytest.MonkeyPatch) -> None:
@@ -310,7 +310,7 @@ def refresh_keeps_state(patch: pytest.MonkeyPatch) -> None:
 def restore_newest_record(patch: pytest.MonkeyPatch) -> None:
     """After a RESTORE go on at the state of the newest record."""
     patch.setattr(
-        source_states,
+        acceptance,
         "_behind",
         lambda log, _chain: Behind(log.commit(log.committed()[-1]).state),
     )
@@ -329,23 +329,23 @@ def _before_whatever_was_accepted(
 
 def accept_leaves_the_open_batch(patch: pytest.MonkeyPatch) -> None:
     """Accept the table without giving the open batch up."""
-    patch.setattr(source_states._Reading, "to_give_up", None)
+    patch.setattr(acceptance._Reading, "to_give_up", None)
 
 
 def accept_logs_nothing(patch: pytest.MonkeyPatch) -> None:
     """Accept the table without a batch that is given up if none is open."""
-    patch.setattr(source_states, "accept", _accept_as_it_is)
+    patch.setattr(acceptance, "accept_with_state", _accept_as_it_is)
 
 
 def _accept_as_it_is(log: Any, engine: Any, table: str, *, reload_undecidable: bool) -> Acceptance:
-    read = source_states._read(log, engine, table)
-    seen = source_states._look(read, reload_undecidable=reload_undecidable)
-    return log.put_acceptance(source_states._acceptance(read, seen))
+    read = acceptance._read(log, engine, table)
+    seen = acceptance._look_with_state(read, reload_undecidable=reload_undecidable)
+    return log.put_acceptance(acceptance._acceptance(read, seen))
 
 
 def accept_looks_first(patch: pytest.MonkeyPatch) -> None:
     """Look at the table, and give the open batch up after that."""
-    original = source_states._look
+    original = acceptance._look_with_state
     looks: dict[int, Any] = {}
 
     def look(read: Any, **how: Any) -> Any:
@@ -353,7 +353,7 @@ def accept_looks_first(patch: pytest.MonkeyPatch) -> None:
             looks[id(read.log)] = original(read, **how)
         return looks[id(read.log)]
 
-    patch.setattr(source_states, "_look", look)
+    patch.setattr(acceptance, "_look_with_state", look)
 
 
 def no_mixed_check(patch: pytest.MonkeyPatch) -> None:

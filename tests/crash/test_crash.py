@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,11 +9,8 @@ from airflow_provider_scope.exceptions import (
     TableDivergedError,
     TableRecreatedError,
 )
-from tests.crash import damage, interval_schedules
-from tests.crash.exhaustive import kill_once, kill_twice, lose_answers
-from tests.crash.scenarios import BY_NAME, SCENARIOS, Scenario
-from tests.crash.schedules import KINDS, play_many
-from tests.crash.tally import Tally
+from tests.crash.parts import Part, all_parts, do
+from tests.crash.share import EVERYTHING, Share, turn_of_commit
 from tests.crash.world import MemoryWorld
 
 if TYPE_CHECKING:
@@ -23,38 +19,23 @@ if TYPE_CHECKING:
     from tests.support.faulty_storage import Call, Gate
 
 
-def four(points: list[Any]) -> list[Any]:
-    return sorted(random.Random(1).sample(points, 4))
+SHARE = Share(size=2, turn=turn_of_commit())
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
-def test_a_run_that_was_killed_and_run_again_ends_like_one_that_was_not(scenario: Scenario) -> None:
-    assert kill_once(scenario, four) == Tally(kill_points=4)
+@pytest.mark.parametrize("part", list(all_parts()), ids=lambda part: f"{part.what}: {part.name}")
+def test_a_share_of_each_part_of_the_suite_loses_and_doubles_nothing(part: Part) -> None:
+    tally = do(part, SHARE).tally
+
+    assert (tally.lost, tally.doubled, tally.failures) == (0, 0, []), f"with CRASH_TURN={SHARE.turn}"
 
 
-def test_a_rerun_that_was_killed_too_and_run_again_ends_like_one_that_was_not() -> None:
-    assert kill_twice(BY_NAME["full refresh"], 4, seed=2)[0] == Tally(kill_points=4)
+def test_in_time_a_share_tries_all_points_and_seeds_that_the_whole_suite_does_not() -> None:
+    tried = [Share(2, turn).of(range(9)) for turn in range(9)]
 
-
-def test_a_run_without_an_answer_and_run_again_ends_like_one_with_all_answers() -> None:
-    found = lose_answers(BY_NAME["later run"])
-
-    assert (found.lost, found.doubled, found.failures) == (0, 0, [])
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_runs_that_overtake_each_other_and_die_lose_and_double_nothing(kind: str) -> None:
-    found = play_many(kind, range(1000, 1020))
-
-    assert (found.lost, found.doubled, found.failures) == (0, 0, [])
-    assert found.kill_points > 0
-
-
-def test_a_damaged_record_stops_the_run_before_it_writes_anything() -> None:
-    found, damages = damage.damage_everything()
-
-    assert found.failures == []
-    assert damages > 40
+    assert {len(points) for points in tried} == {2}
+    assert {point for points in tried for point in points} == {*range(9)}
+    assert [Share(2, turn).seeds(10) for turn in (0, 1)] == [range(10, 30), range(30, 50)]
+    assert (EVERYTHING.of([3, 1]), EVERYTHING.seeds(10)) == ([3, 1], range(10))
 
 
 @pytest.mark.parametrize("moment", ["list commits", "probe", "read watermark.json"])
@@ -72,12 +53,6 @@ def test_a_first_run_that_is_overtaken_by_another_first_run_is_not_told_of_damag
 
     assert len(overtaken) == 1
     assert world.rows() == {("file:///landing/f1", 0, 1): 1}
-
-
-def test_a_run_that_was_killed_while_it_wrote_the_audit_leaves_the_rest_of_it_to_the_next() -> None:
-    scenario = BY_NAME["compaction and retention"]
-
-    assert kill_once(scenario, lambda points: points[-16:]) == Tally(kill_points=16)
 
 
 def three_files() -> MemoryWorld:
@@ -163,13 +138,6 @@ def test_a_refresh_that_read_the_log_before_the_first_record_notices_that_the_ta
     world.run()
 
     assert world.rows() == {(f"file:///landing/f{number}", 0, 1): 1 for number in (1, 2, 3)}
-
-
-def test_intervals_that_are_loaded_at_once_and_die_lose_and_double_nothing() -> None:
-    found = interval_schedules.play_many("intervals", range(2000, 2100))
-
-    assert (found.lost, found.doubled, found.failures) == (0, 0, [])
-    assert found.kill_points > 0
 
 
 def test_batches_of_before_a_refresh_in_a_table_created_after_it_are_not_accepted() -> None:

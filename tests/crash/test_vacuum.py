@@ -12,11 +12,7 @@ from airflow_provider_scope.exceptions import (
     ScopeProviderError,
     StorageError,
 )
-from tests.crash.exhaustive import kill_once
 from tests.crash.judging import judge
-from tests.crash.scenarios import BY_NAME
-from tests.crash.schedules import play_many
-from tests.crash.tally import Tally
 from tests.crash.world import MemoryWorld
 from tests.support.faulty_storage import Counting
 
@@ -339,16 +335,3 @@ def die(call: Call, effect: Callable[[], Any]) -> Any:
     if call.by_application:
         raise DeadError
     return effect()
-
-
-def test_a_vacuum_killed_at_many_points_on_a_disk_leaves_what_one_that_was_not_leaves():
-    found = kill_once(BY_NAME["vacuum"], lambda points: points[::4])
-
-    assert (found.lost, found.doubled, found.failures) == (0, 0, [])
-
-
-@pytest.mark.parametrize("kind", ["vacuum", "vacuum and refresh", "vacuum and skip", "vacuum and diverge"])
-def test_vacuums_between_runs_that_overtake_each_other_and_die_lose_and_double_nothing(kind: str) -> None:
-    found = play_many(kind, range(1000, 1060))
-
-    assert found == Tally(found.kill_points)

@@ -22,10 +22,11 @@ from airflow_provider_scope.checkpoint.intervals import IntervalLog, NoAuditFile
 from airflow_provider_scope.checkpoint.log import CheckpointLog
 from airflow_provider_scope.core.discovery import Rules
 from airflow_provider_scope.core.files import FileEntry
-from airflow_provider_scope.execution import repair, vacuum
+from airflow_provider_scope.execution import acceptance, repair, vacuum
+from airflow_provider_scope.execution.dry_run import Plan, plan
 from airflow_provider_scope.execution.files import Files
 from airflow_provider_scope.execution.micro_batch import MicroBatchExecution
-from airflow_provider_scope.execution.request import Request
+from airflow_provider_scope.execution.source import Request
 from airflow_provider_scope.storage.local import LocalStorage
 from tests.support.delta_engine import SOURCE, TABLE, DeltaEngine, local
 from tests.support.faulty_storage import FaultyStorage, Gate, open_gate
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from airflow_provider_scope.core.interval import Window
-    from airflow_provider_scope.core.records import CommitRecord, OffsetEntry
+    from airflow_provider_scope.core.records import CommitRecord
     from airflow_provider_scope.core.report import RunReport
     from airflow_provider_scope.execution.source import Source
     from airflow_provider_scope.storage.protocol import Storage
@@ -94,10 +95,10 @@ class World:
         request, rules = self.asked(**asked)
         return self._execution(rules, gate, engine).run(request)
 
-    def plan(self, **asked: Any) -> tuple[RunReport, list[OffsetEntry], list[OffsetEntry]]:
+    def plan(self, **asked: Any) -> Plan:
         """Do what ``airflow scope plan`` does."""
         request, rules = self.asked(**asked)
-        return self._execution(rules, open_gate).plan(request)
+        return plan(self._execution(rules, open_gate), request)
 
     def new_id(self) -> str:
         return str(uuid.uuid4())
@@ -128,6 +129,7 @@ class World:
         *,
         refresh: bool = False,
         where: str | None = None,
+        adds_to_rows: bool = False,
         max_batches: int | None = None,
         late_files: str = "ingest",
         starting_at_ms: int | None = None,
@@ -145,6 +147,7 @@ class World:
             max_batches=max_batches,
             refresh=refresh or where is not None,
             where=where,
+            adds_to_rows=adds_to_rows,
             first_batch=first_batch,
         )
         return request, rules
@@ -164,7 +167,7 @@ class World:
         return plan
 
     def accept(self, gate: Gate = open_gate, *, reload_undecidable: bool = False) -> None:
-        repair.accept_table(
+        acceptance.accept_table(
             self.log(gate), self.engine(gate), self.table, reload_undecidable=reload_undecidable
         )
 
@@ -268,10 +271,14 @@ class DeltaWorld(World):
 
     def recreate(self) -> None:
         """Drop the table and create it again without rows; the checkpoint stays."""
+        self.drop_table()
+        write_deltalake(local(self.table), TABLE.empty_table(), mode="error")
+
+    def drop_table(self) -> None:
+        """Drop the table; the checkpoint stays."""
         shutil.rmtree(self.folder / "table" / "_delta_log")
         for path in (self.folder / "table").glob("*.parquet"):
             path.unlink()
-        write_deltalake(local(self.table), TABLE.empty_table(), mode="error")
 
     def _known_id(self, table_id: str) -> str:
         newest = DeltaTable(local(self.table)).metadata().id

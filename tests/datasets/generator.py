@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import bz2
+import datetime as dt
 import gzip
 import random
-import re
 import zlib
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -194,18 +194,14 @@ def json_object(columns: list[tuple[str, Kind]], row: tuple[Any, ...], rng: rand
 def _arrow(rng: random.Random, seed: int, chosen: str) -> Case:
     columns = _schema(rng, lambda r: kinds.nested(r, r.choice((0, 0, 2)), binary=True))
     if chosen == "orc":
-        # Its two timestamps are other ones than Spark's; and Arrow does not say in which calendar dates are,
-        # so that Java takes those before 1582-10-15 for Julian.
-        # And Spark cuts a name of ORC at a back quote, so that such columns are refused.
-        columns = [
-            (n, k) for n, k in columns if not re.search("timestamp|date", k.ddl) and "`" not in n + k.ddl
-        ] or [("a", Kind("int"))]
+        # Spark cuts a name of ORC at a back quote, so that such columns are refused.
+        columns = [(n, k) for n, k in columns if "`" not in n] or [("a", Kind("int"))]
     declared = rng.random() < 0.7
     files = []
     for name in names.files(rng, _count(rng), f".{chosen}"):
         rows = _rows(rng, columns, breaks=True, nulls=0.15)
         if chosen == "orc":
-            rows = [tuple(_unsigned_zero(value) for value in row) for row in rows]
+            rows = [tuple(_of_orc(value) for value in row) for row in rows]
         data = arrow_files.table(columns, rows)
         if declared:
             data = data.select(rng.sample(data.column_names, data.num_columns))
@@ -222,14 +218,25 @@ def _arrow(rng: random.Random, seed: int, chosen: str) -> Case:
     return Case(seed, chosen, columns, files, declared=declared)
 
 
-def _unsigned_zero(value: Any) -> Any:
-    """Give 0.0 for -0.0: where all of a stripe are zeros, ORC's reader gives each the sign of the first."""
+def _of_orc(value: Any) -> Any:
+    """Give a value that Arrow can write and read as ORC, and that is not refused.
+
+    0.0 for -0.0: where all of a stripe are zeros, ORC's reader gives each the sign of the first. Times that
+    nanoseconds hold, before 1970 without fractions of a second, which Arrow writes as no other reads them;
+    and no days before 1582-10-15: Arrow does not say in which calendar they are.
+    """
     if isinstance(value, float):
         return value + 0.0
+    if isinstance(value, dt.datetime):
+        if not 1678 <= value.year < 2262:
+            value = value.replace(year=1883, month=11, day=18)
+        return value if value.year >= 1970 else value.replace(microsecond=0)
+    if isinstance(value, dt.date) and value.year < 1583:
+        return dt.date(1582, 10, 15)
     if isinstance(value, list | tuple):
-        return type(value)(_unsigned_zero(one) for one in value)
+        return type(value)(_of_orc(one) for one in value)
     if isinstance(value, dict):
-        return {name: _unsigned_zero(one) for name, one in value.items()}
+        return {name: _of_orc(one) for name, one in value.items()}
     return value
 
 

@@ -24,9 +24,8 @@ from airflow_provider_scope.core.records import OffsetEntry
 from airflow_provider_scope.core.slices import FileSlice
 from airflow_provider_scope.exceptions import BadFileError, ScopeProviderError
 from airflow_provider_scope.spark import app
-from airflow_provider_scope.spark.reading import select
-from airflow_provider_scope.spark.sorting import NOTHING_GOOD
-from airflow_provider_scope.spark.strict import read_by
+from airflow_provider_scope.spark.quarantine import NOTHING_GOOD
+from airflow_provider_scope.spark.reading import read_by, select
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

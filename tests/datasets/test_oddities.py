@@ -16,7 +16,7 @@ from tests.datasets.kinds import Kind
 
 pytestmark = pytest.mark.spark
 
-INT, TEXT = Kind("int"), Kind("string")
+INT, TEXT, DAY = Kind("int"), Kind("string"), Kind("date")
 TWO = [("n", INT), ("t", TEXT)]
 ONE = [("t", TEXT)]
 MANY_LINES = {"multiLine": "true"}
@@ -149,10 +149,24 @@ def test_a_name_that_delta_does_not_take_is_refused_by_its_signs(spark, tmp_path
     assert f"cannot have columns with these names: `{name}`." in error
 
 
-def test_an_orc_date_of_before_1582_is_the_day_that_was_written_or_refused(spark, tmp_path):
+@pytest.mark.parametrize("day", [dt.date(1582, 10, 14), dt.date(1, 1, 1)])
+@pytest.mark.parametrize(
+    ("kind", "wrapped"),
+    [
+        (DAY, lambda day: day),
+        (Kind("array", (DAY,)), lambda day: [None, day]),
+        (Kind("map", (DAY, INT)), lambda day: [(day, 1)]),
+        (Kind("map", (INT, Kind("struct", (INT, Kind("timestamp_ntz")), ("a", "b.c")))), lambda day: [
+            (1, None), (2, {"a": 1, "b.c": dt.datetime(day.year, day.month, day.day)})
+        ]),
+    ],
+)  # fmt: skip
+def test_an_orc_date_of_before_1582_is_the_day_that_was_written_or_refused(
+    spark, tmp_path, kind, wrapped, day
+):
     """ORC's footer names the calendar; other writers than Java leave it out."""
-    rows = [(dt.date(2026, 1, 2),), (dt.date(1582, 10, 4),), (dt.date(1, 1, 1),)]
-    columns = [("d", Kind("date"))]
+    rows = [(wrapped(dt.date(2026, 1, 2)),), (None,), (wrapped(day),)]
+    columns = [("d", kind)]
     content = arrow_files.orc(arrow_files.table(columns, rows), random.Random(0))
 
     lab.check_right_or_refused(

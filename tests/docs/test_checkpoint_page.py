@@ -9,8 +9,8 @@ import re
 import pytest
 
 from airflow_provider_scope.checkpoint import seen
-from airflow_provider_scope.checkpoint import segments as store
-from airflow_provider_scope.core import audit, plan, record_text, records, segments, takeover
+from airflow_provider_scope.checkpoint import seen as store
+from airflow_provider_scope.core import audit, plan, record_text, records, takeover
 from airflow_provider_scope.script.batch import MARKER_PROPERTY
 from airflow_provider_scope.storage.protocol import CONTROL_FILE_LIMIT_BYTES
 from tests.docs.pages import DOCS, blocks, code, rows, section
@@ -68,11 +68,6 @@ def quarantine_use() -> records.QuarantineUse:
     return record_text.decode(records.QuarantineUse, name, data, number=number(name))
 
 
-def returned() -> records.Return:
-    name, data = example("returned/")
-    return record_text.decode(records.Return, name, data, number=number(name))
-
-
 def vacuumed() -> records.Vacuumed:
     name, data = example("vacuumed/")
     return record_text.decode(records.Vacuumed, name, data, below=number(name))
@@ -94,7 +89,6 @@ def pipeline() -> records.Pipeline:
         ("commits/", commit),
         ("accepted/", acceptance),
         ("quarantines/", quarantine_use),
-        ("returned/", returned),
         ("vacuumed/", vacuumed),
         ("attempts/", attempt),
     ],
@@ -179,7 +173,6 @@ def test_the_example_of_the_metadata_of_a_commit_names_the_batch_of_the_others()
         ("## commits/<20 digits>", records.CommitRecord),
         ("## accepted/<20 digits>", records.Acceptance),
         ("## quarantines/<20 digits>", records.QuarantineUse),
-        ("## returned/<20 digits>", records.Return),
         ("## vacuumed/<20 digits>", records.Vacuumed),
         ("## attempts/<20 digits>.<k>", records.Attempt),
         ("## attempts/<20 digits>.<k>.settled", records.Settlement),
@@ -232,7 +225,7 @@ def test_the_columns_and_the_metadata_of_a_segment_are_documented():
 
     assert columns == [(field.name, str(field.type)) for field in seen.SCHEMA]
     assert f"`{store._EPOCH.decode()}`" in text
-    assert f"{segments.MERGED_AT_MOST:,}" in text
+    assert f"{audit.MERGED_AT_MOST:,}" in text
 
 
 def test_the_drawing_has_every_file_and_folder_of_the_table():

@@ -22,9 +22,8 @@ from airflow_provider_scope.engines.spark import SparkRunner
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.execution.view import batch_report
 from airflow_provider_scope.specs import capabilities
-from airflow_provider_scope.specs.interval import Mode
-from airflow_provider_scope.specs.options import REFUSED
-from airflow_provider_scope.specs.source import MAX_FILES_ON_SPARK, FileFormat
+from airflow_provider_scope.specs.ingest import Mode
+from airflow_provider_scope.specs.source import MAX_FILES_ON_SPARK, REFUSED, FileFormat
 from airflow_provider_scope.storage.local import LocalStorage
 from tests.docs.pages import DOCS, blocks, code, rows, section
 from tests.support.values import a_commit, an_entry
@@ -217,7 +216,14 @@ def test_the_report_that_is_shown_is_the_one_that_is_logged():
 
     changes = {"inserted": 12, "updated": 600, "deleted": 28}
     found = VersionSlice(
-        before="", identifier="default", source="", first=42, last=53, snapshot=False, changed_bytes=48_112
+        before="",
+        identifier="default",
+        source="",
+        location="",
+        first=42,
+        last=53,
+        snapshot=False,
+        changed_bytes=48_112,
     )
     entry = an_entry(3, slice=found)
     record = a_commit(3, table_version=7, files=0, size_bytes=48_112, rows=640, changes=changes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from airflow_provider_scope.core import schema
-from airflow_provider_scope.core.evolution import Array, Field, Map, Struct, evolve, text
+from airflow_provider_scope.core.schema import Array, Field, Map, Struct, evolve, text
 from airflow_provider_scope.exceptions import SchemaMismatchError
 from airflow_provider_scope.specs.source import VIRTUAL_COLUMNS
 from tests.docs.pages import DOCS, code, rows, section

@@ -61,10 +61,6 @@ class Fsspec:
     def delete(self, path: str, *, recursive: bool) -> None:
         self.fs.rm(path, recursive=recursive)
 
-    def summary(self, path: str) -> tuple[int, int, int]:
-        found = self.fs.content_summary(path)
-        return found["directoryCount"], found["fileCount"], found["length"]
-
 
 class HdfsCli:
     """``hdfs`` of PyPI."""
@@ -102,10 +98,6 @@ class HdfsCli:
     def delete(self, path: str, *, recursive: bool) -> None:
         self.client.delete(path, recursive=recursive)
 
-    def summary(self, path: str) -> tuple[int, int, int]:
-        found = self.client.content(path)
-        return found["directoryCount"], found["fileCount"], found["length"]
-
 
 class PyWebHdfs:
     Missing = errors.FileNotFound
@@ -141,10 +133,6 @@ class PyWebHdfs:
 
     def delete(self, path: str, *, recursive: bool) -> None:
         self.client.delete_file_dir(path, recursive=recursive)
-
-    def summary(self, path: str) -> tuple[int, int, int]:
-        found = self.client.get_content_summary(path)["ContentSummary"]
-        return found["directoryCount"], found["fileCount"], found["length"]
 
 
 class AzureSdk:
@@ -188,10 +176,6 @@ class AzureSdk:
 
     def delete(self, path: str, *, recursive: bool) -> None:
         self.fs.rm(path, recursive=recursive)
-
-    def summary(self, path: str) -> tuple[int, int, int]:
-        found = self.fs.df(path)
-        return found["directoryCount"], found["fileCount"], found["length"]
 
 
 _DELEGATE = """
@@ -287,10 +271,6 @@ class Hadoop:
 
     def delete(self, path: str, *, recursive: bool) -> None:
         self.fs.delete(self.path(path), recursive)
-
-    def summary(self, path: str) -> tuple[int, int, int]:
-        found = self.fs.getContentSummary(self.path(path))
-        return found.getDirectoryCount(), found.getFileCount(), found.getLength()
 
 
 def bearer() -> Any:

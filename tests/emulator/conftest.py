@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import time
 import uuid
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import requests
 
-from airflow_provider_scope.emulator.execution import Outcome
 from airflow_provider_scope.emulator.pytest_plugin import emulator, start_emulator
 
 if TYPE_CHECKING:
@@ -19,6 +17,10 @@ if TYPE_CHECKING:
     from airflow_provider_scope.emulator import Emulator
 
 __all__ = ["emulator", "start_emulator"]
+
+
+MISSING = '@d = EXTRACT id : long FROM "/a.ss" USING Extractors.SStream();'
+"""A script that fails when it runs."""
 
 
 class Clock:
@@ -32,22 +34,6 @@ class Clock:
 
     def advance(self, seconds: float) -> None:
         self.now += seconds
-
-
-@dataclass
-class Recorder:
-    """An executor that runs nothing and remembers what it was asked to run."""
-
-    workers: int = 4
-    ran: list[str] = field(default_factory=list)
-    outcome: Outcome = field(default_factory=Outcome)
-
-    def execute(self, task: Any) -> Outcome:
-        self.ran.append(task.job_id)
-        return self.outcome
-
-    def close(self) -> None:
-        pass
 
 
 def session(trust: Path | None = None) -> requests.Session:
@@ -101,16 +87,11 @@ class Files:
         self.url = url
         self.session = session(trust)
 
-    def call(
-        self, method: str, op: str, path: str = "", *, ext: str = "", data: Any = None, **params: Any
-    ) -> Any:
-        params.setdefault("api-version", "2018-09-01")
-        query = {name.replace("_", "-"): value for name, value in params.items() if value is not None}
-        prefix = f"/{ext}" if ext else "/webhdfs/v1"
+    def call(self, method: str, op: str, path: str = "", *, data: Any = None, **params: Any) -> Any:
         return self.session.request(
             method,
-            f"{self.url}{prefix}/{path}",
-            params={"op": op, **query},
+            f"{self.url}/webhdfs/v1/{path}",
+            params={"op": op, "api-version": "2018-09-01", **params},
             data=data,
             timeout=30,
             allow_redirects=False,
@@ -148,14 +129,9 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def executor() -> Recorder:
-    return Recorder()
-
-
-@pytest.fixture
-def recorded(start_emulator: Any, executor: Recorder, clock: Clock) -> Emulator:
-    """An emulator with a clock of its own whose scripts do nothing."""
-    return start_emulator(executor=lambda _: executor, clock=clock)
+def recorded(start_emulator: Any, clock: Clock) -> Emulator:
+    """An emulator with a clock of its own."""
+    return start_emulator(clock=clock)
 
 
 @pytest.fixture

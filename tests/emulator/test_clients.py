@@ -1,7 +1,7 @@
 """Protocol case 50: clients that others wrote agree on names, lengths and existence.
 
 What they agree on is the directory itself: each expectation is literal, and each client has to meet it.
-Clients that cannot send a token send ``user.name``, which the switch ``auth`` allows by default.
+Clients that cannot send a token send ``user.name``.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import pytest
 
 from tests.emulator import clients
-from tests.emulator.conftest import Files
 
 
 @pytest.fixture
@@ -132,21 +131,6 @@ def test_case_50_on_44_names_come_back_as_they_were(client, root, name):
     assert client.names("/d") == {name: 1}
     assert client.exists(f"/d/{name}")
     assert client.read(f"/d/{name}", 0, 1) == b"1"
-
-
-def test_case_50_on_45_a_file_that_expired_is_gone(client, emulator, root):
-    (root / "f").write_bytes(b"1")
-    files = Files(emulator.url, emulator.certificate)
-    files.call("PUT", "SETEXPIRY", "f", ext="webhdfsext", expiryOption="Absolute", expireTime=1)
-    assert client.names("/") == {}
-    assert not client.exists("/f")
-
-
-def test_case_50_on_47_and_48_a_summary_counts_the_folder_itself(client, root):
-    (root / "d").mkdir()
-    for name in "ab":
-        (root / "d" / name).write_bytes(b"0123456789")
-    assert client.summary("/d") == (1, 2, 20)
 
 
 @pytest.mark.parametrize("kind", [pytest.param("hadoop", marks=pytest.mark.spark)])

@@ -1,22 +1,23 @@
-"""Scripts that cannot be compiled: the job ends in Compiling, and a build tells the same."""
+"""Scripts that cannot be compiled: the job ends in Compiling, and says where the error is."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.emulator.test_instant import script
+from airflow_provider_scope.emulator.jobs_service import syntax_error
+from tests.emulator.test_scripts import script
 
 LATE = '#DECLARE @x string = "1";\r\nNONSENSE @y;'
 
 
-def test_a_script_with_a_syntax_error_ends_while_it_compiles(jobs, executor):
+def test_a_script_with_a_syntax_error_ends_while_it_compiles(recorded, jobs):
     job = jobs.until(jobs.put(script=LATE).json()["jobId"])
     assert (job["state"], job["result"]) == ("Ended", "Failed")
     assert [entry["newState"] for entry in job["stateAuditRecords"]] == ["New", "Compiling", "Ended"]
     assert job["stateAuditRecords"][-1]["details"] == "result:Failed"
     assert "startTime" not in job
     assert job["properties"]["errorSource"] == "UserError"
-    assert executor.ran == []
+    assert "jobs.executed" not in recorded.counts()
     (error,) = job["errorMessage"]
     assert error == {
         "errorId": "E_CSC_USER_SYNTAXERROR",
@@ -75,18 +76,16 @@ def test_a_cancelled_job_is_cancelled_whatever_its_script(recorded, jobs):
     ],
     ids=["statement", "query", "condition", "insert", "names", "none"],
 )
-def test_an_error_has_its_place_in_the_whole_script(jobs, text, place, message):
-    payload = {"type": "Scope", "properties": {"script": text}}
-    built = jobs.call("POST", "/BuildJob", json=payload).json()
-    assert built["result"] == ("Failed" if place else "Succeeded")
-    found = built["properties"]["diagnostics"]
-    assert [(one["lineNumber"], one["columnNumber"]) for one in found] == ([place] if place else [])
-    assert all(message in one["message"] for one in found)
+def test_an_error_has_its_place_in_the_whole_script(text, place, message):
+    error = syntax_error(text)
+    if place is None:
+        assert error is None
+        return
+    line, column = place
+    assert error["lineNumber"] == line
+    assert error["message"].startswith("E_CSC_USER_SYNTAXERROR: ")
+    assert f"at line {line}, column {column}: " in error["message"]
+    assert message in error["message"]
     lines = text.splitlines(keepends=True)
-    starts = [one["start"] for one in found]
-    assert starts == ([len("".join(lines[: place[0] - 1])) + place[1] - 1] if place else [])
-
-
-def test_a_script_of_another_language_is_not_compiled(recorded, jobs):
-    recorded.set(state_seconds={"Running": 3600.0})
-    assert jobs.until(jobs.put(kind="USql", script="x").json()["jobId"], "Running")
+    start = len("".join(lines[: line - 1])) + column - 1
+    assert (error["startOffset"], error["endOffset"]) == (start, start)

@@ -10,15 +10,13 @@ import uuid
 from pathlib import Path
 
 import pytest
-import requests
 from deltalake import DeltaTable
 
 from airflow_provider_scope.emulator import Emulator
-from airflow_provider_scope.emulator.execution import Outcome
 from airflow_provider_scope.emulator.switches import Controls, Fault, Switches
 from airflow_provider_scope.exceptions import InputError
-from tests.emulator.conftest import Clock, Jobs, Recorder
-from tests.emulator.test_instant import rows, script, write
+from tests.emulator.conftest import MISSING, Clock, Jobs
+from tests.emulator.test_scripts import rows, script, write
 
 
 def test_faults_with_a_probability_are_repeated_by_their_seed():
@@ -38,19 +36,11 @@ def test_a_fault_lets_some_through_first_and_happens_so_often():
     assert controls.counts() == {"fault.status": 2}
 
 
-def test_latency_is_slept(recorded, jobs, monkeypatch):
-    slept = []
-    monkeypatch.setattr(recorded._server.answer, "_sleep", slept.append)
-    recorded.set(faults=[{"kind": "latency", "op": "list", "seconds": 2.5}])
-    assert jobs.list().status_code == 200
-    assert slept == [2.5]
-
-
-def test_a_job_can_be_made_to_fail_before_it_runs(recorded, jobs, executor):
+def test_a_job_can_be_made_to_fail_before_it_runs(recorded, jobs):
     recorded.set(faults=[{"kind": "fail_job", "op": "^m_", "times": 1}])
     job = jobs.until(jobs.put(name="m_x").json()["jobId"])
     assert (job["result"], job["errorMessage"][0]["source"]) == ("Failed", "SYSTEM")
-    assert executor.ran == []
+    assert "jobs.executed" not in recorded.counts()
     assert jobs.until(jobs.put(name="m_x").json()["jobId"])["result"] == "Succeeded"
 
 
@@ -76,48 +66,18 @@ def test_a_job_that_is_cancelled_after_its_commit_is_cancelled_with_its_rows(emu
     assert rows(emulator.account.root) == [(1, "/in/a.ss")]
 
 
-def test_a_skewed_clock_shows_in_times_and_in_the_date(recorded, jobs):
-    recorded.set(clock_skew_seconds=3600)
-    answer = jobs.put()
-    assert answer.json()["submitTime"] == "2027-01-15T01:00:00.0000000-08:00"
-    assert answer.headers["Date"] == "Fri, 15 Jan 2027 09:00:00 GMT"
-
-
-def test_an_executor_that_breaks_ends_the_job(start_emulator):
-    class Broken(Recorder):
-        def execute(self, task):
-            raise RuntimeError("no space left")
-
-    jobs = Jobs(start_emulator(executor=lambda _: Broken()).url)
-    job = jobs.until(jobs.put().json()["jobId"])
-    assert job["errorMessage"][0]["message"] == "RuntimeError: no space left"
-
-
-def test_switches_are_read_and_set_over_http(emulator):
-    address = f"{emulator.url}/_emulator"
-    assert requests.get(f"{address}/switches", timeout=30).json()["page_size"] == 300
-    answer = requests.put(
-        f"{address}/switches", json={"page_size": 2, "faults": [{"kind": "drop_after"}]}, timeout=30
-    )
-    assert answer.json()["page_size"] == 2
-    assert answer.json()["faults"][0]["kind"] == "drop_after"
-    for wrong in (
-        {"pagesize": 1},
-        {"page_size": 0},
-        {"page_size": "2"},
-        {"auth": "x"},
-        {"faults": [{}]},
-        [1],
-    ):
-        assert requests.put(f"{address}/switches", json=wrong, timeout=30).status_code == 400, wrong
-    assert requests.get(f"{address}/switches", timeout=30).json()["page_size"] == 2
+def test_a_fault_of_the_emulator_ends_the_job(emulator):
+    (emulator.account.root / "lake").write_bytes(b"a file where the folder of the table should be")
+    jobs = Jobs(emulator.url)
+    (error,) = jobs.until(jobs.put(script=script("/in/a.ss")).json()["jobId"])["errorMessage"]
+    assert error["source"] == "SYSTEM"
+    assert error["message"].startswith("TableNotFoundError: ")
 
 
 def test_requests_and_answers_are_counted(emulator):
     jobs = Jobs(emulator.url)
     jobs.get(str(uuid.uuid4()))
-    counts = requests.get(f"{emulator.url}/_emulator/counters", timeout=30).json()
-    assert counts == {"answers.jobs.404": 1, "requests.jobs.get": 1}
+    assert emulator.counts() == {"answers.jobs.404": 1, "requests.jobs.get": 1}
 
 
 @pytest.mark.parametrize(
@@ -125,6 +85,12 @@ def test_requests_and_answers_are_counted(emulator):
     [
         {"unknown": 1},
         {"seed": True},
+        {"page_size": 0},
+        {"page_size": "2"},
+        {"restart": "x"},
+        {"clock_skew_seconds": "1"},
+        {"faults": [{}]},
+        {"faults": [{"kind": "drop_after", "operation": "x"}]},
         {"faults": [{"kind": "x"}]},
         {"faults": [{"kind": "status", "op": "("}]},
     ],
@@ -139,16 +105,19 @@ def test_one_directory_has_one_emulator(emulator):
         Emulator(emulator.account.root).start()
 
 
-def test_jobs_outlive_a_restart(start_emulator, tmp_path):
+def test_jobs_outlive_a_restart(start_emulator):
     clock = Clock()
-    arguments = {"executor": lambda _: Recorder(), "clock": clock}
-    first = start_emulator(**arguments, state_seconds={"Compiling": 60})
+    first = start_emulator(clock=clock, state_seconds={"Compiling": 60})
     jobs = Jobs(first.url)
+    ended = jobs.put(name="ended").json()["jobId"]
+    clock.advance(60)
+    jobs.until(ended)
     waiting = jobs.put(name="waiting", tags={"k": "v"}).json()["jobId"]
-    before = jobs.get(waiting).json()
+    before = [jobs.get(job_id).json() for job_id in (ended, waiting)]
     first.stop()
-    second = Jobs(start_emulator(**arguments, state_seconds={"Compiling": 60}).url)
-    assert second.get(waiting).json() == before
+    clock.advance(1)
+    second = Jobs(start_emulator(clock=clock, state_seconds={"Compiling": 60}).url)
+    assert [second.get(job_id).json() for job_id in (ended, waiting)] == before
     clock.advance(60)
     assert second.until(waiting)["result"] == "Succeeded"
 
@@ -177,16 +146,19 @@ def serve(tmp_path):
 
 HANG = """
 import sys, time
-from airflow_provider_scope.emulator import Emulator, InstantExecutor
+from airflow_provider_scope.emulator import Emulator
+from airflow_provider_scope.emulator.scripts import ScriptRunner
 
-class Hanging(InstantExecutor):
-    def execute(self, task):
-        if sys.argv[2] == "after":
-            super().execute(task)
-        print("reached", flush=True)
-        time.sleep(600)
+execute = ScriptRunner.execute
 
-print(Emulator(sys.argv[1], executor=Hanging).start().url, flush=True)
+def hang(runner, task):
+    if sys.argv[2] == "after":
+        execute(runner, task)
+    print("reached", flush=True)
+    time.sleep(600)
+
+ScriptRunner.execute = hang
+print(Emulator(sys.argv[1]).start().url, flush=True)
 time.sleep(600)
 """
 
@@ -218,9 +190,9 @@ def test_a_kill_while_a_script_runs_never_doubles_its_rows(tmp_path, serve, mome
 
 
 def test_the_command_prints_its_address_and_ends_on_a_signal(serve):
-    process, jobs = serve("page_size=7", "auth=strict")
-    assert requests.get(f"{jobs.url}/_emulator/switches", timeout=30).json()["page_size"] == 7
-    assert jobs.list().status_code == 401
+    process, jobs = serve('faults=[{"kind": "status", "op": "list", "times": 1}]', "page-size=1")
+    assert jobs.list().status_code == 503
+    assert jobs.list().json() == {"value": []}
     process.send_signal(signal.SIGTERM)
     assert process.wait(timeout=30) == 0
 
@@ -245,14 +217,9 @@ def test_the_command_speaks_https_and_prints_what_to_trust(tmp_path):
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["--host", "0.0.0.0"],
-        ["--host", "example.com"],
         ["--switch", "x=1"],
         ["--switch", "x"],
-        ["--tls-cert", "c.pem"],
-        ["--tls-key", "k.pem"],
-        ["--tls", "--tls-cert", "c.pem", "--tls-key", "k.pem"],
-        ["--tls-cert", "none.pem", "--tls-key", "none.pem"],
+        ["--switch", "page_size=x"],
     ],
 )
 def test_the_command_refuses_what_is_wrong(tmp_path, capsys, arguments):
@@ -262,10 +229,9 @@ def test_the_command_refuses_what_is_wrong(tmp_path, capsys, arguments):
     assert capsys.readouterr().err
 
 
-def test_the_outcome_of_a_script_that_was_cancelled_is_not_its_failure(recorded, jobs, executor):
-    executor.outcome = Outcome("The job was cancelled.")
+def test_the_outcome_of_a_script_that_was_cancelled_is_not_its_failure(recorded, jobs):
     recorded.set(state_seconds={"Finalizing": 3600})
-    job_id = jobs.put().json()["jobId"]
+    job_id = jobs.put(script=MISSING).json()["jobId"]
     jobs.until(job_id, "Finalizing")
     jobs.cancel(job_id)
     recorded.set(state_seconds={})

@@ -11,7 +11,6 @@ import requests
 
 from airflow_provider_scope.emulator import Emulator
 from airflow_provider_scope.emulator.account import Account, PathError
-from airflow_provider_scope.exceptions import InputError
 from tests.emulator.conftest import Files, Jobs
 
 
@@ -46,24 +45,18 @@ def test_letters_of_a_path_may_come_as_their_bytes(emulator, files):
 
 
 @pytest.mark.parametrize(
-    ("headers", "status"),
+    "headers",
     [
-        (b"Content-Length: 17\r\n\r\n" + b"x" * 17, b"413"),
-        (b"Transfer-Encoding: chunked\r\n\r\nA\r\n0123456789\r\nA\r\n0123456789\r\n0\r\n\r\n", b"413"),
-        (b"Content-Length: 3\r\n\r\nab", b"400"),
-        (b"Content-Length: -1\r\n\r\n", b"400"),
-        (b"Content-Length: 1\r\nContent-Length: 2\r\n\r\nab", b"400"),
-        (b"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", b"400"),
-        (b"Transfer-Encoding: gzip\r\n\r\n", b"400"),
-        (b"Transfer-Encoding: chunked\r\n\r\nzz\r\n", b"400"),
-        (b"Transfer-Encoding: chunked\r\n\r\n3\r\nabcd\r\n0\r\n\r\n", b"400"),
-        (b"Transfer-Encoding: chunked\r\n\r\n3\r\na", b"400"),
+        b"Content-Length: 3\r\n\r\nab",
+        b"Content-Length: -1\r\n\r\n",
+        b"Transfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"Transfer-Encoding: chunked\r\n\r\n3\r\na",
+        b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n",
     ],
 )
-def test_a_body_that_is_too_long_or_malformed_has_no_effect(emulator, headers, status):
-    emulator.set(max_body_bytes=16)
+def test_a_body_that_is_malformed_or_cut_short_has_no_effect(emulator, headers):
     answer = exchange(emulator, PUT + headers)
-    assert answer.split(b" ", 2)[1] == status
+    assert answer.startswith(b"HTTP/1.1 400")
     assert b"Connection: close" in answer
     assert not (emulator.account.root / "f").exists()
 
@@ -74,13 +67,6 @@ def test_a_call_that_writes_too_much_is_refused(emulator, files):
     assert files.create("g", b"12345").status_code == 400
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.1", "example.com", ""])
-def test_an_address_that_others_can_reach_is_refused(tmp_path, host):
-    with pytest.raises(InputError, match="does not listen"):
-        Emulator(tmp_path / "new", host=host)
-    assert not (tmp_path / "new").exists()
-
-
 def test_a_port_that_is_taken_leaves_the_directory_free(emulator, tmp_path):
     with pytest.raises(OSError, match="in use"):
         Emulator(tmp_path / "other", port=emulator.port).start()
@@ -88,23 +74,18 @@ def test_a_port_that_is_taken_leaves_the_directory_free(emulator, tmp_path):
         assert other.port != emulator.port
 
 
-@pytest.mark.parametrize(
-    ("prefix", "host"),
-    [
-        ("", None),
-        ("/acct", None),
-        ("", "acct.azuredatalakeanalytics.net"),
-        ("", "acct.azuredatalakestore.net:80"),
-    ],
-)
-def test_every_way_to_name_the_account_leads_to_the_same_state(emulator, prefix, host):
+@pytest.mark.parametrize("prefix", ["", "/acct"])
+def test_a_path_may_begin_with_an_account(emulator, prefix):
     (emulator.account.root / "f").write_bytes(b"1")
     job_id = Jobs(emulator.url).put().json()["jobId"]
     jobs, files = Jobs(emulator.url + prefix), Files(emulator.url + prefix)
-    for session in (jobs.session, files.session):
-        session.headers.update({"Host": host} if host else {})
     assert jobs.get(job_id).status_code == 200
     assert files.names() == ["f"]
+
+
+@pytest.mark.parametrize("path", ["", "/nothing", "/acct/nothing", "/Jobs/1/2/3"])
+def test_a_path_that_no_service_has_is_not_found(emulator, path):
+    assert requests.get(f"{emulator.url}{path}", timeout=30).status_code == 404
 
 
 def test_a_link_to_the_next_page_keeps_the_account(emulator):
@@ -113,13 +94,6 @@ def test_a_link_to_the_next_page_keeps_the_account(emulator):
     jobs.put()
     jobs.put()
     assert jobs.list().json()["nextLink"].startswith(f"{emulator.url}/acct/Jobs?")
-
-
-def test_an_account_that_is_not_this_one_is_not_found(emulator):
-    emulator.set(account="acct")
-    assert Jobs(f"{emulator.url}/ACCT").list().status_code == 200
-    assert Jobs(f"{emulator.url}/other").list().status_code == 404
-    assert requests.get(f"{emulator.url}/nothing", timeout=30).status_code == 404
 
 
 @pytest.mark.parametrize(
@@ -158,12 +132,14 @@ def test_the_emulator_needs_neither_airflow_nor_spark():
 
 
 def test_a_connection_that_is_kept_open_does_not_reach_a_stopped_emulator(emulator, start_emulator):
-    jobs = Jobs(emulator.url)
-    assert jobs.put().status_code == 200
+    jobs, files = Jobs(emulator.url), Files(emulator.url)
+    assert (jobs.put().status_code, files.create("f").status_code) == (200, 201)
     port = emulator.port
     emulator.stop()
-    with pytest.raises(requests.ConnectionError):
-        jobs.put()
+    for send in (jobs.put, lambda: files.create("g")):
+        with pytest.raises(requests.ConnectionError):
+            send()
+    assert not (emulator.account.root / "g").exists()
     start_emulator(port=port)
     assert jobs.list().status_code == 200
 
@@ -175,12 +151,6 @@ def test_a_fault_of_the_emulator_itself_is_told(emulator, monkeypatch):
     monkeypatch.setattr(emulator._jobs, "items", broken)
     answer = Jobs(emulator.url).list()
     assert (answer.status_code, answer.text) == (500, "RuntimeError: broken")
-
-
-def test_the_address_of_ipv6_loopback_will_do(tmp_path):
-    with Emulator(tmp_path, host="::1") as emulator:
-        assert emulator.url == f"http://[::1]:{emulator.port}"
-        assert Jobs(emulator.url).list().status_code == 200
 
 
 def test_a_certificate_is_made_once_and_trusted_by_its_file_alone(tmp_path):
@@ -197,7 +167,7 @@ def test_a_certificate_is_made_once_and_trusted_by_its_file_alone(tmp_path):
         assert files.names() == ["f"]
         key = made.with_name("key.pem")
         assert key.stat().st_mode & 0o777 == 0o600
-    with Emulator(tmp_path, tls=True, host="::1") as emulator:
+    with Emulator(tmp_path, tls=True) as emulator:
         assert emulator.certificate == made
         assert Files(emulator.url, made).names() == ["f"]
 
@@ -227,16 +197,3 @@ def test_a_fault_closes_an_encrypted_connection_too(tmp_path):
         with pytest.raises(requests.ConnectionError):
             files.create("f", b"1")
         assert files.names() == ["f"]
-
-
-def test_a_certificate_of_ones_own_is_used(tmp_path):
-    from airflow_provider_scope.emulator.tls import own_certificate
-
-    pair = own_certificate(tmp_path / "pair")
-    with Emulator(tmp_path / "account", tls=pair) as emulator:
-        assert emulator.certificate == pair[0]
-        assert Jobs(emulator.url, pair[0]).list().status_code == 200
-    (tmp_path / "text").write_text("no certificate")
-    for wrong in (tmp_path / "none", tmp_path / "text"):
-        with pytest.raises(InputError, match="cannot be used"):
-            Emulator(tmp_path / "account", tls=(wrong, pair[1]))

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+import sqlite3
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from airflow_provider_scope.exceptions import InputError
-from airflow_provider_scope.hooks.databases import Database, database_of
+from airflow_provider_scope.hooks.databases import Database, database_of, fetch
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 SECRET = "planted-password"
 
@@ -90,3 +95,31 @@ def test_a_connection_that_cannot_be_used_is_refused_without_its_secret(
 
 def test_a_secret_is_not_shown(made: Any) -> None:
     assert SECRET not in repr(made(conn_type="postgres", host="x", schema="x"))
+
+
+def test_a_database_is_asked_through_the_hook_of_its_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "shop é.db"
+    monkeypatch.setenv("AIRFLOW_CONN_SHOP", json.dumps({"conn_type": "sqlite", "host": str(file)}))
+    assert fetch("shop", "SELECT 1", 1) is None
+    assert not file.exists()
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("CREATE TABLE t (n INTEGER, t TEXT)")
+        connection.execute("INSERT INTO t VALUES (1, 'a'), (2, NULL), (3, 'c')")
+        connection.commit()
+
+    assert fetch("shop", "SELECT * FROM t ORDER BY n", 2) == [{"n": 1, "t": "a"}, {"n": 2, "t": None}]
+    with caplog.at_level("INFO"):
+        assert fetch("shop", "SELECT * FROM no_such_table", 2) is None
+    assert "did not tell whether there are new rows (OperationalError)" in caplog.messages[-1]
+
+
+def test_a_database_whose_provider_is_missing_is_left_to_spark(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_SHOP", json.dumps({"conn_type": "no_such_type", "password": "planted"}))
+    with caplog.at_level("INFO"):
+        assert fetch("shop", "SELECT 1", 1) is None
+    assert "the provider for connections of the type 'no_such_type' cannot be used" in caplog.text
+    assert "planted" not in caplog.text

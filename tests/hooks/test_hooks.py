@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from airflow_provider_scope.client.statuses import Status
+from airflow_provider_scope.client.webhdfs import Status
 from airflow_provider_scope.core.files import FileEntry
 from airflow_provider_scope.core.jobs import NewJob
 from airflow_provider_scope.hooks.adls_gen1 import AdlsGen1Hook

@@ -14,7 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 from pyarrow import parquet
 
 from airflow_provider_scope.checkpoint.intervals import IntervalLog, known_intervals
-from airflow_provider_scope.core.bounds import window_bounds
+from airflow_provider_scope.core.cursor import window_bounds
 from airflow_provider_scope.execution import repair
 from airflow_provider_scope.storage.local import LocalStorage
 

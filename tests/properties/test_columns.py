@@ -8,11 +8,8 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_scope.core import model_check
 from airflow_provider_scope.core import plan as plans
-from airflow_provider_scope.core.model_check import ModelPlan
 from airflow_provider_scope.core.plan import FilesPlan, Plan
-from airflow_provider_scope.core.streams import Extraction, StreamColumn
 from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator
 from airflow_provider_scope.specs import FileSource, TableSpec, validation
 from airflow_provider_scope.specs.columns import columns_from, declared
@@ -78,18 +75,3 @@ def test_columns_are_the_same_as_a_mapping_as_pairs_and_as_text(columns: dict[st
         assert order(
             declared(validation.from_dict(TableSpec, "table", validation.to_dict(spec)).columns)
         ) == (order(columns))
-
-
-@given(COLUMNS)
-def test_columns_of_a_model_keep_their_order_in_its_plan_file(columns: dict[str, str]) -> None:
-    made = tuple(StreamColumn(name, kind, kind, nullable=True) for name, kind in columns.items())
-    plan = ModelPlan(
-        extraction=Extraction(streams=(), groups=(), columns=made, virtual=()),
-        rowset="@data",
-        queries=(),
-        columns=made,
-        partition_by=(),
-        table="/table",
-    )
-
-    assert model_check.decode(model_check.encode(plan)) == plan

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from airflow_provider_scope.exceptions import BatchOutcomeUnknownError
-from airflow_provider_scope.execution import repair
+from airflow_provider_scope.execution import acceptance, repair
 from tests.crash.world import MemoryWorld
 
 
@@ -93,7 +93,7 @@ class Vacuumed(RuleBasedStateMachine):
     @invariant()
     def the_next_run_would_load_the_same(self) -> None:
         if self.kept.delta.versions:
-            planned = [[entry.slice for entry in world.plan()[2]] for world in self.both]
+            planned = [[entry.slice for entry in world.plan().new] for world in self.both]
             assert planned[0] == planned[1]
 
 
@@ -101,7 +101,7 @@ def refusal(world: MemoryWorld) -> str:
     """Give why a table is not accepted as it is; "" if it would be."""
     log = world.log()
     try:
-        repair.look_at_table(log, world.engine(lambda call, effect, torn=None: effect()), world.table)
+        acceptance.look_at_table(log, world.engine(lambda call, effect, torn=None: effect()), world.table)
     except BatchOutcomeUnknownError as err:
         return err.what
     return ""

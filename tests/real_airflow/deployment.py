@@ -44,7 +44,6 @@ class Deployment:
         self.environment = {
             **clean,
             "AIRFLOW_HOME": str(folder),
-            "AIRFLOW__AIRFLOW_PROVIDER_SCOPE__CLASS_ARCHIVES": "off",
             "AIRFLOW__API__BASE_URL": url,
             "AIRFLOW__API_AUTH__JWT_SECRET": "known to all processes of this test, and to nobody else",
             "AIRFLOW__CORE__DAGS_FOLDER": str(dags),

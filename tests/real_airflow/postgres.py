@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import psycopg2
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 STARTS_WITHIN_SECONDS = 60.0
 
@@ -32,7 +32,7 @@ def programs() -> Path:
     """
     found = shutil.which("postgres")
     # Debian keeps them out of the path.
-    folders = [Path(found).parent] if found else sorted(Path("/usr/lib/postgresql").glob("*/bin"))
+    folders = [Path(found).resolve().parent] if found else sorted(Path("/usr/lib/postgresql").glob("*/bin"))
     for folder in reversed(folders):
         if (folder / "initdb").exists() and (folder / "postgres").exists():
             return folder
@@ -41,9 +41,10 @@ def programs() -> Path:
 
 
 @contextmanager
-def postgres() -> Iterator[str]:
+def postgres(prepare: Callable[[Path], None] | None = None) -> Iterator[str]:
     """Start a server with an empty database.
 
+    :param prepare: Is called with the folder of the data before the server starts.
     :return: The database's URL, for SQLAlchemy with psycopg2.
     """
     folder = Path(tempfile.mkdtemp(prefix="scope-postgres-"))
@@ -56,6 +57,8 @@ def postgres() -> Iterator[str]:
         subprocess.run(
             [programs() / "initdb", *create], check=True, cwd="/", user=user, stdout=subprocess.DEVNULL
         )
+        if prepare:
+            prepare(data)
         # fsync only matters when the machine goes down, and no test does that.
         settings = ["fsync=off", "listen_addresses=127.0.0.1", "max_connections=200"]
         settings += [f"unix_socket_directories={folder}"]
@@ -76,6 +79,17 @@ def postgres() -> Iterator[str]:
             server.wait()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def run_program(name: str, *words: str, tell: str = "") -> None:
+    """Run one of PostgreSQL's programs, while no server runs.
+
+    :param tell: What it reads.
+    """
+    command = [str(programs() / name), *words]
+    subprocess.run(
+        command, input=tell, text=True, check=True, cwd="/", user=_unprivileged(), capture_output=True
+    )
 
 
 def free_port() -> int:

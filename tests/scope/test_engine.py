@@ -17,7 +17,7 @@ from airflow_provider_scope.exceptions import (
     ScopeJobFailedError,
     ScopeScriptError,
     ServiceOutcomeUnknownError,
-    SourceFileGoneError,
+    SourceFileChangedError,
     TableDivergedError,
 )
 from airflow_provider_scope.execution import repair
@@ -295,7 +295,7 @@ def test_a_file_that_changed_since_it_was_logged_stops_its_batch_before_a_job_is
         world.run()
     (world.account / "landing" / "f1.ss").touch()
 
-    with pytest.raises(SourceFileGoneError, match=r"f1\.ss of batch 0 has changed"):
+    with pytest.raises(SourceFileChangedError, match=r"f1\.ss of batch 0 is there, but it has changed"):
         world.run()
 
     assert len(world.jobs()) == 1

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from airflow_provider_scope.core.attempts import Change, Evidence, evidence, fate
+from airflow_provider_scope.core.jobs import Change, Evidence, evidence, fate
 from airflow_provider_scope.core.records import Attempt
 from airflow_provider_scope.exceptions import (
     BatchNotInTableError,
@@ -21,15 +21,14 @@ from airflow_provider_scope.exceptions import (
     TableDivergedError,
 )
 from airflow_provider_scope.execution import repair
-from airflow_provider_scope.table.changes import changes
+from airflow_provider_scope.table.probe import changes
 from tests.crash.scope_world import ScopeWorld
 from tests.support.faulty_storage import open_gate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from airflow_provider_scope.core.attempts import Fate
-    from airflow_provider_scope.core.jobs import Outcome
+    from airflow_provider_scope.core.jobs import Fate, Outcome
     from tests.support.faulty_storage import Call, Gate
 
 PIPELINE = "4f0e4a50-93a4-4a3f-9ab4-0d9f1f0c6a11"
@@ -324,8 +323,8 @@ def test_a_job_that_failed_before_it_closed_its_mark_is_settled_by_a_person_who_
     )
     assert refused.value.do == (
         "check who made these versions, or whether rows of the batch's files, such as "
-        "file:///landing/f2, are in the table; then run `airflow scope settle file:///table 1` with "
-        "--committed or --not-committed"
+        "file:///landing/f2, are in the table. If they are, run `airflow scope settle 1 --committed`, "
+        "otherwise `airflow scope settle 1 --not-committed`"
     )
     assert world.rows() == rows_of(1, 2)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_scope.script.errors import ScriptError
+from airflow_provider_scope.script.lexer import ScriptError
 from airflow_provider_scope.script.model import check_model
 
 

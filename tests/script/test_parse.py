@@ -7,8 +7,7 @@ import pickle
 import pytest
 
 from airflow_provider_scope.exceptions import SqlError
-from airflow_provider_scope.script.errors import ScriptError
-from airflow_provider_scope.script.lexer import tokens
+from airflow_provider_scope.script.lexer import ScriptError, tokens
 from airflow_provider_scope.script.parse import parse
 from airflow_provider_scope.script.statements import (
     AddColumn,

@@ -6,9 +6,9 @@ import pytest
 import sqlglot
 
 from airflow_provider_scope.core.sql import literal
-from airflow_provider_scope.script.errors import ScriptError
-from airflow_provider_scope.script.spark_text import date_format
-from airflow_provider_scope.script.translate import to_spark_sql, translate
+from airflow_provider_scope.script.lexer import ScriptError
+from airflow_provider_scope.script.lowering import date_format
+from airflow_provider_scope.script.translate import translate
 
 ROWSETS = {
     "data": {
@@ -61,7 +61,7 @@ RAISE_SPLIT = "raise_error('Split was called on a null string')"
     ],
 )
 def test_a_query_keeps_its_shape(query, expected):
-    assert to_spark_sql(query, ROWSETS) == expected
+    assert translate(query, ROWSETS).sql == expected
 
 
 @pytest.mark.parametrize(
@@ -257,7 +257,7 @@ def test_an_aggregate_means_the_same_in_spark(scope, spark, kind):
 )
 def test_anything_else_is_refused_at_its_place(query, code, column):
     with pytest.raises(ScriptError) as caught:
-        to_spark_sql(query, ROWSETS)
+        translate(query, ROWSETS)
     assert (caught.value.code, caught.value.line, caught.value.column) == (code, 1, column)
     assert caught.value.do
 

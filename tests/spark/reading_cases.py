@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from typing import Any
 
@@ -48,6 +48,14 @@ def orc_file(table: pa.Table) -> bytes:
     return buffer.getvalue()
 
 
+_TIMES = pa.struct([("a", pa.int32()), ("t", pa.time64("us"))])
+LACKED = {
+    "s": pa.array([{"a": 1, "t": time(1)}], _TIMES),
+    "half": pa.array([1.5]).cast(pa.float32()).cast(pa.float16()),
+    "uuid": pa.ExtensionArray.from_storage(pa.uuid(), pa.array([b"0123456789abcdef"], pa.binary(16))),
+    "digits": pa.array([Decimal("1.10")], pa.decimal256(50, 2)),
+}
+"""Columns of types that Spark lacks."""
 PEOPLE = {"id": "int", "name": "string", "city": "string"}
 HEADER = {"header": "true"}
 ONE = {"v": "string"}
@@ -55,12 +63,15 @@ KEYS = {"id": "int", "name": "string"}
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 WALL = datetime(2026, 1, 1, 12)  # noqa: DTZ001 - a wall-clock time
 
+BEFORE_1970 = datetime(1969, 7, 20, 20, 17, 40, 500000)  # noqa: DTZ001
+
 
 def typed(kind: str, text: str, then: Any, what: str, **more: Any) -> Case:
     rows = then if isinstance(then, str) and then.startswith("v is not") else [(then,)]
     return Case("csv", what, f"{text}\n", rows, {"v": kind}, **more)
 
 
+NOT_CLOSED = "a quote is not closed"
 STRAY_QUOTE = "a quote in a quoted field is not doubled, or text stands behind its closing quote"
 CSV = [
     Case("csv", "declared columns, no header", "1,Alice,Berlin\n", [(1, "Alice", "Berlin")], PEOPLE),
@@ -101,6 +112,14 @@ CSV = [
     Case("csv", "header and nothing else", "id,name,city\n", [], PEOPLE, HEADER),
     Case("csv", "a record is too short", "1,Alice\n2,Bob,Rom\n", "it has not the 3 fields", PEOPLE),
     Case("csv", "a record is too long", "1,Alice,Berlin,x\n", "it has not the 3 fields", PEOPLE),
+    Case("csv", "a record has 21,000 fields", f"1,A,B\n{',' * 20_999}\n", "it has not the 3 fields", PEOPLE),
+    Case(
+        "csv",
+        "a record has more than 200,000 fields",
+        f"1,A,B\n{',' * 200_000}\n",
+        "a record has more than 200,000 fields",
+        PEOPLE,
+    ),
     Case(
         "csv",
         "a quote in a quoted field, doubled",
@@ -131,7 +150,15 @@ CSV = [
         PEOPLE,
     ),
     Case("csv", "text behind a closing quote", '1,"Al"ice,Berlin\n', STRAY_QUOTE, PEOPLE),
-    Case("csv", "a line break in a quoted field", '1,"Al\nice",Berlin\n', "it has not the 3 fields", PEOPLE),
+    Case("csv", "a quote that is never closed", '1,Alice,"Berlin\n2,B,Rom\n', NOT_CLOSED, PEOPLE),
+    Case(
+        "csv",
+        "a quote in a field that has none around it",
+        '1,5" pipe,Rom\n',
+        [(1, '5" pipe', "Rom")],
+        PEOPLE,
+    ),
+    Case("csv", "a line break in a quoted field", '1,"Al\nice",Berlin\n', NOT_CLOSED, PEOPLE),
     Case(
         "csv",
         "the same, with `multiLine`",
@@ -152,7 +179,7 @@ CSV = [
         "csv",
         "`multiLine`, a quote that is never closed",
         '1,A,"Ber\n2,B,Rom\n',
-        "a quote is not closed",
+        NOT_CLOSED,
         PEOPLE,
         {"multiLine": "true"},
     ),
@@ -556,6 +583,30 @@ PARQUET = [
     ),
     Case(
         "parquet",
+        "the same, not declared, with extra_columns",
+        parquet(pa.table({"id": [1], "v v": pa.array([[7]], pa.list_(IDENTITY))})),
+        [(1,)],
+        {"id": "bigint"},
+        plan={"extra_columns": "ignore"},
+    ),
+    Case(
+        "parquet",
+        "a type that Spark lacks (a time of day, a half float, a UUID, a decimal of 50 digits)",
+        parquet(pa.table({"id": [1], **LACKED})),
+        "s cannot be read: a time of day; half cannot be read: Illegal Parquet type: FIXED_LEN_BYTE_ARRAY "
+        "(FLOAT16); uuid cannot be read: Illegal Parquet type: FIXED_LEN_BYTE_ARRAY (UUID); digits cannot be "
+        "read: Decimal precision 50 exceeds max precision 38",
+    ),
+    Case(
+        "parquet",
+        "the same, not declared, with extra_columns",
+        parquet(pa.table({"id": [1], **LACKED})),
+        [(1,)],
+        {"id": "bigint"},
+        plan={"extra_columns": "ignore"},
+    ),
+    Case(
+        "parquet",
         "decimals with fewer digits",
         parquet(pa.table({"v": pa.array([Decimal("1.5")], pa.decimal128(3, 1))})),
         [(Decimal("1.50"),)],
@@ -571,6 +622,17 @@ PARQUET = [
     Case("parquet", "cut", parquet(pa.table({"v": [1]}))[:-9], "is not a Parquet file"),
     Case("parquet", "no parquet at all", "hello, world\n", "is not a Parquet file"),
 ]
+CLOCK = pa.table({"v": pa.array([WALL], pa.timestamp("us"))})
+INSTANT = pa.table({"v": pa.array([NOON], pa.timestamp("us", "UTC"))})
+
+
+def in_another_zone(content: bytes) -> bytes:
+    """Let the stripes of an ORC file say that they were written in New York, with the same clock."""
+    stripes = content.count(b"\x1a\x03GMT")
+    assert stripes
+    return content.replace(b"\x1a\x03GMT", b"\x1a\x03EST")
+
+
 ORC = [
     Case(
         "orc",
@@ -606,6 +668,49 @@ ORC = [
         orc_file(pa.table({"v": ["1"]})),
         "v is string, declared is int",
         {"v": "int"},
+    ),
+    Case("orc", "a wall-clock time", orc_file(CLOCK), [(WALL,)], {"v": "timestamp_ntz"}),
+    Case("orc", "a wall-clock time, declared as instant", orc_file(CLOCK), [(NOON,)], {"v": "timestamp"}),
+    Case("orc", "without `columns`, a wall-clock time", orc_file(CLOCK), [(WALL,)]),
+    Case("orc", "an instant", orc_file(INSTANT), [(NOON,)], {"v": "timestamp"}),
+    Case(
+        "orc",
+        "an instant, declared as wall-clock time",
+        orc_file(INSTANT),
+        "v is timestamp, declared is timestamp_ntz",
+        {"v": "timestamp_ntz"},
+    ),
+    Case(
+        "orc",
+        "a wall-clock time written in another zone",
+        in_another_zone(orc_file(CLOCK)),
+        [(WALL,)],
+        {"v": "timestamp_ntz"},
+    ),
+    Case(
+        "orc",
+        "the same, declared as instant",
+        in_another_zone(orc_file(CLOCK)),
+        "v is timestamp_ntz, declared is timestamp",
+        {"v": "timestamp"},
+    ),
+    Case(
+        "orc",
+        "a time before 1970 with a fraction of a second, written by Arrow",
+        orc_file(pa.table({"v": pa.array([BEFORE_1970], pa.timestamp("us"))})),
+        "it has a time before 1970 with a fraction of a second as ORC does not write such",
+    ),
+    Case(
+        "orc",
+        "nanoseconds, as pandas writes them",
+        orc_file(pa.table({"v": pa.array([1767268800123456000, None], IDENTITY)})),
+        [(WALL.replace(microsecond=123456),), (None,)],
+    ),
+    Case(
+        "orc",
+        "nanoseconds that a timestamp cannot hold, also inside another column",
+        orc_file(pa.table({"v": pa.array([[None, 1767268800123456789]], pa.list_(IDENTITY))})),
+        "v has nanoseconds that a timestamp cannot hold",
     ),
     Case("orc", "cut", orc_file(pa.table({"v": [1]}))[:-9], "cannot be read"),
 ]

@@ -9,10 +9,15 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from airflow_provider_scope.exceptions import ChangeFeedError, InputError
+from airflow_provider_scope.exceptions import (
+    ChangeFeedError,
+    CheckpointGapError,
+    InputError,
+    SourceNotFoundError,
+)
 from airflow_provider_scope.spark import consume, read_changes
 from airflow_provider_scope.specs import CdfSource
-from tests.spark.test_changes import FEED, Source
+from tests.spark.test_changes import FEED, ON, Source
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,12 +28,11 @@ pytestmark = pytest.mark.spark
 def test_changes_are_given_again_until_they_are_consumed_by_who_read_them_last(
     spark: Any, tmp_path: Path
 ) -> None:
-    source = Source(spark, tmp_path)
-    path = str(source.path)
+    source, checkpoint = Source(spark, tmp_path), tmp_path / "nightly"
     source.do("INSERT INTO @s VALUES (1, 'a')")
-    first = read_changes(spark, path)
+    first = read_changes(spark, source.path, checkpoint)
     source.do("DELETE FROM @s")
-    again = read_changes(spark, path)
+    again = read_changes(spark, str(source.path), str(checkpoint))
 
     assert [(batch.start, batch.end) for batch in (first, again)] == [(0, 1), (0, 1)]
     assert [tuple(row) for row in again.dataframe.select("id", "_change_type").collect()] == [(1, "insert")]
@@ -38,53 +42,136 @@ def test_changes_are_given_again_until_they_are_consumed_by_who_read_them_last(
     with pytest.raises(ChangeFeedError, match="have already been consumed"):
         consume(again)
 
-    second = read_changes(spark, path)
+    second = read_changes(spark, source.path, checkpoint)
     assert (second.start, second.end) == (2, 2)
     assert [row["_change_type"] for row in second.dataframe.collect()] == ["delete"]
     consume(second)
-    nothing = read_changes(spark, path)
+    nothing = read_changes(spark, source.path, checkpoint)
     assert (nothing.dataframe, nothing.start, nothing.end) == (None, None, None)
     consume(nothing)
-    other = read_changes(spark, path, "other")
+    other = read_changes(spark, source.path, tmp_path / "other")
     assert (other.start, other.end) == (0, 2)
-    spark.sql(f"VACUUM delta.`{path}`")
-    assert read_changes(spark, path).start == 3  # VACUUM makes versions, too
-    with pytest.raises(InputError, match="identifier="):
-        read_changes(spark, path, "../x")
+    assert {path.name for path in source.path.iterdir() if path.is_dir()} <= {"_delta_log", "_change_data"}
 
 
 def test_a_table_has_its_name_in_the_catalog_of_the_session(spark: Any, tmp_path: Path) -> None:
-    source = Source(spark, tmp_path)
+    source, checkpoint = Source(spark, tmp_path), tmp_path / "checkpoint"
     source.do("INSERT INTO @s VALUES (1, 'a')")
     spark.sql(f"CREATE TABLE default.fed USING delta LOCATION '{source.path}'")
     spark.sql(f"CREATE TABLE default.not_delta (id INT) USING parquet LOCATION '{tmp_path}/parquet'")
     try:
-        batch = read_changes(spark, "default.fed")
+        batch = read_changes(spark, "default.fed", checkpoint)
         assert [tuple(row) for row in batch.dataframe.select("id", "_change_type").collect()] == [
             (1, "insert")
         ]
         consume(batch)
-        assert read_changes(spark, str(source.path)).dataframe is None  # it is the same table
+        assert read_changes(spark, source.path, checkpoint).dataframe is None  # it is the same table
 
         for name in ("default.not_delta", "default.nowhere", "no name"):
             with pytest.raises(InputError, match="neither a folder nor a Delta table"):
-                read_changes(spark, name)
+                read_changes(spark, name, checkpoint)
     finally:
         for name in ("fed", "not_delta"):
             spark.sql(f"DROP TABLE default.{name}")
 
 
-def test_changes_of_a_table_that_was_made_anew_are_not_consumed(spark: Any, tmp_path: Path) -> None:
+def _dropped_and_created(source: Source) -> None:
+    shutil.rmtree(source.path)
+    write_deltalake(str(source.path), pa.table({"id": [2], "v": ["b"]}), configuration=FEED)
+
+
+def _replaced_by_statement(source: Source) -> None:
+    source.do(f"CREATE OR REPLACE TABLE @s USING delta TBLPROPERTIES {ON} AS SELECT 2 AS id, 'b' AS v")
+
+
+def _copy_put_back(source: Source) -> None:
+    shutil.rmtree(source.path)
+    shutil.copytree(source.folder / "copy", source.path)
+    source.do(*["INSERT INTO @s VALUES (4, 'd')"] * 3)
+
+
+def _copy_put_back_to_the_same_version(source: Source) -> None:
+    shutil.rmtree(source.path)
+    shutil.copytree(source.folder / "copy", source.path)
+    source.do("INSERT INTO @s VALUES (4, 'd')")
+
+
+def _another_table(source: Source) -> None:
+    source.path.rename(source.folder / "renamed")
+    other = Source(source.spark, source.folder)
+    other.do("INSERT INTO @s VALUES (7, 'g')", "INSERT INTO @s VALUES (8, 'h')")
+
+
+@pytest.mark.parametrize("is_consumed", [True, False])
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (_dropped_and_created, "not the one that was read before"),
+        (_replaced_by_statement, "not the one that was read before"),
+        (_another_table, "not the one that was read before"),
+        (_copy_put_back, "was set back to an earlier version"),
+        (_copy_put_back_to_the_same_version, "was set back to an earlier version"),
+    ],
+)
+def test_a_source_that_is_another_one_now_is_refused(
+    spark: Any, tmp_path: Path, change: Any, message: str, *, is_consumed: bool
+) -> None:
     source = Source(spark, tmp_path)
     source.do("INSERT INTO @s VALUES (1, 'a')")
-    batch = read_changes(spark, str(source.path))
-    shutil.rmtree(source.path / "_delta_log")
-    write_deltalake(str(source.path), pa.table({"id": [2]}), configuration=FEED)
+    shutil.copytree(source.path, tmp_path / "copy")
+    source.do("INSERT INTO @s VALUES (3, 'c')")
+    batch = read_changes(spark, source.path, tmp_path / "reader")
+    if is_consumed:
+        consume(batch)
+    change(source)
 
-    for way in (lambda: consume(batch), lambda: read_changes(spark, str(source.path))):
-        with pytest.raises(ChangeFeedError, match="not the one that was read before") as caught:
-            way()
-        assert "under another identifier, with CdfSource(full_load=True)" in str(caught.value)
+    with pytest.raises(ChangeFeedError, match=message) as caught:
+        read_changes(spark, source.path, tmp_path / "reader")
+    assert "with another checkpoint, and with CdfSource(full_load=True)" in str(caught.value)
+    assert read_changes(spark, CdfSource(table=str(source.path), full_load=True), tmp_path / "new").dataframe
+
+
+def test_changes_of_a_table_that_was_created_again_are_not_consumed(spark: Any, tmp_path: Path) -> None:
+    source = Source(spark, tmp_path)
+    source.do("INSERT INTO @s VALUES (1, 'a')")
+    batch = read_changes(spark, source.path, tmp_path / "reader")
+    _dropped_and_created(source)
+
+    with pytest.raises(ChangeFeedError, match="not the one that was read before"):
+        consume(batch)
+
+
+def test_a_restored_source_is_refused_and_a_renamed_one_is_read_on(spark: Any, tmp_path: Path) -> None:
+    source = Source(spark, tmp_path)
+    source.do("INSERT INTO @s VALUES (1, 'a')")
+    consume(read_changes(spark, source.path, tmp_path / "reader"))
+    renamed = source.path.rename(tmp_path / "renamed")
+    spark.sql(f"INSERT INTO delta.`{renamed}` VALUES (2, 'b')")
+    with pytest.raises(SourceNotFoundError):
+        read_changes(spark, source.path, tmp_path / "reader")
+    batch = read_changes(spark, renamed, tmp_path / "reader")
+    assert (batch.start, batch.end) == (2, 2)
+    consume(batch)
+    spark.sql(f"RESTORE TABLE delta.`{renamed}` TO VERSION AS OF 1")
+
+    with pytest.raises(ChangeFeedError, match="is a RESTORE"):
+        read_changes(spark, renamed, tmp_path / "reader")
+
+
+def test_a_checkpoint_says_what_was_consumed_or_is_refused(spark: Any, tmp_path: Path) -> None:
+    source, checkpoint = Source(spark, tmp_path), tmp_path / "reader"
+    for number in range(2):
+        source.do(f"INSERT INTO @s VALUES ({number}, 'a')")
+        consume(read_changes(spark, source.path, checkpoint))
+    with pytest.raises(ChangeFeedError, match=r"belongs to the load 'default'.*'x'"):
+        read_changes(spark, CdfSource(table=str(source.path), identifier="x"), checkpoint)
+    for number in (0, 1):
+        (checkpoint / f"{number:020}-consumed").unlink()
+
+    with pytest.raises(CheckpointGapError, match="0-consumed is missing"):
+        read_changes(spark, source.path, checkpoint)
+    shutil.rmtree(checkpoint)
+    assert read_changes(spark, source.path, checkpoint).start == 0
 
 
 def test_rows_from_before_the_feed_are_a_warning(spark: Any, tmp_path: Path) -> None:
@@ -93,13 +180,26 @@ def test_rows_from_before_the_feed_are_a_warning(spark: Any, tmp_path: Path) -> 
     spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')")
     write_deltalake(path, rows, mode="append")
 
-    with pytest.warns(match="had rows before version 1.* under another identifier, with CdfSource") as told:
-        batch = read_changes(spark, str(path))
+    with pytest.warns(
+        match="had rows before version 1.* with another checkpoint, and with CdfSource"
+    ) as told:
+        batch = read_changes(spark, path, tmp_path / "one")
     assert (batch.start, batch.end, told[0].filename) == (1, 2, __file__)
-    assert read_changes(spark, CdfSource(table=str(path), full_load=True), "all").dataframe.count() == 2
+    assert (
+        read_changes(spark, CdfSource(table=str(path), full_load=True), tmp_path / "all").dataframe.count()
+        == 2
+    )
 
 
-@pytest.mark.parametrize("name", [5, "", "n" * 101, ".hidden", "a/b"])
-def test_what_is_no_name_of_a_reader_is_refused(name: Any) -> None:
-    with pytest.raises(InputError, match="at most 100 letters"):
-        read_changes(None, "/data/orders", name)  # type: ignore[arg-type] # it is not asked yet
+@pytest.mark.parametrize(
+    ("checkpoint", "message"),
+    [
+        ("nightly", "is relative"),
+        ("/data/orders", "lies in the source"),
+        ("/data/x/../orders/_readers/nightly", "lies in the source"),
+        ("https://host/reader", "https"),
+    ],
+)
+def test_a_place_that_would_not_outlive_the_source_is_refused(checkpoint: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        read_changes(None, "/data/orders", checkpoint)  # type: ignore[arg-type] # it is not asked yet

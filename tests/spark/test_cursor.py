@@ -15,13 +15,13 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from airflow_provider_scope.checkpoint.log import CheckpointLog
-from airflow_provider_scope.core import small
+from airflow_provider_scope.core import settings as core_settings
 from airflow_provider_scope.core.cursor import CursorState
 from airflow_provider_scope.core.interval import Window
 from airflow_provider_scope.core.slices import CursorSlice
-from airflow_provider_scope.exceptions import CursorError, InputError, StorageError
+from airflow_provider_scope.exceptions import CursorError, InputError, StorageError, TableGoneError
 from airflow_provider_scope.execution import repair
-from airflow_provider_scope.spark.cursor_reading import Reading
+from airflow_provider_scope.spark.cursor import Reading
 from airflow_provider_scope.specs.cursor import Cursor, for_plan
 from tests.support import warm
 
@@ -303,7 +303,7 @@ def test_a_large_first_load_is_not_held_and_what_is_behind_it_is_exact(
 
     look = Reading._seen
     monkeypatch.setattr(Reading, "_seen", seen)
-    monkeypatch.setattr(small, "ROWS", 10)
+    monkeypatch.setattr(core_settings, "SMALL_ROWS", 10)
     values = [0.5, None, 9.0, -1e300, 9.0, 3.25, float("nan"), 7.0, -0.0, None, 2.0, 9.0, 4.0]
     source.add(n=values, id=[*range(13)], t=list("abcdefghijklm"))
     pipe = source.pipe(write=write, on_cursor_value_missing="include")
@@ -458,3 +458,22 @@ def metrics(plan: Any) -> str:
         children = node.children()
         waiting += [children.apply(n) for n in range(children.size())]
     return "\n".join(told)
+
+
+def test_a_full_refresh_makes_a_table_again_that_is_gone_while_its_checkpoint_is_elsewhere(
+    source: Source,
+) -> None:
+    source.add(n=[1, 2])
+    pipe = source.pipe()
+    pipe.arguments["checkpoint"] = {"location": str(source.folder / "elsewhere")}
+    pipe.run()
+    shutil.rmtree(pipe.table)
+    source.add(n=[3])
+
+    with pytest.raises(TableGoneError, match="There is no table at"):
+        pipe.run()
+    pipe.run(full_refresh=True)
+    source.add(n=[4])
+    pipe.run()
+
+    assert pipe.rows("n") == [(1,), (2,), (3,), (4,)]

@@ -15,7 +15,7 @@ import pytest
 from airflow_provider_scope.core.cursor import CursorState
 from airflow_provider_scope.core.slices import CursorSlice
 from airflow_provider_scope.exceptions import CursorError
-from airflow_provider_scope.spark.cursor_reading import Reading
+from airflow_provider_scope.spark.cursor import Reading
 from airflow_provider_scope.specs.cursor import Cursor, for_plan
 from tests.support.cursor_model import Model, Replay
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -132,3 +133,34 @@ def test_a_column_by_another_name_in_the_files_is_looked_at(
     pipe.run()
     assert started == [1, 1]
     assert pipe.rows("n") == [(5,), (6,)]
+
+
+LOS_ANGELES, CALCUTTA = (
+    timedelta(hours=-7, minutes=-52, seconds=-58),
+    timedelta(hours=5, minutes=53, seconds=28),
+)
+
+
+@pytest.mark.parametrize(
+    ("func", "offset", "told"), [("max", LOS_ANGELES, "-07:52"), ("min", CALCUTTA, "+05:53")]
+)
+def test_times_whose_statistics_lack_the_seconds_of_an_offset_are_loaded(
+    tmp_path: Path, func: str, offset: timedelta, told: str
+) -> None:
+    """As Delta 3.2 writes them: 58 s before the value, or 28 s after it."""
+    first = datetime(1850, 1, 1, 12, tzinfo=UTC)
+    later = first + timedelta(seconds=10 if func == "max" else -10)
+    add(tmp_path, first)
+    pipe = pipe_of(tmp_path, last_value_func=func)
+    pipe.run()
+    add(tmp_path, later)
+    commit = tmp_path / "source" / "_delta_log" / f"{1:020}.json"
+    actions = [json.loads(line) for line in commit.read_text().splitlines()]
+    value = {"n": f"{later + offset:%Y-%m-%dT%H:%M:%S.000}{told}"}
+    stats = {"numRecords": 1, "minValues": value, "maxValues": value, "nullCount": {"n": 0}}
+    for action in actions:
+        if "add" in action:
+            action["add"]["stats"] = json.dumps(stats)
+    commit.write_text("\n".join(map(json.dumps, actions)))
+    pipe.run()
+    assert sorted(pipe.rows("n")) == sorted([(first,), (later,)])

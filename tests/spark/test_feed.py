@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 
 from airflow_provider_scope.core.slices import VersionSlice
 from airflow_provider_scope.exceptions import MergeKeyError
-from airflow_provider_scope.spark import feed, net
+from airflow_provider_scope.spark import feed
 from airflow_provider_scope.spark.delta_log import DeltaLog
 from tests.spark.test_changes import Source
 from tests.support import warm
@@ -58,6 +58,7 @@ def test_it_has_the_columns_and_the_values_that_delta_reads_itself(spark: Any, t
     found = VersionSlice(
         source=str(DeltaLog(spark, path).metadata()["id"]),  # type: ignore[index] # it is there
         identifier="default",
+        location=path,
         first=2,
         last=newest,
         snapshot=False,
@@ -91,13 +92,13 @@ def test_changes_are_sorted_only_if_a_key_changed_more_than_once(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sorts: list[int] = []
-    by_order = net.Net._by_order
+    by_order = feed.Net._by_order
 
-    def noticed(of: net.Net, *arguments: Any) -> Any:
+    def noticed(of: feed.Net, *arguments: Any) -> Any:
         sorts.append(of.seq)
         return by_order(of, *arguments)
 
-    monkeypatch.setattr(net.Net, "_by_order", noticed)
+    monkeypatch.setattr(feed.Net, "_by_order", noticed)
     source = Source(spark, tmp_path)
     pipe = source.pipe()
     source.do("INSERT INTO @s SELECT id, 'a' FROM range(20)")

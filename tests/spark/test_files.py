@@ -181,7 +181,7 @@ def test_a_file_that_changes_after_spark_has_looked_at_it_is_named_before_anythi
         bench.text("a.txt", "1\n2\n3\n")
         return rows
 
-    with pytest.raises(SourceFileGoneError, match="has changed since it was logged"):
+    with pytest.raises(SourceFileChangedError, match="has changed since it was logged"):
         app.run_batch(plan, Target(bench.spark, plan), entry, planned_then_changed)
 
     assert not bench.table.exists()

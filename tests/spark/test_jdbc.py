@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake import DeltaTable
 
-from airflow_provider_scope.spark import jdbc, postgres
-from airflow_provider_scope.spark.cursor_reading import Reading
+from airflow_provider_scope.spark.cursor import Reading
+from airflow_provider_scope.spark.databases import jdbc, postgres
 
 if TYPE_CHECKING:
     from tests.spark.jdbc_world import World

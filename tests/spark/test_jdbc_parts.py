@@ -15,7 +15,7 @@ from airflow_provider_scope.exceptions import (
     ScopeProviderError,
     SourceUnreadableError,
 )
-from airflow_provider_scope.spark import postgres, postgres_parts
+from airflow_provider_scope.spark.databases import postgres, postgres_parts
 from tests.spark.jdbc_world import closing
 from tests.spark.test_jdbc import plain
 

@@ -15,7 +15,7 @@ from airflow_provider_scope.exceptions import (
     ScopeProviderError,
     SourceUnreadableError,
 )
-from airflow_provider_scope.spark import jdbc
+from airflow_provider_scope.spark import databases
 
 if TYPE_CHECKING:
     from tests.spark.jdbc_world import World
@@ -31,8 +31,8 @@ def test_the_plan_holds_the_condition(world: World, monkeypatch: pytest.MonkeyPa
         plans.append(data._jdf.queryExecution().toString())
         return data
 
-    rows = jdbc.rows
-    monkeypatch.setattr(jdbc, "rows", tell)
+    rows = databases.rows
+    monkeypatch.setattr(databases, "rows", tell)
     world.run("CREATE TABLE t (n int)", "INSERT INTO t VALUES (1), (2)")
     pipe = world.pipe()
     pipe.run()

@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import inspect
+import math
 import re
+from collections import namedtuple
 from datetime import UTC, datetime, timedelta, timezone
+from itertools import cycle, zip_longest
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from deltalake import DeltaTable
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import Row
+from pyspark.sql import types as T  # noqa: N812 - the name everybody uses
 
-from airflow_provider_scope.core import small
+from airflow_provider_scope.core import settings as spark_settings
 from airflow_provider_scope.core.settings import EXACT
 from airflow_provider_scope.exceptions import CursorError, InputError, SchemaMismatchError, ScopeProviderError
+from airflow_provider_scope.python_rows import converted
 from airflow_provider_scope.spark import load
+from airflow_provider_scope.spark.structs import type_text
 from airflow_provider_scope.spark.writes import merge
 from airflow_provider_scope.specs import Cursor, Merge, Replace, Scd2
 from tests.docs.pages import ROOT, blocks
+from tests.support.python_values import EDGES, TYPES, is_same, values
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -104,22 +114,108 @@ def test_a_range_is_replaced_and_new_columns_come(spark: Any, tmp_path: Path) ->
     assert rows(tmp_path / "t") == [{"day": 1, "n": 1, "note": None}, {"day": 2, "n": 5, "note": "x"}]
 
 
+def _accepted(kind: T.DataType, value: Any) -> bool:
+    try:
+        converted([(value,)], T.StructType().add("c", kind))
+    except InputError:
+        return False
+    return True
+
+
+@settings(max_examples=3, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+@given(more=st.lists(values(), min_size=20, max_size=60))
+def test_a_value_is_stored_as_it_is_whatever_it_is(
+    spark: Any, tmp_path_factory: Any, more: list[Any]
+) -> None:
+    table = tmp_path_factory.mktemp("values") / "t"
+    columns = [[v for v in [*EDGES, *more] if _accepted(kind, v)] for kind in TYPES.values()]
+    given_rows = [dict(zip(TYPES, row, strict=True)) for row in zip_longest(*columns)]
+    shapes = [dict, lambda row: tuple(row.values()), lambda row: Row(**row), namedtuple("R", TYPES)._make]  # noqa: PYI024
+    shaped = [
+        shape(row.values() if number % 4 == 3 else row)
+        for number, (shape, row) in enumerate(zip(cycle(shapes), given_rows, strict=False))
+    ]
+    fields = [T.StructField(name, kind) for name, kind in TYPES.items()]
+    numbered = [{"i": n, "row": row} for n, row in enumerate(shaped)]
+    schema = f"i int, row {type_text(T.StructType(fields))}"
+    load(spark, numbered, table, schema=schema)
+
+    stored = sorted(DeltaTable(str(table)).to_pyarrow_table().to_pylist(), key=lambda row: row["i"])
+    assert len(stored) == len(given_rows)
+    for row, given_row in zip(stored, given_rows, strict=True):
+        for name in TYPES:
+            assert is_same(row["row"][name], given_row[name]), (name, row["row"][name], given_row[name])
+
+
+def test_without_a_schema_rows_are_read_by_their_names_and_times_have_to_be_aware(
+    spark: Any, tmp_path: Path
+) -> None:
+    pair, turned = namedtuple("Pair", "a b"), namedtuple("Turned", "b a")  # noqa: PYI024
+    load(spark, [pair("x", 1.5), turned(2.5, "y"), {"b": 3.5, "a": "z"}], tmp_path / "t")
+
+    assert rows(tmp_path / "t") == [{"a": "x", "b": 1.5}, {"a": "y", "b": 2.5}, {"a": "z", "b": 3.5}]
+    for data, message in (
+        ([{"at": [datetime(2026, 1, 1)]}], r"data\[0\]\.at\[0\] .* does not name an instant"),  # noqa: DTZ001
+        ([{"a": 1}, {"a": "x"}], r"data\[0\]\.a is 1 \(int\)"),
+        ([{"a": None}], "The columns of data are not known"),
+        ([object()], "The columns of data are not known"),
+    ):
+        with pytest.raises(InputError, match=message):
+            load(spark, data, tmp_path / "u")
+    assert not (tmp_path / "u").exists()
+
+
 @pytest.mark.parametrize(
     ("data", "how", "message"),
     [
-        ([{"id": 1, "txet": "a"}], {"schema": SCHEMA}, "the key 'txet', which is not a column"),
+        (
+            [{"id": 1, "txet": "a"}],
+            {"schema": SCHEMA},
+            r"data\[0\] has the key 'txet', which is not a column",
+        ),
+        ([(1, "a", None), (2, b"b", None)], {"schema": SCHEMA}, r"data\[1\]\.text is b'b'"),
         ([], {}, "no rows, and no schema"),
-        ([{"at": datetime(2026, 1, 1)}], {"schema": "at timestamp"}, "a time without a time zone"),  # noqa: DTZ001
-        ([(1,)], {"schema": "id int", "now": datetime(2026, 1, 1)}, "has no time zone"),  # noqa: DTZ001
+        ([(1,)], {"schema": "id itn"}, "The columns of data are not known"),
+        ([(1,)], {"schema": ["id"]}, "does not name columns"),
+        ([(1,)], {"schema": "int"}, "does not name columns"),
+        ([{"at": datetime(2026, 1, 1)}], {"schema": "at timestamp"}, "without a time zone"),  # noqa: DTZ001
+        ([(1,)], {"schema": "id int", "now": datetime(2026, 1, 1)}, "not a datetime with a time zone"),  # noqa: DTZ001
+        ([(1,)], {"schema": "id int", "now": "2026-01-01T00:00Z"}, "not a datetime with a time zone"),
+        *[
+            ([(1,)], {"schema": "id int", "state": state}, "cannot be kept as JSON")
+            for state in (math.nan, {"a": {1, 2}}, {1: "x"}, [(1, 2)], "\ud800", {"at": DAY}, [math.inf])
+        ],
+        ([(1,)], {"schema": "id int", "state": lambda _: math.nan}, "cannot be kept as JSON"),
     ],
 )
-def test_what_cannot_be_told_is_refused(
-    spark: Any, tmp_path: Path, data: Any, how: Any, message: str
-) -> None:
+def test_what_would_be_lost_is_refused(spark: Any, tmp_path: Path, data: Any, how: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        load(spark, data, str(tmp_path / "t"), **how)
+        load(spark, data, tmp_path / "t", **how)
 
-    assert not (tmp_path / "t").exists()
+    assert not (tmp_path / "t" / "_delta_log").exists()
+    if callable(how.get("state")):
+        assert load(spark, data, tmp_path / "t", schema="id int", state=lambda _: 1).state == 1
+    else:
+        assert not (tmp_path / "t").exists()
+
+
+def test_a_state_belongs_to_the_caller_or_to_the_cursor(spark: Any, tmp_path: Path) -> None:
+    columns, cursor = "id int", Cursor(column="id")
+    callers, cursors = tmp_path / "callers", tmp_path / "cursors"
+    load(spark, [(1,)], callers, schema=columns, state={"column": "id", "last": "5"})
+    state = load(spark, [(1,)], cursors, schema=columns, cursor=cursor).state
+
+    with pytest.raises(InputError, match=r"callers is the caller's .*which rows a cursor has loaded"):
+        load(spark, [(2,)], callers, schema=columns, cursor=cursor)
+    for other in ({"caller": 1}, lambda before: before):
+        with pytest.raises(InputError, match="cursors is its cursor's, and state= would replace it"):
+            load(spark, [(2,)], cursors, schema=columns, state=other)
+    assert load(spark, [(0,)], cursors, schema=columns).state == state
+    assert load(spark, [(2,), (1,)], cursors, schema=columns, cursor=cursor).inserted == 1
+    assert [row["id"] for row in rows(cursors)] == [0, 1, 2]
+    assert load(spark, [(3,)], callers, schema=columns).state == {"column": "id", "last": "5"}
+    assert load(spark, [(4,)], cursors, schema=columns, state="mine", full_refresh=True).state == "mine"
+    assert load(spark, [(4,)], callers, schema=columns, cursor=cursor, full_refresh=True).state["last"] == "4"
 
 
 def test_the_session_is_as_it_was(spark: Any, tmp_path: Path) -> None:
@@ -154,7 +250,7 @@ def test_the_example_of_the_page_gives_what_the_page_says(spark: Any, tmp_path: 
 
 
 def test_the_arguments_are_on_the_page() -> None:
-    page = (ROOT / "docs" / "load.md").read_text()
+    page = (ROOT / "docs" / "load.md").read_text().partition("## Rows")[0]
     named = re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)
 
     assert named == [*inspect.signature(load).parameters]
@@ -180,7 +276,7 @@ def test_a_load_by_a_cursor_writes_what_is_new(spark: Any, tmp_path: Path) -> No
 def test_a_small_load_is_fewer_jobs_and_the_same_rows(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Any
 ) -> None:
-    before = {name: spark.conf.get(name, None) for name in small.SETTINGS}
+    before = {name: spark.conf.get(name, None) for name in spark_settings.OF_SMALL}
     scheduler = spark.sparkContext._jsc.sc().dagScheduler()
 
     def jobs(table: str) -> int:
@@ -191,8 +287,8 @@ def test_a_small_load_is_fewer_jobs_and_the_same_rows(
         return int(scheduler.numTotalJobs() - begun)
 
     few = jobs("small")
-    assert {name: spark.conf.get(name, None) for name in small.SETTINGS} == before
-    monkeypatch.setattr(small, "ROWS", -1)
+    assert {name: spark.conf.get(name, None) for name in spark_settings.OF_SMALL} == before
+    monkeypatch.setattr(spark_settings, "SMALL_ROWS", -1)
     many = jobs("large")
 
     assert few < 0.75 * many
@@ -225,7 +321,7 @@ def test_a_table_that_was_made_before_keeps_its_partitions_and_properties(spark:
 def test_a_batch_is_joined_without_sorting_the_table(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Any
 ) -> None:
-    monkeypatch.setattr(small, "ROWS", -1)
+    monkeypatch.setattr(spark_settings, "SMALL_ROWS", -1)
     plans = spark._jsparkSession.sharedState().statusStore()
 
     def joins(table: str) -> list[set[str]]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.errors import IllegalArgumentException
 
-from airflow_provider_scope.spark import log_store
+from airflow_provider_scope.spark import session
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,16 +17,16 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture
 def store(spark: Any) -> Any:
-    spark.conf.set(log_store.SETTING, log_store.NAME)
+    spark.conf.set(session.LOG_STORE, session.LOG_STORE_CLASS)
     try:
-        log_store.load(spark)
+        session.load_log_store(spark)
     finally:
-        spark.conf.unset(log_store.SETTING)
+        spark.conf.unset(session.LOG_STORE)
     jvm, gateway = spark._jvm, spark.sparkContext._gateway
     loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
     given = gateway.new_array(jvm.java.lang.Object, 1)
     given[0] = spark._jsc.hadoopConfiguration()
-    constructor = jvm.java.lang.Class.forName(log_store.NAME, True, loader).getConstructors()[0]  # noqa: FBT003
+    constructor = jvm.java.lang.Class.forName(session.LOG_STORE_CLASS, True, loader).getConstructors()[0]  # noqa: FBT003
     return constructor.newInstance(given)
 
 
@@ -53,9 +53,9 @@ def test_a_client_that_cannot_refuse_a_commit_writes_none(spark, store, tmp_path
 
 
 def test_a_class_of_the_users_own_is_left_alone(spark):
-    spark.conf.set(log_store.SETTING, "io.delta.storage.S3DynamoDBLogStore")
+    spark.conf.set(session.LOG_STORE, "io.delta.storage.S3DynamoDBLogStore")
     try:
-        log_store.load(spark)
-        assert spark.conf.get(log_store.SETTING) == "io.delta.storage.S3DynamoDBLogStore"
+        session.load_log_store(spark)
+        assert spark.conf.get(session.LOG_STORE) == "io.delta.storage.S3DynamoDBLogStore"
     finally:
-        spark.conf.unset(log_store.SETTING)
+        spark.conf.unset(session.LOG_STORE)

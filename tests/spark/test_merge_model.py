@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 
-from airflow_provider_scope.core import small
+from airflow_provider_scope.core import settings as core_settings
 from airflow_provider_scope.exceptions import MergeKeyError
 from airflow_provider_scope.spark import app
 from airflow_provider_scope.spark.reading import select
@@ -139,7 +139,7 @@ def session(spark: Any, seed: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     Half of the histories are merged as large batches are.
     """
     if seed % 2 == 0:
-        monkeypatch.setattr(small, "ROWS", -1)
+        monkeypatch.setattr(core_settings, "SMALL_ROWS", -1)
     changed = FASTER if seed % 4 else {}
     usual = {name: spark.conf.get(name, None) for name in changed}
     for name, value in changed.items():

@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 
 from airflow_provider_scope.exceptions import BatchNotInTableError, MergeKeyError
-from airflow_provider_scope.spark.staging import Staged
+from airflow_provider_scope.spark.writes.merge import Staged
 from tests.spark.conftest import Bench
 
 if TYPE_CHECKING:

@@ -90,13 +90,6 @@ def test_a_name_that_is_no_column_is_refused(bench: Bench, argument: str, ids: l
     assert not bench.table.exists()
 
 
-def test_a_column_of_lists_is_no_key(bench: Bench) -> None:
-    error = refused(bench, 0, merge(primary_key=["id"]), id=[[1], [2]])
-
-    assert isinstance(error, InputError)
-    assert "primary_key names 'id', which is array<bigint>" in str(error)
-
-
 def test_a_group_is_replaced_by_fewer_rows_and_duplicates_stay(bench: Bench) -> None:
     write = merge(merge_key=["day"])
     load(bench, 0, write, day=["mon", "mon", "mon", "tue"], text=["a", "b", "c", "d"])

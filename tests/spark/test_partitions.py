@@ -74,6 +74,16 @@ def test_hives_word_for_null_in_a_partition_column_is_an_error_because_delta_wou
     assert "partition column p has an empty text or __HIVE_DEFAULT_PARTITION__" in error.what
 
 
+def test_bytes_that_are_no_text_in_a_partition_column_are_refused_because_delta_would_change_them(
+    bench: Any,
+) -> None:
+    file = bench.parquet("a.parquet", a=[1, 2], p=[b"\xc3\xa9", b"\xff"])
+
+    error = bench.failure(bench.batch(0, file), partition_by=("p",))
+
+    assert "partition column p has bytes that are no UTF-8, which Delta turns into others" in error.what
+
+
 def test_a_time_before_the_year_1_is_refused_because_delta_would_make_it_another_one(bench: Any) -> None:
     sql = "SELECT timestamp_micros(at) AS p, at AS micros FROM @data"
     how = {"sql": sql, "partition_by": ("p",)}

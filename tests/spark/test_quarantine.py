@@ -7,10 +7,13 @@ import gzip
 import io
 import json
 from collections import Counter
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from deltalake import DeltaTable
+from py4j.java_gateway import get_field, set_field
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 
 from airflow_provider_scope.exceptions import BadFileError, BadRecordError, InputError
 from airflow_provider_scope.spark.target import Target
@@ -97,7 +100,8 @@ def test_bad_rows_go_aside_with_file_number_rule_and_text_and_the_others_are_loa
             "raw": "4,Ei",
         },
     ]
-    assert commit_says(bench)["quarantined"] == dict(Counter(row["rule"] for row in aside(bench)))
+    rules = Counter(row["rule"] for row in aside(bench))
+    assert commit_says(bench)["quarantined"] == {"records": {"out_of": 6, "rules": rules}}
 
 
 def test_files_that_cannot_be_read_go_aside_whole_and_the_others_are_loaded(bench):
@@ -117,7 +121,19 @@ def test_files_that_cannot_be_read_go_aside_whole_and_the_others_are_loaded(benc
     assert "Unexpected end of input stream" in found[0]["rule"]
     assert found[1]["rule"] == "it has bytes that are not UTF-8"
     assert "CSV header does not conform" in found[2]["rule"]
-    assert sum(commit_says(bench)["quarantined"].values()) == 3
+    (files,) = commit_says(bench)["quarantined"].values()
+    assert (files["out_of"], sum(files["rules"].values())) == (4, 3)
+
+
+def test_a_batch_of_one_file_that_is_not_utf_8_goes_aside(bench):
+    (bench.folder / "latin.csv").write_bytes("a,b\n1,café\n".encode("latin-1"))
+    entry = bench.batch(0, bench.entry(bench.folder / "latin.csv"))
+
+    bench.run(entry, format="csv", columns={"a": "int", "b": "string"}, options={"header": "true"}, **ASIDE)
+
+    assert bench.rows() == []
+    (row,) = aside(bench)
+    assert (row["file"], row["rule"]) == ("latin.csv", "it has bytes that are not UTF-8")
 
 
 @pytest.mark.parametrize("kind", ["parquet", "orc"])
@@ -141,6 +157,103 @@ def test_a_columnar_file_that_is_none_goes_aside(bench, kind):
 
     assert bench.rows() == [{"a": 1}, {"a": 2}]
     assert [row["file"] for row in aside(bench)] == ["cut", "text"]
+
+
+def test_orc_files_with_times_that_java_cannot_read_go_aside_though_spark_does_not_name_them(bench):
+    import pyarrow as pa
+    from pyarrow import orc
+
+    folder = bench.folder / "landing"
+    folder.mkdir()
+    for name, micros in {"good": -2_000_000, "new": 1, "old": -2_000_001, "older": -9_999_999_999}.items():
+        times = pa.array([None, [micros]], pa.list_(pa.timestamp("us", tz="UTC")))
+        orc.write_table(pa.table({"t": times}), str(folder / name))
+
+    files = [bench.entry(folder / name) for name in ("good", "new", "old", "older")]
+    error = bench.failure(bench.batch(0, *files), format="orc")
+    bench.run(bench.batch(0, *files), format="orc", **ASIDE)
+
+    assert isinstance(error, BadFileError)
+    assert error.what.startswith("2 of the 4 files of batch 0 cannot be loaded:")
+    assert len(bench.rows()) == 4
+    assert [row["file"] for row in aside(bench)] == ["old", "older"]
+
+
+def orc_of_java(spark, path, *times):
+    jvm = spark._jvm
+    orc, conf = jvm.org.apache.orc, spark._jsparkSession.sessionState().newHadoopConf()
+    kind = orc.TypeDescription.fromString("struct<t:timestamp>")
+    options = orc.OrcFile.writerOptions(conf).setSchema(kind)
+    writer = orc.OrcFile.createWriter(jvm.org.apache.hadoop.fs.Path(str(path)), options)
+    batch = kind.createRowBatch()
+    for number, (millis, nanos) in enumerate(times):
+        time = jvm.java.sql.Timestamp(millis)
+        time.setNanos(nanos)
+        get_field(batch, "cols")[0].set(number, time)
+    set_field(batch, "size", len(times))
+    writer.addRowBatch(batch)
+    writer.close()
+
+
+@pytest.mark.parametrize("columns", [None, {"t": "timestamp"}], ids=["not declared", "declared"])
+def test_orc_files_of_java_with_nanoseconds_go_aside_and_times_before_1970_stay_what_they_are(bench, columns):
+    folder = bench.folder / "landing"
+    folder.mkdir()
+    orc_of_java(
+        bench.spark, folder / "good", (-1_300, 700_000_000), (-5_001, 999_999_000), (300, 300_000_000)
+    )
+    orc_of_java(bench.spark, folder / "bad", (5_000, 0), (-2_300, 700_000_001))
+    good = bench.spark.read.orc(f"{folder}/good")
+    good.withColumn("t", F.timestamp_micros(F.lit(-7_000_001))).write.orc(f"{folder}/spark")
+    (written,) = (folder / "spark").glob("part-*")
+
+    files = [bench.entry(path) for path in (folder / "good", folder / "bad", written)]
+    bench.run(bench.batch(0, *files), format="orc", columns=columns, **ASIDE)
+
+    epoch = datetime(1970, 1, 1, tzinfo=UTC if columns else None)
+    micros = {(row["t"] - epoch) / timedelta(microseconds=1) for row in bench.rows()}
+    assert micros == {-1_300_000, -5_000_001, 300_000, -7_000_001}
+    assert [row["file"] for row in aside(bench)] == ["bad"]
+
+
+def test_orc_files_with_nanoseconds_at_any_depth_go_aside(bench):
+    import pyarrow as pa
+    from pyarrow import orc
+
+    folder = bench.folder / "landing"
+    folder.mkdir()
+    clock, instant = pa.timestamp("ns"), pa.timestamp("ns", tz="UTC")
+    kinds = {
+        "top": instant,
+        "struct": pa.struct({"a b": clock}),
+        "list": pa.list_(pa.list_(instant)),
+        "key": pa.map_(clock, pa.int32()),
+        "value": pa.map_(pa.int32(), pa.list_(pa.struct({"x": clock}))),
+    }
+
+    def table(bad):
+        low = dict.fromkeys(kinds, 7_000) | {bad: 7_001}
+        values = {
+            "top": low["top"],
+            "struct": {"a b": low["struct"]},
+            "list": [None, [None, low["list"]]],
+            "key": [(low["key"], None)],
+            "value": [(1, None), (2, [None, {"x": low["value"]}])],
+        }
+        return pa.table({name: pa.array([None, values[name]], kind) for name, kind in kinds.items()})
+
+    for name in ("good", *kinds):
+        orc.write_table(table(name), str(folder / name))
+
+    files = [bench.entry(folder / name) for name in ("good", *kinds)]
+    error = bench.failure(bench.batch(0, *files), format="orc")
+    bench.run(bench.batch(0, *files), format="orc", sql="SELECT `list` FROM @data", **ASIDE)
+
+    assert isinstance(error, BadFileError)
+    assert error.what.startswith("5 of the 6 files of batch 0 cannot be loaded:")
+    assert len(bench.rows()) == 2
+    rule = "has nanoseconds that a timestamp cannot hold"
+    assert {row["file"]: row["rule"] for row in aside(bench)} == {name: f"{name} {rule}" for name in kinds}
 
 
 def test_json_records_that_do_not_parse_go_aside_and_a_second_value_on_a_line_takes_its_file_along(bench):
@@ -209,7 +322,8 @@ def test_rows_that_break_a_rule_go_aside_and_null_breaks_it(bench):
         ("positive", 3),
     ]
     assert {row["file"] for row in found} == {"a.csv"}
-    assert commit_says(bench)["quarantined"] == {"positive": 2, "named": 1}
+    rules = {"positive": 2, "named": 1}
+    assert commit_says(bench)["quarantined"] == {"rows": {"out_of": 4, "rules": rules}}
 
 
 def test_a_batch_without_anything_bad_makes_no_quarantine(bench):
@@ -294,7 +408,8 @@ def test_a_file_without_a_good_record_is_aside_as_a_whole_beside_its_records(ben
         ("part.csv", 2),
     ]
     assert (found[0]["rule"], found[0]["raw"]) == ("none of its records can be loaded", None)
-    assert commit_says(bench)["quarantined"] == dict(Counter(row["rule"] for row in found))
+    counts = {unit: sum(bad["rules"].values()) for unit, bad in commit_says(bench)["quarantined"].items()}
+    assert counts == {"records": 4, "files": 1}
     shown = read_quarantine(f"file://{bench.table}_quarantine", LocalStorage(), bench.plan.pipeline)
     assert [(one.whole is not None, one.records) for one in shown] == [(True, 3), (False, 1)]
 
@@ -457,3 +572,33 @@ def test_every_record_of_random_files_is_in_one_of_the_two_tables(bench, seed):
     }
     assert {row for row in expected if row not in is_good} == set(found)
     assert sum(count for row, count in expected.items() if row in is_good) == good
+
+
+LIMITED = HEADER + "1,a,1.00,2026-01-01\nx,b,1.00,2026-01-01\n3,c,1.00,2026-01-01\n4,d,-1.00,2026-01-01\n"
+
+
+@pytest.mark.parametrize(
+    ("limits", "limit"),
+    [
+        ({"max_bad_records": 2}, "max_bad_records=2"),
+        ({"max_bad_share": 0.4}, "max_bad_share=0.4"),  # one of two files
+        ({"max_bad_records": 3, "max_bad_share": 0}, "max_bad_share=0"),
+    ],
+)
+def test_a_batch_with_more_bad_records_than_allowed_fails_and_writes_nothing(bench, limits, limit):
+    batch = bench.batch(0, bench.text("a.csv", LIMITED), bench.text("b.csv", "other\nheader\n"))
+    of_orders = orders(expect={"positive": "amount > 0"})
+
+    error = bench.failure(batch, **of_orders, **limits)
+
+    assert isinstance(error, BadRecordError)
+    assert error.what.startswith(
+        f"1 of 4 records, 1 of 3 rows, 1 of 2 files of batch 0 are bad, which is more than {limit}: "
+    )
+    assert "1 record: nr is not int ('x')" in error.what
+    assert not [*bench.folder.glob("table*/_delta_log/*.json")]
+
+    bench.run(batch, **of_orders, max_bad_records=3, max_bad_share=0.5)
+
+    assert [row["nr"] for row in bench.rows()] == [1, 3]
+    assert len(aside(bench)) == 3

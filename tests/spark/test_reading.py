@@ -10,6 +10,7 @@ from deltalake import DeltaTable
 from airflow_provider_scope.exceptions import (
     BadFileError,
     BadRecordError,
+    SourceFileChangedError,
     SourceFileGoneError,
     SourceMismatchError,
     SqlError,
@@ -252,7 +253,7 @@ def test_a_file_that_grew_is_named_before_anything_is_read(bench):
     file = bench.text("a.txt", "1\n")
     bench.text("a.txt", "1\n2\n")
 
-    with pytest.raises(SourceFileGoneError, match="has changed since it was logged"):
+    with pytest.raises(SourceFileChangedError, match="has changed since it was logged"):
         bench.run(bench.batch(0, file), format="text")
 
 

@@ -10,12 +10,12 @@ import delta
 import pytest
 from deltalake import DeltaTable
 
-from airflow_provider_scope.core import small
+from airflow_provider_scope.core import settings as core_settings
 from airflow_provider_scope.exceptions import BatchNotInTableError, TableDivergedError, UnknownRowsError
 from airflow_provider_scope.spark.reading import select
+from airflow_provider_scope.spark.session import with_settings
 from airflow_provider_scope.spark.target import Target
 from airflow_provider_scope.spark.transaction import commit_once
-from airflow_provider_scope.spark.with_settings import with_settings
 from airflow_provider_scope.spark.writes import WRITES, rows
 from airflow_provider_scope.table.probe import probe
 from tests.docs.pages import ROOT, blocks, section
@@ -168,7 +168,7 @@ def test_the_log_of_a_small_table_is_looked_at_in_one_job(bench: Any, monkeypatc
     active = type(bench.spark).active()
     with with_settings(active, {"spark.sql.adaptive.enabled": "true"}):
         few = jobs(2)
-        monkeypatch.setattr(small, "is_small_log", lambda _: False)
+        monkeypatch.setattr(core_settings, "is_small_log", lambda _: False)
         assert 0 < few < jobs(3)
         assert active.conf.get("spark.sql.adaptive.enabled") == "true"
 

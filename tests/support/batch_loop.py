@@ -79,6 +79,9 @@ class BatchLoop:
     def fence(self, work: Work, entry: OffsetEntry) -> None:
         self.run_batch(work, entry, fence=True)
 
+    def check(self, work: Work, entry: OffsetEntry) -> None:
+        return
+
     def cancel(self) -> None:
         return
 

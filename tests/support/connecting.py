@@ -23,9 +23,8 @@ def connect(uri: str, address: str, *, timeout_seconds: float = 60.0, page_size:
 
 
 def _azurite(uri: str, address: str, page_size: int, options: dict[str, Any]) -> Storage:
-    from airflow_provider_scope.storage.azure import AzureStorage
-    from airflow_provider_scope.storage.azure_calls import AzureCalls
-    from airflow_provider_scope.storage.repeating import Repeating
+    from airflow_provider_scope.storage.azure import AzureCalls, AzureStorage
+    from airflow_provider_scope.storage.calls import Repeating
     from tests.support import azurite
 
     fs = azurite.filesystem(address)
@@ -36,8 +35,8 @@ def _azurite(uri: str, address: str, page_size: int, options: dict[str, Any]) ->
 def _gen1(uri: str, address: str, page_size: int, options: dict[str, Any]) -> Storage:
     from airflow_provider_scope.client.gen1 import Gen1Client
     from airflow_provider_scope.client.http import HttpClient
-    from airflow_provider_scope.client.tokens import Token, Tokens
     from airflow_provider_scope.client.webhdfs import GEN1
+    from airflow_provider_scope.client.wire import Token, Tokens
     from airflow_provider_scope.storage.webhdfs import WebHdfsStorage
 
     http = HttpClient(address, Tokens(lambda: Token("token-1", 4_000_000_000.0)), **options)
@@ -56,9 +55,8 @@ def _hdfs(uri: str, address: str, page_size: int, options: dict[str, Any]) -> St
 
 
 def _s3(uri: str, address: str, page_size: int, options: dict[str, Any]) -> Storage:
-    from airflow_provider_scope.storage.repeating import Repeating
-    from airflow_provider_scope.storage.s3 import S3Storage
-    from airflow_provider_scope.storage.s3_calls import S3Calls
+    from airflow_provider_scope.storage.calls import Repeating
+    from airflow_provider_scope.storage.s3 import S3Calls, S3Storage
     from tests.support import s3
 
     client = s3.access(address).client(timeout_seconds=options.pop("timeout_seconds"))

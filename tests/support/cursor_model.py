@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 
 from airflow_provider_scope.core.slices import CursorSlice
-from airflow_provider_scope.spark.cursor_reading import Reading
+from airflow_provider_scope.spark.cursor import Reading
 from airflow_provider_scope.specs.cursor import Cursor, bound_of, for_plan
 
 if TYPE_CHECKING:

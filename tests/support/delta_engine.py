@@ -16,11 +16,8 @@ import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
-from airflow_provider_scope.exceptions import (
-    InputError,
-    SourceFileGoneError,
-    SparkJobFailedError,
-)
+from airflow_provider_scope.core.files import check_as_logged
+from airflow_provider_scope.exceptions import InputError, SparkJobFailedError
 from airflow_provider_scope.table.probe import probe
 from tests.support.batch_loop import BatchLoop, ConflictError
 
@@ -99,12 +96,10 @@ def local(uri: str) -> str:
 def check_unchanged(entry: OffsetEntry) -> None:
     """Look at the files of a batch again, just before they are read."""
     for file in entry.files:
-        try:
-            status = Path(local(file.path)).stat()
-        except FileNotFoundError as err:
-            raise SourceFileGoneError(f"{file.path} of batch {entry.seq} is missing") from err
-        if (status.st_mtime_ns // 1_000_000, status.st_size) != (file.modified_ms, file.size_bytes):
-            raise SourceFileGoneError(f"{file.path} of batch {entry.seq} has changed")
+        path = Path(local(file.path))
+        status = path.stat() if path.exists() else None
+        now = status and (status.st_mtime_ns // 1_000_000, status.st_size)
+        check_as_logged(file, entry.seq, now, kept="everything")
 
 
 def create(work: Work, rows: pa.Table, properties: CommitProperties) -> None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_scope.core.records import OffsetEntry
     from airflow_provider_scope.core.report import RunReport
-    from airflow_provider_scope.execution.request import Request
+    from airflow_provider_scope.execution.source import Request
     from airflow_provider_scope.execution.view import LogView
     from airflow_provider_scope.storage.protocol import Storage
 
@@ -121,6 +121,10 @@ class Ledger(Numbers):
 
     def check(self, entry: OffsetEntry) -> None:
         decode(entry.slice.before)
+
+    def state_behind(self, entry: OffsetEntry) -> str | None:
+        rows_of(self.log.storage, self.path, entry)
+        return None
 
     def discover(self, request: Request, view: LogView, report: RunReport) -> None:
         self.lines = len(read_lines(self.log.storage, self.path))

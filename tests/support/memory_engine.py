@@ -9,13 +9,12 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_scope.core.files import FileEntry
+from airflow_provider_scope.core.files import FileEntry, check_as_logged
 from airflow_provider_scope.core.records import TableIdentity
 from airflow_provider_scope.core.recovery import MISSING_TABLE, CommittedBatch, Restored, TableState
 from airflow_provider_scope.exceptions import (
     BatchOutcomeUnknownError,
     InputError,
-    SourceFileGoneError,
     SourceNotFoundError,
     SparkJobFailedError,
 )
@@ -156,8 +155,9 @@ class MemoryEngine(BatchLoop):
 
     def read(self, entry: OffsetEntry) -> Any:
         for file in entry.files:
-            if self.storage.source.get(file.path) != file:
-                raise SourceFileGoneError(f"{file.path} of batch {entry.seq} is missing")
+            found = self.storage.source.get(file.path)
+            now = found and (found.modified_ms, found.size_bytes)
+            check_as_logged(file, entry.seq, now, kept="everything")
         return [row for file in entry.files for row in self.storage.content[file.path]]
 
     def no_rows(self) -> Any:

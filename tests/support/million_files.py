@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_scope.checkpoint.audit import AuditFiles
 from airflow_provider_scope.checkpoint.log import CheckpointLog
-from airflow_provider_scope.checkpoint.seen import rows_of
-from airflow_provider_scope.checkpoint.segments import Segments
+from airflow_provider_scope.checkpoint.seen import Segments, rows_of
+from airflow_provider_scope.core.audit import epoch
 from airflow_provider_scope.core.files import FileEntry
 from airflow_provider_scope.core.records import Pipeline, TableIdentity
-from airflow_provider_scope.core.segments import epoch
+from airflow_provider_scope.execution.dry_run import plan as plan_of
 from airflow_provider_scope.execution.files import Files
 from airflow_provider_scope.execution.micro_batch import MicroBatchExecution
-from airflow_provider_scope.execution.request import Request
+from airflow_provider_scope.execution.source import Request
 from airflow_provider_scope.storage.local import LocalStorage
 from tests.support.memory_engine import MemoryEngine, MemoryStorage, MemoryTable, Version
 from tests.support.values import a_commit, an_entry, rules
@@ -53,7 +53,7 @@ class Listing(LocalStorage):
 
 
 def load_before(files: int, checkpoint: str) -> None:
-    """Write the checkpoint of a pipeline that has loaded the files: one entry, and a snapshot of all."""
+    """Write the checkpoint of a pipeline that has loaded the files: one entry, and a segment of all."""
     log = CheckpointLog(LocalStorage(), checkpoint)
     entry = an_entry(0, a_file(files - 1))
     commit = a_commit(0, table=TableIdentity("table-0"), table_version=0)
@@ -86,8 +86,9 @@ def plan(files: int, checkpoint: str) -> dict[str, Any]:
     )
     request = Request(table="file:///delta/sales")
     started = time.perf_counter()
-    report, _, batches = execution.plan(request)
+    planned = plan_of(execution, request)
     seconds = time.perf_counter() - started
+    report, batches = planned.report, planned.new
     numbers = [int(file.path[-23:-15]) for batch in batches for file in batch.files]
     return {
         "listed": report.listed,

@@ -23,7 +23,7 @@ from tests.support.memory_engine import MemoryEngine, Row
 if TYPE_CHECKING:
     from airflow_provider_scope.checkpoint.log import CheckpointLog
     from airflow_provider_scope.core.records import OffsetEntry
-    from airflow_provider_scope.execution.request import Request
+    from airflow_provider_scope.execution.source import Request
     from airflow_provider_scope.execution.view import LogView
     from airflow_provider_scope.storage.protocol import Storage
 
@@ -83,6 +83,10 @@ class Numbers:
     def check(self, entry: OffsetEntry) -> None:
         if not 0 <= entry.slice.first <= entry.slice.last:
             raise CheckpointCorruptError(f"Batch {entry.seq} is of {entry.slice.text()}.")
+
+    def state_behind(self, entry: OffsetEntry) -> str | None:
+        check_there(self.log.storage, self.path, entry)
+        return None
 
     def discover(self, request: Request, view: LogView, report: RunReport) -> None:
         self.found = read_numbers(self.log.storage, self.path)
@@ -144,12 +148,16 @@ class PendingNumbers:
 # ---- what the engines do ---------------------------------------------------------------------------
 
 
-def rows_of(storage: Storage, path: str, entry: OffsetEntry) -> list[Row]:
+def check_there(storage: Storage, path: str, entry: OffsetEntry) -> range:
     there = set(read_numbers(storage, path))
     wanted = range(entry.slice.first, entry.slice.last + 1)
     if missing := [number for number in wanted if number not in there]:
         raise SourceFileGoneError(f"{path} has no {missing} of batch {entry.seq} any more")
-    return [row_of(number) for number in wanted]
+    return wanted
+
+
+def rows_of(storage: Storage, path: str, entry: OffsetEntry) -> list[Row]:
+    return [row_of(number) for number in check_there(storage, path, entry)]
 
 
 class NumbersInMemory(MemoryEngine):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from hypothesis import strategies as st
 
+from airflow_provider_scope.core.bad_records import Quarantined
 from airflow_provider_scope.core.files import FileEntry, Position
 from airflow_provider_scope.core.records import (
     Acceptance,
@@ -14,7 +15,6 @@ from airflow_provider_scope.core.records import (
     OffsetEntry,
     Pipeline,
     QuarantineUse,
-    Return,
     Settlement,
     TableIdentity,
 )
@@ -77,7 +77,9 @@ COMMITS = st.builds(
     rows=MAYBE_COUNT,
     written_bytes=MAYBE_COUNT,
     abandoned=st.booleans(),
-    quarantined=st.dictionaries(TEXT, COUNT, max_size=3),
+    quarantined=st.dictionaries(
+        TEXT, st.builds(Quarantined, out_of=COUNT, rules=st.dictionaries(TEXT, COUNT, max_size=3)), max_size=3
+    ),
     changes=st.dictionaries(TEXT, COUNT, max_size=3),
     columns=st.none() | st.text(UTF8, min_size=1, max_size=20),
     state=st.none() | st.text(UTF8, min_size=1, max_size=20),
@@ -113,7 +115,6 @@ SETTLEMENTS = st.builds(
     Settlement, seq=COUNT, number=COUNT, landed=st.booleans(), table_version=NUMBER, format=st.just(1)
 )
 TEXTS = st.lists(TEXT, max_size=3).map(tuple)
-RETURNS = st.builds(Return, number=COUNT, after=NUMBER, files=TEXTS, format=st.just(1))
 QUARANTINE_USES = st.builds(QuarantineUse, number=COUNT, table=TEXT, format=st.just(1))
 TAKEOVERS = st.builds(
     Takeover,
@@ -135,7 +136,7 @@ TAKEOVERS = st.builds(
 )
 DECISIONS = st.builds(Decision, watermark=TEXT, loaded=st.booleans(), format=st.just(1))
 RECORDS = st.one_of(
-    PIPELINES, COMMITS, ACCEPTANCES, ATTEMPTS, SETTLEMENTS, RETURNS, QUARANTINE_USES, TAKEOVERS, DECISIONS
+    PIPELINES, COMMITS, ACCEPTANCES, ATTEMPTS, SETTLEMENTS, QUARANTINE_USES, TAKEOVERS, DECISIONS
 )
 LOADED_FILES = st.lists(
     st.builds(LoadedFile, COUNT, TEXT, NUMBER, TEXT, MAYBE_COUNT), max_size=6, unique_by=lambda f: f[:3]

@@ -9,7 +9,7 @@ from collections import Counter
 
 import pytest
 
-from airflow_provider_scope.checkpoint.tail import READ_AT_MOST, Tail
+from airflow_provider_scope.checkpoint.log import READ_AT_MOST, Tail
 from airflow_provider_scope.core.records import Attempt
 from airflow_provider_scope.exceptions import CheckpointGapError
 from tests.crash.world import MemoryWorld

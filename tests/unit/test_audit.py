@@ -15,12 +15,11 @@ from airflow_provider_scope.core.audit import (
     batch_id,
     expired,
     is_snapshot,
-    iso_time,
-    snapshot_number,
     uri_path,
     watermark,
 )
 from airflow_provider_scope.core.files import FileEntry, Position
+from airflow_provider_scope.core.interval import iso_time
 from tests.support.values import a_commit, a_file, a_refresh, an_entry
 
 # 2026-04-01 12:34:56.789 UTC
@@ -169,7 +168,7 @@ def test_a_path_is_its_uri_without_the_store(uri: str, expected: str) -> None:
         pytest.param(["20", "21", "100"], 5, ["21", "100"], id="what an earlier refresh left"),
         pytest.param(["20", "notes.txt", ".0.tmp", "x.parquet"], 1, [], id="other files are not touched"),
         pytest.param(["20", "4.parquet", "5.parquet", "15.parquet"], 1, ["5.parquet", "15.parquet"],
-            id="snapshots of ours, and not those of dbt-scope"),
+            id="dbt-scope's snapshots below our batches stay"),
     ],
 )  # fmt: skip
 def test_retention_keeps_the_newest_and_deletes_what_is_not_of_this_refresh(
@@ -183,7 +182,3 @@ def test_retention_keeps_the_newest_and_deletes_what_is_not_of_this_refresh(
 )
 def test_a_snapshot_is_a_number_with_its_ending(name: str, expected: bool) -> None:
     assert is_snapshot(name) is expected
-
-
-def test_the_number_of_a_snapshot() -> None:
-    assert snapshot_number("100.parquet") == 100

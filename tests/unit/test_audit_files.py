@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_provider_scope.checkpoint import log as log_module
-from airflow_provider_scope.checkpoint import segments as stored_segments
+from airflow_provider_scope.checkpoint import seen as stored_segments
 from airflow_provider_scope.checkpoint.audit import AuditFiles
 from airflow_provider_scope.checkpoint.log import CheckpointLog
 from airflow_provider_scope.exceptions import InputError, StorageError

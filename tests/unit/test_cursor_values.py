@@ -9,14 +9,12 @@ from typing import Any
 import pytest
 
 from airflow_provider_scope.core import cursor as cursors
-from airflow_provider_scope.core.bounds import Bound, overlap, window_bounds
-from airflow_provider_scope.core.cursor import CursorRule, CursorState
+from airflow_provider_scope.core.cursor import Bound, CursorRule, CursorState, overlap, window_bounds
 from airflow_provider_scope.core.interval import Window
 from airflow_provider_scope.exceptions import CheckpointCorruptError, CursorError, InputError
 from airflow_provider_scope.specs import Cursor, Scd2, TableSource
 from airflow_provider_scope.specs.cursor import bound_of
-from airflow_provider_scope.specs.ingest import ARGUMENTS, ingest_from
-from airflow_provider_scope.specs.sources import source_from
+from airflow_provider_scope.specs.ingest import ARGUMENTS, ingest_from, source_from
 
 BERLIN = timezone(timedelta(hours=2))
 NAIVE = datetime(2024, 1, 2, 3, 4, 5, 6, tzinfo=UTC).replace(tzinfo=None)

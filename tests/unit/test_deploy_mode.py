@@ -11,7 +11,7 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk import Connection
 
-from airflow_provider_scope.engines.deploy_mode import DEPLOY_MODE, check_client_mode
+from airflow_provider_scope.engines.submit import DEPLOY_MODE, check_client_mode
 from airflow_provider_scope.exceptions import ConnectionMissingError, InputError
 from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator
 from airflow_provider_scope.specs import FileSource, SparkEngine

@@ -16,10 +16,10 @@ from airflow_provider_scope.core.feed_metadata import BatchRow, first_unknown
 from airflow_provider_scope.engines import assembly
 from airflow_provider_scope.engines.places import check_literal_places, check_places
 from airflow_provider_scope.exceptions import InputError, SparkJobFailedError, StorageError
+from airflow_provider_scope.execution.feed_metadata import SCHEMA, read_rows, write_rows
 from airflow_provider_scope.specs import CdfSource
 from airflow_provider_scope.specs.ingest import ARGUMENTS, SELECT_ALL, ingest_from
 from airflow_provider_scope.storage.local import LocalStorage
-from airflow_provider_scope.table.feed_metadata import SCHEMA, read_rows, write_rows
 from airflow_provider_scope.table.opening import open_table
 from tests.support.change_world import ChangeWorld
 from tests.support.cloe_nessy import METADATA

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from airflow_provider_scope.core.records import OffsetEntry
     from airflow_provider_scope.core.recovery import TableState
     from airflow_provider_scope.execution.engine import Work
-    from airflow_provider_scope.execution.request import Request
+    from airflow_provider_scope.execution.source import Request
 
 
 def source(**kwargs: Any) -> dict[str, Any]:

@@ -34,7 +34,6 @@ def arguments(**kwargs: Any) -> dict[str, Any]:
         "full_refresh": False,
         "max_batches_per_run": None,
         "checkpoint": {},
-        "validate_on_spark": 0,
         **kwargs,
     }
 
@@ -95,11 +94,6 @@ def test_what_is_known_is_checked_beside_a_spec_that_is_not() -> None:
             {"delta_location": " ", "engine": {"scope_conn_id": "c"}},
             f"delta_location=' ' is not valid: expected {TEXT}.",
         ),
-        ({"validate_on_spark": 2}, "validate_on_spark=2 is not valid: expected 0 with SparkEngine."),
-        (
-            {"validate_on_spark": -1, "engine": {"scope_conn_id": "c"}},
-            "validate_on_spark=-1 is not valid: expected a whole number, at least 0, or None.",
-        ),
         (
             {"delta_location": Path("/delta/t")},
             f"delta_location=PosixPath('/delta/t') is not valid: expected {TEXT}.",
@@ -127,8 +121,8 @@ def test_what_is_known_is_checked_beside_a_spec_that_is_not() -> None:
             f"full_refresh='maybe' is not valid: expected {SWITCH}.",
         ),
         (
-            {"full_refresh": 1},
-            f"full_refresh=1 is not valid: expected {SWITCH}.",
+            {"full_refresh": 2},
+            f"full_refresh=2 is not valid: expected {SWITCH}.",
         ),
     ],
 )
@@ -192,14 +186,6 @@ def test_the_fields_of_an_engine_say_which_one_it_is(engine: Any, kind: type) ->
 def test_a_select_of_scope_is_refused_for_spark() -> None:
     with pytest.raises(InputError, match="sql_dialect='scope' is not valid"):
         ingest_from(arguments(sql_dialect="scope"))
-
-
-@pytest.mark.parametrize(("value", "files"), [(None, 0), (0, 0), (3, 3), ("3", 3)])
-def test_a_validation_is_off_unless_it_is_asked_for(value: Any, files: int) -> None:
-    made = ingest_from(arguments(engine={"scope_conn_id": "c"}, validate_on_spark=value))
-
-    assert made
-    assert made.validate_on_spark == files
 
 
 def test_only_a_connection_of_scope_jobs_can_say_where_the_table_is() -> None:

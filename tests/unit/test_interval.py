@@ -10,7 +10,7 @@ import pytest
 
 from airflow_provider_scope.core.discovery import candidates
 from airflow_provider_scope.core.interval import Window, milliseconds, overlapping, window_of
-from airflow_provider_scope.exceptions import InputError, TableDivergedError
+from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.operators import intervals
 from tests.support.values import a_file, below_in, rules
 
@@ -156,17 +156,3 @@ def test_a_run_begins_when_every_file_of_its_window_is_old_enough(
 def test_a_window_that_ends_in_the_future_is_refused() -> None:
     with pytest.raises(InputError, match=r"ends at 1970-01-01T00:00:20.000000\+00:00, in the future"):
         intervals.seconds_until_over(Window(0, 20_000), 0, -40_001)
-
-
-def test_the_commands_that_an_error_names_get_the_interval() -> None:
-    window = Window(FIRST_OF_2013, FIRST_OF_2013 + DAY)
-    err = TableDivergedError("restored", do="run `airflow scope accept-table file:///t`")
-    other = TableDivergedError("restored", do="restore the checkpoint")
-
-    intervals.name_interval(err, window)
-    intervals.name_interval(other, window)
-
-    assert err.do == (
-        "run `airflow scope accept-table file:///t` (with --interval 20130101T000000000Z_20130102T000000000Z)"
-    )
-    assert other.do == "restore the checkpoint"

@@ -17,7 +17,7 @@ from airflow_provider_scope.checkpoint.log import CheckpointLog
 from airflow_provider_scope.core.interval import Window
 from airflow_provider_scope.core.records import Pipeline
 from airflow_provider_scope.exceptions import InputError
-from airflow_provider_scope.execution.loaded import check_not_loaded_before
+from airflow_provider_scope.execution.files import check_not_loaded_before
 from airflow_provider_scope.specs.ingest import ARGUMENTS, TEMPLATES, ingest_from
 from tests.crash.world import NOW_MS, MemoryWorld
 from tests.support.dbt_scope import DbtScopeOnMemory

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_provider_scope.engines.java import check_java
+from airflow_provider_scope.engines.submit import check_java
 from airflow_provider_scope.exceptions import JavaMissingError
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from airflow_provider_scope.core import plan as plans
-from airflow_provider_scope.engines.source_plans import plan_of
+from airflow_provider_scope.engines.sources import plan_of
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.hooks.databases import database_of
 from airflow_provider_scope.specs import Cursor, JdbcSource
-from airflow_provider_scope.specs.sources import source_from
+from airflow_provider_scope.specs.ingest import source_from
 
 CURSOR = Cursor(column="n")
 

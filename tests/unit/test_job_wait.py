@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from airflow_provider_scope.core.jobs import Job, NewJob
-from airflow_provider_scope.engines.job_wait import CANCEL_SECONDS, JobWait
+from airflow_provider_scope.engines.jobs import CANCEL_SECONDS, JobWait
 from airflow_provider_scope.exceptions import JobNotEndedError
 
 

@@ -65,7 +65,6 @@ def test_a_recorded_job_is_read():
         degree_of_parallelism=100,
         priority=1,
         submitted_at_ms=1517358206081,
-        started_at_ms=1517358222700,
         ended_at_ms=1517358229971,
         errors=(
             JobError(

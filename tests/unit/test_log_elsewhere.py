@@ -22,9 +22,8 @@ from airflow_provider_scope.exceptions import (
 )
 from airflow_provider_scope.hooks.stores import store_of
 from airflow_provider_scope.table import opening
-from airflow_provider_scope.table.changes import changes
 from airflow_provider_scope.table.columns import table_columns
-from airflow_provider_scope.table.probe import newest_version, probe
+from airflow_provider_scope.table.probe import changes, newest_version, probe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

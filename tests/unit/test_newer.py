@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from airflow_provider_scope.core import newer
-from airflow_provider_scope.core.bounds import Bound
-from airflow_provider_scope.core.cursor import CursorRule, CursorState
+from airflow_provider_scope.core.cursor import Bound, CursorRule, CursorState
+from airflow_provider_scope.core.delta_commit import parse
 
 RULE = CursorRule("n", "max", None, "raise", None)
 
@@ -30,7 +30,7 @@ def holds_none(
 ) -> bool:
     commit = "\n".join(json.dumps(action) for action in ({"commitInfo": {}}, *actions)).encode()
     state = CursorState(column="n", kind=kind, last=last)
-    return newer.holds_none([b"", commit], replace(RULE, **rule), state, first)
+    return newer.holds_none([parse(0, b""), parse(1, commit)], replace(RULE, **rule), state, first)
 
 
 @pytest.mark.parametrize(
@@ -113,6 +113,15 @@ def test_types_whose_statistics_are_cut_or_silent_cannot_be_told(kind: str) -> N
         ("timestamp_ntz", "2026-01-01 00:00:00.123999", "2026-01-01T00:00:00.123", False),
         ("timestamp_ntz", "2026-01-01 00:00:00", "2025-01-01T00:00:00.000Z", False),
         ("timestamp_ntz", "2026-01-01 00:00:00", "9999-12-31T23:59:59.999", False),
+        # Delta 3.2 cuts the seconds of the zone's offset: this is 19:55:56.
+        ("timestamp", "1883-11-18 19:55:57Z", "1883-11-18T12:03:58.000-07:52", False),
+        ("timestamp", "1890-01-01 00:00:00Z", "1883-11-18T12:03:58.000-07:52", False),
+        ("timestamp", "1972-01-06 00:00:30Z", "1972-01-05T23:15:30.000-00:44", False),
+        ("timestamp", "1974-01-01 00:00:00Z", "1972-01-05T23:15:30.000-00:44", True),
+        ("timestamp_ntz", "1890-01-01 00:00:00", "1883-11-18T12:03:58.000", True),
+        ("timestamp_ntz", "1500-01-05 00:00:00", "1500-01-01T00:00:00.000", False),
+        ("date", "1500-01-05", "1500-01-01", False),
+        ("date", "1900-01-02", "1500-01-01", True),
     ],
 )
 def test_values_are_compared_as_their_type(kind: str, last: str, high: Any, *, is_before: bool) -> None:
@@ -125,6 +134,9 @@ def test_with_falling_values_the_smallest_counts() -> None:
     at = {"kind": "timestamp", "last": "2026-01-01 00:00:00.123Z", "func": "min"}
     assert holds_none(add("2026-01-01T00:00:00.124Z", ""), **at)
     assert not holds_none(add("2026-01-01T00:00:00.1235Z", ""), **at)
+    early = {"kind": "timestamp", "last": "1883-11-18 00:00:00Z", "func": "min"}
+    assert not holds_none(add("1900-01-01T00:00:00.000+07:36", ""), **early)
+    assert holds_none(add("1973-01-01T00:00:00.000Z", ""), **early)
 
 
 def test_a_lag_looks_further_back_and_no_further_than_the_first_value() -> None:

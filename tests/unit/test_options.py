@@ -8,7 +8,7 @@ import pytest
 
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.specs import FileSource, validation
-from airflow_provider_scope.specs.options import REFUSED
+from airflow_provider_scope.specs.source import REFUSED
 from tests.support.values import XComArgLike
 
 XCOM = XComArgLike()

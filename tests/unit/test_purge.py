@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from airflow_provider_scope.cli import quarantine
 from airflow_provider_scope.core import record_text
+from airflow_provider_scope.core.audit import Segment
+from airflow_provider_scope.core.bad_records import Quarantined
 from airflow_provider_scope.core.files import FileEntry
 from airflow_provider_scope.core.purge import LEFTOVER_MS, Progress, purge_below, purgeable
-from airflow_provider_scope.core.segments import Segment
-from airflow_provider_scope.execution import returning
 from airflow_provider_scope.table.quarantine import Aside
 from tests.crash.world import MemoryWorld
 
@@ -53,7 +54,7 @@ def test_only_what_is_named_like_a_record_below_the_number_goes():
     going = [f"offsets/{4:020}", f"commits/{0:020}", f"vacuumed/{4:020}"]
     staying = [
         *(f"{folder}/{5:020}" for folder in ("offsets", "commits", "vacuumed")),
-        *(f"{folder}/{1:020}" for folder in ("accepted", "quarantines", "returned", "taken_over", "sources")),
+        *(f"{folder}/{1:020}" for folder in ("accepted", "quarantines", "taken_over", "sources")),
         f"attempts/{1:020}.0",
         f"intervals/x/offsets/{1:020}",
         "offsets/1",
@@ -84,7 +85,7 @@ def test_what_was_put_aside_by_a_purged_batch_can_still_be_given_back():
         path = world.drop(f"f{number}", at=1000 - number)
         world.run()
         if number == 1:
-            record = replace(world.log().commit(1), quarantined={"unreadable": 1})
+            record = replace(world.log().commit(1), quarantined={"files": Quarantined(1, {"unreadable": 1})})
             world.memory.control[f"{world.checkpoint}/commits/{1:020}"] = record_text.encode(record)
     path = "file:///landing/f1"
     aside = Aside(batch=1, file=path, whole="unreadable")
@@ -96,6 +97,4 @@ def test_what_was_put_aside_by_a_purged_batch_can_still_be_given_back():
 
     log = world.log()
     assert log.vacuumed().below == 4
-    assert returning.counting(log, [aside, replace(aside, batch=2)]) == [aside]
-    returning.give_back(log, [path], [aside])
-    assert [entry.slice.text() for entry in world.plan()[2]] == [path]
+    assert quarantine.counting(log, [aside, replace(aside, batch=2)]) == [aside]

@@ -287,3 +287,24 @@ def test_the_files_of_a_batch_are_shown_with_their_bytes_the_largest_first():
         "             20  adl://a/in/small.ss",
         "      1,234,587  total of 2",
     ]
+
+
+@pytest.mark.parametrize(
+    ("batches", "is_nothing"),
+    [
+        ([], True),
+        ([{"files": 0, "rows": 0}], True),
+        ([{"files": 3, "rows": 5, "abandoned": True}], True),
+        ([{"files": 1, "rows": 0}], False),
+        ([{"files": 0, "rows": 1}], False),
+        ([{"files": 0, "rows": None}], False),
+        ([{"files": 0, "rows": 0, "mode": "overwrite"}], False),
+        ([{"files": 0, "rows": 0, "changes": {"inserted": 0, "deleted": 1}}], False),
+        ([{"files": 0, "rows": 0}, {"files": 0, "rows": 1}], False),
+    ],
+)
+def test_a_run_that_left_the_table_as_it_was_loaded_nothing(
+    batches: list[dict[str, Any]], *, is_nothing: bool
+) -> None:
+    report = RunReport(roots=(), batches=[a_batch(seq, **fields) for seq, fields in enumerate(batches)])
+    assert report.loaded_nothing is is_nothing

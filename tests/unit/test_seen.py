@@ -11,13 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_scope.checkpoint import seen
-from airflow_provider_scope.checkpoint import segments as store
-from airflow_provider_scope.checkpoint.seen import SeenFiles, rows_of
-from airflow_provider_scope.checkpoint.segments import Segments
-from airflow_provider_scope.core import segments
+from airflow_provider_scope.checkpoint import seen as store
+from airflow_provider_scope.checkpoint.seen import SeenFiles, Segments, rows_of
+from airflow_provider_scope.core import audit
+from airflow_provider_scope.core.audit import Segment, chain, to_merge
 from airflow_provider_scope.core.discovery import is_changed, status
 from airflow_provider_scope.core.files import FileEntry
-from airflow_provider_scope.core.segments import Segment, chain, to_merge
 from tests.support.memory_engine import MemoryStorage
 
 if TYPE_CHECKING:
@@ -121,7 +120,7 @@ def test_a_segment_that_is_damaged_or_gone_is_read_from_the_log(harm):
             kept.storage.delete(path)
 
     tables, behind = kept.read(EPOCH, 0)
-    assert behind == segments.named(names)[-1].first
+    assert behind == audit.named(names)[-1].first
     assert set(SeenFiles(tables).find([f"file:///r/{n}" for n in range(40)])) == {
         f"file:///r/{n}" for n in range(behind)
     }
@@ -165,15 +164,6 @@ def test_a_changed_byte_is_noticed_or_changes_nothing():
         noticed += behind == 0
         assert behind == 0 or dict(SeenFiles(tables).outside(())) == {f.path: status(f) for f in batch}
     assert noticed > 75
-
-
-def test_files_that_were_given_back_are_not_loaded():
-    files = [FileEntry(1, f"file:///r/{name}", 1) for name in "abc"]
-    table = pa.concat_tables([rows(files[:2], 4), rows(files[2:], 6)])
-
-    left = seen.without_returned(table, {"file:///r/a": 5, "file:///r/c": 5})
-
-    assert left["path"].to_pylist() == ["file:///r/b", "file:///r/c"]
 
 
 def test_the_number_of_segments_and_what_is_written_again_grow_with_the_logarithm():

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from airflow_provider_scope.checkpoint.log import CheckpointLog
-from airflow_provider_scope.core.attempts import NOTHING, Change, Evidence, fate
+from airflow_provider_scope.core.jobs import NOTHING, Change, Evidence, fate
 from airflow_provider_scope.core.record_text import decode, encode
 from airflow_provider_scope.core.records import Attempt, Settlement
 from airflow_provider_scope.exceptions import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_scope.core import small
+from airflow_provider_scope.core import settings
 
 MIB = 1024 * 1024
 
@@ -20,4 +20,4 @@ MIB = 1024 * 1024
     ],
 )
 def test_a_merge_is_small_if_both_sides_are_known_to_be(rows, table_bytes, expected):
-    assert small.is_small_merge(rows, table_bytes) is expected
+    assert settings.is_small_merge(rows, table_bytes) is expected

@@ -9,7 +9,7 @@ import sys
 def told(code: str) -> str:
     """Run code behind the start of the application; give what it prints."""
     start = (
-        "import sys\nfrom airflow_provider_scope.spark.imports import leave_out_numpy\nleave_out_numpy()\n"
+        "import sys\nfrom airflow_provider_scope.spark.session import leave_out_numpy\nleave_out_numpy()\n"
     )
     done = subprocess.run([sys.executable, "-c", start + code], capture_output=True, text=True, check=True)
     return done.stdout.strip()

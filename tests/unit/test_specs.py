@@ -23,7 +23,7 @@ RETENTION = "delta.setTransactionRetentionDuration"
 KEYS = (
     "roots, patterns, format, columns, options, max_files_per_trigger, max_bytes_per_trigger, "
     "safety_buffer_seconds, starting_timestamp, late_files, on_changed_file, extra_columns, missing_columns, "
-    "bad_records, fail_on_empty"
+    "bad_records, max_bad_records, max_bad_share, fail_on_empty"
 )
 SOURCE = f"FileSource(…) or a dict with the keys {KEYS}"
 
@@ -47,7 +47,7 @@ BAD: list[tuple[type[Any], str, Any, str, str]] = [
     (FileSource, "roots", None, "roots=None", TEXTS),
     (FileSource, "roots", "", "roots=''", TEXT),
     (FileSource, "roots", ["/in", " "], "roots=' '", TEXT),
-    (FileSource, "roots", ["/in", 7], "roots=7", TEXT),
+    (FileSource, "roots", ["/in", True], "roots=True", TEXT),
     (FileSource, "roots", {"/in"}, "roots={'/in'}", TEXTS),
     (FileSource, "roots", Path("/in"), "roots=PosixPath('/in')", TEXTS),
     (FileSource, "roots", [Path("/in")], "roots=PosixPath('/in')", TEXT),
@@ -85,7 +85,7 @@ BAD: list[tuple[type[Any], str, Any, str, str]] = [
         "starting_timestamp=datetime.date(2026, 1, 1)",
         ZONE,
     ),
-    (FileSource, "starting_timestamp", 1_767_225_600, "starting_timestamp=1767225600", ZONE),
+    (FileSource, "starting_timestamp", True, "starting_timestamp=True", ZONE),
     (FileSource, "starting_timestamp", "", "starting_timestamp=''", ZONE),
     (FileSource, "late_files", "drop", "late_files='drop'", "one of 'ingest', 'skip'"),
     (FileSource, "on_changed_file", "warn", "on_changed_file='warn'", "one of 'ignore', 'fail', 'reload'"),
@@ -93,7 +93,7 @@ BAD: list[tuple[type[Any], str, Any, str, str]] = [
     (TableSpec, "columns", ["ab"], "columns='ab'", PAIR),
     (TableSpec, "columns", {"a": 5}, "columns['a']=5", TEXT),
     (TableSpec, "partition_by", [""], "partition_by=''", TEXT),
-    (TableSpec, "partition_by", 5, "partition_by=5", TEXTS),
+    (TableSpec, "partition_by", True, "partition_by=True", TEXTS),
     (TableSpec, "properties", ["a"], "properties=['a']", MAPPING),
     (TableSpec, "schema_evolution", "grow", "schema_evolution='grow'", EVOLUTIONS),
     (TableSpec, "schema_evolution", None, "schema_evolution=None", EVOLUTIONS),
@@ -110,11 +110,11 @@ BAD: list[tuple[type[Any], str, Any, str, str]] = [
     (TableSpec, "expect", {"has id": " "}, "expect['has id']=' '", TEXT),
     (TableSpec, "expect", {"has id": True}, "expect['has id']=True", TEXT),
     (Replace, "where", "", "where=''", TEXT),
-    (Replace, "where", 1, "where=1", TEXT),
+    (Replace, "where", True, "where=True", TEXT),
     (SparkEngine, "spark_conn_id", "", "spark_conn_id=''", TEXT),
     (SparkEngine, "conf", [("a", "b")], "conf=[('a', 'b')]", MAPPING),
-    (SparkEngine, "packages", [1], "packages=1", TEXT),
-    (SparkEngine, "jars", 1, "jars=1", TEXTS),
+    (SparkEngine, "packages", [True], "packages=True", TEXT),
+    (SparkEngine, "jars", True, "jars=True", TEXTS),
     (Checkpoint, "location", "", "location=''", TEXT),
     (Checkpoint, "location", Path("/c"), "location=PosixPath('/c')", TEXT),
     (Checkpoint, "compaction_interval", 0, "compaction_interval=0", WHOLE),

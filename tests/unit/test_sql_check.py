@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_provider_scope.exceptions import SqlError
-from airflow_provider_scope.specs.sql_check import check_columns
+from airflow_provider_scope.specs.ingest import check_select
 
 COLUMNS = ["year", "month", "carrier", "place", "tags"]
 
@@ -31,7 +31,7 @@ COLUMNS = ["year", "month", "carrier", "place", "tags"]
     ],
 )
 def test_a_select_that_may_be_right_passes(sql):
-    assert check_columns(sql, COLUMNS) is None
+    assert check_select(sql, COLUMNS) is None
 
 
 @pytest.mark.parametrize(
@@ -46,6 +46,6 @@ def test_a_select_that_may_be_right_passes(sql):
 )
 def test_a_column_that_is_not_declared_is_named_with_the_nearest_one(sql, named):
     with pytest.raises(SqlError) as caught:
-        check_columns(sql, COLUMNS)
+        check_select(sql, COLUMNS)
 
     assert named in str(caught.value)

@@ -214,26 +214,14 @@ def test_output_is_added_to_the_file_and_events_are_handed_on_instead(fake):
     assert fake.events == [{"event": "started"}, {"event": "started"}]
 
 
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
-        ({}, "C.UTF-8"),
-        ({"LC_ALL": "POSIX"}, "C.UTF-8"),
-        ({"LANG": "C"}, "C.UTF-8"),
-        ({"LANG": "de_CH.UTF-8"}, ""),
-        ({"LANG": "C", "LC_CTYPE": "en_US.UTF-8"}, ""),
-    ],
-)
-def test_java_is_told_that_names_are_utf_8_where_the_locale_says_nothing(fake, monkeypatch, given, expected):
-    for name in ("LC_ALL", "LC_CTYPE", "LANG"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in given.items():
-        monkeypatch.setenv(name, value)
+@pytest.mark.parametrize("locale", ["", "POSIX", "not_INSTALLED.UTF-8", "tr_TR.ISO-8859-9"])
+def test_java_is_told_that_names_are_utf_8_whatever_the_locale_of_the_worker(fake, monkeypatch, locale):
+    monkeypatch.setenv("LC_ALL", locale)
     fake.program("spark-submit", 'echo "[$LC_ALL]"')
 
     fake.hook().run("main.py", [])
 
-    assert fake.log_file.read_text() == f"[{expected}]\n"
+    assert fake.log_file.read_text() == "[C.UTF-8]\n"
 
 
 def test_on_kubernetes_the_exit_code_of_spark_submit_decides(fake, monkeypatch):
@@ -637,3 +625,20 @@ def test_settings_that_spark_takes_only_at_its_start_are_said_over_the_defaults(
         "spark.files.ignoreCorruptFiles=false",
         "spark.files.ignoreMissingFiles=false",
     ]
+
+
+@pytest.mark.parametrize("before", ["", "trap '' TERM"])
+def test_an_application_ends_when_its_worker_is_killed(fake, before):
+    fake.works_on(before)
+    worker = os.fork()
+    if not worker:
+        try:
+            fake.hook().run("main.py", ["the plan"])
+        finally:
+            os._exit(0)
+    fake.wait_until_both_run()
+
+    os.kill(worker, signal.SIGKILL)
+    os.waitpid(worker, 0)
+
+    fake.wait_until_none_runs()

@@ -225,17 +225,17 @@ def test_a_plan_before_the_first_run_says_what_that_run_does_and_writes_nothing(
     put(world, "late", START - 1_000)
     before = dict(world.memory.control)
 
-    report, still_open, planned = world.plan(late_files=late_files)
+    plan = world.plan(late_files=late_files)
     assert world.memory.control == before
     run = world.run(late_files=late_files)
 
-    assert still_open == []
-    assert [[file.path for file in entry.files] for entry in planned] == [["file:///landing/new"]]
-    assert (report.left_out, report.already_loaded) == (run.left_out, run.already_loaded)
+    assert (plan.opened, plan.error) == ((), None)
+    assert [[file.path for file in entry.files] for entry in plan.new] == [["file:///landing/new"]]
+    assert (plan.report.left_out, plan.report.already_loaded) == (run.left_out, run.already_loaded)
     assert [batch.files for batch in run.batches] == [1]
     # The record of the newest batch names the file that has exactly the watermark's time.
     why = {"ingest": {"before the watermark taken over": 1}, "skip": {"loaded before, or late": 6}}
-    assert report.left_out.counts == why[late_files]
+    assert plan.report.left_out.counts == why[late_files]
 
 
 def test_a_full_refresh_loads_everything_again_whatever_was_taken_over():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_provider_scope.core.discovery import candidates
-from airflow_provider_scope.core.run_without_files import check_found
+from airflow_provider_scope.core.report import check_found
 from airflow_provider_scope.engines.sources import make_files
 from airflow_provider_scope.exceptions import EmptyRefreshError, InputError, SourceEmptyError
 from airflow_provider_scope.specs import FileSource

@@ -95,5 +95,8 @@ def test_scope_jobs_do_neither(write: Any) -> None:
 def test_what_a_write_changed_is_one_line() -> None:
     changes = {"hard_deleted": 3, "deduplicated": 4, "deleted": 0, "inserted": 2_000, "updated": 1}
 
-    told = "rows: 2,000 inserted, 1 updated, 0 deleted, 4 deduplicated, 3 hard-deleted"
+    told = "rows: 2,000 inserted, 1 updated, 0 deleted; in the batch: 4 deduplicated, 3 marked as deleted"
     assert told_changes(changes) == told
+    assert (
+        told_changes({"inserted": 1, "deduplicated": 0}) == "rows: 1 inserted; in the batch: 0 deduplicated"
+    )

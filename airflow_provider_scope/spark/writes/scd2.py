@@ -9,8 +9,6 @@ from operator import and_
 from typing import TYPE_CHECKING, Any
 
 from delta.tables import DeltaTable
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 
 from airflow_provider_scope.core import merge as keys
@@ -18,9 +16,9 @@ from airflow_provider_scope.core import scd2
 from airflow_provider_scope.core.sql import quoted
 from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, InputError, MergeKeyError
 from airflow_provider_scope.spark.row_hash import row_hash
-from airflow_provider_scope.spark.staging import GONE, staged
+from airflow_provider_scope.spark.session import SPARK_ERRORS
 from airflow_provider_scope.spark.writes import rows as plain
-from airflow_provider_scope.spark.writes.merge import prepare_session
+from airflow_provider_scope.spark.writes.merge import GONE, prepare_session, staged
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,7 +27,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_scope.core.scd2 import Scd2Rule
     from airflow_provider_scope.spark.commit import Batch, Commit
-    from airflow_provider_scope.spark.staging import Staged
+    from airflow_provider_scope.spark.writes.merge import Staged
 
 _OTHERS = "has versions that are active with another active_record_timestamp than that of the task"
 
@@ -59,7 +57,7 @@ def write(batch: Batch, commit: Commit) -> int | None:
     rule = scd2.rule_from(batch.how)
     named = {"row_version_column_name": [rule.version], "merge_key": rule.merge_key}
     deleted = None if batch.deleted is None else (batch.deleted, rule.merge_key)
-    with staged(batch.rows, named, commit.log.table, deleted) as load:
+    with staged(batch, named, commit.log.table, deleted) as load:
         there = replace(load, rows=load.rows.where(f"NOT {GONE}").drop(GONE)) if deleted else load
         versions, doubled = _one_for_each(there, rule)
         commit.note(changes={"deduplicated": doubled})
@@ -88,7 +86,7 @@ def _is_new_to_versions(commit: Commit, rule: Scd2Rule) -> bool:
 def _execute(batch: Batch, commit: Commit, rule: Scd2Rule, load: Staged, versions: DataFrame) -> int | None:
     try:
         return commit.execute(lambda session: _merge(session, batch, rule, load, versions))
-    except (PySparkException, Py4JJavaError) as err:
+    except SPARK_ERRORS as err:
         if _OTHERS not in str(err):
             raise
         raise InputError(
@@ -107,7 +105,7 @@ def _one_for_each(load: Staged, rule: Scd2Rule) -> tuple[DataFrame, int]:
     identity = _identity(load, rule)
     counts = [F.count(F.lit(1)).alias("n")]
     if rule.row_version:
-        counts.append(F.count_distinct(_content(load)).alias("contents"))
+        counts.append(F.count_distinct(row_hash(load.rows.schema)).alias("contents"))
     by_version = load.rows.groupBy(*identity).agg(*counts).where("n > 1")
     found = by_version.agg(F.sum(F.col("n") - 1)).first()
     doubled = int(found[0] or 0) if found else 0
@@ -131,10 +129,6 @@ def _identity(load: Staged, rule: Scd2Rule) -> list[str]:
         *load.columns("row_version_column_name", [rule.version]),
         *load.columns("merge_key", rule.merge_key),
     ]
-
-
-def _content(load: Staged) -> Column:
-    return row_hash(load.rows.schema)
 
 
 def _merge(session: SparkSession, batch: Batch, rule: Scd2Rule, load: Staged, versions: DataFrame) -> None:

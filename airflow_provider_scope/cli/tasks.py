@@ -1,0 +1,171 @@
+"""The tasks of Dag files that load into tables, as far as they are known without a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sized
+from dataclasses import dataclass, replace
+from math import prod
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_scope.cli import targets
+from airflow_provider_scope.cli.output import about, quiet, say
+from airflow_provider_scope.cli.targets import log_file
+from airflow_provider_scope.engines.assembly import RunContext
+from airflow_provider_scope.exceptions import InputError
+from airflow_provider_scope.specs.ingest import ARGUMENTS
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from collections.abc import Iterator
+
+    from airflow_provider_scope.specs.ingest import Ingest
+
+NOT_MAPPED = -1
+"""Airflow's map index of a task that is not mapped."""
+_KEPT = "everything; nothing was read or written"
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """A task, or an instance of a mapped one."""
+
+    dag: Any
+    task: Any
+    """The operator; of a mapped task, what Airflow keeps in place of one."""
+    map_index: int = NOT_MAPPED
+
+    @property
+    def name(self) -> str:
+        """Give ``<dag>.<task>``, with the map index if there is one."""
+        index = "" if self.map_index == NOT_MAPPED else f"[{self.map_index}]"
+        return f"{self.dag.dag_id}.{self.task.task_id}{index}"
+
+    def ingest(self) -> Ingest:
+        """Give the arguments with their templates rendered.
+
+        :raises InputError: A value is not valid, or only a run knows it.
+        """
+        from airflow.sdk import XComArg  # noqa: PLC0415
+        from jinja2 import TemplateError  # noqa: PLC0415
+
+        missing = "a result of another task (XComArg)"
+        ingest: Ingest | None = None
+        operator = self._operator()
+        if not any(XComArg.iter_xcom_references([getattr(operator, name) for name in ARGUMENTS])):
+            context = {"params": self.dag.params.dump(), "dag": self.dag, "task": operator}
+            try:
+                operator.render_template_fields(context, self.task.get_template_env(self.dag))
+                ingest = operator.ingest()
+            except TemplateError as err:
+                missing = f"a value that only a run knows ({err})"
+        if ingest is None:
+            raise self._needs(missing)
+        return ingest
+
+    def context(self) -> RunContext:
+        """Give what a run has to know of its task."""
+        operator = self._operator()
+        return RunContext(
+            task=f"{self.dag.dag_id}.{self.task.task_id}",
+            # The instances of a mapped task have one id, and must not share a table by accident.
+            table_name="" if _is_mapped(self.task) else self.task.task_id,
+            log_file=log_file(),
+            report=say,
+            storage_conn_id=operator.storage_conn_id,
+        )
+
+    def _operator(self) -> Any:
+        """Give the operator of the instance.
+
+        :raises InputError: Only a run knows what it is mapped over.
+        """
+        if not _is_mapped(self.task):
+            return self.task
+        if mapped_count(self.task) is None:
+            raise self._needs("a result of another task (XComArg), over which it is mapped")
+        values, _ = self.task.expand_input.resolve({"ti": SimpleNamespace(map_index=self.map_index)})
+        return self.task.unmap(values)
+
+    def _needs(self, missing: str) -> InputError:
+        return InputError(
+            f"An argument of the task {self.name} needs {missing}.",
+            kept=_KEPT,
+            do="a command knows only `params` and `dag`; look at a run's log",
+        )
+
+
+def of_task(args: Namespace) -> tuple[Ingest, RunContext]:
+    """Give the arguments of the task that a command names, and what a run of it has to know.
+
+    :raises InputError: The task is of another kind, or has values that only a run knows.
+    """
+    # Airflow's Dag machinery is slow to load, and the other commands do without it.
+    from airflow.utils.cli import get_bagged_dag  # noqa: PLC0415
+
+    from airflow_provider_scope.operators.reporting import address_of  # noqa: PLC0415
+
+    with quiet(but=args.verbose):
+        dag = get_bagged_dag(args.bundle_name, args.dag_id)
+    task = dag.get_task(args.task_id)
+    if not _loads(task):
+        raise InputError(
+            f"The task {args.dag_id}.{args.task_id} is a {type(task).__name__}.",
+            kept=_KEPT,
+            do="name a task that is a DeltaIncrementalIngestOperator; `airflow scope list` shows them",
+        )
+    instance = Instance(dag, task, args.map_index)
+    count = mapped_count(task)
+    if count is not None and not 0 <= args.map_index < count:
+        raise InputError(
+            f"The task {args.dag_id}.{args.task_id} is mapped to {count:,} instances, and "
+            f"--map-index={args.map_index} is none of them.",
+            kept=_KEPT,
+            do=f"name one of them: --map-index 0 to {count - 1}",
+        )
+    if not _is_mapped(task) and args.map_index != NOT_MAPPED:
+        raise InputError(
+            f"The task {args.dag_id}.{args.task_id} is not mapped, but has --map-index={args.map_index}.",
+            kept=_KEPT,
+            do="leave --map-index out",
+        )
+    ingest, context = instance.ingest(), instance.context()
+    map_index = args.map_index if _is_mapped(task) else None
+    address = address_of(ingest, (args.dag_id, args.task_id), map_index, context.storage_conn_id)
+    about(address)
+    window = targets.named(args)
+    if window and ingest.mode == "data_interval":
+        about(replace(address, interval=window.name))
+        ingest = replace(ingest, window=window)
+    return ingest, context
+
+
+def instances(dag: Any) -> Iterator[Instance]:
+    """Give the tasks of a Dag that load into tables; one whose instances only a run knows comes once."""
+    for task in dag.tasks:
+        if _loads(task):
+            count = mapped_count(task)
+            indexes = range(count) if count is not None else [NOT_MAPPED]
+            yield from (Instance(dag, task, index) for index in indexes)
+
+
+def mapped_count(task: Any) -> int | None:
+    """Give how many instances a task has; None if it is not mapped, or only a run knows it."""
+    from airflow.sdk import XComArg  # noqa: PLC0415
+
+    if not _is_mapped(task) or any(XComArg.iter_xcom_references(task.expand_input)):
+        return None
+    given = task.expand_input.value
+    values = [*given.values()] if isinstance(given, dict) else [given]
+    return prod(map(len, values)) if all(isinstance(value, Sized) for value in values) else None
+
+
+def _is_mapped(task: Any) -> bool:
+    return hasattr(task, "expand_input")
+
+
+def _loads(task: Any) -> bool:
+    from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator  # noqa: PLC0415
+
+    kind = task.operator_class if _is_mapped(task) else type(task)
+    return isinstance(kind, type) and issubclass(kind, DeltaIncrementalIngestOperator)

@@ -1,0 +1,120 @@
+"""A commit of a Delta table, as its file in the log has it, and how far its statistics can be trusted.
+
+Nothing else reads such a file.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from contextlib import contextmanager
+from dataclasses import dataclass
+from decimal import Decimal, localcontext
+from typing import TYPE_CHECKING, Any, Literal
+
+from airflow_provider_scope.exceptions import TableUnreadableError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaCommit:
+    """One version of a table."""
+
+    version: int
+    actions: Sequence[dict[str, Any]]
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """What the commit says of itself; empty if it says nothing."""
+        return next((dict(info) for info in self.of("commitInfo") if info), {})
+
+    @property
+    def operation(self) -> str:
+        """Such as ``"WRITE"``; empty if the commit does not name it."""
+        return str(self.info.get("operation") or "")
+
+    @property
+    def is_restore(self) -> bool:
+        """Whether it brought an earlier version of the table back."""
+        return self.operation.upper() == "RESTORE"
+
+    @property
+    def metadata(self) -> dict[str, Any] | None:
+        """The table's metadata from this version on; None if the commit does not change it."""
+        return next((action for action in self.of("metaData") if action), None)
+
+    def of(self, kind: str) -> list[Any]:
+        """Give the actions of one kind, such as ``"add"``, in their order."""
+        return [action[kind] for action in self.actions if action.get(kind) is not None]
+
+
+def parse(version: int, data: bytes, only: tuple[str, ...] = ()) -> DeltaCommit:
+    """Read the file of a commit.
+
+    :param only: The kinds of action that are needed; none is all. A commit may name a million files, and the
+        lines without these kinds are not decoded.
+    :raises ValueError: A line is no JSON object.
+    """
+    marks = [f'"{kind}"'.encode() for kind in only]
+    lines = (line for line in data.split(b"\n") if line.strip())
+    actions = [json.loads(line) for line in lines if not marks or any(mark in line for mark in marks)]
+    if not all(isinstance(action, dict) for action in actions):
+        msg = "a line is not an object"
+        raise ValueError(msg)
+    return DeltaCommit(version, actions)
+
+
+@contextmanager
+def understanding(name: str, kept: str) -> Iterator[None]:
+    """Turn whatever a commit that is not as Delta writes it makes of our reading into one error.
+
+    :param name: The file's, for people.
+    :param kept: What is safe then.
+    :raises TableUnreadableError: As said.
+    """
+    try:
+        yield
+    except (ValueError, KeyError, TypeError, AttributeError) as err:
+        raise TableUnreadableError(
+            f"The commit {name} could not be understood: {err!r}.",
+            kept=kept,
+            do="check the file; the next try reads it again",
+        ) from err
+
+
+EXACT_SINCE = {"date": 1583, "timestamp": 1973, "timestamp_ntz": 1583}
+"""Type -> the year from which on its values are as they were written. Delta 3.2 and 3.3 write instants in the
+session's zone and cut the seconds of its offset; the last zone with such was Liberia's, until January 1972.
+Before October 1582 writers differ by the days between two calendars."""
+_DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
+_ROUNDED = Decimal("1e-14")
+"""More than the relative error of a decimal that was made a float of 64 bits."""
+
+
+def are_exact(kind: str) -> bool:
+    """Tell whether all values of a type may be compared with the statistics of files."""
+    return kind not in EXACT_SINCE and not _DECIMAL.fullmatch(kind)
+
+
+def loosened(kind: str, value: str, sign: Literal[-1, 1]) -> str | None:
+    """Move a value so far that no file is left out by it that has rows beside it.
+
+    delta-rs keeps the statistics of decimals as floats, so the range of a file may be off by a rounding.
+
+    :param value: As Spark writes it as text.
+    :param sign: -1 for a lower bound, 1 for an upper one.
+    :return: The value itself, if its statistics are exact; None if no file may be left out.
+    """
+    if kind in EXACT_SINCE:
+        return value if value[:4].isdecimal() and int(value[:4]) >= EXACT_SINCE[kind] else None
+    decimal = _DECIMAL.fullmatch(kind)
+    if decimal is None:
+        return value
+    digits, scale = int(decimal[1]), int(decimal[2])
+    with localcontext(prec=2 * digits):
+        number, step = Decimal(value), Decimal(1).scaleb(-scale)
+        most = Decimal(10) ** (digits - scale) - step
+        moved = number + sign * (abs(number) * _ROUNDED + step)
+        return f"{min(max(moved, -most), most).quantize(step):f}"

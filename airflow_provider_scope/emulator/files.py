@@ -1,0 +1,372 @@
+"""The file service: WebHDFS operations on the account directory.
+
+Names, lengths and times are the directory's own. Changes happen under one lock; reads need none.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import stat
+import threading
+import uuid
+from typing import IO, TYPE_CHECKING, Any, ClassVar
+
+from airflow_provider_scope.emulator.account import Account, PathError, decoded_parts, parts_of
+from airflow_provider_scope.emulator.web import HARDENING, Response, timestamp
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from airflow_provider_scope.emulator.switches import Controls
+    from airflow_provider_scope.emulator.web import Request
+
+
+Parts = tuple[str, ...]
+
+_ERRORS = {
+    "AccessControlException": (403, "org.apache.hadoop.security", "0x83090aa2"),
+    "BadOffsetException": (400, "org.apache.hadoop.fs.adl", "0x83090015"),
+    "FileAlreadyExistsException": (403, "org.apache.hadoop.fs", "0x83090000"),
+    "FileNotFoundException": (404, "java.io", "0x8309000A"),
+    "IOException": (403, "java.io", "0x83090000"),
+    "IllegalArgumentException": (400, "java.lang", "0x83090000"),
+    "UnsupportedOperationException": (400, "java.lang", "0x83090000"),
+}
+"""Exception -> its status, its package in Java, and the header ``Status``."""
+_FORBIDDEN = (
+    "failed with error 0x83090aa2 (Forbidden. ACL verification failed. Either the resource does not exist or "
+    "the user is not authorized to perform the requested operation.)."
+)
+_BAD_OFFSET = "failed with error 0x83090015 (Bad request. Invalid offset.)."
+_NOTHING_DONE = "0x8309000A"
+_STREAMING = {"CREATE": "write", "APPEND": "append", "OPEN": "read"}
+"""Operations with a body on one side -> the flag without which plain WebHDFS redirects them."""
+_PIECE_BYTES = 256 * 1024
+_LARGEST_NUMBER = 2**63 - 1
+
+
+class RemoteError(Exception):
+    """The request is answered with a RemoteException."""
+
+    def __init__(self, exception: str, message: str) -> None:
+        super().__init__(message)
+        self.exception = exception
+
+    def response(self) -> Response:
+        """Give the answer."""
+        status, package, hresult = _ERRORS[self.exception]
+        return error_response(status, self.exception, str(self), package, hresult)
+
+
+def error_response(
+    status: int, exception: str, message: str, package: str = "java.lang", hresult: str = "0x83090000"
+) -> Response:
+    """Give an error as the service writes it; it always has a length, since a client parses no other."""
+    headers = _headers(hresult)
+    remote = {
+        "exception": exception,
+        "message": f"{message} [{headers['x-ms-request-id']}][{timestamp()}]",
+        "javaClassName": f"{package}.{exception}",
+    }
+    return _json(status, {"RemoteException": remote}, headers)
+
+
+class FilesService:
+    """Answers requests for files."""
+
+    def __init__(self, account: Account, controls: Controls) -> None:
+        self._account = account
+        self._controls = controls
+        self._lock = threading.RLock()
+        self._aside = account.private / "writing"
+        shutil.rmtree(self._aside, ignore_errors=True)
+        self._aside.mkdir()
+
+    def answer(self, request: Request, path: str) -> Response:
+        """Answer a request for a percent-encoded path."""
+        op = (request.param("op") or "").upper()
+        try:
+            return self._answer(op, request, path)
+        except PathError as err:
+            return RemoteError("AccessControlException", f"{op} {_FORBIDDEN} {err}").response()
+        except RemoteError as err:
+            return err.response()
+        except FileNotFoundError:
+            return _missing(decoded_parts(path)).response()
+        except OSError as err:
+            return RemoteError("IOException", f"{op} failed: {err.strerror}.").response()
+
+    def _answer(self, op: str, request: Request, path: str) -> Response:
+        operation = self._OPERATIONS.get((request.method, op))
+        if operation is None:
+            text = f"Operation {op or '(none)'} is not supported for {request.method}."
+            raise RemoteError("UnsupportedOperationException", text)
+        parts = decoded_parts(path)
+        self._check_access(op, parts)
+        if op in _STREAMING and not _flag(request, _STREAMING[op]):
+            return _redirect(request, _STREAMING[op])
+        return operation(self, request, parts)
+
+    # ---- reading ----
+
+    def _get_status(self, _: Request, parts: Parts) -> Response:
+        return _ok({"FileStatus": _status(self._stat(parts), "")})
+
+    def _list(self, request: Request, parts: Parts) -> Response:
+        """Give a page of a folder and the token of the next one; a page that is full has a token."""
+        stats = self._stat(parts)
+        if not stat.S_ISDIR(stats.st_mode):
+            return _page([_status(stats, "")], "")
+        cap = self._controls.now.list_cap
+        size = min(_number(request, "listSize") or cap, cap)
+        after = request.param("listAfter")
+        entries: list[dict[str, Any]] = []
+        for name in sorted(os.listdir(self._account.path(parts)), key=_ordinal):  # noqa: PTH208 - names alone
+            if after and _ordinal(name) <= _ordinal(after):
+                continue
+            if len(entries) == size:
+                break
+            try:
+                entries.append(_status(self._stat((*parts, name)), name))
+            except (RemoteError, PathError):
+                continue  # deleted since, a link that leads out, or neither file nor folder
+        return _page(entries, entries[-1]["pathSuffix"] if len(entries) == size else "")
+
+    def _open(self, request: Request, parts: Parts) -> Response:
+        size = self._file_size(parts)
+        offset = _number(request, "offset") or 0
+        if 0 < size <= offset:
+            raise RemoteError("BadOffsetException", f"OPEN {_BAD_OFFSET}")
+        # Opened before the answer begins: it may have been deleted a moment ago.
+        file = self._account.path(parts).open("rb")
+        headers = {**_headers(), "Content-Type": "application/octet-stream"}
+        return Response(200, headers=headers, stream=_pieces(file, offset, _number(request, "length")))
+
+    # ---- writing: what is written shows at once, whatever ``syncFlag`` says, and no lease locks a file ----
+
+    def _create(self, request: Request, parts: Parts) -> Response:
+        self._check_size(request)
+        if not parts:
+            raise RemoteError("IllegalArgumentException", "The root is not a file.")
+        with self._lock:
+            path = self._account.path(parts)
+            if path.is_dir() or (path.exists() and not _flag(request, "overwrite")):
+                raise _exists(parts)
+            self._make_folders(parts[:-1])
+            written = self._aside / secrets.token_hex(16)
+            written.write_bytes(request.body)
+            # Replaced from aside: nobody sees half a file, and no other name shows in the folder.
+            written.replace(path)
+        location = f"{request.origin}{request.path}?{request.raw_query}"
+        return Response(201, b"", {**_headers(), "Location": location})
+
+    def _append(self, request: Request, parts: Parts) -> Response:
+        self._check_size(request)
+        with self._lock:
+            if _number(request, "offset") not in (None, self._file_size(parts)):
+                raise RemoteError("BadOffsetException", f"APPEND {_BAD_OFFSET}")
+            if request.body:
+                with self._account.path(parts).open("ab") as file:
+                    file.write(request.body)
+        return Response(200, b"", _headers())
+
+    def _mkdirs(self, _: Request, parts: Parts) -> Response:
+        with self._lock:
+            self._make_folders(parts)
+        return _ok({"boolean": True})
+
+    def _rename(self, request: Request, parts: Parts) -> Response:
+        destination = request.param("destination")
+        if not destination:
+            raise RemoteError("IllegalArgumentException", "destination is required.")
+        target = parts_of(destination)
+        self._check_access("RENAME", target)
+        overwrite = (request.param("renameoptions") or "").upper() == "OVERWRITE"
+        with self._lock:
+            if self._renamed(parts, target, overwrite=overwrite):
+                return _ok({"boolean": True})
+        return _ok({"boolean": False}, status=_NOTHING_DONE)
+
+    def _renamed(self, source: Parts, target: Parts, *, overwrite: bool) -> bool:
+        """Rename; into the target if it is a folder. False when HDFS would refuse."""
+        try:
+            is_folder = stat.S_ISDIR(self._stat(source).st_mode)
+        except RemoteError:
+            return False
+        if source == target:
+            return not is_folder
+        if not source or target[: len(source)] == source:
+            return False
+        path = self._account.path(target)
+        if path.is_dir():
+            path = self._account.path((*target, source[-1]))
+        replaces = overwrite and path.is_file() and not is_folder
+        if not path.parent.is_dir() or (path.exists() and not replaces):
+            return False
+        self._account.path(source).replace(path)
+        return True
+
+    def _delete(self, request: Request, parts: Parts) -> Response:
+        with self._lock:
+            try:
+                stats = self._stat(parts)
+            except RemoteError:
+                return _ok({"boolean": False})
+            if not parts:
+                raise RemoteError("AccessControlException", f"DELETE {_FORBIDDEN}")
+            path = self._account.path(parts)
+            if path.is_symlink() or stat.S_ISREG(stats.st_mode):
+                path.unlink()
+            elif _flag(request, "recursive"):
+                shutil.rmtree(path)
+            elif any(path.iterdir()):
+                raise RemoteError("IOException", "DELETE failed: the folder is not empty.")
+            else:
+                path.rmdir()
+        return _ok({"boolean": True})
+
+    # ---- the rest ----
+
+    def _stat(self, parts: Parts) -> os.stat_result:
+        """Look at a file or folder; the service knows nothing else.
+
+        :raises RemoteError: It is not there.
+        """
+        try:
+            stats = self._account.path(parts).stat()
+        except (FileNotFoundError, NotADirectoryError) as err:
+            raise _missing(parts) from err
+        if not (stat.S_ISREG(stats.st_mode) or stat.S_ISDIR(stats.st_mode)):
+            raise _missing(parts)
+        return stats
+
+    def _file_size(self, parts: Parts) -> int:
+        stats = self._stat(parts)
+        if not stat.S_ISREG(stats.st_mode):
+            raise RemoteError("IllegalArgumentException", f"/{'/'.join(parts)} is not a file.")
+        return stats.st_size
+
+    def _make_folders(self, parts: Parts) -> None:
+        try:
+            self._account.path(parts).mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError) as err:
+            raise _exists(parts) from err
+
+    def _check_access(self, op: str, parts: Parts) -> None:
+        for denied in self._controls.now.denied_paths:
+            prefix = parts_of(denied)
+            if parts[: len(prefix)] == prefix:
+                raise RemoteError("AccessControlException", f"{op} {_FORBIDDEN}")
+
+    def _check_size(self, request: Request) -> None:
+        limit = self._controls.now.max_append_bytes
+        if len(request.body) > limit:
+            raise RemoteError("IllegalArgumentException", f"One call writes at most {limit} bytes.")
+
+    _OPERATIONS: ClassVar[dict[tuple[str, str], Callable[[FilesService, Request, Parts], Response]]] = {
+        ("GET", "LISTSTATUS"): _list,
+        ("GET", "GETFILESTATUS"): _get_status,
+        ("GET", "OPEN"): _open,
+        ("PUT", "CREATE"): _create,
+        ("PUT", "MKDIRS"): _mkdirs,
+        ("PUT", "RENAME"): _rename,
+        ("POST", "APPEND"): _append,
+        ("DELETE", "DELETE"): _delete,
+    }
+
+
+def _missing(parts: Parts) -> RemoteError:
+    return RemoteError("FileNotFoundException", f"File/Folder does not exist: /{'/'.join(parts)}")
+
+
+def _exists(parts: Parts) -> RemoteError:
+    return RemoteError("FileAlreadyExistsException", f"/{'/'.join(parts)} already exists.")
+
+
+def _pieces(file: IO[bytes], offset: int, length: int | None) -> Iterator[bytes]:
+    with file:
+        file.seek(offset)
+        remaining = length
+        while remaining is None or remaining > 0:
+            piece = file.read(_PIECE_BYTES if remaining is None else min(_PIECE_BYTES, remaining))
+            if not piece:
+                return
+            remaining = None if remaining is None else remaining - len(piece)
+            yield piece
+
+
+def _status(stats: os.stat_result, suffix: str) -> dict[str, Any]:
+    """Give the status of a file or folder, keys in the recorded order."""
+    is_folder = stat.S_ISDIR(stats.st_mode)
+    modified = stats.st_mtime_ns // 1_000_000
+    shown: dict[str, Any] = {
+        "length": 0 if is_folder else stats.st_size,
+        "pathSuffix": suffix,
+        "type": "DIRECTORY" if is_folder else "FILE",
+        "blockSize": 0 if is_folder else 268435456,
+        # Reads do not move it on the service, but may on this disk.
+        "accessTime": min(stats.st_atime_ns // 1_000_000, modified),
+        "modificationTime": modified,
+        "replication": 0 if is_folder else 1,
+        "permission": "770",
+        "owner": "6d0e5a4c-3b52-4b8e-9a55-2f3a1c7e9b10",
+        "group": "c2b1f0de-7a41-4f0f-8f2b-90d1a6b4e311",
+    }
+    if not is_folder:
+        shown["msExpirationTime"] = 0
+    shown["aclBit"] = False
+    return shown
+
+
+def _ordinal(name: str) -> bytes:
+    """Give the key of the recorded order: by code unit, upper case before lower case."""
+    return name.encode("utf-16-be", errors="surrogatepass")
+
+
+def _page(entries: list[dict[str, Any]], token: str) -> Response:
+    return _ok({"FileStatuses": {"continuationToken": token, "FileStatus": entries}})
+
+
+def _ok(payload: dict[str, Any], status: str = "0x0") -> Response:
+    return _json(200, payload, _headers(status))
+
+
+def _json(status: int, payload: dict[str, Any], headers: dict[str, str]) -> Response:
+    headers = {**headers, "Content-Type": "application/json; charset=utf-8"}
+    body = json.dumps(payload, ensure_ascii=False).encode("utf-8", "surrogatepass")
+    return Response(status, body, headers)
+
+
+def _headers(status: str = "0x0") -> dict[str, str]:
+    return {
+        "Cache-Control": "no-cache, no-cache, no-store, max-age=0",
+        "Pragma": "no-cache",
+        "Expires": "-1",
+        "x-ms-request-id": str(uuid.uuid4()),
+        "Status": status,
+        **HARDENING,
+        "x-ms-webhdfs-version": "17.04.24.00",
+    }
+
+
+def _redirect(request: Request, flag: str) -> Response:
+    """Send a plain WebHDFS client to the second step, which carries the data."""
+    kept = [part for part in request.raw_query.split("&") if part.partition("=")[0].lower() != flag]
+    location = f"{request.origin}{request.path}?{'&'.join([*kept, f'{flag}=true'])}"
+    return Response(307, b"", {**_headers(), "Location": location})
+
+
+def _flag(request: Request, name: str) -> bool:
+    return (request.param(name) or "").lower() == "true"
+
+
+def _number(request: Request, name: str) -> int | None:
+    text = request.param(name)
+    if text is None or text == "":
+        return None
+    if not (text.isascii() and text.isdigit()) or int(text[:20]) > _LARGEST_NUMBER:
+        raise RemoteError("IllegalArgumentException", f"{name}={text} is not a number.")
+    return int(text)

@@ -1,0 +1,467 @@
+"""Running the scripts of jobs: rows as Arrow tables, and real Delta tables through ``deltalake``."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections import defaultdict
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
+from deltalake.exceptions import TableNotFoundError
+from pyarrow import csv, parquet
+
+from airflow_provider_scope.core.sql import quoted
+from airflow_provider_scope.emulator.account import Account, PathError
+from airflow_provider_scope.exceptions import InputError
+from airflow_provider_scope.script.lexer import ScriptError, tokens
+from airflow_provider_scope.script.lowering import condition
+from airflow_provider_scope.script.parse import parse
+from airflow_provider_scope.script.scalar import ScalarParser
+from airflow_provider_scope.script.statements import (
+    AddColumn,
+    AlterTable,
+    Assign,
+    CreateTable,
+    DeclareTable,
+    Delete,
+    Extract,
+    Insert,
+)
+from airflow_provider_scope.script.translate import translate
+from airflow_provider_scope.script.types import scope_type, spark_type
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from airflow_provider_scope.script.statements import Column, Statement
+
+
+SYNTAX_ERROR = "E_CSC_USER_SYNTAXERROR"
+"""The recorded code."""
+VIRTUAL = {
+    "FILE.URI": ("string", pa.string()),
+    "FILE.LENGTH": ("long?", pa.int64()),
+    "FILE.CREATED": ("DateTime?", pa.timestamp("us", "UTC")),
+    "FILE.MODIFIED": ("DateTime?", pa.timestamp("us", "UTC")),
+}
+"""Function of an EXTRACT -> its type in SCOPE and in Arrow."""
+_DELTA_NAMES = {"int": "integer", "bigint": "long", "smallint": "short", "tinyint": "byte"}
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """The script of one job, to be run."""
+
+    job_id: str
+    script: str
+    is_cancelled: Callable[[], bool]
+    """Asked before each commit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a script ended."""
+
+    failure: str = ""
+    """Why it failed; empty if it did not."""
+    user_error: bool = True
+    """Whether the script is to blame, or else the emulator."""
+
+
+class ScriptFailedError(Exception):
+    """The script is to blame: it names what is not there, or asks for what cannot be done."""
+
+
+class ScriptRunner:
+    """Runs the scripts of one account, several at a time, but one at a time on each table.
+
+    Every commit of a job carries the transaction ``scope-job-<id>`` with the number of its statement as
+    version. A script that is run again after a kill of the emulator skips the statements that are in the
+    table, so a job commits once.
+    """
+
+    def __init__(self, account: Account) -> None:
+        self._account = account
+        self._tables = _Tables()
+
+    def execute(self, task: Task) -> Outcome:
+        """Run a script to its end; a failure is an outcome, not an exception."""
+        try:
+            statements = parse(task.script)
+            paths = {
+                self._account.local(statement.location)
+                for statement in statements
+                if isinstance(statement, CreateTable | DeclareTable)
+            }
+            run = _Run(self._account, task, self._tables)
+            with ExitStack() as held:
+                # In one order, so that two scripts on the same two tables do not wait for each other.
+                for path in sorted(paths):
+                    held.enter_context(self._tables.lock(path))
+                for number, statement in enumerate(statements, start=1):
+                    run.step(number, statement)
+        except ScriptError as err:
+            return Outcome(f"{SYNTAX_ERROR}: {err.what}")
+        except InputError as err:
+            return Outcome(err.what)
+        except (ScriptFailedError, PathError) as err:
+            return Outcome(str(err))
+        return Outcome()
+
+
+class _Tables:
+    """The tables that scripts use, each opened once.
+
+    Opening reads the whole log, which takes longer the more jobs there were; going on from an open one
+    reads what is new.
+    """
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._locks: defaultdict[Path, threading.Lock] = defaultdict(threading.Lock)
+        self._open: dict[Path, tuple[tuple[int, int], DeltaTable]] = {}
+
+    def lock(self, path: Path) -> threading.Lock:
+        """Give the lock of a table."""
+        with self._guard:
+            return self._locks[path]
+
+    def open(self, path: Path) -> DeltaTable:
+        """Open a table, its lock held.
+
+        :raises ScriptFailedError: There is none.
+        """
+        try:
+            first = (path / "_delta_log" / f"{0:020}.json").stat()
+            # A table that was deleted and made again has another first commit.
+            identity = (first.st_ino, first.st_mtime_ns)
+            known = self._open.get(path)
+            if known is not None and known[0] == identity:
+                known[1].update_incremental()
+                return known[1]
+            table = DeltaTable(str(path))
+        except (FileNotFoundError, TableNotFoundError) as err:
+            raise ScriptFailedError(f"There is no table at {path.name}.") from err
+        self._open[path] = (identity, table)
+        return table
+
+
+@dataclass(frozen=True, slots=True)
+class _Rowset:
+    rows: pa.Table
+    types: dict[str, str]
+    """Column -> SCOPE type, in order."""
+
+
+class _Run:
+    """One script on its way."""
+
+    def __init__(self, account: Account, task: Task, tables: _Tables) -> None:
+        self._account = account
+        self._task = task
+        self._tables = tables
+        self._app = f"scope-job-{task.job_id}"
+        self._paths: dict[str, Path] = {}
+        self._declared: dict[str, tuple[Column, ...]] = {}
+        """Table -> its columns as the script declares them."""
+        self._rowsets: dict[str, _Rowset] = {}
+
+    def step(self, number: int, statement: Statement) -> None:
+        """Run a statement.
+
+        :raises ScriptFailedError: The script is to blame.
+        """
+        self._check_cancelled()
+        match statement:
+            case CreateTable():
+                self._paths[statement.name] = self._account.local(statement.location)
+                self._declared[statement.name] = statement.columns
+                self._create(statement)
+            case DeclareTable():
+                self._paths[statement.name] = self._account.local(statement.location)
+                self._table(statement.name)
+            case Extract():
+                self._rowsets[statement.rowset] = _extract(self._account, statement)
+            case Assign():
+                self._rowsets[statement.rowset] = self._select(statement.select)
+            case AlterTable() | AddColumn() | Delete() | Insert():
+                table = self._table(statement.table)
+                done = table.transaction_version(self._app)
+                if done is None or done < number:
+                    self._change(table, statement, self._commit(number))
+
+    def _change(
+        self, table: DeltaTable, statement: AlterTable | AddColumn | Delete | Insert, commit: CommitProperties
+    ) -> None:
+        match statement:
+            case AlterTable():
+                properties = {key: _property(value) for key, value in statement.properties}
+                table.alter.set_table_properties(
+                    properties, raise_if_not_exists=False, commit_properties=commit
+                )
+            case AddColumn():
+                _add_column(table, statement, commit)
+            case Delete():
+                predicate = delete_predicate(statement.where, _comparable(table.schema()))
+                table.delete(None if predicate == "true" else predicate, commit_properties=commit)
+            case Insert():
+                rows = self._inserted(table, statement)
+                self._check_cancelled()
+                write_deltalake(table, rows, mode="append", commit_properties=commit)
+
+    def _check_cancelled(self) -> None:
+        if self._task.is_cancelled():
+            raise ScriptFailedError("The job was cancelled.")
+
+    def _commit(self, number: int | None) -> CommitProperties:
+        """Give the properties of a commit; a statement without a number may be repeated."""
+        return CommitProperties(
+            custom_metadata={"userMetadata": json.dumps({"scopeJobId": self._task.job_id})},
+            app_transactions=[] if number is None else [Transaction(self._app, number)],
+        )
+
+    def _create(self, statement: CreateTable) -> None:
+        path = self._paths[statement.name]
+        if DeltaTable.is_deltatable(str(path)):
+            if not statement.if_not_exists:
+                raise ScriptFailedError(f"Table {statement.location} exists already.")
+            return
+        DeltaTable.create(
+            str(path),
+            # Nullable as in Spark's tables; nulls are checked before they are written.
+            delta_schema(statement.columns),
+            mode="ignore",
+            partition_by=list(statement.partition_by) or None,
+            commit_properties=self._commit(None),
+        )
+
+    def _table(self, name: str) -> DeltaTable:
+        path = self._paths.get(name)
+        if path is None:
+            raise ScriptFailedError(f"Table {name} is not declared.")
+        return self._tables.open(path)
+
+    def _inserted(self, table: DeltaTable, statement: Insert) -> pa.Table:
+        """Give the rows of an INSERT as the table's columns."""
+        rows = self._select(statement.select).rows
+        schema = pa.schema(table.schema().to_arrow())
+        places = _places(statement, rows.num_columns, schema.names)
+        columns = [
+            pa.nulls(rows.num_rows, field.type) if place is None else rows.column(place)
+            for field, place in zip(schema, places, strict=True)
+        ]
+        rows = _cast(pa.table(columns, names=schema.names), schema, "INSERT")
+        _check_nulls(rows, self._declared.get(statement.table, ()), "INSERT")
+        return rows
+
+    def _select(self, text: str) -> _Rowset:
+        query = translate(text, {name: rowset.types for name, rowset in self._rowsets.items()})
+        if query.picks is None:
+            # Only here: it needs pyspark and Java, and most scripts need neither.
+            from airflow_provider_scope.emulator.spark import run_query  # noqa: PLC0415
+
+            views = {name: rowset.rows for name, rowset in self._rowsets.items()}
+            return _Rowset(run_query(query.sql, views), query.columns)
+        picked = self._rowsets[query.rowset].rows.select(query.picks)
+        return _Rowset(picked.rename_columns(list(query.columns)), query.columns)
+
+
+def _places(statement: Insert, given: int, columns: list[str]) -> list[int | None]:
+    """Give for each column of a table which column of the SELECT goes into it, if any.
+
+    :param given: How many columns the SELECT gives.
+    :param columns: Those of the table, in order.
+    """
+    if not statement.columns:
+        if given != len(columns):
+            raise ScriptFailedError(
+                f"INSERT gives {given} columns, and the table has {len(columns)}: {', '.join(columns)}."
+            )
+        return list(range(given))
+    if given != len(statement.columns):
+        raise ScriptFailedError(
+            f"INSERT names {len(statement.columns)} columns, and its SELECT gives {given}."
+        )
+    for name in statement.columns:
+        if name not in columns:
+            raise ScriptFailedError(f"The table has no column {name}.")
+    return [statement.columns.index(name) if name in statement.columns else None for name in columns]
+
+
+def _cast(rows: pa.Table, schema: Any, where: str) -> pa.Table:
+    try:
+        return rows.cast(schema)
+    except (pa.ArrowException, ValueError) as err:
+        raise ScriptFailedError(f"{where}: {err}") from err
+
+
+def _check_nulls(rows: pa.Table, columns: tuple[Column, ...], where: str) -> None:
+    for column in columns:
+        if not column.nullable and rows[column.name].null_count:
+            raise ScriptFailedError(f"{where}: column {column.name} of type {column.type} cannot hold null.")
+
+
+# ---- The files of an EXTRACT: parquet or CSV content, whatever their names ----
+
+
+def _extract(account: Account, statement: Extract) -> _Rowset:
+    schema = pa.schema(delta_schema(statement.columns).to_arrow())
+    virtual = {column.name: VIRTUAL[column.function] for column in statement.virtual}
+    pieces = [
+        pa.schema([*schema, *(pa.field(name, kind) for name, (_, kind) in virtual.items())]).empty_table()
+    ]
+    for uri in statement.files:
+        path, units = _stream(account, uri)
+        status = path.stat()
+        about = {
+            "FILE.URI": uri,
+            "FILE.LENGTH": status.st_size + sum(unit.stat().st_size for unit in units),
+            "FILE.CREATED": None,  # no disk tells it everywhere: unknown rather than guessed
+            "FILE.MODIFIED": status.st_mtime_ns // 1_000_000 * 1_000,
+        }
+        for part in units or [path]:
+            if part.stat().st_size:
+                rows = _cast(_content(part, uri, schema), schema, uri)
+                _check_nulls(rows, statement.columns, uri)
+                for column in statement.virtual:
+                    value = pa.scalar(about[column.function], VIRTUAL[column.function][1])
+                    rows = rows.append_column(column.name, pa.repeat(value, rows.num_rows))
+                pieces.append(rows)
+    types = {column.name: column.type for column in statement.columns}
+    return _Rowset(pa.concat_tables(pieces), types | {name: kind for name, (kind, _) in virtual.items()})
+
+
+def _stream(account: Account, uri: str) -> tuple[Path, list[Path]]:
+    """Give a file and the units of its rows.
+
+    ``X.ss`` with a folder ``X`` beside it is a manifest; the rows are in the ``.du`` files of the folder.
+    """
+    path = account.local(uri)
+    if not path.is_file():
+        raise ScriptFailedError(f"Input stream {uri} does not exist.")
+    folder = path.with_suffix("")
+    if path.suffix != ".ss" or not folder.is_dir():
+        return path, []
+    return path, sorted(unit for unit in folder.rglob("*.du") if unit.is_file() and account.contains(unit))
+
+
+def _content(part: Path, uri: str, schema: pa.Schema) -> pa.Table:
+    try:
+        with part.open("rb") as file:
+            is_parquet = file.read(4) == b"PAR1"
+        if is_parquet:
+            rows = parquet.read_table(part, partitioning=None)
+        else:
+            # By the types of the script: guessed ones would turn the text "007" into a number and back.
+            types = {field.name: field.type for field in schema}
+            options = csv.ConvertOptions(column_types=types, strings_can_be_null=True, null_values=[""])
+            rows = csv.read_csv(part, convert_options=options)
+    except (pa.ArrowException, OSError) as err:
+        raise ScriptFailedError(f"{uri} cannot be read: {err}.") from err
+    missing = [name for name in schema.names if name not in rows.column_names]
+    if missing:
+        raise ScriptFailedError(f"{uri} has no column {missing[0]}.")
+    return rows.select(schema.names)
+
+
+# ---- Columns of tables ----
+
+
+def _add_column(table: DeltaTable, statement: AddColumn, commit: CommitProperties) -> None:
+    name = statement.column.name
+    if name.lower() not in (field.name.lower() for field in table.schema().fields):
+        table.alter.add_columns(delta_schema((statement.column,)).fields, commit_properties=commit)
+    elif not statement.if_not_exists:
+        raise ScriptFailedError(f"The table has a column {name} already.")
+
+
+def delta_schema(columns: tuple[Column, ...]) -> Schema:
+    """Give columns as Delta writes them."""
+    fields = [
+        {
+            "name": column.name,
+            "type": _delta_type(spark_type(column.type)),
+            "nullable": True,
+            "metadata": {},
+        }
+        for column in columns
+    ]
+    return Schema.from_json(json.dumps({"type": "struct", "fields": fields}))
+
+
+def _delta_type(spark: str) -> str | dict[str, Any]:
+    kind, _, inner = spark.removesuffix(">").partition("<")
+    if kind == "array":
+        return {"type": "array", "elementType": _delta_type(inner), "containsNull": True}
+    if kind == "map":
+        # A key has no comma, unless it is a decimal.
+        key, value = re.split(r",(?![^(]*\))", inner, maxsplit=1)
+        return {
+            "type": "map",
+            "keyType": _delta_type(key),
+            "valueType": _delta_type(value),
+            "valueContainsNull": True,
+        }
+    return _DELTA_NAMES.get(spark, spark)
+
+
+def _property(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+# ---- The predicate of a DELETE: from SCOPE to the SQL that ``deltalake`` reads ----
+
+
+_TABLE = "scope table"
+_OPERATORS = frozenset({"==", "!=", "<", "<=", ">", ">=", "&&", "||", "!", "(", ")", "-"})
+_WORDS = frozenset({"AND", "OR", "NOT", "IS", "NULL", "true", "false", "null"})
+_LONG = re.compile(r"\b(\d+)L\b")
+_NEGATIVE = re.compile(r"\(- CAST\((\d+) AS \w+\)\)")
+"""``deltalake`` breaks on a cast behind a minus."""
+
+
+def _comparable(schema: Schema) -> dict[str, str]:
+    """Give the columns of a table that a predicate can name -> SCOPE type."""
+    spark = {delta: name for name, delta in _DELTA_NAMES.items()}
+    columns = {}
+    for field in json.loads(schema.to_json())["fields"]:
+        # Arrays, maps and types that SCOPE has not cannot be compared.
+        with suppress(InputError):
+            columns[field["name"]] = scope_type(spark.get(str(field["type"]), str(field["type"])))
+    return columns
+
+
+def delete_predicate(where: str, columns: Mapping[str, str]) -> str:
+    """Give a predicate that compares columns with constants.
+
+    Such a predicate means the same to Spark and to ``deltalake``, but for how constants are written.
+
+    :param columns: Columns of the table that can be compared -> SCOPE type.
+    :raises ScriptFailedError: It is more than that.
+    :raises ScriptError: It cannot be read, or its types do not go together.
+    """
+    words = tokens(where)
+    for before, token in zip((None, *words), words, strict=False):
+        known = token.kind in ("number", "quoted", "string", "end") or (
+            token.text in _OPERATORS if token.kind == "symbol" else token.text in {*_WORDS, *columns}
+        )
+        if before is not None and token.is_symbol("-"):
+            known = before.kind == "symbol" and before.text != ")"
+        if not known or (token.kind == "string" and set(token.value) & set("'\\$")):
+            raise ScriptFailedError(
+                f"The emulator deletes by comparisons of columns with constants, without {token.text!r}."
+            )
+    parser = ScalarParser(words, columns, _TABLE)
+    test = condition(words[0], parser.expression())
+    if parser.token.kind != "end":
+        raise ScriptFailedError(f"The emulator cannot read the predicate at {parser.token.text!r}.")
+    # No string holds a quote, so every other piece is outside of strings.
+    pieces = test.sql.replace(f"{quoted(_TABLE)}.", "").split("'")
+    pieces[::2] = [_NEGATIVE.sub(r"(-\1)", _LONG.sub(r"\1", piece)) for piece in pieces[::2]]
+    return "'".join(pieces)

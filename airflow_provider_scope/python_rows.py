@@ -1,0 +1,401 @@
+"""Python rows as a DataFrame, by a schema: each value arrives as it is, or is refused.
+
+PySpark takes a naive time for one of the process's zone, drops keys that it does not know, reads a ``Row`` by
+position, and makes text of whatever stands in a column of strings.
+"""
+
+from __future__ import annotations
+
+import math
+import reprlib
+import struct
+from array import array
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields, is_dataclass
+from datetime import UTC, date, datetime
+from decimal import Context, Decimal, Inexact, InvalidOperation
+from functools import partial
+from operator import index
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+from pyspark.errors import PySparkException
+from pyspark.sql import types as T  # noqa: N812 - the name everybody uses
+
+from airflow_provider_scope.exceptions import InputError
+from airflow_provider_scope.spark.session import short_cause
+from airflow_provider_scope.spark.structs import type_text
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Convert: TypeAlias = Callable[[Any], Any]
+"""Gives a value that is not None as PySpark takes it without changing it."""
+KEPT = "everything; nothing was written"
+_BITS: dict[type[T.DataType], int] = {T.ByteType: 8, T.ShortType: 16, T.IntegerType: 32, T.LongType: 64}
+_SCHEMA = "give schema, as Spark's DDL: schema='id bigint, name string'"
+_ROWS = (
+    "give dictionaries, Rows, dataclasses, tuples or lists, one for each row; or a DataFrame of Spark "
+    "(spark.createDataFrame makes one of pandas or Arrow)"
+)
+
+
+class _UnfitError(Exception):
+    """A value that a type does not hold.
+
+    :param reason: What is wrong with it, after its place.
+    :param do: What to do about it.
+    """
+
+    def __init__(self, reason: str, do: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.do = do
+        self.path = ""
+
+
+def to_dataframe(spark: SparkSession, data: Iterable[Any], schema: str | T.StructType | None) -> DataFrame:
+    """Give rows as a DataFrame.
+
+    :param schema: The columns, as Spark's DDL; None is what PySpark finds in the rows.
+    :raises InputError: A row or a value does not fit, or there are no columns.
+    """
+    if isinstance(data, (str, bytes, Mapping)) or hasattr(data, "columns") or not isinstance(data, Iterable):
+        raise InputError(f"data is a {type(data).__name__}, and not a list of rows.", kept=KEPT, do=_ROWS)
+    rows = list(data)
+    columns = _columns(spark, rows, schema)
+    stored = cast("T.StructType", _without_lengths(columns))
+    return spark.createDataFrame(converted(rows, columns), stored, verifySchema=False)
+
+
+def converted(rows: Iterable[Any], columns: T.StructType) -> list[tuple[Any, ...]]:
+    """Give rows as tuples, whose values PySpark does not change.
+
+    :raises InputError: A row or a value does not fit; the message has its place.
+    """
+    convert = _struct(columns)
+    done = []
+    for number, row in enumerate(rows):
+        try:
+            done.append(convert(row))
+        except _UnfitError as err:
+            what = f"data[{number}]{err.path}"
+            raise InputError(
+                f"{what} {err.reason}.",
+                kept=KEPT,
+                do=err.do or (_ROWS if not err.path else "correct the value"),
+            ) from None
+    return done
+
+
+def _columns(spark: SparkSession, rows: list[Any], schema: str | T.StructType | None) -> T.StructType:
+    if not rows and schema is None:
+        raise InputError("There are no rows, and no schema.", kept=KEPT, do=_SCHEMA)
+    columns: Any = schema
+    try:
+        if schema is None:
+            return spark.createDataFrame(rows).schema
+        if isinstance(schema, str):
+            columns = T.StructType.fromDDL(schema)
+    except (PySparkException, TypeError, ValueError, AttributeError) as err:
+        raise InputError(
+            f"The columns of data are not known: {short_cause(err)}", kept=KEPT, do=_SCHEMA
+        ) from err
+    if isinstance(columns, T.StructType):
+        return columns
+    raise InputError(f"schema={schema!r} does not name columns.", kept=KEPT, do=_SCHEMA)
+
+
+def _without_lengths(kind: T.DataType) -> T.DataType:
+    """Give a type with strings in place of ``char`` and ``varchar``, which no DataFrame of rows has."""
+    if isinstance(kind, T.StructType):
+        return T.StructType(
+            [T.StructField(f.name, _without_lengths(f.dataType), f.nullable, f.metadata) for f in kind]
+        )
+    if isinstance(kind, T.ArrayType):
+        return T.ArrayType(_without_lengths(kind.elementType), kind.containsNull)
+    if isinstance(kind, T.MapType):
+        return T.MapType(
+            _without_lengths(kind.keyType), _without_lengths(kind.valueType), kind.valueContainsNull
+        )
+    return T.StringType() if isinstance(kind, (T.CharType, T.VarcharType)) else kind
+
+
+def _converter(kind: T.DataType) -> Convert:
+    """Give what checks the values of a type.
+
+    :raises InputError: Rows of Python do not hold values of the type, or Delta does not.
+    """
+    if isinstance(kind, T.StructType):
+        return _struct(kind)
+    if isinstance(kind, T.ArrayType):
+        return _array(kind)
+    if isinstance(kind, T.MapType):
+        return _map(kind)
+    if isinstance(kind, T.DecimalType):
+        return _decimal(kind)
+    if type(kind) in _BITS:
+        return partial(_integer, kind, 1 << _BITS[type(kind)] - 1)
+    if type(kind) in _SCALARS:
+        return partial(_SCALARS[type(kind)], kind)
+    raise InputError(
+        f"Rows cannot have the type {kind.simpleString()}.",
+        kept=KEPT,
+        do="declare another type in schema, such as string; or give a DataFrame",
+    )
+
+
+def _within(show: Callable[[Any], str], part: Any, convert: Convert, value: Any, *, is_nullable: bool) -> Any:
+    """Convert a part of a value, and name the part in errors."""
+    if value is None and is_nullable:
+        return None
+    try:
+        return _refuse_null() if value is None else convert(value)
+    except _UnfitError as err:
+        err.path = show(part) + err.path
+        raise
+
+
+def _refuse_null() -> None:
+    raise _UnfitError("is None, and NULL is not allowed there")
+
+
+# ---- what holds other values ----------------------------------------------------------------------------
+
+
+def _struct(kind: T.StructType) -> Convert:
+    known = set(kind.names)
+    show = ".{}".format
+    parts = [(field.name, _converter(field.dataType), field.nullable) for field in kind]
+
+    def convert(value: Any) -> tuple[Any, ...]:
+        named = _named(value)
+        if named is None:
+            if not isinstance(value, (tuple, list)):
+                raise _unfit(value, kind)
+            if len(value) != len(parts):
+                raise _UnfitError(f"has {len(value)} values for the columns {', '.join(kind.names)}")
+            named = dict(zip(kind.names, value, strict=True))
+        elif not known.issuperset(named):
+            unknown = next(name for name in named if name not in known)
+            raise _UnfitError(
+                f"has the key {unknown!r}, which is not a column: {', '.join(kind.names)}",
+                "name it in schema, or leave it out of the rows",
+            )
+        return tuple(
+            _within(show, name, make, named.get(name), is_nullable=nullable) for name, make, nullable in parts
+        )
+
+    return convert
+
+
+def _named(value: Any) -> Mapping[Any, Any] | None:
+    """Give values with their names; None for those that have none."""
+    if isinstance(value, Mapping):
+        return value
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in fields(value)}
+    # What a Row and a namedtuple call their names.
+    names = getattr(value, "__fields__", None) or getattr(value, "_fields", None)
+    if not isinstance(value, tuple) or names is None:
+        return None
+    named = dict(zip(names, value, strict=False))
+    if not len(named) == len(names) == len(value):
+        raise _UnfitError(f"has the names {', '.join(names)} for {len(value)} values")
+    return named
+
+
+def _array(kind: T.ArrayType) -> Convert:
+    make = _converter(kind.elementType)
+
+    def convert(value: Any) -> list[Any]:
+        value = value.tolist() if isinstance(value, array) else _plain(value)
+        if not isinstance(value, (list, tuple)):
+            raise _unfit(value, kind)
+        return [
+            _within("[{}]".format, number, make, one, is_nullable=kind.containsNull)
+            for number, one in enumerate(value)
+        ]
+
+    return convert
+
+
+def _map(kind: T.MapType) -> Convert:
+    if isinstance(kind.keyType, (T.StructType, T.ArrayType, T.MapType)):
+        raise InputError(
+            f"Rows cannot have maps whose keys are of the type {kind.keyType.simpleString()}.",
+            kept=KEPT,
+            do="declare another type of keys; or give a DataFrame",
+        )
+    make_key, make = _converter(kind.keyType), _converter(kind.valueType)
+
+    def convert(value: Any) -> dict[Any, Any]:
+        if not isinstance(value, Mapping):
+            raise _unfit(value, kind)
+        converted = {}
+        for key, one in value.items():
+            new = _within(lambda key: f", key {_text(key)}", key, make_key, key, is_nullable=False)
+            # Python tells NaN from NaN; Spark does not.
+            new = math.nan if isinstance(new, float) and math.isnan(new) else new
+            if new in converted:
+                raise _UnfitError(f"has two keys that are {_text(new)} as {kind.keyType.simpleString()}")
+            converted[new] = _within(
+                lambda key: f"[{_text(key)}]", key, make, one, is_nullable=kind.valueContainsNull
+            )
+        return converted
+
+    return convert
+
+
+# ---- single values ---------------------------------------------------------------------------------------
+
+
+def _integer(kind: T.DataType, limit: int, value: Any) -> int:
+    value = _plain(value)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise _unfit(value, kind)
+    if -limit <= value < limit:
+        return index(value)
+    raise _unfit(value, kind)
+
+
+def _floating(kind: T.DataType, value: Any) -> float:
+    value = _plain(value)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise _unfit(value, kind)
+    try:
+        number = float(value)
+        stored = struct.unpack("f", struct.pack("f", number))[0] if isinstance(kind, T.FloatType) else number
+    except OverflowError:
+        raise _unfit(value, kind) from None
+    if stored != value and not math.isnan(number):
+        raise _unfit(value, kind, f"it would become {stored!r}")
+    return number
+
+
+def _decimal(kind: T.DecimalType) -> Convert:
+    exact = Context(prec=kind.precision, traps=[Inexact, InvalidOperation])
+    unit = Decimal((0, (1,), -kind.scale))
+
+    def convert(value: Any) -> Decimal:
+        value = _plain(value)
+        if isinstance(value, bool) or not isinstance(value, (int, Decimal)):
+            raise _unfit(value, kind)
+        number = Decimal(value)
+        try:
+            if number.is_finite():
+                return number.quantize(unit, context=exact)
+        except (Inexact, InvalidOperation):
+            pass
+        raise _unfit(value, kind)
+
+    return convert
+
+
+def _boolean(kind: T.DataType, value: Any) -> bool:
+    value = _plain(value)
+    if isinstance(value, bool):
+        return value
+    raise _unfit(value, kind)
+
+
+def _string(kind: T.DataType, value: Any) -> str:
+    if not isinstance(value, str):
+        raise _unfit(value, kind)
+    text = str.__str__(value)  # an enum of texts says its own name otherwise
+    if isinstance(kind, (T.CharType, T.VarcharType)) and len(text) > kind.length:
+        raise _unfit(value, kind, f"it has {len(text)} characters")
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise _unfit(value, kind, "it holds half of a surrogate pair") from None
+    return text
+
+
+def _binary(kind: T.DataType, value: Any) -> bytes:
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value)
+    raise _unfit(value, kind)
+
+
+def _date(kind: T.DataType, value: Any) -> date:
+    if isinstance(value, date) and not isinstance(value, datetime):
+        return date(value.year, value.month, value.day)
+    raise _unfit(value, kind)
+
+
+def _moment(kind: T.DataType, value: Any) -> datetime:
+    """Give a time of Python's own class; pandas and pendulum have others."""
+    if not isinstance(value, datetime):
+        raise _unfit(value, kind)
+    if getattr(value, "nanosecond", 0):  # NaT, too: there it is NaN
+        raise _unfit(value, kind, "Spark's times have microseconds")
+    if type(value) is datetime:
+        return value
+    day = (value.year, value.month, value.day)
+    time = (value.hour, value.minute, value.second, value.microsecond)
+    return datetime(*day, *time, tzinfo=value.tzinfo, fold=value.fold)
+
+
+def _instant(kind: T.DataType, value: Any) -> datetime:
+    moment = _moment(kind, value)
+    if moment.utcoffset() is None:
+        raise _unfit(
+            value,
+            kind,
+            "a time without a time zone does not name an instant",
+            "give aware datetimes; or declare the column as timestamp_ntz in schema",
+        )
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:
+        raise _unfit(value, kind, "it is not in the years 1 to 9999 of UTC") from None
+
+
+def _wall_clock(kind: T.DataType, value: Any) -> datetime:
+    moment = _moment(kind, value)
+    if moment.tzinfo is None:
+        return moment
+    raise _unfit(
+        value,
+        kind,
+        "its time zone would be lost",
+        "give naive datetimes; or declare the column as timestamp in schema",
+    )
+
+
+_SCALARS: dict[type[T.DataType], Callable[[Any, Any], Any]] = {
+    T.FloatType: _floating,
+    T.DoubleType: _floating,
+    T.BooleanType: _boolean,
+    T.StringType: _string,
+    T.CharType: _string,
+    T.VarcharType: _string,
+    T.BinaryType: _binary,
+    T.DateType: _date,
+    T.TimestampType: _instant,
+    T.TimestampNTZType: _wall_clock,
+}
+
+
+_OWN = frozenset((int, float, bool, Decimal, list, tuple))
+
+
+def _plain(value: Any) -> Any:
+    """Give a number, a truth value or an array of them as Python's own, if it is numpy's."""
+    if type(value) in _OWN or type(value).__module__ != "numpy":
+        return value
+    return value.tolist() if value.dtype.kind in ("b", "i", "u", "f") else value
+
+
+def _unfit(value: Any, kind: T.DataType, why: str = "", do: str = "") -> _UnfitError:
+    shown = f"is {_text(value)} ({type(value).__name__}), which is no value of {type_text(kind)}"
+    do = do or "correct the value (None is NULL); or declare another type in schema"
+    return _UnfitError(f"{shown}: {why}" if why else shown, do)
+
+
+def _text(value: Any) -> str:
+    try:
+        return reprlib.repr(value)
+    except ValueError:  # an int of thousands of digits
+        return "a number"

@@ -1,0 +1,515 @@
+"""The batch of an entry with a cursor: which rows of its source are new, and the state behind them."""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from collections import Counter
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from pyspark.sql import Observation, Window
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
+
+from airflow_provider_scope.core import cursor as cursors
+from airflow_provider_scope.core import delta_commit, settings
+from airflow_provider_scope.core.cursor import Bound, CursorState
+from airflow_provider_scope.core.sql import quoted
+from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, CursorError
+from airflow_provider_scope.spark import databases
+from airflow_provider_scope.spark.delta_log import DeltaLog
+from airflow_provider_scope.spark.held import released
+from airflow_provider_scope.spark.reading import checked, over_rows
+from airflow_provider_scope.spark.row_hash import row_hash
+from airflow_provider_scope.spark.session import SPARK_ERRORS, emit, short_cause, whole_text
+from airflow_provider_scope.spark.structs import column_of, without_notes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from airflow_provider_scope.core.plan import CursorPlan, Plan
+    from airflow_provider_scope.core.records import OffsetEntry
+    from airflow_provider_scope.core.slices import CursorSlice
+    from airflow_provider_scope.spark.target import Target
+    from airflow_provider_scope.spark.transaction import Transaction
+
+
+_GONE = re.compile(
+    r"FILE_NOT_EXIST|FileNotFoundException|DELTA_VERSION_NOT_FOUND|DELTA_LOG_FILE_NOT_FOUND|TIME_TRAVEL"
+)
+"""What Spark and Delta say of files, and of commits, that VACUUM and the cleaning of the log have deleted."""
+_CHANGED = (
+    "of the rows up to the last value ({count:,}), none is known from the last load, so all of them are "
+    "loaded. That is right if they all changed. If a column of the source was dropped or renamed, they are "
+    "loaded a second time: a cursor.dedup_key that is set from the first load on prevents that"
+)
+_COLUMNS_GONE = (
+    "rows up to the last value ({count:,}) are loaded, and were perhaps loaded before: rows are compared by "
+    "all columns, and the source no longer has {columns}. A cursor.dedup_key that is set from the first load "
+    "on prevents that; Merge stores each key once"
+)
+
+
+def select(
+    spark: SparkSession, plan: Plan, entry: OffsetEntry, until_read: ExitStack | None = None
+) -> DataFrame:
+    """Give the rows of the source, before the cursor looks at them; nothing is read yet.
+
+    :param until_read: To be closed when the rows of a database were read.
+    :raises CursorError: The table is not the one that the entry names.
+    """
+    found: CursorSlice = entry.slice  # type: ignore[assignment] # as the reader was chosen
+    source = plan.cursor
+    database = source.database
+    with _of_a_version(source, found, entry.seq):
+        if database is None:
+            rows = _table(spark, source, found)
+        else:
+            rows = databases.rows(
+                spark, source, database, found, entry.seq, until_read=until_read or ExitStack()
+            )
+        rows = without_notes(rows)
+    if source.pre_filter_sql:
+        return over_rows(spark, source.pre_filter_sql, {}, rows, entry.seq)
+    return rows
+
+
+def _table(spark: SparkSession, source: CursorPlan, found: CursorSlice) -> DataFrame:
+    reader = spark.read.format("delta")
+    if source.is_named:
+        # All that is read of it here is one version. Another try may read another one, and commits alone.
+        newest = spark.sql(f"DESCRIBE HISTORY {source.table} LIMIT 1").first()
+        version = newest["version"] if newest else None
+        return spark.read.option("versionAsOf", version).table(source.table)
+    there = (DeltaLog(spark, source.table).metadata() or {}).get("id")
+    if there != found.source:
+        raise cursors.recreated(source.table, there, found.source)
+    return reader.option("versionAsOf", found.version).load(source.table)
+
+
+def commit(plan: Plan, target: Target, transaction: Transaction, rows: Callable[[], DataFrame]) -> int | None:
+    """Commit the rows that are new, together with the state behind them.
+
+    :param rows: Gives the rows of the source; of a database they are asked for here, for each try.
+    :return: The table's version, or None if the batch was there.
+    :raises CursorError: A row has no value of the cursor, or something does not fit together.
+    """
+    entry = transaction.entry
+    found: CursorSlice = entry.slice  # type: ignore[assignment] # as the reader was chosen
+    with ExitStack() as stack:
+        with _of_a_version(plan.cursor, found, entry.seq):
+            source, folder = plan.cursor, f"{plan.checkpoint}/boundary/{entry.seq}"
+            # A version is the same whenever it is read; a SELECT over it may hold rand().
+            is_alike = found.version is not None and source.pre_filter_sql is None
+            until_read = stack.enter_context(ExitStack())
+            if source.database:
+                stack.enter_context(databases.errors(source.table))
+                data = select(target.spark, plan, entry, until_read)
+            else:
+                data = rows()
+            batch = Reading(target.spark, source, found, folder, data, is_alike=is_alike)
+            new, state = stack.enter_context(batch.held())
+            until_read.close()
+        if batch.changed:
+            told = _COLUMNS_GONE if batch.gone else _CHANGED
+            told = told.format(count=batch.changed, columns=", ".join(map(repr, batch.gone)))
+            emit(event="notice", seq=entry.seq, told=told)
+        notes = {} if state is None else {"state": state}
+        if not batch.count and entry.mode == "append" and target.log.metadata() is not None:
+            return target.write_nothing(transaction, notes)
+        result = over_rows(target.spark, plan.sql, plan.sql_params, new, entry.seq)
+        return target.write(transaction, checked(plan, result), notes)
+
+
+@contextmanager
+def _of_a_version(source: CursorPlan, found: CursorSlice, seq: int) -> Iterator[None]:
+    """Say so if the version of the source that a batch reads is not there any more.
+
+    :raises CursorError: As said.
+    """
+    try:
+        yield
+    except SPARK_ERRORS as err:
+        if found.version is None or not _GONE.search(whole_text(err)):
+            raise
+        raise CursorError(
+            f"Batch {seq} is of version {found.version} of {source.table}, which can no longer be read: "
+            f"{short_cause(err)}.",
+            kept=NO_ROW_WRITTEN,
+            do=f"abandon it: `airflow scope abandon` for batch {seq}. The next run reads the newest "
+            "version from the same state",
+        ) from err
+
+
+Known: TypeAlias = tuple[str, str, int]
+"""Of rows that were loaded: cursor value, hash, how many."""
+_EXAMPLES = 3
+_MARKS = ["_scope_at", "_scope_row"]
+_KNOWN = "_scope_at string, _scope_row string, _scope_n bigint"
+
+
+class Reading:
+    """Rows of a source, as the cursor of one batch sees them.
+
+    :param folder: Where a boundary is kept that is too large for the state; a UUID is put behind it.
+    :param data: The rows of the source.
+    :param is_alike: Whether these are the same whenever they are read. Else they are read once, and held.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        source: CursorPlan,
+        found: CursorSlice,
+        folder: str,
+        data: DataFrame,
+        *,
+        is_alike: bool = False,
+    ) -> None:
+        self.is_alike = is_alike
+        self.spark = spark
+        self.data = data
+        self.found = found
+        self.folder = folder
+        self.max_rows = source.max_rows
+        self.is_of_database = source.database is not None
+        self.rule = source.rule(self.found.column)
+        self.value, self.kind = column_of(data, self.rule.column)
+        self.before = cursors.decode(found.before, "the log")
+        self.end = Bound.decode(self.found.end) if self.found.end else None
+        self.first = Bound.decode(self.found.first) if self.found.first else None
+        if self.end is None:
+            cursors.check_column(self.before, self.rule.column, self.rule.func, "the log")
+            cursors.check_dedup(self.before, self.rule, "the log")
+            cursors.check_kind(self.rule.column, self.kind, self.before)
+        else:
+            cursors.check_kind(self.rule.column, self.kind, None)
+        self.stored = self.value
+        if not delta_commit.are_exact(self.kind):
+            # By statistics that are rounded or cut, Delta would leave files out whose rows are new. It does
+            # not look at them for a value that is computed; see `_near`. Not by a sign: Spark's minus keeps
+            # 34 digits of a decimal.
+            self.value = F.greatest(self.value, self.value)
+        self.is_missing = self.stored.isNull()
+        if self.kind in ("float", "double"):
+            self.is_missing = self.is_missing | F.isnan(self.value) | F.abs(self.value).isin(float("inf"))
+        self.count = 0
+        self.changed = 0
+        """Rows that were read again and are loaded, if it seems that they could not be compared."""
+        self.gone: list[str] = []
+        """Columns by which these were compared, and which are no longer there."""
+
+    # ---- rows ----------------------------------------------------------------------------------
+
+    @contextmanager
+    def held(self) -> Iterator[tuple[DataFrame, str | None]]:
+        """Read the new rows once, hold them for the block, and give the state behind them.
+
+        :raises CursorError: A row has no value, and those are not left out.
+        """
+        with ExitStack() as stack:
+            found, more = self._candidates(), False
+            if self.max_rows is not None:
+                if not self.is_alike:
+                    found = stack.enter_context(released(found.localCheckpoint(eager=True)))
+                found, more = self._cut(found, self.max_rows)
+            rows, told = self._seen(found, stack)
+            if told["missing"] and self.rule.missing == "raise":
+                raise self._no_value(rows, int(told["missing"]))
+            if self.is_of_database:
+                cursors.check_end_of_time(self.rule.column, told["last"], self.kind)
+            state = self._state(told["last"], more=more)
+            self.count = int(told["rows"] - told["again"])
+            again = self._is_again()
+            new = rows.where(~again) if told["again"] else rows
+            behind = self._remembering(rows, state, again)
+            if behind is None and told["again"] and self.before:
+                late = self._unknown(rows.where(again), self.before)
+                new, taken = self._seen(new.unionByName(late), stack)
+                self._note_changed(int(told["again"]), int(taken["rows"]) - self.count, self.before)
+                self.count = int(taken["rows"])
+                noted = new if self.rule.dedup_key else rows
+                behind = self._remembering(noted, state, F.lit(False))  # noqa: FBT003 - a value
+            behind = behind or self._in_folder(new if self.rule.dedup_key else rows, state)
+            yield new, self.found.before if self.end else behind.encode()
+
+    def _note_changed(self, again: int, late: int, before: CursorState) -> None:
+        """Note rows that are loaded since they could not be compared, or perhaps could not.
+
+        :param again: How many rows were read again.
+        :param late: How many of these are loaded.
+        """
+        there = {name.lower() for name in self.data.columns}
+        self.gone = [name for name in before.columns if name.lower() not in there]
+        none_is_known = late == again and (before.known_in or len(before.known) > 1)
+        if self.gone or none_is_known:
+            self.changed = late
+
+    def _seen(self, rows: DataFrame, stack: ExitStack) -> tuple[DataFrame, dict[str, Any]]:
+        """Read rows once, hold them, and count them on the way."""
+        values = (
+            F.count(F.lit(1)).alias("rows"),
+            F.count_if(self.is_missing).alias("missing"),
+            F.count_if(self._is_again()).alias("again"),
+            self._text(self._furthest(F.when(~self.is_missing, self.value))).alias("last"),
+        )
+        if self.is_alike and self._last() is None:
+            # All rows of a table, as a rule: to read one column of it twice costs less than to hold them.
+            told: dict[str, Any] = rows.agg(*values).first().asDict()  # type: ignore[union-attr] # there is one
+            if not settings.is_small_batch(told["rows"]):
+                return rows, told
+        seen = Observation()
+        held = rows.observe(seen, *values).localCheckpoint(eager=True)
+        stack.enter_context(released(held))
+        # A part of few rows would be a file of its own in the table.
+        return held.coalesce(1) if settings.is_small_batch(seen.get["rows"]) else held, seen.get
+
+    def _candidates(self) -> DataFrame:
+        """Give the rows from where the load begins, up to its end."""
+        start = cursors.start_of(self.rule, None if self.end else self.before, self.kind, self.first)
+        rows = self.data
+        if self.end:
+            end = cursors.value_of("end_value", self.end, self.kind)
+            is_before = self._is_before(self._literal(end)) & self._near(end, is_start=False)
+            rows = rows.where(is_before | self.is_missing)
+        return self._from(rows, start)
+
+    def _last(self) -> str | None:
+        """Give the value up to which rows may be loaded; None if none is compared."""
+        is_compared = self.end is None and self._compares()
+        return self.before.last if self.before and is_compared else None
+
+    def _is_again(self) -> Column:
+        """Tell whether a row is not beyond the last value: it may have been loaded."""
+        last = self._last()
+        if last is None:
+            return F.lit(False)  # noqa: FBT003 - a value
+        return ~self.is_missing & ~self._is_beyond(self._literal(last))
+
+    def _from(self, rows: DataFrame, start: str | None) -> DataFrame:
+        if start is None:
+            return self._with_missing(rows)
+        is_from = self._is_from(start) & self._near(start, is_start=True)
+        return self._with_missing(rows.where(is_from | self.is_missing))
+
+    def _with_missing(self, rows: DataFrame) -> DataFrame:
+        return rows.where(~self.is_missing) if self.rule.missing == "exclude" else rows
+
+    def _unknown(self, rows: DataFrame, before: CursorState) -> DataFrame:
+        """Leave out so many equal rows as were loaded; of a key that was loaded, all rows.
+
+        Equal rows may be counted: whichever of them comes is the same. Rows with one key are not equal.
+        """
+        marked = rows.select("*", *self._marks())
+        number = F.lit(1)
+        if not self.rule.dedup_key:
+            number = F.row_number().over(Window.partitionBy(*_MARKS).orderBy(F.lit(1)))
+        if before.known_in:
+            stored = self._stored(before.known_in)
+            left = marked.withColumn("_scope_number", number).join(stored, _MARKS, "left")
+            return left.where("_scope_number > coalesce(_scope_n, 0)").select(*self._columns())
+        # Few rows, as a rule: one partition spares a shuffle, and a literal a join.
+        known = {f"{at}\0{row}": n for at, row, n in before.known}
+        counts = F.from_json(F.lit(json.dumps(known)), "map<string,bigint>")
+        loaded = F.coalesce(counts[F.concat_ws("\0", *_MARKS)], F.lit(0))
+        left = marked.coalesce(1).withColumn("_scope_number", number)
+        return left.where(F.col("_scope_number") > loaded).select(*self._columns())
+
+    def _cut(self, rows: DataFrame, max_rows: int) -> tuple[DataFrame, bool]:
+        """Leave out what is too much for one batch: rows with one value of the cursor stay together."""
+        last = self.before.last if self.before and not self.end else None
+        there = rows.where(~self.is_missing)
+        fresh = there if last is None else there.where(self._is_beyond(self._literal(last)))
+        if fresh.count() <= max_rows:
+            return rows, False
+        is_within = ~self._is_beyond(self._nth(fresh, max_rows))
+        if self.rule.missing == "include":  # those come once with each load: with its last batch
+            return rows.where(~self.is_missing & is_within), True
+        return rows.where(self.is_missing | is_within), True
+
+    def _nth(self, rows: DataFrame, number: int) -> Column:
+        """Give the value of a row by its number in the cursor's order; exactly, or a cut could be empty."""
+        value = F.col("v")
+        ordered = rows.select(self.value.alias("v")).orderBy(
+            value.asc() if self.rule.func == "max" else value.desc()
+        )
+        told = ordered.limit(number).agg(self._text(self._furthest(value)).alias("v")).first()
+        return self._literal(str(told["v"]))  # type: ignore[index] # an aggregate has a row
+
+    # ---- state ---------------------------------------------------------------------------------
+
+    def _state(self, newest: str | None, *, more: bool) -> CursorState:
+        """Give the state behind the batch, but for the rows that the next load reads again."""
+        before = self.before or CursorState(column=self.rule.column)
+        last = before.last
+        if newest is not None and (
+            last is None or cursors.is_beyond(newest, last, self.kind, self.rule.func)
+        ):
+            last = newest
+        state = replace(
+            before,
+            column=self.rule.column,
+            func=self.rule.func,
+            kind=self.kind,
+            last=last,
+            source=self.found.source,
+            version=self.found.version,
+            more=more,
+            dedup=cursors.compared_by(self.rule),
+            columns=tuple(self.data.columns) if self.rule.dedup_key is None else (),
+        )
+        since = None
+        if last is not None and self._compares():
+            since = cursors.start_of(self.rule, state, self.kind, self.first)
+        return replace(state, since=since)
+
+    def _remembering(self, rows: DataFrame, state: CursorState, again: Column) -> CursorState | None:
+        """Note the rows that the next load reads again, so that it leaves them out.
+
+        Of each value that was read, these are the rows that it has now: one that changed, and changed back,
+        is new again. Keys of rows stay known.
+
+        :param rows: All rows that were read; with ``dedup_key`` those that are new.
+        :param again: Tells which rows may have been loaded, if that was not looked at.
+        :return: None if one of these was not loaded, or if more are to be noted than the state holds.
+        """
+        if self.end or state.last is None or not self._compares():
+            return replace(state, known=(), known_in=None)
+        if state.known_in:
+            return None
+        found = rows.where(~self.is_missing & (self._is_from(state.since) | again))
+        most = 2 * cursors.KNOWN_AT_MOST  # those of the last value, and those of the next
+        marks = found.select(again, *self._marks()).limit(most + 1).collect()
+        told = [(bool(is_again), str(at), str(row)) for is_again, at, row in marks]
+        if len(told) > most:
+            return None
+        old = {(at, row): n for at, row, n in state.known}
+        for mark, count in Counter((at, row) for is_again, at, row in told if is_again).items():
+            if mark not in old or (not self.rule.dedup_key and count > old[mark]):
+                return None
+        kept, read = [*state.known], [(at, row, 1) for is_again, at, row in told if not is_again]
+        if not self.rule.dedup_key and self.count:
+            read = [(at, row, 1) for _, at, row in told]
+            values = {at for at, _, _ in read}
+            kept = [one for one in kept if one[0] not in values]
+        known = self._counted([*kept, *read], state.since)
+        return replace(state, known=known) if len(known) <= cursors.KNOWN_AT_MOST else None
+
+    def _in_folder(self, rows: DataFrame, state: CursorState) -> CursorState:
+        """Note the rows that the next load reads again, where they may be many; see ``_remembering``."""
+        if not self.count and self.before and self.before.last == state.last:
+            return state
+        read = rows.where(~self.is_missing & self._is_from(state.since)).select(*self._marks())
+        kept = self._known()
+        if not self.rule.dedup_key:
+            kept = kept.join(read.select(_MARKS[0]).distinct(), _MARKS[0], "left_anti").select(*kept.columns)
+        loaded = read.select("*", F.lit(1).cast("bigint").alias("_scope_n")).unionByName(kept)
+        at = F.col("_scope_at").cast(self.kind)
+        loaded = (
+            loaded.where(self._is_from(state.since, at))
+            .groupBy(*_MARKS)
+            .agg(F.sum("_scope_n").alias("_scope_n"))
+        )
+        few = cursors.KNOWN_AT_MOST
+        folder = f"{self.folder}-{uuid.uuid4()}"
+        loaded.write.mode("errorifexists").parquet(folder)
+        stored = [(row[0], row[1], int(row[2])) for row in self._stored(folder).limit(few + 1).collect()]
+        if len(stored) <= few:
+            return replace(state, known=tuple(sorted(stored)), known_in=None)
+        return replace(state, known=(), known_in=folder)
+
+    def _counted(self, rows: list[Known], start: str | None) -> tuple[Known, ...]:
+        counts: Counter[tuple[str, str]] = Counter()
+        for at, row, n in rows:
+            if start is None or not cursors.is_beyond(start, at, self.kind, self.rule.func):
+                counts[at, row] += n
+        return tuple(sorted((at, row, n) for (at, row), n in counts.items()))
+
+    def _known(self) -> DataFrame:
+        before = self.before or CursorState(column=self.rule.column)
+        if before.known_in:
+            return self._stored(before.known_in)
+        rows = [dict(zip((*_MARKS, "_scope_n"), one, strict=True)) for one in before.known]
+        # As a literal: a list of Python rows would start a Python worker, half a second for each batch.
+        literal = F.from_json(F.lit(json.dumps(rows)), f"array<struct<{_KNOWN}>>")
+        return self.spark.range(1).select(F.inline(literal))
+
+    def _stored(self, folder: str) -> DataFrame:
+        return self.spark.read.schema(_KNOWN).parquet(folder)
+
+    def _marks(self) -> list[Column]:
+        fields = self.data.schema.fields
+        if self.rule.dedup_key:
+            named = {name.lower() for name in self.rule.dedup_key}
+            unknown = named - {field.name.lower() for field in fields}
+            if unknown:
+                raise CursorError(
+                    f"cursor.dedup_key names {min(unknown)!r}, which is not a column of the rows: "
+                    f"{', '.join(field.name for field in fields)}.",
+                    kept=NO_ROW_WRITTEN,
+                    do="correct it, or leave it out: then all columns are compared",
+                )
+            fields = [field for field in fields if field.name.lower() in named]
+        return [self._text(self.value).alias("_scope_at"), row_hash(fields).alias("_scope_row")]
+
+    def _compares(self) -> bool:
+        return self.rule.dedup_key != ()
+
+    # ---- values --------------------------------------------------------------------------------
+
+    def _literal(self, text: str) -> Column:
+        return F.lit(text).cast(self.kind)
+
+    def _text(self, value: Column) -> Column:
+        """Give a value as text: an instant in the session's zone, which is UTC, and says so."""
+        text = value.cast("string")
+        return F.concat(text, F.lit("Z")) if self.kind == "timestamp" else text
+
+    def _is_beyond(self, value: Column) -> Column:
+        return self.value > value if self.rule.func == "max" else self.value < value
+
+    def _is_before(self, value: Column) -> Column:
+        return self.value < value if self.rule.func == "max" else self.value > value
+
+    def _is_from(self, start: str | None, value: Column | None = None) -> Column:
+        compared = self.value if value is None else value
+        if start is None:
+            return compared.isNotNull()
+        limit = self._literal(start)
+        return compared >= limit if self.rule.func == "max" else compared <= limit
+
+    def _near(self, limit: str, *, is_start: bool) -> Column:
+        """Give the condition on the stored value by which Delta may leave files out."""
+        is_least = is_start is (self.rule.func == "max")
+        near = delta_commit.loosened(self.kind, limit, -1 if is_least else 1)
+        if near is None or delta_commit.are_exact(self.kind):
+            return F.lit(True)  # noqa: FBT003 - the exact condition is enough, or none may be
+        bound = self._literal(near)
+        return self.stored >= bound if is_least else self.stored <= bound
+
+    def _furthest(self, value: Column) -> Column:
+        return F.max(value) if self.rule.func == "max" else F.min(value)
+
+    def _columns(self) -> list[Column]:
+        return [F.col(quoted(name)) for name in self.data.columns]
+
+    def _no_value(self, held: DataFrame, count: int) -> CursorError:
+        rows = held.where(self.is_missing).select(F.to_json(F.struct("*")).alias("row")).limit(_EXAMPLES)
+        shown = "; ".join(str(row["row"])[:200] for row in rows.collect())
+        pinned = ""
+        if self.found.version is not None:
+            pinned = (
+                f". The batch keeps version {self.found.version} of the source: if you correct the source, "
+                "abandon the batch with `airflow scope abandon`"
+            )
+        return CursorError(
+            f"{count:,} row{' has' if count == 1 else 's have'} no value in {self.rule.column!r} (NULL, "
+            f"NaN or infinite), such as {shown}.",
+            kept=NO_ROW_WRITTEN,
+            do='give them a value in pre_filter_sql; or set on_cursor_value_missing="exclude" (they are '
+            f'left out) or "include" (they are loaded in every run){pinned}',
+        )

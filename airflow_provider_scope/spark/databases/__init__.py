@@ -1,0 +1,185 @@
+"""The rows of a database, of which one load asks once: a module for each database that is known.
+
+Its ``rows`` gives them, or those alone that the cursor may take, with all values as they are.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import ExitStack, closing, contextmanager
+from typing import TYPE_CHECKING
+
+from py4j.protocol import Py4JError, Py4JJavaError
+
+from airflow_provider_scope.core.databases import refused_value
+from airflow_provider_scope.exceptions import (
+    NO_ROW_WRITTEN,
+    CursorError,
+    InputError,
+    ScopeProviderError,
+    SourceUnreadableError,
+)
+from airflow_provider_scope.spark.databases import jdbc, mysql, postgres, postgres_parts, sqlite
+from airflow_provider_scope.spark.session import in_utc, short_cause, whole_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from airflow_provider_scope.core.plan import CursorPlan, DatabasePlan
+    from airflow_provider_scope.core.slices import CursorSlice
+
+_ROWS: dict[str, Callable[[jdbc.Session, CursorPlan, CursorSlice, int], DataFrame]] = {
+    "postgresql": postgres.rows,
+    "mysql": mysql.rows,
+    "sqlite": sqlite.rows,
+    "jdbc": jdbc.rows,
+}
+"""Kind of a database -> its rows; those of any other one as Spark reads them."""
+_TOOK_TOO_LONG = ("57014", "70100")
+"""As PostgreSQL and MySQL tell it."""
+_NESTED = re.compile(r"COLUMN_ARRAY_ELEMENT_TYPE_MISMATCH\] Some values in field (\d+)")
+
+
+def rows(
+    spark: SparkSession,
+    source: CursorPlan,
+    database: DatabasePlan,
+    found: CursorSlice,
+    seq: int,
+    *,
+    until_read: ExitStack,
+) -> DataFrame:
+    """Give the rows of a database, or those alone that the cursor may take; nothing is read yet.
+
+    :param until_read: To be closed when the rows were read: what they are read from may be open so long.
+    :raises CursorError: A column has a type whose values could change on the way.
+    :raises InputError: The rows cannot be divided by the column that the user names.
+    """
+    with errors(source.table), ExitStack() as stack:
+        session = stack.enter_context(closing(jdbc.Session(spark, database)))
+        data = _ROWS[database.kind](session, source, found, seq)
+        if session.stays_open:
+            until_read.enter_context(stack.pop_all())
+        return in_utc(data)
+
+
+@contextmanager
+def errors(what: str) -> Iterator[None]:
+    """Turn what a database says into our own error.
+
+    :param what: What is read, for people.
+    :raises CursorError: A value cannot be loaded as it is.
+    :raises InputError: The database refuses who asks, or what it is asked; or its driver is not there.
+    :raises SourceUnreadableError: It cannot be reached, or ended the transaction whose snapshot is read; or a
+        part could not begin.
+    """
+    try:
+        yield
+    except ScopeProviderError:
+        raise
+    except Exception as err:
+        text = whole_text(err)
+        if array := _NESTED.search(text):
+            raise CursorError(
+                f"The column number {int(array[1]) + 1} of {what} has an array of several dimensions.",
+                kept=NO_ROW_WRITTEN,
+                do="read it as text with options={'customSchema': '<column> STRING'}; or make one dimension "
+                "of it in `query`",
+            ) from err
+        if postgres_parts.is_lost(text):
+            raise SourceUnreadableError(
+                "The database ended the transaction whose snapshot all parts of the load read, or one of its "
+                "connections did not read this snapshot.",
+                kept=NO_ROW_WRITTEN,
+                do="the next run reads all parts again. If it happens again, check whether something ends "
+                "idle sessions, or whether a pool in between gives one transaction to several connections; "
+                "or set num_partitions=1",
+            ) from err
+        if postgres_parts.is_blocked(text):
+            raise SourceUnreadableError(
+                f"The load waited too long for a lock on the table {what}: another session holds one, or "
+                "waits for one (LOCK TABLE, VACUUM FULL, TRUNCATE, ALTER TABLE). lock_timeout ended the "
+                "wait; it is 10 seconds where several connections read the table.",
+                kept=NO_ROW_WRITTEN,
+                do="run the task again when that session is done: the load has released the table, and "
+                "reads it again. With num_partitions=1 such changes wait for the load",
+            ) from err
+        said = refused_value(text)
+        if said is None:
+            refused = _refusal(_sql_state(err), what, short_cause(err))
+            if refused is None:
+                raise
+            raise refused from err
+        raise CursorError(
+            f"The {said}, which the table's type cannot hold.",
+            kept=NO_ROW_WRITTEN,
+            do="leave such rows out, or give them another value, in `query`; or read the column as text with "
+            "options={'customSchema': '<column> STRING'}",
+        ) from err
+
+
+def _sql_state(err: Exception) -> str:
+    """Give the code of an error that a driver raised, as SQL's standard has it; empty if it has none."""
+    cause = err.java_exception if isinstance(err, Py4JJavaError) else None
+    while cause is not None:
+        try:
+            return str(cause.getSQLState() or "")
+        except Py4JError:  # an error of Spark's, which has none
+            cause = cause.getCause()
+    return ""
+
+
+def _refusal(state: str, what: str, cause: str) -> InputError | SourceUnreadableError | None:
+    """Give the error for what a driver says; None if nothing more is known of it."""
+    if "ClassNotFoundException" in cause:
+        return InputError(
+            f"The database driver for reading {what} is missing: {cause}",
+            kept=NO_ROW_WRITTEN,
+            do="name it in the extra of the connection: `driver_class`, and `packages` with its Maven "
+            "coordinates; if the engine has `packages` or `jars` of its own, it has to be one of them",
+        )
+    if state.startswith("08"):
+        return SourceUnreadableError(
+            f"Could not read {what}: the database cannot be reached, or it ended the connection: {cause}",
+            kept=NO_ROW_WRITTEN,
+            do="check that the database runs, and that host and port of the connection are right; the next "
+            "try reads it again",
+        )
+    if state in _TOOK_TOO_LONG:
+        return SourceUnreadableError(
+            f"The database ended the statement that reads {what}, because it took too long: {cause}",
+            kept=NO_ROW_WRITTEN,
+            do="check what it waited for (a lock of another session, a scan without an index); or give it "
+            "more time: statement_timeout or max_statement_time of the database, queryTimeout in "
+            "`options`. The next try reads it again",
+        )
+    if state.startswith("28"):
+        return InputError(
+            f"The database does not let this user log in to read {what}: {cause}",
+            kept=NO_ROW_WRITTEN,
+            do="correct login and password of the connection; the next run loads the batch with them",
+        )
+    if state == "42501" or "command denied" in cause:
+        return InputError(
+            f"The database does not let this user read {what}: {cause}",
+            kept=NO_ROW_WRITTEN,
+            do="GRANT SELECT on it, and USAGE on its schema, to the connection's login. The next run loads "
+            "the batch with them",
+        )
+    if "SQLITE_CANTOPEN" in cause:
+        return InputError(
+            f"The database file cannot be opened to read {what}: {cause}",
+            kept=NO_ROW_WRITTEN,
+            do="correct the host of the connection: the absolute path of a file that is where Spark runs",
+        )
+    if state.startswith(("42", "07")) or "No value specified for parameter" in cause:
+        return InputError(
+            f"The database does not accept the SQL that reads {what}: {cause}",
+            kept=NO_ROW_WRITTEN,
+            do="correct `table` or `query` of the source: names with capitals, blanks or dots are quoted "
+            "as the database requires, and a question mark is written twice. The next run loads the batch "
+            "with it",
+        )
+    return None

@@ -1,0 +1,403 @@
+"""What PostgreSQL is asked: values as they are, the rows of a cursor, and what is not committed yet."""
+
+# ruff: noqa: S608 - names are quoted and values are literals; tables and queries are the user's own SQL
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pyspark.sql import types as T  # noqa: N812 - the name everybody uses
+
+from airflow_provider_scope.core import cursor as cursors
+from airflow_provider_scope.core.cursor import Bound
+from airflow_provider_scope.core.databases import MARK, OF_NUMBERS, named, postgres_literal
+from airflow_provider_scope.core.sql import quoted
+from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, CursorError
+from airflow_provider_scope.spark.databases import jdbc, postgres_parts
+from airflow_provider_scope.spark.databases.jdbc import DIGITS, no_type_for
+from airflow_provider_scope.spark.session import emit
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import DataFrame
+
+    from airflow_provider_scope.core.cursor import CursorRule
+    from airflow_provider_scope.core.plan import CursorPlan
+    from airflow_provider_scope.core.slices import CursorSlice
+    from airflow_provider_scope.spark.databases.jdbc import Column, Session
+
+
+_KINDS = {
+    "int2": "smallint",
+    "smallserial": "smallint",
+    "int4": "int",
+    "serial": "int",
+    "int8": "bigint",
+    "bigserial": "bigint",
+    "float4": "float",
+    "float8": "double",
+    "date": "date",
+    "timestamp": "timestamp_ntz",
+    "timestamptz": "timestamp",
+}
+_AS_IT_IS = {*_KINDS, "bool", "bytea", "text", "varchar", "bpchar", "name"}
+_ARRAYS = {"_int2", "_int4", "_int8", "_float4", "_float8", "_bool", "_text", "_varchar", "_bpchar"}
+_TEXTS = ("text", "varchar", "bpchar")
+_TIMES = ("date", "timestamp", "timestamptz")
+_NEGATIVE = 1024
+"""The scale, in 11 bits, from which on it is one below zero."""
+
+
+def _value_of(column: Column, custom: T.DataType | None) -> str:
+    """Give the SQL for a column's value: what Spark would change is text, or an error of the database."""
+    name, kind = named(column.name), column.kind
+    if isinstance(custom, T.StringType):
+        return f"{name}::text"
+    if isinstance(custom, T.DecimalType):
+        whole = custom.precision - custom.scale
+        fits = f"{name} = trunc({name}, {custom.scale}) AND abs({name}) < 1e{whole}"
+        return _checked(column, fits, f"numeric({custom.precision},{custom.scale})")
+    if kind == "numeric":
+        return _checked(column, f"{name} <> 'NaN'", f"numeric({column.precision},{column.scale})")
+    if kind in _TIMES:
+        low = f"{name} >= '0001-01-01{' 00:00:00+00' if kind == 'timestamptz' else ''}'"
+        fits = f"isfinite({name}) AND {low} AND {name} < '10000-01-01'"
+        if kind == "date":
+            return _checked(column, fits, "integer", f"{name} - DATE '1970-01-01'")
+        return _checked(column, fits, "bigint", f"extract(epoch FROM {name}) * 1000000")
+    if kind in _AS_IT_IS or kind in _ARRAYS:
+        return name
+    return f"{name}::text{'[]' if column.is_array else ''}"
+
+
+def _checked(column: Column, condition: str, kind: str, value: str = "") -> str:
+    """Give a value, or an error of the database that names it: no other way asks all values, and once."""
+    name = named(column.name)
+    told = f"{MARK}column {column.name} has the value ".replace("'", "''")
+    return (
+        f"CASE WHEN {name} IS NULL OR ({condition}) THEN ({value or name})::{kind} "
+        f"ELSE ('{told}' || {name}::text)::{kind} END"
+    )
+
+
+def _as_decimal(column: Column) -> Column:
+    """Give a number the digits that a decimal needs for the same values.
+
+    PostgreSQL has numbers that end before the point, and others that begin behind it: numeric(5,-2) is
+    decimal(7,0), numeric(2,5) is decimal(5,5). The driver tells the scale without its sign, in 11 bits.
+    """
+    if column.kind != "numeric" or not column.precision:
+        return column
+    scale = column.scale - (2048 if column.scale >= _NEGATIVE else 0)
+    precision = max(column.precision - min(scale, 0), scale)
+    return column._replace(precision=precision, scale=max(scale, 0))
+
+
+def _check(columns: Sequence[Column], given: Mapping[str, T.DataType]) -> None:
+    """Refuse columns that no type of the table holds as they are.
+
+    :param given: Column -> the type that the user names.
+    :raises CursorError: It names them all.
+    """
+    unfit = [has for one in columns if (has := _unfit(one, given.get(one.name)))]
+    if unfit:
+        raise no_type_for(
+            unfit, "DECIMAL(p,s) with at most 38 digits for numeric (what would be cut is refused)"
+        )
+
+
+def _unfit(column: Column, custom: T.DataType | None) -> str:
+    """Name a column that no type of the table holds as it is, and say why; empty if one does."""
+    is_number = column.kind == "numeric"
+    if custom is not None:
+        fits = isinstance(custom, T.StringType) or (isinstance(custom, T.DecimalType) and is_number)
+        return "" if fits else f"{column.name!r} ({column.kind}, read as {custom.simpleString()})"
+    if is_number and not column.precision:
+        return f"{column.name!r} (numeric without a precision)"
+    if is_number and column.precision > DIGITS:
+        return f"{column.name!r} (numeric of {column.precision} digits)"
+    return ""
+
+
+_OTHERS = "datname = current_database() AND pid <> pg_backend_pid()"
+_RUNNING = f"""
+SELECT count(*) FILTER (WHERE query = '<insufficient privilege>'),
+  count(xact_start) FILTER (WHERE backend_type <> 'autovacuum worker'),
+  min(xact_start) FILTER (WHERE backend_type <> 'autovacuum worker')::text,
+  pg_is_in_recovery()
+FROM pg_stat_activity WHERE {_OTHERS}"""
+_BEGAN_BEFORE = f"""
+SELECT count(*) FROM pg_stat_activity
+WHERE {_OTHERS} AND backend_type <> 'autovacuum worker' AND xact_start <= '{{at}}'::timestamptz"""
+_OLDEST = "(SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint)"
+_IS_YOUNG = f"""((xmin::text::bigint - {_OLDEST}) & 4294967295)
+  < (SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint) - {_OLDEST}"""
+"""Whether the writer of a row is not older than the oldest transaction that runs. A row keeps the last 32
+bits of its writer's number: that of a row of long ago may seem to lie ahead, and its age() is negative."""
+_LOOKS = 20
+"""How often it is asked whether others' transactions have ended, a tenth of a second apart."""
+_HIDDEN = (
+    "this database user cannot see the transactions of other sessions, so rows that they commit later with "
+    "a smaller value of {column!r} are lost. GRANT pg_read_all_stats to the user, or set cursor.lag"
+)
+_FALLING = (
+    "with a cursor whose times fall, it is not known which rows are committed late: rows that come later "
+    "with a value above the smallest of {column!r} are lost. Set cursor.lag"
+)
+_STANDBY = (
+    "the database is a standby, which does not show the transactions of its primary, so rows that they "
+    "commit later with a smaller value of {column!r} are lost. Read the primary, or set cursor.lag"
+)
+_UNKNOWN = (
+    "{column!r} is computed by pre_filter_sql, so rows that are committed late with a smaller value are "
+    "lost. Name a column of the database (`query` can compute one), or set cursor.lag"
+)
+_NO_XMIN = (
+    "transactions are running in the database, and for a query or a view it is not known which rows came "
+    "after theirs: rows that they commit later with a smaller value of {column!r} are lost. Name a table, "
+    "or set cursor.lag"
+)
+
+
+def rows(session: Session, source: CursorPlan, found: CursorSlice, seq: int) -> DataFrame:
+    """Give the rows of a batch, read over one connection or over several.
+
+    :raises CursorError: A column has a type whose values could change on the way.
+    :raises InputError: The rows cannot be divided by the column that the user names.
+    """
+    columns, given = [_as_decimal(one) for one in session.columns()], session.custom()
+    _check(columns, given)
+    values = ", ".join(f"{_value_of(one, given.get(one.name))} AS {named(one.name)}" for one in columns)
+    column = next((one for one in columns if one.name.lower() == found.column.lower()), None)
+    if column and isinstance(given.get(column.name), T.StringType) and column.kind not in _TEXTS:
+        raise CursorError(
+            f"The column {column.name!r} is the cursor, and customSchema reads {column.kind} as text: the "
+            "database would compare other values than Spark.",
+            kept=NO_ROW_WRITTEN,
+            do="leave it out of customSchema; or convert it to text in `query`",
+        )
+    where, reads_all = "", True
+    if column is not None and source.pre_filter_sql is None:
+        asked = _Asked(session, source.rule(found.column), found, seq, column)
+        asked.narrow(source.max_rows)
+        where, reads_all = asked.where(), asked.reads_all
+    elif found.end is None and source.lag is None and source.pre_filter_sql is not None:
+        emit(event="notice", seq=seq, told=_UNKNOWN.format(column=found.column))
+    parts = postgres_parts.divided(session, columns, where, reads_all=reads_all, seq=seq)
+    if parts:
+        values += f", {parts.divider.value} AS {named(parts.divider.name)}"
+    table = f"(SELECT {values}\nFROM {session.rows_of}" + (f"\nWHERE {where}" if where else "") + "\n) AS q"
+    types = ", ".join(f"{quoted(name)} {kind.simpleString()}" for name, kind in given.items())
+    read = (
+        postgres_parts.reader(session, table, types, parts) if parts else jdbc.reader(session, table, types)
+    )
+    return read.selectExpr(*_typed(columns, given))
+
+
+def _typed(columns: Sequence[Column], given: Mapping[str, T.DataType]) -> list[str]:
+    """Give SQL of the columns: dates and times come as days and microseconds since 1970."""
+    return [
+        f"{OF_NUMBERS[_KINDS[one.kind]] % quoted(one.name)} AS {quoted(one.name)}"
+        if one.kind in _TIMES and one.name not in given
+        else quoted(one.name)
+        for one in columns
+    ]
+
+
+@dataclass
+class _Asked:
+    """The rows of one column's cursor, as conditions in SQL."""
+
+    session: Session
+    rule: CursorRule
+    found: CursorSlice
+    seq: int
+    column: Column
+    conditions: list[str] = field(default_factory=list)
+    reads_all: bool = True
+    """Whether no condition but the one for rows that are not committed yet leaves rows out."""
+
+    def tell(self, text: str) -> None:
+        emit(event="notice", seq=self.seq, told=text.format(column=self.rule.column))
+
+    def warn(self, text: str) -> None:
+        """Tell that late rows may be lost, unless a lag says how late they come."""
+        if self.found.end is None and self.rule.lag is None:
+            self.tell(text)
+
+    def where(self) -> str:
+        """Give all conditions as one, or nothing."""
+        if not self.conditions:
+            return ""
+        within = " AND ".join(self.conditions)
+        name = named(self.column.name)
+        others = []
+        if self.rule.missing != "exclude":
+            if self.column.may_be_null:
+                others.append(f"{name} IS NULL")
+            if self.kind in ("float", "double"):
+                others.append(f"{name} IN ('NaN', 'Infinity', '-Infinity')")
+        return " OR ".join([f"({within})", *others])
+
+    @property
+    def kind(self) -> str:
+        if self.column.kind == "numeric":
+            return f"decimal({self.column.precision},{self.column.scale})"
+        return _KINDS.get(self.column.kind, "string")
+
+    @property
+    def value(self) -> str:
+        """The column, compared as Spark compares it."""
+        name = named(self.column.name)
+        if self.kind != "string":
+            return name
+        is_text = self.column.kind in _TEXTS
+        return f'{name if is_text else f"({name})::text"} COLLATE "C"'
+
+    def narrow(self, max_rows: int | None) -> None:
+        """Ask for no other rows than those that the cursor may take."""
+        if self.kind == "string" and self.session.ask("SHOW server_encoding") != ["UTF8"]:
+            self.warn("text is not compared in this database, whose encoding is not UTF-8; set cursor.lag")
+            return
+        where = f"batch {self.seq}"
+        start = cursors.start_of_slice(self.rule, self.found, self.kind, where)
+        self.reads_all = start is None and not self.found.end and max_rows is None
+        if start is not None:
+            self.conditions.append(f"{self.value} {self.op('>=')} {self.literal(start)}")
+        if self.found.end:
+            end = cursors.value_of("end_value", Bound.decode(self.found.end), self.kind)
+            self.conditions.append(f"{self.value} {self.op('<')} {self.literal(end)}")
+            return
+        self.conditions += self.committed()
+        if max_rows is not None:
+            before = cursors.decode(self.found.before, where)
+            self.conditions += self.enough(before.last if before else None, max_rows)
+
+    def op(self, sign: str) -> str:
+        """Give a comparison, turned round where the values fall."""
+        return sign if self.rule.func == "max" else sign.translate(str.maketrans("<>", "><"))
+
+    def literal(self, text: str) -> str:
+        return postgres_literal(self.kind, text)
+
+    # ---- what is not committed yet ---------------------------------------------------------------
+
+    def committed(self) -> list[str]:
+        """Give the condition that holds back rows behind which others may still be committed.
+
+        It is asked for before the rows are read: what is within it then is all there.
+        """
+        if self.kind in ("date", "timestamp", "timestamp_ntz"):
+            return self._before_oldest()
+        return self._before_young()
+
+    def _before_oldest(self) -> list[str]:
+        """Rows get the time at which their transaction began, or a later one."""
+        (now,) = self.session.ask("SELECT clock_timestamp()::text")
+        hidden, _, oldest, standby = self._running()
+        if self.rule.func == "min" or hidden or standby:
+            told = _STANDBY if standby else _HIDDEN
+            self.warn(_FALLING if self.rule.func == "min" else told)
+            return []
+        zone_name = self.session.database.zone
+        # NULL counts for nothing in least().
+        began = f"nullif('{oldest or ''}', '')::timestamptz"
+        since = f"least('{now}'::timestamptz, {began})"
+        if self.kind != "timestamp":
+            zone = zone_name.replace("'", "''")
+            since = f"({since} AT TIME ZONE '{zone}')::{'date' if self.kind == 'date' else 'timestamp'}"
+        # A transaction that began since has larger values, and holds nothing back.
+        bound, holds_back = self.session.ask(f"SELECT {since}::text, {began} <= '{now}'::timestamptz")
+        kind = {"date": "DATE", "timestamp": "TIMESTAMPTZ", "timestamp_ntz": "TIMESTAMP"}[self.kind]
+        # Not below it alone: rows at the last value are read again.
+        within = f"{self.value} <= {kind} '{bound}'"
+        rows = f"SELECT 1 FROM {self.session.rows_of} WHERE NOT ({within})"
+        if self.session.ask(f"SELECT EXISTS ({rows})") == ["t"]:
+            why = "they lie in the future"
+            if holds_back == "t":
+                why = f"a transaction has been running since {oldest}, and may still commit rows"
+            elif self.kind != "timestamp":
+                why = (
+                    f"this is the current time in {zone_name}; if the column holds the time of another "
+                    "zone, set time_zone"
+                )
+            self.tell(f"rows whose {{column!r}} is after {bound} wait for a later load: {why}")
+        return [within]
+
+    def _before_young(self) -> list[str]:
+        """Rows get a number that grows: who runs may have taken one below those that are there."""
+        largest = "max" if self.rule.func == "max" else "min"
+        finite = f" WHERE {self.value} NOT IN ('NaN', 'Infinity', '-Infinity')"
+        there = f"{self.session.rows_of}{finite if self.kind in ('float', 'double') else ''}"
+        last, at = self.session.ask(
+            f"SELECT {largest}({self.value})::text, clock_timestamp()::text FROM {there}"
+        )
+        if last is None:
+            return ["FALSE"]  # what comes now may come before what is not committed yet
+        hidden, running, _, standby = self._running()
+        upper = [f"{self.value} {self.op('<=')} {self.literal(last)}"]
+        if not hidden and not standby and (not running or self._have_ended(str(at))):
+            return upper
+        if self.session.database.table is None:
+            self.warn(_NO_XMIN)
+            return []
+        return upper + self._below_young()
+
+    def _below_young(self) -> list[str]:
+        smallest = "min" if self.rule.func == "max" else "max"
+        within = " AND ".join([*self.conditions, _IS_YOUNG])
+        try:
+            (young,) = self.session.ask(
+                f"SELECT {smallest}({self.value})::text FROM {self.session.rows_of} WHERE {within}"
+            )
+        except Exception as err:
+            if "xmin" not in str(err):
+                raise
+            self.warn(_NO_XMIN)  # a view
+            return []
+        if young is None:
+            return []
+        more = "more" if self.rule.func == "max" else "less"
+        self.tell(
+            f"rows whose {{column!r}} is {young} or {more} wait for a later load: a transaction is still "
+            "running, and may have taken a number before theirs"
+        )
+        return [f"{self.value} {self.op('<')} {self.literal(young)}"]
+
+    def _have_ended(self, at: str) -> bool:
+        """Wait a moment for the transactions that ran at a time: later ones take larger values."""
+        for _ in range(_LOOKS):
+            if self.session.ask(_BEGAN_BEFORE.format(at=at)) == ["0"]:
+                return True
+            self.session.ask("SELECT pg_sleep(0.1)")
+        return False
+
+    def _running(self) -> tuple[bool, bool, str | None, bool]:
+        # A transaction takes its time a moment before others see that it runs.
+        self.session.ask("SELECT pg_sleep(0.1)")
+        hidden, running, oldest, standby = self.session.ask(_RUNNING)
+        return hidden != "0", running != "0", oldest, standby == "t"
+
+    # ---- batches -----------------------------------------------------------------------------------
+
+    def enough(self, last: str | None, max_rows: int) -> list[str]:
+        """Give the condition that leaves out what is too much for one batch, but for one value more."""
+        fresh = [*self.conditions, f"{named(self.column.name)} IS NOT NULL"]
+        if last is not None:
+            fresh.append(f"{self.value} {self.op('>')} {self.literal(last)}")
+        if self.kind in ("float", "double"):
+            fresh.append(f"{self.value} NOT IN ('NaN', 'Infinity', '-Infinity')")
+        where = f" WHERE {' AND '.join(fresh)}"
+        order = "" if self.rule.func == "max" else " DESC"
+        values = f"SELECT {self.value} AS v FROM {self.session.rows_of}{where}"
+        # A bare name would be that of the text, and numbers would be ordered as such.
+        found = self.session.ask(
+            f"SELECT v::text FROM ({values}) AS s ORDER BY s.v{order} LIMIT 1 OFFSET {max_rows}"
+        )
+        if not found or found[0] is None:
+            return []
+        # The connection's zone is UTC, and the text says so.
+        last_taken = f"TIMESTAMPTZ '{found[0]}'" if self.kind == "timestamp" else self.literal(found[0])
+        return [f"{self.value} {self.op('<=')} {last_taken}"]

@@ -1,0 +1,259 @@
+"""What holds for a whole session of Spark: its settings and those of Java, and what it says of a failure."""
+
+from __future__ import annotations
+
+import atexit
+import importlib
+import json
+import re
+import shutil
+import sys
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+
+from airflow_provider_scope.core import settings
+from airflow_provider_scope.core.failures import CAUSE_LENGTH
+from airflow_provider_scope.core.plan import EVENT
+from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def make_exact(spark: SparkSession) -> None:
+    """Set in a session, and in its driver's Java, what may not be left to the defaults of whoever runs it.
+
+    In Turkish, the lower case of I is not i: names of columns and types would not be found. And where Java's
+    own property names another zone, Delta reads a table's whole log again to verify each commit
+    (``spark.databricks.delta.allFilesInCrc.verificationMode.forceOnNonUTC.enabled``). Java of other machines
+    has zone and language by the application's settings.
+    """
+    java: Any = spark._jvm.java  # type: ignore[union-attr]  # noqa: SLF001 - no Python API
+    java.util.TimeZone.setDefault(java.util.TimeZone.getTimeZone("UTC"))
+    java.lang.System.setProperty("user.timezone", "UTC")
+    java.util.Locale.setDefault(java.util.Locale.ROOT)
+    for name, setting in settings.EXACT.items():
+        spark.conf.set(name, setting.value)
+
+
+@contextmanager
+def with_settings(spark: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
+    """Set them for a block, and set back what was there when it ends."""
+    before = {name: spark.conf.get(name, None) for name in values}
+    try:
+        for name, value in values.items():
+            spark.conf.set(name, value)
+        yield
+    finally:
+        for name, old in before.items():
+            if old is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, old)
+
+
+def emit(**event: Any) -> None:
+    """Write an event as a line of the output."""
+    sys.stdout.write(EVENT + json.dumps(event) + "\n")
+    sys.stdout.flush()
+
+
+_CAUSE = re.compile(
+    r"^(?P<by>Caused by: )?[\w.$]+(?:Exception|Error): (?P<text>.*?)"
+    r"(?=\n\s+at |\nCaused by: |\n\s*\.\.\. \d|\Z)",
+    re.MULTILINE | re.DOTALL,
+)
+"""One cause of a Java stack trace; its text may have several lines."""
+_PLAN_OR_SQL = re.compile(r";\s*\n|\n\s*== SQL")
+"""What follows the words of an error: the plan of the query, or its text."""
+_UNREAD = re.compile(
+    r"\[FAILED_READ_FILE[.\w]*\] Encountered error while reading file (?P<file>.*?)\.\s+SQLSTATE"
+)
+_MAX_COLUMNS = re.compile(
+    r"TextParsingException: java\.lang\.ArrayIndexOutOfBoundsException - Index (\d+) out of bounds"
+)
+SPARK_ERRORS = (PySparkException, Py4JJavaError)
+"""What Spark raises."""
+NANOSECONDS = "nanos > 999999999 or < 0"
+"""Said of a time in an ORC file, without the file: the value is taken out of the reader's vector later."""
+TOO_MANY_FIELDS = "TooManyFields"
+"""In place of a class of Java, of which there is none for this."""
+
+
+def short_cause(err: Exception) -> str:
+    """Give the innermost cause of an error of Spark, without its stack."""
+    if isinstance(err, Py4JJavaError):
+        text = str(err.java_exception.toString())
+        trace = str(err)
+    elif isinstance(err, PySparkException):
+        text = str(err).split("\n\nJVM stacktrace")[0]
+        trace = str(getattr(err, "_stackTrace", "") or "")
+    else:
+        text, trace = f"{type(err).__name__}: {err}", ""
+    causes = [" ".join(m["text"].split()) for m in _CAUSE.finditer(trace) if m["by"]]
+    if not causes:
+        words = " ".join(_PLAN_OR_SQL.split(text.strip())[0].split())
+        return words[:CAUSE_LENGTH] or type(err).__name__
+    # Outer ones say "task failed"; the file, the newest named condition and the innermost say why.
+    named = [cause for cause in causes if cause.startswith("[")]
+    told = [*[cause for cause in named if "FAILED_READ_FILE" in cause][:1], *named[-1:], causes[-1]]
+    return "; ".join(cause[:CAUSE_LENGTH] for cause in dict.fromkeys(told))
+
+
+def whole_text(err: Exception) -> str:
+    """Give all that Spark says of an error, causes included."""
+    return f"{err}\n{getattr(err, '_stackTrace', None) or ''}"
+
+
+def unread_file(err: Exception) -> tuple[str, str] | None:
+    """Give the file that Spark failed to read, as Spark spells it, and the innermost cause with its class.
+
+    :return: None if the error is about something else.
+    """
+    text = whole_text(err)
+    found = _UNREAD.search(text)
+    if found is None:
+        return None
+    limit = _MAX_COLUMNS.search(text)
+    if limit:  # what lies behind it is an index out of bounds
+        return found["file"], f"{TOO_MANY_FIELDS}: a record has more than {int(limit[1]):,} fields"
+    causes = [match for match in _CAUSE.finditer(text) if match["by"]]
+    said = " ".join(causes[-1].group().removeprefix("Caused by: ").split()) if causes else ""
+    return found["file"], said
+
+
+_HELPERS = "pyspark.testing.utils"
+
+
+class _WithoutNumpy(ModuleType):
+    """Stands for pyspark's helpers of tests; gives way to them when more is asked for than numpy."""
+
+    have_numpy = False
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        sys.modules.pop(self.__name__, None)
+        return getattr(importlib.import_module(self.__name__), name)
+
+
+def leave_out_numpy() -> None:
+    """Answer pyspark that there is no numpy, as on a machine without it.
+
+    It asks its helpers of tests at the first call into Java, and they import pandas, pyarrow and more: 1.5 s
+    of CPU time. The application has no value of numpy to give to Java.
+    """
+    sys.modules.setdefault(_HELPERS, _WithoutNumpy(_HELPERS))
+
+
+# ---- Java's zone: what readers of ORC files and drivers of databases take times without a zone for ----
+# In most zones an hour of a year is missing, so that such times cannot be put right afterwards: Java has to
+# be in UTC wherever rows are read.
+
+_MARK = "@@airflow-provider-scope-zone "
+_FOUND = re.compile(rf"{_MARK}([\w/+:-]+)")
+_ZONE = "java_method('java.time.ZoneId', 'systemDefault')"
+_IS_UTC = (
+    # Once for each task: a call by reflection for each row would take longer than to read the row.
+    f"if(monotonically_increasing_id() % {1 << 33} > 0, true, "
+    f"if({_ZONE} IN ('UTC', 'Etc/UTC', 'GMT', 'Z'), true, raise_error('{_MARK}' || {_ZONE})))"
+)
+
+
+def in_utc(rows: DataFrame) -> DataFrame:
+    """Let reading fail on a machine whose Java is in another zone than UTC."""
+    return rows.where(_IS_UTC)
+
+
+def zone_error(text: str) -> InputError | None:
+    """Give the error for what Spark says where that check failed; None if it is about something else."""
+    found = _FOUND.search(text)
+    if found is None:
+        return None
+    return InputError(
+        f"Java is in the time zone {found[1]} where rows are read: times without a zone would change.",
+        kept=NO_ROW_WRITTEN,
+        do="leave -Duser.timezone out of `spark.executor.extraJavaOptions` in `conf` of the engine and in "
+        "spark-defaults.conf, or set it to UTC there; the next run loads the batch",
+    )
+
+
+# ---- Delta's commits on S3: each is one PutObject, which the store refuses if the version is there ----
+# Delta 4.4 has a class for S3 that locks a commit within one JVM, and then writes over whatever another one
+# has put there. Hadoop's client can ask S3 to refuse that, since 3.4.2, but does so only if it is told. So a
+# class tells it. Spark's own compiler makes it in the driver: there is no jar to fetch, and none to trust.
+
+LOG_STORE = "spark.delta.logStore.s3.impl"
+LOG_STORE_CLASS = "airflow_provider_scope.ConditionalLogStore"
+"""The value of the setting; with another one, such as a class of the user's own, nothing is done here."""
+
+_SOURCE = """
+package airflow_provider_scope;
+
+import java.io.ByteArrayOutputStream;
+import java.io.IOException;
+import java.util.Iterator;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.FSDataOutputStream;
+import org.apache.hadoop.fs.FSDataOutputStreamBuilder;
+import org.apache.hadoop.fs.Path;
+
+public class ConditionalLogStore extends io.delta.storage.S3SingleDriverLogStore {
+    public ConditionalLogStore(Configuration conf) {
+        super(conf);
+    }
+
+    public void write(Path path, Iterator actions, Boolean overwrite, Configuration conf) throws IOException {
+        if (overwrite.booleanValue()) {
+            super.write(path, actions, overwrite, conf);
+            return;
+        }
+        // All of it first: a stream that is closed by an error would publish a part.
+        ByteArrayOutputStream text = new ByteArrayOutputStream();
+        while (actions.hasNext()) {
+            text.write(((String) actions.next() + "\\n").getBytes("UTF-8"));
+        }
+        FSDataOutputStreamBuilder builder = path.getFileSystem(conf).createFile(path);
+        builder.recursive();
+        builder.overwrite(false);
+        // A client that does not know it refuses it.
+        builder.must("fs.option.create.conditional.overwrite", true);
+        try {
+            FSDataOutputStream stream = (FSDataOutputStream) builder.build();
+            stream.write(text.toByteArray());
+            stream.close();
+        } catch (IOException err) {
+            String kind = err.getClass().getSimpleName();
+            if (kind.equals("RemoteFileChangedException") || kind.equals("FileAlreadyExistsException")) {
+                throw new java.nio.file.FileAlreadyExistsException(path.toString());
+            }
+            throw err;
+        }
+    }
+}
+"""
+
+
+def load_log_store(spark: SparkSession) -> None:
+    """Give Delta the class that it is told to use on S3, before it looks for it."""
+    if spark.conf.get(LOG_STORE, None) != LOG_STORE_CLASS:
+        return
+    jvm: Any = spark._jvm  # noqa: SLF001 - no Python API
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    compiler = jvm.org.codehaus.janino.SimpleCompiler()
+    compiler.setParentClassLoader(loader)
+    compiler.cook(_SOURCE)
+    folder = Path(tempfile.mkdtemp(prefix="airflow-provider-scope-classes-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    package, _, name = LOG_STORE_CLASS.rpartition(".")
+    (folder / package).mkdir()
+    (folder / package / f"{name}.class").write_bytes(bytes(compiler.getBytecodes()[LOG_STORE_CLASS]))
+    loader.addURL(jvm.java.io.File(str(folder)).toURI().toURL())

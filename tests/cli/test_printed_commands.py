@@ -1,0 +1,323 @@
+"""Each command that a message names is complete: pasted, it does what the message says, and runs go on."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from airflow.cli.cli_parser import get_parser
+
+from airflow_provider_scope.cli.definition import get_scope_cli_commands
+from airflow_provider_scope.core.commands import OPTIONS, Address
+from airflow_provider_scope.exceptions import (
+    CheckpointCorruptError,
+    ScopeProviderError,
+    TableAheadOfLogError,
+    TableBehindLogError,
+    TableGoneError,
+    TableRecreatedError,
+    TableRestoredError,
+    UnknownRowsError,
+)
+from tests.crash.scenarios import VanishingFile
+from tests.crash.world import DeltaWorld
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+COMMAND = re.compile(r"`airflow scope ([^`]+)`")
+ADDRESS = Address(
+    table="/data/my table",
+    batch=3,
+    task=("loads", "flights"),
+    map_index=7,
+    checkpoint="/data/checkpoint",
+    interval="20130101T000000000Z_20130102T000000000Z",
+    storage_conn_id="store",
+    engine="scope",
+    spark_conn_id="spark",
+    scope_conn_id="adla",
+    tag="flights",
+)
+
+
+@pytest.fixture
+def desk(desk: Any, tmp_path: Path) -> Any:
+    """Give a desk whose paths a shell would take apart."""
+    desk.world = DeltaWorld(tmp_path / "it's a disk")
+    return desk
+
+
+def restore(desk: Any) -> None:
+    desk.world.restore(0)
+
+
+def recreate(desk: Any) -> None:
+    desk.world.recreate()
+
+
+def others(desk: Any) -> None:
+    for path in (desk.world.folder / "elsewhere").rglob("*"):
+        if path.is_file():
+            path.unlink()
+
+
+def older_copy(desk: Any) -> None:
+    table = desk.world.folder / "table"
+    shutil.copytree(table, desk.world.folder / "copy")
+    desk.loaded("late.parquet")
+    shutil.rmtree(table)
+    (desk.world.folder / "copy").rename(table)
+
+
+CASES: dict[str, tuple[Callable[[Any], None], type[ScopeProviderError]]] = {
+    "restored": (restore, TableRestoredError),
+    "recreated": (recreate, TableRecreatedError),
+    "an older copy of the table": (older_copy, TableBehindLogError),
+    "checkpoint lost": (others, UnknownRowsError),
+}
+
+
+def elsewhere(desk: Any) -> Address:
+    """Load two files by a pipeline whose checkpoint is not below the table."""
+    desk.world.checkpoint = f"file://{desk.world.folder}/elsewhere"
+    desk.loaded("a.parquet", "b.parquet")
+    return Address(table=desk.world.table, checkpoint=desk.world.checkpoint)
+
+
+def refused(desk: Any, address: Address, error: type[ScopeProviderError], **asked: Any) -> str:
+    with pytest.raises(error) as caught:
+        desk.world.run(**asked)
+    return address.complete(caught.value.do)
+
+
+def paste(desk: Any, message: str, *more: str) -> None:
+    commands = COMMAND.findall(message)
+    assert len(commands) == 1, message
+    said = desk.scope(*shlex.split(commands[0]), *more)
+    assert (said.code, said.err) == (0, ""), said
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_pasted_command_lets_runs_go_on(desk: Any, case: str) -> None:
+    damage, error = CASES[case]
+    address = elsewhere(desk)
+    damage(desk)
+
+    message = refused(desk, address, error)
+    paste(desk, message, "--yes")
+    desk.world.drop("c.parquet", 60)
+    desk.world.run()
+
+    assert any(row[0].endswith("c.parquet") for row in desk.world.rows())
+
+
+def test_a_batch_with_a_lost_file_is_abandoned_by_the_pasted_command(desk: Any) -> None:
+    address = elsewhere(desk)
+    desk.world.drop("c.parquet", 60)
+    with pytest.raises(ScopeProviderError):
+        desk.world.run(engine=VanishingFile(desk.world, "c.parquet"))
+
+    paste(desk, address.complete(Address(batch=2).complete("run `airflow scope abandon`")), "--yes")
+    desk.world.run()
+
+    assert desk.rows_are_those_of("a.parquet", "b.parquet")
+
+
+@pytest.mark.parametrize("restart", ["at once", "after the refresh was logged"])
+def test_a_table_that_is_gone_has_a_message_of_its_own_and_a_full_refresh_makes_it_again(
+    desk: Any, restart: str
+) -> None:
+    address = elsewhere(desk)
+    (desk.world.folder / "table").rename(desk.world.folder / "gone")
+
+    message = refused(desk, address, TableGoneError)
+    assert (COMMAND.findall(message), "full_refresh=True" in message) == ([], True)
+    said = desk.scope("accept-table", desk.world.table, "--checkpoint", desk.world.checkpoint)
+    assert (said.code, said.out, said.err.startswith("TableGoneError: ")) == (1, "", True)
+    if restart != "at once":
+        with pytest.raises(ScopeProviderError):
+            desk.world.run(engine=VanishingFile(desk.world, "a.parquet"), refresh=True)
+        desk.world.show("a.parquet")
+    desk.world.run(refresh=restart == "at once")
+    assert desk.rows_are_those_of("a.parquet", "b.parquet")
+
+    desk.world.drop("c.parquet", 60)
+    desk.world.run()
+
+    assert desk.rows_are_those_of("a.parquet", "b.parquet", "c.parquet")
+
+
+def test_each_command_that_status_names_works_when_pasted(desk: Any) -> None:
+    elsewhere(desk)
+    desk.vanished("c.parquet", 2)
+    (desk.world.folder / "elsewhere" / "watermark.json").write_text("{}")
+    place = ("--checkpoint", desk.world.checkpoint)
+    desk.masked = str  # what is shown is pasted as it is
+
+    commands = COMMAND.findall(desk.scope("status", desk.world.table, *place).out)
+
+    assert [command.split()[0] for command in commands] == ["rebuild", "abandon"]
+    for command in commands:
+        said = desk.scope(*shlex.split(command), "--yes")
+        assert (said.code, said.err) == (0, ""), said
+    desk.world.run()
+    assert desk.rows_are_those_of("a.parquet", "b.parquet")
+
+
+@pytest.mark.parametrize("command", ["status", "quarantine", "abandon"])
+def test_an_interval_that_is_none_is_not_in_the_command_that_shows_the_right_ones(
+    desk: Any, command: str
+) -> None:
+    elsewhere(desk)
+    words = [desk.world.table, "--checkpoint", desk.world.checkpoint, "--interval", "yesterday"]
+    said = desk.scope(command, *words, *(["2"] if command == "abandon" else []))
+
+    assert (said.code, COMMAND.findall(said.err)[0].split()[0]) == (1, "status")
+    assert "yesterday" not in COMMAND.findall(said.err)[0]
+    assert "--checkpoint" in COMMAND.findall(said.err)[0]
+
+
+MOVES = {
+    # the checkpoint is below the table, the table is copied
+    "moved with its checkpoint": (True, False),
+    "moved, the checkpoint is elsewhere": (False, False),
+    "copied with its checkpoint": (True, True),
+    "copied, the checkpoint is elsewhere": (False, True),
+}
+
+
+@pytest.mark.parametrize("case", MOVES)
+def test_a_table_that_was_moved_or_copied_is_loaded_where_it_is_now(desk: Any, case: str) -> None:
+    is_below, is_copied = MOVES[case]
+    if not is_below:
+        desk.world.checkpoint = f"file://{desk.world.folder}/elsewhere"
+    desk.loaded("a.parquet", "b.parquet")
+    table = desk.world.folder / "table"
+    (shutil.copytree if is_copied else shutil.move)(table, desk.world.folder / "moved")
+    before = (desk.world.table, desk.world.checkpoint)
+    desk.world.table = f"file://{desk.world.folder}/moved"
+    if is_below:
+        desk.world.checkpoint = f"{desk.world.table}/_checkpoint"
+
+    desk.world.drop("c.parquet", 60)
+    desk.world.run()
+
+    assert desk.rows_are_those_of("a.parquet", "b.parquet", "c.parquet")
+    if not is_copied:
+        return
+    desk.world.table, desk.world.checkpoint = before
+    if is_below:  # two pipelines by now
+        desk.world.run()
+        assert desk.rows_are_those_of("a.parquet", "b.parquet", "c.parquet")
+        return
+    address = Address(table=desk.world.table, checkpoint=desk.world.checkpoint)
+    paste(desk, refused(desk, address, TableBehindLogError), "--yes")
+    desk.world.run(refresh=True)
+    assert desk.rows_are_those_of("a.parquet", "b.parquet", "c.parquet")
+
+
+def test_of_a_table_that_was_moved_without_its_checkpoint_the_message_says_to_bring_it(desk: Any) -> None:
+    desk.loaded("a.parquet", "b.parquet")
+    (desk.world.folder / "table" / "_checkpoint").rename(desk.world.folder / "left")
+    (desk.world.folder / "table").rename(desk.world.folder / "moved")
+    desk.world.table = f"file://{desk.world.folder}/moved"
+    desk.world.checkpoint = f"{desk.world.table}/_checkpoint"
+
+    message = refused(desk, Address(table=desk.world.table), UnknownRowsError)
+    assert message.startswith("if the checkpoint was moved or lost, bring it back.")
+    (desk.world.folder / "left").rename(desk.world.folder / "moved" / "_checkpoint")
+    desk.world.drop("c.parquet", 60)
+    desk.world.run()
+
+    assert desk.rows_are_those_of("a.parquet", "b.parquet", "c.parquet")
+
+
+@pytest.mark.parametrize("is_below_the_table", [True, False])
+def test_of_an_older_checkpoint_the_message_says_how_to_begin_again(
+    desk: Any, is_below_the_table: bool
+) -> None:
+    if not is_below_the_table:
+        desk.world.checkpoint = f"file://{desk.world.folder}/elsewhere"
+    desk.loaded("a.parquet", "b.parquet")
+    checkpoint = Path(desk.world.checkpoint.removeprefix("file://"))
+    shutil.copytree(checkpoint, desk.world.folder / "older")
+    desk.world.drop("c.parquet", 60)
+    desk.world.run()
+    checkpoint.rename(desk.world.folder / "newest")
+    (desk.world.folder / "older").rename(checkpoint)
+
+    address = Address(table=desk.world.table, checkpoint=desk.world.checkpoint)
+    messages = [refused(desk, address, TableAheadOfLogError, refresh=refresh) for refresh in (False, True)]
+    said = desk.scope("accept-table", desk.world.table, "--checkpoint", desk.world.checkpoint, "--yes")
+    assert (said.code, said.err.splitlines()[0].split(":")[0]) == (1, "TableAheadOfLogError")
+    for message in messages:
+        assert "move the folder of the checkpoint away" in message
+        assert "full_refresh=True" in message
+    checkpoint.rename(desk.world.folder / "away")
+    assert desk.rows_are_those_of("a.parquet", "b.parquet", "c.parquet")
+    assert "starting_timestamp" in refused(desk, address, UnknownRowsError)
+    desk.world.run(refresh=True)
+    assert desk.rows_are_those_of("a.parquet", "b.parquet", "c.parquet")
+    desk.world.drop("d.parquet", 30)
+    desk.world.run()
+
+    assert desk.rows_are_those_of("a.parquet", "b.parquet", "c.parquet", "d.parquet")
+
+
+def test_an_older_copy_of_the_table_is_accepted_with_the_rows_named_that_are_gone(desk: Any) -> None:
+    elsewhere(desk)
+    older_copy(desk)
+
+    said = desk.scope("accept-table", desk.world.table, "--checkpoint", desk.world.checkpoint)
+
+    assert "the rows of batch 2 (1 file) are no longer in the table: the files count as loaded\n" in said.out
+    assert "full_refresh=True" in said.out
+
+
+@pytest.mark.parametrize("name", [f"commits/{1:020}", "pipeline.json"])
+def test_a_checkpoint_that_cannot_be_read_and_has_no_copy_is_begun_again(desk: Any, name: str) -> None:
+    address = elsewhere(desk)
+    checkpoint = Path(desk.world.checkpoint.removeprefix("file://"))
+    record = checkpoint / name
+    record.write_bytes(record.read_bytes()[:-9])
+
+    message = refused(desk, address, CheckpointCorruptError)
+
+    assert "If there is no copy, move the folder of the checkpoint away while nothing runs" in message
+    checkpoint.rename(desk.world.folder / "away")
+    desk.world.drop("c.parquet", 60)
+    desk.world.run(refresh=True)
+    assert desk.rows_are_those_of("a.parquet", "b.parquet", "c.parquet")
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_a_command_that_a_message_names_shortly_gets_all_that_its_parser_needs(name: str) -> None:
+    text = ADDRESS.complete(f"run `airflow scope {name}` now")
+
+    args = vars(get_parser().parse_args(["scope", *shlex.split(COMMAND.findall(text)[0])]))
+    assert ADDRESS.complete(text) == text
+    expected = {option: getattr(ADDRESS, option) for option in OPTIONS[name]}
+    assert {option: args[option] for option in OPTIONS[name]} == expected
+    assert args.get("delta_location") in (None, ADDRESS.table)
+    assert args.get("seq") in (None, 3)
+
+
+def test_every_command_of_the_command_line_that_means_a_pipeline_can_be_completed() -> None:
+    (group,) = get_scope_cli_commands()
+
+    for command in group.subcommands:
+        flags = {flag.lstrip("-").replace("-", "_") for arg in command.args for flag in arg.flags}
+        fields = {field for field in Address.__dataclass_fields__ if field not in ("table", "batch", "task")}
+        assert {*OPTIONS[command.name]} == flags & fields, command.name
+
+
+def test_an_error_of_a_block_leaves_it_with_whole_commands() -> None:
+    with pytest.raises(ScopeProviderError) as caught, Address(table="/my t").completes_errors():
+        raise ScopeProviderError("what", do="run `airflow scope abandon 3`")
+
+    assert caught.value.do == "run `airflow scope abandon '/my t' 3`"

@@ -1,0 +1,424 @@
+"""Scripts on real Delta tables; those whose queries do more than pick columns need Spark."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import uuid
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+
+from airflow_provider_scope.emulator.scripts import ScriptRunner, Task
+from tests.emulator.conftest import Jobs
+
+LOCATION = "abfss://lake@acct.dfs.core.windows.net/tables/orders"
+VIRTUAL = "    source_file_uri = FILE.URI(), source_file_length = FILE.LENGTH(),"
+
+
+def script(*files, refresh=False, select="SELECT id, name, uri FROM @data", location=LOCATION):
+    names = ", ".join(f'"{file}"' for file in files)
+    delete = ""
+    if refresh:
+        delete = (
+            "DECLARE TABLE @target_rw LOCATION @deltaPath OPTIONS (LAYOUT = DELTA);\n"
+            "DELETE FROM @target_rw WHERE true;\n"
+        )
+    return (
+        'SET @@FeaturePreviews = "EnableDeltaTableDynamicInsert:on";\n'
+        f'#DECLARE @deltaPath string = "{location}";\n'
+        "CREATE TABLE IF NOT EXISTS @target (id long, name string, uri string)\n"
+        "LOCATION @deltaPath OPTIONS (LAYOUT = DELTA);\n"
+        'ALTER TABLE @target SET TBLPROPERTIES ("owner" = "us");\n'
+        f"{delete}"
+        f"@data = EXTRACT id : long, name : string, uri = FILE.URI(), size = FILE.LENGTH(),\n"
+        f"created = FILE.CREATED(), modified = FILE.MODIFIED() FROM {names} USING Extractors.SStream();\n"
+        f"@batch_data = {select};\n"
+        "INSERT INTO @target SELECT id, name, uri FROM @batch_data;\n"
+    )
+
+
+def write(path, *ids, name="n"):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table({"id": list(ids), "name": [name] * len(ids), "unused": list(ids)}), path)
+
+
+def rows(root):
+    table = DeltaTable(root / "lake/tables/orders").to_pyarrow_table()
+    return sorted(zip(*(table[name].to_pylist() for name in ("id", "uri")), strict=True))
+
+
+@pytest.fixture
+def root(emulator):
+    return emulator.account.root
+
+
+@pytest.fixture
+def run(emulator):
+    jobs = Jobs(emulator.url)
+
+    def run(text, name="m"):
+        return jobs.until(jobs.put(name=name, script=text).json()["jobId"], seconds=120)
+
+    return run
+
+
+def test_a_script_appends_the_rows_of_its_files(root, run):
+    write(root / "in/a.ss", 1, 2)
+    assert run(script("/in/a.ss"))["result"] == "Succeeded"
+    assert rows(root) == [(1, "/in/a.ss"), (2, "/in/a.ss")]
+    (root / "in/b.ss").write_text("name,unused,id\n007,x,3\n,y,4\n")
+    assert run(script("/in/b.ss"))["result"] == "Succeeded"
+    assert rows(root) == [(1, "/in/a.ss"), (2, "/in/a.ss"), (3, "/in/b.ss"), (4, "/in/b.ss")]
+    names = DeltaTable(root / "lake/tables/orders").to_pyarrow_table().sort_by("id")["name"].to_pylist()
+    assert names == ["n", "n", "007", None]
+    assert DeltaTable(root / "lake/tables/orders").metadata().configuration["owner"] == "us"
+
+
+def test_a_refresh_replaces_all_rows(root, run):
+    write(root / "in/a.ss", 1)
+    write(root / "in/b.ss", 2)
+    run(script("/in/a.ss"))
+    assert run(script("/in/b.ss", refresh=True))["result"] == "Succeeded"
+    assert rows(root) == [(2, "/in/b.ss")]
+
+
+def test_a_manifest_stands_for_the_units_in_the_folder_beside_it(root, run):
+    (root / "in").mkdir()
+    (root / "in/a.ss").write_bytes(b"manifest")
+    write(root / "in/a/1.du", 1)
+    write(root / "in/a/2.du", 2)
+    (root / "in/empty.ss").write_bytes(b"")
+    assert run(script("/in/a.ss", "adl://acct.azuredatalakestore.net/in/empty.ss"))["result"] == "Succeeded"
+    assert rows(root) == [(1, "/in/a.ss"), (2, "/in/a.ss")]
+
+
+def test_virtual_columns_tell_about_the_file(root, run):
+    write(root / "in/a.ss", 1)
+    os.utime(root / "in/a.ss", ns=(0, 1_700_000_000_123_456_789))
+    text = (
+        f'CREATE TABLE @t (id long, size long?, made DateTime?, changed DateTime?) LOCATION "{LOCATION}" '
+        "OPTIONS (LAYOUT = DELTA);\n"
+        "@d = EXTRACT id : long, size = FILE.LENGTH(), made = FILE.CREATED(), changed = FILE.MODIFIED()\n"
+        'FROM "/in/a.ss" USING Extractors.SStream();\n'
+        "INSERT INTO @t SELECT id, size, made, changed FROM @d;"
+    )
+    assert run(text)["result"] == "Succeeded"
+    row = DeltaTable(root / "lake/tables/orders").to_pyarrow_table().to_pylist()[0]
+    assert row["size"] == (root / "in/a.ss").stat().st_size
+    assert row["made"] is None
+    assert row["changed"].isoformat() == "2023-11-14T22:13:20.123000+00:00"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (script("/in/none.ss"), "Input stream /in/none.ss does not exist."),
+        (script("/in/a.ss").replace("name : string", "other : string"), "/in/a.ss has no column other."),
+        (script("/in/a.ss", select="SELECT id, nothing AS name, uri FROM @data"), "nothing is not a column"),
+        (script("/in/a.ss", select="SELECT id, My.Code(name) AS name, uri FROM @data"), "My is not a column"),
+        (script("/in/a.ss", select="SELECT id FROM @other"), "@other is not assigned above"),
+        (script("/in/a.ss").replace("name : string", "name : text"), "'text' is not a SCOPE type"),
+        (script("/in/null.ss"), "/in/null.ss: column id of type long cannot hold null."),
+        (script("/in/text.ss"), "/in/text.ss cannot be read: "),
+        (script("/in/a.ss", location="abfss://lake@acct.dfs.core.windows.net/../../x"), "not a path"),
+        (script("/in/a.ss", location="file:///etc/x"), "outside of the account"),
+        (script("/in/a.ss", location="https://x/y"), "not known to the emulator"),
+        ("NONSENSE;", "E_CSC_USER_SYNTAXERROR"),
+    ],
+    ids=[
+        *("file", "file column", "column", "code", "rowset", "type"),
+        *("null", "csv", "up", "out", "scheme", "syntax"),
+    ],
+)
+def test_a_script_that_cannot_run_fails_and_commits_nothing(root, run, text, message):
+    write(root / "in/a.ss", 1)
+    pq.write_table(pa.table({"id": pa.array([None], pa.int64()), "name": ["n"]}), root / "in/null.ss")
+    (root / "in/text.ss").write_text("id,name\nx,1\n")
+    job = run(text)
+    assert job["result"] == "Failed"
+    assert message in job["errorMessage"][0]["message"]
+    assert job["errorMessage"][0]["source"] == "USER"
+    assert not (root / "lake").exists() or rows(root) == []
+
+
+def test_a_script_that_is_run_again_commits_nothing_twice(emulator, root):
+    runner = ScriptRunner(emulator.account)
+    write(root / "in/a.ss", 1)
+    write(root / "in/b.ss", 2)
+    refresh, other = (
+        Task(job_id, text, is_cancelled=lambda: False)
+        for job_id, text in (("1", script("/in/a.ss", refresh=True)), ("2", script("/in/b.ss")))
+    )
+    assert runner.execute(refresh).failure == ""
+    assert runner.execute(other).failure == ""
+    version = DeltaTable(root / "lake/tables/orders").version()
+    assert runner.execute(refresh).failure == ""
+    assert rows(root) == [(1, "/in/a.ss"), (2, "/in/b.ss")]
+    table = DeltaTable(root / "lake/tables/orders")
+    assert table.version() == version
+    assert table.transaction_version("scope-job-1") == 9
+    named = [entry.get("userMetadata") for entry in table.history() if entry["operation"] == "WRITE"]
+    assert named == ['{"scopeJobId": "2"}', '{"scopeJobId": "1"}']
+
+
+def test_a_job_that_is_cancelled_while_it_runs_commits_nothing_more(emulator, root):
+    write(root / "in/a.ss", 1)
+    answers = iter([False, True])
+    task = Task("x", script("/in/a.ss"), is_cancelled=lambda: next(answers, True))
+    assert ScriptRunner(emulator.account).execute(task).failure == "The job was cancelled."
+    assert not (root / "lake").exists()
+
+
+def test_paths_below_the_root_are_taken_as_they_are(emulator, root, run):
+    write(root / "in/a.ss", 1)
+    text = script(root / "in/a.ss", location=f"file://{root}/lake/tables/orders")
+    assert run(text)["result"] == "Succeeded"
+    assert rows(root) == [(1, f"{root}/in/a.ss")]
+
+
+def test_jobs_on_one_table_do_not_disturb_each_other(emulator, root):
+    jobs = Jobs(emulator.url)
+    ids = []
+    for number in range(8):
+        write(root / f"in/{number}.ss", number)
+        ids.append(jobs.put(script=script(f"/in/{number}.ss")).json()["jobId"])
+    assert {jobs.until(one)["result"] for one in ids} == {"Succeeded"}
+    assert [number for number, _ in rows(root)] == list(range(8))
+    assert emulator.counts()["jobs.executed"] == 8
+
+
+def test_a_table_that_was_deleted_is_made_again(root, run):
+    write(root / "in/a.ss", 1)
+    write(root / "in/b.ss", 2)
+    assert run(script("/in/a.ss"))["result"] == "Succeeded"
+    shutil.rmtree(root / "lake")
+    assert run(script("/in/b.ss"))["result"] == "Succeeded"
+    assert rows(root) == [(2, "/in/b.ss")]
+
+
+SAME_TYPES = (
+    'CREATE TABLE IF NOT EXISTS @t (a string, b string, n long?) LOCATION "{location}" '
+    "OPTIONS (LAYOUT = DELTA);\n"
+    '@d = EXTRACT id : long, name : string, uri = FILE.URI() FROM "/in/a.ss" USING Extractors.SStream();\n'
+    "INSERT INTO @t {insert} FROM @d;"
+).replace("{location}", LOCATION)
+
+
+@pytest.mark.parametrize(
+    ("insert", "row"),
+    [
+        ("SELECT name AS b, uri AS a, id AS n", {"a": "n", "b": "/in/a.ss", "n": 1}),
+        ("(b, a, n) SELECT name AS b, uri AS a, id AS n", {"a": "/in/a.ss", "b": "n", "n": 1}),
+        ("(n, b, a) SELECT id, name, uri", {"a": "/in/a.ss", "b": "n", "n": 1}),
+        ("(b) SELECT name", {"a": None, "b": "n", "n": None}),
+    ],
+    ids=["by position", "by list", "other names", "some columns"],
+)
+def test_an_insertion_goes_by_its_list_or_else_by_position(root, run, insert, row):
+    write(root / "in/a.ss", 1)
+    job = run(SAME_TYPES.replace("{insert}", insert))
+    assert job.get("errorMessage") is None
+    assert DeltaTable(root / "lake/tables/orders").to_pyarrow_table().to_pylist() == [row]
+
+
+@pytest.mark.parametrize(
+    ("insert", "message"),
+    [
+        ("SELECT name, uri", "INSERT gives 2 columns, and the table has 3: a, b, n."),
+        ("(a, b) SELECT name", "INSERT names 2 columns, and its SELECT gives 1."),
+        ("(a, c) SELECT name, uri", "The table has no column c."),
+    ],
+)
+def test_an_insertion_whose_columns_do_not_match_is_refused(root, run, insert, message):
+    write(root / "in/a.ss", 1)
+    assert message in run(SAME_TYPES.replace("{insert}", insert))["errorMessage"][0]["message"]
+
+
+def test_a_column_that_an_insertion_leaves_out_is_null_only_if_it_may_be(root, run):
+    write(root / "in/a.ss", 1)
+    text = SAME_TYPES.replace("long?", "long").replace("{insert}", "(a) SELECT name")
+    assert "INSERT: column n of type long cannot hold null." in run(text)["errorMessage"][0]["message"]
+
+
+def test_a_column_is_added_once(emulator, root):
+    write(root / "in/a.ss", 1)
+    runner = ScriptRunner(emulator.account)
+    made = SAME_TYPES.replace("{insert}", "SELECT name, uri, id")
+    altered = made.replace(
+        "@d =", "ALTER TABLE @t ADD COLUMN IF NOT EXISTS c SQL.ARRAY<int?>;\n@d ="
+    ).replace("INSERT INTO @t SELECT", "INSERT INTO @t (a, b, n) SELECT")
+
+    def execute(text):
+        return runner.execute(Task(str(uuid.uuid4()), text, is_cancelled=lambda: False))
+
+    for text in (made, altered, altered):
+        assert execute(text).failure == ""
+    table = DeltaTable(root / "lake/tables/orders")
+    assert [field.name for field in table.schema().fields] == ["a", "b", "n", "c"]
+    assert [entry["operation"] for entry in table.history()].count("ADD COLUMN") == 1
+    assert table.to_pyarrow_table()["c"].to_pylist() == [None] * 3
+    assert execute(altered.replace("IF NOT EXISTS c", "c")).failure == "The table has a column c already."
+
+
+def test_commits_of_others_between_two_jobs_are_seen(root, run):
+    write(root / "in/a.ss", 1)
+    run(script("/in/a.ss"))
+    DeltaTable(root / "lake/tables/orders").delete()
+    write(root / "in/b.ss", 2)
+    assert run(script("/in/b.ss"))["result"] == "Succeeded"
+    assert rows(root) == [(2, "/in/b.ss")]
+
+
+def filled(root, run):
+    write(root / "in/a.ss", 1, 2, 3, name="x")
+    write(root / "in/b.ss", 4, 5, name="y z")
+    run(script("/in/a.ss", "/in/b.ss"))
+
+
+def deletion(predicate):
+    return (
+        f'DECLARE TABLE @t LOCATION "{LOCATION}" OPTIONS (LAYOUT = DELTA);\nDELETE FROM @t WHERE {predicate};'
+    )
+
+
+DELETIONS = {
+    "id >= 2 && id < 5": [1, 5],
+    "id >= 2L AND NOT (id == 3L)": [1, 3],
+    'name == "y z"': [1, 2, 3],
+    'name == "x" || id == 5': [4],
+    "name != null": [],
+    "name == null": [1, 2, 3, 4, 5],
+    "id > -1 && id != -3 && id < 5": [5],
+    "true": [],
+}
+
+
+@pytest.mark.parametrize("predicate", DELETIONS)
+def test_a_deletion_takes_the_rows_of_its_predicate_alone(root, run, predicate):
+    filled(root, run)
+    job = run(deletion(predicate))
+    assert job.get("errorMessage") is None
+    assert [number for number, _ in rows(root)] == DELETIONS[predicate]
+
+
+def test_a_range_is_replaced_by_a_deletion_and_an_insertion(root, run):
+    filled(root, run)
+    write(root / "in/c.ss", 3, 9)
+    text = script("/in/c.ss").replace(
+        "@data =",
+        f'DECLARE TABLE @rw LOCATION "{LOCATION}" OPTIONS (LAYOUT = DELTA);\n'
+        "DELETE FROM @rw WHERE id >= 3 && id < 10;\n@data =",
+        1,
+    )
+    assert run(text)["result"] == "Succeeded"
+    assert rows(root) == [(1, "/in/a.ss"), (2, "/in/a.ss"), (3, "/in/c.ss"), (9, "/in/c.ss")]
+
+
+@pytest.mark.parametrize(
+    ("predicate", "message"),
+    [
+        ("My.Code(id)", "without 'My'"),
+        ("id + 1 == 2", "without '+'"),
+        ("id == 2 - 1", "without '-'"),
+        ('name == "it\'s"', "comparisons of columns with constants, without"),
+        ("id", "a condition is of type bool"),
+        ('id == "1"', "long? and string do not go together"),
+        ("id == 1 id == 2", "at 'id'"),
+        ("nothing == 1", "without 'nothing'"),
+    ],
+)
+def test_a_deletion_by_anything_else_is_refused(root, run, predicate, message):
+    filled(root, run)
+    job = run(deletion(predicate))
+    assert job["result"] == "Failed"
+    assert message in job["errorMessage"][0]["message"]
+    assert len(rows(root)) == 5
+
+
+NESTED = (
+    "CREATE TABLE @t (id long, tags SQL.ARRAY<string>, counts SQL.MAP<string, SQL.ARRAY<int?>>)\n"
+    f'LOCATION "{LOCATION}" OPTIONS (LAYOUT = DELTA);\n'
+    "@d = EXTRACT id : long, tags : SqlArray<string>, counts : SqlMap<string, SqlArray<int?>>\n"
+    'FROM "/in/a.ss" USING Extractors.SStream();\n'
+    "@b = SELECT id, tags, counts FROM @d;\n"
+    "INSERT INTO @t SELECT id, tags, counts FROM @b;"
+)
+
+
+def write_nested(root):
+    (root / "in").mkdir(exist_ok=True)
+    kind = pa.map_(pa.string(), pa.list_(pa.int32()))
+    counts = pa.array([[("a", [1, None])], None], kind)
+    pq.write_table(pa.table({"id": [1, 2], "tags": [["x", None], []], "counts": counts}), root / "in/a.ss")
+
+
+def nested_rows(location):
+    table = DeltaTable(location).to_pyarrow_table()
+    return sorted(zip(*(table[name].to_pylist() for name in ("id", "tags", "counts")), strict=True))
+
+
+def test_arrays_and_maps_come_through(root, run):
+    write_nested(root)
+    job = run(NESTED)
+    assert job.get("errorMessage") is None
+    assert nested_rows(root / "lake/tables/orders") == [
+        (1, ["x", None], [("a", [1, None])]),
+        (2, [], None),
+    ]
+
+
+@pytest.mark.spark
+def test_a_query_that_does_more_than_pick_columns_runs_on_spark(spark, root, run):
+    write(root / "in/a b%20.ss", 1, 2, 3)
+    (root / "in/b.ss").write_text("name,id\nx,4\n")
+    select = "SELECT (id + 10L) AS id, name, uri FROM @data WHERE id != 2 && modified > DateTime.MinValue"
+    job = run(script("/in/a b%20.ss", "/in/b.ss", select=select))
+    assert job.get("errorMessage") is None
+    assert rows(root) == [(11, "/in/a b%20.ss"), (13, "/in/a b%20.ss"), (14, "/in/b.ss")]
+
+
+@pytest.mark.spark
+def test_types_come_back_from_spark_as_they_were(spark, root, run):
+    write_nested(root)
+    picked, job = (
+        run(text)
+        for text in (NESTED, NESTED.replace("orders", "again").replace("FROM @d", "FROM @d WHERE id > 0"))
+    )
+    assert (picked.get("errorMessage"), job.get("errorMessage")) == (None, None)
+    picked, again = (DeltaTable(root / "lake/tables" / name) for name in ("orders", "again"))
+    assert picked.schema() == again.schema()
+    assert nested_rows(root / "lake/tables/again") == nested_rows(root / "lake/tables/orders")
+    assert len(nested_rows(root / "lake/tables/again")) == 2
+
+
+@pytest.mark.spark
+def test_a_query_that_fails_on_a_row_fails_the_job(spark, root, run):
+    write(root / "in/a.ss", 1)
+    job = run(script("/in/a.ss", select="SELECT id, name.Split(',')[7] AS name, uri FROM @data"))
+    assert "INVALID_ARRAY_INDEX" in job["errorMessage"][0]["message"]
+    assert rows(root) == []
+
+
+@pytest.mark.loads
+def test_the_emulator_starts_spark_when_a_query_needs_it_and_once(tmp_path):
+    command = [sys.executable, "-m", "airflow_provider_scope.emulator", "--root", tmp_path]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    try:
+        jobs = Jobs(process.stdout.readline().strip())
+        for number in (1, 2):
+            write(tmp_path / f"in/{number}.ss", number)
+            select = "SELECT (id * 2L) AS id, name, uri FROM @data"
+            job_id = jobs.put(script=script(f"/in/{number}.ss", select=select)).json()["jobId"]
+            assert jobs.until(job_id, seconds=120).get("errorMessage") is None
+        assert rows(tmp_path) == [(2, "/in/1.ss"), (4, "/in/2.ss")]
+        process.terminate()
+        assert process.wait(timeout=60) == 0
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()

@@ -1,0 +1,130 @@
+"""What a table carries beside its rows stays, whatever write a batch is made by.
+
+Delta keeps some of it and drops some, depending on the statement; the table here carries all of it at once.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from deltalake import DeltaTable
+
+from airflow_provider_scope.specs.write import Merge, Scd2, for_plan
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.spark.conftest import Bench
+
+pytestmark = pytest.mark.spark
+
+COLUMNS = """
+    id INT NOT NULL COMMENT 'the key',
+    text STRING,
+    place STRING DEFAULT 'here',
+    twice INT GENERATED ALWAYS AS (id * 2),
+    number BIGINT GENERATED ALWAYS AS IDENTITY (START WITH 100)"""
+VERSIONS = ", _valid_from TIMESTAMP, _valid_to TIMESTAMP, _row_hash STRING"
+PROPERTIES = {
+    "delta.enableRowTracking": "true",
+    "delta.enableChangeDataFeed": "true",
+    "delta.enableDeletionVectors": "true",
+    "delta.enableInCommitTimestamps": "true",
+    "delta.enableTypeWidening": "true",
+    "delta.columnMapping.mode": "name",
+    "delta.checkpointPolicy": "v2",
+    "delta.feature.allowColumnDefaults": "supported",
+    "team": "somebody else",
+}
+KEY = ("id",)
+WRITES: dict[str, dict[str, Any]] = {
+    "append": {},
+    "replace": {"mode": "overwrite", "overwrite_start": 1, "refresh_start": 1},
+    "replace where": {"mode": "overwrite", "where": "id >= 2"},
+    "delete-insert": {"write": for_plan(Merge(primary_key=KEY))},
+    "upsert": {"write": for_plan(Merge(strategy="upsert", primary_key=KEY))},
+    "insert-only": {"write": for_plan(Merge(strategy="insert-only", primary_key=KEY))},
+    "scd2": {"write": for_plan(Scd2(merge_key=KEY))},
+}
+_MOVING = ("delta.identity.highWaterMark", "rowIdHighWaterMark")
+"""Numbers that grow with the rows."""
+
+
+def carried(table: Path) -> dict[str, Any]:
+    """Give the newest protocol, metadata and domains of a table, as its log has them."""
+    newest: dict[str, Any] = {}
+    for commit in sorted((table / "_delta_log").glob("*.json")):
+        for line in commit.read_text().splitlines():
+            ((kind, action),) = json.loads(line).items()
+            if kind == "protocol":
+                newest[kind] = {
+                    name: sorted(value) if isinstance(value, list) else value
+                    for name, value in action.items()
+                }
+            elif kind == "metaData":
+                newest["schema"] = still(json.loads(action.pop("schemaString")))
+                newest |= {f"metadata {name}": value for name, value in action.items()}
+                newest["metadata configuration"] = still(action["configuration"])
+            elif kind == "domainMetadata":
+                newest[f"domain {action['domain']}"] = still(json.loads(action["configuration"]))
+    return newest
+
+
+def still(value: Any) -> Any:
+    """Leave out the numbers that grow with the rows."""
+    if isinstance(value, dict):
+        return {name: still(inner) for name, inner in value.items() if name not in _MOVING}
+    return [still(inner) for inner in value] if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_all_that_a_table_carries_stays(bench: Bench, write: str) -> None:
+    properties = ", ".join(f"'{name}' = '{value}'" for name, value in PROPERTIES.items())
+    bench.spark.sql(
+        f"CREATE TABLE delta.`{bench.table}` ({COLUMNS}{VERSIONS if write == 'scd2' else ''}) USING delta "
+        f"COMMENT 'a table of somebody else' CLUSTER BY (text, id) TBLPROPERTIES ({properties})"
+    )
+    bench.spark.sql(f"ALTER TABLE delta.`{bench.table}` ADD CONSTRAINT small CHECK (id < 100)")
+    before = carried(bench.table)
+    more: dict[str, Any] = {"sql": "SELECT CAST(id AS INT) AS id, text FROM @data", "schema_evolution": "add"}
+    more |= {name: value for name, value in WRITES[write].items() if name == "write"}
+    of_batch = {name: value for name, value in WRITES[write].items() if name != "write"}
+    bench.run(bench.batch(0, bench.parquet("a.parquet", id=[1, 2], text=["a", "b"])), **more)
+
+    bench.run(bench.batch(1, bench.parquet("b.parquet", id=[2, 3], text=["c", "d"]), **of_batch), **more)
+
+    after = carried(bench.table)
+    assert {name: after.get(name) for name in before} == before
+    rows = bench.spark.read.format("delta").load(str(bench.table))
+    texts = sorted((row.id, row.text, row.place, row.twice) for row in rows.collect())
+    kept = {
+        "append": "1a 2b 2c 3d",
+        "replace": "2c 3d",
+        "insert-only": "1a 2b 3d",
+        "scd2": "1a 2b 2c 3d",
+    }.get(write, "1a 2c 3d")
+    assert texts == [(int(row[0]), row[1], "here", 2 * int(row[0])) for row in kept.split()]
+    assert rows.select("number").distinct().count() == len(texts)
+
+
+def test_a_refresh_with_other_columns_clusters_by_those_that_are_still_there(bench: Bench) -> None:
+    columns, by = (
+        "text STRING, s STRUCT<x: BIGINT>, `odd name` BIGINT, gone STRING",
+        "text, s.x, `odd name`, gone",
+    )
+    bench.spark.sql(
+        f"CREATE TABLE delta.`{bench.table}` ({columns}) USING delta CLUSTER BY ({by}) "
+        "TBLPROPERTIES ('delta.columnMapping.mode' = 'name')"
+    )
+    file = bench.parquet("a.parquet", TEXT=["b"], s=[{"x": 1}], more=[1.5], **{"odd name": [2]})
+
+    bench.run(bench.batch(0, file, mode="overwrite", overwrite_start=0, refresh_start=0))
+
+    rows = bench.spark.read.format("delta").load(str(bench.table))
+    assert rows.columns == ["TEXT", "s", "more", "odd name"]
+    detail = bench.spark.sql(f"DESCRIBE DETAIL delta.`{bench.table}`").head()
+    assert detail.clusteringColumns == ["TEXT", "s.x", "`odd name`"]
+    bench.spark.sql(f"OPTIMIZE delta.`{bench.table}`")
+    assert DeltaTable(str(bench.table)).history(1)[0]["operationParameters"]["clusterBy"]

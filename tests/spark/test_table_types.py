@@ -1,0 +1,347 @@
+"""Columns that nobody declared have the types of the table, however the files fall into batches."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import random
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from airflow_provider_scope.exceptions import BadRecordError, SchemaMismatchError, ScopeProviderError
+
+pytestmark = pytest.mark.spark
+
+JSON: dict[str, Any] = {"format": "json", "columns": None, "options": {}}
+ADD = {"schema_evolution": "add"}
+INFER = {"infers_columns": True}
+
+LOADED: list[tuple[str, dict[str, Any], list[str], list[dict[str, Any]]]] = [
+    ("a whole number after a fraction", {}, ['{"a":1.5}', '{"a":2}'], [{"a": 1.5}, {"a": 2.0}]),
+    ("NULL after an object", {}, ['{"s":{"x":1}}', '{"s":null}'], [{"s": {"x": 1}}, {"s": None}]),
+    ("an empty object after one", {}, ['{"s":{"x":1}}', '{"s":{}}'], [{"s": {"x": 1}}, {"s": {"x": None}}]),
+    ("no element after objects", {}, ['{"l":[{"x":1.5}]}', '{"l":[]}'], [{"l": [{"x": 1.5}]}, {"l": []}]),
+    ("a number in an array", {}, ['{"l":[1.5]}', '{"l":[2]}'], [{"l": [1.5]}, {"l": [2.0]}]),
+    (
+        "a number in an object in an array",
+        {},
+        ['{"l":[{"x":1.5,"y":"a"}]}', '{"l":[{"x":2}]}'],
+        [{"l": [{"x": 1.5, "y": "a"}]}, {"l": [{"x": 2.0, "y": None}]}],
+    ),
+    ("a key less", {}, ['{"a":1,"b":2}', '{"a":3}'], [{"a": 1, "b": 2}, {"a": 3, "b": None}]),
+    ("a number where the table has text", {}, ['{"a":"x"}', '{"a":1.50}'], [{"a": "1.50"}, {"a": "x"}]),
+    ("an object after NULL alone", {}, ['{"a":null}', '{"a":{"x":1}}'], [{"a": '{"x":1}'}, {"a": None}]),
+    ("objects after an empty list", {}, ['{"a":[]}', '{"a":[{"x":1}]}'], [{"a": ['{"x":1}']}, {"a": []}]),
+    (
+        "a name that the SELECT gives it",
+        {"sql": "SELECT a AS b, id FROM @data"},
+        ['{"a":1.5,"id":1}', '{"a":2,"id":2}', '{"a":null,"id":3}'],
+        [{"b": 1.5, "id": 1}, {"b": 2.0, "id": 2}, {"b": None, "id": 3}],
+    ),
+    (
+        "a key that the SELECT names",
+        {"sql": "SELECT id, a, 2 * id AS twice FROM @data WHERE id > 0"},
+        ['{"a":1.5,"id":1}', '{"id":2}'],
+        [{"a": 1.5, "id": 1, "twice": 2}, {"a": None, "id": 2, "twice": 4}],
+    ),
+    (
+        "a field of an object",
+        {"sql": "SELECT s, s.x AS x FROM @data"},
+        ['{"s":{"x":1.5}}', '{"s":null}'],
+        [{"s": {"x": 1.5}, "x": 1.5}, {"s": None, "x": None}],
+    ),
+    (
+        "a column that the SELECT computes",
+        {"sql": "SELECT *, 'k' AS k FROM @data"},
+        ['{"a":1.5}', '{"a":2}'],
+        [{"a": 1.5, "k": "k"}, {"a": 2.0, "k": "k"}],
+    ),
+    (
+        "a join with a column that the files lack",
+        {"sql": "SELECT * FROM @data NATURAL JOIN (VALUES (1, 'one'), (2, 'two')) AS t (id, label)"},
+        ['{"a":1.5,"id":1}', '{"a":2,"id":2}'],
+        [{"a": 1.5, "id": 1, "label": "one"}, {"a": 2.0, "id": 2, "label": "two"}],
+    ),
+    (
+        "a new key",
+        ADD,
+        ['{"a":1.5}', '{"a":2,"n":{"x":null}}', '{"n":{"x":"y"}}'],
+        [{"a": 1.5, "n": None}, {"a": 2.0, "n": {"x": None}}, {"a": None, "n": {"x": "y"}}],
+    ),
+    (
+        "a new key of an object",
+        ADD,
+        ['{"s":{"x":1.5}}', '{"s":{"y":1,"x":2}}'],
+        [{"s": {"x": 1.5, "y": None}}, {"s": {"x": 2.0, "y": 1}}],
+    ),
+    (
+        "a new key of inferred columns",
+        {**INFER, **ADD},
+        ['{"a":1.5}', '{"a":2,"n":1}', '{"n":2}'],
+        [{"a": 1.5, "n": None}, {"a": 2.0, "n": 1}, {"a": None, "n": 2}],
+    ),
+    (
+        "a new key deep in inferred columns",
+        {**INFER, **ADD},
+        ['{"l":[{"x":1}]}', '{"l":[{"x":2,"y":0.1}]}'],
+        [{"l": [{"x": 1, "y": None}]}, {"l": [{"x": 2, "y": 0.1}]}],
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("changes", "texts", "rows"), [case[1:] for case in LOADED], ids=[c[0] for c in LOADED]
+)
+def test_a_later_batch_is_read_with_the_types_of_the_table(bench, changes, texts, rows):
+    entries = [bench.batch(i, bench.text(f"{i}.json", text)) for i, text in enumerate(texts)]
+
+    bench.run_plan(*entries, **{**JSON, **changes})
+
+    assert bench.rows() == sorted(rows, key=repr)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "error", "what"),
+    [
+        ('{"a":1}', '{"a":1.5}', BadRecordError, "a is not bigint"),
+        ('{"a":1}', '{"a":"x"}', BadRecordError, "a is not bigint"),
+        ('{"s":{"x":1}}', '{"s":{"x":true}}', BadRecordError, "struct<x:bigint>"),
+        ('{"a":1}', '{"b":1}', SchemaMismatchError, "b bigint is not a column of the table"),
+    ],
+)
+def test_what_the_table_cannot_hold_stops_the_batch_and_changes_nothing(bench, first, second, error, what):
+    entries = [bench.batch(i, bench.text(f"{i}.json", text)) for i, text in enumerate((first, second))]
+
+    with pytest.raises(error, match=what):
+        bench.run_plan(*entries, **JSON)
+
+    assert bench.version() == 0
+
+
+TABLE = {"n": "int", "d": "decimal(10,2)", "at": "timestamp", "f": "float", "t": "string"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes"), [("json", {}), ("json", INFER), ("csv", {**INFER, "options": {"header": "true"}})]
+)
+def test_the_types_of_a_table_that_was_there_are_those_of_the_first_batch(bench, kind, changes):
+    bench.spark.createDataFrame([], ", ".join(f"{n} {k}" for n, k in TABLE.items())).write.format(
+        "delta"
+    ).save(str(bench.table))
+    values = {"n": 7, "d": 9.5, "at": "2026-01-31T10:00:00Z", "f": 0.1, "t": 1}
+    text = json.dumps(values)
+    if kind == "csv":
+        text = ",".join(values) + "\n" + ",".join(map(str, values.values())) + "\n"
+
+    bench.run_plan(bench.batch(0, bench.text("a", text)), **{**JSON, "format": kind, **changes})
+
+    (row,) = bench.rows()
+    assert row.pop("f") == pytest.approx(0.1)
+    at = dt.datetime(2026, 1, 31, 10, tzinfo=dt.UTC)
+    assert row == {"n": 7, "d": Decimal("9.50"), "at": at, "t": "1"}
+
+
+@pytest.mark.parametrize("changes", [{}, ADD])
+def test_parquet_files_that_have_narrower_types_or_fewer_fields_fit_in_any_batch(bench, changes):
+    wide = {"a": pa.array([1], pa.int64()), "s": pa.array([{"x": 1, "y": "a"}])}
+    narrow = {"a": pa.array([2], pa.int32()), "s": pa.array([{"x": 2}])}
+    files = [bench.parquet("0", **wide), bench.parquet("1", **narrow)]
+
+    bench.run_plan(*[bench.batch(i, file) for i, file in enumerate(files)], **changes)
+
+    assert bench.rows() == [{"a": 1, "s": {"x": 1, "y": "a"}}, {"a": 2, "s": {"x": 2, "y": None}}]
+
+
+def test_a_replaced_table_takes_the_types_of_the_files(bench):
+    bench.run(bench.batch(0, bench.text("0.json", '{"a":1}')), **JSON)
+
+    bench.run(bench.batch(1, bench.text("1.json", '{"a":"x"}'), mode="overwrite"), **JSON)
+
+    assert bench.rows() == [{"a": "x"}]
+
+
+ODD = """{"a":1,"s":{"x":1.50},"t":{"y":[1.50]}}
+{"a":2,"zz":1,"yy":{"q":[]}}
+
+ \t
+{"a":3,"a":4}
+{"a":5,"s":{"x":2,"zz":0}}
+{"a":6,"s":{"x":12345678901234567.25},"t":12345678901234567.250}
+{"a":"no"}
+null
+{"a":8,"t":"\\ud800"}
+{"a":9
+{"a":10,"zz":null}
+{"a":11}
+"""
+
+
+def _aside(bench: Any) -> list[tuple[Any, ...]]:
+    rows = DeltaTable(f"{bench.table}_quarantine").to_pyarrow_table().to_pylist()
+    return sorted((row["record"] or 0, row["rule"], row["value"], row["raw"]) for row in rows)
+
+
+def test_the_record_with_a_key_that_is_not_declared_goes_aside_and_no_other(bench):
+    columns = {"a": "int", "s": "struct<x: decimal(30,2)>", "t": "string"}
+    odd, plain = bench.text("ödd [1].json", ODD), bench.text("plain.json", '{"a":12}')
+
+    bench.run(bench.batch(0, odd, plain), format="json", columns=columns, bad_records="quarantine")
+
+    assert bench.rows() == sorted(
+        [
+            {"a": 1, "s": {"x": Decimal("1.50")}, "t": '{"y":[1.50]}'},
+            {"a": 6, "s": {"x": Decimal("12345678901234567.25")}, "t": "12345678901234567.250"},
+            {"a": 11, "s": None, "t": None},
+            {"a": 12, "s": None, "t": None},
+        ],
+        key=repr,
+    )
+    lines = [line for line in ODD.splitlines() if line.strip()]
+    undeclared, twice = "it has keys that are not declared", "it has a key twice"
+    found = _aside(bench)
+    assert [(number, raw) for number, _, _, raw in found] == [
+        (number, lines[number - 1]) for number in (2, 3, 4, 6, 7, 8, 9, 10)
+    ]
+    assert [row[1:3] for row in found[:3]] == [(undeclared, "zz, yy"), (twice, "a, a"), (undeclared, "zz")]
+    assert [row[1] for row in found[3:]] == [
+        "a is not int",
+        "it is not JSON, or no object",
+        "it has an escape for half of a character",
+        "it is not JSON, or no object",
+        undeclared,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        ('[{"a":1},{"zz":2}]', {}),
+        ('{"a":1,"zz":2}', {"multiLine": "true"}),
+        ('{"a":1}\n{"zz":2}{"a":3}', {}),
+        ('{"a":1}\n/* */\n{"zz":2}', {"allowComments": "true"}),
+    ],
+)
+def test_a_file_whose_lines_are_no_records_goes_aside_as_a_whole(bench, text, options):
+    files = [bench.text("odd.json", text), bench.text("plain.json", '{"a":10}')]
+    how = {"format": "json", "columns": {"a": "int"}, "options": options, "bad_records": "quarantine"}
+
+    bench.run(bench.batch(0, *files), **how)
+
+    assert bench.rows() == [{"a": 10}]
+    assert [row[0] for row in _aside(bench)] == [0]
+
+
+def test_a_key_that_inferred_columns_lack_takes_its_record_aside_if_the_table_does_not_change(bench):
+    first = bench.batch(0, bench.text("0.json", '{"a":1}'))
+    second = bench.batch(1, bench.text("1.json", '{"a":2}\n{"a":3,"b":4}'))
+
+    bench.run_plan(first, second, **JSON, **INFER, bad_records="quarantine")
+
+    assert bench.rows() == [{"a": 1}, {"a": 2}]
+    (aside,) = DeltaTable(f"{bench.table}_quarantine").to_pyarrow_table().to_pylist()
+    assert (aside["record"], aside["value"], aside["raw"]) == (2, "b", '{"a":3,"b":4}')
+
+
+def _scalar(chance: random.Random, kind: str) -> Any:
+    if chance.random() < 0.2:
+        return None
+    match kind:
+        case "bigint":
+            return chance.randint(-(2**53), 2**53)
+        case "double":
+            return chance.choice([chance.randint(-999, 999), chance.random() * 10.0 ** chance.randint(-9, 9)])
+        case "boolean":
+            return chance.random() < 0.5
+    return "".join(chance.choice('aä {}[]",:\\1') for _ in range(chance.randint(0, 6)))
+
+
+KINDS = ("bigint", "double", "boolean", "string")
+
+
+def _kind(chance: random.Random, depth: int = 0) -> Any:
+    """Draw a type: a name, a list of one type, or the types of keys."""
+    form = chance.choice(["scalar", "scalar", "list", "object"]) if depth < 3 else "scalar"
+    if form == "scalar":
+        return chance.choice(KINDS)
+    if form == "list":
+        return [_kind(chance, depth + 1)]
+    return {f"k{i}": _kind(chance, depth + 1) for i in range(chance.randint(1, 3))}
+
+
+def _value(chance: random.Random, kind: Any) -> Any:
+    if isinstance(kind, str):
+        return _scalar(chance, kind)
+    if chance.random() < 0.15:
+        return None
+    if isinstance(kind, list):
+        return [_value(chance, kind[0]) for _ in range(chance.randint(0, 3))]
+    return {key: _value(chance, below) for key, below in kind.items() if chance.random() < 0.8}
+
+
+def _full(kind: Any) -> Any:
+    """Give a value that shows all of a type."""
+    if isinstance(kind, str):
+        return {"bigint": 1, "double": 0.5, "boolean": True, "string": "x"}[kind]
+    return [_full(kind[0])] if isinstance(kind, list) else {key: _full(below) for key, below in kind.items()}
+
+
+def _as_read(value: Any, kind: Any) -> Any:
+    """Give what Python reads, with NULL for the keys that are not there."""
+    if value is None:
+        return None
+    if isinstance(kind, list):
+        return [_as_read(item, kind[0]) for item in value]
+    if isinstance(kind, dict):
+        return {key: _as_read(value.get(key), below) for key, below in kind.items()}
+    return float(value) if kind == "double" else value
+
+
+def _told(row: dict[str, Any]) -> str:
+    return json.dumps(row, sort_keys=True)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("changes", [{}, {**INFER, **ADD}], ids=["None", "infer"])
+def test_records_give_the_same_table_however_they_fall_into_files_and_batches(bench, seed, changes):
+    chance = random.Random(seed)
+    kinds = {"id": "bigint", **{f"c{i}": _kind(chance) for i in range(5)}}
+    records = [{**{k: _value(chance, kind) for k, kind in kinds.items()}, "id": i} for i in range(1, 40)]
+    records = [_full(kinds), *records]  # which types the columns have has to show in the first batch
+    texts = [json.dumps(record) for record in records]
+    cuts = sorted(chance.sample(range(1, len(texts)), 7))
+    parts = [texts[a:b] for a, b in zip([0, *cuts], [*cuts, len(texts)], strict=True)]
+    files = [bench.text(f"{i}.json", "\n".join(part)) for i, part in enumerate(parts)]
+    first = chance.randint(1, 3)
+    batches = [files[:first], files[first:5], files[5:6], files[6:]]
+
+    bench.run_plan(*[bench.batch(i, *some) for i, some in enumerate(batches)], **{**JSON, **changes})
+
+    expected = [_as_read(json.loads(text), kinds) for text in texts]
+    rows = DeltaTable(str(bench.table)).to_pyarrow_table().to_pylist()
+    assert sorted(map(_told, rows)) == sorted(map(_told, expected))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_without_a_full_first_record_a_value_is_loaded_as_it_is_or_the_batch_fails(bench, seed):
+    chance = random.Random(100 + seed)
+    numbers = [chance.choice([None, chance.randint(0, 9), 0.5, "x", [], {}, {"x": 1}]) for _ in range(8)]
+    texts = [json.dumps({"id": i, "v": value}) for i, value in enumerate(numbers)]
+
+    for i, text in enumerate(texts):
+        try:
+            bench.run(bench.batch(i, bench.text(f"{i}.json", text)), **JSON)
+        except ScopeProviderError:
+            break
+
+    loaded = {row["id"]: row["v"] for row in bench.rows()} if (bench.table / "_delta_log").exists() else {}
+    for number, value in loaded.items():
+        wanted = numbers[number]
+        as_text = None if wanted is None else wanted if isinstance(wanted, str) else json.dumps(wanted)
+        if isinstance(wanted, dict) and isinstance(value, dict):
+            assert {key: part for key, part in value.items() if part is not None} == wanted
+            continue
+        assert value in (wanted, as_text, (as_text or "").replace(" ", ""))

@@ -1,0 +1,40 @@
+"""A table that is loaded by a cursor, and a run that looked at it before another run loaded more of it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from airflow_provider_scope.core.cursor import CursorState
+from airflow_provider_scope.core.report import RunReport
+from airflow_provider_scope.exceptions import CursorError
+from airflow_provider_scope.execution.cursor import CursorRows
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LOG: Any = SimpleNamespace(location="file:///checkpoint")
+
+
+@pytest.mark.parametrize(("loaded", "is_there"), [(1, True), (2, False)])
+def test_a_version_that_another_run_loaded_meanwhile_is_no_other_table(
+    tmp_path: Path, loaded: int, is_there: bool
+) -> None:
+    table = str(tmp_path / "source")
+    write_deltalake(table, pa.table({"id": [1]}))
+    source = CursorRows(log=LOG, table=f"file://{table}", is_pinned=True, column="id", first=None, end=None)
+    view: Any = SimpleNamespace(next_seq=0, state=None)
+    source.discover(None, view, RunReport(roots=(), now_ms=0))  # type: ignore[arg-type]
+    write_deltalake(table, pa.table({"id": [2]}), mode="append")
+    of = str(DeltaTable(table).metadata().id)
+    view.state = CursorState(column="id", kind="bigint", last="2", source=of, version=loaded).encode()
+
+    if is_there:
+        assert source.pending(view, RunReport(roots=(), now_ms=0), refresh=False).cut() is None
+    else:
+        with pytest.raises(CursorError, match="is not the one that was loaded before"):
+            source.pending(view, RunReport(roots=(), now_ms=0), refresh=False)
