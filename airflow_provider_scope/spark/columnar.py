@@ -75,18 +75,19 @@ def _read(
 ) -> list[Records]:
     scans: dict[tuple[bool, bool, str, tuple[str, ...]], tuple[T.StructType, list[str]]] = {}
     for shape in shapes:
-        asked, wanted = _plan(shape, columns)
-        key = (shape.is_calendar_known, shape.may_be_cut, asked.simpleString(), tuple(wanted))
-        scans.setdefault(key, (asked, []))[1].extend(shape.paths)
+        layout, wanted = _plan(shape, columns)
+        key = (shape.is_calendar_known, shape.may_be_cut, layout.simpleString(), tuple(wanted))
+        scans.setdefault(key, (layout, []))[1].extend(shape.paths)
     found, cut = [], list[Problem]()
-    for (is_calendar_known, may_be_cut, _, values), (asked, paths) in scans.items():
+    for (is_calendar_known, may_be_cut, _, values), (layout, paths) in scans.items():
+        asked = T.StructType([layout[name] for name in columns.names])
         calendar = _GREGORIAN if is_calendar_known else {}
         reader = partial(_reader, spark, source.format, {**calendar, **_CHECKED, **source.options})
-        rows = listing.load(partial(reader, asked), paths)
+        rows = listing.load(partial(reader, layout), paths)
         if source.format == "orc" and "timestamp" in asked.simpleString():
             rows = in_utc(rows)
         if may_be_cut:
-            cut += _with_nanoseconds(reader, asked, paths)
+            cut += _with_nanoseconds(partial(reader, _with_digits(layout)), asked, paths)
         checks = [
             Check(
                 f"{name} {_TOO_FINE}",
@@ -117,21 +118,28 @@ _TOO_OLD = "is before 1582-10-15, and the file does not say in which calendar"
 """Said of ORC files: Spark takes their calendar for the Julian one then."""
 
 
+def _with_digits(layout: T.StructType) -> T.StructType:
+    """Ask for times as decimals: Spark gives them with all digits then.
+
+    That is no way to read the rows: it does not take days before 1582-10-15 out of ORC's calendar then.
+    """
+    digits = T.DecimalType(38, 9)
+    exact = mapped(layout, lambda kind: digits if isinstance(kind, _TIMES) else kind)
+    return cast("T.StructType", exact)
+
+
 def _with_nanoseconds(
-    reader: Callable[[T.StructType], DataFrameReader], asked: T.StructType, paths: Sequence[str]
+    reader: Callable[[], DataFrameReader], asked: T.StructType, paths: Sequence[str]
 ) -> list[Problem]:
     """Give the ORC files with times that Spark would cut to microseconds.
 
-    As decimals, Spark gives times with all digits. That is no way to read the rows: it does not take days
-    before 1582-10-15 out of ORC's calendar then.
+    :param reader: Gives times as decimals.
     """
     # 35 digits: Spark would cut both sides to six to compare 38 with 38. `%` takes several times as long.
     passes = _each(asked, _TIMES, "CAST({0} AS decimal(35,6)) = {0}")
     if not passes:
         return []
-    digits = T.DecimalType(38, 9)
-    exact = mapped(asked, lambda kind: digits if isinstance(kind, _TIMES) else kind)
-    rows = listing.load(partial(reader, cast("T.StructType", exact)), paths)
+    rows = listing.load(reader, paths)
     bad = rows.where(f"NOT ({' AND '.join(sql for _, sql in passes)})")
     names = ", ".join(f"if({sql}, NULL, {literal(name)})" for name, sql in passes)
     found = bad.selectExpr(listing.FILE, f"explode(array_compact(array({names}))) AS name").distinct()
@@ -174,7 +182,10 @@ def _reader(
 
 
 def _plan(shape: Shape, columns: T.StructType) -> tuple[T.StructType, list[str]]:
-    """Give the columns to ask Spark for, and SQL of each value."""
+    """Give the columns to ask Spark for, and SQL of each value.
+
+    Where Spark takes columns by their position, all of the file's are asked for, in the file's order.
+    """
     read = {field.name.lower(): field.dataType for field in shape.columns}
     nanoseconds = {name.lower() for name in shape.nanoseconds}
     asked = T.StructType()
@@ -195,7 +206,11 @@ def _plan(shape: Shape, columns: T.StructType) -> tuple[T.StructType, list[str]]
             kind = there
         asked = asked.add(field.name, kind)
         values.append(name if type_text(kind) == target else f"CAST({name} AS {target})")
-    return asked, values
+    if not shape.positions:
+        return asked, values
+    further = {field.name.lower(): field for field in asked}
+    placed = [further.pop(field.name.lower(), field) for field in shape.positions]
+    return T.StructType([*placed, *further.values()]), values
 
 
 _NANOSECONDS = re.compile(
@@ -241,11 +256,16 @@ class Shape:
     """Columns with timestamps in nanoseconds: whether they are instants (else wall-clock times)."""
     unknown: dict[str, str]
     """Columns that Spark cannot read, or not exactly, and why; they are not in ``columns``."""
+    is_unreadable: bool
+    """Whether Spark reads no column at all because of these: so it is with ORC."""
     is_calendar_known: bool
     """Whether old dates are surely of the Gregorian calendar, as parquet wants it."""
     paths: tuple[str, ...]
     writer_zones: frozenset[str] = frozenset()
     """The zones other than UTC in which times without a zone were written, if the files name them."""
+    positions: tuple[T.StructField, ...] = ()
+    """All columns in the file's order, if Spark takes them by their place: it does with ORC files whose names
+    all begin with ``_col``, as Hive's before 2.0 do (``OrcUtils.requestedColumnIds``)."""
     may_be_cut: bool = False
     """Whether times may have digits that Spark's reader cuts: ORC has nanoseconds, Spark writes none."""
 
@@ -279,15 +299,18 @@ def _shapes(spark: SparkSession, kind: str, entry: OffsetEntry) -> list[Shape]:
             _with_nested_nanoseconds(footer.columns), "nanoseconds inside another column"
         )
         columns = T.StructType([field for field in columns if field.name not in unknown])
+        is_unnamed = kind == "orc" and all(name.startswith("_col") for name in columns.names)
         shapes.append(
             Shape(
                 columns=columns,
                 own=_own_orc(columns, footer) if footer.timestamps else _own(columns, nanoseconds),
                 nanoseconds=nanoseconds,
                 unknown=unknown,
+                is_unreadable=bool(unknown) and kind == "orc",
                 is_calendar_known=footer.is_calendar_known,
                 paths=tuple(same),
                 writer_zones=footer.writer_zones,
+                positions=tuple(columns) if is_unnamed else (),
                 may_be_cut=footer.may_be_cut,
             )
         )
@@ -320,7 +343,8 @@ def _columns(spark: SparkSession, kind: str, conf: Any, path: str) -> tuple[T.St
             try:
                 text = column().json()
             except SPARK_ERRORS as cause:
-                unknown[name] = _CONDITION.sub("", short_cause(cause)).rstrip(".")
+                why = _CONDITION.sub("", short_cause(cause)).rstrip(".")
+                unknown[name] = "Spark has no unions" if "uniontype<" in str(cause) else why
             else:
                 # Spark 4.1 and later know it, and refuse it unless they are told to try.
                 if _TIME.search(text):
@@ -472,6 +496,7 @@ _NOT_OF_SPARK = (
     'declare the other columns in `columns`, and set extra_columns="ignore"; or write the files with another '
     "type, such as text"
 )
+_NO_UNION = "write the files without it: Spark reads no column of an ORC file that has a union"
 _NO_TYPE = "declare a type that holds the values of all files; or leave `columns` out, and CAST in the SELECT"
 """What helps with files whose types cannot be held together."""
 _NO_ZONE = (
@@ -554,10 +579,11 @@ def _not_of_spark(shape: Shape, wanted: Collection[str] | None = None) -> list[t
 
     :param wanted: Their names in lower case; None is all.
     """
+    hint = _NO_UNION if shape.is_unreadable else _NOT_OF_SPARK
     return [
-        (f"{name} cannot be read: {why}", _NOT_OF_SPARK)
+        (f"{name} cannot be read: {why}", hint)
         for name, why in shape.unknown.items()
-        if wanted is None or name.lower() in wanted
+        if wanted is None or shape.is_unreadable or name.lower() in wanted
     ]
 
 

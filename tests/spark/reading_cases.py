@@ -56,6 +56,7 @@ LACKED = {
     "digits": pa.array([Decimal("1.10")], pa.decimal256(50, 2)),
 }
 """Columns of types that Spark lacks."""
+EITHER = pa.UnionArray.from_dense(pa.array([0], pa.int8()), pa.array([0], pa.int32()), [pa.array([1])])
 PEOPLE = {"id": "int", "name": "string", "city": "string"}
 HEADER = {"header": "true"}
 ONE = {"v": "string"}
@@ -668,6 +669,22 @@ ORC = [
         orc_file(pa.table({"v": ["1"]})),
         "v is string, declared is int",
         {"v": "int"},
+    ),
+    Case(
+        "orc",
+        "names that all begin with _col, declared in another order",
+        orc_file(pa.table({"_col0": [1], "_col1": ["a"], "_col2": [7], "_col3": ["x"]})),
+        [("x", 7, None, "a")],
+        {"_col3": "string", "_col2": "bigint", "_col9": "string", "_col1": "string"},
+        plan={"extra_columns": "ignore", "missing_columns": "null"},
+    ),
+    Case(
+        "orc",
+        "a union, also not declared and with extra_columns",
+        orc_file(pa.table({"id": [1], "u": EITHER})),
+        "u cannot be read: Spark has no unions",
+        {"id": "bigint"},
+        plan={"extra_columns": "ignore"},
     ),
     Case("orc", "a wall-clock time", orc_file(CLOCK), [(WALL,)], {"v": "timestamp_ntz"}),
     Case("orc", "a wall-clock time, declared as instant", orc_file(CLOCK), [(NOON,)], {"v": "timestamp"}),
