@@ -101,6 +101,11 @@ def get_scope_cli_commands() -> list[CLICommand]:
                     "Show what a run of a task would load; nothing is written",
                     *_TASK,
                     _INTERVAL,
+                    Arg(
+                        ("--full-refresh",),
+                        help="Show what a run with full_refresh=True would do",
+                        action="store_true",
+                    ),
                     _OUTPUT,
                 ),
                 _command(

@@ -255,7 +255,7 @@ def plan(args: Namespace) -> None:
 def _show_rest(report: RunReport) -> None:
     """Say what a run leaves, and what it warns of."""
     for reason, count in sorted(report.left_out.counts.items()):
-        say(f"not loaded: {counted(count, 'file')} {reason}")
+        say(f"not loaded: {counted(count, 'file')} {reason}{report.taken_from(reason)}")
         for path in report.left_out.names.get(reason, [])[:SHOWN_AT_MOST]:
             say(f"  {path}")
     if report.pending_files:

@@ -34,6 +34,8 @@ class Instance:
     task: Any
     """The operator; of a mapped task, what Airflow keeps in place of one."""
     map_index: int = NOT_MAPPED
+    full_refresh: bool = False
+    """Load all files again, whatever the task says."""
 
     @property
     def name(self) -> str:
@@ -52,6 +54,8 @@ class Instance:
         missing = "a result of another task (XComArg)"
         ingest: Ingest | None = None
         operator = self._operator()
+        if self.full_refresh:
+            operator.full_refresh = True
         if not any(XComArg.iter_xcom_references([getattr(operator, name) for name in ARGUMENTS])):
             context = {"params": self.dag.params.dump(), "dag": self.dag, "task": operator}
             try:
@@ -114,7 +118,7 @@ def of_task(args: Namespace) -> tuple[Ingest, RunContext]:
             kept=_KEPT,
             do="name a task that is a DeltaIncrementalIngestOperator; `airflow scope list` shows them",
         )
-    instance = Instance(dag, task, args.map_index)
+    instance = Instance(dag, task, args.map_index, args.full_refresh)
     count = mapped_count(task)
     if count is not None and not 0 <= args.map_index < count:
         raise InputError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
+from copy import deepcopy
 from dataclasses import dataclass, field
 from heapq import nsmallest
 from itertools import accumulate, islice
@@ -12,12 +13,14 @@ from typing import TYPE_CHECKING, Literal
 from airflow_provider_scope.core.files import (
     FileEntry,
     Position,
+    and_others,
     base_name,
     is_below,
     is_packed,
     is_readable,
     position,
     printable,
+    some_names,
 )
 from airflow_provider_scope.core.interval import iso_time
 from airflow_provider_scope.exceptions import InputError, SourceFileChangedError
@@ -35,6 +38,8 @@ LISTED_AT_ONCE = 16_384
 """Files of a listing that are compared with those that are loaded together."""
 SHOWN_OF_UNMATCHED = 3
 """Names a report shows if no file matches the patterns."""
+NAMED_OF_MISSING = 5
+"""Names that the warning of a full refresh shows."""
 
 Reason = Literal[
     "too young",
@@ -54,12 +59,18 @@ Reason = Literal[
 ]
 
 
+_MAY_BE_CHANGES: frozenset[Reason] = frozenset({"too young", "zero length", "no modification time"})
+"""Why a file is left out that may have been loaded when it was another one."""
+
+
 @dataclass
 class Tally:
     """Files that were left out, by reason: how many, and the first names."""
 
     counts: dict[str, int] = field(default_factory=dict)
     names: dict[str, list[str]] = field(default_factory=dict)
+    times: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """The first and the last modification time, of those that are held."""
 
     def add(self, reason: Reason, path: str) -> None:
         """Count and name one file."""
@@ -67,6 +78,12 @@ class Tally:
         named = self.names.setdefault(reason, [])
         if len(named) < NAMED_AT_MOST:
             named.append(printable(path))
+
+    def hold(self, reason: Reason, file: FileEntry) -> None:
+        """Count and name one file, and note its time."""
+        self.add(reason, file.path)
+        first, last = self.times.get(reason, (file.modified_ms, file.modified_ms))
+        self.times[reason] = (min(first, file.modified_ms), max(last, file.modified_ms))
 
     def add_unnamed(self, reason: Reason, count: int) -> None:
         """Count files whose names say nothing."""
@@ -79,7 +96,10 @@ class Candidates:
     """The files of one listing that are results, oldest first, and what was left out of it."""
 
     files: tuple[FileEntry, ...]
-    left_out: Tally
+    unfit: Tally
+    """Files that were left out, whatever was loaded."""
+    held: tuple[tuple[Reason, FileEntry], ...]
+    """Files that are left out as they are now: if they were loaded, they have changed since."""
     listed: int
     """Files that the listing held, with those that match no pattern."""
     matched: int
@@ -87,6 +107,14 @@ class Candidates:
     newest: FileEntry | None
     unmatched: tuple[str, ...] = ()
     """Some names of files, if none matches a pattern."""
+
+    @property
+    def left_out(self) -> Tally:
+        """What was left out if no file was loaded before."""
+        tally = deepcopy(self.unfit)
+        for reason, file in self.held:
+            tally.hold(reason, file)
+        return tally
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +156,7 @@ def candidates(listing: Iterable[FileEntry], rules: Rules, roots: Sequence[str] 
     everything = {file.path: file for file in listing}
     streams = _Streams(everything)
     compiled = [re.compile(pattern) for pattern in rules.patterns]
-    left_out = Tally()
+    unfit, held = Tally(), list[tuple[Reason, FileEntry]]()
     kept: list[FileEntry] = []
     newest: FileEntry | None = None
     matched = 0
@@ -139,28 +167,37 @@ def candidates(listing: Iterable[FileEntry], rules: Rules, roots: Sequence[str] 
         matched += 1
         if newest is None or file > newest:
             newest = file
-        if _is_fit(name, file, streams, rules, roots=roots, left_out=left_out):
+        if _is_fit(name, file, streams, rules, roots=roots, unfit=unfit, held=held):
             kept.append(streams.whole(file) if streams else file)
     kept.sort()  # files compare by their position; a key would take a million tuples more
     unmatched = () if matched else _some_names(map(base_name, everything))
     return Candidates(
-        tuple(kept), left_out, len(everything), matched, newest, tuple(map(printable, unmatched))
+        tuple(kept), unfit, tuple(held), len(everything), matched, newest, tuple(map(printable, unmatched))
     )
 
 
 def _is_fit(
-    name: str, file: FileEntry, streams: _Streams, rules: Rules, *, roots: Sequence[str], left_out: Tally
+    name: str,
+    file: FileEntry,
+    streams: _Streams,
+    rules: Rules,
+    *,
+    roots: Sequence[str],
+    unfit: Tally,
+    held: list[tuple[Reason, FileEntry]],
 ) -> bool:
     """Tell whether a file of a name that matches holds rows for this run; count it if it does not."""
     reason = _unfit(name, file, streams, rules)
     if reason == "outside the interval":
         # Of another time: the run of that interval names what is odd about it.
-        left_out.add_unnamed(reason, 1)
+        unfit.add_unnamed(reason, 1)
         return False
     if _in_hidden_folder(file.path, roots):
         reason = "hidden folder"
-    if reason:
-        left_out.add(reason, file.path)
+    if reason in _MAY_BE_CHANGES:
+        held.append((reason, streams.whole(file) if streams else file))
+    elif reason:
+        unfit.add(reason, file.path)
     return reason is None
 
 
@@ -176,11 +213,12 @@ def new_candidates(
     """
     compiled = [re.compile(pattern) for pattern in rules.patterns]
     streams = _Streams({})
-    left_out, kept, names = Tally(), dict[str, FileEntry](), list[str]()
+    unfit, held = Tally(), list[tuple[Reason, FileEntry]]()
+    kept, names = dict[str, FileEntry](), list[str]()
     newest: FileEntry | None = None
     listed = matched = 0
-    files = iter(listing)
-    while part := list(islice(files, LISTED_AT_ONCE)):
+    listed_files = iter(listing)
+    while part := list(islice(listed_files, LISTED_AT_ONCE)):
         if any(file.path.endswith(".ss") for file in part):
             return None
         fit: list[FileEntry] = []
@@ -190,13 +228,14 @@ def new_candidates(
             if any(pattern.search(name) for pattern in compiled):
                 matched += 1
                 newest = file if newest is None or file > newest else newest
-                if _is_fit(name, file, streams, rules, roots=roots, left_out=left_out):
+                if _is_fit(name, file, streams, rules, roots=roots, unfit=unfit, held=held):
                     fit.append(file)
         kept.update((file.path, file) for file in loaded.without_same(fit))
         if not matched:
             names = _some_names([*names, *(base_name(file.path) for file in part)])
     unmatched = () if matched else tuple(map(printable, names))
-    return Candidates(tuple(sorted(kept.values())), left_out, listed, matched, newest, unmatched)
+    files = tuple(sorted(kept.values()))
+    return Candidates(files, unfit, tuple(held), listed, matched, newest, unmatched)
 
 
 def _some_names(names: Iterable[str]) -> list[str]:
@@ -310,6 +349,7 @@ def unseen(
     left_out: Tally,
     *,
     waiting: Collection[str] = (),
+    held: Iterable[tuple[Reason, FileEntry]] = (),
 ) -> list[FileEntry]:
     """Give the candidates that the log does not hold yet, in the order of ingestion.
 
@@ -318,11 +358,14 @@ def unseen(
 
     :param seen: All files since ``refresh_start``; not looked at with ``late_files="skip"``.
     :param highest: The largest position since ``refresh_start``, the limit of ``late_files="skip"``.
-    :param left_out: Files that are left out here are counted into it.
+    :param left_out: Files that are left out here are counted into it, and those that are held.
     :param waiting: Paths of files that are logged, and still to be loaded.
-    :raises SourceFileChangedError: A seen file has changed, and ``on_changed_file="fail"``.
+    :param held: Files that are no candidates as they are now; see ``Candidates``.
+    :raises SourceFileChangedError: Seen files have changed, and ``on_changed_file="fail"``.
     """
     if rules.late_files == "skip":
+        for reason, file in held:
+            left_out.hold(reason, file)
         if highest is None:
             return list(files)
         cut = bisect_right(files, highest, key=position)
@@ -330,21 +373,50 @@ def unseen(
         left_out.add_unnamed("loaded before, or late", cut)
         return list(files[cut:])
     new: list[FileEntry] = []
+    changed: list[FileEntry] = []
+    reloads = rules.on_changed_file == "reload"
     for file in files:
         before = seen.get(file.path)
         if before is None:
             new.append(file)
         elif is_changed(file, before):
-            if rules.on_changed_file == "fail":
-                raise _changed(file, before)
-            if rules.on_changed_file == "reload" and file.modified_ms >= before[0]:
-                new.append(file)
-            else:
-                is_waiting = file.path in waiting
-                left_out.add(
-                    "changed after it was logged" if is_waiting else "changed after it was loaded", file.path
-                )
+            (new if reloads and file.modified_ms >= before[0] else changed).append(file)
+    changed += _changed_of(held, seen, left_out, reloads=reloads)
+    if changed and rules.on_changed_file == "fail":
+        raise _changed(changed, seen)
+    for file in changed:
+        is_logged = file.path in waiting
+        left_out.add("changed after it was logged" if is_logged else "changed after it was loaded", file.path)
     return new
+
+
+def _changed_of(
+    held: Iterable[tuple[Reason, FileEntry]], seen: Mapping[str, Status], left_out: Tally, *, reloads: bool
+) -> Iterator[FileEntry]:
+    """Give the held files that were loaded before and have changed, and count the others as left out.
+
+    :param reloads: One that is too young is loaded again later.
+    """
+    for reason, file in held:
+        before = seen.get(file.path)
+        if before is None or not is_changed(file, before) or (reloads and reason == "too young"):
+            left_out.hold(reason, file)
+        else:
+            yield file
+
+
+def _same_content(
+    files: Iterable[FileEntry], loaded: Iterable[tuple[str, Status]]
+) -> Iterator[tuple[str, FileEntry | None]]:
+    """Give the path of each loaded file, and the file that has its name, size and time elsewhere, if any."""
+    # By time as well as by name: every file of a folder for each day may have the same name.
+    alike: dict[tuple[str, int], list[FileEntry]] = {}
+    for file in files:
+        alike.setdefault((base_name(file.path), file.modified_ms), []).append(file)
+    for path, before in loaded:
+        name, at = base_name(path), before[0]
+        namesakes = (*alike.get((name, at), ()), *alike.get((name, at + 1), ()))
+        yield path, next((file for file in namesakes if not is_changed(file, before)), None)
 
 
 def check_names(
@@ -360,33 +432,63 @@ def check_names(
     :param elsewhere: Files that were, and lie below none of the roots.
     :raises InputError: As said.
     """
-    # By time as well as by name: every file of a folder for each day may have the same name.
-    alike: dict[tuple[str, int], list[FileEntry]] = {}
-    for file in new:
-        alike.setdefault((base_name(file.path), file.modified_ms), []).append(file)
-    for path, before in elsewhere if alike else ():
-        name, at = base_name(path), before[0]
-        for file in (*alike.get((name, at), ()), *alike.get((name, at + 1), ())):
-            if not is_changed(file, before):
-                raise InputError(
-                    f"The file {printable(file.path)} was loaded before under another name: "
-                    f"{printable(path)} has the same size and time, and is not below any of the current "
-                    f"roots ({', '.join(roots)}). Its rows would be in the table twice.",
-                    kept="the table and all records; nothing was written",
-                    do="name the folder in `roots` as before. To continue with the new name, set "
-                    "starting_timestamp to a time after the loaded files. Or run once with "
-                    "full_refresh=True, which loads all files under their new names and replaces all rows",
-                )
+    for path, file in _same_content(new, elsewhere) if new else ():
+        if file:
+            raise InputError(
+                f"The file {printable(file.path)} was loaded before under another name: "
+                f"{printable(path)} has the same size and time, and is not below any of the current "
+                f"roots ({', '.join(roots)}). Its rows would be in the table twice.",
+                kept="the table and all records; nothing was written",
+                do="name the folder in `roots` as before. To continue with the new name, set "
+                "starting_timestamp to a time after the loaded files. Or run once with "
+                "full_refresh=True, which loads all files under their new names and replaces all rows",
+            )
 
 
-def _changed(file: FileEntry, before: Status) -> SourceFileChangedError:
-    size = "an unknown number of" if before[1] is None else f"{before[1]:,}"
+def not_loaded_again(
+    files: Iterable[FileEntry], loaded: Iterable[tuple[str, Status]], table_version: int | None
+) -> str:
+    """Say which loaded files a full refresh does not load; empty if it loads all of them.
+
+    A file that was moved, and has its name, size and time as before, is loaded from where it is now.
+
+    :param files: Those that the refresh loads.
+    :param loaded: Those whose rows it replaces.
+    :param table_version: The version that has their rows; None if there is no table.
+    """
+    others = {file.path: file for file in files}
+    total, absent = 0, list[tuple[str, Status]]()
+    for path, before in loaded:
+        total += 1
+        if others.pop(path, None) is None:
+            absent.append((path, before))
+    missing = [path for path, file in _same_content(others.values(), absent) if file is None]
+    if not missing:
+        return ""
+    older = (
+        ""
+        if table_version is None
+        else f" Version {table_version} of the table has them until VACUUM deletes its files: read it with "
+        f"VERSION AS OF {table_version}, or RESTORE the table to it."
+    )
+    return (
+        f"Loaded files that the source no longer has, or that are left out of it: {len(missing):,} of "
+        f"{total:,}. Their rows are not in the new table.{older} The files: "
+        f"{some_names(missing, NAMED_OF_MISSING)}"
+    )
+
+
+def _changed(files: Sequence[FileEntry], seen: Mapping[str, Status]) -> SourceFileChangedError:
+    file, *others = files
+    modified_ms, size_bytes, _ = seen[file.path]
+    size = "an unknown number of" if size_bytes is None else f"{size_bytes:,}"
     return SourceFileChangedError(
-        f"The file {file.path} was loaded with {size} bytes, modified at {iso_time(before[0])}; it "
-        f"now has {file.size_bytes:,} bytes, modified at {iso_time(file.modified_ms)} "
-        '(on_changed_file="fail").',
+        f"The file {printable(file.path)} was loaded with {size} bytes, modified at "
+        f"{iso_time(modified_ms)}; it now has {file.size_bytes:,} bytes, modified at "
+        f'{iso_time(file.modified_ms)} (on_changed_file="fail").'
+        f"{and_others([other.path for other in others], 'have changed')}",
         kept="everything that was loaded before; no new batch was logged",
-        do='put the old file back, or set on_changed_file="ignore" (the change is reported and not '
+        do='put the old content back, or set on_changed_file="ignore" (changes are reported and not '
         'loaded) or "reload" (the new content is loaded too; rows of the old content stay)',
     )
 

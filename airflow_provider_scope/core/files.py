@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from unicodedata import is_normalized
 
 from airflow_provider_scope.core.interval import iso_time
 from airflow_provider_scope.core.stores import kind_of
 from airflow_provider_scope.exceptions import SourceFileChangedError, SourceFileGoneError, SourceNotFoundError
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
 APPEARS_LATER = "If the folder appears later, create it empty first, or wait for it with a sensor"
+
+OTHERS_NAMED = 5
+"""Other files that an error about one file names."""
 
 TEXT_FORMATS = ("csv", "json", "text")
 """Formats whose files Spark unpacks as their names say."""
@@ -127,6 +133,22 @@ def printable(path: str) -> str:
     return path.encode(errors="backslashreplace").decode()
 
 
+def some_names(paths: Sequence[str], at_most: int) -> str:
+    """Name some files: ``a, b and 3 more``."""
+    more = f" and {len(paths) - at_most:,} more" if len(paths) > at_most else ""
+    return ", ".join(map(printable, paths[:at_most])) + more
+
+
+def and_others(paths: Sequence[str], what: str) -> str:
+    """Give the sentence of an error about one file that names others; empty if there are none.
+
+    :param what: What became of them.
+    """
+    if not paths:
+        return ""
+    return f" Others {what}, too ({len(paths):,}): {some_names(paths, OTHERS_NAMED)}."
+
+
 def is_below(path: str, roots: tuple[str, ...]) -> bool:
     """Tell whether a path lies below one of the roots; ``..`` and ``.`` parts never do."""
     if any(part in ("..", ".") for part in path.split("/")):
@@ -146,28 +168,39 @@ def no_root(root: str, advice: str = APPEARS_LATER) -> SourceNotFoundError:
     )
 
 
-def check_as_logged(file: FileEntry, seq: int, status: tuple[int, int] | None, *, kept: str) -> None:
-    """Refuse a file that is not what it was when its batch was logged.
+def check_as_logged(
+    seq: int, looks: Iterable[tuple[FileEntry, tuple[int, int] | None]], *, kept: str
+) -> None:
+    """Refuse files that are not what they were when their batch was logged.
 
     :param seq: The batch's number.
-    :param status: Its modification time (ms) and size (bytes) now; None if it is missing.
+    :param looks: Its files; the modification time (ms) and size (bytes) of each now, None if it is missing.
     :param kept: What the error says is kept.
-    :raises SourceFileGoneError: It is missing.
+    :raises SourceFileGoneError: The first of them is missing.
     :raises SourceFileChangedError: It is there, with another time or size.
     """
+    odd = [(file, status) for file, status in looks if status is None or not file.is_still(*status)]
+    if not odd:
+        return
+    (file, status), *others = odd
     name = f"The file {printable(file.path)} of batch {seq}"
+    too = and_others([other.path for other, _ in others], "of the batch are missing or have changed")
+    restore = (
+        "restore the files as they were, with their times"
+        if others
+        else ("restore the file as it was, with its modification time")
+    )
     abandon = (
         "abandon the batch with `airflow scope abandon`: the next run loads its files as they are then. "
-        "Or restore the file as it was, with its modification time"
+        f"Or {restore}"
     )
     if status is None:
-        raise SourceFileGoneError(f"{name} is missing.", kept=kept, do=abandon)
-    if not file.is_still(*status):
-        modified_ms, size_bytes = status
-        raise SourceFileChangedError(
-            f"{name} is there, but it has changed since it was logged: it had {file.size_bytes:,} bytes, "
-            f"modified at {iso_time(file.modified_ms)}; it now has {size_bytes:,} bytes, modified at "
-            f"{iso_time(modified_ms)}.",
-            kept=kept,
-            do=f"if the new content is right, {abandon}",
-        )
+        raise SourceFileGoneError(f"{name} is missing.{too}", kept=kept, do=abandon)
+    modified_ms, size_bytes = status
+    raise SourceFileChangedError(
+        f"{name} is there, but it has changed since it was logged: it had {file.size_bytes:,} bytes, "
+        f"modified at {iso_time(file.modified_ms)}; it now has {size_bytes:,} bytes, modified at "
+        f"{iso_time(modified_ms)}.{too}",
+        kept=kept,
+        do=f"if the new content is right, {abandon}",
+    )

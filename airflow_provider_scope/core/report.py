@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -153,11 +154,24 @@ class RunReport:
     def _because(self, reason: str) -> str:
         count = self.left_out.counts[reason]
         if reason == "too young":
-            return (
-                f"{count:,} held back by safety_buffer_seconds={self.safety_buffer_seconds:g} "
-                "(the next run takes them)"
-            )
+            buffer = f"safety_buffer_seconds={self.safety_buffer_seconds:g}"
+            return f"{count:,} held back by {buffer}{self.taken_from(reason)}"
         return f"{count:,} left out: {reason}"
+
+    def taken_from(self, reason: str) -> str:
+        """Say from when on a run takes the files that are too young; nothing for other reasons.
+
+        The next run may still be too early: a file may be dated in the future.
+        """
+        if reason != "too young" or reason not in self.left_out.times:
+            return ""
+        first, last = (
+            iso_time(math.ceil(at_ms / 1000 + self.safety_buffer_seconds) * 1000)[:19] + "Z"
+            for at_ms in self.left_out.times[reason]
+        )
+        if first == last:
+            return f" (taken from {first} on)"
+        return f" (the first is taken from {first} on, the last from {last} on)"
 
     def text(self) -> str:
         """Give the report as a readable table."""

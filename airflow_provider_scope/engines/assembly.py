@@ -305,6 +305,7 @@ def make_request(ingest: Ingest) -> Request:
         max_batches=ingest.max_batches_per_run,
         refresh=ingest.full_refresh or replace is not None,
         where=replace.where if replace else None,
+        is_snapshot=replace is not None and replace.where is None,
         adds_to_rows=ingest.first_run == "add",
         infers_columns=getattr(ingest.source, "columns", None) == INFER,
     )

@@ -133,12 +133,12 @@ def check_unchanged(entry: OffsetEntry, status_of: Callable[[str], Status | None
     :raises SourceFileGoneError: One is missing.
     :raises SourceFileChangedError: One has another time or length than its entry says.
     """
-    for file in entry.files:
-        status = status_of(file.path)
+    looks = [(file, status_of(file.path)) for file in entry.files]
+    for file, status in looks:
         if status and status.is_folder:
             raise SourceUnreadableError(f"{file.path} of batch {entry.seq} is a folder now.")
-        now = (status.modified_ms, status.size_bytes) if status else None
-        check_as_logged(file, entry.seq, now, kept=_KEPT)
+    statuses = ((file, (now.modified_ms, now.size_bytes) if now else None) for file, now in looks)
+    check_as_logged(entry.seq, statuses, kept=_KEPT)
 
 
 def _types(columns: Mapping[str, str], dialect: str | None) -> dict[str, str]:

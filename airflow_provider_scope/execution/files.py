@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Protocol, cast
 
@@ -9,7 +10,7 @@ from airflow_provider_scope.core import discovery
 from airflow_provider_scope.core.discovery import History
 from airflow_provider_scope.core.files import check_as_logged, is_below, printable
 from airflow_provider_scope.core.recovery import MISSING_TABLE
-from airflow_provider_scope.core.report import RunReport, check_found
+from airflow_provider_scope.core.report import READ, RunReport, check_found
 from airflow_provider_scope.core.slices import FileSlice, slice_of
 from airflow_provider_scope.exceptions import CheckpointCorruptError, InputError
 from airflow_provider_scope.execution import dbt_scope
@@ -107,10 +108,9 @@ class Files:
         :raises SourceFileGoneError: One is missing.
         :raises SourceFileChangedError: One has changed.
         """
-        for file in entry.files:
-            found = self._logged.get(file.path, file)
-            status = found and (found.modified_ms, found.size_bytes)
-            check_as_logged(file, entry.seq, status, kept="the batches before it; this one stays logged")
+        listed = ((file, self._logged.get(file.path, file)) for file in entry.files)
+        looks = ((file, found and (found.modified_ms, found.size_bytes)) for file, found in listed)
+        check_as_logged(entry.seq, looks, kept="the batches before it; this one stays logged")
 
     def discover(self, request: Request, view: LogView, report: RunReport) -> None:
         """List the folders."""
@@ -125,6 +125,10 @@ class Files:
         may_be_empty = self.rules.window is not None and not self.log.is_begun()
         would_empty = request.refresh and not found.files and not may_be_empty
         check_found(report, request.table, fail_on_empty=self.fail_on_empty, would_empty=would_empty)
+        if request.loads_files_again:
+            version = view.table.version if view.table.identity else None
+            missing = discovery.not_loaded_again(found.files, view.seen.items(), version)
+            report.warnings |= {READ: missing} if missing else {}
 
     def _list(self, loaded: History | None) -> Candidates:
         def listing() -> Iterator[FileEntry]:
@@ -149,10 +153,11 @@ class Files:
             self._leaves_out = False
         history, newest = self.reads_history, view.newest.slice if view.newest else None
         highest = newest.highest if newest else None
-        tally = discovery.Tally(dict(self.found.left_out.counts), dict(self.found.left_out.names))
+        tally = deepcopy(self.found.unfit)
         files = dbt_scope.not_loaded(self.log, view, self.found.files, tally, history=history)
-        known = view.seen.find([file.path for file in files])
-        new = discovery.unseen(files, known, self.rules, highest, tally, waiting=self._logged)
+        held = self.found.held
+        known = view.seen.find([*(file.path for file in files), *(file.path for _, file in held)])
+        new = discovery.unseen(files, known, self.rules, highest, tally, waiting=self._logged, held=held)
         loaded = view.seen
         if newest and not history:
             loaded = History()

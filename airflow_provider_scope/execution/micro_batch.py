@@ -24,6 +24,7 @@ from airflow_provider_scope.execution.view import (
     accept_gone,
     batch_report,
     check_table,
+    loaded_in_table,
     pinned_columns,
     read_log,
     record_commit,
@@ -110,6 +111,8 @@ class MicroBatchExecution:
             self.first_batch = view.open[0].seq if view.open else view.next_seq
         else:
             report.batches += recorded(self.log, view, self.first_batch)
+        if request.loads_files_again:
+            self._read_loaded(view, report)
         self.source.discover(request, view, report)
         while view.left:
             self._adopt(request, view, report)
@@ -139,6 +142,16 @@ class MicroBatchExecution:
         if not first_run.check(self.log, self.engine, view, request, self.source):
             return self._open(request)
         return view
+
+    def _read_loaded(self, view: LogView, report: RunReport) -> None:
+        """Read which files were loaded, so that those that a full refresh leaves out are named."""
+        try:
+            view.seen = loaded_in_table(self.log, self.audit, view)
+        except ScopeProviderError as err:
+            report.warnings[READ] = (
+                "It is not known which loaded files the source no longer has. Their rows are not in the new "
+                f"table. {err.what}"
+            )
 
     def _check(self, request: Request, view: LogView) -> None:
         """Refuse a table that diverged from the log, and entries that the source does not have."""

@@ -27,6 +27,8 @@ class Request:
     refresh: bool = False
     """Load everything again, replacing the table, or the rows that ``where`` names."""
     where: str | None = None
+    is_snapshot: bool = False
+    """Whether every run replaces the table by what the source holds then."""
     adds_to_rows: bool = False
     """Whether a first run may add to a table that holds rows: none of its files is in there."""
     first_batch: int | None = None
@@ -40,6 +42,11 @@ class Request:
     def replaces_table(self) -> bool:
         """Whether everything that is in the table goes."""
         return self.refresh and self.where is None
+
+    @property
+    def loads_files_again(self) -> bool:
+        """Whether many runs added what is replaced: the source may not have all of it any more."""
+        return self.replaces_table and not self.is_snapshot
 
 
 class Pending(Protocol):

@@ -11,6 +11,7 @@ from airflow_provider_scope.core.audit import epoch
 from airflow_provider_scope.core.discovery import History
 from airflow_provider_scope.core.records import Acceptance, CommitRecord
 from airflow_provider_scope.core.report import BatchReport
+from airflow_provider_scope.core.slices import FileSlice
 from airflow_provider_scope.exceptions import CheckpointGapError, RecordsVacuumedError, TableGoneError
 
 if TYPE_CHECKING:
@@ -200,6 +201,30 @@ def _read(
     if view.newest and newest_done:
         view.last_committed_entry = tail.entry(newest_done[-1])
     return view, min([unread, *tail.committed[:1], *tail.logged[:1]])
+
+
+def loaded_in_table(log: CheckpointLog, audit: AuditFiles, view: LogView) -> History:
+    """Read which files the table has rows of.
+
+    Those since the last full refresh that reached the table: a newer one may have been logged, and have died.
+
+    :raises ScopeProviderError: That is not known, or could not be read.
+    """
+    in_table = [entry for entry, _ in view.outcomes(view.uncommitted).committed]
+    newest = in_table[-1] if in_table else log.offset(view.last_commit.seq) if view.last_commit else None
+    if newest and not isinstance(newest.slice, FileSlice):
+        return History()
+    refresh_start = newest.refresh_start if newest else None
+    taken = takeover.counting(view.takeovers, refresh_start)
+    loaded, unread = audit.seen_files(refresh_start, taken)
+    vacuumed = log.vacuumed_below()
+    if unread < vacuumed:
+        raise _history_lost(log.location, epoch(refresh_start, taken), unread, vacuumed)
+    for seq in range(unread, newest.seq + 1 if newest else 0):
+        record = log.find_commit(seq)
+        if not (record.abandoned if record else recovery.is_given_up(seq, view.table, view.gone)):
+            loaded.update(log.offset(seq).slice.audited)
+    return loaded
 
 
 def _history_lost(checkpoint: str, folder: str, unread: int, vacuumed: int) -> CheckpointGapError:

@@ -68,14 +68,16 @@ def check_unchanged(spark: SparkSession, entry: OffsetEntry) -> None:
     :raises SourceFileChangedError: One has another time or length than its entry says.
     :raises SourceUnreadableError: The status of one could not be read.
     """
-    for file, found in _looks(spark, entry):
+    looks = [*_looks(spark, entry)]
+    for file, found in looks:
         if isinstance(found, Exception) and not isinstance(found, FileNotFoundError):
             raise SourceUnreadableError(
                 f"The file {file.path} of batch {entry.seq} could not be checked: {_cause(found)}.",
                 kept="the batches before it; this one stays logged",
                 do="give Spark read access to it; the next try reads it again",
             ) from found
-        check_as_logged(file, entry.seq, found if isinstance(found, tuple) else None, kept=KEPT)
+    statuses = ((file, found if isinstance(found, tuple) else None) for file, found in looks)
+    check_as_logged(entry.seq, statuses, kept=KEPT)
 
 
 def check_was_unchanged(spark: SparkSession, entry: OffsetEntry, version: int) -> None:

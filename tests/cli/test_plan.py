@@ -109,7 +109,7 @@ def test_open_batches_come_before_new_ones_and_what_is_left_out_is_named_with_it
         f"  2: append, 1 file, {desk.size('c0.parquet')}: file:///landing/c0.parquet\n"
         "not loaded: 1 file hidden name\n"
         "  file:///landing/_hidden.parquet\n"
-        "not loaded: 1 file too young\n"
+        "not loaded: 1 file too young (taken from 2023-11-14T23:13:45Z on)\n"
         "  file:///landing/young.parquet\n"
         "left for the run after it (max_batches_per_run): 2 files\n"
         "nothing was written\n"
@@ -174,6 +174,42 @@ def test_a_full_refresh_supersedes_the_open_batches(desk, dag_file):
         f"  2: overwrite, 1 file, {desk.size('a.parquet')}: file:///landing/a.parquet\n"
         "nothing was written\n"
     )
+
+
+def test_a_full_refresh_can_be_asked_for_and_names_the_loaded_files_that_are_gone(desk, dag_file):
+    dag_file()
+    desk.loaded("a.parquet", "b.parquet")
+    desk.world.hide("a.parquet")
+
+    said = planned(desk, "ingest", "--full-refresh")
+
+    warning = (
+        "Loaded files that the source no longer has, or that are left out of it: 1 of 2. Their rows are not "
+        "in the new table. Version 1 of the table has them until VACUUM deletes its files: read it with "
+        "VERSION AS OF 1, or RESTORE the table to it. The files: file:///landing/a.parquet"
+    )
+    assert said.code == 0
+    assert said.out == (
+        "new: 1 batch, 1 file\n"
+        f"  2: overwrite, 1 file, {desk.size('b.parquet')}: file:///landing/b.parquet\n"
+        f"warning: {warning}\n"
+        "nothing was written\n"
+    )
+    facts = json.loads(planned(desk, "ingest", "--full-refresh", "-o", "json").out)
+    assert (facts["warnings"], len(facts["new"])) == ([warning], 1)
+    assert "warning" not in planned(desk).out
+    dag_file(full_refresh="'{{ params.full }}'")
+    assert warning in planned(desk, "ingest", "--full-refresh").out
+
+
+def test_a_full_refresh_of_a_task_that_cannot_have_one_is_refused(desk, dag_file):
+    dag_file(write="{'where': 'day = 1'}")
+    desk.world.drop("a.parquet", 60)
+
+    said = planned(desk, "ingest", "--full-refresh")
+
+    assert (said.code, said.out) == (1, "")
+    assert "full_refresh=True is not valid: expected False with Replace(where=...)." in said.err
 
 
 def test_what_a_plan_says_is_what_the_next_run_does(desk, dag_file):

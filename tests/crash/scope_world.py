@@ -193,10 +193,9 @@ class ScopeWorld(MemoryWorld):
                 self.service.step(job)
 
     def script(self, identity: BatchIdentity, entry: OffsetEntry) -> str:
-        for file in entry.files:
-            found = self.memory.source.get(file.path)
-            now = found and (found.modified_ms, found.size_bytes)
-            check_as_logged(file, entry.seq, now, kept="everything")
+        found = ((file, self.memory.source.get(file.path)) for file in entry.files)
+        looks = ((file, now and (now.modified_ms, now.size_bytes)) for file, now in found)
+        check_as_logged(entry.seq, looks, kept="everything")
         return json.dumps(
             {
                 "mark": identity.marker,

@@ -134,6 +134,8 @@ class World:
         late_files: str = "ingest",
         starting_at_ms: int | None = None,
         first_batch: int | None = None,
+        is_snapshot: bool = False,
+        on_changed_file: str = "ignore",
     ) -> tuple[Request, Rules]:
         rules = Rules(
             patterns=("",),
@@ -141,12 +143,14 @@ class World:
             window=self.window,
             late_files=late_files,  # type: ignore[arg-type]
             starting_at_ms=starting_at_ms,
+            on_changed_file=on_changed_file,  # type: ignore[arg-type]
         )
         request = Request(
             table=self.table,
             max_batches=max_batches,
             refresh=refresh or where is not None,
             where=where,
+            is_snapshot=is_snapshot,
             adds_to_rows=adds_to_rows,
             first_batch=first_batch,
         )

@@ -202,7 +202,7 @@ def test_the_report_that_is_shown_is_the_one_that_is_logged():
     odd = Tally()
     odd.add("hidden name", f"{LANDING}/2014/01/04/_hidden.parquet")
     odd.add("zero length", f"{LANDING}/2014/01/04/empty.parquet")
-    odd.add("too young", f"{LANDING}/2014/01/04/flights.parquet")
+    odd.hold("too young", FileEntry(1_388_793_882_000, f"{LANDING}/2014/01/04/flights.parquet", 34_000))
     loaded = RunReport(roots=(LANDING,), left_out=odd, safety_buffer_seconds=30, table_version=9)
     loaded.batches = [
         BatchReport(8, "append", 5, 195_874, 4_276, 8, already_there=True),

@@ -95,11 +95,10 @@ def local(uri: str) -> str:
 
 def check_unchanged(entry: OffsetEntry) -> None:
     """Look at the files of a batch again, just before they are read."""
-    for file in entry.files:
-        path = Path(local(file.path))
-        status = path.stat() if path.exists() else None
-        now = status and (status.st_mtime_ns // 1_000_000, status.st_size)
-        check_as_logged(file, entry.seq, now, kept="everything")
+    paths = ((file, Path(local(file.path))) for file in entry.files)
+    found = ((file, path.stat() if path.exists() else None) for file, path in paths)
+    looks = ((file, now and (now.st_mtime_ns // 1_000_000, now.st_size)) for file, now in found)
+    check_as_logged(entry.seq, looks, kept="everything")
 
 
 def create(work: Work, rows: pa.Table, properties: CommitProperties) -> None:

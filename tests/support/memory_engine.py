@@ -154,10 +154,9 @@ class MemoryEngine(BatchLoop):
         return newest, newest.txn.get(work.pipeline)
 
     def read(self, entry: OffsetEntry) -> Any:
-        for file in entry.files:
-            found = self.storage.source.get(file.path)
-            now = found and (found.modified_ms, found.size_bytes)
-            check_as_logged(file, entry.seq, now, kept="everything")
+        found = ((file, self.storage.source.get(file.path)) for file in entry.files)
+        looks = ((file, now and (now.modified_ms, now.size_bytes)) for file, now in found)
+        check_as_logged(entry.seq, looks, kept="everything")
         return [row for file in entry.files for row in self.storage.content[file.path]]
 
     def no_rows(self) -> Any:

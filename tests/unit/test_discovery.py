@@ -7,7 +7,15 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_scope.core.discovery import Tally, candidates, is_hidden, unseen
+from airflow_provider_scope.core.discovery import (
+    History,
+    Tally,
+    candidates,
+    is_hidden,
+    new_candidates,
+    not_loaded_again,
+    unseen,
+)
 from airflow_provider_scope.core.files import FileEntry, Position
 from airflow_provider_scope.exceptions import SourceFileChangedError
 from tests.support.values import a_file, below_in, rules
@@ -343,6 +351,84 @@ def test_a_loaded_file_that_changed_stops_the_run_if_that_is_asked_for(file: Fil
 
     assert 'on_changed_file="ignore"' in caught.value.do
     assert not caught.value.is_retryable
+
+
+def test_files_that_changed_are_named_together() -> None:
+    files = [a_file(str(number), 2_000) for number in range(8)]
+    loaded = {file.path: (1_000, 10, None) for file in files}
+
+    with pytest.raises(SourceFileChangedError) as caught:
+        unseen(files, loaded, rules(on_changed_file="fail"), None, Tally())
+
+    named = ", ".join(f"file:///in/{number}" for number in range(1, 6))
+    assert caught.value.what.startswith("The file file:///in/0 was loaded with 10 bytes")
+    assert caught.value.what.endswith(f" Others have changed, too (7): {named} and 2 more.")
+
+
+FUTURE_MS = 9_000_000
+
+
+@pytest.mark.parametrize(
+    ("file", "on_changed_file", "reason"),
+    [
+        pytest.param(a_file("a", 2_000, 0), "ignore", "changed after it was loaded", id="cut to nothing"),
+        pytest.param(a_file("a", 2_000, 0), "reload", "changed after it was loaded", id="nothing to reload"),
+        pytest.param(a_file("new", 2_000, 0), "fail", "zero length", id="new and empty"),
+        pytest.param(a_file("a", 0, 10), "ignore", "changed after it was loaded", id="time lost"),
+        pytest.param(
+            a_file("a", FUTURE_MS, 11), "ignore", "changed after it was loaded", id="changed, too young"
+        ),
+        pytest.param(a_file("a", FUTURE_MS, 11), "reload", "too young", id="reloaded when it is old enough"),
+        pytest.param(a_file("new", FUTURE_MS, 11), "fail", "too young", id="new and too young"),
+    ],
+)
+def test_a_loaded_file_that_cannot_be_loaded_as_it_is_now_has_changed(
+    file: FileEntry, on_changed_file: str, reason: str
+) -> None:
+    rule = rules(young_after_ms=FUTURE_MS - 1, on_changed_file=on_changed_file)
+    loaded = History()
+    loaded.update([a_file("a", 1_000, 10)])
+    for found in (candidates([file], rule), new_candidates([file], rule, ["file:///in"], loaded)):
+        assert found is not None
+        left_out = Tally()
+
+        new = unseen(found.files, LOADED, rule, None, left_out, held=found.held)
+
+        assert (new, left_out.names) == ([], {reason: [file.path]})
+        assert left_out.times == ({} if "changed" in reason else {reason: (file.modified_ms,) * 2})
+
+
+@pytest.mark.parametrize("file", [a_file("a", 2_000, 0), a_file("a", 0, 10), a_file("a", FUTURE_MS, 11)])
+def test_such_a_file_stops_the_run_if_that_is_asked_for(file: FileEntry) -> None:
+    rule = rules(young_after_ms=FUTURE_MS - 1, on_changed_file="fail")
+    found = candidates([file, a_file("b", 0, 0)], rule)
+
+    with pytest.raises(SourceFileChangedError, match=f"it now has {file.size_bytes} bytes"):
+        unseen(found.files, LOADED, rule, None, Tally(), held=found.held)
+
+
+# ---- what a full refresh leaves out -----------------------------------------------------------------
+
+
+def test_the_loaded_files_that_a_full_refresh_does_not_find_are_counted_and_named() -> None:
+    loaded = [(f"file:///in/{number}", (1_000, 10, None)) for number in range(9)]
+    files = [a_file("0", 1_000), a_file("1", 2_000, 11), a_file("new")]
+
+    text = not_loaded_again(files, loaded, 4)
+
+    assert text.startswith("Loaded files that the source no longer has, or that are left out of it: 7 of 9.")
+    assert "VERSION AS OF 4, or RESTORE" in text
+    assert text.endswith(", ".join(f"file:///in/{number}" for number in range(2, 7)) + " and 2 more")
+    assert "RESTORE" not in not_loaded_again(files, loaded, None)
+    assert not_loaded_again(files, loaded[:2], 4) == ""
+
+
+def test_a_file_that_was_moved_is_loaded_again_and_one_with_a_loaded_namesake_is_not() -> None:
+    loaded = [(f"file:///in/{day}/x.csv", (1_000, 10, None)) for day in (1, 2)]
+    moved, namesake = a_file("moved/x.csv", 1_000, 10), a_file("2/x.csv", 1_000, 10)
+
+    assert not_loaded_again([moved, namesake], loaded, 4) == ""
+    assert not_loaded_again([namesake], loaded, 4).endswith("The files: file:///in/1/x.csv")
 
 
 @pytest.mark.parametrize(

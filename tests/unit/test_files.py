@@ -10,12 +10,15 @@ from airflow_provider_scope.core.files import (
     FileEntry,
     Position,
     base_name,
+    check_as_logged,
     is_below,
     is_packed,
     is_readable,
     position,
     printable,
 )
+from airflow_provider_scope.exceptions import SourceFileChangedError, SourceFileGoneError
+from tests.support.values import a_file
 
 
 @pytest.mark.parametrize(
@@ -131,3 +134,20 @@ def test_a_readable_path_is_one_that_every_client_sends_as_it_is(path: str, read
 )
 def test_a_name_tells_what_readers_of_text_do_not_unpack(name: str, packed: bool) -> None:
     assert is_packed(name) is packed
+
+
+def test_the_files_of_a_batch_that_are_not_as_logged_are_named_together() -> None:
+    files = [a_file(name) for name in "abcd"]
+    there = (files[0].modified_ms, files[0].size_bytes)
+
+    with pytest.raises(SourceFileGoneError) as caught:
+        check_as_logged(3, zip(files, (there, None, (9, 9), None), strict=True), kept="the table")
+
+    assert caught.value.what == (
+        "The file file:///in/b of batch 3 is missing. Others of the batch are missing or have changed, too "
+        "(2): file:///in/c, file:///in/d."
+    )
+    assert caught.value.do.endswith("Or restore the files as they were, with their times")
+    with pytest.raises(SourceFileChangedError) as caught_alone:
+        check_as_logged(3, zip(files, (there, there, (9, 9), there), strict=True), kept="the table")
+    assert caught_alone.value.what.endswith("modified at 1970-01-01T00:00:00.009000+00:00.")

@@ -78,12 +78,16 @@ def test_a_run_without_batches_has_no_rows() -> None:
                 newest=a_file("a.csv", TIME_MS),
                 matched=1_006,
                 already_loaded=1_000,
-                left_out=Tally({"too young": 3, "zero length": 1, "hidden name": 2}),
+                left_out=Tally(
+                    {"too young": 3, "zero length": 1, "hidden name": 2},
+                    times={"too young": (TIME_MS, TIME_MS + 60_000)},
+                ),
                 safety_buffer_seconds=30.0,
             ),
             "0 new files: the newest of 1,006 files in file:///in is a.csv (2026-04-01T12:34:56Z); "
             "1,000 were loaded before, 2 left out: hidden name, "
-            "3 held back by safety_buffer_seconds=30 (the next run takes them), "
+            "3 held back by safety_buffer_seconds=30 (the first is taken from 2026-04-01T12:35:27Z on, the "
+            "last from 2026-04-01T12:36:27Z on), "
             "1 left out: zero length",
             id="every reason",
         ),
@@ -122,6 +126,7 @@ def test_the_report_is_a_readable_table() -> None:
         left_out=Tally(
             {"too young": 25, "loaded before, or late": 7},
             {"too young": ["file:///in/a", "file:///in/b"]},
+            {"too young": (TIME_MS, TIME_MS)},
         ),
         superseded=(1, 2),
         pending_files=1_500,
@@ -146,7 +151,7 @@ def test_the_report_is_a_readable_table() -> None:
         "superseded by a full refresh: batches 1, 2",
         "left for the next run (max_batches_per_run): 1,500 files",
         "not loaded, 7 left out: loaded before, or late",
-        "not loaded, 25 held back by safety_buffer_seconds=1.5 (the next run takes them)",
+        "not loaded, 25 held back by safety_buffer_seconds=1.5 (taken from 2026-04-01T12:34:59Z on)",
         "    file:///in/a",
         "    file:///in/b",
         "watermark: 2026-04-01T12:34:56.789000+00:00",
