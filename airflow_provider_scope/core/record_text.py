@@ -26,10 +26,8 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 FORMAT = 1
-ADDED = {"may be missing": True}
-"""Metadata of a field that the first records did not have: without its key it has its default."""
-LEFT_OUT = {**ADDED, "left out if empty": True}
-"""The same of one that is written only if there is something in it."""
+LEFT_OUT = {"left out if empty": True}
+"""Metadata of a field that is written only if it is not empty; without its key it has its default."""
 NEW_LOG = (
     "move the folder of the checkpoint away while nothing runs, and run the task once with "
     'full_refresh=True, which replaces all rows and begins a new log. With mode="data_interval", delete the '
@@ -86,8 +84,8 @@ def row_line(kind: type[DataclassInstance], row: Iterable[object]) -> str:
 def decode(kind: type[_R], name: str, data: bytes, **expected: object) -> _R:
     """Read a record that is one JSON object.
 
-    :param kind: The dataclass of the record: each field is a key, and only one that is ``ADDED`` may be
-        missing.
+    :param kind: The dataclass of the record: each field is a key, and only one that is ``LEFT_OUT`` may
+        be missing.
     :param name: What errors call the record.
     :param expected: Fields that the record's name tells: the record must say the same.
     :raises CheckpointCorruptError: It was not written to its end, or says something that cannot be.
@@ -108,14 +106,14 @@ def text_of(name: str, data: bytes) -> str:
         raise corrupt(name, f"is not UTF-8 ({err})") from err
 
 
-def parsed(name: str, text: str, newest: int = FORMAT) -> dict[str, Any]:
-    """Give the JSON object of a record, of a format that this version reads: up to ``newest``."""
+def parsed(name: str, text: str) -> dict[str, Any]:
+    """Give the JSON object of a record, of a format that this version reads."""
     value = _object(name, text)
     found = value.get("format")
     if type(found) is not int:
         raise corrupt(name, f"has format={found!r}, expected a whole number")
-    if found > newest:
-        raise newer(name, f"has format {found}", f"formats up to {newest}")
+    if found > FORMAT:
+        raise newer(name, f"has format {found}", f"formats up to {FORMAT}")
     return value
 
 
@@ -245,7 +243,7 @@ def _keys(kind: type[DataclassInstance]) -> list[_Key]:
     for field in fields(kind):
         hint = hints[field.name]
         plain = get_args(hint) if isinstance(hint, UnionType) else (hint,)
-        found.append(_Key(field.name, hint, plain, "may be missing" in field.metadata))
+        found.append(_Key(field.name, hint, plain, "left out if empty" in field.metadata))
     return found
 
 
