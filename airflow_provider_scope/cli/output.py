@@ -6,6 +6,7 @@ import functools
 import io
 import json
 import logging
+import os
 import sys
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from contextvars import ContextVar
@@ -50,6 +51,8 @@ def command(function: Callable[[Namespace], None]) -> Callable[[Namespace], None
 
     @functools.wraps(function)
     def run(args: Namespace) -> None:
+        # Without it, Airflow looks for connections in the environment and in a secrets backend alone.
+        os.environ.setdefault("_AIRFLOW_PROCESS_CONTEXT", "server")
         about(address_of(args))
         is_json = getattr(args, "output_format", None) == "json"
         args.facts = {"error": None}

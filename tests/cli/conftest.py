@@ -115,6 +115,13 @@ class Desk:
         return sorted(self.world.rows().elements()) == sorted(expected)
 
 
+@pytest.fixture(autouse=True)
+def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a command sets for its process ends with the test."""
+    monkeypatch.setenv("_AIRFLOW_PROCESS_CONTEXT", "")
+    monkeypatch.delenv("_AIRFLOW_PROCESS_CONTEXT")
+
+
 @pytest.fixture
 def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Desk:
     """One hour after the last run. Batches are run and fenced by deltalake instead of by Spark."""

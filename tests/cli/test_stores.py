@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
+from sqlalchemy import delete
 
 from airflow_provider_scope.emulator import Emulator
 from airflow_provider_scope.engines import clock
@@ -59,6 +60,36 @@ def test_the_checkpoint_is_written_again_where_it_is(desk, there):
 
     assert (said.code, said.err) == (0, "")
     assert watermark.read_bytes() == expected
+
+
+@pytest.fixture
+def stored(airflow_db: None) -> Iterator[str]:
+    """A connection that is in Airflow's database alone."""
+    from airflow.models import Connection
+    from airflow.utils.session import create_session
+
+    with create_session() as session:
+        session.add(Connection(conn_id="stored", conn_type="webhdfs", login="loader"))
+    yield "stored"
+    with create_session() as session:
+        session.execute(delete(Connection).where(Connection.conn_id == "stored"))
+
+
+def test_a_connection_in_the_database_of_airflow_is_found(desk, there, stored):
+    desk.loaded("a.parquet")
+
+    said = desk.scope("status", f"{there}/table", "--storage-conn-id", stored)
+
+    assert (said.code, said.err) == (0, "")
+    assert "committed   batch 0" in said.out
+
+
+def test_a_process_that_says_what_it_is_keeps_saying_it(desk, there, stored, monkeypatch):
+    monkeypatch.setenv("_AIRFLOW_PROCESS_CONTEXT", "client")
+
+    said = desk.scope("status", f"{there}/table", "--storage-conn-id", stored)
+
+    assert (said.code, said.err.split(":")[0]) == (1, "ConnectionMissingError")
 
 
 def test_a_connection_of_another_cluster_is_refused(desk, there, monkeypatch):
