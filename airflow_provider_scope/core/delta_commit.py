@@ -50,19 +50,47 @@ class DeltaCommit:
         return [action[kind] for action in self.actions if action.get(kind) is not None]
 
 
+class DamagedCommitError(ValueError):
+    """The file of a commit is not whole; the text names it.
+
+    :param name: The file's, for people.
+    """
+
+    def __init__(self, name: str, why: str) -> None:
+        super().__init__(f"{name} is damaged: {why}")
+        self.do = (
+            f"restore {name} from a copy. If there is none, and it is the table's newest version, move the "
+            "file away while nothing writes to the table: the table is then as it was before that commit. "
+            "The next try reads the log again"
+        )
+
+
 def parse(version: int, data: bytes, only: tuple[str, ...] = ()) -> DeltaCommit:
     """Read the file of a commit.
 
     :param only: The kinds of action that are needed; none is all. A commit may name a million files, and the
         lines without these kinds are not decoded.
-    :raises ValueError: A line is no JSON object.
+    :raises DamagedCommitError: It has no line, or one that is no JSON object.
     """
+    name = f"{version:020}.json"
+    if not data or data.isspace():
+        # No writer makes such a file: a power cut leaves it, with the length gone before the content came.
+        raise DamagedCommitError(name, f"it holds nothing in {len(data)} bytes")
     marks = [f'"{kind}"'.encode() for kind in only]
-    lines = (line for line in data.split(b"\n") if line.strip())
-    actions = [json.loads(line) for line in lines if not marks or any(mark in line for mark in marks)]
-    if not all(isinstance(action, dict) for action in actions):
-        msg = "a line is not an object"
-        raise ValueError(msg)
+    actions = []
+    for number, line in enumerate(data.split(b"\n"), 1):
+        text = line.strip()
+        if not text:
+            continue
+        try:
+            is_needed = not marks or any(mark in text for mark in marks)
+            action = json.loads(text) if is_needed else {}
+        except ValueError as err:
+            raise DamagedCommitError(name, f"line {number:,} is not JSON ({err})") from err
+        if not isinstance(action, dict) or not (text.startswith(b"{") and text.endswith(b"}")):
+            raise DamagedCommitError(name, f"line {number:,} is not an object")
+        if is_needed:
+            actions.append(action)
     return DeltaCommit(version, actions)
 
 
@@ -76,6 +104,10 @@ def understanding(name: str, kept: str) -> Iterator[None]:
     """
     try:
         yield
+    except DamagedCommitError as err:
+        raise TableUnreadableError(
+            f"The commit {name} could not be understood: {err}.", kept=kept, do=err.do
+        ) from err
     except (ValueError, KeyError, TypeError, AttributeError) as err:
         raise TableUnreadableError(
             f"The commit {name} could not be understood: {err!r}.",

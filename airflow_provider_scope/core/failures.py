@@ -1,4 +1,4 @@
-"""What Spark and Java say of a failure: where the cause is in it, and whether it may pass."""
+"""What Spark, Java and others say of a failure: where the cause is in it, and whether it may pass."""
 
 from __future__ import annotations
 
@@ -27,6 +27,10 @@ _LIKE_A_SETTING = re.compile(
 """What Spark says without a condition."""
 _OF_A_JOB = "Job aborted"
 """What is said of a job is about its rows and machines, not about the settings."""
+
+_REFUSED = re.compile(
+    r"(?i)permission denied|operation not permitted|access ?(is )?denied|AccessControlException"
+)
 
 _NO_JVM = re.compile(
     r"Error: Could not create the Java Virtual Machine|Error: A fatal exception has occurred"
@@ -57,6 +61,11 @@ def kind_of(text: str) -> Kind:
     if state.startswith(_OF_SQL):
         return "sql"
     return "setting" if _LIKE_A_SETTING.search(text) and _OF_A_JOB not in text else "passing"
+
+
+def is_refusal(text: str) -> bool:
+    """Tell whether a failure is one of permissions, from what a disk, Java or deltalake says of it."""
+    return bool(_REFUSED.search(text))
 
 
 def passing_advice(cause: str) -> str:

@@ -14,7 +14,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException
 
 from airflow_provider_scope.core import settings
-from airflow_provider_scope.core.delta_commit import parse
+from airflow_provider_scope.core.delta_commit import parse, understanding
 from airflow_provider_scope.core.record_text import notes
 from airflow_provider_scope.core.sql import literal, quoted
 from airflow_provider_scope.exceptions import BatchNotInTableError
@@ -243,8 +243,10 @@ class DeltaLog:
         return log.update(False, none, none)  # noqa: FBT003 - a Scala signature
 
     def _actions(self, version: int, kind: str) -> list[dict[str, Any]]:
+        name = f"{self.table}/_delta_log/{version:020}.json"
         try:
-            commit = files.read(self.spark, f"{self.table}/_delta_log/{version:020}.json")
+            commit = files.read(self.spark, name)
         except FileNotFoundError:
             return []
-        return parse(version, commit, only=(kind,)).of(kind)
+        with understanding(name, "the table; what was committed stays"):
+            return parse(version, commit, only=(kind,)).of(kind)

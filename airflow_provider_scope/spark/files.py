@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
+from airflow_provider_scope.core.failures import is_refusal
 from airflow_provider_scope.core.files import check_as_logged
 from airflow_provider_scope.exceptions import SourceFileChangedError, SourceUnreadableError
 from airflow_provider_scope.spark.problems import KEPT, Problem, bad_files
@@ -71,10 +72,12 @@ def check_unchanged(spark: SparkSession, entry: OffsetEntry) -> None:
     looks = [*_looks(spark, entry)]
     for file, found in looks:
         if isinstance(found, Exception) and not isinstance(found, FileNotFoundError):
+            cause = _cause(found)
+            helps = "give Spark read access to it" if is_refusal(cause) else "check the file and its store"
             raise SourceUnreadableError(
-                f"The file {file.path} of batch {entry.seq} could not be checked: {_cause(found)}.",
+                f"The file {file.path} of batch {entry.seq} could not be checked: {cause}.",
                 kept="the batches before it; this one stays logged",
-                do="give Spark read access to it; the next try reads it again",
+                do=f"{helps}; the next try reads it again",
             ) from found
     statuses = ((file, found if isinstance(found, tuple) else None) for file, found in looks)
     check_as_logged(entry.seq, statuses, kept=KEPT)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import secrets
@@ -84,7 +85,9 @@ class LocalStorage:
                     if entry.is_dir():
                         real = os.path.realpath(path)
                         if real in above:
-                            raise _unreadable(path, "it is a link to a folder above itself")
+                            raise _unreadable(
+                                path, "it is a link to a folder above itself", f"remove the link {path}"
+                            )
                         pending.append((path, above | {real}))
                         continue
                     status = entry.stat()
@@ -99,8 +102,10 @@ class LocalStorage:
         """List the names of the files in ``folder``; our own temporary files are left out."""
         try:
             with os.scandir(local_path(folder)) as entries:
-                return sorted(e.name for e in entries if not e.name.startswith(".") and e.is_file())
-        except FileNotFoundError:
+                return sorted(e.name for e in entries if not e.name.startswith(".") and _is_file(e, folder))
+        except FileNotFoundError as err:
+            if _broken_link(local_path(folder)):
+                raise _failed("list", folder, err) from err
             return []
         except OSError as err:
             raise _failed("list", folder, err) from err
@@ -110,7 +115,9 @@ class LocalStorage:
         try:
             with Path(local_path(path)).open("rb") as file:
                 data = file.read(at_most + 1)
-        except FileNotFoundError:
+        except FileNotFoundError as err:
+            if _broken_link(local_path(path)):
+                raise _failed("read", path, err) from err
             return None
         except OSError as err:
             raise _failed("read", path, err) from err
@@ -172,7 +179,11 @@ def _is_gone(path: str, root: str, identity: tuple[int, int], err: OSError) -> b
     if not isinstance(err, FileNotFoundError) or _exists(path):
         return False  # a link that leads nowhere is there
     if _identity(root) != identity:
-        raise _unreadable(local_path(root), "another folder took its place during the listing") from err
+        raise _unreadable(
+            local_path(root),
+            "another folder took its place during the listing",
+            "see that its disk is mounted",
+        ) from err
     return True
 
 
@@ -182,7 +193,7 @@ def _identity(root: str) -> tuple[int, int]:
     :raises SourceError: It does not exist, or could not be looked at.
     """
     top = local_path(root)
-    if not _exists(top):
+    if not _exists(top) and not _broken_link(top):
         raise no_root(root)
     try:
         status = os.stat(top)  # noqa: PTH116 - as above
@@ -231,18 +242,56 @@ def _sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def _unreadable(path: str, err: object) -> SourceUnreadableError:
+def _is_file(entry: os.DirEntry[str], folder: str) -> bool:
+    """Tell whether an entry of a folder is a file.
+
+    :raises StorageError: It is a link that leads nowhere: what it stands for cannot be read.
+    """
+    if entry.is_file():
+        return True
+    if entry.is_symlink() and _broken_link(entry.path):
+        raise _failed("list", folder, FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), entry.path))
+    return False
+
+
+def _broken_link(path: str) -> str | None:
+    """Give the link by which a path leads nowhere: itself, or a folder above it; None if there is none."""
+    # Of `os.path`, because those of `Path` raise for names that are too long.
+    for part in (path, *map(str, Path(path).parents)):
+        if os.path.exists(part):  # noqa: PTH110
+            return None
+        if os.path.islink(part):  # noqa: PTH114
+            return part
+    return None
+
+
+def _cause(path: str, err: object) -> tuple[str, str]:
+    """Give why something failed, and what helps."""
+    if isinstance(err, PermissionError):
+        return str(err), f"give the worker's user permission on {path}"
+    link = _broken_link(getattr(err, "filename", None) or path) if isinstance(err, OSError) else None
+    if link:
+        target = os.readlink(link)  # noqa: PTH115 - as it is written
+        return (
+            f"{link} is a link to {target}, which does not exist",
+            f"bring back {target}, such as by mounting its disk; or correct or remove the link {link}",
+        )
+    return str(err), "check the disk: free space, and how it is mounted" if isinstance(err, OSError) else ""
+
+
+def _unreadable(path: str, err: object, do: str = "") -> SourceUnreadableError:
+    why, help_ = _cause(path, err)
     return SourceUnreadableError(
-        f"{path} could not be listed: {err}.",
+        f"{path} could not be listed: {why}.",
         kept="the table and the checkpoint; nothing was written",
-        do="give the worker read access to it; a part of the source is never skipped. The next try "
-        "lists again",
+        do=f"{do or help_}. A part of the source is never skipped. The next try lists again",
     )
 
 
 def _failed(verb: str, path: str, err: object) -> StorageError:
+    why, do = _cause(local_path(path), err)
     return StorageError(
-        f"Could not {verb} {path}: {err}.",
+        f"Could not {verb} {path}: {why}.",
         kept="everything that was written before",
-        do="check the disk and the rights on the folder; the next try reads the log and goes on",
+        do=f"{do or 'check the file'}. The next try reads the log and goes on",
     )

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from deltalake.exceptions import DeltaError
 
-from airflow_provider_scope.exceptions import TableUnreadableError
-from airflow_provider_scope.table.opening import open_table
+from airflow_provider_scope.table.opening import open_table, unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -44,11 +43,7 @@ def table_columns(location: str, storage: Storage | None = None) -> TableColumns
             fields = json.loads(table.delta.schema().to_json())["fields"]
             partitions = tuple(table.delta.metadata().partition_columns)
         except (DeltaError, OSError, ValueError) as err:
-            raise TableUnreadableError(
-                f"The columns of the table {location} could not be read: {err}.",
-                kept="everything; nothing was written",
-                do="give the worker read access to the table's _delta_log; the next try looks again",
-            ) from err
+            raise unreadable(location, err) from err
         version = table.delta.version()
     return TableColumns(
         version=version,

@@ -20,7 +20,8 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from pyarrow import ArrowException
 
-from airflow_provider_scope.core.delta_commit import parse
+from airflow_provider_scope.core.delta_commit import DamagedCommitError, parse
+from airflow_provider_scope.core.failures import is_refusal
 from airflow_provider_scope.exceptions import StorageError, TableUnreadableError
 from airflow_provider_scope.storage.local import SCHEME, local_path
 from airflow_provider_scope.storage.opening import open_storage
@@ -42,6 +43,7 @@ THREADS = 4
 _WHOLE = re.compile(r"(\d{20})\.checkpoint\.(?:parquet|[0-9a-fA-F-]{36}\.(?:parquet|json))")
 _PART = re.compile(r"(\d{20})\.checkpoint\.(\d{10})\.(\d{10})\.parquet")
 _SIDECAR = re.compile(r"[\w.-]+\.parquet")
+_UNSUPPORTED = re.compile("Unsupported|catalog-managed")
 _DECODED = re.compile(r"%[0-9A-Fa-f]{2}")
 """What deltalake takes for another character in a path: of ``a%20b`` it opens ``a b``, another table."""
 
@@ -126,51 +128,95 @@ def newest_commits(
         versions = range(first, log.newest + 1)
         texts = {v: store.read(f"{folder}/{v:020}.json", COPY_LIMIT_BYTES) for v in versions}
     except StorageError as err:
-        raise unreadable(location, err.what.removesuffix(".")) from err
+        raise unreadable(location, err) from err
     found = {version: text for version, text in texts.items() if text is not None}
     return (checksum, found) if len(found) == len(texts) else None
 
 
-def unreadable(location: str, err: object) -> TableUnreadableError:
-    """Give the error for a log that could not be read."""
-    do = "give the worker read access to the table's _delta_log; the next try looks again"
-    if "Unsupported" in str(err) or "catalog-managed" in str(err):
-        do = (
-            "drop the feature (ALTER TABLE ... DROP FEATURE), or install a deltalake that knows it; a table "
-            "that a catalog manages cannot be used by its path"
+def unreadable(location: str, err: object, do: str = "") -> TableUnreadableError:
+    """Give the error for a log that could not be read.
+
+    :param err: Why.
+    :param do: What helps; by default what follows from the cause.
+    """
+    # deltalake adds the stack of its own code, in Rust.
+    what = err.what if isinstance(err, StorageError) else str(err).partition("\n   0: ")[0]
+    if isinstance(err, StorageError | DamagedCommitError):
+        do = do or err.do
+    elif _UNSUPPORTED.search(what):
+        do = do or (
+            "the table was written by a newer writer: install a deltalake that knows the feature, or drop it "
+            "(ALTER TABLE ... DROP FEATURE); a table that a catalog manages cannot be used by its path"
         )
+    elif isinstance(err, PermissionError) or is_refusal(what):
+        do = do or "give the worker read access to the table's _delta_log; the next try looks again"
     return TableUnreadableError(
-        f"The log of the table {location} could not be read: {err}.",
+        f"The log of the table {location} could not be read: {what.removesuffix('.')}.",
         kept="the table, the checkpoint and all files; nothing was written",
-        do=do,
+        do=do
+        or "check the files in the table's _delta_log, and restore from a copy what is damaged; the "
+        "next try looks again",
     )
 
 
 def _open(location: str, path: Path) -> OpenTable | None:
     for _ in range(LOOKS):
         try:
-            return OpenTable(DeltaTable(str(path)), path / "_delta_log")
+            table = OpenTable(DeltaTable(str(path)), path / "_delta_log")
         except TableNotFoundError as err:
             # deltalake says "not found" for "no access" as well: look for a log ourselves.
-            if not _has_log(open_storage(f"{SCHEME}{path}").names(f"{SCHEME}{path}/_delta_log")):
+            if not _has_log(_names(location, path)):
                 return None
             refused = err  # or the table was created between the two looks: look again
         except (DeltaError, OSError, ValueError) as err:
-            raise _hole(location, path) or unreadable(location, err) from err
+            raise _diagnosed(location, path, err) from err
+        else:
+            if (table.log / f"{table.delta.version() + 1:020}.json").is_symlink():
+                _names(location, path)  # deltalake takes no notice of a link that leads nowhere
+            return table
     raise unreadable(location, refused) from refused
 
 
-def _hole(location: str, path: Path) -> TableUnreadableError | None:
-    """Give the error for a log that lacks a commit; None if it lacks none."""
-    missing = _log_of(open_storage(f"{SCHEME}{path}").names(f"{SCHEME}{path}/_delta_log")).missing
-    if missing is None:
-        return None
-    return TableUnreadableError(
-        f"The log of the table {location} lacks version {missing}, and there is no checkpoint after it: it "
-        "is not known what the table holds.",
-        kept="the table, the checkpoint and all files; nothing was written",
-        do=f"restore the file {missing:020}.json",
-    )
+def _names(location: str, path: Path) -> list[str]:
+    """List a log on this machine."""
+    folder = f"{SCHEME}{path}"
+    try:
+        return open_storage(folder).names(f"{folder}/_delta_log")
+    except StorageError as err:
+        raise unreadable(location, err) from err
+
+
+def _diagnosed(location: str, path: Path, err: Exception) -> TableUnreadableError:
+    """Give the error for a log that deltalake does not read, with the file that is to blame."""
+    if _UNSUPPORTED.search(str(err)):
+        return unreadable(location, err)
+    names = _names(location, path)
+    log = _log_of(names)
+    if log.missing is not None:
+        return TableUnreadableError(
+            f"The log of the table {location} lacks version {log.missing}, and there is no checkpoint after "
+            "it: it is not known what the table holds.",
+            kept="the table, the checkpoint and all files; nothing was written",
+            do=f"restore the file {log.missing:020}.json",
+        )
+    for version in log.tail(None):
+        try:
+            parse(version, (path / "_delta_log" / f"{version:020}.json").read_bytes())
+        except DamagedCommitError as damage:
+            return unreadable(location, damage)
+        except OSError as refused:
+            return unreadable(location, refused)
+    checksums = [int(name[:20]) for name in names if re.fullmatch(r"\d{20}\.crc", name)]
+    last = max(checksums, default=-1)
+    if last > log.newest:
+        return unreadable(
+            location,
+            f"it has {last:020}.crc, a checksum of version {last}, and its newest commit is version "
+            f"{log.newest}: commits were deleted, or not all were copied",
+            f"restore the commits from {log.newest + 1:020}.json on from a copy. If the table is to end at "
+            f"version {log.newest}, delete the files .crc of later versions",
+        )
+    return unreadable(location, err)
 
 
 def _has_log(names: Iterable[str]) -> bool:
@@ -242,7 +288,7 @@ def _listed(storage: Storage, location: str) -> _Log:
         try:
             log = _log_of(storage.names(f"{location}/_delta_log"))
         except StorageError as err:
-            raise unreadable(location, err.what.removesuffix(".")) from err
+            raise unreadable(location, err) from err
         if log.is_whole():
             break
     if log.is_log and log.newest < 0:
@@ -296,7 +342,7 @@ class _Copying:
             try:
                 return next((gone for gone in pool.map(self._one, names) if gone), "")
             except StorageError as err:
-                raise unreadable(self.location, err.what.removesuffix(".")) from err
+                raise unreadable(self.location, err) from err
             finally:
                 pool.shutdown(wait=True, cancel_futures=True)
 

@@ -65,7 +65,7 @@ def test_the_checkpoint_is_written_again_where_it_is(desk, there):
 @pytest.fixture
 def stored(airflow_db: None) -> Iterator[str]:
     """A connection that is in Airflow's database alone."""
-    from airflow.models import Connection
+    from airflow.models.connection import Connection
     from airflow.utils.session import create_session
 
     with create_session() as session:

@@ -61,7 +61,8 @@ class Commit(Version):
         if self.adds:
             stats = json.dumps({"numRecords": self.added})
             actions.append({"add": {"dataChange": True, "size": 1, "stats": stats}})
-        return b"".join(json.dumps(action).encode() + b"\n" for action in actions)
+        # A commit has at least a line; an empty file is a damaged one.
+        return b"".join(json.dumps(action).encode() + b"\n" for action in actions or [{"commitInfo": {}}])
 
 
 class ScopeTable(MemoryTable):

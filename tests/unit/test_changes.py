@@ -224,8 +224,9 @@ def test_a_commit_is_read_from_its_file() -> None:
     assert changes.commit_of("c", 3, "\n".join(text).encode()).size_bytes == 11
     assert changes.version_at([found], 5) == 3
     assert changes.version_at([found], 6) is None
-    with pytest.raises(TableUnreadableError, match="could not be understood"):
-        changes.commit_of("c", 3, b'{"add": 1}')
+    for damaged in (b'{"add": 1}', b"", b"\n", b'{"commitInfo": {}}\n{"add": {"pa', bytes(9), b"[1]"):
+        with pytest.raises(TableUnreadableError, match="could not be understood"):
+            changes.commit_of("c", 3, damaged)
 
 
 def test_a_state_is_read_as_it_was_written_or_refused() -> None:

@@ -91,11 +91,19 @@ def test_two_links_to_one_folder_are_two_folders(tmp_path: Path) -> None:
     assert paths(tmp_path / "in") == ["one/a", "two/a"]
 
 
-def test_a_root_that_leads_nowhere_is_not_a_missing_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("root", ["root", "root/in"])
+def test_a_root_that_leads_nowhere_is_not_a_missing_one(tmp_path: Path, root: str) -> None:
     (tmp_path / "root").symlink_to(tmp_path / "nowhere")
 
-    with pytest.raises(SourceUnreadableError):
-        paths(tmp_path / "root")
+    with pytest.raises(SourceUnreadableError) as caught:
+        paths(tmp_path / root)
+
+    assert names_the_link(caught.value, tmp_path / "root", tmp_path / "nowhere")
+
+
+def names_the_link(err: SourceUnreadableError | StorageError, link: Path, target: Path) -> bool:
+    named = f"{link} is a link to {target}, which does not exist." in err.what
+    return named and err.do.startswith(f"bring back {target}") and "permission" not in err.do
 
 
 def test_names_that_are_not_utf8_are_listed_as_they_are(tmp_path: Path) -> None:
@@ -192,8 +200,10 @@ def test_a_link_whose_target_vanishes_stops_the_listing(tmp_path: Path) -> None:
     next(listing)
     (tmp_path / "target").unlink()
 
-    with pytest.raises(SourceUnreadableError):
+    with pytest.raises(SourceUnreadableError) as caught:
         list(listing)
+    assert "permission" not in caught.value.do
+    assert "which does not exist" in caught.value.what
 
 
 def test_a_folder_that_becomes_a_file_stops_the_listing(tmp_path: Path) -> None:
@@ -225,6 +235,48 @@ def test_control_files_that_this_user_may_not_read_are_not_absent(open_folder: P
 
     assert [type(answer) for answer in (listed, read, put)] == [StorageError] * 3
     assert [path.name for path in closed.iterdir()] == ["0"]
+
+
+CALLS = {
+    "list": STORAGE.names,
+    "read": lambda folder: STORAGE.read(f"{folder}/0"),
+    "create": lambda folder: STORAGE.put_if_absent(f"{folder}/0", b"1"),
+    "replace": lambda folder: STORAGE.replace(f"{folder}/0", b"1"),
+}
+
+
+@pytest.mark.parametrize("verb", CALLS)
+@pytest.mark.parametrize("folder", ["link", "link/below"])
+def test_a_folder_that_leads_nowhere_is_not_an_empty_one(tmp_path: Path, folder: str, verb: str) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+
+    with pytest.raises(StorageError) as caught:
+        CALLS[verb](f"file://{tmp_path}/{folder}")
+
+    assert names_the_link(caught.value, tmp_path / "link", tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("verb", ["list", "read"])
+def test_a_record_that_is_a_link_to_nowhere_is_not_absent(tmp_path: Path, verb: str) -> None:
+    (tmp_path / "0").symlink_to(tmp_path / "nowhere")
+
+    with pytest.raises(StorageError) as caught:
+        CALLS[verb](f"file://{tmp_path}")
+
+    assert names_the_link(caught.value, tmp_path / "0", tmp_path / "nowhere")
+
+
+def test_permissions_are_the_advice_for_what_lacks_them_and_for_nothing_else(open_folder: Path) -> None:
+    closed = open_folder / "closed"
+    closed.mkdir(mode=0o000)
+
+    refused = as_nobody(lambda: STORAGE.names(f"file://{closed}"))
+    (open_folder / "a").write_bytes(b"1")
+    with pytest.raises(StorageError) as other:
+        STORAGE.replace(f"file://{open_folder}/a/0", b"1")
+
+    assert refused.do.startswith(f"give the worker's user permission on {closed}")
+    assert (other.value.do.startswith("check the disk"), "permission" in other.value.do) == (True, False)
 
 
 def test_what_a_crash_leaves_behind_is_no_name(tmp_path: Path) -> None:

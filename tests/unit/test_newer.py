@@ -30,7 +30,9 @@ def holds_none(
 ) -> bool:
     commit = "\n".join(json.dumps(action) for action in ({"commitInfo": {}}, *actions)).encode()
     state = CursorState(column="n", kind=kind, last=last)
-    return newer.holds_none([parse(0, b""), parse(1, commit)], replace(RULE, **rule), state, first)
+    return newer.holds_none(
+        [parse(0, b'{"commitInfo": {}}'), parse(1, commit)], replace(RULE, **rule), state, first
+    )
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -142,3 +143,77 @@ def test_a_commit_that_is_missing_is_named(tmp_path):
     with pytest.raises(TableUnreadableError, match="lacks version 2, and there is no checkpoint") as caught:
         probe(f"file://{tmp_path}", "pipeline", (None, -1))
     assert f"restore the file {2:020}.json" in str(caught.value)
+
+
+def cut(log: Path) -> None:
+    (log / NEWEST).write_bytes((log / NEWEST).read_bytes()[:-20])
+
+
+def emptied(log: Path) -> None:
+    (log / NEWEST).write_bytes(b"")
+
+
+def of_zeros(log: Path) -> None:
+    (log / NEWEST).write_bytes(bytes((log / NEWEST).stat().st_size))
+
+
+def a_newer_writer(log: Path) -> None:
+    protocol = {"protocol": {"minReaderVersion": 4, "minWriterVersion": 9}}
+    (log / NEWEST).write_text(f"{(log / NEWEST).read_text()}\n{json.dumps(protocol)}\n")
+
+
+def a_later_checksum(log: Path) -> None:
+    (log / f"{5:020}.crc").write_text("{}")
+
+
+def a_link_to_nowhere(log: Path) -> None:
+    (log / NEWEST).unlink()
+    (log / NEWEST).symlink_to("/nowhere/commit.json")
+
+
+def a_folder_that_leads_nowhere(log: Path) -> None:
+    log.rename(log.with_name("moved"))
+    log.symlink_to("/nowhere/log")
+
+
+NEWEST = f"{2:020}.json"
+DAMAGES = {
+    cut: (f"{NEWEST} is damaged", f"restore {NEWEST} from a copy"),
+    emptied: (f"{NEWEST} is damaged: it holds nothing", f"restore {NEWEST} from a copy"),
+    of_zeros: (f"{NEWEST} is damaged", f"restore {NEWEST} from a copy"),
+    a_newer_writer: ("Unsupported minimum reader version 4", "written by a newer writer"),
+    a_later_checksum: (f"{5:020}.crc, a checksum of version 5", f"{3:020}.json"),
+    a_link_to_nowhere: (f"{NEWEST} is a link to /nowhere/commit.json", "bring back /nowhere/commit.json"),
+    a_folder_that_leads_nowhere: ("_delta_log is a link to /nowhere/log", "bring back /nowhere/log"),
+}
+
+
+@pytest.mark.parametrize("app_id", [None, "pipeline"])
+@pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
+def test_of_a_damaged_log_the_message_names_the_file_and_what_helps(damage, app_id, tmp_path):
+    for _ in range(3):
+        write_deltalake(str(tmp_path), pa.table({"a": [1]}), mode="append")
+    damage(tmp_path / "_delta_log")
+
+    with pytest.raises(TableUnreadableError) as caught:
+        probe(f"file://{tmp_path}", app_id, (None, -1))
+
+    what, do = DAMAGES[damage]
+    assert (what in caught.value.what, do in caught.value.do) == (True, True), str(caught.value)
+    assert "<unknown>" not in str(caught.value)
+    assert not re.search("permission|read access|rights", caught.value.do)
+
+
+@pytest.mark.parametrize(
+    ("cause", "is_refusal"),
+    [
+        (PermissionError(13, "Permission denied", "/t/_delta_log/0.json"), True),
+        (OSError("Generic LocalFileSystem error: Permission denied (os error 13)"), True),
+        (OSError(5, "Input/output error"), False),
+        ("it holds neither a commit nor a checkpoint", False),
+    ],
+)
+def test_permissions_are_the_advice_for_what_lacks_them_and_for_nothing_else(cause, is_refusal):
+    do = opening.unreadable("file:///t", cause).do
+
+    assert do.startswith("give the worker read access") is is_refusal
