@@ -99,7 +99,8 @@ class Files:
                     f"source's roots ({', '.join(self.roots)}).",
                     kept="the table and all records; nothing was read",
                     do="if the roots were changed while this batch was open, add the old root again until "
-                    f"the batch is loaded, or run `airflow scope abandon` for batch {entry.seq}",
+                    "the batch is loaded, or run `airflow scope abandon`: the next run loads those of "
+                    "its files that are below the new roots",
                 )
 
     def state_behind(self, entry: OffsetEntry) -> None:

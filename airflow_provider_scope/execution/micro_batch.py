@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airflow_provider_scope.core import bad_records
-from airflow_provider_scope.core.commands import Address
 from airflow_provider_scope.core.records import OffsetEntry, Pipeline
 from airflow_provider_scope.core.report import READ
 from airflow_provider_scope.exceptions import (
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_scope.checkpoint.audit import AuditFiles
     from airflow_provider_scope.checkpoint.log import CheckpointLog
+    from airflow_provider_scope.core.commands import Address
     from airflow_provider_scope.core.recovery import CommittedBatch
     from airflow_provider_scope.core.report import RunReport
     from airflow_provider_scope.core.slices import Slice
@@ -102,8 +102,17 @@ class MicroBatchExecution:
     def run(self, request: Request) -> RunReport:
         """Do steps 0 to 7 and give the report.
 
-        :raises ScopeProviderError: See ``exceptions``; what was committed before stays recorded.
+        :raises ScopeProviderError: See ``exceptions``; what was committed before stays recorded. The commands
+            that it names are complete.
         """
+        try:
+            return self._run(request)
+        except ScopeProviderError as err:
+            open_batches = self.view.open if self.view else ()
+            err.do = _addressed(request, open_batches).complete(err.do)
+            raise
+
+    def _run(self, request: Request) -> RunReport:
         report = self.report = self.source.begin_report(self.now_ms())
         view = self.view = self._open(request)
         self.first_batch = request.first_batch
@@ -134,13 +143,14 @@ class MicroBatchExecution:
     def _open(self, request: Request) -> LogView:
         history = self.source.reads_history and not request.refresh
         view = read_log(self.log, self.audit, self.engine, request.table, history=history)
-        is_first = view.newest is None and view.taken is None
-        if is_first and not self.source.look_back(view, request, self.now_ms()):
-            return self._open(request)
-        if view.pipeline is not None:
-            self._check(request, view)
-        if not first_run.check(self.log, self.engine, view, request, self.source):
-            return self._open(request)
+        with _addressed(request, view.open).completes_errors():
+            is_first = view.newest is None and view.taken is None
+            if is_first and not self.source.look_back(view, request, self.now_ms()):
+                return self._open(request)
+            if view.pipeline is not None:
+                self._check(request, view)
+            if not first_run.check(self.log, self.engine, view, request, self.source):
+                return self._open(request)
         return view
 
     def _read_loaded(self, view: LogView, report: RunReport) -> None:
@@ -310,7 +320,6 @@ class MicroBatchExecution:
             # The probe tells about the table, the failure why: the cause comes first.
             raise (failure or err) from err
         if failure:
-            failure.do = Address(batch=view.open[0].seq if view.open else None).complete(failure.do)
             raise failure
         if view.open:
             raise BatchNotInTableError(
@@ -394,3 +403,8 @@ class MicroBatchExecution:
         self.audit.bring_up_to_date(last, view.takeovers)
         highest = last.slice.highest
         report.watermark_ms = highest.modified_ms if highest else None
+
+
+def _addressed(request: Request, open_batches: Sequence[OffsetEntry]) -> Address:
+    """Give what completes the commands of an error: the batch is the oldest that is open."""
+    return replace(request.address, batch=open_batches[0].seq if open_batches else None)

@@ -34,7 +34,7 @@ class Request:
     first_batch: int | None = None
     """Where a run began that waited in between: its report holds the batches of the earlier part, too."""
     address: Address = field(default_factory=Address)
-    """Completes the commands in the warnings of a run; its errors are completed by whoever shows them."""
+    """Completes the commands in the warnings and the errors of a run."""
     infers_columns: bool = False
     """Whether the columns of the first batch since the table was begun or replaced are those of all."""
 

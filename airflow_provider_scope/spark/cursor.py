@@ -140,7 +140,7 @@ def _of_a_version(source: CursorPlan, found: CursorSlice, seq: int) -> Iterator[
             f"Batch {seq} is of version {found.version} of {source.table}, which can no longer be read: "
             f"{short_cause(err)}.",
             kept=NO_ROW_WRITTEN,
-            do=f"abandon it: `airflow scope abandon` for batch {seq}. The next run reads the newest "
+            do=f"abandon it: `airflow scope abandon {seq}`. The next run reads the newest "
             "version from the same state",
         ) from err
 

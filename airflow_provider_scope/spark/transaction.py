@@ -50,7 +50,7 @@ class Transaction:
                 "number: the next try would write them again.",
                 kept="the log; the batch stays logged",
                 do=f"report it. Remove the rows with a RESTORE to version {version - 1}; then run `airflow "
-                f"scope accept-table {self.log.table}`",
+                f"scope accept-table`",
             )
         raise BatchNotInTableError(
             f"Delta accepted the write of batch {self.entry.seq} to {self.log.table} without an error, but "

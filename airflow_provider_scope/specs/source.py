@@ -261,12 +261,12 @@ REFUSED = {
     ),
     "ignoreCorruptFiles": Refused(
         "the rest of a file that cannot be read would be left out",
-        "leave it out; repair the file, or abandon its batch with `airflow scope abandon`",
+        "leave it out; repair the file, or set bad_records='quarantine'",
         "false",
     ),
     "ignoreMissingFiles": Refused(
         _SKIPS_FILES,
-        "leave it out; `airflow scope abandon` abandons the batch of a file that is missing",
+        "leave it out; the error about a missing file has the command that abandons its batch",
         "false",
     ),
     "mode": Refused(

@@ -146,6 +146,18 @@ def test_a_logged_file_that_is_not_as_it_was_blocks_what_is_behind_it(desk, dag_
     assert "`airflow scope abandon /table 1`" in said.err
 
 
+def test_an_open_batch_below_a_root_of_before_has_the_whole_command(desk, dag_file):
+    dag_file(source="'new landing'")
+    (desk.world.folder / "new landing").mkdir()
+    desk.loaded("a.parquet")
+    desk.vanished("b.parquet", 1)
+
+    said = planned(desk)
+
+    assert said.err.startswith("CheckpointCorruptError: Batch 1 of file:///table/_checkpoint names file:///")
+    assert "`airflow scope abandon /table 1`: the next run loads" in said.err
+
+
 def test_nothing_new_says_why(desk, dag_file):
     dag_file()
     desk.loaded("a.parquet")

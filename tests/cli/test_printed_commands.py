@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shlex
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from airflow.cli.cli_parser import get_parser
 
+import airflow_provider_scope
 from airflow_provider_scope.cli.definition import get_scope_cli_commands
 from airflow_provider_scope.core.commands import OPTIONS, Address
 from airflow_provider_scope.exceptions import (
     CheckpointCorruptError,
     ScopeProviderError,
+    SourceFileChangedError,
+    SourceFileGoneError,
     TableAheadOfLogError,
     TableBehindLogError,
     TableGoneError,
@@ -23,11 +28,13 @@ from airflow_provider_scope.exceptions import (
     TableRestoredError,
     UnknownRowsError,
 )
+from airflow_provider_scope.execution import repair
 from tests.crash.scenarios import VanishingFile
 from tests.crash.world import DeltaWorld
+from tests.support.faulty_storage import open_gate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 COMMAND = re.compile(r"`airflow scope ([^`]+)`")
 ADDRESS = Address(
@@ -293,6 +300,80 @@ def test_a_checkpoint_that_cannot_be_read_and_has_no_copy_is_begun_again(desk: A
     desk.world.drop("c.parquet", 60)
     desk.world.run(refresh=True)
     assert desk.rows_are_those_of("a.parquet", "b.parquet", "c.parquet")
+
+
+def roots_changed(desk: Any) -> None:
+    desk.world.root = f"file://{desk.world.folder}/new landing"
+    (desk.world.folder / "new landing").mkdir()
+
+
+def file_lost(desk: Any) -> None:
+    pass  # as the run before left it
+
+
+def file_changed(desk: Any) -> None:
+    desk.world.drop("c.parquet", 50)
+
+
+OPEN_BATCHES: dict[str, tuple[Callable[[Any], None], type[ScopeProviderError]]] = {
+    "the roots were changed": (roots_changed, CheckpointCorruptError),
+    "a file is lost": (file_lost, SourceFileGoneError),
+    "a file was changed": (file_changed, SourceFileChangedError),
+}
+
+
+@pytest.mark.parametrize("case", OPEN_BATCHES)
+def test_an_error_of_a_run_with_an_open_batch_has_the_whole_command(desk: Any, case: str) -> None:
+    change, error = OPEN_BATCHES[case]
+    address = elsewhere(desk)
+    desk.vanished("c.parquet", 2)
+    change(desk)
+    request, rules = desk.world.asked()
+
+    with pytest.raises(error) as caught:
+        desk.world._execution(rules, open_gate).run(replace(request, address=address))
+
+    place = f"--checkpoint {shlex.quote(desk.world.checkpoint)}"
+    assert COMMAND.findall(caught.value.do) == [f"abandon {shlex.quote(desk.world.table)} 2 {place}"]
+    paste(desk, caught.value.do, "--yes")
+    desk.world.run()
+    assert not repair.open_entries(desk.world.log())
+
+
+def texts_of(path: Path) -> Iterator[str]:
+    """Give the texts in a module; what is put into them is a number."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.JoinedStr):
+            yield "".join(str(part.value) if isinstance(part, ast.Constant) else "7" for part in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+
+
+NAMED = sorted(
+    {
+        command
+        for path in Path(airflow_provider_scope.__path__[0]).rglob("*.py")
+        for text in texts_of(path)
+        for command in re.findall(r"(?<!`)`airflow\s+scope\s+([a-z-]+[^`]*)`(?!`)", text)
+        if not command.endswith("--help")
+    }
+)
+"""The commands in all messages of the package, as they are written there."""
+
+
+@pytest.mark.parametrize("command", NAMED)
+def test_each_command_in_a_message_is_one_that_the_parser_takes_once_it_is_completed(command: str) -> None:
+    text = ADDRESS.complete(f"`airflow scope {command}`")
+
+    args = get_parser().parse_args(["scope", *shlex.split(COMMAND.findall(text)[0])])
+    assert getattr(args, "delta_location", ADDRESS.table) == ADDRESS.table
+
+
+def test_an_error_before_there_is_a_table_names_no_command_that_needs_one() -> None:
+    """The arguments are refused when the Dag file is read: no batch, and often no table, is known."""
+    for module in ("specs", "operators"):
+        for path in Path(airflow_provider_scope.__path__[0], module).glob("*.py"):
+            assert not [text for text in texts_of(path) if re.search(r"(?<!`)`airflow scope", text)], path
 
 
 @pytest.mark.parametrize("name", OPTIONS)
