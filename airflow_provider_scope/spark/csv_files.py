@@ -42,7 +42,8 @@ _STRICT = {
     "maxcolumns": "200000",  # a record with more than Spark's 20,480 fields would fail its whole file
 }
 _FIELDS_HINT = (
-    "fields are separated by `sep`; a quote in a quoted field is doubled, unless `escape` says otherwise; "
+    "correct `columns` or `options`: fields are separated by `sep`; a quote in a quoted field is doubled, "
+    "unless `escape` says otherwise; "
     "fields that hold line breaks need multiLine=true"
 )
 _NOT_CLOSED = "a quote is not closed"

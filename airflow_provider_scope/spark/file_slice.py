@@ -12,7 +12,7 @@ from airflow_provider_scope.core.bad_records import exceeded, rule_lines, text
 from airflow_provider_scope.core.files import TEXT_FORMATS
 from airflow_provider_scope.exceptions import BadFileError, BadRecordError, mask
 from airflow_provider_scope.spark import files, inference
-from airflow_provider_scope.spark.problems import KEPT
+from airflow_provider_scope.spark.problems import KEPT, choices
 from airflow_provider_scope.spark.quarantine import sorted_out
 from airflow_provider_scope.spark.reading import read_by, select
 from airflow_provider_scope.spark.session import emit
@@ -33,10 +33,6 @@ __all__ = ["commit", "select"]
 SHOWN_RULES = 5
 SHOWN_VALUE = 100
 """Rules that an error names, and characters of a bad value."""
-_INFERRED = (
-    "the columns were inferred from an earlier batch (`airflow scope status` shows them): declare "
-    "`columns` with types for all files; or run once with full_refresh=True, which infers them again"
-)
 
 
 def commit(plan: Plan, target: Target, transaction: Transaction, rows: Callable[[], DataFrame]) -> int | None:
@@ -44,7 +40,19 @@ def commit(plan: Plan, target: Target, transaction: Transaction, rows: Callable[
 
     :param rows: Gives the rows of the user's SELECT.
     :return: The table's version, or None if the batch was there.
+    :raises BadFileError: A file is not what the source says.
+    :raises BadRecordError: A record is not.
     """
+    try:
+        return _commit(plan, target, transaction, rows)
+    except (BadFileError, BadRecordError) as err:
+        err.do = choices(plan, err)
+        raise
+
+
+def _commit(
+    plan: Plan, target: Target, transaction: Transaction, rows: Callable[[], DataFrame]
+) -> int | None:
     spark, entry = target.spark, transaction.entry
 
     def looked_at() -> DataFrame:
@@ -55,7 +63,6 @@ def commit(plan: Plan, target: Target, transaction: Transaction, rows: Callable[
             # name.
             files.check_unchanged(spark, entry)
 
-    is_pinned = plan.files.infers_columns and not plan.files.has_to_infer
     try:
         if plan.files.format in TEXT_FORMATS:
             files.check_bzip2(spark, entry)
@@ -68,10 +75,8 @@ def commit(plan: Plan, target: Target, transaction: Transaction, rows: Callable[
         version = read_by(
             spark, plan, entry, looked_at, lambda found: target.write(transaction, found, notes)
         )
-    except (BadFileError, BadRecordError) as err:
+    except (BadFileError, BadRecordError):
         if plan.files.bad_records != "quarantine" or plan.files.has_to_infer:
-            if is_pinned:
-                err.do = f"{_INFERRED}. Or {err.do}"
             raise
         version = _commit_sorted(plan, target, transaction)
     if version is not None:
@@ -118,9 +123,8 @@ def _check_limits(plan: Plan, entry: OffsetEntry, found: Sorted) -> None:
         f"{text(found.quarantined)} of batch {entry.seq} are bad, which is more than {limit}: "
         f"{'; '.join(rules)}.",
         kept=KEPT,
-        do="correct the declaration (`columns`, `options`) or the rules of `expect` and run again. Or repair "
-        "the files and abandon the batch with `airflow scope abandon`: the next run loads its files as they "
-        f"are then. Or raise {limit.partition('=')[0]}",
+        do=f"correct the declaration (`columns`, `options`) or the rules of `expect`; or raise "
+        f"{limit.partition('=')[0]}",
     )
 
 

@@ -15,7 +15,7 @@ from pyspark.sql import types as T  # noqa: N812
 from airflow_provider_scope.core.sql import literal, quoted
 from airflow_provider_scope.exceptions import BadRecordError, mask
 from airflow_provider_scope.spark.listing import FILE, number_in_file
-from airflow_provider_scope.spark.problems import KEPT, WAYS
+from airflow_provider_scope.spark.problems import KEPT
 from airflow_provider_scope.spark.structs import to_struct
 from airflow_provider_scope.spark.values import INSTANT_FORMAT
 
@@ -296,7 +296,7 @@ class BadRecord:
     """Its place among the records of its file, from 1; None if it is not known."""
 
     def error(self, place: str) -> BadRecordError:
-        """Give the error of a batch that stops at this record.
+        """Give the error of a batch that stops at this record; its ``do`` is the hint alone, see ``choices``.
 
         :param place: The file as users write it, and the batch.
         """
@@ -306,7 +306,7 @@ class BadRecord:
         return BadRecordError(
             f"{place} has a record that cannot be loaded{number}: {self.rule}{value}.{record}",
             kept=KEPT,
-            do=(f"{self.hint}. Or " if self.hint else "") + WAYS,
+            do=self.hint,
         )
 
 

@@ -15,7 +15,14 @@ from airflow_provider_scope.exceptions import BadFileError
 from airflow_provider_scope.spark import candidates, files, formats, listing, table_types
 from airflow_provider_scope.spark.formats import NUMBER, RECORD, Check, Records, not_compiled
 from airflow_provider_scope.spark.listing import FILE
-from airflow_provider_scope.spark.problems import KEPT, Problem, bad_files, path_of, with_lines
+from airflow_provider_scope.spark.problems import (
+    KEPT,
+    UNDECLARED,
+    Problem,
+    bad_files,
+    path_of,
+    with_lines,
+)
 from airflow_provider_scope.spark.structs import alike, mapped, paths_of, type_text
 from airflow_provider_scope.spark.values import Converted, convert
 
@@ -292,7 +299,6 @@ _HALF = rf"(?i)(?<!\\)(?:\\\\)*(?:{_HIGH}(?!{_LOW})|(?<!{_HIGH}){_LOW})"
 _MOST_KEYS = 60
 """With more columns than these, to look for each key costs more than the close look."""
 _SENTINEL = "airflow_provider_scope_end"
-_UNDECLARED = "it has keys"
 _NOT_UTF8 = "it has bytes that are not UTF-8"
 _LONE_SURROGATE = "it has an escape for half of a character"
 _SECOND_VALUE = "it has something behind its first JSON value"
@@ -305,9 +311,9 @@ _HINTS = {
     _SECOND_VALUE: "one line holds one value; with multiLine, one file holds one value or one array",
     _NO_NUMBER: "options={'allowNonNumericNumbers': 'true'} takes them as numbers; a key that occurs twice "
     "is then not detected",
-    _UNDECLARED: "declare them in `columns` (as string they hold their JSON text), or set "
+    UNDECLARED: "declare them in `columns` (as string they hold their JSON text), or set "
     'extra_columns="ignore"; keys are compared exactly, letter case included',
-    "it has a key twice": "only the last value would be loaded",
+    "it has a key twice": "leave one of them out: only the last value would be loaded",
 }
 """Beginning of a problem -> what may help."""
 _NOT_INFERRED = (
@@ -339,7 +345,7 @@ def _problems(
         .agg(F.max_by(F.struct("wrong", "line"), of_file).alias("first"))
         .select("file", "first.wrong", "first.line")
     )
-    hints = {**_HINTS, _UNDECLARED: _NOT_INFERRED} if source.inferred or source.columns is None else _HINTS
+    hints = {**_HINTS, UNDECLARED: _NOT_INFERRED} if source.inferred or source.columns is None else _HINTS
     return [
         Problem(row.file, row.wrong, row.line, next((hints[s] for s in hints if row.wrong.startswith(s)), ""))
         for row in found.collect()

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from airflow_provider_scope.core.sql import literal
-from airflow_provider_scope.exceptions import BadFileError, ScopeProviderError, SourceUnreadableError, mask
+from airflow_provider_scope.exceptions import (
+    BadFileError,
+    BadRecordError,
+    ScopeProviderError,
+    SourceUnreadableError,
+    mask,
+)
 from airflow_provider_scope.spark.listing import NAMED, in_order, load, number_in_file, same_key
 from airflow_provider_scope.spark.session import TOO_MANY_FIELDS, short_cause
 
@@ -19,14 +25,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from airflow_provider_scope.core.files import FileEntry
+    from airflow_provider_scope.core.plan import Plan
     from airflow_provider_scope.core.records import OffsetEntry
 
 KEPT = "the batches before it; this one wrote no row and stays logged"
-WAYS = (
-    "correct the declaration (`columns`, `options`) and run again. Or repair the file and abandon the "
-    "batch with `airflow scope abandon`: the next run loads its files as they are then. Or quarantine what "
-    'cannot be loaded, with bad_records="quarantine"'
-)
+UNDECLARED = "it has keys"
+"""How the problem of a JSON file begins that has keys which its columns do not have."""
 NOT_SEEN = (
     "give Spark's machines the same disks under the same paths; if the name is not ASCII, set LC_ALL=C.UTF-8 "
     "for them"
@@ -35,8 +39,8 @@ _SHOWN = 400
 """Characters of a reader's own words that are told."""
 _ITS_FILE = re.compile(r"\s*CSV file: .*$|^\S+:/.*?(?=is not a Parquet file)", re.DOTALL)
 """The file in the words of a reader: we name it ourselves, and it would make a rule of its own of each."""
-_CUT = "it was cut, or is still being written"
-_NOT_PACKED = "its name says that it is compressed, and it is not, or in another way"
+_CUT = "bring the whole file: it was cut, or is still being written"
+_NOT_PACKED = "rename it or compress it: its name says that it is compressed, and it is not, or otherwise"
 GZIP_ENDS = (_CUT, _NOT_PACKED)
 """What may be said of a gzip file because of what lies behind its end."""
 BEHIND_GZIP = "there are bytes behind the end of its compressed data that are no gzip"
@@ -45,7 +49,7 @@ HEADER_HINT = (
     "the header has to be the declared columns, in their order, with `sep` between them: correct `columns`, "
     "or set `sep`; or set header=false if the files have none"
 )
-_DAMAGED = "it is damaged"
+_DAMAGED = "bring the file again: it is damaged"
 _FAULTS = {
     "CSV header": HEADER_HINT,
     TOO_MANY_FIELDS: "set maxColumns to the number of fields of the longest record",
@@ -98,7 +102,10 @@ class Problem:
 
 
 def bad_files(entry: OffsetEntry, problems: Sequence[Problem]) -> BadFileError:
-    """Give the error for files of a batch with problems; its ``files`` tell what is wrong with each."""
+    """Give the error for files of a batch with problems; its ``files`` tell what is wrong with each.
+
+    Its ``do`` is the hint alone; see ``choices``.
+    """
     told = [f"{path_of(entry, problem.file)}: {problem.told()}" for problem in problems[:NAMED]]
     more = f"; and {len(problems) - NAMED} more files" if len(problems) > NAMED else ""
     hint = next((problem.hint for problem in problems if problem.hint), "")
@@ -106,13 +113,40 @@ def bad_files(entry: OffsetEntry, problems: Sequence[Problem]) -> BadFileError:
     what = f"The file of batch {entry.seq}"
     if count > 1:
         what = f"{len(problems)} of the {count:,} files of batch {entry.seq}"
-    error = BadFileError(
-        f"{what} cannot be loaded: {'; '.join(told)}{more}.",
-        kept=KEPT,
-        do=f"{hint}. Or {WAYS}" if hint else WAYS,
-    )
+    error = BadFileError(f"{what} cannot be loaded: {'; '.join(told)}{more}.", kept=KEPT, do=hint)
     error.files = {path_of(entry, problem.file): (problem.what, problem.details()) for problem in problems}
     return error
+
+
+def choices(plan: Plan, err: BadFileError | BadRecordError) -> str:
+    """Say what can be done about files or records that cannot be loaded, a line for each choice.
+
+    :param err: Its ``do`` is what may help against the very problem; empty if nothing is known.
+    """
+    hint = err.do
+    problems = [what for what, _ in err.files.values()] if isinstance(err, BadFileError) else None
+    found = [hint or "correct the declaration (`columns`, `options`)"]
+    if plan.files.infers_columns and not plan.files.has_to_infer:
+        has_new_keys = any(what.startswith(UNDECLARED) for what in problems or ())
+        if has_new_keys and replace(plan, schema_evolution="add").extends_columns != plan.extends_columns:
+            found.append(
+                'set table=TableSpec(schema_evolution="add"): keys that come later are inferred from their '
+                "batch, and added to the table as columns"
+            )
+        if not hint.startswith("declare"):
+            found.append("declare `columns` with types for all files")
+        found.append(
+            "run once with full_refresh=True, which infers the columns again: these were inferred from an "
+            "earlier batch (`airflow scope status` shows them)"
+        )
+    found.append(
+        "repair the file, and abandon the batch with `airflow scope abandon`: the next run loads its files "
+        "as they are then"
+    )
+    # Problems of no file alone are those of all of them: none is put aside.
+    if plan.files.bad_records != "quarantine" and problems != []:
+        found.append('set bad_records="quarantine", which puts aside what cannot be loaded')
+    return "one of these:\n" + "\n".join(f"- {choice}" for choice in found)
 
 
 def with_lines(spark: SparkSession, entry: OffsetEntry, problems: Sequence[Problem]) -> list[Problem]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from airflow_provider_scope.core.files import FileEntry
+from airflow_provider_scope.core.plan import FilesPlan, Plan
 from airflow_provider_scope.core.records import OffsetEntry
 from airflow_provider_scope.core.slices import FileSlice
 from airflow_provider_scope.exceptions import BadFileError, SourceUnreadableError
-from airflow_provider_scope.spark.problems import Problem, bad_files, unread, unreadable_footers
+from airflow_provider_scope.spark.problems import Problem, bad_files, choices, unread, unreadable_footers
 
 DAMAGED = (
     "java.io.EOFException: Unexpected end of input stream",
@@ -75,11 +78,79 @@ def test_the_error_names_the_files_as_users_write_them_and_hides_secrets():
         "2 of the 2 files of batch 3 cannot be loaded: file:///in/a b.csv: it is odd "
         "(line 7: 'password=***'); file:///in/c.csv: it is worse."
     )
-    assert error.do.startswith("mend it. Or correct the declaration")
+    assert error.do == "mend it"
     assert dict(error.files) == {
         "file:///in/a b.csv": ("it is odd", "line 7: password=hunter2: mend it"),
         "file:///in/c.csv": ("it is worse", None),
     }
+
+
+REPAIR = (
+    "- repair the file, and abandon the batch with `airflow scope abandon`: the next run loads its files as"
+)
+NEW_KEYS = Problem("file:///in/c.csv", "it has keys b", hint="declare `columns`")
+INFERRED = {"infers_columns": True, "columns": {"a": "int"}, "format": "json"}
+
+
+def plan_of(*, schema_evolution: str = "fail", **files: Any) -> Plan:
+    source = FilesPlan(**{"format": "csv", "columns": None, "options": {}, **files})
+    return Plan(
+        pipeline="p",
+        table="/t",
+        checkpoint="/c",
+        batches=(3,),
+        source=source,
+        schema_evolution=schema_evolution,
+    )
+
+
+@pytest.mark.parametrize(
+    ("plan", "problem", "lines"),
+    [
+        (plan_of(), Problem("c", "odd"), ["- correct the declaration", REPAIR, "- set bad_records="]),
+        (plan_of(), Problem("c", "odd", hint="mend it"), ["- mend it", REPAIR, "- set bad_records="]),
+        (plan_of(bad_records="quarantine"), Problem("c", "odd", hint="mend it"), ["- mend it", REPAIR]),
+        (
+            plan_of(**INFERRED),
+            NEW_KEYS,
+            [
+                "- declare `columns`",
+                '- set table=TableSpec(schema_evolution="add")',
+                "- run once with full_refresh=True",
+                REPAIR,
+                "- set bad_records=",
+            ],
+        ),
+        (
+            plan_of(**INFERRED, schema_evolution="add"),
+            NEW_KEYS,
+            ["- declare `columns`", "- run once with full_refresh=True", REPAIR, "- set bad_records="],
+        ),
+        (
+            plan_of(**{**INFERRED, "format": "csv"}),
+            Problem("c", "other header", hint="set `sep`"),
+            [
+                "- set `sep`",
+                "- declare `columns` with types",
+                "- run once with full_refresh=True",
+                REPAIR,
+                "- set bad_records=",
+            ],
+        ),
+    ],
+)
+def test_the_choices_are_those_that_fit_what_is_set_each_on_its_line(plan, problem, lines):
+    found = choices(plan, bad_files(ENTRY, [problem])).splitlines()
+
+    assert found[0] == "one of these:"
+    assert len(found) == len(lines) + 1, found
+    assert all(line.startswith(begin) for line, begin in zip(found[1:], lines, strict=True)), found
+
+
+def test_what_is_wrong_with_no_file_alone_is_not_put_aside():
+    found = choices(plan_of(), BadFileError("keys differ", do="write the key in one way"))
+
+    assert [line[:20] for line in found.splitlines()[1:]] == ["- write the key in o", REPAIR[:20]]
 
 
 def test_a_footer_is_retried_unless_the_bytes_of_the_file_can_be_read():
