@@ -281,19 +281,11 @@ def check_kind(column: str, kind: str, state: CursorState | None) -> None:
         )
 
 
-def check_end_of_time(column: str, last: str | None, kind: str) -> None:
-    """Refuse the last day of the year 9999 as a value: it stands for "never", and nothing comes behind it.
-
-    :raises CursorError: As said.
-    """
+def is_end_of_time(last: str | None, kind: str) -> bool:
+    """Tell whether a value is the last day of the year 9999: it stands for "never"."""
     if last is None or kind not in ("date", "timestamp", "timestamp_ntz"):
-        return
-    if last >= "9999-12-31" or last.startswith("+"):
-        raise CursorError(
-            f"The column {column!r} holds {last}: no row could ever be newer than this value.",
-            kept=NO_ROW_WRITTEN,
-            do="leave out such rows, or give them another value, in `query` or pre_filter_sql",
-        )
+        return False
+    return last >= "9999-12-31" or last.startswith("+")
 
 
 def start_of_slice(rule: CursorRule, found: CursorSlice, kind: str, where: str) -> str | None:

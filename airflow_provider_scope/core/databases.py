@@ -61,6 +61,27 @@ def refused_value(text: str) -> str | None:
     return found[1] if found else None
 
 
+def finding(kind: str, source: str, said: str) -> str:
+    """Give the query with which a user finds the rows of a value that cannot be loaded.
+
+    :param kind: The database's.
+    :param source: What stands behind FROM.
+    :param said: What ``refused_value`` gave.
+    :return: Empty if the database is of another kind.
+    """
+    column, _, value = said.removeprefix("column ").partition(" has the value ")
+    name, text = named(column), value.replace("'", "''")
+    of_mysql = "`" + column.replace("`", "``") + "`"
+    conditions = {
+        "postgresql": f"{name}::text = '{text}'",
+        "sqlite": f"replace(substr(quote({name}), 1, 50), char(10), ' ') = '{text}'",
+        "mysql": f"{of_mysql} IS NOT NULL AND TIMESTAMPDIFF(DAY, '1970-01-01', {of_mysql}) IS NULL",
+    }
+    if kind not in conditions:
+        return ""
+    return f"SELECT * FROM {source} WHERE {conditions[kind]}"  # noqa: S608 - it is shown, and not run
+
+
 def edges(low: str, high: str, count: int, kind: str) -> list[str]:
     """Divide a range of numbers into parts of about the same width.
 

@@ -107,7 +107,7 @@ def commit(plan: Plan, target: Target, transaction: Transaction, rows: Callable[
             is_alike = found.version is not None and source.pre_filter_sql is None
             until_read = stack.enter_context(ExitStack())
             if source.database:
-                stack.enter_context(databases.errors(source.table))
+                stack.enter_context(databases.errors(source.table, source.database))
                 data = select(target.spark, plan, entry, until_read)
             else:
                 data = rows()
@@ -220,8 +220,8 @@ class Reading:
             rows, told = self._seen(found, stack)
             if told["missing"] and self.rule.missing == "raise":
                 raise self._no_value(rows, int(told["missing"]))
-            if self.is_of_database:
-                cursors.check_end_of_time(self.rule.column, told["last"], self.kind)
+            if self.is_of_database and cursors.is_end_of_time(told["last"], self.kind):
+                raise self._never_newer(rows, told["last"])
             state = self._state(told["last"], more=more)
             self.count = int(told["rows"] - told["again"])
             again = self._is_again()
@@ -497,9 +497,17 @@ class Reading:
     def _columns(self) -> list[Column]:
         return [F.col(quoted(name)) for name in self.data.columns]
 
+    def _never_newer(self, held: DataFrame, last: str) -> CursorError:
+        """Give the error for the end of time as the last value: it stands for "never"."""
+        rows = _shown(held.where(self.value == self._literal(last)))
+        return CursorError(
+            f"The column {self.rule.column!r} holds {last}, as in {rows}: no row could ever be newer than "
+            "this value.",
+            kept=NO_ROW_WRITTEN,
+            do="leave out such rows, or give them another value, in `query` or pre_filter_sql",
+        )
+
     def _no_value(self, held: DataFrame, count: int) -> CursorError:
-        rows = held.where(self.is_missing).select(F.to_json(F.struct("*")).alias("row")).limit(_EXAMPLES)
-        shown = "; ".join(str(row["row"])[:200] for row in rows.collect())
         pinned = ""
         if self.found.version is not None:
             pinned = (
@@ -508,8 +516,14 @@ class Reading:
             )
         return CursorError(
             f"{count:,} row{' has' if count == 1 else 's have'} no value in {self.rule.column!r} (NULL, "
-            f"NaN or infinite), such as {shown}.",
+            f"NaN or infinite), such as {_shown(held.where(self.is_missing))}.",
             kept=NO_ROW_WRITTEN,
             do='give them a value in pre_filter_sql; or set on_cursor_value_missing="exclude" (they are '
             f'left out) or "include" (they are loaded in every run){pinned}',
         )
+
+
+def _shown(rows: DataFrame) -> str:
+    """Show a few rows that are held."""
+    texts = rows.select(F.to_json(F.struct("*")).alias("row")).limit(_EXAMPLES).collect()
+    return "; ".join(str(row["row"])[:200] for row in texts)

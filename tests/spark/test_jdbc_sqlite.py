@@ -79,12 +79,26 @@ def test_a_value_of_another_type_is_refused(
     pipe = shop(
         f'CREATE TABLE t (n INTEGER, "{name}" {kind})', f"INSERT INTO t VALUES (1, NULL), (2, {value})"
     )
-    with pytest.raises(CursorError, match=re.escape(f"column {name} has the value {told},")):
+    with pytest.raises(CursorError, match=re.escape(f"column {name} has the value {told},")) as caught:
         pipe.run()
+    query = caught.value.do.partition("This finds them: ")[2]
+    with closing(sqlite3.connect(pipe.folder / "shop.db")) as connection:
+        assert [row[0] for row in connection.execute(query)] == [2]
     pipe.arguments["source"]["options"] = {"customSchema": f"`{name.replace('`', '``')}` STRING"}
     pipe.run()
     if not value.startswith("x") and "e-" not in told and "e+" not in told:
         assert pipe.rows("n", name) == [(1, None), (2, value.strip("'"))]
+
+
+def test_a_row_at_the_end_of_time_is_named(shop: Callable[..., warm.Pipe]) -> None:
+    pipe = shop(
+        "CREATE TABLE t (n INTEGER, d DATE)",
+        "INSERT INTO t VALUES (1, '2026-01-01'), (2, '9999-12-31')",
+        column="d",
+        pre_filter_sql="SELECT n, CAST(d AS date) AS d FROM @data",
+    )
+    with pytest.raises(CursorError, match=re.escape('as in {"n":2,"d":"9999-12-31"}: no row could ever')):
+        pipe.run()
 
 
 def test_values_of_the_declared_types_are_taken(shop: Callable[..., warm.Pipe]) -> None:

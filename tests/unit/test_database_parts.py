@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_scope.core.databases import DECIMAL, FLOAT, WHOLE, edges, ranges
+from airflow_provider_scope.core.databases import DECIMAL, FLOAT, WHOLE, edges, finding, ranges
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 
@@ -74,3 +74,35 @@ def test_each_row_meets_one_condition(values: list[int | None], low: int, width:
         connection.executemany("INSERT INTO t VALUES (?)", [(value,) for value in values])
         found = [row[0] for one in conditions for row in connection.execute(f"SELECT n FROM t WHERE {one}")]
     assert sorted(found, key=repr) == sorted(values, key=repr)
+
+
+@pytest.mark.parametrize("value", ["'late text'", "x'00ff'", "'it''s'", "'a\nb'", f"'{'x' * 99}'", "1e20"])
+@pytest.mark.parametrize("name", ["n", 'it\'s a "name"'])
+def test_the_query_of_an_error_finds_the_rows_of_the_value(name: str, value: str) -> None:
+    quoted = '"' + name.replace('"', '""') + '"'
+    with closing(sqlite3.connect(":memory:")) as shop:
+        shop.execute(f"CREATE TABLE t (id INTEGER, {quoted})")
+        shop.execute(f"INSERT INTO t VALUES (1, 5), (2, {value}), (3, NULL)")
+        # As the reader of SQLite shows it.
+        ((shown,),) = shop.execute(
+            f"SELECT replace(substr(quote({quoted}), 1, 50), char(10), ' ') FROM t WHERE id = 2"
+        )
+
+        rows = shop.execute(finding("sqlite", "t AS q", f"column {name} has the value {shown}")).fetchall()
+
+    assert [row[0] for row in rows] == [2]
+
+
+@pytest.mark.parametrize(
+    ("kind", "query"),
+    [
+        ("postgresql", "SELECT * FROM t AS q WHERE \"x\"::text = 'NaN'"),
+        (
+            "mysql",
+            "SELECT * FROM t AS q WHERE `x` IS NOT NULL AND TIMESTAMPDIFF(DAY, '1970-01-01', `x`) IS NULL",
+        ),
+        ("jdbc", ""),
+    ],
+)
+def test_the_query_of_an_error_is_of_the_database(kind: str, query: str) -> None:
+    assert finding(kind, "t AS q", "column x has the value NaN") == query

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError, Py4JJavaError
 
-from airflow_provider_scope.core.databases import refused_value
+from airflow_provider_scope.core.databases import finding, refused_value, rows_of
 from airflow_provider_scope.exceptions import (
     NO_ROW_WRITTEN,
     CursorError,
@@ -57,7 +57,7 @@ def rows(
     :raises CursorError: A column has a type whose values could change on the way.
     :raises InputError: The rows cannot be divided by the column that the user names.
     """
-    with errors(source.table), ExitStack() as stack:
+    with errors(source.table, database), ExitStack() as stack:
         session = stack.enter_context(closing(jdbc.Session(spark, database)))
         data = _ROWS[database.kind](session, source, found, seq)
         if session.stays_open:
@@ -66,10 +66,11 @@ def rows(
 
 
 @contextmanager
-def errors(what: str) -> Iterator[None]:
+def errors(what: str, database: DatabasePlan) -> Iterator[None]:
     """Turn what a database says into our own error.
 
     :param what: What is read, for people.
+    :param database: How it is read.
     :raises CursorError: A value cannot be loaded as it is.
     :raises InputError: The database refuses who asks, or what it is asked; or its driver is not there.
     :raises SourceUnreadableError: It cannot be reached, or ended the transaction whose snapshot is read; or a
@@ -112,11 +113,13 @@ def errors(what: str) -> Iterator[None]:
             if refused is None:
                 raise
             raise refused from err
+        # The database stops at the value, and does not tell whose it is.
+        query = finding(database.kind, rows_of(database.table, database.query), said)
         raise CursorError(
             f"The {said}, which the table's type cannot hold.",
             kept=NO_ROW_WRITTEN,
             do="leave such rows out, or give them another value, in `query`; or read the column as text with "
-            "options={'customSchema': '<column> STRING'}",
+            "options={'customSchema': '<column> STRING'}" + (f". This finds them: {query}" if query else ""),
         ) from err
 
 
