@@ -193,19 +193,28 @@ def check_transaction(
         )
 
 
-def rows_of_others(location: str, checkpoint: str, interval: str | None) -> TableDivergedError:
+_BEGINS_AFTER = {
+    "files": "set starting_timestamp to a time after its files",
+    "cursor": "set cursor.initial_value to a value after its rows",
+    "versions": "set start_version to the version after those that are loaded",
+}
+"""Kind of a source -> how a first run leaves out what is in the table."""
+
+
+def rows_of_others(location: str, checkpoint: str, kind: str, interval: str | None) -> TableDivergedError:
     """Give the error for a first run on a table with rows.
 
+    :param kind: The kind of the slices of the source.
     :param interval: The name of the interval that the run loads, if it loads one.
     """
-    ways = (
-        "To replace the rows of the interval, use write=Replace(where=…)"
-        if interval
-        else "To load everything again and replace all rows, run once with full_refresh=True. To leave out "
-        "what is in the table, set starting_timestamp to a time after its files; with a cursor, set "
-        "initial_value; with a change data feed, set start_version to the version after those that are "
-        "loaded. Leave that set: without it, everything before would be loaded again"
-    )
+    ways = "To load everything again and replace all rows, run once with full_refresh=True"
+    if interval:
+        ways = "To replace the rows of the interval, use write=Replace(where=…)"
+    elif kind in _BEGINS_AFTER:
+        ways += (
+            f". To leave out what is in the table, {_BEGINS_AFTER[kind]}, and leave that set: without it, "
+            "everything before would be loaded again"
+        )
     return _diverged(
         UnknownRowsError,
         f"The table {location} holds rows, and there is no record in {checkpoint} of where they came from: "

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake import write_deltalake
 
+from airflow_provider_scope.core import recovery
 from airflow_provider_scope.core.interval import Window
 from airflow_provider_scope.core.records import Pipeline
 from airflow_provider_scope.exceptions import (
@@ -56,7 +57,25 @@ def test_a_table_with_rows_of_others_is_refused_and_the_ways_on_are_named(world)
     assert world.rows() == {FOREIGN: 1}
     for way in ("starting_timestamp", "full_refresh=True", "airflow scope accept-table"):
         assert way in caught.value.do
+    assert "initial_value" not in caught.value.do
+    assert "start_version" not in caught.value.do
     assert isinstance(world.plan().error, UnknownRowsError)
+
+
+@pytest.mark.parametrize(
+    ("kind", "way"),
+    [
+        ("files", "starting_timestamp"),
+        ("cursor", "cursor.initial_value"),
+        ("versions", "start_version"),
+        ("rows", None),
+    ],
+)
+def test_the_ways_on_are_those_of_the_source(kind, way):
+    do = recovery.rows_of_others("/t", "/c", kind, None).do
+
+    named = [one for one in ("starting_timestamp", "cursor.initial_value", "start_version") if one in do]
+    assert named == ([way] if way else [])
 
 
 def test_rows_that_came_twice_is_what_that_prevents(tmp_path):
