@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_scope.cli import scope_jobs, targets
 from airflow_provider_scope.cli.entries import show, span, state_text, undecided
-from airflow_provider_scope.cli.output import ADD_YES, about, address_of, command, counted, say
+from airflow_provider_scope.cli.output import ADD_YES, SHOWN_AT_MOST, about, address_of, command, counted, say
 from airflow_provider_scope.cli.targets import engine_of, opened
+from airflow_provider_scope.core.files import some_names
 from airflow_provider_scope.engines import assembly, clock
 from airflow_provider_scope.exceptions import TableError
 from airflow_provider_scope.execution import acceptance, first_run, repair
@@ -184,11 +185,22 @@ def _going_on(seen: Consequences, begins: Behind, where: str) -> list[str]:
 
 def _consequences(seen: Consequences) -> list[str]:
     lines = []
-    if seen.rolled_back:
+    if seen.undone is not None:
+        lines.append(f"the full refresh that began with batch {seen.undone} is undone: the old rows are back")
+    if seen.doubled:
+        names = some_names(seen.doubled, SHOWN_AT_MOST)
+        lines.append(
+            f"of these rows, the files that the refresh has not loaded ({len(seen.doubled):,}) count as new, "
+            f"and are loaded once more if they are in the source: {names}"
+        )
+    if seen.rolled_back and seen.lost != 0:
         batches = span([record.seq for record in seen.rolled_back])
-        files_text = counted(sum(record.files for record in seen.rolled_back), "file")
+        files = sum(record.files for record in seen.rolled_back)
+        those = f"{batches} ({counted(files, 'file')})"
+        if seen.lost is not None:
+            those = f"{counted(seen.lost, 'file')} of {batches}"
         lines += [
-            f"the rows of {batches} ({files_text}) are no longer in the table: the files count as loaded",
+            f"the rows of {those} are no longer in the table: the files count as loaded",
             "to get these rows back, run the task once with full_refresh=True, which loads all files again",
         ]
     if seen.vacuumed:

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from airflow_provider_scope.core import recovery, source_state
+from airflow_provider_scope.core.files import OTHERS_NAMED, some_names
 from airflow_provider_scope.core.records import Acceptance
-from airflow_provider_scope.core.recovery import CommittedBatch
 from airflow_provider_scope.core.slices import FileSlice
 from airflow_provider_scope.exceptions import (
     BatchOutcomeUnknownError,
@@ -16,13 +16,14 @@ from airflow_provider_scope.exceptions import (
 )
 from airflow_provider_scope.execution.engine import Work
 from airflow_provider_scope.execution.repair import existing_pipeline, open_entries
+from airflow_provider_scope.execution.view import is_gone, rows_in_table
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from airflow_provider_scope.checkpoint.log import CheckpointLog
     from airflow_provider_scope.core.records import CommitRecord, OffsetEntry, Pipeline, TableIdentity
-    from airflow_provider_scope.core.recovery import TableState
+    from airflow_provider_scope.core.recovery import CommittedBatch, TableState
     from airflow_provider_scope.core.slices import Slice
     from airflow_provider_scope.core.source_state import Behind, Chain
     from airflow_provider_scope.execution.engine import Engine
@@ -48,6 +49,12 @@ class Consequences:
     """The table has to be told which batch is its newest: it was created again."""
     begins: Behind | None = None
     """Where the next batch begins; None if the source has no state."""
+    undone: int | None = None
+    """The first batch of the full refresh that was undone, so that the rows from before it are back."""
+    doubled: tuple[str, ...] = ()
+    """Files whose rows are back, and that do not count as loaded."""
+    lost: int | None = None
+    """How many files of ``rolled_back`` have no rows in the table; None is all of them."""
 
 
 REFRESH_NEXT = (
@@ -119,22 +126,31 @@ def look_at_table(
     is_below = vacuumed > start and bool(records) and is_gone(records[0], found)
     if is_below and not reload_undecidable and is_rolled_back(records[0], found):
         raise rolled_back_below(table, records[0], vacuumed)
-    if newest and newest.refresh_start is not None and not reload_undecidable:
-        doubled = doubled_by_going_on(log, logged, records, found, gone=gone, start=start)
-        if doubled:
-            raise refresh_undone(table, start, doubled)
-        doubled = doubled_from_before(log, records, found, start)
-        if doubled:
-            raise batches_of_before(table, start, doubled)
+    rolled_back = tuple(r for r in records if not r.abandoned and is_gone(r, found))
+    is_refreshed = newest is not None and newest.refresh_start is not None
+    undone = is_refreshed and is_undone(records, found, gone=gone, start=start)
+    back = names_in_table(log, pipeline, found, start) if undone else set()
+    added = [entry for entry in still_open if entry.seq in in_table and entry.seq not in gone]
+    twice = back & {name for entry in added for name in _names(entry.slice)}
+    doubled = back - _names_of(log, records) - twice
+    if is_refreshed and not reload_undecidable:
+        if undone and logged[0] > 0:
+            raise undone_and_purged(start)
+        if twice:
+            raise beside_old_rows(table, start, twice)
+        check_doubled(log, table, found, records, start=start, doubled=doubled)
     return Consequences(
         table=found,
         newest_commit=committed[-1] if committed else -1,
-        rolled_back=tuple(r for r in records if not r.abandoned and is_gone(r, found)),
+        rolled_back=rolled_back,
         gone=tuple(sorted([*gone, *unknown])),
         seen_version=min([found.version, *(v.version - 1 for seq, v in in_table.items() if seq not in gone)]),
         back=tuple(seq for seq in found.committed if seq < recovery.first_in_table(last_commit, None)),
         vacuumed=vacuumed if is_below else 0,
         needs_transaction=bool(committed) and (found.txn is None or found.txn < committed[-1]),
+        undone=start if undone else None,
+        doubled=tuple(sorted(doubled)),
+        lost=len(_names_of(log, rolled_back) - back) if undone else None,
     )
 
 
@@ -218,39 +234,70 @@ def old_rows_beside_new_ones(table: str, seq: int, restore: int) -> BatchOutcome
     )
 
 
-def doubled_by_going_on(
-    log: CheckpointLog,
-    logged: Sequence[int],
-    records: Sequence[CommitRecord],
-    found: TableState,
-    *,
-    gone: Collection[int],
-    start: int,
-) -> set[str]:
-    """Give the files that would be loaded on top of their rows, because a RESTORE undid a refresh.
-
-    :raises BatchOutcomeUnknownError: The entries of before the refresh were purged.
+def is_undone(
+    records: Sequence[CommitRecord], found: TableState, *, gone: Collection[int], start: int
+) -> bool:
+    """Tell whether the table was set back to before the full refresh that began with a batch.
 
     The rows that the refresh replaced are back, but its log has not seen their files: those that no
-    committed batch of the refresh names come again.
+    committed batch of the refresh names count as new.
     """
-    table_id = found.identity.table_id if found.identity else None
-    undone = start in gone or any(
-        r.seq == start and r.table and r.table.table_id == table_id and is_gone(r, found) for r in records
+    return start in gone or any(r.seq == start and is_rolled_back(r, found) for r in records)
+
+
+def names_in_table(log: CheckpointLog, pipeline: Pipeline, found: TableState, start: int) -> set[str]:
+    """Name the files from before a refresh whose rows are in a table that was set back."""
+    entries, taken = rows_in_table(log, log.takeovers(pipeline), found)
+    names = {name for entry in entries if entry.seq < start for name in _names(entry.slice)}
+    return names | {file.path for file in (log.taken_files(taken) if taken else ())}
+
+
+def undone_and_purged(start: int) -> BatchOutcomeUnknownError:
+    """Give the error for an undone refresh if the entries from before it were purged."""
+    return BatchOutcomeUnknownError(
+        f"A RESTORE undid the full refresh that began with batch {start}. It is not known whether its "
+        "next batches would be loaded on top of their old rows: `airflow scope vacuum` purged the "
+        "records of the batches before it.",
+        kept="the table, the log and all files; nothing was written",
+        do=f"RESTORE the table to a version of the refresh. Or {REFRESH_NEXT}",
     )
-    if not undone:
-        return set()
-    if not logged or logged[0] > 0:
-        raise BatchOutcomeUnknownError(
-            f"A RESTORE undid the full refresh that began with batch {start}. It is not known whether its "
-            "next batches would be loaded on top of their old rows: `airflow scope vacuum` purged the "
-            "records of the batches before it.",
-            kept="the table, the log and all files; nothing was written",
-            do=f"RESTORE the table to a version of the refresh. Or {REFRESH_NEXT}",
-        )
-    loaded = {name for r in records if not r.abandoned for name in _names(log.offset(r.seq).slice)}
-    before = {name for seq in logged if seq < start for name in _names(log.offset(seq).slice)}
-    return before - loaded
+
+
+def beside_old_rows(table: str, start: int, twice: Collection[str]) -> BatchOutcomeUnknownError:
+    """Give the error for batches of a refresh that were added after the refresh was undone.
+
+    :param twice: Their files, as far as the old rows of these are back.
+    """
+    return BatchOutcomeUnknownError(
+        f"A RESTORE of {table} undid the full refresh that began with batch {start}, and a later batch of "
+        f"the refresh was added after it. The rows of its files ({len(twice):,}) are in the table twice: "
+        f"{some_names(sorted(twice), OTHERS_NAMED)}.",
+        kept="the table, the log and all files; nothing was written",
+        do="RESTORE the table to a version of the refresh and run `airflow scope accept-table --yes`. Or "
+        f"{REFRESH_NEXT}",
+    )
+
+
+def check_doubled(
+    log: CheckpointLog,
+    table: str,
+    found: TableState,
+    records: Sequence[CommitRecord],
+    *,
+    start: int,
+    doubled: Collection[str],
+) -> None:
+    """Refuse a table to which the next runs would add rows that it has.
+
+    :param start: The first batch of the newest refresh.
+    :param doubled: Files whose rows are back because the refresh was undone.
+    :raises BatchOutcomeUnknownError: As said.
+    """
+    if doubled:
+        raise refresh_undone(table, start, doubled, found)
+    of_before = doubled_from_before(log, records, found, start)
+    if of_before:
+        raise batches_of_before(table, start, of_before)
 
 
 def doubled_from_before(
@@ -269,7 +316,7 @@ def doubled_from_before(
         for seq, batch in found.committed.items()
         if seq < start and not batch.abandoned and recovery.rolled_back(batch, found.restores) is not True
     ]
-    loaded = {name for r in records if not r.abandoned for name in _names(log.offset(r.seq).slice)}
+    loaded = _names_of(log, records)
     entries = {seq: log.find_offset(seq) for seq in older}
     # A batch whose entry is purged may have any file.
     names = {
@@ -294,6 +341,11 @@ def _names(found: Slice) -> list[str]:
     return [file.path for file in found.audited] if isinstance(found, FileSlice) else [found.text()]
 
 
+def _names_of(log: CheckpointLog, records: Iterable[CommitRecord]) -> set[str]:
+    """Name what committed batches loaded."""
+    return {name for r in records if not r.abandoned for name in _names(log.offset(r.seq).slice)}
+
+
 def is_rolled_back(record: CommitRecord, found: TableState) -> bool:
     """Tell whether a RESTORE took the rows of a recorded batch, out of the table that it was loaded into."""
     same = record.table and found.identity and record.table.table_id == found.identity.table_id
@@ -314,25 +366,27 @@ def rolled_back_below(table: str, oldest: CommitRecord, vacuumed: int) -> BatchO
     )
 
 
-def refresh_undone(table: str, start: int, doubled: Collection[str]) -> BatchOutcomeUnknownError:
-    """Give the error for what ``doubled_by_going_on`` found."""
+def refresh_undone(
+    table: str, start: int, doubled: Collection[str], found: TableState
+) -> BatchOutcomeUnknownError:
+    """Give the error for files whose rows came back, and that count as new.
+
+    :param doubled: Their names.
+    :param found: The table; without a RESTORE in its log it is an older copy.
+    """
+    what = f"A RESTORE of {table}" if found.restores else f"An older copy of {table}"
+    accept = "`airflow scope accept-table --reload-undecidable --yes`"
     return BatchOutcomeUnknownError(
-        f"A RESTORE of {table} undid the full refresh that began with batch {start}, before the refresh had "
-        f"loaded all files. {len(doubled):,} of them would be loaded on top of their old rows, such as "
-        f"{min(doubled)}.",
+        f"{what} undid the full refresh that began with batch {start}. The rows of files that the refresh "
+        f"has not loaded ({len(doubled):,}) are back. These files count as new: if they are in the source, "
+        "the next run loads them on top of their old rows. The files: "
+        f"{some_names(sorted(doubled), OTHERS_NAMED)}.",
         kept="the table, the log and all files; nothing was written",
-        do="RESTORE the table to a version of the refresh. Or delete the rows that the RESTORE brought back, "
-        "then run `airflow scope accept-table --reload-undecidable`",
+        do="if none of these files is in the source any more, because they were archived for example, run "
+        f"{accept}: the table keeps the rows that it has. Otherwise RESTORE it to a version of the refresh "
+        "and run `airflow scope accept-table --yes`. Or delete the rows of these files from the table, then "
+        f"run {accept}",
     )
-
-
-def is_gone(record: CommitRecord, found: TableState) -> bool:
-    """Tell whether the rows of a recorded batch are no longer in the table, as far as its log tells."""
-    if found.identity is None or record.table is None or record.table.table_id != found.identity.table_id:
-        return True
-    if found.txn is None or record.seq > found.txn:
-        return True  # the table was set back to an older copy
-    return recovery.rolled_back(CommittedBatch(record.table_version, None, None), found.restores) is True
 
 
 # ---- Sources with a state: the next batch begins where the table's rows end ----

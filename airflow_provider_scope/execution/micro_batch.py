@@ -121,7 +121,7 @@ class MicroBatchExecution:
         else:
             report.batches += recorded(self.log, view, self.first_batch)
         if request.loads_files_again:
-            self._read_loaded(view, report)
+            self._read_loaded(request, view, report)
         self.source.discover(request, view, report)
         while view.left:
             self._adopt(request, view, report)
@@ -153,10 +153,10 @@ class MicroBatchExecution:
                 return self._open(request)
         return view
 
-    def _read_loaded(self, view: LogView, report: RunReport) -> None:
+    def _read_loaded(self, request: Request, view: LogView, report: RunReport) -> None:
         """Read which files were loaded, so that those that a full refresh leaves out are named."""
         try:
-            view.seen = loaded_in_table(self.log, self.audit, view)
+            view.seen = loaded_in_table(self.log, self.audit, self.engine, view, request.table)
         except ScopeProviderError as err:
             report.warnings[READ] = (
                 "It is not known which loaded files the source no longer has. Their rows are not in the new "

@@ -10,6 +10,7 @@ from airflow_provider_scope.core import recovery, takeover
 from airflow_provider_scope.core.audit import epoch
 from airflow_provider_scope.core.discovery import History
 from airflow_provider_scope.core.records import Acceptance, CommitRecord
+from airflow_provider_scope.core.recovery import CommittedBatch
 from airflow_provider_scope.core.report import BatchReport
 from airflow_provider_scope.core.slices import FileSlice
 from airflow_provider_scope.exceptions import CheckpointGapError, RecordsVacuumedError, TableGoneError
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
         Pipeline,
         TableIdentity,
     )
-    from airflow_provider_scope.core.recovery import CommittedBatch, TableState
+    from airflow_provider_scope.core.recovery import TableState
     from airflow_provider_scope.core.takeover import Takeover
     from airflow_provider_scope.execution.engine import Engine
 
@@ -203,10 +204,13 @@ def _read(
     return view, min([unread, *tail.committed[:1], *tail.logged[:1]])
 
 
-def loaded_in_table(log: CheckpointLog, audit: AuditFiles, view: LogView) -> History:
+def loaded_in_table(
+    log: CheckpointLog, audit: AuditFiles, engine: Engine, view: LogView, location: str
+) -> History:
     """Read which files the table has rows of.
 
     Those since the last full refresh that reached the table: a newer one may have been logged, and have died.
+    In a table that was set back, they are those of the version that it was set back to.
 
     :raises ScopeProviderError: That is not known, or could not be read.
     """
@@ -224,7 +228,53 @@ def loaded_in_table(log: CheckpointLog, audit: AuditFiles, view: LogView) -> His
         record = log.find_commit(seq)
         if not (record.abandoned if record else recovery.is_given_up(seq, view.table, view.gone)):
             loaded.update(log.offset(seq).slice.audited)
+    identity = view.table.identity
+    if view.pipeline and identity and identity.restore_version is not None:
+        found = engine.probe(location, view.pipeline.pipeline, (None, -1))
+        entries, taken = rows_in_table(log, view.takeovers, found)
+        if not vacuumed:  # of purged entries, only the history above tells
+            loaded = History.of_dbt_scope(log.taken_files(taken) if taken else ())
+        for entry in entries:
+            loaded.update(entry.slice.audited)
     return loaded
+
+
+def rows_in_table(
+    log: CheckpointLog, takeovers: Sequence[Takeover], found: TableState
+) -> tuple[list[OffsetEntry], Takeover | None]:
+    """Give the batches whose rows are in the table, also in one that was set back, and what was taken over.
+
+    A batch that has no record, and that the table's transaction has passed, counts: nothing tells that its
+    rows are not there.
+
+    :param found: A probe of the table's whole log.
+    """
+    entries: list[OffsetEntry] = []
+    floor: int | None = None
+    for seq in log.logged():
+        record, commit = log.find_commit(seq), found.committed.get(seq)
+        if record:
+            is_out = record.abandoned or is_gone(record, found)
+        elif commit:
+            is_out = commit.abandoned or recovery.rolled_back(commit, found.restores) is True
+        else:
+            is_out = found.txn is None or seq > found.txn
+        if is_out:
+            continue
+        entry = log.offset(seq)
+        if entry.overwrites_table and (record or commit):
+            entries, floor = [], seq
+        entries.append(entry)
+    return entries, takeover.counting(takeovers, floor)
+
+
+def is_gone(record: CommitRecord, found: TableState) -> bool:
+    """Tell whether the rows of a recorded batch are no longer in the table, as far as its log tells."""
+    if found.identity is None or record.table is None or record.table.table_id != found.identity.table_id:
+        return True
+    if found.txn is None or record.seq > found.txn:
+        return True  # the table was set back to an older copy
+    return recovery.rolled_back(CommittedBatch(record.table_version, None, None), found.restores) is True
 
 
 def _history_lost(checkpoint: str, folder: str, unread: int, vacuumed: int) -> CheckpointGapError:

@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from airflow.cli.cli_parser import get_parser
+from deltalake import DeltaTable
 
 import airflow_provider_scope
 from airflow_provider_scope.cli.definition import get_scope_cli_commands
 from airflow_provider_scope.core.commands import OPTIONS, Address
+from airflow_provider_scope.core.report import READ
 from airflow_provider_scope.exceptions import (
+    BatchOutcomeUnknownError,
     CheckpointCorruptError,
     ScopeProviderError,
     SourceFileChangedError,
@@ -31,6 +34,7 @@ from airflow_provider_scope.exceptions import (
 from airflow_provider_scope.execution import repair
 from tests.crash.scenarios import VanishingFile
 from tests.crash.world import DeltaWorld
+from tests.support.delta_engine import local
 from tests.support.faulty_storage import open_gate
 
 if TYPE_CHECKING:
@@ -284,6 +288,86 @@ def test_an_older_copy_of_the_table_is_accepted_with_the_rows_named_that_are_gon
 
     assert "the rows of batch 2 (1 file) are no longer in the table: the files count as loaded\n" in said.out
     assert "full_refresh=True" in said.out
+
+
+def refresh_undone(desk: Any) -> list[str]:
+    """Archive a loaded file, refresh, and RESTORE the table; give the commands of the message, in order."""
+    address = elsewhere(desk)
+    desk.world.hide("a.parquet")
+    desk.world.run(refresh=True)
+    desk.world.restore(desk.world.version() - 1)
+    (command,) = COMMAND.findall(refused(desk, address, TableRestoredError))
+    said = desk.scope(*shlex.split(command))
+    assert (said.code, said.out) == (1, "")
+    assert said.err.startswith("BatchOutcomeUnknownError: A RESTORE of file:///table undid the full refresh ")
+    assert "that the refresh has not loaded (1) are back." in said.err
+    assert "The files: file:///landing/a.parquet.\n" in said.err
+    with pytest.raises(BatchOutcomeUnknownError) as caught:
+        desk.world.accept()
+    return COMMAND.findall(address.complete(caught.value.do))
+
+
+def test_a_refresh_that_was_undone_to_get_the_rows_of_archived_files_back_is_accepted(desk: Any) -> None:
+    accept, _, _ = refresh_undone(desk)
+
+    said = desk.scope(*shlex.split(accept))
+
+    assert said.code == 0
+    assert said.out.split("means:\n")[1].startswith(
+        "- the full refresh that began with batch 2 is undone: the old rows are back\n"
+        "- of these rows, the files that the refresh has not loaded (1) count as new, and are loaded once "
+        "more if they are in the source: file:///landing/a.parquet\n"
+        "accepted, as "
+    )
+    desk.world.drop("d.parquet", 60)
+    desk.world.run()
+    assert desk.rows_are_those_of("a.parquet", "b.parquet", "d.parquet")
+    report = desk.world.run(refresh=True)
+    assert report.warnings[READ].startswith(
+        "Loaded files that the source no longer has, or that are left out of it: 1 of 3."
+    )
+
+
+def test_the_table_can_be_set_to_the_refresh_again(desk: Any) -> None:
+    _, accept, _ = refresh_undone(desk)
+    desk.world.restore(desk.world.version() - 1)
+
+    said = desk.scope(*shlex.split(accept))
+
+    assert (said.code, said.out.splitlines()[2]) == (
+        0,
+        "- no batch lost its rows, and no file is loaded again",
+    )
+    desk.world.show("a.parquet")
+    desk.world.run()
+    assert desk.rows_are_those_of("a.parquet", "b.parquet")
+
+
+def test_or_the_rows_of_the_files_are_deleted_and_loaded_again(desk: Any) -> None:
+    _, _, accept = refresh_undone(desk)
+    path = f"{desk.world.root}/a.parquet".replace("'", "''")
+    DeltaTable(local(desk.world.table)).delete(f"file = '{path}'")
+
+    assert desk.scope(*shlex.split(accept)).code == 0
+    desk.world.show("a.parquet")
+    desk.world.run()
+    assert desk.rows_are_those_of("a.parquet", "b.parquet")
+
+
+def test_a_refresh_of_all_files_that_was_undone_took_no_rows_away_but_those_since(desk: Any) -> None:
+    elsewhere(desk)
+    desk.world.drop("d.parquet", 60)
+    before = desk.world.version()
+    desk.world.run(refresh=True)
+    desk.world.restore(before)
+
+    said = desk.scope("accept-table", desk.world.table, "--checkpoint", desk.world.checkpoint)
+
+    assert said.out.splitlines()[2:-1] == [
+        "- the full refresh that began with batch 2 is undone: the old rows are back",
+        "- the rows of 1 file of batches 2 to 4 are no longer in the table: the files count as loaded",
+        "- to get these rows back, run the task once with full_refresh=True, which loads all files again",
+    ]
 
 
 @pytest.mark.parametrize("name", [f"commits/{1:020}", "pipeline.json"])

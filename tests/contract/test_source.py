@@ -217,7 +217,7 @@ def test_a_restore_that_undid_half_a_refresh_doubles_nothing(world: MemoryWorld)
         world.run()
         assert world.rows() == landed_rows(world)
         return
-    with pytest.raises(BatchOutcomeUnknownError, match="would be loaded on top of their old rows"):
+    with pytest.raises(BatchOutcomeUnknownError, match="loads them on top of their old rows"):
         world.accept()
 
 

@@ -124,16 +124,16 @@ def _accept(world: ScopeWorld, verdict: Verdict) -> set[str]:
 
 
 def _delete_rows_in_question(world: ScopeWorld, what: str) -> None:
-    """Delete what a RESTORE brought back, or the rows of the batches that an error names."""
+    """Delete the rows of the files that would be loaded twice, or of the batches that an error names."""
     table, log = world.delta, world.log()
     if "undid the full refresh" in what:
-        restored = max(version.restored for version in table.versions if version.restored is not None)
-        left = table.rows - table.versions[restored].rows
+        seen = acceptance.look_at_table(log, world.engine(open_gate), world.table, reload_undecidable=True)
+        files = {*seen.doubled}
     else:
         named = re.search(r"open batches ([0-9, ]+) are", what)
         assert named, what
         files = {file.path for seq in named[1].split(", ") for file in log.offset(int(seq)).files}
-        left = Counter({row: count for row, count in table.rows.items() if row[0] not in files})
+    left = Counter({row: count for row, count in table.rows.items() if row[0] not in files})
     table.versions.append(Commit(left, {}, mark=table.mark))
 
 

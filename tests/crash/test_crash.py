@@ -8,6 +8,7 @@ from airflow_provider_scope.exceptions import (
     BatchOutcomeUnknownError,
     TableDivergedError,
     TableRecreatedError,
+    TableRestoredError,
 )
 from tests.crash.parts import Part, all_parts, do
 from tests.crash.share import EVERYTHING, Share, turn_of_commit
@@ -103,8 +104,26 @@ def test_a_restore_that_undid_half_a_refresh_is_not_accepted_as_it_is() -> None:
     world.run(refresh=True, max_batches=1)
     world.restore(world.version() - 1)
 
-    with pytest.raises(BatchOutcomeUnknownError, match=r"2 of them would be loaded on top of their old rows"):
+    with pytest.raises(BatchOutcomeUnknownError, match=r"files that the refresh has not loaded \(2\)"):
         world.accept()
+
+
+def test_a_refresh_that_went_on_after_a_restore_has_its_last_rows_beside_the_old_ones() -> None:
+    world = three_files()
+    world.max_files = 2
+    world.run()
+    before, rows = world.version(), world.rows()
+    with pytest.raises(TableRestoredError):
+        world.run(at("files 3", lambda: world.restore(before)), refresh=True)
+    assert world.rows() != rows
+
+    with pytest.raises(BatchOutcomeUnknownError, match=r"in the table twice: file:///landing/f3") as caught:
+        world.accept()
+
+    assert "full_refresh=True" in caught.value.do
+    world.accept(reload_undecidable=True)
+    world.run(refresh=True)
+    assert world.rows() == rows
 
 
 def test_a_restore_that_undid_a_whole_refresh_is_accepted_and_doubles_nothing() -> None:

@@ -108,6 +108,16 @@ def test_a_refresh_that_died_before_it_reached_the_table_leaves_the_warning_to_t
     assert world.run(refresh=True).warnings == {READ: expected(version)}
 
 
+def test_files_whose_rows_a_restore_took_away_are_not_in_any_version_to_go_back_to(world):
+    world.restore(0)
+    world.accept()
+
+    text = world.run(refresh=True).warnings[READ]
+
+    assert "left out of it: 1 of 2. Their rows" in text
+    assert text.endswith("The files: file:///landing/f1")
+
+
 def test_a_history_that_is_lost_is_said_and_does_not_stop_the_refresh(world):
     for number in range(5, 12):
         world.drop(f"f{number}", 90 - number)
