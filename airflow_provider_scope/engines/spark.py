@@ -248,4 +248,6 @@ class SparkRunner:
     def _reported(self, failure: dict[str, str]) -> ScopeProviderError:
         """Give the application's own error, as the class that it was there."""
         found: type[ScopeProviderError] = getattr(exceptions, failure["error"], SparkJobFailedError)
-        return found(failure["what"], kept=failure["kept"], do=f"{failure['do']}. Full log: {self.log_file}")
+        do = failure["do"]
+        end = "\n" if "\n" in do else ". "  # behind a list, it is no part of the last choice
+        return found(failure["what"], kept=failure["kept"], do=f"{do}{end}Full log: {self.log_file}")

@@ -6,6 +6,7 @@ of its own, with other words.
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import time
@@ -217,7 +218,8 @@ def check_words(said: str, mistake: Mistake, home: Path) -> None:
     """Look for the three parts, in their order, as lines of their own."""
     what, _, rest = said.partition("\nKept: ")
     kept, _, do = rest.partition("\nWhat to do: ")
-    do = do.partition("\n")[0]
+    first, *more = do.splitlines()
+    do = "\n".join([first, *itertools.takewhile(lambda line: line.startswith("- "), more)])
     for part, words in ((what, mistake.what), (kept, (mistake.kept,)), (do, mistake.do)):
         for word in words:
             assert put(word, home) in part, said

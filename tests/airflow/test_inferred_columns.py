@@ -64,7 +64,7 @@ def test_the_second_run_has_the_columns_of_the_first_and_refuses_what_they_would
     assert (first.state, second.state) == ("success", "failed")
     assert "columns     inferred: id bigint, zip bigint, price double" in shown
     assert "zip is not bigint" in why
-    assert "the columns were inferred from an earlier batch" in why
+    assert "these were inferred from an earlier batch" in why
     assert sorted(
         DeltaTable(str(tmp_path / "table")).to_pyarrow_table().to_pylist(), key=lambda row: row["id"]
     ) == [

@@ -21,6 +21,7 @@ from airflow_provider_scope.core.plan import EVENT, decode
 from airflow_provider_scope.engines import application, submit
 from airflow_provider_scope.engines.submit import SubmitHook
 from airflow_provider_scope.exceptions import (
+    BadFileError,
     DeltaJarsError,
     InputError,
     SourceFileChangedError,
@@ -420,6 +421,18 @@ def test_the_error_that_the_application_reports_keeps_its_class_and_its_words(fa
         f"a.parquet is gone.\nKept: the rest\nWhat to do: put it back. Full log: {fake.log_file}"
     )
     assert fake.log_file.read_text() == "a stack\n  of Java\n"
+
+
+def test_the_full_log_is_no_part_of_the_last_of_several_choices(fake):
+    event = (
+        '{"event": "failed", "error": "BadFileError", "what": "w.", "kept": "k", "do": "one of these:\\n- a"}'
+    )
+    fake.prints(f"{EVENT}{event}\n", 1)
+
+    with pytest.raises(BadFileError) as caught:
+        fake.runner().run(fake.work(), [an_entry(0, a_file("a.parquet"))])
+
+    assert caught.value.do.splitlines() == ["one of these:", "- a", f"Full log: {fake.log_file}"]
 
 
 def test_a_class_that_this_version_does_not_know_is_a_failed_application(fake):
