@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import textwrap
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import psycopg2
@@ -58,8 +59,8 @@ def test_the_commands_give_what_is_shown_and_the_tables_are_those_of_the_databas
             },
         )
         assert compared == 3
-        with psycopg2.connect(
-            server.set(database="flights", drivername="postgresql").render_as_string()
+        with closing(
+            psycopg2.connect(server.set(database="flights", drivername="postgresql").render_as_string())
         ) as there:
             for table, key in {"airlines": "carrier", "airports": "faa", "planes": "tailnum"}.items():
                 cursor = there.cursor()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -75,7 +76,7 @@ def postgres(prepare: Callable[[Path], None] | None = None) -> Iterator[str]:
             _wait_for(port, folder / "log")
             yield f"postgresql+psycopg2://airflow@127.0.0.1:{port}/postgres"
         finally:
-            server.terminate()
+            server.send_signal(signal.SIGINT)  # SIGTERM would wait for clients, such as a test that failed
             server.wait()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
