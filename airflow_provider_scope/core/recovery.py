@@ -161,6 +161,7 @@ def table_gone(location: str) -> TableDivergedError:
     return _diverged(
         TableGoneError,
         f"There is no table at {location} any more, and there was one when the newest record was written.",
+        kept="the log and all files; nothing was written",
         do="if it was dropped by mistake, bring it back; if it was moved, set delta_location to where it is "
         "now. Otherwise run the task once with full_refresh=True, which makes the table again and loads "
         'everything into it. With mode="data_interval", delete the folder intervals/ of the checkpoint '
@@ -225,10 +226,15 @@ def rows_of_others(location: str, checkpoint: str, kind: str, interval: str | No
     )
 
 
-def _diverged(kind: type[TableDivergedError], what: str, do: str = "") -> TableDivergedError:
+def _diverged(
+    kind: type[TableDivergedError],
+    what: str,
+    do: str = "",
+    kept: str = "the table, the log and all files; nothing was written",
+) -> TableDivergedError:
     return kind(
         what,
-        kept="the table, the log and all files; nothing was written",
+        kept=kept,
         do=do
         or "look at the table, then run `airflow scope accept-table`: it shows what accepting "
         "the table as it is would mean, and accepts it with --yes",

@@ -265,10 +265,21 @@ def _broken_link(path: str) -> str | None:
     return None
 
 
+def _refusing(path: str) -> str:
+    """Give what refuses a path: a folder above it that may not be entered, its own folder, or itself."""
+    above = Path(path).parents
+    closed = next((folder for folder in reversed(above) if not os.access(folder, os.X_OK)), None)
+    if closed and closed.exists():
+        return str(closed)
+    if os.path.lexists(path) and not os.access(path, os.R_OK):
+        return path
+    return str(next((folder for folder in above if folder.exists()), path))
+
+
 def _cause(path: str, err: object) -> tuple[str, str]:
     """Give why something failed, and what helps."""
     if isinstance(err, PermissionError):
-        return str(err), f"give the worker's user permission on {path}"
+        return str(err), f"give the worker's user permission on {_refusing(err.filename or path)}"
     link = _broken_link(getattr(err, "filename", None) or path) if isinstance(err, OSError) else None
     if link:
         target = os.readlink(link)  # noqa: PTH115 - as it is written

@@ -443,6 +443,7 @@ def test_a_table_that_is_gone_cannot_be_accepted(desk, yes):
 
     assert (said.code, said.out) == (1, "")
     assert said.err.startswith("TableGoneError: There is no table at file:///table any more")
+    assert "\nKept: the log and all files; nothing was written\n" in said.err
 
 
 # ---- accept-table before the first run -----------------------------------------------------------------

@@ -83,6 +83,11 @@ def test_airflow_takes_the_commands_that_a_page_shows(page):
             get_parser().parse_args(shlex.split(command)[1:])
 
 
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_a_command_names_a_table_as_the_task_of_the_page_does(page):
+    assert not re.search(r"airflow scope [a-z-]+ file://", page.read_text())
+
+
 # ---- what they print -----------------------------------------------------------------------------------
 
 

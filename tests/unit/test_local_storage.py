@@ -279,6 +279,25 @@ def test_permissions_are_the_advice_for_what_lacks_them_and_for_nothing_else(ope
     assert (other.value.do.startswith("check the disk"), "permission" in other.value.do) == (True, False)
 
 
+def test_the_folder_that_refuses_is_named_and_not_a_file_that_could_be_read(open_folder: Path) -> None:
+    closed, full = open_folder / "closed", open_folder / "full"
+    for folder in (closed, full):
+        folder.mkdir()
+        (folder / "pipeline.json").write_bytes(b"{}")
+        (folder / "pipeline.json").chmod(0o644)
+    closed.chmod(0o000)
+    full.chmod(0o555)
+    (full / "own").write_bytes(b"{}")
+    (full / "own").chmod(0o000)
+
+    on = "give the worker's user permission on "
+    assert as_nobody(lambda: STORAGE.read(f"file://{closed}/pipeline.json")).do.startswith(f"{on}{closed}. ")
+    assert as_nobody(lambda: STORAGE.names(f"file://{closed}/in/it")).do.startswith(f"{on}{closed}. ")
+    assert as_nobody(lambda: STORAGE.put_if_absent(f"file://{full}/0", b"")).do.startswith(f"{on}{full}. ")
+    assert as_nobody(lambda: STORAGE.delete(f"file://{full}/pipeline.json")).do.startswith(f"{on}{full}. ")
+    assert as_nobody(lambda: STORAGE.read(f"file://{full}/own")).do.startswith(f"{on}{full}/own. ")
+
+
 def test_what_a_crash_leaves_behind_is_no_name(tmp_path: Path) -> None:
     (tmp_path / ".abc123.tmp").write_bytes(b"half a rec")
     (tmp_path / "0").write_bytes(b"1")
