@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_scope.cli.output import SHOWN_AT_MOST, counted, say
 from airflow_provider_scope.core import cursor as cursors
+from airflow_provider_scope.core import recovery
 from airflow_provider_scope.core.files import printable
 from airflow_provider_scope.core.interval import duration_text, iso_time
 from airflow_provider_scope.core.slices import FileSlice, VersionSlice
@@ -90,6 +91,14 @@ def state_text(state: str | None, where: str) -> str:
     version = "" if found.version is None else f", version {found.version} of the source"
     more = ", of which rows are left" if found.more else ""
     return f"{found.column} up to {found.last}{version}{more}"
+
+
+def only_refresh(checkpoint: str) -> str:
+    """Say how a pipeline goes on whose state is lost.
+
+    :param checkpoint: The folder of the log.
+    """
+    return recovery.load_again(checkpoint, "only a run with full_refresh=True can go on")
 
 
 def span(batches: Sequence[int]) -> str:

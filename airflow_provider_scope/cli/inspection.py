@@ -10,6 +10,7 @@ from airflow_provider_scope.cli import scope_jobs, targets
 from airflow_provider_scope.cli.entries import (
     blocking,
     facts,
+    only_refresh,
     show,
     show_lag,
     span,
@@ -157,7 +158,7 @@ def _show_progress(view: LogView, table: str, log: CheckpointLog, storage_conn_i
         new = f"batch {view.refresh_start} takes all {what} as new, and is open"
         say(f"refresh     {new if is_open else f'all {what} counted as new at batch {view.refresh_start}'}")
     if has_state:
-        lost = "not known; only a run with full_refresh=True can go on"
+        lost = f"not known; {only_refresh(log.location)}"
         say(f"state       {lost if view.is_state_lost else state_text(view.state, log.location)}")
         return show_lag(view, table, log, storage_conn_id)
     highest = last.slice.highest if last else None

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from airflow_provider_scope.cli import scope_jobs, targets
-from airflow_provider_scope.cli.entries import show, span, state_text, undecided
+from airflow_provider_scope.cli.entries import only_refresh, show, span, state_text, undecided
 from airflow_provider_scope.cli.output import ADD_YES, SHOWN_AT_MOST, about, address_of, command, counted, say
 from airflow_provider_scope.cli.targets import engine_of, opened
+from airflow_provider_scope.core import recovery
 from airflow_provider_scope.core.files import some_names
+from airflow_provider_scope.core.interval import window_of_log
 from airflow_provider_scope.engines import assembly, clock
 from airflow_provider_scope.exceptions import TableError
 from airflow_provider_scope.execution import acceptance, first_run, repair
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
     from airflow_provider_scope.engines.spark import SparkRunner
     from airflow_provider_scope.execution.acceptance import Consequences
     from airflow_provider_scope.execution.view import LogView
+
+
+_ALL_FILES = "run the task once with full_refresh=True, which loads all files again"
 
 
 @command
@@ -125,7 +130,7 @@ def _accept(args: Namespace) -> None:
     say(why)
     say(f"The table is at version {seen.table.version}. To accept it as it is means:")
     where = log.location
-    for line in _going_on(seen, seen.begins, where) if seen.begins else _consequences(seen):
+    for line in _going_on(seen, seen.begins, where) if seen.begins else _consequences(seen, where):
         say(f"- {line}")
     if not args.yes:
         say(ADD_YES)
@@ -170,11 +175,14 @@ def _going_on(seen: Consequences, begins: Behind, where: str) -> list[str]:
     lines = []
     if seen.rolled_back:
         lines.append(f"the rows of {span([r.seq for r in seen.rolled_back])} are no longer in the table")
+        if window_of_log(where):
+            lines += [
+                "the interval counts as loaded",
+                f"to get these rows back, {recovery.load_again(where)}",
+            ]
     lines += [f"the open batch {seq} is abandoned" for seq in seen.gone]
     if begins.problem:
-        lines.append(
-            "it is not known where the next batch would begin: only a run with full_refresh=True can go on"
-        )
+        lines.append(f"it is not known where the next batch would begin: {only_refresh(where)}")
     else:
         lines.append(
             f"the next batch begins at the state of the table's rows: {state_text(begins.state, where)}"
@@ -183,7 +191,7 @@ def _going_on(seen: Consequences, begins: Behind, where: str) -> list[str]:
     return lines
 
 
-def _consequences(seen: Consequences) -> list[str]:
+def _consequences(seen: Consequences, where: str) -> list[str]:
     lines = []
     if seen.undone is not None:
         lines.append(f"the full refresh that began with batch {seen.undone} is undone: the old rows are back")
@@ -201,7 +209,7 @@ def _consequences(seen: Consequences) -> list[str]:
             those = f"{counted(seen.lost, 'file')} of {batches}"
         lines += [
             f"the rows of {those} are no longer in the table: the files count as loaded",
-            "to get these rows back, run the task once with full_refresh=True, which loads all files again",
+            f"to get these rows back, {recovery.load_again(where, _ALL_FILES)}",
         ]
     if seen.vacuumed:
         lines.append(

@@ -54,6 +54,12 @@ def window_of(name: str) -> Window | None:
     return window if window.start_ms < window.end_ms else None
 
 
+def window_of_log(location: str) -> Window | None:
+    """Give the interval whose log is in a folder; None if it is the log of ``mode="incremental"``."""
+    folder, _, name = location.rpartition("/")
+    return window_of(name) if folder.endswith("/intervals") else None
+
+
 def overlapping(window: Window, others: Iterable[Window]) -> Window | None:
     """Give the first other window that shares time with this one."""
     return next((other for other in sorted(others) if other != window and other.overlaps(window)), None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from airflow_provider_scope.core.interval import window_of_log
 from airflow_provider_scope.core.record_text import NEW_LOG
 from airflow_provider_scope.exceptions import (
     AbandonedBatchError,
@@ -105,10 +106,28 @@ def first_in_table(last_commit: CommitRecord | None, accepted: Acceptance | None
     return 0 if accepted and accepted.after_commit >= last_commit.seq else last_commit.seq + 1
 
 
-def check_given_up(found: TableState, first: int, location: str) -> None:
+_REFRESH = "run the task once with full_refresh=True, which replaces all rows"
+
+
+def load_again(checkpoint: str, refresh: str = _REFRESH) -> str:
+    """Say how a pipeline loads everything again: an interval refuses a full refresh, and begins a new log.
+
+    :param checkpoint: The folder of the log, which tells whether it is an interval's.
+    :param refresh: What is said of any other pipeline.
+    """
+    if window_of_log(checkpoint) is None:
+        return refresh
+    return (
+        "delete what the table still holds of the interval's rows, move the folder "
+        f"{checkpoint} away while nothing runs, and clear the interval's run"
+    )
+
+
+def check_given_up(found: TableState, first: int, location: str, checkpoint: str) -> None:
     """Refuse a table that holds a batch which was abandoned before there was a table.
 
     :param first: The first batch that can be in it.
+    :param checkpoint: The folder of the log.
     :raises AbandonedBatchError: As said: an application that nobody waited for has made the table since.
     """
     back = [seq for seq, batch in found.committed.items() if seq < first and not batch.abandoned]
@@ -118,14 +137,15 @@ def check_given_up(found: TableState, first: int, location: str) -> None:
             f"The table {location} holds batch {min(back)}, which was abandoned before there was a table: "
             "the application that ran it was still running. Its files count as new, and would be loaded "
             "again.",
-            do="run the task once with full_refresh=True, which replaces all rows. Or, if it is a batch of "
-            "files, delete its rows, then run `airflow scope accept-table`",
+            do=f"{load_again(checkpoint)}. Or, if it is a batch of files, delete its rows, then run "
+            "`airflow scope accept-table`",
         )
 
 
-def check_identity(found: TableState, expected: TableIdentity | None, location: str) -> None:
+def check_identity(found: TableState, expected: TableIdentity | None, location: str, checkpoint: str) -> None:
     """Refuse a table that was restored or recreated since the newest record.
 
+    :param checkpoint: The folder of the log.
     :raises TableRestoredError: The newest RESTORE is not the recorded one.
     :raises TableRecreatedError: The id is not the recorded one.
     :raises TableGoneError: There is no table.
@@ -135,7 +155,7 @@ def check_identity(found: TableState, expected: TableIdentity | None, location: 
     if found.identity == expected or (expected is None and not restored):
         return
     if found.identity is None:
-        raise table_gone(location)
+        raise table_gone(location, checkpoint)
     kind: type[TableDivergedError] = TableRestoredError
     if expected is None:
         what = (
@@ -156,16 +176,20 @@ def check_identity(found: TableState, expected: TableIdentity | None, location: 
     raise _diverged(kind, what)
 
 
-def table_gone(location: str) -> TableDivergedError:
+def table_gone(location: str, checkpoint: str) -> TableDivergedError:
     """Give the error for a table that is not there any more."""
+    again = (
+        "run the task once with full_refresh=True, which makes the table again and loads everything into it"
+    )
+    if window_of_log(checkpoint):
+        folder = checkpoint.rpartition("/")[0]
+        again = f"move the folder {folder} away while nothing runs, and clear the runs of the intervals"
     return _diverged(
         TableGoneError,
         f"There is no table at {location} any more, and there was one when the newest record was written.",
         kept="the log and all files; nothing was written",
         do="if it was dropped by mistake, bring it back; if it was moved, set delta_location to where it is "
-        "now. Otherwise run the task once with full_refresh=True, which makes the table again and loads "
-        'everything into it. With mode="data_interval", delete the folder intervals/ of the checkpoint '
-        "instead, and clear the runs of the intervals",
+        f"now. Otherwise {again}",
     )
 
 
@@ -190,7 +214,8 @@ def check_transaction(
             TableAheadOfLogError,
             f"The table {location} holds batch {txn}, but the log in {checkpoint} ends at batch "
             f"{newest_entry}: it is an older copy, or records were deleted.",
-            do=f"bring back the checkpoint's newest copy. If there is none, {NEW_LOG}",
+            do="bring back the checkpoint's newest copy. If there is none, "
+            f"{load_again(checkpoint, NEW_LOG)}",
         )
 
 

@@ -57,11 +57,16 @@ class Consequences:
     """How many files of ``rolled_back`` have no rows in the table; None is all of them."""
 
 
-REFRESH_NEXT = (
-    "run `airflow scope accept-table --reload-undecidable --yes`, and the task with full_refresh=True "
-    "next: it replaces all rows. Any other run would load files whose rows are already in the table"
-)
-"""What a person does when only a full refresh is known to repair the table."""
+def refresh_next(checkpoint: str) -> str:
+    """Say what a person does when only loading everything again is known to repair the table.
+
+    :param checkpoint: The folder of the log.
+    """
+    return recovery.load_again(
+        checkpoint,
+        "run `airflow scope accept-table --reload-undecidable --yes`, and the task with full_refresh=True "
+        "next: it replaces all rows. Any other run would load files whose rows are already in the table",
+    )
 
 
 def look_at_table(
@@ -80,7 +85,7 @@ def look_at_table(
     # Without a baseline the probe reads the table's whole log, and refuses nothing.
     found = engine.probe(table, pipeline.pipeline, (None, -1))
     if found.identity is None:
-        raise recovery.table_gone(table)
+        raise recovery.table_gone(table, log.location)
     if found.running is not None:
         raise BatchOutcomeUnknownError(
             f"A job of batch {found.running} is still running: it is not known what becomes of its rows in "
@@ -109,14 +114,14 @@ def look_at_table(
         if e.seq not in gone and (restore := restore_under_refresh(log, e, batch, found))
     }
     if mixed and not reload_undecidable:
-        raise old_rows_beside_new_ones(table, *next(iter(mixed.items())))
+        raise old_rows_beside_new_ones(table, log.location, *next(iter(mixed.items())))
     unknown = [*{*unknown, *in_doubt, *mixed}]
     if unknown and not reload_undecidable:
         raise BatchOutcomeUnknownError(
             f"The log of {table} does not show whether the rows of the open batches "
             f"{', '.join(map(str, sorted(unknown)))} are in the table.",
             kept="the table, the log and all files; nothing was written",
-            do=REFRESH_NEXT
+            do=refresh_next(log.location)
             if any(entry.overwrites_table for entry in still_open if entry.seq in unknown)
             else "look at the table. If the rows are there, delete them. Then run "
             "`airflow scope accept-table --reload-undecidable`: the files of these batches are loaded again",
@@ -135,9 +140,9 @@ def look_at_table(
     doubled = back - _names_of(log, records) - twice
     if is_refreshed and not reload_undecidable:
         if undone and logged[0] > 0:
-            raise undone_and_purged(start)
+            raise undone_and_purged(log.location, start)
         if twice:
-            raise beside_old_rows(table, start, twice)
+            raise beside_old_rows(table, log.location, start, twice)
         check_doubled(log, table, found, records, start=start, doubled=doubled)
     return Consequences(
         table=found,
@@ -224,13 +229,13 @@ def restore_under_refresh(
     return next((r.version for r in found.restores if began[-1] < r.version < committed.version), None)
 
 
-def old_rows_beside_new_ones(table: str, seq: int, restore: int) -> BatchOutcomeUnknownError:
+def old_rows_beside_new_ones(table: str, checkpoint: str, seq: int, restore: int) -> BatchOutcomeUnknownError:
     """Give the error for what ``restore_under_refresh`` found."""
     return BatchOutcomeUnknownError(
         f"A RESTORE of {table} (version {restore}) happened while the job of batch {seq} was replacing the "
         "rows. The table may hold both the rows that the RESTORE brought back and those of the batch.",
         kept="the table, the log and all files; nothing was written",
-        do=REFRESH_NEXT,
+        do=refresh_next(checkpoint),
     )
 
 
@@ -252,18 +257,20 @@ def names_in_table(log: CheckpointLog, pipeline: Pipeline, found: TableState, st
     return names | {file.path for file in (log.taken_files(taken) if taken else ())}
 
 
-def undone_and_purged(start: int) -> BatchOutcomeUnknownError:
+def undone_and_purged(checkpoint: str, start: int) -> BatchOutcomeUnknownError:
     """Give the error for an undone refresh if the entries from before it were purged."""
     return BatchOutcomeUnknownError(
         f"A RESTORE undid the full refresh that began with batch {start}. It is not known whether its "
         "next batches would be loaded on top of their old rows: `airflow scope vacuum` purged the "
         "records of the batches before it.",
         kept="the table, the log and all files; nothing was written",
-        do=f"RESTORE the table to a version of the refresh. Or {REFRESH_NEXT}",
+        do=f"RESTORE the table to a version of the refresh. Or {refresh_next(checkpoint)}",
     )
 
 
-def beside_old_rows(table: str, start: int, twice: Collection[str]) -> BatchOutcomeUnknownError:
+def beside_old_rows(
+    table: str, checkpoint: str, start: int, twice: Collection[str]
+) -> BatchOutcomeUnknownError:
     """Give the error for batches of a refresh that were added after the refresh was undone.
 
     :param twice: Their files, as far as the old rows of these are back.
@@ -274,7 +281,7 @@ def beside_old_rows(table: str, start: int, twice: Collection[str]) -> BatchOutc
         f"{some_names(sorted(twice), OTHERS_NAMED)}.",
         kept="the table, the log and all files; nothing was written",
         do="RESTORE the table to a version of the refresh and run `airflow scope accept-table --yes`. Or "
-        f"{REFRESH_NEXT}",
+        f"{refresh_next(checkpoint)}",
     )
 
 
@@ -297,7 +304,7 @@ def check_doubled(
         raise refresh_undone(table, start, doubled, found)
     of_before = doubled_from_before(log, records, found, start)
     if of_before:
-        raise batches_of_before(table, start, of_before)
+        raise batches_of_before(table, log.location, start, of_before)
 
 
 def doubled_from_before(
@@ -325,14 +332,16 @@ def doubled_from_before(
     return names - loaded
 
 
-def batches_of_before(table: str, start: int, doubled: Collection[str]) -> BatchOutcomeUnknownError:
+def batches_of_before(
+    table: str, checkpoint: str, start: int, doubled: Collection[str]
+) -> BatchOutcomeUnknownError:
     """Give the error for what ``doubled_from_before`` found."""
     return BatchOutcomeUnknownError(
         f"{table} was created again after the full refresh that began with batch {start}, and holds "
         f"batches from before it. The next runs would load {len(doubled):,} files on top of their existing "
         f"rows, such as {min(doubled)}.",
         kept="the table, the log and all files; nothing was written",
-        do=REFRESH_NEXT,
+        do=refresh_next(checkpoint),
     )
 
 
@@ -441,13 +450,13 @@ class _Reading:
         expected, since = recovery.baseline(self.pipeline, self.last_commit, self.accepted)
         in_table = self.last_commit is not None and self.last_commit.table is not None
         try:
-            recovery.check_identity(self.found, expected, self.table)
+            recovery.check_identity(self.found, expected, self.table, self.log.location)
             newest_commit = self.newest_commit if in_table else -1
             recovery.check_transaction(
                 self.found, newest_commit, self.newest.seq, self.table, self.log.location
             )
             first = recovery.first_in_table(self.last_commit, self.accepted)
-            recovery.check_given_up(self.found, first, self.table)
+            recovery.check_given_up(self.found, first, self.table, self.log.location)
         except TableDivergedError:
             return True
         gone = self.accepted.gone if self.accepted else ()
@@ -511,7 +520,7 @@ def _read(log: CheckpointLog, engine: Engine, table: str) -> _Reading:
     # Without a baseline the probe reads the table's whole log, and refuses nothing.
     found = engine.probe(table, pipeline.pipeline, (None, -1))
     if found.identity is None:
-        raise recovery.table_gone(table)
+        raise recovery.table_gone(table, log.location)
     logged = log.logged()
     newest = log.offset(logged[-1])
     recovery.check_transaction(found, -1, newest.seq, table, log.location)
@@ -525,7 +534,7 @@ def _look_with_state(read: _Reading, *, reload_undecidable: bool) -> Consequence
     chain = source_state.chain_of(found, source_state.recorded_states(read.records, found))
     behind = source_state.Behind(None) if read.is_refreshing else _behind(read.log, chain)
     if behind.problem and not reload_undecidable:
-        raise _unknown(read.table, behind)
+        raise _unknown(read.table, read.log.location, behind)
     open_ones = () if read.is_refreshing else read.open
     gone = [e.seq for e in open_ones if behind.problem or not chain.has_rows_of(e.seq)]
     in_table = [found.committed[e.seq].version for e in open_ones if e.seq not in gone]
@@ -573,7 +582,7 @@ def _accepted_already(read: _Reading) -> Acceptance:
     )
 
 
-def _unknown(table: str, behind: Behind) -> BatchOutcomeUnknownError:
+def _unknown(table: str, checkpoint: str, behind: Behind) -> BatchOutcomeUnknownError:
     if behind.problem == "mixed":
         what = (
             f"The rows of batch {behind.at} were added to {table} after a RESTORE, or after it was created "
@@ -588,7 +597,10 @@ def _unknown(table: str, behind: Behind) -> BatchOutcomeUnknownError:
     return BatchOutcomeUnknownError(
         what,
         kept=f"{_KEPT}; nothing was accepted",
-        do="RESTORE the table to a version that a commit record names; or run "
-        "`airflow scope accept-table --reload-undecidable --yes`, and the task with full_refresh=True next: "
-        "no other run can continue after that",
+        do="RESTORE the table to a version that a commit record names; or "
+        + recovery.load_again(
+            checkpoint,
+            "run `airflow scope accept-table --reload-undecidable --yes`, and the task with "
+            "full_refresh=True next: no other run can continue after that",
+        ),
     )

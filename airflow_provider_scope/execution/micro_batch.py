@@ -6,7 +6,7 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from airflow_provider_scope.core import bad_records
+from airflow_provider_scope.core import bad_records, recovery
 from airflow_provider_scope.core.records import OffsetEntry, Pipeline
 from airflow_provider_scope.core.report import READ
 from airflow_provider_scope.exceptions import (
@@ -204,7 +204,7 @@ class MicroBatchExecution:
                 f"It is not known what of the source is in {request.table}: the table was accepted without "
                 "a state.",
                 kept="the table and all records; no batch was logged",
-                do="run the task once with full_refresh=True, which replaces all rows",
+                do=recovery.load_again(self.log.location),
             )
         return self.source.pending(view, report, refresh=refresh)
 

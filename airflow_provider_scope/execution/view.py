@@ -311,7 +311,7 @@ def record_commit(
 
     :raises TableDivergedError: The table is not the one of the record below.
     """
-    recovery.check_identity(view.table, view.baseline[0], location)
+    recovery.check_identity(view.table, view.baseline[0], location, view.checkpoint)
     if view.table.identity is None and not committed.abandoned:
         raise TableGoneError(
             f"The engine says that batch {entry.seq} is in the table, but there is no table at {location}.",
@@ -322,7 +322,7 @@ def record_commit(
     if view.table.identity and view.baseline[0] is None and view.pipeline and (there := log.committed()):
         # Another run has put the first record since this one read the log: that one tells the table's id.
         first, _ = recovery.baseline(view.pipeline, log.commit(there[-1]), log.newest_acceptance())
-        recovery.check_identity(view.table, first, location)
+        recovery.check_identity(view.table, first, location, view.checkpoint)
     state, is_lost = _state_behind(view, entry, committed)
     record = log.put_commit(
         CommitRecord(
@@ -344,7 +344,7 @@ def record_commit(
     )
     view.record(record, entry)
     if record.table is None:
-        recovery.check_given_up(view.table, view.first, location)
+        recovery.check_given_up(view.table, view.first, location, view.checkpoint)
     return record
 
 
@@ -370,9 +370,9 @@ def check_table(view: LogView, location: str, *, is_void: bool = False) -> None:
     """
     if view.is_table_gone:
         if not is_void and not (view.open and view.open[0].overwrites_table):
-            raise recovery.table_gone(location)
+            raise recovery.table_gone(location, view.checkpoint)
         return
-    recovery.check_identity(view.table, view.baseline[0], location)
+    recovery.check_identity(view.table, view.baseline[0], location, view.checkpoint)
     is_in_table = view.last_commit and view.last_commit.table
     recovery.check_transaction(
         view.table,
@@ -382,7 +382,7 @@ def check_table(view: LogView, location: str, *, is_void: bool = False) -> None:
         view.checkpoint,
     )
     if not is_void:
-        recovery.check_given_up(view.table, view.first, location)
+        recovery.check_given_up(view.table, view.first, location, view.checkpoint)
 
 
 def accept_gone(log: CheckpointLog, view: LogView) -> Acceptance:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from deltalake import DeltaTable
 
 from airflow_provider_scope.core.interval import Window
 from airflow_provider_scope.exceptions import TableDivergedError
@@ -135,6 +137,28 @@ def test_a_restored_table_is_accepted_for_one_interval(desk, second):
     assert second.run().batches == []
     with pytest.raises(TableDivergedError, match="was restored"):
         desk.world.of(FIRST).run()
+
+
+def test_the_rows_that_a_restore_took_come_again_as_accept_table_says(desk, second):
+    second.show("c.parquet")
+    second.run()
+    second.restore(1)  # the rows of c.parquet are gone, those of b.parquet are there
+
+    said = desk.table_command("accept-table", "--all-intervals", "--yes")
+
+    folder = f"file:///table/_checkpoint/intervals/{SECOND_NAME}"
+    assert "full_refresh" not in said.out
+    assert (
+        "- to get these rows back, delete what the table still holds of the interval's rows, move the folder "
+        f"{folder} away while nothing runs, and clear the interval's run\n" in said.out
+    )
+    assert second.run().batches == []
+    table = DeltaTable(f"{desk.world.folder}/table")
+    table.delete(f"file = '{second.root}/b.parquet'")
+    Path(second.checkpoint.removeprefix("file://")).rename(desk.world.folder / "away")
+    second.run()
+    assert desk.rows_are_those_of("a.parquet", "b.parquet", "c.parquet")
+    assert second.of(FIRST).run().batches == []
 
 
 def test_a_restored_table_is_accepted_for_all_intervals(desk, second):

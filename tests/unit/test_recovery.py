@@ -31,15 +31,20 @@ from airflow_provider_scope.exceptions import (
     TableAheadOfLogError,
     TableBehindLogError,
     TableDivergedError,
+    TableError,
     TableRecreatedError,
     TableRestoredError,
 )
+from airflow_provider_scope.execution.acceptance import batches_of_before, undone_and_purged
 from tests.support.values import a_commit, a_file, a_refresh, an_entry
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from airflow_provider_scope.core.records import CommitRecord
 
 AT = "file:///delta/t"
+LOG = f"{AT}/_checkpoint"
 T = TableIdentity("t")
 U = TableIdentity("u")
 T_RESTORED = TableIdentity("t", 7)
@@ -117,7 +122,7 @@ def test_the_newest_record_says_which_table_is_expected(
     ],
 )
 def test_a_table_that_is_the_recorded_one_goes_on(found: TableState, expected: TableIdentity | None) -> None:
-    check_identity(found, expected, AT)
+    check_identity(found, expected, AT, LOG)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +152,7 @@ def test_another_table_is_refused_with_the_command_that_accepts_it(
     found: TableState, expected: TableIdentity, what: str
 ) -> None:
     with pytest.raises(TableDivergedError) as caught:
-        check_identity(found, expected, AT)
+        check_identity(found, expected, AT, LOG)
 
     assert type(caught.value) is (TableRestoredError if "was restored" in what else TableRecreatedError)
     assert caught.value.what == what
@@ -405,10 +410,40 @@ def test_batches_below_the_first_were_given_up_before_there_was_a_table(commit, 
 def test_a_batch_that_is_there_although_it_was_given_up_is_refused():
     found = TableState(T, 1, 1, {0: CommittedBatch(0, 1, 1), 1: CommittedBatch(1, 1, 1)})
 
-    check_given_up(found, 0, AT)
-    check_given_up(replace(found, committed={0: CommittedBatch(0, 0, 0, abandoned=True)}), 1, AT)
+    check_given_up(found, 0, AT, LOG)
+    check_given_up(replace(found, committed={0: CommittedBatch(0, 0, 0, abandoned=True)}), 1, AT, LOG)
     with pytest.raises(AbandonedBatchError, match="batch 0"):
-        check_given_up(found, 1, AT)
+        check_given_up(found, 1, AT, LOG)
+
+
+@pytest.mark.parametrize(
+    "refuse",
+    [
+        lambda log: check_given_up(TableState(T, 1, 0, {0: CommittedBatch(0, 1, 1)}), 1, AT, log),
+        lambda log: check_identity(MISSING_TABLE, T, AT, log),
+        lambda log: check_transaction(TableState(T, 9, 4, {}), 3, 3, AT, log),
+        lambda log: _raise(undone_and_purged(log, 3)),
+        lambda log: _raise(batches_of_before(AT, log, 3, ["a"])),
+    ],
+)
+def test_no_way_out_of_an_interval_is_a_full_refresh_that_it_refuses(
+    refuse: Callable[[str], None],
+) -> None:
+    interval = f"{LOG}/intervals/20260101T000000000Z_20260102T000000000Z"
+
+    with pytest.raises(TableError) as of_all:
+        refuse(LOG)
+    with pytest.raises(TableError) as of_interval:
+        refuse(interval)
+
+    assert "full_refresh=True" in of_all.value.do
+    assert "full_refresh" not in of_interval.value.do
+    assert f"{LOG}/intervals" in of_interval.value.do
+    assert "away while nothing runs, and clear" in of_interval.value.do
+
+
+def _raise(err: Exception) -> None:
+    raise err
 
 
 def test_a_batch_out_of_order_is_told_by_what_the_table_has():
