@@ -117,11 +117,6 @@ def when(milliseconds: int) -> str:
     return f"{iso_time(milliseconds)[:19]}Z ({ago} ago)"
 
 
-def undecided(view: LogView) -> tuple[OffsetEntry, ...]:
-    """Give the open batches that the table calls done, without a commit that shows it."""
-    return view.outcomes(view.open).unclear
-
-
 def blocking(entry: OffsetEntry) -> list[str]:
     """Give a line for each file that is not what it was when its batch was logged.
 
@@ -146,35 +141,37 @@ def _blocking(file: FileEntry) -> str:
     return f"blocked: {printable(file.path)} has changed since it was logged"
 
 
-def show_lag(view: LogView, table: str, log: CheckpointLog, storage_conn_id: str | None) -> bool:
+def show_lag(view: LogView, table: str, log: CheckpointLog, storage_conn_id: str | None) -> str | None:
     """Say what a table does not hold of its feed yet; nothing of other sources.
 
-    :return: Whether the next run will refuse the source as it is.
+    :return: What the next run makes of the source, empty if it can go on; None if that was not looked at.
     """
     newest = view.newest.slice if view.newest else None
     if not isinstance(newest, VersionSlice) or view.is_state_lost:
-        return False
+        return None
     try:
         source = canonical_uri(newest.location)
         if place_of(source) not in (place_of(table), place_of(log.location)):
             # The record is not trusted: it must not send credentials to a host that nobody named.
             say(f"behind      not checked: {source} is on another store; `airflow scope list` checks it")
-            return False
+            return None
         rows = ChangeRows(place=log.location, table=source, storage=store_of(source, storage_conn_id).storage)
         lag, warnings = rows.unread(view, clock.now_ms())
     except ScopeProviderError as err:
         say(f"behind      not known: {err.what}")
         say(f"            do: {err.do}")
-        return isinstance(err, ChangeFeedError)
+        if isinstance(err, ChangeFeedError):
+            return "the next run will refuse the source: see `behind`"
+        return "the source could not be read, and the next run fails if that stays so: see `behind`"
     if view.state is None:
         say(f"behind      everything: nothing of {source} is loaded")
-        return False
+        return ""
     if lag is None:
         say(f"behind      nothing: version {rows.source_log.newest} of {source} is loaded")
-        return False
+        return ""
     say(f"behind      {counted(lag.commits, 'commit')} of {source}, {counted(lag.size_bytes, 'byte')}")
     oldest = "its time is not known" if lag.oldest_ms is None else when(lag.oldest_ms)
     say(f"            the oldest is version {lag.version}: {oldest}")
     for warning in warnings:
         say(f"            warning: {warning}")
-    return False
+    return ""

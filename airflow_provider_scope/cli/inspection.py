@@ -15,7 +15,6 @@ from airflow_provider_scope.cli.entries import (
     show_lag,
     span,
     state_text,
-    undecided,
     when,
 )
 from airflow_provider_scope.cli.output import SHOWN_AT_MOST, command, counted, say
@@ -64,17 +63,17 @@ def status(args: Namespace) -> None:
         show(repair.open_entries(log), "            ", more=jobs)
         raise
     args.facts |= _facts(view, table, log)
-    is_refused = _show_progress(view, table, log, args.storage_conn_id)
+    about_source = _show_progress(view, table, log, args.storage_conn_id)
     say(f"open        {counted(len(view.open), 'batch', 'batches') if view.open else 'nothing'}")
     show(view.open, "            ", view, lambda entry: [*jobs(entry), *_blocking(view, entry)])
     if args.interval is None:
-        targets.show(log)
+        targets.show(args, table, log)
     check_table(view, table)
     dbt_scope.check(log, view)
-    if undecided(view):
+    if view.outcomes(view.open).unclear:
         say("what next   run `airflow scope accept-table`: it is not known whether a batch was committed")
-    elif is_refused:
-        say("what next   the next run will refuse the source: see `behind`")
+    elif about_source:
+        say(f"what next   {about_source}")
     elif args.facts["blocked"]:
         say("what next   the next run fails: a file of an open batch is not as it was logged")
         oldest = view.open[0].seq
@@ -85,6 +84,8 @@ def status(args: Namespace) -> None:
     else:
         new = "rows" if view.newest and view.newest.slice.has_state else "files"
         say(f"what next   the table and the log fit together; the next run looks for new {new}")
+        if about_source is None:
+            say("            (the source was not looked at: `airflow scope plan DAG TASK` does that)")
 
 
 def _facts(view: LogView, table: str, log: CheckpointLog) -> dict[str, Any]:
@@ -120,10 +121,10 @@ def _blocking(view: LogView, entry: OffsetEntry) -> list[str]:
     return [] if repair.settled(view, entry) else blocking(entry)
 
 
-def _show_progress(view: LogView, table: str, log: CheckpointLog, storage_conn_id: str | None) -> bool:
+def _show_progress(view: LogView, table: str, log: CheckpointLog, storage_conn_id: str | None) -> str | None:
     """Say how far the table and the log have come.
 
-    :return: Whether the next run will refuse the source as it is.
+    :return: What the next run makes of the source; see ``show_lag``.
     """
     found, done, last = view.table, view.last_commit, view.last_committed_entry
     say(f"table       {table}")
@@ -171,7 +172,7 @@ def _show_progress(view: LogView, table: str, log: CheckpointLog, storage_conn_i
         and log.watermark() != audits.watermark(last, taken)
     ):
         say("            watermark.json is not up to date; the next run or `airflow scope rebuild` writes it")
-    return False
+    return None
 
 
 def _show_counts(log: CheckpointLog) -> None:

@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import AirflowException
 
-from airflow_provider_scope.checkpoint.intervals import IntervalLog, known_intervals
+from airflow_provider_scope.checkpoint.intervals import IntervalLog
+from airflow_provider_scope.cli import targets
 from airflow_provider_scope.cli.output import command, quiet
 from airflow_provider_scope.cli.tasks import NOT_MAPPED, Instance, instances
-from airflow_provider_scope.core.interval import iso_time
+from airflow_provider_scope.core import recovery
+from airflow_provider_scope.core.interval import Window, iso_time
+from airflow_provider_scope.core.slices import FileSlice
 from airflow_provider_scope.engines import assembly, clock
 from airflow_provider_scope.exceptions import ScopeProviderError
-from airflow_provider_scope.execution import repair
+from airflow_provider_scope.execution import first_run
 from airflow_provider_scope.execution.changes import ChangeRows
-from airflow_provider_scope.execution.view import check_table, read_log
+from airflow_provider_scope.execution.cursor import CursorRows
+from airflow_provider_scope.execution.view import check_decided, read_log
+from airflow_provider_scope.specs import FileSource, Replace
+from airflow_provider_scope.storage.opening import canonical_uri
 
 if TYPE_CHECKING:
-    from argparse import Namespace
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
+    from airflow_provider_scope.checkpoint.log import CheckpointLog
+    from airflow_provider_scope.cli.targets import IntervalState
+    from airflow_provider_scope.execution.engine import Engine
+    from airflow_provider_scope.execution.micro_batch import MicroBatchExecution
+    from airflow_provider_scope.execution.source import Request
+    from airflow_provider_scope.execution.view import LogView
     from airflow_provider_scope.specs.ingest import Ingest
 
 
@@ -61,38 +73,85 @@ def _row(instance: Instance) -> dict[str, Any]:
         "error": None,
     }
     try:
-        ingest = assembly.located(instance.ingest(), instance.context())
-        _read(row, instance, ingest)
+        _read(row, instance)
     except (ScopeProviderError, AirflowException) as err:
         row["error"] = f"{type(err).__name__}: {str(err).splitlines()[0]}"
     return row
 
 
-def _read(row: dict[str, Any], instance: Instance, ingest: Ingest) -> None:
-    conn_id = instance.context().storage_conn_id
-    log = assembly.open_log(ingest.delta_location, ingest.checkpoint, storage_conn_id=conn_id)
-    table = assembly.make_request(ingest).table
+def _read(row: dict[str, Any], instance: Instance) -> None:
+    context, place = instance.context(), instance.place()
+    if place is None:
+        known = assembly.located(instance.ingest(), context)
+        place = known.delta_location, known.checkpoint
+    location, checkpoint = place
+    log = assembly.open_log(location, checkpoint, storage_conn_id=context.storage_conn_id)
+    table = canonical_uri(location)
     row.update(table=table, checkpoint=log.location)
-    if ingest.mode == "data_interval":
-        windows = known_intervals(log.storage, log.location)
-        open_of = {w.name: repair.open_entries(IntervalLog(log.storage, log.location, w)) for w in windows}
-        row["open"] = [f"{name}/{entry.seq}" for name, entries in open_of.items() for entry in entries]
-        row["state"] = ("open" if row["open"] else "committed") if windows else "not begun"
+    is_of_intervals = instance.mode == "data_interval"
+    args = Namespace(delta_location=location, engine=None, storage_conn_id=context.storage_conn_id)
+    if is_of_intervals and (states := targets.interval_states(args, table, log)):
+        _read_intervals(row, states)
         return
-    if log.pipeline() is None:
+    ingest = instance.ingest()
+    if is_of_intervals:
+        row["state"] = "refused"
+        _check_first_interval(ingest, table, log, targets.engine_of(args, log))
         row["state"] = "not begun"
         return
-    execution, _, engine = assembly.assemble(ingest, instance.context())
-    view = read_log(execution.log, execution.audit, engine, table, history=False)
+    execution, request, _ = assembly.assemble(ingest, context)
+    view = read_log(execution.log, execution.audit, execution.engine, table, history=False)
     done = view.last_commit
     row["committed"] = done and f"batch {done.seq} at {iso_time(done.committed_at_ms)}"
     row["open"] = [str(entry.seq) for entry in view.open]
     row["state"] = "refused"
-    check_table(view, table)
-    if isinstance(execution.source, ChangeRows):
-        lag, _ = execution.source.unread(view, clock.now_ms())
-        row["lag"] = lag.text(execution.source.table) if lag else None
-    row["state"] = "open" if view.open else "committed"
+    execution.check(request, view)
+    check_decided(view, table)
+    if view.newest:
+        row["lag"] = _lag_of_source(execution, request, view)
+    row["state"] = "open" if view.open else "committed" if view.pipeline else "not begun"
+
+
+def _read_intervals(row: dict[str, Any], states: Mapping[Window, IntervalState]) -> None:
+    row["open"] = [f"{window.name}/{entry.seq}" for window, state in states.items() for entry in state.open]
+    row["state"] = "refused"
+    for window, state in states.items():
+        if state.error:
+            state.error.what = f"{window.name}: {state.error.what}"
+            raise state.error
+    row["state"] = "open" if row["open"] else "committed"
+
+
+def _check_first_interval(ingest: Ingest, table: str, log: CheckpointLog, engine: Engine) -> None:
+    """Refuse rows that no record tells of, as the run of any first interval does.
+
+    :raises UnknownRowsError: As said.
+    """
+    any_interval = IntervalLog(log.storage, log.location, Window(0, 1))
+    is_told = isinstance(ingest.write, Replace) or ingest.first_run == "add"
+    # A cursor begins at the start of the interval, which says what is new.
+    is_refused = isinstance(ingest.source, FileSource) and not is_told
+    if is_refused and first_run.table_of_others(any_interval, engine, table):
+        raise recovery.rows_of_others(table, log.location, FileSlice.kind, any_interval.window.name)
+
+
+def _lag_of_source(execution: MicroBatchExecution, request: Request, view: LogView) -> str | None:
+    """Give what a feed has beyond the table; a source that is no Delta table is not looked at.
+
+    :raises ScopeProviderError: The next run refuses the source.
+    """
+    source = execution.source
+    if not isinstance(source, ChangeRows) and not (isinstance(source, CursorRows) and source.is_pinned):
+        return None
+    report = source.begin_report(clock.now_ms())
+    source.discover(request, view, report)
+    if not request.replaces_table:
+        for entry in view.outcomes(view.open).waiting:
+            source.state_behind(entry)
+    if not view.open:
+        execution.pending(request, view, report, refresh=request.refresh)
+    lag, _ = source.unread(view, clock.now_ms()) if isinstance(source, ChangeRows) else (None, ())
+    return lag.text(source.table) if lag else None
 
 
 def _last_run(instance: Instance) -> str | None:

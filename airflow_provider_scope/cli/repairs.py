@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from airflow_provider_scope.cli import scope_jobs, targets
-from airflow_provider_scope.cli.entries import only_refresh, show, span, state_text, undecided
+from airflow_provider_scope.cli.entries import only_refresh, show, span, state_text
 from airflow_provider_scope.cli.output import ADD_YES, SHOWN_AT_MOST, about, address_of, command, counted, say
 from airflow_provider_scope.cli.targets import engine_of, opened
 from airflow_provider_scope.core import recovery
@@ -14,7 +14,7 @@ from airflow_provider_scope.core.interval import window_of_log
 from airflow_provider_scope.engines import assembly, clock
 from airflow_provider_scope.exceptions import TableError
 from airflow_provider_scope.execution import acceptance, first_run, repair
-from airflow_provider_scope.execution.view import check_table, read_log
+from airflow_provider_scope.execution.view import check_decided, check_table, read_log
 from airflow_provider_scope.storage.opening import canonical_uri
 
 if TYPE_CHECKING:
@@ -162,12 +162,10 @@ def _divergence(
     try:
         view = read_log(log, audit, engine, table, history=False)
         check_table(view, table)
+        check_decided(view, table)
     except TableError as err:
         return err.what
-    unclear = undecided(view)
-    if not unclear:
-        return None
-    return f"The log of {table} does not show whether batch {unclear[0].seq} was committed."
+    return None
 
 
 def _going_on(seen: Consequences, begins: Behind, where: str) -> list[str]:

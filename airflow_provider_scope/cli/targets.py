@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import conf
 
-from airflow_provider_scope.checkpoint.intervals import IntervalLog, known_intervals
+from airflow_provider_scope.checkpoint.intervals import IntervalLog, NoAuditFiles, known_intervals
 from airflow_provider_scope.cli import scope_jobs
-from airflow_provider_scope.cli.output import SHOWN_AT_MOST, counted, say
+from airflow_provider_scope.cli.output import SHOWN_AT_MOST, about, address_of, counted, say
 from airflow_provider_scope.core.interval import Window, iso_time, window_of
 from airflow_provider_scope.engines import assembly
-from airflow_provider_scope.exceptions import InputError
+from airflow_provider_scope.exceptions import InputError, TableError
 from airflow_provider_scope.execution import repair
+from airflow_provider_scope.execution.view import check_decided, check_table, read_log
 from airflow_provider_scope.specs import Checkpoint
 from airflow_provider_scope.specs.ingest import ARGUMENTS, SELECT_ALL, ingest_from
 from airflow_provider_scope.storage.opening import canonical_uri
@@ -24,8 +26,10 @@ if TYPE_CHECKING:
 
     from airflow_provider_scope.checkpoint.audit import AuditFiles
     from airflow_provider_scope.checkpoint.log import CheckpointLog
+    from airflow_provider_scope.core.records import OffsetEntry
     from airflow_provider_scope.engines.scope import ScopeRunner
     from airflow_provider_scope.engines.spark import SparkRunner
+    from airflow_provider_scope.execution.engine import Engine
 
 
 def named(args: Namespace) -> Window | None:
@@ -83,33 +87,82 @@ def each(args: Namespace, log: CheckpointLog) -> Iterator[Namespace]:
 
 
 def shown_alone(args: Namespace, table: str, log: CheckpointLog) -> bool:
-    """Show the intervals of a table if there is no pipeline beside them; tell whether that is so."""
+    """Show the intervals of a table if there is no pipeline beside them; tell whether that is so.
+
+    :raises TableError: See ``show``.
+    """
     if args.interval is not None or log.pipeline() or not known_intervals(log.storage, log.location):
         return False
     say(f"table       {table}")
     say(f"checkpoint  {log.location}")
-    show(log)
+    show(args, table, log)
     return True
 
 
-def show(log: CheckpointLog) -> None:
-    """Say how many intervals there are, and name those with open batches."""
-    known = known_intervals(log.storage, log.location)
-    if not known:
+def show(args: Namespace, table: str, log: CheckpointLog) -> None:
+    """Say how many intervals there are, and name those with open batches and those that refuse the table.
+
+    :raises TableError: The next run of an interval refuses the table.
+    """
+    states = interval_states(args, table, log)
+    if not states:
         return
-    first, last = iso_time(known[0].start_ms)[:19], iso_time(known[-1].end_ms)[:19]
-    say(f"intervals   {len(known):,}, from {first}Z to {last}Z")
-    still_open = {}
-    for window in known:
-        entries = repair.open_entries(IntervalLog(log.storage, log.location, window))
-        if entries:
-            still_open[window.name] = len(entries)
-    for name, batches in list(still_open.items())[:SHOWN_AT_MOST]:
-        say(f"            {name}: {counted(batches, 'open batch', 'open batches')}")
-    if len(still_open) > SHOWN_AT_MOST:
-        say(f"            and {len(still_open) - SHOWN_AT_MOST:,} more with open batches")
-    if not still_open:
+    first, last = iso_time(min(states).start_ms)[:19], iso_time(max(states).end_ms)[:19]
+    say(f"intervals   {len(states):,}, from {first}Z to {last}Z")
+    odd = {window.name: state for window, state in states.items() if state.text}
+    for name, state in list(odd.items())[:SHOWN_AT_MOST]:
+        say(f"            {name}: {state.text}")
+    if len(odd) > SHOWN_AT_MOST:
+        say(f"            and {len(odd) - SHOWN_AT_MOST:,} more that are open or refused")
+    if not odd:
         say("            all batches are committed")
+    refused = {name: state.error for name, state in odd.items() if state.error}
+    if refused:
+        name, error = next(iter(refused.items()))
+        if len(refused) == 1:
+            about(replace(address_of(args), interval=name))
+        else:
+            error.do = error.do.replace("accept-table`", "accept-table --all-intervals`")
+        raise error
+
+
+@dataclass(frozen=True, slots=True)
+class IntervalState:
+    """What is known of an interval without its source."""
+
+    open: tuple[OffsetEntry, ...]
+    error: TableError | None = None
+    """Why its next run refuses the table."""
+
+    @property
+    def text(self) -> str:
+        """Say what is to be done; empty if nothing is."""
+        batches = [counted(len(self.open), "open batch", "open batches")] if self.open else []
+        refused = [f"refused ({type(self.error).__name__})"] if self.error else []
+        return ", ".join(batches + refused)
+
+
+def interval_states(args: Namespace, table: str, log: CheckpointLog) -> dict[Window, IntervalState]:
+    """Compare a table with the records of its intervals, as the run of each does."""
+    logs = [IntervalLog(log.storage, log.location, w) for w in known_intervals(log.storage, log.location)]
+    if not logs:
+        return {}
+    engine = engine_of(args, logs[0])
+    return {one.window: _interval_state(one, engine, table) for one in logs}
+
+
+def _interval_state(log: IntervalLog, engine: Engine, table: str) -> IntervalState:
+    if log.pipeline() is None:
+        return IntervalState(())
+    try:
+        view = read_log(log, NoAuditFiles(log), engine, table, history=False)
+        check_table(view, table)
+        check_decided(view, table)
+    except TableError as err:
+        if err.is_retryable:
+            raise  # it is about no interval in particular
+        return IntervalState(repair.open_entries(log), err)
+    return IntervalState(view.open)
 
 
 def opened(args: Namespace) -> tuple[str, CheckpointLog, AuditFiles]:
@@ -123,7 +176,8 @@ def opened(args: Namespace) -> tuple[str, CheckpointLog, AuditFiles]:
 
 def engine_of(args: Namespace, log: CheckpointLog) -> SparkRunner | ScopeRunner:
     """Give the engine that is named; without a name, SCOPE if a batch of the pipeline ever was a job."""
-    if args.engine == "scope" or (args.engine is None and log.has_attempts()):
+    is_spark = args.engine == "spark" or isinstance(log, IntervalLog)  # SCOPE loads no intervals
+    if not is_spark and (args.engine == "scope" or log.has_attempts()):
         table = canonical_uri(args.delta_location)
         return scope_jobs.runner(args.scope_conn_id, log, table, args.storage_conn_id)
     raw: dict[str, Any] = dict.fromkeys(ARGUMENTS)

@@ -13,7 +13,9 @@ from airflow_provider_scope.cli.output import about, quiet, say
 from airflow_provider_scope.cli.targets import log_file
 from airflow_provider_scope.engines.assembly import RunContext
 from airflow_provider_scope.exceptions import InputError
+from airflow_provider_scope.specs import Checkpoint
 from airflow_provider_scope.specs.ingest import ARGUMENTS
+from airflow_provider_scope.specs.validation import from_dict
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 NOT_MAPPED = -1
 """Airflow's map index of a task that is not mapped."""
 _KEPT = "everything; nothing was read or written"
+_OF_ANOTHER_TASK = "a result of another task (XComArg)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,29 +46,58 @@ class Instance:
         index = "" if self.map_index == NOT_MAPPED else f"[{self.map_index}]"
         return f"{self.dag.dag_id}.{self.task.task_id}{index}"
 
+    @property
+    def mode(self) -> str:
+        """Give what the task says of its runs, which is no template."""
+        return str(self._operator().mode)
+
     def ingest(self) -> Ingest:
         """Give the arguments with their templates rendered.
 
         :raises InputError: A value is not valid, or only a run knows it.
         """
-        from airflow.sdk import XComArg  # noqa: PLC0415
-        from jinja2 import TemplateError  # noqa: PLC0415
-
-        missing = "a result of another task (XComArg)"
-        ingest: Ingest | None = None
         operator = self._operator()
         if self.full_refresh:
             operator.full_refresh = True
-        if not any(XComArg.iter_xcom_references([getattr(operator, name) for name in ARGUMENTS])):
-            context = {"params": self.dag.params.dump(), "dag": self.dag, "task": operator}
-            try:
-                operator.render_template_fields(context, self.task.get_template_env(self.dag))
-                ingest = operator.ingest()
-            except TemplateError as err:
-                missing = f"a value that only a run knows ({err})"
+        self._rendered(
+            operator, *ARGUMENTS
+        )  # in Airflow's own rendering, what fails is logged with its stack
+        operator.render_template_fields(self._known(operator), self.task.get_template_env(self.dag))
+        ingest: Ingest | None = operator.ingest()
         if ingest is None:
-            raise self._needs(missing)
+            raise self._needs(_OF_ANOTHER_TASK)
         return ingest
+
+    def place(self) -> tuple[str, Checkpoint] | None:
+        """Give the table and the checkpoint; None if only a run, or a connection, knows where they are."""
+        try:
+            found = self._rendered(self._operator(), "delta_location", "checkpoint")
+        except InputError:
+            return None
+        checkpoint = from_dict(Checkpoint, "checkpoint", found["checkpoint"] or {})
+        return (found["delta_location"], checkpoint) if found["delta_location"] else None
+
+    def _rendered(self, operator: Any, *names: str) -> dict[str, Any]:
+        """Give some arguments with their templates rendered.
+
+        :raises InputError: Only a run knows one of them.
+        """
+        from airflow.sdk import XComArg  # noqa: PLC0415
+        from jinja2 import TemplateError  # noqa: PLC0415
+
+        values = {name: getattr(operator, name) for name in names}
+        if any(XComArg.iter_xcom_references([*values.values()])):
+            raise self._needs(_OF_ANOTHER_TASK)
+        env = self.task.get_template_env(self.dag)
+        try:
+            rendered: dict[str, Any] = operator.render_template(values, self._known(operator), env)
+        except TemplateError as err:
+            raise self._needs(f"a value that only a run knows ({err})") from None
+        return rendered
+
+    def _known(self, operator: Any) -> dict[str, Any]:
+        """Give what templates see without a run."""
+        return {"params": self.dag.params.dump(), "dag": self.dag, "task": operator}
 
     def context(self) -> RunContext:
         """Give what a run has to know of its task."""

@@ -143,15 +143,21 @@ class MicroBatchExecution:
     def _open(self, request: Request) -> LogView:
         history = self.source.reads_history and not request.refresh
         view = read_log(self.log, self.audit, self.engine, request.table, history=history)
+        return view if self.check(request, view) else self._open(request)
+
+    def check(self, request: Request, view: LogView) -> bool:
+        """Refuse a table, a log and open batches that a run cannot go on with; the source is not listed.
+
+        :return: False if another run has logged a batch meanwhile: the log has to be read again.
+        :raises ScopeProviderError: As said.
+        """
         with _addressed(request, view.open).completes_errors():
             is_first = view.newest is None and view.taken is None
             if is_first and not self.source.look_back(view, request, self.now_ms()):
-                return self._open(request)
+                return False
             if view.pipeline is not None:
                 self._check(request, view)
-            if not first_run.check(self.log, self.engine, view, request, self.source):
-                return self._open(request)
-        return view
+            return first_run.check(self.log, self.engine, view, request, self.source)
 
     def _read_loaded(self, request: Request, view: LogView, report: RunReport) -> None:
         """Read which files were loaded, so that those that a full refresh leaves out are named."""
@@ -194,7 +200,7 @@ class MicroBatchExecution:
 
     # ---- 3 -------------------------------------------------------------------------------------
 
-    def _pending(self, request: Request, view: LogView, report: RunReport, *, refresh: bool) -> Pending:
+    def pending(self, request: Request, view: LogView, report: RunReport, *, refresh: bool) -> Pending:
         """Ask the source what is new.
 
         :raises StateUnknownError: Nothing tells what of it is in the table, and that is not replaced.
@@ -233,7 +239,7 @@ class MicroBatchExecution:
                 yield
                 pending = None
             if pending is None:
-                pending = self._pending(request, view, report, refresh=refresh)
+                pending = self.pending(request, view, report, refresh=refresh)
                 self._warn(report)
             found = pending.cut()
             if found is None:

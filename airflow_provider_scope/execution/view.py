@@ -13,7 +13,12 @@ from airflow_provider_scope.core.records import Acceptance, CommitRecord
 from airflow_provider_scope.core.recovery import CommittedBatch
 from airflow_provider_scope.core.report import BatchReport
 from airflow_provider_scope.core.slices import FileSlice
-from airflow_provider_scope.exceptions import CheckpointGapError, RecordsVacuumedError, TableGoneError
+from airflow_provider_scope.exceptions import (
+    BatchOutcomeUnknownError,
+    CheckpointGapError,
+    RecordsVacuumedError,
+    TableGoneError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -383,6 +388,20 @@ def check_table(view: LogView, location: str, *, is_void: bool = False) -> None:
     )
     if not is_void:
         recovery.check_given_up(view.table, view.first, location, view.checkpoint)
+
+
+def check_decided(view: LogView, location: str) -> None:
+    """Refuse open batches of which the table does not show what became of them.
+
+    :raises BatchOutcomeUnknownError: As said.
+    """
+    unclear = view.outcomes(view.open).unclear
+    if unclear:
+        raise BatchOutcomeUnknownError(
+            f"The log of {location} does not show whether batch {unclear[0].seq} was committed.",
+            kept="the table, the log and all files; nothing was written",
+            do="look at the table's history, then run `airflow scope accept-table`",
+        )
 
 
 def accept_gone(log: CheckpointLog, view: LogView) -> Acceptance:

@@ -118,6 +118,24 @@ def test_status_says_what_the_next_run_refuses(desk: Any) -> None:
     )
 
 
+def test_status_does_not_say_that_all_is_well_with_a_source_that_it_cannot_read(desk: Any) -> None:
+    world = desk.world
+    world.order(0)
+    world.now_ms = world.committed_ms(0)
+    world.run()
+    world.order(1)
+    world.order(2)
+    Path(local(world.orders), "_delta_log", f"{1:020}.json").rename(world.folder / "aside")
+
+    said = desk.table_command("status")
+
+    assert behind(said)[0].startswith("behind      not known: ")
+    assert "version 1" in behind(said)[0]
+    assert said.out.splitlines()[-1] == (
+        "what next   the source could not be read, and the next run fails if that stays so: see `behind`"
+    )
+
+
 def test_status_warns_of_columns_that_were_renamed_or_dropped(desk: Any) -> None:
     """By hand: delta-rs cannot rename a column."""
     world = loaded(desk)

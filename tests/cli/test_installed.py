@@ -46,7 +46,7 @@ def test_status_works_on_a_pipeline_and_leaves_it_as_it_is(tmp_path):
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[0] == f"table       {world.table}"
-    assert lines[-1] == "what next   the table and the log fit together; the next run looks for new files"
+    assert lines[-2] == "what next   the table and the log fit together; the next run looks for new files"
 
 
 def test_an_error_ends_with_exit_code_1_on_standard_error_without_a_stack(tmp_path):

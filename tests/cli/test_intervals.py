@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +15,8 @@ from airflow_provider_scope.exceptions import TableDivergedError
 from tests.crash.world import NOW_MS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from tests.cli.conftest import Desk
     from tests.crash.world import DeltaWorld
 
@@ -45,6 +49,32 @@ def files_of_the_second_interval(desk: Desk, monkeypatch: pytest.MonkeyPatch) ->
     )
 
 
+@pytest.fixture
+def dag_file(desk: Desk, airflow_db: None) -> Iterator[Callable[[str], None]]:
+    """Write a Dag file with a task that loads intervals, with the range of its rows as the page shows it."""
+    path = Path(os.environ["AIRFLOW_HOME"], "dags", "by_interval.py")
+
+    def write(write: str) -> None:
+        path.write_text(f"""\
+from airflow.sdk import DAG
+from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator
+from airflow_provider_scope.specs import FileSource, Replace
+
+with DAG("by_interval", schedule=None) as dag:
+    DeltaIncrementalIngestOperator(
+        task_id="ingest",
+        mode="data_interval",
+        delta_location="{desk.world.folder}/table",
+        source=FileSource(roots="{desk.world.folder}/landing", format="parquet"),
+        write={write},
+    )
+""")
+
+    write("Replace(where=\"day = '{{ data_interval_start.date() }}'\")")
+    yield write
+    path.unlink(missing_ok=True)
+
+
 def test_status_counts_the_intervals_and_names_those_with_open_batches(desk, second):
     said = desk.table_command("status")
 
@@ -62,6 +92,64 @@ def test_status_says_that_all_is_committed(desk, second):
     second.run()
 
     assert desk.table_command("status").out.splitlines()[-1] == "            all batches are committed"
+
+
+def test_status_and_list_say_that_a_restore_is_refused_as_the_runs_of_the_intervals_do(
+    desk, second, dag_file
+):
+    second.restore(0)
+
+    said = desk.table_command("status")
+
+    what = "TableRestoredError: The table file:///table was restored"
+    assert said.code == 1
+    assert said.out.endswith(
+        f"            {FIRST_NAME}: refused (TableRestoredError)\n"
+        f"            {SECOND_NAME}: 1 open batch, refused (TableRestoredError)\n"
+    )
+    assert said.err.startswith(what)
+    assert "`airflow scope accept-table file:///table --all-intervals`" in said.err
+    (row,) = json.loads(desk.scope("list", "-o", "json").out)
+    assert (row["state"], row["open"]) == ("refused", [f"{SECOND_NAME}/1"])
+    assert row["error"].startswith(f"TableRestoredError: {FIRST_NAME}: The table file:///table was restored")
+
+    assert desk.table_command("accept-table", "--interval", FIRST_NAME, "--yes").code == 0
+    said = desk.table_command("status")
+    assert (said.code, said.err.startswith(what)) == (1, True)
+    assert f"`airflow scope accept-table file:///table --interval {SECOND_NAME}`" in said.err
+
+
+def test_list_shows_a_task_whose_range_only_a_run_knows(desk, second, dag_file, caplog):
+    said = desk.scope("list", "-o", "json")
+
+    (row,) = json.loads(said.out)
+    assert (row["table"], row["checkpoint"]) == ("file:///table", "file:///table/_checkpoint")
+    assert (row["state"], row["open"], row["error"]) == ("open", [f"{SECOND_NAME}/1"], None)
+    assert "rendering" not in said.out + said.err + caplog.text
+
+
+def test_list_shows_where_a_task_loads_although_no_interval_is_begun(desk, dag_file):
+    (row,) = json.loads(desk.scope("list", "-o", "json").out)
+
+    assert (row["table"], row["checkpoint"]) == ("file:///table", "file:///table/_checkpoint")
+    assert row["state"] == "unknown"
+    assert "'data_interval_start' is undefined" in row["error"]
+
+
+def test_list_says_that_intervals_which_lost_their_checkpoint_are_refused(desk, second, dag_file):
+    dag_file('"append"')
+    folder = desk.world.folder / "table"
+    (folder / "_checkpoint").rename(desk.world.folder / "away")
+
+    (row,) = json.loads(desk.scope("list", "-o", "json").out)
+
+    assert row["state"] == "refused"
+    assert row["error"].startswith("UnknownRowsError: The table file:///table holds rows")
+    dag_file('Replace(where="day = 1")')
+    assert json.loads(desk.scope("list", "-o", "json").out)[0]["state"] == "not begun"
+    folder.rename(desk.world.folder / "gone")
+    dag_file('"append"')
+    assert json.loads(desk.scope("list", "-o", "json").out)[0]["state"] == "not begun"
 
 
 def test_status_of_an_interval_is_that_of_any_pipeline_without_derived_files(desk, second):
@@ -82,6 +170,8 @@ def test_status_of_an_interval_is_that_of_any_pipeline_without_derived_files(des
         "watermark   2023-11-14T20:50:00Z (2 h 23 min ago)\n"
         "open        nothing\n"
         "what next   the table and the log fit together; the next run looks for new files\n"
+        "            (the source was not looked at: "
+        f"`airflow scope plan DAG TASK --interval {SECOND_NAME}` does that)\n"
     )
 
 

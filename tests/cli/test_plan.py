@@ -399,6 +399,25 @@ def test_list_shows_why_the_next_run_is_refused(desk, dag_file):
     assert rows["ingest"]["error"].startswith("TableRestoredError: The table file:///table was restored")
 
 
+def test_list_says_that_a_checkpoint_which_was_lost_is_refused(desk, dag_file):
+    dag_file()
+    desk.loaded("a.parquet")
+    (desk.world.folder / "table/_checkpoint").rename(desk.world.folder / "away")
+
+    def state() -> tuple[str, str | None]:
+        rows = json.loads(only_reads(desk, "list", "-o", "json").out)
+        row = next(row for row in rows if row["task_id"] == "ingest")
+        return row["state"], row["error"] and row["error"].partition(",")[0]
+
+    assert state() == ("refused", "UnknownRowsError: The table file:///table holds rows")
+    for allowed in ({"first_run": "'add'"}, {"full_refresh": "True"}):
+        dag_file(**allowed)
+        assert state() == ("not begun", None)
+    dag_file()
+    (desk.world.folder / "table").rename(desk.world.folder / "gone")
+    assert state() == ("not begun", None)
+
+
 @pytest.mark.parametrize(
     ("arguments", "needs"),
     [

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +13,9 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from airflow_provider_scope.core.cursor import CursorState, decode
+from airflow_provider_scope.exceptions import CursorError
 from airflow_provider_scope.execution.cursor import CursorRows
-from tests.cli.test_plan import planned
+from tests.cli.test_plan import only_reads, planned
 from tests.crash.world import DeltaWorld
 from tests.support.delta_engine import SOURCE, TABLE, DeltaEngine, local
 
@@ -98,7 +101,10 @@ def test_status_shows_the_state_in_a_line(desk):
     assert "state       id up to 1, version 1 of the source\n" in said.out
     assert "committed   batch 1: 1 row, version 1; " in said.out
     assert "watermark" not in said.out
-    assert said.out.endswith("the next run looks for new rows\n")
+    assert said.out.endswith(
+        "the next run looks for new rows\n"
+        "            (the source was not looked at: `airflow scope plan DAG TASK` does that)\n"
+    )
 
 
 def test_a_restored_table_goes_on_at_the_state_of_its_rows(desk):
@@ -198,6 +204,25 @@ with DAG("by_cursor", schedule=None) as dag:
 """)
     yield
     path.unlink(missing_ok=True)
+
+
+def test_list_says_that_a_source_which_was_created_again_is_refused(desk, dag_file):
+    loaded(desk.world, 1)
+    assert listed(desk)["state"] == "committed"
+    shutil.rmtree(local(desk.world.orders))
+    desk.world.order(0)
+
+    row = listed(desk)
+
+    with pytest.raises(CursorError) as ran:
+        desk.world.run()
+    assert (row["state"], row["committed"][:7]) == ("refused", "batch 0")
+    assert row["error"] == f"CursorError: {ran.value.what}".replace(str(desk.world.folder), "")
+
+
+def listed(desk: Any) -> dict[str, Any]:
+    (row,) = json.loads(only_reads(desk, "list", "-o", "json").out)
+    return row
 
 
 def test_a_plan_shows_the_next_slice_without_spark(desk, dag_file):

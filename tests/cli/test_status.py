@@ -65,6 +65,7 @@ def test_a_healthy_pipeline_with_its_lag(desk):
         "watermark   2023-11-14T21:13:21Z (1 h 59 min ago)\n"
         "open        nothing\n"
         "what next   the table and the log fit together; the next run looks for new files\n"
+        "            (the source was not looked at: `airflow scope plan DAG TASK` does that)\n"
     )
 
 

@@ -55,7 +55,7 @@ def test_status_tells_that_a_table_was_taken_over_when_and_from_where(desk):
         "committed   batch 0: 1 file, version 0; 2023-11-14T22:13:20Z (1 h ago)",
         "watermark   2023-11-14T21:13:20Z (2 h ago)",
     ]
-    assert said.out.splitlines()[-1].startswith("what next   the table and the log fit together")
+    assert said.out.splitlines()[-2].startswith("what next   the table and the log fit together")
 
 
 def test_status_of_a_table_that_was_taken_over_without_a_new_file(desk):
