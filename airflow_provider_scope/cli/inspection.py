@@ -161,6 +161,8 @@ def _show_progress(view: LogView, table: str, log: CheckpointLog, storage_conn_i
     if has_state:
         lost = f"not known; {only_refresh(log.location)}"
         say(f"state       {lost if view.is_state_lost else state_text(view.state, log.location)}")
+        if view.is_state_lost and not view.open:
+            return "the next run is refused: see `state`"
         return show_lag(view, table, log, storage_conn_id)
     highest = last.slice.highest if last else None
     mark = highest.modified_ms if highest else taken.floor_ms if taken else None

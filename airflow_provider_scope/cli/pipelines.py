@@ -141,6 +141,8 @@ def _lag_of_source(execution: MicroBatchExecution, request: Request, view: LogVi
     :raises ScopeProviderError: The next run refuses the source.
     """
     source = execution.source
+    if not view.open:
+        execution.check_state(request, view, refresh=request.refresh)
     if not isinstance(source, ChangeRows) and not (isinstance(source, CursorRows) and source.is_pinned):
         return None
     report = source.begin_report(clock.now_ms())

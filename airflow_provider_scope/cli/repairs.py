@@ -175,7 +175,7 @@ def _going_on(seen: Consequences, begins: Behind, where: str) -> list[str]:
         lines.append(f"the rows of {span([r.seq for r in seen.rolled_back])} are no longer in the table")
         if window_of_log(where):
             lines += [
-                "the interval counts as loaded",
+                'with write="append", the interval counts as loaded',
                 f"to get these rows back, {recovery.load_again(where)}",
             ]
     lines += [f"the open batch {seq} is abandoned" for seq in seen.gone]

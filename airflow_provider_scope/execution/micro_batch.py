@@ -201,9 +201,14 @@ class MicroBatchExecution:
     # ---- 3 -------------------------------------------------------------------------------------
 
     def pending(self, request: Request, view: LogView, report: RunReport, *, refresh: bool) -> Pending:
-        """Ask the source what is new.
+        """Ask the source what is new."""
+        self.check_state(request, view, refresh=refresh)
+        return self.source.pending(view, report, refresh=refresh)
 
-        :raises StateUnknownError: Nothing tells what of it is in the table, and that is not replaced.
+    def check_state(self, request: Request, view: LogView, *, refresh: bool) -> None:
+        """Refuse to go on from a state that nothing tells.
+
+        :raises StateUnknownError: As said, and what is in the table is not replaced.
         """
         if view.is_state_lost and not (refresh and request.replaces_table):
             raise StateUnknownError(
@@ -212,7 +217,6 @@ class MicroBatchExecution:
                 kept="the table and all records; no batch was logged",
                 do=recovery.load_again(self.log.location),
             )
-        return self.source.pending(view, report, refresh=refresh)
 
     def _entry(self, request: Request, view: LogView, found: Slice, *, refresh: bool) -> OffsetEntry:
         """Give the entry of the next batch."""

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from airflow_provider_scope.core.cursor import CursorState, decode
+from airflow_provider_scope.core.cursor import CursorState, decode, window_bounds
+from airflow_provider_scope.core.interval import Window
 from airflow_provider_scope.exceptions import CursorError
 from airflow_provider_scope.execution.cursor import CursorRows
 from tests.cli.test_plan import only_reads, planned
@@ -67,7 +68,8 @@ class CursorWorld(DeltaWorld):
         return CursorEngine(gate, self.orders, self.checkpoint)
 
     def source(self, log: Any, rules: Any) -> CursorRows:
-        return CursorRows(log=log, table=self.orders, is_pinned=True, column="id", first=None, end=None)
+        first, end = window_bounds(self.window) if self.window else (None, None)
+        return CursorRows(log=log, table=self.orders, is_pinned=True, column="id", first=first, end=end)
 
     def order(self, *ids: int) -> None:
         rows = pa.table({"id": ids, "day": [1] * len(ids)}, schema=SOURCE)
@@ -126,7 +128,30 @@ def test_a_restored_table_goes_on_at_the_state_of_its_rows(desk):
     assert "there is nothing to accept" in desk.table_command("accept-table").out
 
 
-def test_a_table_without_a_known_state_needs_a_full_refresh(desk):
+def test_an_interval_of_a_cursor_says_how_its_rows_come_back(desk):
+    first, second = (desk.world.of(Window(start, start + 1)) for start in (0, 1))
+    for number, world in enumerate((first, second)):
+        world.order(number)
+        world.run()
+    second.restore(0)
+
+    said = desk.table_command("accept-table", "--interval", second.window.name, "--yes")
+
+    folder = f"file:///table/_checkpoint/intervals/{second.window.name}"
+    assert said.out.split("as it is means:\n")[1].startswith(
+        "- the rows of batch 0 are no longer in the table\n"
+        '- with write="append", the interval counts as loaded\n'
+        "- to get these rows back, delete what the table still holds of the interval's rows, move the folder "
+        f"{folder} away while nothing runs, and clear the interval's run\n"
+    )
+    assert all(batch.abandoned for batch in second.run().batches)
+    assert second.ids() == [0]
+    Path(local(second.checkpoint)).rename(desk.world.folder / "away")
+    second.run()
+    assert {0, 1} == set(second.ids())
+
+
+def test_a_table_without_a_known_state_needs_a_full_refresh(desk, dag_file):
     loaded(desk.world, 2)
     desk.world.order(2)
 
@@ -142,9 +167,10 @@ def test_a_table_without_a_known_state_needs_a_full_refresh(desk):
     assert (refused.code, "without the batch knowing of it" in refused.err) == (1, True)
     assert "only a run with full_refresh=True can go on" in said.out
     desk.fails("", lambda: None)
-    assert "state       not known; only a run with full_refresh=True can go on\n" in (
-        desk.table_command("status").out
-    )
+    status = desk.table_command("status").out
+    assert "state       not known; only a run with full_refresh=True can go on\n" in status
+    assert status.splitlines()[-1] == "what next   the next run is refused: see `state`"
+    assert listed(desk)["error"].startswith("StateUnknownError: It is not known what of the source is in")
     desk.world.run(refresh=True)
     assert desk.world.ids() == [0, 1, 2]
 
