@@ -58,11 +58,20 @@ class DamagedCommitError(ValueError):
 
     def __init__(self, name: str, why: str) -> None:
         super().__init__(f"{name} is damaged: {why}")
-        self.do = (
-            f"restore {name} from a copy. If there is none, and it is the table's newest version, move the "
-            "file away while nothing writes to the table: the table is then as it was before that commit. "
-            "The next try reads the log again"
-        )
+        self.do = mending(name)
+
+
+def mending(name: str) -> str:
+    """Say what to do about a commit whose file is damaged.
+
+    :param name: The file's.
+    """
+    checksums = f"{name.removesuffix('.json')}.crc and, on a disk, .{name}.crc"
+    return (
+        f"restore {name} from a copy. If there is none, and it is the table's newest version, move the "
+        f"file away, with {checksums}, while nothing writes to the table: the table is then as it was before "
+        "that commit. The next try reads the log again"
+    )
 
 
 def parse(version: int, data: bytes, only: tuple[str, ...] = ()) -> DeltaCommit:

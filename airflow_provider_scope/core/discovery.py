@@ -361,7 +361,7 @@ def unseen(
     :param left_out: Files that are left out here are counted into it, and those that are held.
     :param waiting: Paths of files that are logged, and still to be loaded.
     :param held: Files that are no candidates as they are now; see ``Candidates``.
-    :raises SourceFileChangedError: Seen files have changed, and ``on_changed_file="fail"``.
+    :raises SourceFileChangedError: Loaded files have changed, and ``on_changed_file="fail"``.
     """
     if rules.late_files == "skip":
         for reason, file in held:
@@ -382,8 +382,10 @@ def unseen(
         elif is_changed(file, before):
             (new if reloads and file.modified_ms >= before[0] else changed).append(file)
     changed += _changed_of(held, seen, left_out, reloads=reloads)
-    if changed and rules.on_changed_file == "fail":
-        raise _changed(changed, seen)
+    # What becomes of a file that is still to be loaded, its batch says.
+    loaded = [file for file in changed if file.path not in waiting]
+    if loaded and rules.on_changed_file == "fail":
+        raise _changed(loaded, seen)
     for file in changed:
         is_logged = file.path in waiting
         left_out.add("changed after it was logged" if is_logged else "changed after it was loaded", file.path)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Literal
 
+from airflow_provider_scope.core.delta_commit import mending
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -68,8 +70,21 @@ def is_refusal(text: str) -> bool:
     return bool(_REFUSED.search(text))
 
 
+_CHECKSUM = re.compile(r"Checksum error: \S*?(_delta_log/)?([^/\s]+) at \d")
+"""What Hadoop says of a file on a disk that is not what it wrote; the file's name."""
+_IS_FULL = re.compile("No space left on device|Disk quota exceeded")
+
+
 def passing_advice(cause: str) -> str:
     """Say what to do about a failure that may pass."""
+    if damaged := _CHECKSUM.search(cause):
+        is_commit, name = damaged.groups()
+        return mending(name) if is_commit else f"restore {name}, with the .{name}.crc beside it, from a copy"
+    if _IS_FULL.search(cause):
+        return (
+            "make room on the disks of the table, of its quarantine, and of Spark's own files "
+            "(`spark.local.dir`). The next try runs the open batches again"
+        )
     if "OutOfMemoryError" in cause:
         return (
             "give Spark more memory (`spark.driver.memory` in `conf` of the engine; 1 GiB is the default), "

@@ -300,6 +300,8 @@ class Evidence:
     """Versions that add rows after the mark, up to the closing mark or the pipeline's next mark."""
     closed: bool = False
     """The attempt's script came to its end."""
+    has_table: bool = True
+    """Whether there is a table where the log is looked for."""
 
 
 NOTHING = Evidence(marked=False, added=())
@@ -339,10 +341,12 @@ def fate(
         return "committed" if settled.landed else "not committed"
     if outcome == "waiting":
         return "running"
-    if outcome == "succeeded" or found.closed:
+    if found.closed or (outcome == "succeeded" and not found.has_table):
         return "committed"
-    if found.added:
-        return "undecidable"  # each may be the job's or another writer's, and nothing says which
+    if found.added or outcome == "succeeded":
+        # Rows may be the job's or another writer's, and nothing says which. A job that succeeded, and did not
+        # close its mark, changed another table than this: that of before an older copy was put in its place.
+        return "undecidable"
     if outcome is None and not found.marked:
         return "unknown to the service"
     return "not committed"

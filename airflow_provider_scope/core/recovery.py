@@ -193,6 +193,20 @@ def table_gone(location: str, checkpoint: str) -> TableDivergedError:
     )
 
 
+def check_version(found: TableState, since: int, location: str) -> None:
+    """Refuse a table that is older than the newest record.
+
+    :param since: The version that the table had when that was written.
+    :raises TableBehindLogError: As said.
+    """
+    if found.version < since:
+        raise _diverged(
+            TableBehindLogError,
+            f"The table {location} is at version {found.version}, and was at version {since} when the newest "
+            "record was written: it is an older copy, or commits were deleted.",
+        )
+
+
 def check_transaction(
     found: TableState, newest_commit: int, newest_entry: int, location: str, checkpoint: str
 ) -> None:

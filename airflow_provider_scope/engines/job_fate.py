@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from airflow_provider_scope.core import jobs as decisions
 from airflow_provider_scope.core.jobs import outcome
 from airflow_provider_scope.core.recovery import CommittedBatch
 from airflow_provider_scope.exceptions import BatchOutcomeUnknownError
-from airflow_provider_scope.script.batch import MARKER_PROPERTY, BatchIdentity
+from airflow_provider_scope.script.batch import MARKER_PROPERTY, BatchIdentity, identity_of_marker
 from airflow_provider_scope.specs.engine import VOID_NAME
 from airflow_provider_scope.table.probe import changes, newest_version
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from airflow_provider_scope.checkpoint.log import CheckpointLog
-    from airflow_provider_scope.core.jobs import Evidence, Fate, Job
+    from airflow_provider_scope.core.jobs import Change, Evidence, Fate, Job
     from airflow_provider_scope.core.records import Attempt
     from airflow_provider_scope.engines.jobs import Jobs
     from airflow_provider_scope.storage.protocol import Storage
@@ -35,6 +36,12 @@ def newest_job(attempts: Sequence[Attempt]) -> Attempt | None:
     They are not looked at again, because rows that another writer added since would be taken for theirs.
     """
     return next((attempt for attempt in reversed(attempts) if not attempt.void), None)
+
+
+def newest_marked(pipeline: str, log: Sequence[Change]) -> int:
+    """Give the newest batch of a pipeline that has marked a table; -1 if none has."""
+    marks = [identity_of_marker(change.marker) for change in log if change.marker]
+    return max((mark.seq for mark in marks if mark and mark.pipeline == pipeline), default=-1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +88,22 @@ class JobFates:
             newest = newest_version(self.location, self.storage)
             log = changes(self.location, attempt.table_version, newest, MARKER_PROPERTY, self.storage)
             seen = decisions.evidence(attempt, identity.marker, identity.closing_marker, log)
+            if ended == "succeeded" and not seen.closed:
+                # The checkpoint may be an older copy, and the job one of before the attempt was recorded.
+                first = replace(attempt, table_version=-1)
+                log = self._whole_log(newest)
+                seen = decisions.evidence(first, identity.marker, identity.closing_marker, log)
+                seen = replace(seen, has_table=newest >= 0)
         if job is None and seen.marked and self.jobs.get_job(number):
             # Another runner submitted it between our two looks: ask it how it is.
             return self.look(attempt)
         return Finding(decisions.fate(attempt, ended, seen), seen, job)
+
+    def _whole_log(self, newest: int) -> list[Change]:
+        """Give what all versions changed; nothing if the oldest were cleaned up, and so cannot tell."""
+        with suppress(BatchOutcomeUnknownError):
+            return changes(self.location, -1, newest, MARKER_PROPERTY, self.storage)
+        return []
 
     def committed(self, seq: int, version: int) -> CommittedBatch | Fate:
         """Give where a batch is in the table, or else what became of its newest job.
@@ -102,7 +121,7 @@ class JobFates:
             return CommittedBatch(settled.table_version, None, None)
         finding = self.look(newest)
         if finding.fate == "undecidable":
-            raise self.undecidable(newest, finding.seen)
+            raise self.undecidable(newest, finding)
         if finding.fate == "committed":
             versions = tuple(change.version for change in finding.seen.added)
             alone = finding.seen.added[0] if len(versions) == 1 else None
@@ -117,11 +136,23 @@ class JobFates:
             return CommittedBatch(-1, 0, 0, abandoned=True)
         return finding.fate
 
-    def undecidable(self, attempt: Attempt, seen: Evidence) -> BatchOutcomeUnknownError:
+    def undecidable(self, attempt: Attempt, finding: Finding) -> BatchOutcomeUnknownError:
         """Say what nobody but a person can decide, and what to look at."""
         number = job_id(self.pipeline, attempt.seq, attempt.number)
+        seen = finding.seen
         versions = ", ".join(f"{change.version} ({change.made_by or 'unnamed'})" for change in seen.added)
         files = self.log.offset(attempt.seq).files
+        if not seen.added:
+            return BatchOutcomeUnknownError(
+                f"The job {number} of batch {attempt.seq} succeeded, but its mark is not in the log of "
+                f"{self.location}: the table is an older copy of the one that the job changed, or the job "
+                "changes another table, or the mark was cleaned up.",
+                kept="the table, the log and all files; no further job was submitted",
+                do="if the jobs write elsewhere, correct delta_location: it must mean the same table to "
+                "Airflow's workers and to the jobs. If rows of the batch's files, such as "
+                f"{files[0].path}, are in the table, run `airflow scope settle {attempt.seq} --committed`. "
+                f"Otherwise run `airflow scope settle {attempt.seq} --not-committed`: they are loaded again",
+            )
         return BatchOutcomeUnknownError(
             f"The job {number} of batch {attempt.seq} did not succeed, and it did not close its mark on "
             f"{self.location}. After the mark, rows were added in version {versions}, and nothing shows "

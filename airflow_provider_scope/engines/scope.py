@@ -11,7 +11,7 @@ from airflow_provider_scope.core.jobs import NewJob
 from airflow_provider_scope.core.records import Attempt
 from airflow_provider_scope.core.recovery import CommittedBatch
 from airflow_provider_scope.core.report import files_text
-from airflow_provider_scope.engines.job_fate import JobFates, job_id, newest_job
+from airflow_provider_scope.engines.job_fate import JobFates, job_id, newest_job, newest_marked
 from airflow_provider_scope.engines.jobs import JobWait, job_error, related_to
 from airflow_provider_scope.exceptions import (
     BatchNotInTableError,
@@ -19,10 +19,10 @@ from airflow_provider_scope.exceptions import (
     JobMismatchError,
     TableRecreatedError,
 )
-from airflow_provider_scope.script.batch import BatchIdentity
+from airflow_provider_scope.script.batch import MARKER_PROPERTY, BatchIdentity
 from airflow_provider_scope.script.generate import generate_void
 from airflow_provider_scope.specs.engine import VOID_NAME
-from airflow_provider_scope.table.probe import newest_version, probe
+from airflow_provider_scope.table.probe import changes, newest_version, probe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -127,6 +127,13 @@ class ScopeRunner:
                 break
             committed[seq] = found
             txn = max(txn, seq)
+        recorded = self.log.commit(newest).table_version if newest >= 0 else -1
+        since = max(baseline[1], recorded, state.oldest - 1)
+        beyond_log = newest_marked(
+            pipeline, changes(location, since, state.version, MARKER_PROPERTY, self.table_storage)
+        )
+        if beyond_log >= tail.logged.stop:
+            txn = beyond_log  # the log is an older copy than the table
         if committed or beyond:
             # The jobs were looked at after the table: a RESTORE may have come between the two.
             state = probe(location, pipeline, baseline, self.table_storage)
@@ -205,7 +212,7 @@ class ScopeRunner:
                     if failed_here:
                         raise _failed(entry, finding.job)
                 case _:
-                    raise self._fates(work).undecidable(newest, finding.seen)
+                    raise self._fates(work).undecidable(newest, finding)
             failed_here = True  # what is found not to have committed now ended under our eyes
 
     def _start(self, entry: OffsetEntry, number: int, version: int) -> None:

@@ -277,7 +277,7 @@ def is_gone(record: CommitRecord, found: TableState) -> bool:
     """Tell whether the rows of a recorded batch are no longer in the table, as far as its log tells."""
     if found.identity is None or record.table is None or record.table.table_id != found.identity.table_id:
         return True
-    if found.txn is None or record.seq > found.txn:
+    if found.txn is None or record.seq > found.txn or record.table_version > found.version:
         return True  # the table was set back to an older copy
     return recovery.rolled_back(CommittedBatch(record.table_version, None, None), found.restores) is True
 
@@ -377,7 +377,9 @@ def check_table(view: LogView, location: str, *, is_void: bool = False) -> None:
         if not is_void and not (view.open and view.open[0].overwrites_table):
             raise recovery.table_gone(location, view.checkpoint)
         return
-    recovery.check_identity(view.table, view.baseline[0], location, view.checkpoint)
+    expected, since = view.baseline
+    recovery.check_identity(view.table, expected, location, view.checkpoint)
+    recovery.check_version(view.table, since, location, view.checkpoint)
     is_in_table = view.last_commit and view.last_commit.table
     recovery.check_transaction(
         view.table,

@@ -171,10 +171,19 @@ def _open(location: str, path: Path) -> OpenTable | None:
         except (DeltaError, OSError, ValueError) as err:
             raise _diagnosed(location, path, err) from err
         else:
+            _check_newest(location, table)
             if (table.log / f"{table.delta.version() + 1:020}.json").is_symlink():
                 _names(location, path)  # deltalake takes no notice of a link that leads nowhere
             return table
     raise unreadable(location, refused) from refused
+
+
+def _check_newest(location: str, table: OpenTable) -> None:
+    """Refuse a newest commit that is damaged: deltalake takes an empty one for a version without changes."""
+    try:
+        table.commit_info(table.delta.version())
+    except (OSError, DamagedCommitError) as err:
+        raise unreadable(location, err) from err
 
 
 def _names(location: str, path: Path) -> list[str]:

@@ -141,7 +141,7 @@ class Looking(MemoryEngine):
         restores = tuple(r for r in state.restores if r.version >= self.table.cleaned)
         newest = max((r.version for r in restores), default=expected.restore_version if same else None)
         identity = replace(state.identity, restore_version=newest)
-        return replace(state, identity=identity, restores=restores)
+        return replace(state, identity=identity, restores=restores, oldest=self.table.cleaned)
 
 
 class Scripts:

@@ -353,6 +353,15 @@ def test_a_loaded_file_that_changed_stops_the_run_if_that_is_asked_for(file: Fil
     assert not caught.value.is_retryable
 
 
+def test_a_file_that_changed_before_it_was_loaded_is_its_batchs_to_tell() -> None:
+    """It was never loaded: what helps is to abandon the batch."""
+    file, left_out = a_file("a", 2_000, 10), Tally()
+
+    new = unseen([file], LOADED, rules(on_changed_file="fail"), None, left_out, waiting=[file.path])
+
+    assert (new, left_out.names) == ([], {"changed after it was logged": [file.path]})
+
+
 def test_files_that_changed_are_named_together() -> None:
     files = [a_file(str(number), 2_000) for number in range(8)]
     loaded = {file.path: (1_000, 10, None) for file in files}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_scope.core.failures import kind_of, submit_cause
+from airflow_provider_scope.core.failures import kind_of, passing_advice, submit_cause
 
 DIVISION = "[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012"
 JOB = "org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 1.0 failed 1 times"
@@ -42,6 +42,25 @@ JOB = "org.apache.spark.SparkException: Job aborted due to stage failure: Task 0
 )
 def test_only_a_failure_that_may_pass_is_tried_again(text, kind):
     assert kind_of(text) == kind
+
+
+@pytest.mark.parametrize(
+    ("cause", "advice"),
+    [
+        (
+            "Checksum error: file:/t/_delta_log/00000000000000000001.json at 1024",
+            "restore 00000000000000000001.json from a copy. If there is none, and it is the table's newest",
+        ),
+        (
+            "Checksum error: file:/t/part-0.parquet at 0",
+            "restore part-0.parquet, with the .part-0.parquet.crc",
+        ),
+        ("No space left on device", "make room on the disks of the table, of its quarantine"),
+        ("Connection reset", "the next try runs the open batches again; if the error comes back"),
+    ],
+)
+def test_what_helps_is_said_of_a_cause_that_is_known(cause, advice):
+    assert passing_advice(cause).startswith(advice)
 
 
 def test_the_last_condition_decides_because_it_is_the_innermost():

@@ -204,6 +204,20 @@ def test_of_a_damaged_log_the_message_names_the_file_and_what_helps(damage, app_
     assert not re.search("permission|read access|rights", caught.value.do)
 
 
+def test_a_recorded_version_whose_commit_was_emptied_since_is_told(tmp_path):
+    """deltalake opens such a table, as if the version had no changes, if a checksum is beside the commit."""
+    location = f"file://{tmp_path}"
+    for _ in range(3):
+        write_deltalake(str(tmp_path), pa.table({"a": [1]}), mode="append")
+    recorded = probe(location, "pipeline", (None, -1))
+    (tmp_path / f"_delta_log/{NEWEST}").write_bytes(b"")
+    (tmp_path / f"_delta_log/{2:020}.crc").write_text("{}")
+
+    with pytest.raises(TableUnreadableError, match=f"{NEWEST} is damaged: it holds nothing") as caught:
+        probe(location, "pipeline", (recorded.identity, recorded.version))
+    assert f"with {2:020}.crc and, on a disk, .{NEWEST}.crc" in caught.value.do
+
+
 @pytest.mark.parametrize(
     ("cause", "is_refusal"),
     [
