@@ -146,13 +146,13 @@ def _accept_rows(
     table = canonical_uri(args.delta_location)
     say(f"The table {table} holds rows, and {log.location} has no record of where they came from.")
     say(f"The table is at version {others.version}. To accept it as it is means:")
-    say("- the rows stay, and the next run adds the rows of all files of its source")
-    say("- a file whose rows are among them is loaded again")
+    say("- the rows stay, and the next run adds all of its source: all files, or all rows or changes")
+    say("- what of it is among the rows already is loaded again")
     if not args.yes:
         say(ADD_YES)
         return
     record = first_run.accept(log, engine, table, new_id=assembly.new_id)
-    say(f"accepted, as {log.location}/accepted/{record.number:020}; the next run adds its files")
+    say(f"accepted, as {log.location}/accepted/{record.number:020}; the next run adds its source")
 
 
 def _divergence(

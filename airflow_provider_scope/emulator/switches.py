@@ -110,7 +110,10 @@ def _value(name: str, value: Any) -> Any:
     if name == "denied_paths":
         return tuple(str(path) for path in value)
     if name == "state_seconds":
-        return {str(state): float(seconds) for state, seconds in dict(value).items()}
+        try:
+            return {str(state): float(seconds) for state, seconds in dict(value).items()}
+        except (TypeError, ValueError):
+            raise _bad(name, value, ('seconds for each state, such as {"Running": 2}',)) from None
     if choices := get_args(_TYPES[name]):
         if value not in choices:
             raise _bad(name, value, choices)

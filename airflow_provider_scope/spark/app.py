@@ -16,6 +16,7 @@ from airflow_provider_scope.core import records, settings
 from airflow_provider_scope.core.failures import kind_of, passing_advice
 from airflow_provider_scope.exceptions import (
     InputError,
+    MergeKeyError,
     ScopeProviderError,
     SparkJobFailedError,
     SqlError,
@@ -172,7 +173,14 @@ def run_batch(plan: Plan, target: Target, entry: OffsetEntry, rows: Callable[[],
             quarantine.clear(entry)
         if plan.fence:
             return target.fence(transaction)
-        return _reader(entry).commit(plan, target, transaction, rows)
+        try:
+            return _reader(entry).commit(plan, target, transaction, rows)
+        except MergeKeyError as err:
+            err.do += (
+                ". After the source is corrected, abandon the batch with `airflow scope abandon`: it reads "
+                "what it was logged with, and the next run what is there then"
+            )
+            raise
 
     return commit_once(plan, target.log, entry, attempt)
 

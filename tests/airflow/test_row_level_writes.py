@@ -122,4 +122,6 @@ def test_what_is_wrong_with_a_batch_is_the_end_of_the_log(run_dag, tmp_path, cap
     log = re.sub(r"\s+", " ", capsys.readouterr().out)
     assert said.replace("TABLE", f"{tmp_path}/table") in log
     assert "What to do: " in log
+    if case in ("NULL in a key", "duplicates in an upsert"):
+        assert f"airflow scope abandon {tmp_path}/table 0`: it reads what it was logged with" in log
     assert not (tmp_path / "table" / "_delta_log").exists()

@@ -462,8 +462,8 @@ def test_rows_that_no_record_tells_of_are_accepted_before_the_first_run(desk):
         "The table file:///table holds rows, and file:///table/_checkpoint has no record of where they "
         "came from.\n"
         "The table is at version 0. To accept it as it is means:\n"
-        "- the rows stay, and the next run adds the rows of all files of its source\n"
-        "- a file whose rows are among them is loaded again\n"
+        "- the rows stay, and the next run adds all of its source: all files, or all rows or changes\n"
+        "- what of it is among the rows already is loaded again\n"
     )
 
     said = desk.table_command("accept-table")
@@ -475,7 +475,7 @@ def test_rows_that_no_record_tells_of_are_accepted_before_the_first_run(desk):
 
     assert (said.code, said.err) == (0, "")
     assert said.out == (
-        what + f"accepted, as file:///table/_checkpoint/accepted/{0:020}; the next run adds its files\n"
+        what + f"accepted, as file:///table/_checkpoint/accepted/{0:020}; the next run adds its source\n"
     )
     desk.world.run()
     assert sum(desk.world.rows().values()) == 3
