@@ -43,12 +43,12 @@ _GONE = re.compile(
 )
 """What Spark and Delta say of files, and of commits, that VACUUM and the cleaning of the log have deleted."""
 _CHANGED = (
-    "of the rows up to the last value ({count:,}), none is known from the last load, so all of them are "
+    "of the {count:,} rows up to the last value, none is known from the last load, so all of them are "
     "loaded. That is right if they all changed. If a column of the source was dropped or renamed, they are "
     "loaded a second time: a cursor.dedup_key that is set from the first load on prevents that"
 )
 _COLUMNS_GONE = (
-    "rows up to the last value ({count:,}) are loaded, and were perhaps loaded before: rows are compared by "
+    "{count:,} rows up to the last value are loaded, and were perhaps loaded before: rows are compared by "
     "all columns, and the source no longer has {columns}. A cursor.dedup_key that is set from the first load "
     "on prevents that; Merge stores each key once"
 )

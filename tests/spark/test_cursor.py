@@ -383,7 +383,7 @@ def test_rows_that_all_look_like_others_since_the_last_load_are_told(
     assert "is known from the last load" not in capsys.readouterr().out
     source.add(n=[3], id=[5], more=["e"])
     source.pipe(pre_filter_sql="SELECT n, id, more || '' || id AS more FROM @data").run()
-    assert "of the rows up to the last value (3), none is known" in capsys.readouterr().out
+    assert "of the 3 rows up to the last value, none is known" in capsys.readouterr().out
     assert sorted(pipe.rows("id")) == [(1,), (2,), (2,), (3,), (3,), (4,), (4,), (5,)]
 
 
@@ -396,7 +396,7 @@ def test_rows_that_cannot_be_compared_since_a_column_is_gone_are_told(
     pipe.run()
     source.add(n=[3], id=[999], Gone=["e"])
     source.pipe(pre_filter_sql="SELECT n, id FROM @data", sql="SELECT *, '' AS Gone FROM @data").run()
-    assert "rows up to the last value (2) are loaded, and were" in (out := capsys.readouterr().out)
+    assert "2 rows up to the last value are loaded, and were" in (out := capsys.readouterr().out)
     assert "the source no longer has 'Gone'." in out
     assert sorted(pipe.rows("id")) == sorted([(0,), (2,), (999,), *((n,) for n in range(3 + others))])
 
