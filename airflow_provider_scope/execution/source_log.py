@@ -34,8 +34,8 @@ def open_source(table: str, storage: Storage | None) -> Iterator[OpenTable]:
             raise SourceNotFoundError(
                 f"There is no Delta table at {table}.",
                 kept="everything; nothing was read or written",
-                do="bring it back, if it was moved or dropped; or correct source.table; or let the task that creates "
-                "it run first",
+                do="bring it back, if it was moved or dropped; or correct source.table; or let the task "
+                "that creates it run first",
             )
         yield found
 

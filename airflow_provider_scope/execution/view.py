@@ -379,7 +379,7 @@ def check_table(view: LogView, location: str, *, is_void: bool = False) -> None:
         return
     expected, since = view.baseline
     recovery.check_identity(view.table, expected, location, view.checkpoint)
-    recovery.check_version(view.table, since, location, view.checkpoint)
+    recovery.check_version(view.table, since, location)
     is_in_table = view.last_commit and view.last_commit.table
     recovery.check_transaction(
         view.table,
