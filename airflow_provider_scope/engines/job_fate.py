@@ -120,7 +120,7 @@ class JobFates:
         if settled and settled.landed:
             return CommittedBatch(settled.table_version, None, None)
         finding = self.look(newest)
-        if finding.fate == "undecidable":
+        if finding.fate == "undecidable" and finding.seen.added:
             raise self.undecidable(newest, finding)
         if finding.fate == "committed":
             versions = tuple(change.version for change in finding.seen.added)

@@ -121,6 +121,9 @@ class ScopeRunner:
         floor = max(overwrite or 0, newest + 1)
         for seq in range(floor, tail.logged.stop):
             found = state.committed.get(seq) or fates.committed(seq, state.version)
+            if found == "undecidable":
+                txn = max(txn, seq)  # done, and the table does not show it
+                continue
             if not isinstance(found, CommittedBatch):
                 running = seq if found == "running" else None
                 beyond = self._beyond(fates, range(seq + 1, tail.logged.stop), state.version)

@@ -374,10 +374,12 @@ class MicroBatchExecution:
             late = tuple(e.seq for e in before if e.seq not in still_open and not self._is_done(e.seq))
             report.superseded += late
         raise BatchOutcomeUnknownError(
-            f"The table {request.table} says that batch {result.unclear[0].seq} is done, but its log does "
-            "not show the commit.",
+            f"Batch {result.unclear[0].seq} is done, but the log of {request.table} does not show its "
+            "commit: the table is an older copy, or the engine writes elsewhere, or the log was cleaned up.",
             kept="the table, the log and all files",
-            do="look at the table's history, then run `airflow scope accept-table`",
+            do="if the engine writes elsewhere, correct delta_location: it must mean the same table to "
+            "Airflow's workers and to the engine. Otherwise look at the table's history, then run `airflow "
+            "scope accept-table`",
         )
 
     def _is_done(self, seq: int) -> bool:

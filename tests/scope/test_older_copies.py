@@ -13,7 +13,7 @@ from airflow_provider_scope.exceptions import (
     TableAheadOfLogError,
     TableBehindLogError,
 )
-from airflow_provider_scope.execution import repair
+from airflow_provider_scope.execution import acceptance, repair
 
 if TYPE_CHECKING:
     from tests.scope.conftest import World
@@ -59,8 +59,9 @@ def test_an_older_copy_of_the_checkpoint_is_refused(world: World, elsewhere: Pat
         world.run(**place)
 
 
-def test_after_an_older_copy_of_both_the_files_since_then_are_loaded_again(
-    world: World, tmp_path: Path
+@pytest.mark.parametrize("way", ["settle", "accept"])
+def test_after_an_older_copy_of_both_the_files_since_then_can_be_loaded_again(
+    world: World, tmp_path: Path, way: str
 ) -> None:
     world.open()
     world.land(1, 2, 3)
@@ -74,8 +75,14 @@ def test_after_an_older_copy_of_both_the_files_since_then_are_loaded_again(
     with pytest.raises(BatchOutcomeUnknownError, match="succeeded, but its mark is not in the log") as caught:
         world.run()
     assert "`airflow scope settle 2 --not-committed`" in caught.value.do
+    with pytest.raises(BatchOutcomeUnknownError, match="Batch 2 is done, but the log of"):
+        world.run()
     execution, _, engine = world.assemble()
-    repair.settle(execution.log, engine, f"file://{world.table}", 2, committed=False)
+    table = f"file://{world.table}"
+    if way == "settle":
+        repair.settle(execution.log, engine, table, 2, committed=False)
+    else:
+        acceptance.accept_table(execution.log, engine, table, reload_undecidable=True)
     world.run()
 
     assert world.rows_are_those_of(1, 2, 3, 4, 5)
