@@ -292,8 +292,8 @@ def test_an_application_that_dies_without_a_word_of_its_own_gives_its_last_error
     assert str(err) == (
         "spark-submit failed: java.io.IOException: No space left on device\n"
         "Kept: the batches that are in the table; the others stay logged\n"
-        "What to do: the next try runs the open batches again; if the error comes back, remove its "
-        f"cause. Full log: {fake.log_file}"
+        "What to do: make room on the disks of the table, of its quarantine, and of Spark's own files "
+        f"(`spark.local.dir`). The next try runs the open batches again. Full log: {fake.log_file}"
     )
     assert fake.log_file.read_text() == OUT_OF_DISK
 
