@@ -116,6 +116,9 @@ def _facts(view: LogView, table: str, log: CheckpointLog) -> dict[str, Any]:
     }
 
 
+_UNSHOWN = ", whose commit the table's log does not show"
+
+
 def _blocking(view: LogView, entry: OffsetEntry) -> list[str]:
     """Name the files that keep a batch from being loaded; one that is in the table is not kept."""
     return [] if repair.settled(view, entry) else blocking(entry)
@@ -130,7 +133,9 @@ def _show_progress(view: LogView, table: str, log: CheckpointLog, storage_conn_i
     say(f"table       {table}")
     if found.identity:
         say(f"            version {found.version}, id {found.identity.table_id}")
-    say(f"            newest batch {_or_none(found.txn)}" if found.identity else "            does not exist")
+    is_unshown = any(entry.seq == found.txn for entry in view.outcomes(view.open).unclear)
+    newest = f"newest batch {_or_none(found.txn)}{_UNSHOWN if is_unshown else ''}"
+    say(f"            {newest if found.identity else 'does not exist'}")
     say(f"checkpoint  {log.location}")
     say(f"pipeline    {view.pipeline.pipeline if view.pipeline else None}")
     taken = view.taken

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -372,6 +373,21 @@ def test_what_a_job_says_is_not_about_a_table_that_was_created_again(world, scop
     assert code == 0
     assert "- the files of the open batch 1 count as new: the next run loads them\n" in out
     assert world.rows_are_those_of(2)
+
+
+def test_status_does_not_count_a_batch_as_in_an_older_copy_of_its_table(world, scope, tmp_path):
+    world.open()
+    world.land(1)
+    world.run()
+    shutil.copytree(world.table, tmp_path / "copy")
+    world.land(2)
+    world.run()
+    shutil.rmtree(world.table)
+    shutil.copytree(tmp_path / "copy", world.table)
+    with pytest.raises(BatchOutcomeUnknownError):
+        world.run()
+
+    assert "newest batch 1, whose commit the table's log does not show\n" in scope("status", world.table)[1]
 
 
 def test_spark_does_not_take_over_a_pipeline_with_an_open_job(world, scope, monkeypatch):
