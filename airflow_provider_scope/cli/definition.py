@@ -166,7 +166,12 @@ def get_scope_cli_commands() -> list[CLICommand]:
                     _CHECKPOINT,
                     _STORAGE,
                     _INTERVAL,
-                    Arg(("--all-intervals",), help="Do it for every interval", action="store_true"),
+                    Arg(
+                        ("--all-intervals",),
+                        help="Do it for every interval",
+                        action="store_true",
+                        default=None,
+                    ),
                     _ENGINE,
                     _SPARK,
                     _SCOPE,

@@ -119,10 +119,8 @@ def show(args: Namespace, table: str, log: CheckpointLog) -> None:
     refused = {name: state.error for name, state in odd.items() if state.error}
     if refused:
         name, error = next(iter(refused.items()))
-        if len(refused) == 1:
-            about(replace(address_of(args), interval=name))
-        else:
-            error.do = error.do.replace("accept-table`", "accept-table --all-intervals`")
+        which = {"interval": name} if len(refused) == 1 else {"all_intervals": True}
+        about(replace(address_of(args), **which))
         raise error
 
 
@@ -148,7 +146,7 @@ def interval_states(args: Namespace, table: str, log: CheckpointLog) -> dict[Win
     if not logs:
         return {}
     engine = engine_of(args, logs[0])
-    return {one.window: _interval_state(one, engine, table) for one in logs}
+    return {interval.window: _interval_state(interval, engine, table) for interval in logs}
 
 
 def _interval_state(log: IntervalLog, engine: Engine, table: str) -> IntervalState:

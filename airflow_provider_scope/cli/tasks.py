@@ -59,9 +59,8 @@ class Instance:
         operator = self._operator()
         if self.full_refresh:
             operator.full_refresh = True
-        self._rendered(
-            operator, *ARGUMENTS
-        )  # in Airflow's own rendering, what fails is logged with its stack
+        # Airflow's own rendering logs what fails with its stack: so it is tried before.
+        self._rendered(operator, *ARGUMENTS)
         operator.render_template_fields(self._known(operator), self.task.get_template_env(self.dag))
         ingest: Ingest | None = operator.ingest()
         if ingest is None:

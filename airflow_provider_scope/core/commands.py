@@ -35,7 +35,7 @@ OPTIONS = {
     "rebuild": _PLACE,
     "vacuum": (*_PLACE, "engine", "scope_conn_id"),
     "abandon": (*_PLACE, "interval", *_ENGINES),
-    "accept-table": (*_PLACE, "interval", *_ENGINES),
+    "accept-table": (*_PLACE, "interval", "all_intervals", *_ENGINES),
     "settle": (*_PLACE, "scope_conn_id"),
     "take-over": _PLACE,
     "plan": ("interval", "map_index"),
@@ -61,6 +61,7 @@ class Address:
     """The instance, of a mapped task."""
     checkpoint: str | None = None
     interval: str | None = None
+    all_intervals: bool | None = None
     storage_conn_id: str | None = None
     engine: str | None = None
     spark_conn_id: str | None = None
@@ -97,5 +98,5 @@ class Address:
         for option in OPTIONS[name]:
             value, flag = getattr(self, option), f"--{option.replace('_', '-')}"
             if value is not None and flag not in rest:
-                rest = [flag, str(value), *rest]
+                rest = [flag, *([] if value is True else [str(value)]), *rest]
         return f"`airflow scope {name}{''.join(f' {shlex.quote(word)}' for word in (*named, *rest))}`"

@@ -113,15 +113,12 @@ def understanding(name: str, kept: str) -> Iterator[None]:
     """
     try:
         yield
-    except DamagedCommitError as err:
-        raise TableUnreadableError(
-            f"The commit {name} could not be understood: {err}.", kept=kept, do=err.do
-        ) from err
     except (ValueError, KeyError, TypeError, AttributeError) as err:
+        damage = err if isinstance(err, DamagedCommitError) else None
         raise TableUnreadableError(
-            f"The commit {name} could not be understood: {err!r}.",
+            f"The commit {name} could not be understood: {damage or repr(err)}.",
             kept=kept,
-            do="check the file; the next try reads it again",
+            do=damage.do if damage else "check the file; the next try reads it again",
         ) from err
 
 

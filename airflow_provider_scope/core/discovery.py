@@ -11,6 +11,7 @@ from itertools import accumulate, islice
 from typing import TYPE_CHECKING, Literal
 
 from airflow_provider_scope.core.files import (
+    OTHERS_NAMED,
     FileEntry,
     Position,
     and_others,
@@ -38,8 +39,6 @@ LISTED_AT_ONCE = 16_384
 """Files of a listing that are compared with those that are loaded together."""
 SHOWN_OF_UNMATCHED = 3
 """Names a report shows if no file matches the patterns."""
-NAMED_OF_MISSING = 5
-"""Names that the warning of a full refresh shows."""
 
 Reason = Literal[
     "too young",
@@ -170,7 +169,7 @@ def candidates(listing: Iterable[FileEntry], rules: Rules, roots: Sequence[str] 
         if _is_fit(name, file, streams, rules, roots=roots, unfit=unfit, held=held):
             kept.append(streams.whole(file) if streams else file)
     kept.sort()  # files compare by their position; a key would take a million tuples more
-    unmatched = () if matched else _some_names(map(base_name, everything))
+    unmatched = () if matched else _first_names(map(base_name, everything))
     return Candidates(
         tuple(kept), unfit, tuple(held), len(everything), matched, newest, tuple(map(printable, unmatched))
     )
@@ -232,13 +231,13 @@ def new_candidates(
                     fit.append(file)
         kept.update((file.path, file) for file in loaded.without_same(fit))
         if not matched:
-            names = _some_names([*names, *(base_name(file.path) for file in part)])
+            names = _first_names([*names, *(base_name(file.path) for file in part)])
     unmatched = () if matched else tuple(map(printable, names))
     files = tuple(sorted(kept.values()))
     return Candidates(files, unfit, tuple(held), listed, matched, newest, unmatched)
 
 
-def _some_names(names: Iterable[str]) -> list[str]:
+def _first_names(names: Iterable[str]) -> list[str]:
     """Give the first names, and those that Spark itself would not read last."""
     return nsmallest(SHOWN_OF_UNMATCHED, names, key=lambda name: (is_hidden(name), name))
 
@@ -476,7 +475,7 @@ def not_loaded_again(
     return (
         f"Loaded files that the source no longer has, or that are left out of it: {len(missing):,} of "
         f"{total:,}. Their rows are not in the new table.{older} The files: "
-        f"{some_names(missing, NAMED_OF_MISSING)}"
+        f"{some_names(missing, OTHERS_NAMED)}"
     )
 
 

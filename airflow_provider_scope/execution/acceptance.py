@@ -69,6 +69,10 @@ def refresh_next(checkpoint: str) -> str:
     )
 
 
+def _undecided(what: str, do: str) -> BatchOutcomeUnknownError:
+    return BatchOutcomeUnknownError(what, kept="the table, the log and all files; nothing was written", do=do)
+
+
 def look_at_table(
     log: CheckpointLog, engine: Engine, table: str, *, reload_undecidable: bool = False
 ) -> Consequences:
@@ -87,10 +91,9 @@ def look_at_table(
     if found.identity is None:
         raise recovery.table_gone(table, log.location)
     if found.running is not None:
-        raise BatchOutcomeUnknownError(
+        raise _undecided(
             f"A job of batch {found.running} is still running: it is not known what becomes of its rows in "
             f"{table}.",
-            kept="the table, the log and all files; nothing was written",
             do="wait until the job has ended, which `airflow scope status` shows, or end it: see "
             "`airflow scope cancel-jobs --help`. Then run the command again",
         )
@@ -117,10 +120,9 @@ def look_at_table(
         raise old_rows_beside_new_ones(table, log.location, *next(iter(mixed.items())))
     unknown = [*{*unknown, *in_doubt, *mixed}]
     if unknown and not reload_undecidable:
-        raise BatchOutcomeUnknownError(
+        raise _undecided(
             f"The log of {table} does not show whether the rows of the open batches "
             f"{', '.join(map(str, sorted(unknown)))} are in the table.",
-            kept="the table, the log and all files; nothing was written",
             do=refresh_next(log.location)
             if any(entry.overwrites_table for entry in still_open if entry.seq in unknown)
             else "look at the table. If the rows are there, delete them. Then run "
@@ -140,7 +142,7 @@ def look_at_table(
     doubled = back - _names_of(log, records) - twice
     if is_refreshed and not reload_undecidable:
         if undone and logged[0] > 0:
-            raise undone_and_purged(log.location, start)
+            raise undone_and_purged(table, log.location, start)
         if twice:
             raise beside_old_rows(table, log.location, start, twice)
         check_doubled(log, table, found, records, start=start, doubled=doubled)
@@ -231,10 +233,9 @@ def restore_under_refresh(
 
 def old_rows_beside_new_ones(table: str, checkpoint: str, seq: int, restore: int) -> BatchOutcomeUnknownError:
     """Give the error for what ``restore_under_refresh`` found."""
-    return BatchOutcomeUnknownError(
+    return _undecided(
         f"A RESTORE of {table} (version {restore}) happened while the job of batch {seq} was replacing the "
         "rows. The table may hold both the rows that the RESTORE brought back and those of the batch.",
-        kept="the table, the log and all files; nothing was written",
         do=refresh_next(checkpoint),
     )
 
@@ -250,6 +251,10 @@ def is_undone(
     return start in gone or any(r.seq == start and is_rolled_back(r, found) for r in records)
 
 
+def _refresh_undone(table: str, start: int) -> str:
+    return f"A RESTORE of {table}, or an older copy, undid the full refresh that began with batch {start}"
+
+
 def names_in_table(log: CheckpointLog, pipeline: Pipeline, found: TableState, start: int) -> set[str]:
     """Name the files from before a refresh whose rows are in a table that was set back."""
     entries, taken = rows_in_table(log, log.takeovers(pipeline), found)
@@ -257,13 +262,11 @@ def names_in_table(log: CheckpointLog, pipeline: Pipeline, found: TableState, st
     return names | {file.path for file in (log.taken_files(taken) if taken else ())}
 
 
-def undone_and_purged(checkpoint: str, start: int) -> BatchOutcomeUnknownError:
+def undone_and_purged(table: str, checkpoint: str, start: int) -> BatchOutcomeUnknownError:
     """Give the error for an undone refresh if the entries from before it were purged."""
-    return BatchOutcomeUnknownError(
-        f"A RESTORE undid the full refresh that began with batch {start}. It is not known whether its "
-        "next batches would be loaded on top of their old rows: `airflow scope vacuum` purged the "
-        "records of the batches before it.",
-        kept="the table, the log and all files; nothing was written",
+    return _undecided(
+        f"{_refresh_undone(table, start)}. It is not known whether its next batches would be loaded on top "
+        "of their old rows: `airflow scope vacuum` purged the records of the batches before it.",
         do=f"RESTORE the table to a version of the refresh. Or {refresh_next(checkpoint)}",
     )
 
@@ -275,11 +278,10 @@ def beside_old_rows(
 
     :param twice: Their files, as far as the old rows of these are back.
     """
-    return BatchOutcomeUnknownError(
-        f"A RESTORE of {table} undid the full refresh that began with batch {start}, and a later batch of "
-        f"the refresh was added after it. The rows of its files ({len(twice):,}) are in the table twice: "
+    return _undecided(
+        f"{_refresh_undone(table, start)}, and a later batch of the refresh was added after that. The rows "
+        f"of its files ({len(twice):,}) are in the table twice: "
         f"{some_names(sorted(twice), OTHERS_NAMED)}.",
-        kept="the table, the log and all files; nothing was written",
         do="RESTORE the table to a version of the refresh and run `airflow scope accept-table --yes`. Or "
         f"{refresh_next(checkpoint)}",
     )
@@ -301,7 +303,7 @@ def check_doubled(
     :raises BatchOutcomeUnknownError: As said.
     """
     if doubled:
-        raise refresh_undone(table, start, doubled, found)
+        raise refresh_undone(table, start, doubled)
     of_before = doubled_from_before(log, records, found, start)
     if of_before:
         raise batches_of_before(table, log.location, start, of_before)
@@ -336,11 +338,10 @@ def batches_of_before(
     table: str, checkpoint: str, start: int, doubled: Collection[str]
 ) -> BatchOutcomeUnknownError:
     """Give the error for what ``doubled_from_before`` found."""
-    return BatchOutcomeUnknownError(
+    return _undecided(
         f"{table} was created again after the full refresh that began with batch {start}, and holds "
         f"batches from before it. The next runs would load {len(doubled):,} files on top of their existing "
         f"rows, such as {min(doubled)}.",
-        kept="the table, the log and all files; nothing was written",
         do=refresh_next(checkpoint),
     )
 
@@ -362,12 +363,11 @@ def is_rolled_back(record: CommitRecord, found: TableState) -> bool:
 
 
 def rolled_back_below(table: str, oldest: CommitRecord, vacuumed: int) -> BatchOutcomeUnknownError:
-    """Give the error for a RESTORE to before the oldest record that is left."""
-    return BatchOutcomeUnknownError(
-        f"{table} was restored to before batch {oldest.seq} (version {oldest.table_version}). It is not "
+    """Give the error for a table that was set back to before the oldest record that is left."""
+    return _undecided(
+        f"{table} was set back to before batch {oldest.seq} (version {oldest.table_version}). It is not "
         "known which older batches lost their rows too: `airflow scope vacuum` purged the records of the "
         f"batches below {vacuumed}.",
-        kept="the table, the log and all files; nothing was written",
         do=f"RESTORE the table to version {oldest.table_version} or a newer one. Or run "
         "`airflow scope accept-table --reload-undecidable`: the files of all these batches still count as "
         "loaded. To get lost rows "
@@ -375,22 +375,14 @@ def rolled_back_below(table: str, oldest: CommitRecord, vacuumed: int) -> BatchO
     )
 
 
-def refresh_undone(
-    table: str, start: int, doubled: Collection[str], found: TableState
-) -> BatchOutcomeUnknownError:
-    """Give the error for files whose rows came back, and that count as new.
-
-    :param doubled: Their names.
-    :param found: The table; without a RESTORE in its log it is an older copy.
-    """
-    what = f"A RESTORE of {table}" if found.restores else f"An older copy of {table}"
+def refresh_undone(table: str, start: int, doubled: Collection[str]) -> BatchOutcomeUnknownError:
+    """Give the error for files whose rows came back, and that count as new: ``doubled``."""
     accept = "`airflow scope accept-table --reload-undecidable --yes`"
-    return BatchOutcomeUnknownError(
-        f"{what} undid the full refresh that began with batch {start}. The rows of files that the refresh "
+    return _undecided(
+        f"{_refresh_undone(table, start)}. The rows of files that the refresh "
         f"has not loaded ({len(doubled):,}) are back. These files count as new: if they are in the source, "
         "the next run loads them on top of their old rows. The files: "
         f"{some_names(sorted(doubled), OTHERS_NAMED)}.",
-        kept="the table, the log and all files; nothing was written",
         do="if none of these files is in the source any more, because they were archived for example, run "
         f"{accept}: the table keeps the rows that it has. Otherwise RESTORE it to a version of the refresh "
         "and run `airflow scope accept-table --yes`. Or delete the rows of these files from the table, then "

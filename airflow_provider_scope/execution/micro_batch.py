@@ -11,7 +11,6 @@ from airflow_provider_scope.core.records import OffsetEntry, Pipeline
 from airflow_provider_scope.core.report import READ
 from airflow_provider_scope.exceptions import (
     BatchNotInTableError,
-    BatchOutcomeUnknownError,
     InputError,
     ScopeProviderError,
     StateUnknownError,
@@ -23,6 +22,7 @@ from airflow_provider_scope.execution.view import (
     accept_gone,
     batch_report,
     check_table,
+    commit_not_shown,
     loaded_in_table,
     pinned_columns,
     read_log,
@@ -373,14 +373,7 @@ class MicroBatchExecution:
             still_open = {entry.seq for entry in view.open}
             late = tuple(e.seq for e in before if e.seq not in still_open and not self._is_done(e.seq))
             report.superseded += late
-        raise BatchOutcomeUnknownError(
-            f"Batch {result.unclear[0].seq} is done, but the log of {request.table} does not show its "
-            "commit: the table is an older copy, or the engine writes elsewhere, or the log was cleaned up.",
-            kept="the table, the log and all files",
-            do="if the engine writes elsewhere, correct delta_location: it must mean the same table to "
-            "Airflow's workers and to the engine. Otherwise look at the table's history, then run `airflow "
-            "scope accept-table`",
-        )
+        raise commit_not_shown(result.unclear[0], request.table)
 
     def _is_done(self, seq: int) -> bool:
         return self.log.find_commit(seq) is not None

@@ -399,11 +399,19 @@ def check_decided(view: LogView, location: str) -> None:
     """
     unclear = view.outcomes(view.open).unclear
     if unclear:
-        raise BatchOutcomeUnknownError(
-            f"The log of {location} does not show whether batch {unclear[0].seq} was committed.",
-            kept="the table, the log and all files; nothing was written",
-            do="look at the table's history, then run `airflow scope accept-table`",
-        )
+        raise commit_not_shown(unclear[0], location)
+
+
+def commit_not_shown(entry: OffsetEntry, location: str) -> BatchOutcomeUnknownError:
+    """Give the error for an open batch that is done, and of which the table does not show the commit."""
+    return BatchOutcomeUnknownError(
+        f"Batch {entry.seq} is done, but the log of {location} does not show its commit: the table is an "
+        "older copy, or the engine writes elsewhere, or the log was cleaned up.",
+        kept="the table, the log and all files",
+        do="if the engine writes elsewhere, correct delta_location: it must mean the same table to Airflow's "
+        "workers and to the engine. Otherwise look at the table's history, then run `airflow scope "
+        "accept-table`",
+    )
 
 
 def accept_gone(log: CheckpointLog, view: LogView) -> Acceptance:

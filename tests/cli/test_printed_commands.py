@@ -299,7 +299,7 @@ def refresh_undone(desk: Any) -> list[str]:
     (command,) = COMMAND.findall(refused(desk, address, TableRestoredError))
     said = desk.scope(*shlex.split(command))
     assert (said.code, said.out) == (1, "")
-    assert said.err.startswith("BatchOutcomeUnknownError: A RESTORE of file:///table undid the full refresh ")
+    assert said.err.startswith("BatchOutcomeUnknownError: A RESTORE of file:///table, or an older copy, ")
     assert "that the refresh has not loaded (1) are back." in said.err
     assert "The files: file:///landing/a.parquet.\n" in said.err
     with pytest.raises(BatchOutcomeUnknownError) as caught:

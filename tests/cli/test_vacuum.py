@@ -143,7 +143,7 @@ def test_a_restore_to_before_the_records_that_stay_is_not_accepted_as_it_is(aged
 
     assert said.code == 1
     assert said.err == (
-        "BatchOutcomeUnknownError: file:///table was restored to before batch 4 (version 4). It is "
+        "BatchOutcomeUnknownError: file:///table was set back to before batch 4 (version 4). It is "
         "not known which older batches lost their rows too: `airflow scope vacuum` purged the records of the "
         "batches below 4.\n"
         "Kept: the table, the log and all files; nothing was written\n"
@@ -195,7 +195,7 @@ def test_a_refresh_that_was_undone_is_not_accepted_without_the_records_of_before
     said = aged.table_command("accept-table", "--yes")
 
     assert said.code == 1
-    assert "A RESTORE undid the full refresh that began with batch 14." in said.err
+    assert "or an older copy, undid the full refresh that began with batch 14." in said.err
     assert "`airflow scope vacuum` purged the records" in said.err
     assert aged.table_command("accept-table", "--yes", "--reload-undecidable").code == 0
     aged.world.run(refresh=True)

@@ -422,7 +422,7 @@ def test_a_batch_that_is_there_although_it_was_given_up_is_refused():
         lambda log: check_given_up(TableState(T, 1, 0, {0: CommittedBatch(0, 1, 1)}), 1, AT, log),
         lambda log: check_identity(MISSING_TABLE, T, AT, log),
         lambda log: check_transaction(TableState(T, 9, 4, {}), 3, 3, AT, log),
-        lambda log: _raise(undone_and_purged(log, 3)),
+        lambda log: _raise(undone_and_purged("file:///table", log, 3)),
         lambda log: _raise(batches_of_before(AT, log, 3, ["a"])),
     ],
 )
