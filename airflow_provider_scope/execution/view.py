@@ -249,8 +249,8 @@ def rows_in_table(
 ) -> tuple[list[OffsetEntry], Takeover | None]:
     """Give the batches whose rows are in the table, also in one that was set back, and what was taken over.
 
-    A batch that has no record, and that the table's transaction has passed, counts: nothing tells that its
-    rows are not there.
+    A batch that has no record, and that the table's transaction has passed, counts where nothing tells that
+    its rows are not there: the table's log was cleaned, or a job ran that may have died before its mark.
 
     :param found: A probe of the table's whole log.
     """
@@ -263,7 +263,8 @@ def rows_in_table(
         elif commit:
             is_out = commit.abandoned or recovery.rolled_back(commit, found.restores) is True
         else:
-            is_out = found.txn is None or seq > found.txn
+            is_shown = found.oldest == 0 and not log.attempts(seq)
+            is_out = found.txn is None or seq > found.txn or is_shown
         if is_out:
             continue
         entry = log.offset(seq)

@@ -98,6 +98,26 @@ def test_a_run_killed_between_the_record_of_a_given_up_batch_and_the_next_finds_
     assert world.rows() == {(f"file:///landing/f{number}", 0, 1): 1 for number in (1, 2, 3)}
 
 
+def test_an_undone_refresh_brings_back_no_rows_of_a_batch_that_was_never_in_the_table() -> None:
+    world = MemoryWorld()
+    world.max_files = 2
+    world.drop("f1", at=9)
+    world.run()
+    world.drop("f2", at=8)
+    world.drop("f3", at=7)
+    with pytest.raises(DeadError):
+        world.run(at(f"put offsets/{1:020}", die))
+    with pytest.raises(TableRestoredError):
+        world.run(at("verify 2", lambda: world.restore(0)), refresh=True)
+
+    with pytest.raises(BatchOutcomeUnknownError) as raised:
+        world.accept()
+
+    # Batch 1 of f2 and f3 was logged, and the refresh was faster. f3 is in the table once: by the refresh.
+    assert sorted(world.rows()) == [("file:///landing/f1", 0, 1), ("file:///landing/f3", 0, 1)]
+    assert raised.value.what.endswith("The files: file:///landing/f1.")
+
+
 def test_a_restore_that_undid_half_a_refresh_is_not_accepted_as_it_is() -> None:
     world = three_files()
     world.run()
