@@ -138,7 +138,7 @@ def look_at_table(
     undone = is_refreshed and is_undone(records, found, gone=gone, start=start)
     back = names_in_table(log, pipeline, found, start) if undone else set()
     added = [entry for entry in still_open if entry.seq in in_table and entry.seq not in gone]
-    twice = back & {name for entry in added for name in _names(entry.slice)}
+    twice = _held_too(back, added)
     doubled = back - _names_of(log, records) - twice
     if is_refreshed and not reload_undecidable:
         if undone and logged[0] > 0:
@@ -349,6 +349,13 @@ def batches_of_before(
 def _names(found: Slice) -> list[str]:
     """Name what may be loaded twice; a slice of something else than files is told by its whole text."""
     return [file.path for file in found.audited] if isinstance(found, FileSlice) else [found.text()]
+
+
+def _held_too(names: set[str], entries: Sequence[OffsetEntry]) -> set[str]:
+    """Give those of the names that these batches hold too; slices without files may overlap."""
+    if all(isinstance(entry.slice, FileSlice) for entry in entries):
+        return names & {name for entry in entries for name in _names(entry.slice)}
+    return names
 
 
 def _names_of(log: CheckpointLog, records: Iterable[CommitRecord]) -> set[str]:

@@ -11,6 +11,7 @@ from airflow_provider_scope.exceptions import (
     TableRestoredError,
 )
 from tests.crash.parts import Part, all_parts, do
+from tests.crash.schedules import play_many
 from tests.crash.share import EVERYTHING, Share, turn_of_commit
 from tests.crash.world import MemoryWorld
 
@@ -37,6 +38,14 @@ def test_in_time_a_share_tries_all_points_and_seeds_that_the_whole_suite_does_no
     assert {point for points in tried for point in points} == {*range(9)}
     assert [Share(2, turn).seeds(10) for turn in (0, 1)] == [range(10, 30), range(30, 50)]
     assert (EVERYTHING.of([3, 1]), EVERYTHING.seeds(10)) == ([3, 1], range(10))
+
+
+@pytest.mark.parametrize("seed", [279, 2527])
+def test_a_schedule_that_lost_a_row_once_loses_none(seed: int) -> None:
+    # A refresh that a RESTORE undid in its midst, and ranges of numbers that overlap those of before.
+    tally = play_many("numbers in turn diverge", range(seed, seed + 1))
+
+    assert (tally.lost, tally.doubled, tally.failures) == (0, 0, [])
 
 
 @pytest.mark.parametrize("moment", ["list commits", "probe", "read watermark.json"])
