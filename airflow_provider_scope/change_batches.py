@@ -17,31 +17,30 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import PySparkException
 
-from airflow_provider_scope.core import changes
-from airflow_provider_scope.core.plan import ChangesPlan, Plan
-from airflow_provider_scope.core.record_text import typed
-from airflow_provider_scope.core.records import OffsetEntry
-from airflow_provider_scope.core.slices import VersionSlice
+from airflow_provider_scope.delta.log import open_table
 from airflow_provider_scope.exceptions import (
     ChangeFeedError,
     CheckpointCorruptError,
     CheckpointGapError,
     InputError,
 )
-from airflow_provider_scope.execution.changes import ChangeRows
+from airflow_provider_scope.protocol.records import OffsetEntry, typed
+from airflow_provider_scope.sources.feed import state as feed_state
+from airflow_provider_scope.sources.feed.source import ChangeRows
+from airflow_provider_scope.sources.feed.spec import CdfSource
+from airflow_provider_scope.sources.files.spec import instant_ms, is_name
 from airflow_provider_scope.spark import feed
+from airflow_provider_scope.spark.plan import ChangesPlan, Plan
 from airflow_provider_scope.spark.session import short_cause
-from airflow_provider_scope.specs.changes import CdfSource
-from airflow_provider_scope.specs.source import instant_ms, is_name
-from airflow_provider_scope.storage.opening import canonical_uri, open_storage
-from airflow_provider_scope.table.opening import open_table
+from airflow_provider_scope.stores.opening import canonical_uri, open_storage
+from airflow_provider_scope.values import VersionSlice
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from airflow_provider_scope.storage.protocol import Storage
+    from airflow_provider_scope.stores.protocol import Storage
 
 _DIGITS = 20
 _START_OVER = "start over with another checkpoint, and with CdfSource(full_load=True) as the source"
@@ -113,7 +112,7 @@ def read_changes(
         with _in_a_session():
             planned = rows.slice_behind(state, report)
         for message in report.warnings.values():
-            warnings.warn(message.replace(changes.START_OVER, _START_OVER), stacklevel=2)
+            warnings.warn(message.replace(feed_state.START_OVER, _START_OVER), stacklevel=2)
         if planned is None:
             return ChangeBatch(None, None, None)
         storage.put_if_absent(f"{place}-offered", json.dumps(asdict(planned)).encode())
@@ -143,7 +142,7 @@ def _in_a_session() -> Iterator[None]:
         yield
     except ChangeFeedError as err:
         raise ChangeFeedError(
-            err.what, kept=err.kept, do=err.do.replace(changes.START_OVER, _START_OVER)
+            err.what, kept=err.kept, do=err.do.replace(feed_state.START_OVER, _START_OVER)
         ) from err
 
 
@@ -191,8 +190,8 @@ def consume(batch: ChangeBatch) -> None:
     with _in_a_session(), open_table(batch.table, open_storage(batch.table)) as there:
         source = None if there is None else str(there.delta.metadata().id)
         if source != found.source:
-            raise changes.recreated(batch.table, source, found.source)
-    done = storage.put_if_absent(f"{batch.place}-consumed", changes.state_behind(found).encode())
+            raise feed_state.recreated(batch.table, source, found.source)
+    done = storage.put_if_absent(f"{batch.place}-consumed", feed_state.state_behind(found).encode())
     if not done:
         raise ChangeFeedError(
             f"The changes {batch.place} have already been consumed.",

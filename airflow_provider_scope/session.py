@@ -18,40 +18,40 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pyspark.sql import DataFrame
 
-from airflow_provider_scope.checkpoint.audit import AuditFiles
-from airflow_provider_scope.checkpoint.log import CheckpointLog
-from airflow_provider_scope.core.commands import Address
-from airflow_provider_scope.core.plan import Plan
-from airflow_provider_scope.core.report import RunReport
-from airflow_provider_scope.core.settings import EXACT
-from airflow_provider_scope.core.slices import CursorSlice, RowSlice
+from airflow_provider_scope.delta.probe import probe
 from airflow_provider_scope.engines.clock import now_ms
 from airflow_provider_scope.exceptions import InputError
-from airflow_provider_scope.execution import repair
-from airflow_provider_scope.execution.micro_batch import MicroBatchExecution
-from airflow_provider_scope.execution.source import Request
+from airflow_provider_scope.protocol import repair
+from airflow_provider_scope.protocol.commands import Address
+from airflow_provider_scope.protocol.derived import AuditFiles
+from airflow_provider_scope.protocol.log import CheckpointLog
+from airflow_provider_scope.protocol.report import RunReport
+from airflow_provider_scope.protocol.run import MicroBatchExecution
+from airflow_provider_scope.protocol.source import Request
 from airflow_provider_scope.python_rows import to_dataframe
+from airflow_provider_scope.sources.cursor.spec import bound_of
+from airflow_provider_scope.sources.cursor.spec import for_plan as cursor_plan
+from airflow_provider_scope.spark.commit import commit_once
 from airflow_provider_scope.spark.cursor import Reading
+from airflow_provider_scope.spark.plan import Plan
 from airflow_provider_scope.spark.session import with_settings
+from airflow_provider_scope.spark.settings import EXACT
 from airflow_provider_scope.spark.target import Target
-from airflow_provider_scope.spark.transaction import commit_once
-from airflow_provider_scope.specs.cursor import bound_of
-from airflow_provider_scope.specs.cursor import for_plan as cursor_plan
 from airflow_provider_scope.specs.write import Merge, Replace, for_plan, write_from
-from airflow_provider_scope.storage.opening import canonical_uri, open_storage
-from airflow_provider_scope.table.probe import probe
+from airflow_provider_scope.stores.opening import canonical_uri, open_storage
+from airflow_provider_scope.values import CursorSlice, RowSlice
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from pyspark.sql import SparkSession
 
-    from airflow_provider_scope.core.records import OffsetEntry, TableIdentity
-    from airflow_provider_scope.core.recovery import TableState
-    from airflow_provider_scope.execution.engine import More, Work
-    from airflow_provider_scope.execution.view import LogView
-    from airflow_provider_scope.spark.transaction import Transaction
-    from airflow_provider_scope.specs.cursor import Cursor
+    from airflow_provider_scope.protocol.engine import More, Work
+    from airflow_provider_scope.protocol.records import OffsetEntry, TableIdentity
+    from airflow_provider_scope.protocol.recovery import TableState
+    from airflow_provider_scope.protocol.view import LogView
+    from airflow_provider_scope.sources.cursor.spec import Cursor
+    from airflow_provider_scope.spark.commit import Transaction
     from airflow_provider_scope.specs.write import Write
 
 NOTHING = "everything; nothing was written"

@@ -33,10 +33,10 @@ from urllib.parse import parse_qs, urlsplit
 from adlfs import AzureBlobFileSystem
 from fsspec.implementations.local import LocalFileSystem
 
-from airflow_provider_scope.checkpoint.seen import SeenFiles, Segments, rows_of
-from airflow_provider_scope.core.discovery import Rules, new_candidates, next_batch, unseen
-from airflow_provider_scope.storage.azure import AzureStorage
-from airflow_provider_scope.storage.local import LocalStorage
+from airflow_provider_scope.protocol.derived import SeenFiles, Segments, rows_of
+from airflow_provider_scope.sources.files.discovery import Rules, new_candidates, next_batch, unseen
+from airflow_provider_scope.stores.azure import AzureStorage
+from airflow_provider_scope.stores.local import LocalStorage
 
 TARGET_RATIO = 1.5
 TARGET_BYTES = 2**30

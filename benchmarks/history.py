@@ -37,26 +37,24 @@ from typing import TYPE_CHECKING, Any
 
 from deltalake import DeltaTable
 
-from airflow_provider_scope.checkpoint.audit import AuditFiles
-from airflow_provider_scope.checkpoint.log import CheckpointLog
-from airflow_provider_scope.checkpoint.seen import Segments, rows_of
-from airflow_provider_scope.core import audit, record_text, records
-from airflow_provider_scope.core.audit import Segment, epoch, to_merge
-from airflow_provider_scope.core.discovery import Rules
-from airflow_provider_scope.core.files import FileEntry
-from airflow_provider_scope.core.records import CommitRecord, OffsetEntry, Pipeline, TableIdentity
-from airflow_provider_scope.core.slices import slice_of
-from airflow_provider_scope.execution.files import Files
-from airflow_provider_scope.execution.micro_batch import MicroBatchExecution
-from airflow_provider_scope.execution.source import Request
-from airflow_provider_scope.storage.local import LocalStorage
-from airflow_provider_scope.table.probe import newest_version, probe
+from airflow_provider_scope.delta.probe import newest_version, probe
+from airflow_provider_scope.protocol import records, retention
+from airflow_provider_scope.protocol.derived import AuditFiles, Segments, rows_of
+from airflow_provider_scope.protocol.log import CheckpointLog
+from airflow_provider_scope.protocol.records import CommitRecord, OffsetEntry, Pipeline, TableIdentity
+from airflow_provider_scope.protocol.retention import Segment, epoch, to_merge
+from airflow_provider_scope.protocol.run import MicroBatchExecution
+from airflow_provider_scope.protocol.source import Request
+from airflow_provider_scope.sources.files.discovery import Rules
+from airflow_provider_scope.sources.files.source import Files
+from airflow_provider_scope.stores.local import LocalStorage
+from airflow_provider_scope.values import FileEntry, slice_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from airflow_provider_scope.core.recovery import TableState
-    from airflow_provider_scope.execution.engine import Work
+    from airflow_provider_scope.protocol.engine import Work
+    from airflow_provider_scope.protocol.recovery import TableState
 
 PIPELINE = "11111111-1111-1111-1111-111111111111"
 TABLE_ID = "22222222-2222-2222-2222-222222222222"
@@ -168,9 +166,9 @@ def make(folder: str, batches: int, size: int) -> None:
             seq=seq, table=identity, table_version=seq, files=size, size_bytes=entry.size_bytes,
             committed_at_ms=NOW_MS - (batches - seq) * STEP_MS,
         )  # fmt: skip
-        _write(folder, "commits", seq, record_text.encode(record))
+        _write(folder, "commits", seq, records.encode(record))
     _write_segments(log, batches, size)
-    log.storage.replace(f"{log.location}/watermark.json", audit.watermark(entry_of(batches - 1, size)))
+    log.storage.replace(f"{log.location}/watermark.json", retention.watermark(entry_of(batches - 1, size)))
     _write_table(Path(folder, "table"), batches)
 
 

@@ -42,13 +42,12 @@ from deltalake import DeltaTable
 from pyarrow import orc
 from pyspark.sql import SparkSession
 
-from airflow_provider_scope.core import records
-from airflow_provider_scope.core.files import FileEntry
-from airflow_provider_scope.core.plan import FilesPlan, Plan
-from airflow_provider_scope.core.records import OffsetEntry
-from airflow_provider_scope.core.slices import FileSlice
 from airflow_provider_scope.engines import application
+from airflow_provider_scope.protocol import records
+from airflow_provider_scope.protocol.records import OffsetEntry
 from airflow_provider_scope.spark import app
+from airflow_provider_scope.spark.plan import FilesPlan, Plan
+from airflow_provider_scope.values import FileEntry, FileSlice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

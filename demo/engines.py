@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from deltalake import DeltaTable
 
-from airflow_provider_scope.core.jobs import outcome
-from airflow_provider_scope.script.batch import MARKER_PROPERTY, identity_of_marker
-from airflow_provider_scope.table.probe import changes, newest_version
+from airflow_provider_scope.delta.probe import changes, newest_version
+from airflow_provider_scope.scope.jobs import outcome
+from airflow_provider_scope.scope.script import MARKER_PROPERTY, identity_of_marker
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
 
-    from airflow_provider_scope.core.jobs import Job
     from airflow_provider_scope.emulator import Emulator
+    from airflow_provider_scope.scope.jobs import Job
     from demo.airflow_home import Home
 
 ACCOUNT = "demo"

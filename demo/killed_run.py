@@ -10,7 +10,7 @@ import signal
 import sys
 from pathlib import Path
 
-from airflow_provider_scope.storage.local import LocalStorage
+from airflow_provider_scope.stores.local import LocalStorage
 from demo import airflow_home
 from demo.engines import ENGINES
 from demo.screen import indented, take_screen

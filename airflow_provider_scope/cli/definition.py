@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from airflow.cli.cli_config import ARG_OUTPUT, ActionCommand, Arg, GroupCommand, lazy_load_command
 
-from airflow_provider_scope.core.commands import RETAIN_AT_LEAST, RETAIN_BATCHES
+from airflow_provider_scope.protocol.commands import RETAIN_AT_LEAST, RETAIN_BATCHES
 
 if TYPE_CHECKING:
     from airflow.cli.cli_config import CLICommand
@@ -116,7 +116,6 @@ def get_scope_cli_commands() -> list[CLICommand]:
                     _STORAGE,
                     _INTERVAL,
                     _OUTPUT,
-                    module="quarantine",
                 ),
                 _command(
                     "rebuild",
@@ -143,7 +142,7 @@ def get_scope_cli_commands() -> list[CLICommand]:
                     _ENGINE,
                     _SCOPE,
                     _YES,
-                    module="vacuum",
+                    module="repairs",
                 ),
                 _command(
                     "abandon",
@@ -206,7 +205,7 @@ def get_scope_cli_commands() -> list[CLICommand]:
                     _CHECKPOINT,
                     _STORAGE,
                     _YES,
-                    module="take_over",
+                    module="repairs",
                 ),
                 _command(
                     "cancel-jobs",

@@ -6,27 +6,24 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_scope.cli.output import SHOWN_AT_MOST, counted, say
-from airflow_provider_scope.core import cursor as cursors
-from airflow_provider_scope.core import recovery
-from airflow_provider_scope.core.files import printable
-from airflow_provider_scope.core.interval import duration_text, iso_time
-from airflow_provider_scope.core.slices import FileSlice, VersionSlice
-from airflow_provider_scope.core.stores import place_of
 from airflow_provider_scope.engines import clock
 from airflow_provider_scope.exceptions import ChangeFeedError, CheckpointCorruptError, ScopeProviderError
-from airflow_provider_scope.execution import repair
-from airflow_provider_scope.execution.changes import ChangeRows
 from airflow_provider_scope.hooks.stores import store_of
-from airflow_provider_scope.storage.local import SCHEME, local_path
-from airflow_provider_scope.storage.opening import canonical_uri
+from airflow_provider_scope.protocol import recovery, repair
+from airflow_provider_scope.sources.cursor import state as cursor_state
+from airflow_provider_scope.sources.feed.source import ChangeRows
+from airflow_provider_scope.stores.kinds import place_of
+from airflow_provider_scope.stores.local import SCHEME, local_path
+from airflow_provider_scope.stores.opening import canonical_uri
+from airflow_provider_scope.values import FileSlice, VersionSlice, duration_text, iso_time, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from airflow_provider_scope.checkpoint.log import CheckpointLog
-    from airflow_provider_scope.core.files import FileEntry
-    from airflow_provider_scope.core.records import OffsetEntry
-    from airflow_provider_scope.execution.view import LogView
+    from airflow_provider_scope.protocol.log import CheckpointLog
+    from airflow_provider_scope.protocol.records import OffsetEntry
+    from airflow_provider_scope.protocol.view import LogView
+    from airflow_provider_scope.values import FileEntry
 
 
 def show(
@@ -83,7 +80,7 @@ def state_text(state: str | None, where: str) -> str:
     if state is None:
         return "none: the next batch begins at the start (ranges have no state)"
     try:
-        found = cursors.decode(state, where)
+        found = cursor_state.decode(state, where)
     except CheckpointCorruptError:
         return state  # of a source that is no cursor
     if found is None or found.last is None:

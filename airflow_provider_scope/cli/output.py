@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import structlog
 from airflow.providers.common.compat.sdk import AirflowException
 
-from airflow_provider_scope.core.commands import Address
-from airflow_provider_scope.core.interval import window_of
 from airflow_provider_scope.exceptions import ScopeProviderError
+from airflow_provider_scope.protocol.commands import Address
+from airflow_provider_scope.values import window_of
 
 if TYPE_CHECKING:
     from argparse import Namespace

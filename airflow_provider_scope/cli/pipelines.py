@@ -7,31 +7,29 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import AirflowException
 
-from airflow_provider_scope.checkpoint.intervals import IntervalLog
 from airflow_provider_scope.cli import targets
 from airflow_provider_scope.cli.output import command, quiet
 from airflow_provider_scope.cli.tasks import NOT_MAPPED, Instance, instances
-from airflow_provider_scope.core import recovery
-from airflow_provider_scope.core.interval import Window, iso_time
-from airflow_provider_scope.core.slices import FileSlice
 from airflow_provider_scope.engines import assembly, clock
 from airflow_provider_scope.exceptions import ScopeProviderError
-from airflow_provider_scope.execution import first_run
-from airflow_provider_scope.execution.changes import ChangeRows
-from airflow_provider_scope.execution.cursor import CursorRows
-from airflow_provider_scope.execution.view import check_decided, read_log
+from airflow_provider_scope.protocol import first_run, recovery
+from airflow_provider_scope.protocol.intervals import IntervalLog
+from airflow_provider_scope.protocol.view import check_decided, read_log
+from airflow_provider_scope.sources.cursor.source import CursorRows
+from airflow_provider_scope.sources.feed.source import ChangeRows
 from airflow_provider_scope.specs import FileSource, Replace
-from airflow_provider_scope.storage.opening import canonical_uri
+from airflow_provider_scope.stores.opening import canonical_uri
+from airflow_provider_scope.values import FileSlice, Window, iso_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from airflow_provider_scope.checkpoint.log import CheckpointLog
     from airflow_provider_scope.cli.targets import IntervalState
-    from airflow_provider_scope.execution.engine import Engine
-    from airflow_provider_scope.execution.micro_batch import MicroBatchExecution
-    from airflow_provider_scope.execution.source import Request
-    from airflow_provider_scope.execution.view import LogView
+    from airflow_provider_scope.protocol.engine import Engine
+    from airflow_provider_scope.protocol.log import CheckpointLog
+    from airflow_provider_scope.protocol.run import MicroBatchExecution
+    from airflow_provider_scope.protocol.source import Request
+    from airflow_provider_scope.protocol.view import LogView
     from airflow_provider_scope.specs.ingest import Ingest
 
 

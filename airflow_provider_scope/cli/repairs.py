@@ -1,4 +1,4 @@
-"""The commands that repair: they look, say, and with ``--yes`` write."""
+"""The commands that repair, take over or vacuum: they look, say, and with ``--yes`` write."""
 
 from __future__ import annotations
 
@@ -8,26 +8,33 @@ from airflow_provider_scope.cli import scope_jobs, targets
 from airflow_provider_scope.cli.entries import only_refresh, show, span, state_text
 from airflow_provider_scope.cli.output import ADD_YES, SHOWN_AT_MOST, about, address_of, command, counted, say
 from airflow_provider_scope.cli.targets import engine_of, opened
-from airflow_provider_scope.core import recovery
-from airflow_provider_scope.core.files import some_names
-from airflow_provider_scope.core.interval import window_of_log
 from airflow_provider_scope.engines import assembly, clock
-from airflow_provider_scope.exceptions import TableError
-from airflow_provider_scope.execution import acceptance, first_run, repair
-from airflow_provider_scope.execution.view import check_decided, check_table, read_log
-from airflow_provider_scope.storage.opening import canonical_uri
+from airflow_provider_scope.exceptions import InputError, TableError
+from airflow_provider_scope.protocol import acceptance, first_run, recovery, repair
+from airflow_provider_scope.protocol import dbt_scope as steps
+from airflow_provider_scope.protocol import vacuum as vacuums
+from airflow_provider_scope.protocol.intervals import known_intervals
+from airflow_provider_scope.protocol.retention import RECORDS, WHY_KEPT
+from airflow_provider_scope.protocol.takeover import Decision
+from airflow_provider_scope.protocol.view import check_decided, check_table, read_log
+from airflow_provider_scope.specs import Checkpoint
+from airflow_provider_scope.stores.opening import canonical_uri
+from airflow_provider_scope.values import some_names, window_of_log
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from airflow_provider_scope.checkpoint.audit import AuditFiles
-    from airflow_provider_scope.checkpoint.log import CheckpointLog
-    from airflow_provider_scope.core.recovery import TableState
-    from airflow_provider_scope.core.source_state import Behind
-    from airflow_provider_scope.engines.scope import ScopeRunner
     from airflow_provider_scope.engines.spark import SparkRunner
-    from airflow_provider_scope.execution.acceptance import Consequences
-    from airflow_provider_scope.execution.view import LogView
+    from airflow_provider_scope.protocol.acceptance import Consequences
+    from airflow_provider_scope.protocol.dbt_scope_files import LeftState
+    from airflow_provider_scope.protocol.derived import AuditFiles
+    from airflow_provider_scope.protocol.log import CheckpointLog
+    from airflow_provider_scope.protocol.records import Pipeline
+    from airflow_provider_scope.protocol.recovery import Behind, TableState
+    from airflow_provider_scope.protocol.retention import Group
+    from airflow_provider_scope.protocol.vacuum import Plan
+    from airflow_provider_scope.protocol.view import LogView
+    from airflow_provider_scope.scope.engine import ScopeRunner
 
 
 _ALL_FILES = "run the task once with full_refresh=True, which loads all files again"
@@ -231,3 +238,142 @@ def _consequences(seen: Consequences, where: str) -> list[str]:
             f"an empty transaction records in the table that batch {seen.newest_commit} is its newest"
         )
     return lines or ["no batch lost its rows, and no file is loaded again"]
+
+
+# ---- take-over ----
+
+
+@command
+def take_over(args: Namespace) -> None:
+    """Say what dbt-scope left or did; with ``--yes`` go on from there."""
+    checkpoint = Checkpoint(location=args.checkpoint)
+    log = assembly.open_log(args.delta_location, checkpoint, storage_conn_id=args.storage_conn_id)
+    pipeline = log.pipeline()
+    if args.at_watermark:
+        _decide(log, pipeline, loaded=args.at_watermark == "loaded", yes=args.yes)
+        return
+    if pipeline is None:
+        _show(steps.left_behind(log))
+        say("the next run of the task takes the table over; there is nothing to do here")
+        return
+    found = steps.went_on(log, pipeline, clock.now_ms())
+    if found is None:
+        say(f"dbt-scope has not run on {log.location} since it was taken over: there is nothing to do")
+        return
+    taken, state = found
+    _show(state)
+    say("files up to this watermark count as loaded, as sources/ lists them")
+    say(f"batch {taken.seq} of this pipeline will be batch {taken.next_batch_id} in dbt-scope's count")
+    if not args.yes:
+        say(ADD_YES)
+        return
+    there = steps.write(log, taken, state)
+    say(f"taken over, as {log.location}/taken_over/{there.number:020}; the next run goes on from here")
+
+
+def _show(state: LeftState) -> None:
+    found = state.watermark
+    say(f"dbt-scope's newest batch is {found.batch_id}, its watermark {found.modified_time or 'has no time'}")
+    known = found.batch_id + 1 - len(state.missing)
+    say(
+        f"sources/ lists {counted(len(state.files), 'file')}, from {known:,} of "
+        f"{counted(found.batch_id + 1, 'batch', 'batches')}"
+    )
+    if found.batch_id not in state.batches:
+        say(f"it says nothing about the newest batch, {found.batch_id}")
+
+
+def _decide(log: CheckpointLog, pipeline: Pipeline | None, *, loaded: bool, yes: bool) -> None:
+    watermark = steps.undecided(log, pipeline)
+    what = "loaded: their rows are in the table" if loaded else "new: the next run loads them"
+    say(f"files with exactly the time of dbt-scope's watermark that no record names count as {what}")
+    if not yes:
+        say("A wrong decision loses rows, or duplicates them; it cannot be undone.")
+        say(ADD_YES)
+        return
+    there = log.put_decision(Decision(watermark=watermark, loaded=loaded))
+    if there.loaded != loaded:
+        raise InputError(
+            f"It was decided earlier that they count as {'loaded' if there.loaded else 'new'}.",
+            kept="everything; nothing was written",
+            do="to load everything again, run the task once with full_refresh=True",
+        )
+    say(f"decided, as {log.location}/taken_over/{watermark}.decided")
+
+
+# ---- vacuum ----
+
+_NAMES = {
+    "offsets": "entries",
+    "commits": "commit records",
+    "vacuumed": "notes of earlier vacuums",
+    "plans": "plans of runs that died",
+    "temporary files": "temporary files of runs that died",
+}
+
+
+@command
+def vacuum(args: Namespace) -> None:
+    """Purge a checkpoint."""
+    vacuums.check_retain(args.retain_batches)
+    table, log, audit = opened(args)
+    _check_not_intervals_alone(log)
+    repair.existing_pipeline(log)
+    engine = engine_of(args, log)
+    plan = vacuums.look(log, audit, engine, table, retain=args.retain_batches, now_ms=clock.now_ms())
+    say(f"checkpoint  {log.location}")
+    _show_deleted(plan)
+    _show_kept(plan)
+    if not plan.groups:
+        return
+    if plan.record.below > plan.was:
+        say(
+            "After that, a table that was restored to a version before the oldest remaining record can no "
+            "longer be accepted as it is: see `airflow scope accept-table`."
+        )
+    if not args.yes:
+        say(ADD_YES)
+        return
+    vacuums.run(log, plan)
+    count = sum(len(group.files) for group in plan.groups)
+    say(f"{counted(count, 'file')} deleted")
+
+
+def _check_not_intervals_alone(log: CheckpointLog) -> None:
+    known = known_intervals(log.storage, log.location)
+    if known and log.pipeline() is None:
+        raise InputError(
+            f"{log.location} has {counted(len(known), 'interval')}, and no other pipeline.",
+            kept="everything; nothing was deleted",
+            do="nothing: an interval keeps all of its records, because only they show which files it loaded",
+        )
+
+
+def _show_deleted(plan: Plan) -> None:
+    if not plan.groups:
+        say("deletes     nothing")
+    for number, group in enumerate(plan.groups):
+        name = _NAMES.get(group.kind, group.kind)
+        say(f"{'            ' if number else 'deletes     '}{name}{_span(group)}: {_size(group)}")
+
+
+def _show_kept(plan: Plan) -> None:
+    shown = [group for group in plan.kept if group.kind in RECORDS or group.kind in WHY_KEPT]
+    for number, group in enumerate(shown):
+        what = f"{_NAMES[group.kind]}{_span(group)}" if group.kind in RECORDS else f"{group.kind}/"
+        why = plan.why if group.kind in RECORDS else WHY_KEPT[group.kind]
+        say(f"{'            ' if number else 'keeps       '}{what}: {_size(group)}; {why}")
+
+
+def _span(group: Group) -> str:
+    if group.first is None:
+        return ""
+    return (
+        f" of batch {group.first}"
+        if group.first == group.last
+        else f" of batches {group.first} to {group.last}"
+    )
+
+
+def _size(group: Group) -> str:
+    return f"{counted(len(group.files), 'file')}, {counted(group.size_bytes, 'byte')}"

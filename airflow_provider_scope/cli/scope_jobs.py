@@ -8,25 +8,25 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_scope.cli.output import ADD_YES, command, counted, say
 from airflow_provider_scope.engines import assembly
-from airflow_provider_scope.engines.jobs import is_ours
-from airflow_provider_scope.engines.scope import JobSettings, ScopeRunner, job_id
 from airflow_provider_scope.exceptions import InputError
-from airflow_provider_scope.execution import repair
 from airflow_provider_scope.hooks.scope import ScopeHook
 from airflow_provider_scope.hooks.stores import store_of
+from airflow_provider_scope.protocol import repair
+from airflow_provider_scope.scope.engine import JobSettings, ScopeRunner, job_id
+from airflow_provider_scope.scope.submission import is_ours
 from airflow_provider_scope.specs import Checkpoint
-from airflow_provider_scope.storage.opening import canonical_uri
+from airflow_provider_scope.stores.opening import canonical_uri
 
 if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Callable
     from typing import TypeGuard
 
-    from airflow_provider_scope.checkpoint.log import CheckpointLog
-    from airflow_provider_scope.core.jobs import Job
-    from airflow_provider_scope.core.records import Attempt, OffsetEntry
-    from airflow_provider_scope.execution.engine import Engine
-    from airflow_provider_scope.script.batch import BatchIdentity
+    from airflow_provider_scope.protocol.engine import Engine
+    from airflow_provider_scope.protocol.log import CheckpointLog
+    from airflow_provider_scope.protocol.records import Attempt, OffsetEntry
+    from airflow_provider_scope.scope.jobs import Job
+    from airflow_provider_scope.scope.script import BatchIdentity
 
 
 def runner(scope_conn_id: str, log: CheckpointLog, table: str, storage_conn_id: str | None) -> ScopeRunner:

@@ -9,27 +9,27 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import conf
 
-from airflow_provider_scope.checkpoint.intervals import IntervalLog, NoAuditFiles, known_intervals
 from airflow_provider_scope.cli import scope_jobs
 from airflow_provider_scope.cli.output import SHOWN_AT_MOST, about, address_of, counted, say
-from airflow_provider_scope.core.interval import Window, iso_time, window_of
 from airflow_provider_scope.engines import assembly
 from airflow_provider_scope.exceptions import InputError, TableError
-from airflow_provider_scope.execution import repair
-from airflow_provider_scope.execution.view import check_decided, check_table, read_log
+from airflow_provider_scope.protocol import repair
+from airflow_provider_scope.protocol.intervals import IntervalLog, NoAuditFiles, known_intervals
+from airflow_provider_scope.protocol.view import check_decided, check_table, read_log
 from airflow_provider_scope.specs import Checkpoint
 from airflow_provider_scope.specs.ingest import ARGUMENTS, SELECT_ALL, ingest_from
-from airflow_provider_scope.storage.opening import canonical_uri
+from airflow_provider_scope.stores.opening import canonical_uri
+from airflow_provider_scope.values import Window, iso_time, window_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from airflow_provider_scope.checkpoint.audit import AuditFiles
-    from airflow_provider_scope.checkpoint.log import CheckpointLog
-    from airflow_provider_scope.core.records import OffsetEntry
-    from airflow_provider_scope.engines.scope import ScopeRunner
     from airflow_provider_scope.engines.spark import SparkRunner
-    from airflow_provider_scope.execution.engine import Engine
+    from airflow_provider_scope.protocol.derived import AuditFiles
+    from airflow_provider_scope.protocol.engine import Engine
+    from airflow_provider_scope.protocol.log import CheckpointLog
+    from airflow_provider_scope.protocol.records import OffsetEntry
+    from airflow_provider_scope.scope.engine import ScopeRunner
 
 
 def named(args: Namespace) -> Window | None:

@@ -15,7 +15,7 @@ from airflow_provider_scope.engines.assembly import RunContext
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.specs import Checkpoint
 from airflow_provider_scope.specs.ingest import ARGUMENTS
-from airflow_provider_scope.specs.validation import from_dict
+from airflow_provider_scope.validation import from_dict
 
 if TYPE_CHECKING:
     from argparse import Namespace

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from airflow_provider_scope.emulator.jobs import JobExistsError, JobNotFoundError, QueueFullError
+from airflow_provider_scope.emulator.parse import parse
 from airflow_provider_scope.emulator.scripts import SYNTAX_ERROR, VIRTUAL
+from airflow_provider_scope.emulator.translate import translate
 from airflow_provider_scope.emulator.web import HARDENING, Response
-from airflow_provider_scope.script.lexer import LINE_ENDS, ScriptError
-from airflow_provider_scope.script.parse import parse
-from airflow_provider_scope.script.statements import Assign, Extract, Insert
-from airflow_provider_scope.script.translate import translate
+from airflow_provider_scope.scope.check import LINE_ENDS, ScriptError
+from airflow_provider_scope.scope.statements import Assign, Extract, Insert
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,14 +15,13 @@ from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_d
 from deltalake.exceptions import TableNotFoundError
 from pyarrow import csv, parquet
 
-from airflow_provider_scope.core.sql import quoted
-from airflow_provider_scope.emulator.account import Account, PathError
+from airflow_provider_scope.emulator.files import Account, PathError
+from airflow_provider_scope.emulator.lowering import condition
+from airflow_provider_scope.emulator.parse import parse
+from airflow_provider_scope.emulator.translate import ScalarParser, translate
 from airflow_provider_scope.exceptions import InputError
-from airflow_provider_scope.script.lexer import ScriptError, tokens
-from airflow_provider_scope.script.lowering import condition
-from airflow_provider_scope.script.parse import parse
-from airflow_provider_scope.script.scalar import ScalarParser
-from airflow_provider_scope.script.statements import (
+from airflow_provider_scope.scope.check import ScriptError, tokens
+from airflow_provider_scope.scope.statements import (
     AddColumn,
     AlterTable,
     Assign,
@@ -31,15 +30,16 @@ from airflow_provider_scope.script.statements import (
     Delete,
     Extract,
     Insert,
+    scope_type,
+    spark_type,
 )
-from airflow_provider_scope.script.translate import translate
-from airflow_provider_scope.script.types import scope_type, spark_type
+from airflow_provider_scope.sql import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from airflow_provider_scope.script.statements import Column, Statement
+    from airflow_provider_scope.scope.statements import Column, Statement
 
 
 SYNTAX_ERROR = "E_CSC_USER_SYNTAXERROR"

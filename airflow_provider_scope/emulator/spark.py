@@ -9,7 +9,6 @@ from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from airflow_provider_scope.core.sql import quoted
 from airflow_provider_scope.engines.application import (
     EXCLUDED_PACKAGES,
     LOCAL_CONF,
@@ -18,6 +17,7 @@ from airflow_provider_scope.engines.application import (
 )
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.spark.session import make_exact, short_cause
+from airflow_provider_scope.sql import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

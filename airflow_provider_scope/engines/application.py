@@ -10,7 +10,32 @@ import airflow_provider_scope
 from airflow_provider_scope.exceptions import InputError
 
 _PACKAGE = Path(airflow_provider_scope.__file__).parent
-_SHIPPED = ("__init__.py", "exceptions.py", "core", "spark")
+_SHIPPED = (
+    "__init__.py",
+    "exceptions.py",
+    "failures.py",
+    "sql.py",
+    "values.py",
+    "delta/__init__.py",
+    "delta/commit.py",
+    "delta/merge_rule.py",
+    "delta/schema.py",
+    "delta/scd2_rule.py",
+    "protocol/__init__.py",
+    "protocol/bad_records.py",
+    "protocol/records.py",
+    "protocol/recovery.py",
+    "sources/__init__.py",
+    "sources/cursor/__init__.py",
+    "sources/cursor/databases.py",
+    "sources/cursor/state.py",
+    "sources/feed/__init__.py",
+    "sources/feed/state.py",
+    "stores/__init__.py",
+    "stores/kinds.py",
+    "spark",
+)
+"""What the application imports of this package: files, and a folder with all in it."""
 
 SCRIPT = str(_PACKAGE / "spark" / "main.py")
 MORE = "more"

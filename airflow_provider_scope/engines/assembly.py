@@ -8,33 +8,33 @@ import uuid
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from airflow_provider_scope.checkpoint.audit import AuditFiles
-from airflow_provider_scope.checkpoint.intervals import IntervalLog, NoAuditFiles
-from airflow_provider_scope.checkpoint.log import CheckpointLog
-from airflow_provider_scope.core.stores import kind_of
+from airflow_provider_scope.columns import INFER
+from airflow_provider_scope.delta.log import table_columns
 from airflow_provider_scope.engines import clock, sources
 from airflow_provider_scope.engines.places import check_one_store, check_places, quarantine_of
-from airflow_provider_scope.engines.scope import JobSettings, ScopeRunner
-from airflow_provider_scope.engines.scope_script import check_scope, check_unchanged, scripts
 from airflow_provider_scope.engines.spark import SparkRunner
 from airflow_provider_scope.engines.submit import check_client_mode
 from airflow_provider_scope.exceptions import InputError
-from airflow_provider_scope.execution import repair
-from airflow_provider_scope.execution.micro_batch import MicroBatchExecution
-from airflow_provider_scope.execution.source import Request
 from airflow_provider_scope.hooks.databases import database_of
 from airflow_provider_scope.hooks.scope import ScopeHook
 from airflow_provider_scope.hooks.settings import connection_of
 from airflow_provider_scope.hooks.stores import store_of
-from airflow_provider_scope.script.generate import generate
+from airflow_provider_scope.protocol import repair
+from airflow_provider_scope.protocol.derived import AuditFiles
+from airflow_provider_scope.protocol.intervals import IntervalLog, NoAuditFiles
+from airflow_provider_scope.protocol.log import CheckpointLog
+from airflow_provider_scope.protocol.run import MicroBatchExecution
+from airflow_provider_scope.protocol.source import Request
+from airflow_provider_scope.scope.assembly import check_scope, check_unchanged, scripts
+from airflow_provider_scope.scope.engine import JobSettings, ScopeRunner
+from airflow_provider_scope.scope.script import generate
+from airflow_provider_scope.sources.cursor.spec import JdbcSource
+from airflow_provider_scope.sources.feed.spec import CdfSource
+from airflow_provider_scope.sources.files.spec import FileSource
 from airflow_provider_scope.specs import Replace, ScopeEngine, SparkEngine
-from airflow_provider_scope.specs.changes import CdfSource
-from airflow_provider_scope.specs.columns import INFER
 from airflow_provider_scope.specs.engine import check_tag
-from airflow_provider_scope.specs.jdbc import JdbcSource
-from airflow_provider_scope.specs.source import FileSource
-from airflow_provider_scope.storage.opening import canonical_uri
-from airflow_provider_scope.table.columns import table_columns
+from airflow_provider_scope.stores.kinds import kind_of
+from airflow_provider_scope.stores.opening import canonical_uri
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -42,15 +42,14 @@ if TYPE_CHECKING:
 
     from airflow.providers.common.compat.sdk import Connection
 
-    from airflow_provider_scope.core.files import FileEntry
-    from airflow_provider_scope.core.interval import Window
-    from airflow_provider_scope.core.records import OffsetEntry
-    from airflow_provider_scope.execution.files import Files
-    from airflow_provider_scope.execution.source import Source
     from airflow_provider_scope.hooks.adls_gen1 import AdlsGen1Hook
-    from airflow_provider_scope.script.batch import BatchIdentity
+    from airflow_provider_scope.protocol.records import OffsetEntry
+    from airflow_provider_scope.protocol.source import Source
+    from airflow_provider_scope.scope.script import BatchIdentity
+    from airflow_provider_scope.sources.files.source import Files
     from airflow_provider_scope.specs import Checkpoint
     from airflow_provider_scope.specs.ingest import Ingest
+    from airflow_provider_scope.values import FileEntry, Window
 
 
 INLINE_WAIT_SECONDS = 15.0

@@ -5,51 +5,50 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from airflow_provider_scope.checkpoint.intervals import check_beside_intervals
-from airflow_provider_scope.core import databases, newer
-from airflow_provider_scope.core.cursor import window_bounds
-from airflow_provider_scope.core.discovery import Rules
-from airflow_provider_scope.core.files import TEXT_FORMATS
-from airflow_provider_scope.core.plan import ChangesPlan, CursorPlan, DatabasePlan, FilesPlan
-from airflow_provider_scope.core.schema import fit
+from airflow_provider_scope.columns import INFER, declared, split_columns
+from airflow_provider_scope.delta.log import table_columns
+from airflow_provider_scope.delta.schema import fit
 from airflow_provider_scope.engines import clock
 from airflow_provider_scope.exceptions import InputError
-from airflow_provider_scope.execution.changes import ChangeRows
-from airflow_provider_scope.execution.cursor import CursorRows, check_range_not_loaded
-from airflow_provider_scope.execution.feed_metadata import FeedMetadata
-from airflow_provider_scope.execution.files import Files, check_not_loaded_before
 from airflow_provider_scope.hooks.databases import fetch, kind_of
 from airflow_provider_scope.hooks.stores import store_of
-from airflow_provider_scope.specs.changes import CdfSource
-from airflow_provider_scope.specs.columns import INFER, declared, split_columns
-from airflow_provider_scope.specs.cursor import TableSource, bound_of, for_plan
-from airflow_provider_scope.specs.ingest import SELECT_ALL
-from airflow_provider_scope.specs.jdbc import JdbcSource
-from airflow_provider_scope.specs.source import (
+from airflow_provider_scope.protocol.intervals import check_beside_intervals
+from airflow_provider_scope.sources.cursor import databases, newer
+from airflow_provider_scope.sources.cursor.source import CursorRows, check_range_not_loaded
+from airflow_provider_scope.sources.cursor.spec import JdbcSource, TableSource, bound_of, for_plan
+from airflow_provider_scope.sources.cursor.state import window_bounds
+from airflow_provider_scope.sources.feed.metadata import FeedMetadata
+from airflow_provider_scope.sources.feed.source import ChangeRows
+from airflow_provider_scope.sources.feed.spec import CdfSource
+from airflow_provider_scope.sources.files.discovery import Rules
+from airflow_provider_scope.sources.files.source import Files, check_not_loaded_before
+from airflow_provider_scope.sources.files.spec import (
     MAX_BYTES_PER_TRIGGER,
     MAX_FILES_ON_SPARK,
     FileSource,
     instant_ms,
     starting_at_ms,
 )
+from airflow_provider_scope.spark.plan import ChangesPlan, CursorPlan, DatabasePlan, FilesPlan
+from airflow_provider_scope.specs.ingest import SELECT_ALL
 from airflow_provider_scope.specs.write import Merge, Replace, Scd2
-from airflow_provider_scope.storage.opening import canonical_root, canonical_uri
-from airflow_provider_scope.table.columns import table_columns
+from airflow_provider_scope.stores.opening import canonical_root, canonical_uri
+from airflow_provider_scope.values import TEXT_FORMATS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from airflow_provider_scope.checkpoint.audit import AuditFiles
-    from airflow_provider_scope.checkpoint.log import CheckpointLog
-    from airflow_provider_scope.core.cursor import Bound, CursorRule, CursorState
-    from airflow_provider_scope.core.interval import Window
-    from airflow_provider_scope.core.report import RunReport
-    from airflow_provider_scope.core.schema import Column
-    from airflow_provider_scope.execution.files import Listing
-    from airflow_provider_scope.execution.source import Request
-    from airflow_provider_scope.execution.view import LogView
+    from airflow_provider_scope.delta.schema import Column
+    from airflow_provider_scope.protocol.derived import AuditFiles
+    from airflow_provider_scope.protocol.log import CheckpointLog
+    from airflow_provider_scope.protocol.report import RunReport
+    from airflow_provider_scope.protocol.source import Request
+    from airflow_provider_scope.protocol.view import LogView
+    from airflow_provider_scope.sources.cursor.state import Bound, CursorRule, CursorState
+    from airflow_provider_scope.sources.files.source import Listing
     from airflow_provider_scope.specs.ingest import AnySource, Ingest
     from airflow_provider_scope.specs.write import Write
+    from airflow_provider_scope.values import Window
 
 
 def check_intervals(

@@ -11,29 +11,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider_scope import exceptions
-from airflow_provider_scope.checkpoint.log import CheckpointLog
-from airflow_provider_scope.core import plan as plans
-from airflow_provider_scope.core.settings import EXACT_AT_START
+from airflow_provider_scope.columns import declared
+from airflow_provider_scope.delta.probe import probe
 from airflow_provider_scope.engines import application
 from airflow_provider_scope.engines.sources import plan_of
 from airflow_provider_scope.engines.submit import SubmitHook, check_java
 from airflow_provider_scope.exceptions import ScopeProviderError, SparkJobFailedError, StorageError
-from airflow_provider_scope.specs.columns import declared
+from airflow_provider_scope.protocol.log import CheckpointLog
+from airflow_provider_scope.spark import plan as plans
+from airflow_provider_scope.spark.settings import EXACT_AT_START
 from airflow_provider_scope.specs.ingest import puts_bad_records_aside
 from airflow_provider_scope.specs.write import for_plan, with_own_columns
-from airflow_provider_scope.table.probe import probe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from airflow_provider_scope.core.records import OffsetEntry, TableIdentity
-    from airflow_provider_scope.core.recovery import TableState
-    from airflow_provider_scope.execution.engine import More, Work
     from airflow_provider_scope.hooks.databases import Database
+    from airflow_provider_scope.protocol.engine import More, Work
+    from airflow_provider_scope.protocol.records import OffsetEntry, TableIdentity
+    from airflow_provider_scope.protocol.recovery import TableState
     from airflow_provider_scope.specs import SparkEngine, TableSpec
     from airflow_provider_scope.specs.ingest import AnySource
     from airflow_provider_scope.specs.write import Write
-    from airflow_provider_scope.storage.protocol import Storage, Store
+    from airflow_provider_scope.stores.protocol import Storage, Store
 
 logger = logging.getLogger(__name__)
 

@@ -23,8 +23,6 @@ from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.common.compat.sdk import AirflowException
 from airflow.sdk import Connection
 
-from airflow_provider_scope.core.failures import passing_advice, submit_cause
-from airflow_provider_scope.core.plan import EVENT
 from airflow_provider_scope.exceptions import (
     DeltaJarsError,
     InputError,
@@ -32,7 +30,9 @@ from airflow_provider_scope.exceptions import (
     ScopeProviderError,
     SparkJobFailedError,
 )
+from airflow_provider_scope.failures import passing_advice, submit_cause
 from airflow_provider_scope.hooks.settings import connection_of
+from airflow_provider_scope.spark.plan import EVENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import BaseHook
 
-from airflow_provider_scope.client.gen1 import PAGE_SIZE, Gen1Client
 from airflow_provider_scope.exceptions import ScopeProviderError
 from airflow_provider_scope.hooks.credentials import identity_of, tokens_of
 from airflow_provider_scope.hooks.settings import GEN1_SUFFIX, Fields, Service, connection_of, service_of
-from airflow_provider_scope.storage.protocol import Store
-from airflow_provider_scope.storage.webhdfs import WebHdfsStorage
+from airflow_provider_scope.stores.hdfs import WebHdfsStorage
+from airflow_provider_scope.stores.protocol import Store
+from airflow_provider_scope.stores.webhdfs_client import PAGE_SIZE, Gen1Client
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from airflow.providers.common.compat.sdk import Connection
 
-    from airflow_provider_scope.client.webhdfs import Page, Status
-    from airflow_provider_scope.core.files import FileEntry
+    from airflow_provider_scope.stores.webhdfs import Page, Status
+    from airflow_provider_scope.values import FileEntry
 
 
 class AdlsGen1Hook(BaseHook):
@@ -63,7 +63,7 @@ class AdlsGen1Hook(BaseHook):
 
     @cached_property
     def _client(self) -> Gen1Client:
-        from airflow_provider_scope.client.http import HttpClient
+        from airflow_provider_scope.stores.http import HttpClient
 
         service = self.service
         http = HttpClient(

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import conf
 
-from airflow_provider_scope.client.wire import Token, Tokens
 from airflow_provider_scope.exceptions import InputError, ServiceAuthError, mask, of_extra
+from airflow_provider_scope.stores.wire import Token, Tokens
 
 if TYPE_CHECKING:
     from airflow_provider_scope.hooks.settings import Fields, Service

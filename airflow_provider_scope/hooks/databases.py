@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from airflow_provider_scope.core.databases import CONF
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.hooks.settings import connection_of
+from airflow_provider_scope.sources.cursor.databases import CONF
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

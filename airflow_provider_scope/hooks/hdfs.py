@@ -6,13 +6,13 @@ import getpass
 import os
 from typing import TYPE_CHECKING
 
-from airflow_provider_scope.client.gen1 import Gen1Client
-from airflow_provider_scope.client.http import HttpClient
-from airflow_provider_scope.client.webhdfs import HDFS, HDFS_TLS
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.hooks.settings import fields_of
-from airflow_provider_scope.storage.protocol import Store
-from airflow_provider_scope.storage.webhdfs import WebHdfsStorage
+from airflow_provider_scope.stores.hdfs import WebHdfsStorage
+from airflow_provider_scope.stores.http import HttpClient
+from airflow_provider_scope.stores.protocol import Store
+from airflow_provider_scope.stores.webhdfs import HDFS, HDFS_TLS
+from airflow_provider_scope.stores.webhdfs_client import Gen1Client
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Connection

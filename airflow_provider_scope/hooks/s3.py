@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_scope.exceptions import of_extra
 from airflow_provider_scope.hooks.settings import fields_of
-from airflow_provider_scope.storage.protocol import Store
+from airflow_provider_scope.stores.protocol import Store
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,7 +50,7 @@ class S3Access:
             from botocore.config import Config
             from botocore.session import Session
 
-        from airflow_provider_scope.storage.s3 import CONFIG
+        from airflow_provider_scope.stores.s3 import CONFIG
 
         style = {"addressing_style": "path"} if self.path_style else {}
         session = Session()
@@ -111,7 +111,7 @@ def open_store(_: str, conn_id: str | None, connection: Connection | None) -> St
     fields = fields_of(conn_id, connection)
     access = access_of(fields) if fields else S3Access()
     client = access.client()
-    from airflow_provider_scope.storage.s3 import S3Storage, is_aws
+    from airflow_provider_scope.stores.s3 import S3Storage, is_aws
 
     # The environment and AWS's files may say more than the connection, and Hadoop reads other ones.
     region, endpoint = client.meta.region_name, client.meta.endpoint_url

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import BaseHook
 
-from airflow_provider_scope.client.adla import AdlaClient
 from airflow_provider_scope.exceptions import ScopeProviderError
 from airflow_provider_scope.hooks.credentials import identity_of, tokens_of
 from airflow_provider_scope.hooks.settings import (
@@ -19,13 +18,14 @@ from airflow_provider_scope.hooks.settings import (
     defaults_of,
     service_of,
 )
+from airflow_provider_scope.scope.client import AdlaClient
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from airflow.providers.common.compat.sdk import Connection
 
-    from airflow_provider_scope.core.jobs import Job, NewJob
+    from airflow_provider_scope.scope.jobs import Job, NewJob
 
 
 class ScopeHook(BaseHook):
@@ -69,7 +69,7 @@ class ScopeHook(BaseHook):
 
     @cached_property
     def _client(self) -> AdlaClient:
-        from airflow_provider_scope.client.http import HttpClient
+        from airflow_provider_scope.stores.http import HttpClient
 
         service = self.service
         return AdlaClient(

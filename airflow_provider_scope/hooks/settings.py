@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 
 from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook
 
-from airflow_provider_scope.client.wire import is_loopback
 from airflow_provider_scope.exceptions import ConnectionMissingError, InputError
+from airflow_provider_scope.stores.wire import is_loopback
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

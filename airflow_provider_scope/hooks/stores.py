@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import AirflowNotFoundException
 
-from airflow_provider_scope.core.stores import kind_of, scheme_of
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.hooks.settings import connection_missing
-from airflow_provider_scope.storage.objects import ObjectSource
-from airflow_provider_scope.storage.protocol import Store
+from airflow_provider_scope.stores.kinds import kind_of, scheme_of
+from airflow_provider_scope.stores.objects import ObjectSource
+from airflow_provider_scope.stores.protocol import Store
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Connection

@@ -8,6 +8,8 @@ import inspect
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from airflow_provider_scope import validation
+from airflow_provider_scope.columns import is_late
 from airflow_provider_scope.specs import (
     CdfSource,
     Checkpoint,
@@ -20,9 +22,7 @@ from airflow_provider_scope.specs import (
     SparkEngine,
     TableSource,
     TableSpec,
-    validation,
 )
-from airflow_provider_scope.specs.columns import is_late
 from airflow_provider_scope.specs.ingest import WITH_COLUMNS
 
 if TYPE_CHECKING:

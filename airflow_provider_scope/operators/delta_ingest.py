@@ -15,7 +15,8 @@ from airflow.providers.common.compat.sdk import conf
 from airflow.providers.standard.triggers.temporal import DateTimeTrigger
 from airflow.sdk.log import mask_secret
 
-from airflow_provider_scope.core.commands import Address
+from airflow_provider_scope import validation
+from airflow_provider_scope.columns import is_late
 from airflow_provider_scope.engines.clock import now_ms
 from airflow_provider_scope.engines.places import check_literal_places
 from airflow_provider_scope.exceptions import JobRunningError, ScopeProviderError
@@ -24,17 +25,8 @@ from airflow_provider_scope.operators import intervals
 from airflow_provider_scope.operators.arguments import check_names, engine_of, mapped_late
 from airflow_provider_scope.operators.reporting import address_of, emit, fail, only_told, without_assets
 from airflow_provider_scope.operators.waiting import JobWaitingOperator
-from airflow_provider_scope.specs import (
-    Checkpoint,
-    Merge,
-    Replace,
-    Scd2,
-    ScopeEngine,
-    SparkEngine,
-    TableSpec,
-    validation,
-)
-from airflow_provider_scope.specs.columns import is_late
+from airflow_provider_scope.protocol.commands import Address
+from airflow_provider_scope.specs import Checkpoint, Merge, Replace, Scd2, ScopeEngine, SparkEngine, TableSpec
 from airflow_provider_scope.specs.engine import may_be_scope
 from airflow_provider_scope.specs.ingest import (
     ARGUMENTS,
@@ -55,8 +47,8 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_provider_scope.engines.assembly import RunContext
-    from airflow_provider_scope.engines.scope import ScopeRunner
     from airflow_provider_scope.engines.spark import SparkRunner
+    from airflow_provider_scope.scope.engine import ScopeRunner
     from airflow_provider_scope.specs.ingest import AnySource
 
 DEFAULT_DEFERRABLE = conf.getboolean("operators", "default_deferrable", fallback=False)
@@ -167,7 +159,7 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
         if ingest:
             check_literal_places(ingest)
         if ingest and isinstance(ingest.engine, ScopeEngine):
-            from airflow_provider_scope.engines.scope_script import check_scope
+            from airflow_provider_scope.scope.assembly import check_scope
 
             check_scope(ingest)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_scope.core.interval import Window, iso_time, milliseconds
 from airflow_provider_scope.exceptions import InputError
+from airflow_provider_scope.values import Window, iso_time, milliseconds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

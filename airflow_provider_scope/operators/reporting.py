@@ -10,7 +10,7 @@ from airflow.sdk import Asset, AssetAlias
 from airflow.sdk.definitions.asset import AssetRef
 from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
 
-from airflow_provider_scope.core.commands import Address
+from airflow_provider_scope.protocol.commands import Address
 from airflow_provider_scope.specs import ScopeEngine, SparkEngine
 
 if TYPE_CHECKING:

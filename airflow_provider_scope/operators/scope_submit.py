@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.providers.common.compat.sdk import conf
 
-from airflow_provider_scope.core.jobs import SCRIPT_LIMIT_BYTES, NewJob, outcome
-from airflow_provider_scope.engines.jobs import JobWait, job_error, related_to
+from airflow_provider_scope import validation
 from airflow_provider_scope.exceptions import JobRunningError, ScopeProviderError, StorageError
 from airflow_provider_scope.hooks.scope import ScopeHook
 from airflow_provider_scope.operators.arguments import check_names
 from airflow_provider_scope.operators.reporting import fail
 from airflow_provider_scope.operators.waiting import JobWaitingOperator
-from airflow_provider_scope.specs import validation
+from airflow_provider_scope.scope.jobs import SCRIPT_LIMIT_BYTES, NewJob, outcome
+from airflow_provider_scope.scope.submission import JobWait, job_error, related_to
 from airflow_provider_scope.specs.engine import check_tag
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_provider_scope.core.jobs import Job
+    from airflow_provider_scope.scope.jobs import Job
 
 DEFAULT_DEFERRABLE = conf.getboolean("operators", "default_deferrable", fallback=False)
 SUBMISSION_KEY = "scope_job"

@@ -17,9 +17,9 @@ from airflow.providers.common.compat.sdk import (
     conf,
 )
 
-from airflow_provider_scope.core.arrival import next_look
 from airflow_provider_scope.exceptions import ScopeProviderError
 from airflow_provider_scope.hooks.adls_gen1 import AdlsGen1Hook
+from airflow_provider_scope.sources.files.arrival import next_look
 from airflow_provider_scope.templates import KeepsPlainTexts
 from airflow_provider_scope.triggers.file_search import (
     ARGUMENTS,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
-    from airflow_provider_scope.core.arrival import Arrival
+    from airflow_provider_scope.sources.files.arrival import Arrival
 
 DEFAULT_DEFERRABLE = conf.getboolean("operators", "default_deferrable", fallback=False)
 

@@ -1,4 +1,4 @@
-"""The Spark application. Shipped to Spark with ``core`` and ``exceptions``; never imports Airflow.
+"""The Spark application, shipped to Spark with the few modules that it imports; never imports Airflow.
 
 ``load``, ``read_changes`` and ``consume`` are for notebooks and tests. They are found when they are asked
 for: they are not part of what is shipped.

@@ -11,9 +11,6 @@ from typing import TYPE_CHECKING, Protocol
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import SparkSession
 
-from airflow_provider_scope.core import plan as plans
-from airflow_provider_scope.core import records, settings
-from airflow_provider_scope.core.failures import kind_of, passing_advice
 from airflow_provider_scope.exceptions import (
     InputError,
     MergeKeyError,
@@ -21,14 +18,13 @@ from airflow_provider_scope.exceptions import (
     SparkJobFailedError,
     SqlError,
 )
-from airflow_provider_scope.spark import (
-    cursor,
-    feed,
-    file_slice,
-    files,
-    inference,
-)
-from airflow_provider_scope.spark.problems import KEPT, NOT_SEEN
+from airflow_provider_scope.failures import kind_of, passing_advice
+from airflow_provider_scope.protocol import records
+from airflow_provider_scope.spark import cursor, feed, settings, storage
+from airflow_provider_scope.spark import plan as plans
+from airflow_provider_scope.spark.commit import commit_once
+from airflow_provider_scope.spark.files import file_slice, inference
+from airflow_provider_scope.spark.files.listing import KEPT, NOT_SEEN
 from airflow_provider_scope.spark.session import (
     emit,
     leave_out_numpy,
@@ -39,16 +35,15 @@ from airflow_provider_scope.spark.session import (
     zone_error,
 )
 from airflow_provider_scope.spark.target import Target
-from airflow_provider_scope.spark.transaction import commit_once
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyspark.sql import DataFrame
 
-    from airflow_provider_scope.core.plan import Plan
-    from airflow_provider_scope.core.records import OffsetEntry
-    from airflow_provider_scope.spark.transaction import Transaction
+    from airflow_provider_scope.protocol.records import OffsetEntry
+    from airflow_provider_scope.spark.commit import Transaction
+    from airflow_provider_scope.spark.plan import Plan
 
 
 WAITS_SECONDS = 120.0
@@ -65,7 +60,7 @@ def main(arguments: list[str]) -> int:
     spark = SparkSession.builder.getOrCreate()
     try:
         load_log_store(spark)
-        run(spark, plans.decode(files.read(spark, path)))
+        run(spark, plans.decode(storage.read(spark, path)))
         for number in itertools.count(1) if more else ():
             emit(event="waiting")
             plan = _awaited(spark, plans.path(path, number))
@@ -88,7 +83,7 @@ def _awaited(spark: SparkSession, path: str) -> Plan | None:
     deadline = time.monotonic() + WAITS_SECONDS
     while time.monotonic() < deadline:
         try:
-            return plans.decode(files.read(spark, path))
+            return plans.decode(storage.read(spark, path))
         except FileNotFoundError:
             time.sleep(0.05)
     return None
@@ -151,7 +146,7 @@ def _read_ahead(
     """
     seq = plan.batches[index]
     name = f"{plan.checkpoint}/offsets/{seq:020}"
-    entry = records.decode_offset(name, files.read(spark, name), seq)
+    entry = records.decode_offset(name, storage.read(spark, name), seq)
     is_of_database = isinstance(plan.source, plans.CursorPlan) and plan.source.database is not None
     if plan.fence or not is_known or is_of_database:
         return entry, lambda: _reader(entry).select(spark, plan, entry)

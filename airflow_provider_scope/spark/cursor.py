@@ -13,29 +13,29 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from pyspark.sql import Observation, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 
-from airflow_provider_scope.core import cursor as cursors
-from airflow_provider_scope.core import delta_commit, settings
-from airflow_provider_scope.core.cursor import Bound, CursorState
-from airflow_provider_scope.core.sql import quoted
+from airflow_provider_scope.delta import commit as delta_commit
 from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, CursorError
-from airflow_provider_scope.spark import databases
+from airflow_provider_scope.sources.cursor import state as cursor_state
+from airflow_provider_scope.sources.cursor.state import Bound, CursorState
+from airflow_provider_scope.spark import databases, settings
 from airflow_provider_scope.spark.delta_log import DeltaLog
+from airflow_provider_scope.spark.files.reading import checked, over_rows
 from airflow_provider_scope.spark.held import released
-from airflow_provider_scope.spark.reading import checked, over_rows
 from airflow_provider_scope.spark.row_hash import row_hash
 from airflow_provider_scope.spark.session import SPARK_ERRORS, emit, short_cause, whole_text
 from airflow_provider_scope.spark.structs import column_of, without_notes
+from airflow_provider_scope.sql import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from airflow_provider_scope.core.plan import CursorPlan, Plan
-    from airflow_provider_scope.core.records import OffsetEntry
-    from airflow_provider_scope.core.slices import CursorSlice
+    from airflow_provider_scope.protocol.records import OffsetEntry
+    from airflow_provider_scope.spark.commit import Transaction
+    from airflow_provider_scope.spark.plan import CursorPlan, Plan
     from airflow_provider_scope.spark.target import Target
-    from airflow_provider_scope.spark.transaction import Transaction
+    from airflow_provider_scope.values import CursorSlice
 
 
 _GONE = re.compile(
@@ -87,7 +87,7 @@ def _table(spark: SparkSession, source: CursorPlan, found: CursorSlice) -> DataF
         return spark.read.option("versionAsOf", version).table(source.table)
     there = (DeltaLog(spark, source.table).metadata() or {}).get("id")
     if there != found.source:
-        raise cursors.recreated(source.table, there, found.source)
+        raise cursor_state.recreated(source.table, there, found.source)
     return reader.option("versionAsOf", found.version).load(source.table)
 
 
@@ -179,15 +179,15 @@ class Reading:
         self.is_of_database = source.database is not None
         self.rule = source.rule(self.found.column)
         self.value, self.kind = column_of(data, self.rule.column)
-        self.before = cursors.decode(found.before, "the log")
+        self.before = cursor_state.decode(found.before, "the log")
         self.end = Bound.decode(self.found.end) if self.found.end else None
         self.first = Bound.decode(self.found.first) if self.found.first else None
         if self.end is None:
-            cursors.check_column(self.before, self.rule.column, self.rule.func, "the log")
-            cursors.check_dedup(self.before, self.rule, "the log")
-            cursors.check_kind(self.rule.column, self.kind, self.before)
+            cursor_state.check_column(self.before, self.rule.column, self.rule.func, "the log")
+            cursor_state.check_dedup(self.before, self.rule, "the log")
+            cursor_state.check_kind(self.rule.column, self.kind, self.before)
         else:
-            cursors.check_kind(self.rule.column, self.kind, None)
+            cursor_state.check_kind(self.rule.column, self.kind, None)
         self.stored = self.value
         if not delta_commit.are_exact(self.kind):
             # By statistics that are rounded or cut, Delta would leave files out whose rows are new. It does
@@ -220,7 +220,7 @@ class Reading:
             rows, told = self._seen(found, stack)
             if told["missing"] and self.rule.missing == "raise":
                 raise self._no_value(rows, int(told["missing"]))
-            if self.is_of_database and cursors.is_end_of_time(told["last"], self.kind):
+            if self.is_of_database and cursor_state.is_end_of_time(told["last"], self.kind):
                 raise self._never_newer(rows, told["last"])
             state = self._state(told["last"], more=more)
             self.count = int(told["rows"] - told["again"])
@@ -270,10 +270,10 @@ class Reading:
 
     def _candidates(self) -> DataFrame:
         """Give the rows from where the load begins, up to its end."""
-        start = cursors.start_of(self.rule, None if self.end else self.before, self.kind, self.first)
+        start = cursor_state.start_of(self.rule, None if self.end else self.before, self.kind, self.first)
         rows = self.data
         if self.end:
-            end = cursors.value_of("end_value", self.end, self.kind)
+            end = cursor_state.value_of("end_value", self.end, self.kind)
             is_before = self._is_before(self._literal(end)) & self._near(end, is_start=False)
             rows = rows.where(is_before | self.is_missing)
         return self._from(rows, start)
@@ -347,7 +347,7 @@ class Reading:
         before = self.before or CursorState(column=self.rule.column)
         last = before.last
         if newest is not None and (
-            last is None or cursors.is_beyond(newest, last, self.kind, self.rule.func)
+            last is None or cursor_state.is_beyond(newest, last, self.kind, self.rule.func)
         ):
             last = newest
         state = replace(
@@ -359,12 +359,12 @@ class Reading:
             source=self.found.source,
             version=self.found.version,
             more=more,
-            dedup=cursors.compared_by(self.rule),
+            dedup=cursor_state.compared_by(self.rule),
             columns=tuple(self.data.columns) if self.rule.dedup_key is None else (),
         )
         since = None
         if last is not None and self._compares():
-            since = cursors.start_of(self.rule, state, self.kind, self.first)
+            since = cursor_state.start_of(self.rule, state, self.kind, self.first)
         return replace(state, since=since)
 
     def _remembering(self, rows: DataFrame, state: CursorState, again: Column) -> CursorState | None:
@@ -382,7 +382,7 @@ class Reading:
         if state.known_in:
             return None
         found = rows.where(~self.is_missing & (self._is_from(state.since) | again))
-        most = 2 * cursors.KNOWN_AT_MOST  # those of the last value, and those of the next
+        most = 2 * cursor_state.KNOWN_AT_MOST  # those of the last value, and those of the next
         marks = found.select(again, *self._marks()).limit(most + 1).collect()
         told = [(bool(is_again), str(at), str(row)) for is_again, at, row in marks]
         if len(told) > most:
@@ -397,7 +397,7 @@ class Reading:
             values = {at for at, _, _ in read}
             kept = [one for one in kept if one[0] not in values]
         known = self._counted([*kept, *read], state.since)
-        return replace(state, known=known) if len(known) <= cursors.KNOWN_AT_MOST else None
+        return replace(state, known=known) if len(known) <= cursor_state.KNOWN_AT_MOST else None
 
     def _in_folder(self, rows: DataFrame, state: CursorState) -> CursorState:
         """Note the rows that the next load reads again, where they may be many; see ``_remembering``."""
@@ -414,7 +414,7 @@ class Reading:
             .groupBy(*_MARKS)
             .agg(F.sum("_scope_n").alias("_scope_n"))
         )
-        few = cursors.KNOWN_AT_MOST
+        few = cursor_state.KNOWN_AT_MOST
         folder = f"{self.folder}-{uuid.uuid4()}"
         loaded.write.mode("errorifexists").parquet(folder)
         stored = [(row[0], row[1], int(row[2])) for row in self._stored(folder).limit(few + 1).collect()]
@@ -425,7 +425,7 @@ class Reading:
     def _counted(self, rows: list[Known], start: str | None) -> tuple[Known, ...]:
         counts: Counter[tuple[str, str]] = Counter()
         for at, row, n in rows:
-            if start is None or not cursors.is_beyond(start, at, self.kind, self.rule.func):
+            if start is None or not cursor_state.is_beyond(start, at, self.kind, self.rule.func):
                 counts[at, row] += n
         return tuple(sorted((at, row, n) for (at, row), n in counts.items()))
 

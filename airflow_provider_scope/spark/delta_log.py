@@ -13,14 +13,13 @@ from delta import exceptions as delta_errors
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException
 
-from airflow_provider_scope.core import settings
-from airflow_provider_scope.core.delta_commit import parse, understanding
-from airflow_provider_scope.core.record_text import notes
-from airflow_provider_scope.core.sql import literal, quoted
+from airflow_provider_scope.delta.commit import parse, understanding
 from airflow_provider_scope.exceptions import BatchNotInTableError
-from airflow_provider_scope.spark import files
-from airflow_provider_scope.spark.files import LOCAL
+from airflow_provider_scope.protocol.records import notes
+from airflow_provider_scope.spark import settings, storage
 from airflow_provider_scope.spark.session import with_settings
+from airflow_provider_scope.spark.storage import LOCAL
+from airflow_provider_scope.sql import literal, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -245,7 +244,7 @@ class DeltaLog:
     def _actions(self, version: int, kind: str) -> list[dict[str, Any]]:
         name = f"{self.table}/_delta_log/{version:020}.json"
         try:
-            commit = files.read(self.spark, name)
+            commit = storage.read(self.spark, name)
         except FileNotFoundError:
             return []
         with understanding(name, "the table; what was committed stays"):

@@ -12,9 +12,6 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Observation, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 
-from airflow_provider_scope.core import changes, settings
-from airflow_provider_scope.core.changes import DELETED, TIMESTAMP, TYPE, VERSION
-from airflow_provider_scope.core.sql import quoted
 from airflow_provider_scope.exceptions import (
     NO_ROW_WRITTEN,
     ChangeFeedError,
@@ -22,24 +19,27 @@ from airflow_provider_scope.exceptions import (
     MergeKeyError,
     SqlError,
 )
-from airflow_provider_scope.spark import files
+from airflow_provider_scope.sources.feed import state as feed_state
+from airflow_provider_scope.sources.feed.state import DELETED, TIMESTAMP, TYPE, VERSION
+from airflow_provider_scope.spark import settings, storage
 from airflow_provider_scope.spark.delta_log import DeltaLog
+from airflow_provider_scope.spark.files.reading import checked, over_rows
 from airflow_provider_scope.spark.held import Keys, looks, released
-from airflow_provider_scope.spark.reading import checked, over_rows
 from airflow_provider_scope.spark.row_hash import row_hash
 from airflow_provider_scope.spark.session import SPARK_ERRORS, emit, short_cause, whole_text
 from airflow_provider_scope.spark.structs import noteless, without_notes
+from airflow_provider_scope.sql import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pyspark.sql import Column, SparkSession
 
-    from airflow_provider_scope.core.plan import Plan
-    from airflow_provider_scope.core.records import OffsetEntry
-    from airflow_provider_scope.core.slices import VersionSlice
+    from airflow_provider_scope.protocol.records import OffsetEntry
+    from airflow_provider_scope.spark.commit import Transaction
+    from airflow_provider_scope.spark.plan import Plan
     from airflow_provider_scope.spark.target import Target
-    from airflow_provider_scope.spark.transaction import Transaction
+    from airflow_provider_scope.values import VersionSlice
 
 
 _MISSING = (
@@ -111,13 +111,13 @@ def _check_there(spark: SparkSession, table: str, found: VersionSlice) -> None:
     """See that all commits of the range are there: Delta leaves one out that is not, without an error."""
     there = (DeltaLog(spark, table).metadata() or {}).get("id")
     if there != found.source:
-        raise changes.recreated(table, there, found.source)
+        raise feed_state.recreated(table, there, found.source)
     for version in () if found.snapshot else range(found.first, found.last + 1):
         name = f"{table}/_delta_log/{version:020}.json"
         try:
-            files.read(spark, name, at_most=1)
+            storage.read(spark, name, at_most=1)
         except FileNotFoundError as err:
-            raise changes.missing(table, version) from err
+            raise feed_state.missing(table, version) from err
 
 
 def _as_changes(spark: SparkSession, rows: DataFrame, table: str, found: VersionSlice) -> DataFrame:
@@ -148,9 +148,9 @@ def naming_causes(table: str, found: VersionSlice) -> Iterator[None]:
         raise ChangeFeedError(
             f"The {found.text()} ({table}) cannot be read: {why}. Delta says: {short_cause(err)}",
             kept=NO_ROW_WRITTEN,
-            do=f"put these files back, from a copy of the source's folder; or {changes.START_OVER}"
+            do=f"put these files back, from a copy of the source's folder; or {feed_state.START_OVER}"
             if why in _MISSING
-            else changes.START_OVER,
+            else feed_state.START_OVER,
         ) from err
 
 
@@ -169,7 +169,7 @@ def commit(plan: Plan, target: Target, transaction: Transaction, rows: Callable[
     """
     entry = transaction.entry
     found: VersionSlice = entry.slice  # type: ignore[assignment] # as the reader was chosen
-    notes = {"state": changes.state_behind(found)}
+    notes = {"state": feed_state.state_behind(found)}
     data = rows()
     key = plan.write.get({"merge": "primary_key", "scd2": "merge_key"}.get(plan.write.get("kind", ""), ""))
     if not key:
@@ -457,7 +457,7 @@ class Net:
             f"{examples}: nothing says which of the two rows counts.",
             kept=NO_ROW_WRITTEN,
             do="name a key that identifies each row of the source; or load all changes with "
-            f'write="append"; or correct the source, and {changes.START_OVER}',
+            f'write="append"; or correct the source, and {feed_state.START_OVER}',
         )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 
-from airflow_provider_scope.core import merge as rules
+from airflow_provider_scope.delta import merge_rule
 from airflow_provider_scope.spark.values import INSTANT_FORMAT
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def looks(keys: Mapping[str, tuple[Column, str]], there: Column, gone: Column) -
     values = [F.count(F.lit(1)).alias("rows"), F.count_if(gone).alias("gone")]
     for name, (column, kind) in keys.items():
         values.append(F.count_if(there & column.isNull()).alias(f"nulls {name}"))
-        if rules.RANGED.fullmatch(kind):
+        if merge_rule.RANGED.fullmatch(kind):
             values.append(as_text(F.min(column), kind).alias(f"low {name}"))
             values.append(as_text(F.max(column), kind).alias(f"high {name}"))
     return values

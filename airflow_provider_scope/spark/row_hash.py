@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 from pyspark.sql import types as T  # noqa: N812
 
-from airflow_provider_scope.core.sql import quoted
+from airflow_provider_scope.sql import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

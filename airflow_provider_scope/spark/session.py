@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
-from airflow_provider_scope.core import settings
-from airflow_provider_scope.core.failures import CAUSE_LENGTH
-from airflow_provider_scope.core.plan import EVENT
 from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, InputError
+from airflow_provider_scope.failures import CAUSE_LENGTH
+from airflow_provider_scope.spark import settings
+from airflow_provider_scope.spark.plan import EVENT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -11,8 +11,8 @@ from pyspark.errors import ParseException
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 from pyspark.sql import types as T  # noqa: N812
 
-from airflow_provider_scope.core.sql import quoted
 from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, CursorError, InputError
+from airflow_provider_scope.sql import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column as Value
     from pyspark.sql import DataFrame
 
-    from airflow_provider_scope.core.schema import Column
+    from airflow_provider_scope.delta.schema import Column
 
 
 def to_struct(columns: Mapping[str, str]) -> T.StructType:
@@ -56,7 +56,7 @@ _PLAIN = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 
 
 def to_text(struct: T.StructType) -> str:
-    """Give columns as text that Spark and ``specs.columns`` read: ``id bigint, `a b` array<string>``."""
+    """Give columns as text that Spark and ``columns`` read: ``id bigint, `a b` array<string>``."""
     return ", ".join(
         f"{name} {kind}" for name, kind in ((_named(f.name), type_text(f.dataType)) for f in struct)
     )

@@ -9,30 +9,29 @@ from typing import TYPE_CHECKING, Any
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 
-from airflow_provider_scope.core import scd2
-from airflow_provider_scope.core.schema import missing_properties
-from airflow_provider_scope.core.sql import quoted
+from airflow_provider_scope.delta import scd2_rule
+from airflow_provider_scope.delta.schema import missing_properties
 from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, InputError, SchemaMismatchError
 from airflow_provider_scope.spark import shaping
 from airflow_provider_scope.spark.commit import Batch
 from airflow_provider_scope.spark.delta_log import ConcurrentCommitError, DeltaLog, conflicts
-from airflow_provider_scope.spark.quarantine import Quarantine
+from airflow_provider_scope.spark.files.quarantine import Quarantine
 from airflow_provider_scope.spark.session import with_settings
 from airflow_provider_scope.spark.structs import of_table, to_columns, to_struct
 from airflow_provider_scope.spark.writes import PREPARE, WRITES
+from airflow_provider_scope.sql import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from airflow_provider_scope.core import schema as schemas
-    from airflow_provider_scope.core.plan import Plan
-    from airflow_provider_scope.core.records import OffsetEntry
-    from airflow_provider_scope.core.schema import Evolution
-    from airflow_provider_scope.spark.commit import Write
+    from airflow_provider_scope.delta import schema as schemas
+    from airflow_provider_scope.delta.schema import Evolution
+    from airflow_provider_scope.protocol.records import OffsetEntry
+    from airflow_provider_scope.spark.commit import Transaction, Write
     from airflow_provider_scope.spark.held import Keys
-    from airflow_provider_scope.spark.transaction import Transaction
+    from airflow_provider_scope.spark.plan import Plan
 
     _Commit = Callable[..., int | None]
 
@@ -105,7 +104,7 @@ class Target:
             made, after, partitions, is_new = self._fitted(entry, rows, metadata)
             lacking = shaping.lacking(made, metadata)
             if not entry.overwrites_table:
-                scd2.refuse_without_versions(lacking, self.plan.table)
+                scd2_rule.refuse_without_versions(lacking, self.plan.table)
             self._alter(shaping.needed_properties(made, metadata, widens=bool(after.widened)))
             stored = self._checked(entry, made if is_new else shaping.padded(made, lengths), partitions)
             try:

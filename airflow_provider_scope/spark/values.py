@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import types as T  # noqa: N812 - the name everybody uses
 
-from airflow_provider_scope.core.sql import literal
 from airflow_provider_scope.exceptions import InputError
+from airflow_provider_scope.sql import literal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -1,12 +1,11 @@
 """What users write: frozen, validated values, or plain dicts of the same fields."""
 
-from airflow_provider_scope.specs.changes import CdfSource
-from airflow_provider_scope.specs.cursor import Cursor, TableSource
+from airflow_provider_scope.sources.cursor.spec import Cursor, JdbcSource, TableSource
+from airflow_provider_scope.sources.feed.spec import CdfSource
+from airflow_provider_scope.sources.files.spec import FileSource
 from airflow_provider_scope.specs.dbt_scope import from_dbt_scope
 from airflow_provider_scope.specs.engine import ScopeEngine, SparkEngine
 from airflow_provider_scope.specs.ingest import Checkpoint
-from airflow_provider_scope.specs.jdbc import JdbcSource
-from airflow_provider_scope.specs.source import FileSource
 from airflow_provider_scope.specs.table import TableSpec
 from airflow_provider_scope.specs.write import Merge, Replace, Scd2
 

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from types import UnionType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from airflow_provider_scope import validation
+from airflow_provider_scope.columns import INFER
 from airflow_provider_scope.exceptions import InputError
-from airflow_provider_scope.specs import validation
-from airflow_provider_scope.specs.changes import CdfSource
-from airflow_provider_scope.specs.columns import INFER
-from airflow_provider_scope.specs.cursor import TableSource
+from airflow_provider_scope.sources.cursor.spec import JdbcSource, TableSource
+from airflow_provider_scope.sources.feed.spec import CdfSource
 from airflow_provider_scope.specs.engine import ScopeEngine, SparkEngine
-from airflow_provider_scope.specs.jdbc import JdbcSource
 from airflow_provider_scope.specs.write import Merge, Replace, Scd2
 
 if TYPE_CHECKING:

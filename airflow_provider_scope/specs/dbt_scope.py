@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from airflow_provider_scope import validation
 from airflow_provider_scope.exceptions import InputError
-from airflow_provider_scope.specs import validation
+from airflow_provider_scope.sources.files.spec import VIRTUAL_COLUMNS
 from airflow_provider_scope.specs.ingest import ARGUMENTS, ingest_from
-from airflow_provider_scope.specs.source import VIRTUAL_COLUMNS
 
 _CONFIG = {
     "delta_location",

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from airflow_provider_scope.core.settings import contradiction
+from airflow_provider_scope import validation
 from airflow_provider_scope.exceptions import InputError
-from airflow_provider_scope.specs import validation
+from airflow_provider_scope.spark.settings import contradiction
 
 VOID_NAME = "airflow_provider_scope_void"
 """How the names of no-op jobs begin: a job so named adds no rows."""

@@ -9,18 +9,18 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from airflow_provider_scope.core.interval import Window, milliseconds
-from airflow_provider_scope.core.sql import over_view
+from airflow_provider_scope import validation
+from airflow_provider_scope.columns import check_order
 from airflow_provider_scope.exceptions import SqlError
-from airflow_provider_scope.specs import capabilities, validation
-from airflow_provider_scope.specs.changes import CdfSource
-from airflow_provider_scope.specs.columns import check_order
-from airflow_provider_scope.specs.cursor import TableSource
+from airflow_provider_scope.sources.cursor.spec import JdbcSource, TableSource
+from airflow_provider_scope.sources.feed.spec import CdfSource
+from airflow_provider_scope.sources.files.spec import VIRTUAL_COLUMNS, FileSource
+from airflow_provider_scope.specs import capabilities
 from airflow_provider_scope.specs.engine import ScopeEngine, SparkEngine, engine_from
-from airflow_provider_scope.specs.jdbc import JdbcSource
-from airflow_provider_scope.specs.source import VIRTUAL_COLUMNS, FileSource
 from airflow_provider_scope.specs.table import TableSpec
 from airflow_provider_scope.specs.write import Write, check_columns, with_own_columns, write_from
+from airflow_provider_scope.sql import over_view
+from airflow_provider_scope.values import Window, milliseconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

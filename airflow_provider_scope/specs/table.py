@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from airflow_provider_scope.specs import validation
-from airflow_provider_scope.specs.columns import Columns, columns_from
+from airflow_provider_scope import validation
+from airflow_provider_scope.columns import Columns, columns_from
 
 _RULE = re.compile(r"\w[\w .-]{0,99}")
 """The name of a rule: it stands in messages."""

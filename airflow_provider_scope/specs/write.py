@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass, fields
 from datetime import date
 from typing import Any, Literal
 
-from airflow_provider_scope.core import scd2
+from airflow_provider_scope import validation
+from airflow_provider_scope.delta import scd2_rule
 from airflow_provider_scope.exceptions import InputError
-from airflow_provider_scope.specs import validation
 
 STRATEGIES = ("delete-insert", "upsert", "insert-only")
 
@@ -116,7 +116,7 @@ class Scd2:
     """
 
     merge_key: Sequence[str] = ()
-    validity_column_names: Sequence[str] = (scd2.VALID_FROM, scd2.VALID_TO)
+    validity_column_names: Sequence[str] = (scd2_rule.VALID_FROM, scd2_rule.VALID_TO)
     active_record_timestamp: str | date | None = None
     boundary_timestamp: str | date | None = None
     row_version_column_name: str | None = None
@@ -144,7 +144,7 @@ class Scd2:
             value = getattr(self, name)
             if value is not None and not validation.is_deferred(value):
                 try:
-                    validation.set_field(self, name, scd2.instant(value))
+                    validation.set_field(self, name, scd2_rule.instant(value))
                 except (OverflowError, TypeError, ValueError) as err:
                     raise validation.bad(name, value, "a date or a timestamp in ISO form, or None") from err
 
@@ -159,11 +159,11 @@ class Scd2:
         if version is not None and version.lower() in (first, second):
             what = "a name that is none of validity_column_names"
             raise validation.bad("row_version_column_name", version, what)
-        if version is None and scd2.ROW_HASH in (first, second):
+        if version is None and scd2_rule.ROW_HASH in (first, second):
             raise validation.bad(
                 "validity_column_names",
                 validity,
-                f"names other than {scd2.ROW_HASH!r}, which is the column of the hash",
+                f"names other than {scd2_rule.ROW_HASH!r}, which is the column of the hash",
                 "use other names; or name the hash's column with row_version_column_name",
             )
 
@@ -213,7 +213,7 @@ def with_own_columns(columns: dict[str, str] | None, write: Write) -> dict[str, 
     """
     if not columns or not isinstance(write, Scd2) or validation.is_deferred(write.validity_column_names):
         return columns
-    return {**columns, **scd2.rule_from(asdict(write)).own_columns(columns)}
+    return {**columns, **scd2_rule.rule_from(asdict(write)).own_columns(columns)}
 
 
 def check_columns(write: Write, columns: Iterable[str]) -> None:

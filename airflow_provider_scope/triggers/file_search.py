@@ -6,27 +6,28 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from airflow_provider_scope.core.arrival import Wanted, absent, arrived
-from airflow_provider_scope.core.discovery import Tally
-from airflow_provider_scope.core.stores import kind_of, place_of
+from airflow_provider_scope import validation
 from airflow_provider_scope.engines.clock import now_ms
 from airflow_provider_scope.exceptions import (
     InputError,
     SourceNotFoundError,
     SourceUnreadableError,
 )
-from airflow_provider_scope.specs import Checkpoint, validation
-from airflow_provider_scope.specs.source import starting_at_ms
-from airflow_provider_scope.storage.opening import canonical_root, canonical_uri
+from airflow_provider_scope.sources.files.arrival import Wanted, absent, arrived
+from airflow_provider_scope.sources.files.discovery import Tally
+from airflow_provider_scope.sources.files.spec import starting_at_ms
+from airflow_provider_scope.specs import Checkpoint
+from airflow_provider_scope.stores.kinds import kind_of, place_of
+from airflow_provider_scope.stores.opening import canonical_root, canonical_uri
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from airflow.providers.common.compat.sdk import Connection
 
-    from airflow_provider_scope.core.arrival import Arrival
-    from airflow_provider_scope.core.discovery import History
-    from airflow_provider_scope.core.files import FileEntry
+    from airflow_provider_scope.sources.files.arrival import Arrival
+    from airflow_provider_scope.sources.files.discovery import History
+    from airflow_provider_scope.values import FileEntry
 
 PATTERNS = (r".*\.ss$",)
 STABLE_FOR_SECONDS = 30.0
@@ -189,8 +190,8 @@ def loaded_files(
     :raises ScopeProviderError: The log, or what dbt-scope left, could not be read.
     """
     from airflow_provider_scope.engines.assembly import audit_files, open_log
-    from airflow_provider_scope.execution import dbt_scope
-    from airflow_provider_scope.execution.files import read_loaded
+    from airflow_provider_scope.protocol import dbt_scope
+    from airflow_provider_scope.sources.files.source import read_loaded
 
     log = open_log(location, Checkpoint(location=location), storage_conn_id=conn_id, connection=connection)
     if log.pipeline() is None:

@@ -15,15 +15,15 @@ from airflow.providers.common.compat.connection import get_async_connection
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
 from airflow_provider_scope import exceptions
-from airflow_provider_scope.core.arrival import TRIES, next_look
 from airflow_provider_scope.exceptions import ScopeProviderError, SourceNotFoundError, SourceUnreadableError
 from airflow_provider_scope.hooks.adls_gen1 import AdlsGen1Hook
+from airflow_provider_scope.sources.files.arrival import TRIES, next_look
 from airflow_provider_scope.triggers.file_search import PATTERNS, STABLE_FOR_SECONDS, look, search_from
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
-    from airflow_provider_scope.core.arrival import Arrival, NextLook
+    from airflow_provider_scope.sources.files.arrival import Arrival, NextLook
 
 SHORTEST_HOLD_SECONDS = 10.0
 """See ``triggers.scope_job``: a trigger that fires sooner makes Airflow 3.3 fail the task."""

@@ -12,9 +12,9 @@ from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 from asgiref.sync import sync_to_async
 
-from airflow_provider_scope.core.jobs import next_step
 from airflow_provider_scope.exceptions import ScopeProviderError
 from airflow_provider_scope.hooks.scope import ScopeHook
+from airflow_provider_scope.scope.jobs import next_step
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping

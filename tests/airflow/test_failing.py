@@ -12,7 +12,7 @@ from airflow_provider_scope.exceptions import SourceNotFoundError
 from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator
 from airflow_provider_scope.operators.reporting import fail
 from airflow_provider_scope.specs import FileSource
-from airflow_provider_scope.storage.local import LocalStorage
+from airflow_provider_scope.stores.local import LocalStorage
 
 if TYPE_CHECKING:
     from pathlib import Path

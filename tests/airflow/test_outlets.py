@@ -17,10 +17,10 @@ from airflow.utils.session import create_session
 from deltalake import DeltaTable
 from sqlalchemy import select
 
-from airflow_provider_scope.core.report import RunReport
 from airflow_provider_scope.engines import assembly
 from airflow_provider_scope.operators import delta_ingest
 from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator
+from airflow_provider_scope.protocol.report import RunReport
 from airflow_provider_scope.specs import FileSource, ScopeEngine
 from tests.support.delta_engine import SOURCE, DeltaEngine
 

@@ -16,10 +16,10 @@ from airflow.sdk.exceptions import (
 from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 from airflow.serialization.serialized_objects import DagSerialization
 
-from airflow_provider_scope.core.jobs import outcome
 from airflow_provider_scope.engines import assembly
 from airflow_provider_scope.exceptions import InputError, JobRunningError, ScopeJobFailedError
 from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator
+from airflow_provider_scope.scope.jobs import outcome
 from airflow_provider_scope.specs import FileSource, ScopeEngine, SparkEngine, TableSpec
 from airflow_provider_scope.triggers import scope_job
 from tests.scope.conftest import ROOT, start_emulator, world

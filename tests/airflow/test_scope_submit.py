@@ -16,10 +16,8 @@ from airflow.sdk import DAG, BaseOperator
 from deltalake import DeltaTable
 
 from airflow_provider_scope.compat import TaskDeferralError
-from airflow_provider_scope.core.jobs import NewJob, outcome
 from airflow_provider_scope.emulator import Fault
 from airflow_provider_scope.engines import assembly
-from airflow_provider_scope.engines.jobs import is_ours
 from airflow_provider_scope.exceptions import (
     InputError,
     JobMismatchError,
@@ -29,6 +27,8 @@ from airflow_provider_scope.exceptions import (
 )
 from airflow_provider_scope.operators import scope_submit
 from airflow_provider_scope.operators.scope_submit import ScopeSubmitJobOperator
+from airflow_provider_scope.scope.jobs import NewJob, outcome
+from airflow_provider_scope.scope.submission import is_ours
 from airflow_provider_scope.triggers import scope_job
 from tests.docs.pages import DOCS, section
 from tests.scope.conftest import start_emulator, world

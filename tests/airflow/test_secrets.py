@@ -25,7 +25,7 @@ from tests.support.faulty_storage import open_gate
 from tests.support.jars import fetch
 
 if TYPE_CHECKING:
-    from airflow_provider_scope.storage.protocol import Store
+    from airflow_provider_scope.stores.protocol import Store
 
 pytestmark = pytest.mark.spark
 

@@ -12,17 +12,17 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from pyarrow import parquet
 
-from airflow_provider_scope.client.adla import AdlaClient
-from airflow_provider_scope.client.http import HttpClient
-from airflow_provider_scope.client.wire import Token, Tokens
-from airflow_provider_scope.core.jobs import outcome
 from airflow_provider_scope.emulator import Emulator
+from airflow_provider_scope.scope.client import AdlaClient
+from airflow_provider_scope.scope.jobs import outcome
+from airflow_provider_scope.stores.http import HttpClient
+from airflow_provider_scope.stores.wire import Token, Tokens
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from airflow_provider_scope.core.jobs import Job
+    from airflow_provider_scope.scope.jobs import Job
 
 ROWS = 3
 """Of each file."""

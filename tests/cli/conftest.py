@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake import DeltaTable
 
-from airflow_provider_scope.core.record_text import decode
-from airflow_provider_scope.core.records import Pipeline
 from airflow_provider_scope.engines import assembly, clock
 from airflow_provider_scope.exceptions import ScopeProviderError, StorageError
+from airflow_provider_scope.protocol.records import Pipeline, decode
 from tests.crash.world import NOW_MS, DeltaWorld
 from tests.support.delta_engine import DeltaEngine, local
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 from deltalake import DeltaTable
 
-from airflow_provider_scope.core.interval import Window
 from airflow_provider_scope.exceptions import TableDivergedError
+from airflow_provider_scope.values import Window
 from tests.crash.world import NOW_MS
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from airflow_provider_scope.core.interval import window_of
+from airflow_provider_scope.values import window_of
 from tests.crash.world import DeltaWorld
 
 PAGE = Path(__file__).parents[2] / "docs" / "commands.md"

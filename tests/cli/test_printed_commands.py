@@ -16,8 +16,6 @@ from deltalake import DeltaTable
 
 import airflow_provider_scope
 from airflow_provider_scope.cli.definition import get_scope_cli_commands
-from airflow_provider_scope.core.commands import OPTIONS, Address
-from airflow_provider_scope.core.report import READ
 from airflow_provider_scope.exceptions import (
     BatchOutcomeUnknownError,
     CheckpointCorruptError,
@@ -31,7 +29,9 @@ from airflow_provider_scope.exceptions import (
     TableRestoredError,
     UnknownRowsError,
 )
-from airflow_provider_scope.execution import repair
+from airflow_provider_scope.protocol import repair
+from airflow_provider_scope.protocol.commands import OPTIONS, Address
+from airflow_provider_scope.protocol.report import READ
 from tests.crash.scenarios import VanishingFile
 from tests.crash.world import DeltaWorld
 from tests.support.delta_engine import local

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from airflow_provider_scope.core.interval import window_of
 from airflow_provider_scope.exceptions import TableDivergedError
-from airflow_provider_scope.execution.engine import Work
+from airflow_provider_scope.protocol.engine import Work
+from airflow_provider_scope.values import window_of
 from tests.support.faulty_storage import open_gate
 
 ADD_YES = "nothing was written; add --yes to do it\n"

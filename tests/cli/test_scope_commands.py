@@ -10,16 +10,16 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from airflow_provider_scope.core.jobs import NewJob, outcome
-from airflow_provider_scope.core.records import Settlement
 from airflow_provider_scope.emulator import Fault
 from airflow_provider_scope.engines import assembly
-from airflow_provider_scope.engines.scope import job_id
 from airflow_provider_scope.exceptions import (
     BatchOutcomeUnknownError,
     JobRunningError,
     ScopeJobFailedError,
 )
+from airflow_provider_scope.protocol.records import Settlement
+from airflow_provider_scope.scope.engine import job_id
+from airflow_provider_scope.scope.jobs import NewJob, outcome
 from tests.docs.pages import DOCS, blocks, section
 from tests.scope.conftest import start_emulator, world
 from tests.support.delta_engine import DeltaEngine

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from airflow_provider_scope.core.cursor import CursorState, decode, window_bounds
-from airflow_provider_scope.core.interval import Window
 from airflow_provider_scope.exceptions import CursorError
-from airflow_provider_scope.execution.cursor import CursorRows
+from airflow_provider_scope.sources.cursor.source import CursorRows
+from airflow_provider_scope.sources.cursor.state import CursorState, decode, window_bounds
+from airflow_provider_scope.values import Window
 from tests.cli.test_plan import only_reads, planned
 from tests.crash.world import DeltaWorld
 from tests.support.delta_engine import SOURCE, TABLE, DeltaEngine, local
@@ -23,7 +23,7 @@ from tests.support.delta_engine import SOURCE, TABLE, DeltaEngine, local
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from airflow_provider_scope.core.records import OffsetEntry
+    from airflow_provider_scope.protocol.records import OffsetEntry
 
 
 class CursorEngine(DeltaEngine):

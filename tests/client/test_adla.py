@@ -7,8 +7,6 @@ from itertools import islice
 
 import pytest
 
-from airflow_provider_scope.client.adla import AdlaClient
-from airflow_provider_scope.core.jobs import NewJob, Related
 from airflow_provider_scope.exceptions import (
     InputError,
     JobMismatchError,
@@ -19,6 +17,8 @@ from airflow_provider_scope.exceptions import (
     ServiceRefusedError,
     ServiceUnavailableError,
 )
+from airflow_provider_scope.scope.client import AdlaClient
+from airflow_provider_scope.scope.jobs import NewJob, Related
 from tests.client.server import DROP, Reply, Waits, client_of, serving
 
 ID = "d2a5c7d4-0d0f-4d4b-8a6c-2a0d5f1f3f10"

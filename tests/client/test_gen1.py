@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_scope.client.gen1 import Gen1Client
-from airflow_provider_scope.client.http import HttpClient
-from airflow_provider_scope.client.webhdfs import HDFS, Page, Status
-from airflow_provider_scope.core.files import FileEntry
 from airflow_provider_scope.exceptions import (
     InputError,
     ServiceAuthError,
@@ -19,6 +15,10 @@ from airflow_provider_scope.exceptions import (
     SourceRefusedError,
     SourceUnreadableError,
 )
+from airflow_provider_scope.stores.http import HttpClient
+from airflow_provider_scope.stores.webhdfs import HDFS, Page, Status
+from airflow_provider_scope.stores.webhdfs_client import Gen1Client
+from airflow_provider_scope.values import FileEntry
 from tests.client.server import DROP, Asked, Reply, client_of, fixed_tokens, serving
 
 AUTHORITY = "acme.azuredatalakestore.net"

@@ -7,8 +7,6 @@ import socket
 
 import pytest
 
-from airflow_provider_scope.client import http
-from airflow_provider_scope.client.http import HttpClient
 from airflow_provider_scope.exceptions import (
     InputError,
     ServiceAuthError,
@@ -17,6 +15,8 @@ from airflow_provider_scope.exceptions import (
     ServiceRefusedError,
     ServiceUnavailableError,
 )
+from airflow_provider_scope.stores import http
+from airflow_provider_scope.stores.http import HttpClient
 from tests.client.server import DROP, Reply, client_of, fixed_tokens, serving
 
 OK = Reply(200, b"fine")

@@ -15,13 +15,13 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from airflow_provider_scope.core.stores import KINDS, OTHER, StoreKind, kind_of
 from airflow_provider_scope.engines.assembly import RunContext, assemble
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.hooks.stores import hadoop_version
 from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator
 from airflow_provider_scope.specs import FileSource
-from airflow_provider_scope.storage.opening import canonical_uri
+from airflow_provider_scope.stores.kinds import KINDS, OTHER, StoreKind, kind_of
+from airflow_provider_scope.stores.opening import canonical_uri
 from tests.docs.pages import ROOT, code, prose, section
 from tests.support.delta_engine import DeltaEngine
 from tests.support.storages import BACKENDS

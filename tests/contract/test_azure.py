@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_provider_scope.core.discovery import is_changed
 from airflow_provider_scope.exceptions import (
     InputError,
     SourceNotFoundError,
     SourceUnreadableError,
     StorageError,
 )
-from airflow_provider_scope.storage.azure import AzureStorage
+from airflow_provider_scope.sources.files.discovery import is_changed
+from airflow_provider_scope.stores.azure import AzureStorage
 from tests.support import azurite
 from tests.support.connecting import connect
 from tests.support.storages import AZURITE, Place
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from airflow_provider_scope.core.files import FileEntry
+    from airflow_provider_scope.values import FileEntry
 
 pytestmark = pytest.mark.azurite
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_provider_scope.exceptions import SourceUnreadableError, StorageError
-from airflow_provider_scope.storage.azure import AzureCalls, AzureStorage
-from airflow_provider_scope.storage.calls import Repeating
+from airflow_provider_scope.stores.azure import AzureCalls, AzureStorage
+from airflow_provider_scope.stores.calls import Repeating
 from tests.support import azurite
 from tests.support.connecting import connect
 from tests.support.faulty_service import Answer, Fault, in_front_of

@@ -16,8 +16,7 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, write_deltalake
 
-from airflow_provider_scope.core.records import encode_offset
-from airflow_provider_scope.core.recovery import MISSING_TABLE, CommittedBatch, Restored, TableState
+from airflow_provider_scope.delta.probe import probe
 from airflow_provider_scope.emulator.pytest_plugin import start_emulator
 from airflow_provider_scope.exceptions import (
     InputError,
@@ -26,8 +25,9 @@ from airflow_provider_scope.exceptions import (
     SourceFileGoneError,
     TableDivergedError,
 )
-from airflow_provider_scope.execution.engine import Engine, Work
-from airflow_provider_scope.table.probe import probe
+from airflow_provider_scope.protocol.engine import Engine, Work
+from airflow_provider_scope.protocol.records import encode_offset
+from airflow_provider_scope.protocol.recovery import MISSING_TABLE, CommittedBatch, Restored, TableState
 from tests.crash.scope_emulator import EmulatorWorld, Process
 from tests.crash.spark_world import SparkWorld
 from tests.crash.world import DeltaWorld, MemoryWorld
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from airflow_provider_scope.core.files import FileEntry
-    from airflow_provider_scope.core.records import OffsetEntry, TableIdentity
+    from airflow_provider_scope.protocol.records import OffsetEntry, TableIdentity
+    from airflow_provider_scope.values import FileEntry
     from tests.support.memory_engine import Row
 
 __all__ = ["start_emulator"]
@@ -76,8 +76,8 @@ class ApplicationInProcess:
         from py4j.protocol import Py4JJavaError
         from pyspark.errors import PySparkException
 
-        from airflow_provider_scope.core.plan import FilesPlan, Plan
         from airflow_provider_scope.spark import app
+        from airflow_provider_scope.spark.plan import FilesPlan, Plan
 
         plan = Plan(
             pipeline=work.pipeline,

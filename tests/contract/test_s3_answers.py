@@ -10,15 +10,15 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, Transaction, write_deltalake
 
+from airflow_provider_scope.delta.probe import newest_version, probe
 from airflow_provider_scope.exceptions import (
     InputError,
     SourceUnreadableError,
     StorageError,
     TableUnreadableError,
 )
-from airflow_provider_scope.storage.calls import Repeating
-from airflow_provider_scope.storage.s3 import S3Calls, S3Storage
-from airflow_provider_scope.table.probe import newest_version, probe
+from airflow_provider_scope.stores.calls import Repeating
+from airflow_provider_scope.stores.s3 import S3Calls, S3Storage
 from tests.support import s3
 from tests.support.faulty_service import Answer, Fault, in_front_of
 

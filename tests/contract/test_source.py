@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_provider_scope.core.records import decode_offset, encode_offset
 from airflow_provider_scope.exceptions import (
     BatchOutcomeUnknownError,
     CheckpointCorruptError,
@@ -17,6 +16,7 @@ from airflow_provider_scope.exceptions import (
     SourceFileGoneError,
     SourceNotFoundError,
 )
+from airflow_provider_scope.protocol.records import decode_offset, encode_offset
 from tests.crash.feed_world import FeedWorld
 from tests.crash.judging import landed_rows, names_in
 from tests.crash.number_world import LedgerWorld, NumberInTurnWorld, NumberWorld
@@ -27,7 +27,7 @@ from tests.support.values import a_file, an_entry
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from airflow_provider_scope.core.records import OffsetEntry
+    from airflow_provider_scope.protocol.records import OffsetEntry
     from tests.support.batch_loop import BatchLoop
     from tests.support.faulty_storage import Call, Gate
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from airflow_provider_scope.storage.protocol import Storage
+    from airflow_provider_scope.stores.protocol import Storage
 
 SERVICES = [AZURITE.param, S3.param, GEN1_EMULATOR.param, WEBHDFS_EMULATOR.param, HDFS.param]
 

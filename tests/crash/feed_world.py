@@ -5,19 +5,19 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_provider_scope.core import changes
-from airflow_provider_scope.core.slices import VersionSlice
-from airflow_provider_scope.execution.changes import ChangeRows
+from airflow_provider_scope.sources.feed import state as feed_state
+from airflow_provider_scope.sources.feed.source import ChangeRows
+from airflow_provider_scope.values import VersionSlice
 from tests.crash.world import NOW_MS, MemoryWorld
 from tests.support.memory_engine import MemoryEngine
 from tests.support.numbers import row_of
 
 if TYPE_CHECKING:
-    from airflow_provider_scope.checkpoint.log import CheckpointLog
-    from airflow_provider_scope.core.discovery import Rules
-    from airflow_provider_scope.core.records import OffsetEntry
-    from airflow_provider_scope.core.report import RunReport
-    from airflow_provider_scope.execution.source import Source
+    from airflow_provider_scope.protocol.log import CheckpointLog
+    from airflow_provider_scope.protocol.records import OffsetEntry
+    from airflow_provider_scope.protocol.report import RunReport
+    from airflow_provider_scope.protocol.source import Source
+    from airflow_provider_scope.sources.files.discovery import Rules
     from tests.support.batch_loop import BatchLoop
     from tests.support.faulty_storage import Gate
     from tests.support.memory_engine import Row
@@ -56,11 +56,11 @@ class FeedInMemory(MemoryEngine):
         versions = range(entry.slice.first, entry.slice.last + 1)
         for version in versions:
             if self.storage.read(name_of(version)) is None:
-                raise changes.missing(TABLE, version)
+                raise feed_state.missing(TABLE, version)
         return [row_of(version) for version in versions]
 
     def state(self, entry: OffsetEntry, rows: Any) -> str:
-        return changes.state_behind(entry.slice)  # type: ignore[arg-type] # as its kind says
+        return feed_state.state_behind(entry.slice)  # type: ignore[arg-type] # as its kind says
 
 
 class FeedWorld(MemoryWorld):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_scope.core.interval import Window
+from airflow_provider_scope.values import Window
 from tests.crash.judging import Verdict, landed_rows
 from tests.crash.schedules import ApplicationTurns
 from tests.crash.turns import STEPS, Actor, Turns, add_up, play_to_its_end, show

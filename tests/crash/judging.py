@@ -11,15 +11,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_scope.core import audit
-from airflow_provider_scope.core.slices import VersionSlice
 from airflow_provider_scope.exceptions import (
     BatchOutcomeUnknownError,
     ScopeProviderError,
     StateUnknownError,
     TableDivergedError,
 )
-from airflow_provider_scope.execution import acceptance, repair
+from airflow_provider_scope.protocol import acceptance, repair, retention
+from airflow_provider_scope.values import VersionSlice
 from tests.support.faulty_storage import Counting, open_gate
 from tests.support.ledger import LedgerSlice
 from tests.support.numbers import NumberSlice
@@ -27,7 +26,7 @@ from tests.support.numbers import NumberSlice
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from airflow_provider_scope.core.records import CommitRecord
+    from airflow_provider_scope.protocol.records import CommitRecord
     from tests.crash.world import MemoryWorld
 
 
@@ -212,7 +211,7 @@ def _wrong_in_audit(world: MemoryWorld, *, lists: bool = True) -> list[str]:
     wrong = []
     if found["watermark.json"]["seq"] != done[-1]:
         wrong.append(f"watermark.json is of {found['watermark.json']['seq']}, not {done[-1]}")
-    rows = {seq: [*audit.audit_rows(log.offset(seq), log.commit(seq))] for seq in done}
+    rows = {seq: [*retention.audit_rows(log.offset(seq), log.commit(seq))] for seq in done}
     seen, behind = world.audit_files(log).seen_files(start)
     expected = {row.uri for seq in done if seq < behind for row in rows[seq]}
     found_there = {path for path, _ in seen.items()}
@@ -220,9 +219,9 @@ def _wrong_in_audit(world: MemoryWorld, *, lists: bool = True) -> list[str]:
         expected |= found_there & world.memory.source.keys()
     if found_there != expected:
         wrong.append(f"seen/ names {sorted(path for path, _ in seen.items())}, not {sorted(expected)}")
-    newest = audit.batch_id(done[-1], start)
+    newest = retention.batch_id(done[-1], start)
     for seq in done:
-        name = str(audit.batch_id(seq, start))
+        name = str(retention.batch_id(seq, start))
         if start is not None:
             # Nothing locks the derived files: two runs of different refreshes that write them at the same
             # time, one of which dies, may leave a list of the older one. `rebuild` mends it.

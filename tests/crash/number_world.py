@@ -18,10 +18,10 @@ from tests.support.numbers import (
 )
 
 if TYPE_CHECKING:
-    from airflow_provider_scope.checkpoint.log import CheckpointLog
-    from airflow_provider_scope.core.discovery import Rules
-    from airflow_provider_scope.core.records import OffsetEntry
-    from airflow_provider_scope.execution.source import Source
+    from airflow_provider_scope.protocol.log import CheckpointLog
+    from airflow_provider_scope.protocol.records import OffsetEntry
+    from airflow_provider_scope.protocol.source import Source
+    from airflow_provider_scope.sources.files.discovery import Rules
     from tests.support.batch_loop import BatchLoop
     from tests.support.faulty_storage import Gate
     from tests.support.memory_engine import Row

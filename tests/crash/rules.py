@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_scope.checkpoint import audit as audit_files
-from airflow_provider_scope.checkpoint.log import CheckpointLog
-from airflow_provider_scope.core import discovery, recovery
-from airflow_provider_scope.core.files import Position, position
-from airflow_provider_scope.core.records import encode_offset
-from airflow_provider_scope.core.recovery import CommittedBatch
 from airflow_provider_scope.exceptions import StorageError
-from airflow_provider_scope.execution import micro_batch, view
-from airflow_provider_scope.execution.files import Files, PendingFiles
-from airflow_provider_scope.execution.micro_batch import MicroBatchExecution
+from airflow_provider_scope.protocol import derived as audit_files
+from airflow_provider_scope.protocol import recovery, run, view
+from airflow_provider_scope.protocol.log import CheckpointLog
+from airflow_provider_scope.protocol.records import encode_offset
+from airflow_provider_scope.protocol.recovery import CommittedBatch
+from airflow_provider_scope.protocol.run import MicroBatchExecution
+from airflow_provider_scope.sources.files import discovery
+from airflow_provider_scope.sources.files.source import Files, PendingFiles
+from airflow_provider_scope.values import Position, position
 from tests.crash.schedules import play_many
 from tests.support.batch_loop import BatchLoop
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from airflow_provider_scope.core.records import OffsetEntry
+    from airflow_provider_scope.protocol.records import OffsetEntry
     from tests.crash.tally import Tally
 
 
@@ -121,9 +121,9 @@ def probe_last(patch: pytest.MonkeyPatch) -> None:
         def __getattr__(self, name: str) -> Any:
             return getattr(self.log, name)
 
-    original = micro_batch.read_log
+    original = run.read_log
     patch.setattr(
-        micro_batch,
+        run,
         "read_log",
         lambda log, *args, **kwargs: original(OffsetsFirst(log), *args, **kwargs),  # type: ignore[arg-type]
     )
@@ -163,7 +163,7 @@ def restore_checked_only_at_open(patch: pytest.MonkeyPatch) -> None:
             inner.setattr(recovery, "check_identity", lambda *_args: None)
             return original(*args, **kwargs)
 
-    patch.setattr(micro_batch, "record_commit", record)
+    patch.setattr(run, "record_commit", record)
 
 
 RULES = (

@@ -6,8 +6,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_scope.core.interval import Window
 from airflow_provider_scope.exceptions import SourceFileGoneError, TableDivergedError
+from airflow_provider_scope.values import Window
 from tests.crash.number_world import (
     LedgerDeltaWorld,
     NumberDeltaWorld,
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from airflow_provider_scope.core.records import OffsetEntry
-    from airflow_provider_scope.execution.engine import Work
+    from airflow_provider_scope.protocol.engine import Work
+    from airflow_provider_scope.protocol.records import OffsetEntry
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from airflow_provider_scope.exceptions import (
     StateUnknownError,
     TableDivergedError,
 )
-from airflow_provider_scope.execution import repair
+from airflow_provider_scope.protocol import repair
 from tests.crash.feed_world import FeedInMemory, FeedWorld
 from tests.crash.judging import judge, rows_doubled
 from tests.crash.number_world import LedgerWorld, NumberInTurnWorld, NumberWorld
@@ -29,8 +29,8 @@ from tests.support.numbers import NumbersInMemory
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from airflow_provider_scope.core.records import OffsetEntry
-    from airflow_provider_scope.execution.engine import Work
+    from airflow_provider_scope.protocol.engine import Work
+    from airflow_provider_scope.protocol.records import OffsetEntry
     from tests.crash.judging import Verdict
     from tests.crash.tally import Tally
 

@@ -6,13 +6,12 @@ import json
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_scope.core.jobs import NewJob, Related
-from airflow_provider_scope.emulator.account import Account
+from airflow_provider_scope.emulator.files import Account
 from airflow_provider_scope.emulator.scripts import ScriptRunner, Task
 from airflow_provider_scope.exceptions import JobRunningError
-from airflow_provider_scope.execution import repair
-from airflow_provider_scope.script.batch import ScriptBatch
-from airflow_provider_scope.script.generate import generate
+from airflow_provider_scope.protocol import repair
+from airflow_provider_scope.scope.jobs import NewJob, Related
+from airflow_provider_scope.scope.script import ScriptBatch, generate
 from tests.crash.scope_service import Flaw, GatedJobs, Served, Service, scope_runner
 from tests.crash.world import DeltaWorld
 from tests.support.delta_engine import check_unchanged
@@ -21,8 +20,8 @@ from tests.support.faulty_storage import Call, Gate, open_gate
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from airflow_provider_scope.core.records import OffsetEntry
-    from airflow_provider_scope.script.batch import BatchIdentity
+    from airflow_provider_scope.protocol.records import OffsetEntry
+    from airflow_provider_scope.scope.script import BatchIdentity
 
 COLUMNS = {"id": "long?", "day": "long?", "file": "string"}
 MODEL = "SELECT id, day, source_file_uri AS file FROM @data"

@@ -9,11 +9,11 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Self
 
-from airflow_provider_scope.client.adla import AdlaClient
-from airflow_provider_scope.client.http import HttpClient
-from airflow_provider_scope.client.wire import Token, Tokens
-from airflow_provider_scope.core.jobs import outcome
 from airflow_provider_scope.exceptions import BatchOutcomeUnknownError, ScopeProviderError
+from airflow_provider_scope.scope.client import AdlaClient
+from airflow_provider_scope.scope.jobs import outcome
+from airflow_provider_scope.stores.http import HttpClient
+from airflow_provider_scope.stores.wire import Token, Tokens
 from tests.crash.killer import ROOT
 from tests.crash.scenarios import land
 from tests.crash.scope_disk import ScopeDiskWorld
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
-    from airflow_provider_scope.core.jobs import Job, NewJob
+    from airflow_provider_scope.scope.jobs import Job, NewJob
 
 POLL_SECONDS = 0.02
 RUNNING_SECONDS = 0.06

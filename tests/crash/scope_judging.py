@@ -13,7 +13,7 @@ from airflow_provider_scope.exceptions import (
     ScopeProviderError,
     TableDivergedError,
 )
-from airflow_provider_scope.execution import acceptance
+from airflow_provider_scope.protocol import acceptance
 from tests.crash.judging import Verdict, _check_audit, _compare_rows
 from tests.crash.scope_world import Commit
 from tests.support.faulty_storage import Counting, open_gate

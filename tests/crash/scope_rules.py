@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_scope.core import jobs as decisions
-from airflow_provider_scope.core.jobs import outcome
-from airflow_provider_scope.core.records import Attempt
-from airflow_provider_scope.core.recovery import CommittedBatch
-from airflow_provider_scope.engines import scope
-from airflow_provider_scope.engines.job_fate import Finding, JobFates, job_id
-from airflow_provider_scope.engines.scope import ScopeRunner
 from airflow_provider_scope.exceptions import BatchOutcomeUnknownError, ServiceOutcomeUnknownError
-from airflow_provider_scope.execution import acceptance
-from airflow_provider_scope.execution.engine import Work
+from airflow_provider_scope.protocol import acceptance
+from airflow_provider_scope.protocol.engine import Work
+from airflow_provider_scope.protocol.records import Attempt
+from airflow_provider_scope.protocol.recovery import CommittedBatch
+from airflow_provider_scope.scope import engine as scope_engine
+from airflow_provider_scope.scope import jobs as decisions
+from airflow_provider_scope.scope.engine import ScopeRunner
+from airflow_provider_scope.scope.fate import Finding, JobFates, job_id
+from airflow_provider_scope.scope.jobs import outcome
 from tests.crash import rules
 from tests.crash.scope_schedules import play
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from airflow_provider_scope.core.records import OffsetEntry
+    from airflow_provider_scope.protocol.records import OffsetEntry
     from tests.crash.tally import Tally
 
 LIMIT = 4000
@@ -226,7 +226,7 @@ def table_read_before_jobs(patch: pytest.MonkeyPatch) -> None:
     original = ScopeRunner.probe
 
     def probe(self: ScopeRunner, location: str, pipeline: str | None, baseline: Any) -> Any:
-        before = scope.probe(location, pipeline, baseline)
+        before = scope_engine.probe(location, pipeline, baseline)
         after = original(self, location, pipeline, baseline)
         return replace(after, identity=before.identity, version=before.version, restores=before.restores)
 

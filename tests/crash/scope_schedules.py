@@ -18,7 +18,7 @@ from airflow_provider_scope.exceptions import (
     ScopeProviderError,
     TableDivergedError,
 )
-from airflow_provider_scope.execution import acceptance
+from airflow_provider_scope.protocol import acceptance
 from tests.crash.judging import rows_doubled
 from tests.crash.scope_judging import judge
 from tests.crash.scope_world import ScopeWorld
@@ -26,7 +26,7 @@ from tests.crash.turns import STEPS, Actor, Turns, TurnTaking, add_up, play_to_i
 from tests.support.faulty_storage import open_gate
 
 if TYPE_CHECKING:
-    from airflow_provider_scope.core.jobs import NewJob
+    from airflow_provider_scope.scope.jobs import NewJob
     from tests.crash.judging import Verdict
     from tests.crash.scope_service import Flaw
     from tests.crash.tally import Tally

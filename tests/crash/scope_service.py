@@ -11,13 +11,13 @@ import uuid
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from airflow_provider_scope.core.jobs import Job, JobError, NewJob
-from airflow_provider_scope.engines.scope import JobSettings, ScopeRunner
 from airflow_provider_scope.exceptions import (
     JobMismatchError,
     ServiceOutcomeUnknownError,
     ServiceUnavailableError,
 )
+from airflow_provider_scope.scope.engine import JobSettings, ScopeRunner
+from airflow_provider_scope.scope.jobs import Job, JobError, NewJob
 from airflow_provider_scope.specs.engine import VOID_NAME
 from tests.support.faulty_storage import Call, Gate, LostAnswer
 

@@ -11,14 +11,15 @@ from unittest.mock import patch
 
 from greenlet import getcurrent
 
-from airflow_provider_scope.core.files import check_as_logged
-from airflow_provider_scope.core.recovery import CommittedBatch, Restored, rolled_back
-from airflow_provider_scope.engines import job_fate, scope
+from airflow_provider_scope.delta import probe as commits
 from airflow_provider_scope.exceptions import BatchOutcomeUnknownError, InputError
-from airflow_provider_scope.execution import repair
-from airflow_provider_scope.execution.engine import Work
-from airflow_provider_scope.script.batch import MARKER_PROPERTY
-from airflow_provider_scope.table import probe as commits
+from airflow_provider_scope.protocol import repair
+from airflow_provider_scope.protocol.engine import Work
+from airflow_provider_scope.protocol.recovery import CommittedBatch, Restored, rolled_back
+from airflow_provider_scope.scope import engine as scope_engine
+from airflow_provider_scope.scope import fate
+from airflow_provider_scope.scope.script import MARKER_PROPERTY
+from airflow_provider_scope.values import check_as_logged
 from tests.crash.schedules import Turns
 from tests.crash.scope_service import TIMEOUT_SECONDS, Served, Service, scope_runner
 from tests.crash.world import MemoryWorld
@@ -28,10 +29,10 @@ from tests.support.memory_engine import MemoryEngine, MemoryTable, Row, Version
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from airflow_provider_scope.core.records import CommitRecord, OffsetEntry
-    from airflow_provider_scope.core.recovery import TableState
-    from airflow_provider_scope.core.report import RunReport
-    from airflow_provider_scope.script.batch import BatchIdentity
+    from airflow_provider_scope.protocol.records import CommitRecord, OffsetEntry
+    from airflow_provider_scope.protocol.recovery import TableState
+    from airflow_provider_scope.protocol.report import RunReport
+    from airflow_provider_scope.scope.script import BatchIdentity
 
 FOREIGN = "elsewhere"
 """The file of rows that another writer adds."""
@@ -262,11 +263,11 @@ class ScopeWorld(MemoryWorld):
 
         with (
             # Jobs write no transactions, so there are none of the pipeline to look for.
-            patch.object(scope, "probe", lambda *a: _turn("probe", lambda: look(a[0], None, a[2]))),
-            patch.object(scope, "newest_version", newest),
-            patch.object(job_fate, "newest_version", newest),
+            patch.object(scope_engine, "probe", lambda *a: _turn("probe", lambda: look(a[0], None, a[2]))),
+            patch.object(scope_engine, "newest_version", newest),
+            patch.object(fate, "newest_version", newest),
             patch.object(repair, "newest_version", newest),
-            patch.object(job_fate, "changes", lambda *a: _turn("changes", lambda: read_commits(*a[:4]))),
+            patch.object(fate, "changes", lambda *a: _turn("changes", lambda: read_commits(*a[:4]))),
             patch.object(commits, "open_storage", lambda _location: self),
         ):
             yield

@@ -25,8 +25,8 @@ from tests.support.faulty_storage import FaultyStorage
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from airflow_provider_scope.core.discovery import Rules
-    from airflow_provider_scope.execution.micro_batch import MicroBatchExecution
+    from airflow_provider_scope.protocol.run import MicroBatchExecution
+    from airflow_provider_scope.sources.files.discovery import Rules
     from tests.crash.world import Row
     from tests.support.batch_loop import BatchLoop
     from tests.support.faulty_storage import Gate

@@ -8,9 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from greenlet import getcurrent, greenlet
 
-from airflow_provider_scope.core import source_state
-from airflow_provider_scope.core.records import decode_offset
-from airflow_provider_scope.core.source_state import Behind
 from airflow_provider_scope.exceptions import (
     BatchOutcomeUnknownError,
     InputError,
@@ -19,7 +16,9 @@ from airflow_provider_scope.exceptions import (
     StateUnknownError,
     TableDivergedError,
 )
-from airflow_provider_scope.execution import acceptance, repair, view
+from airflow_provider_scope.protocol import acceptance, recovery, repair, view
+from airflow_provider_scope.protocol.records import decode_offset
+from airflow_provider_scope.protocol.recovery import Behind
 from tests.crash.judging import judge
 from tests.crash.number_world import LedgerWorld, without_three
 from tests.crash.tally import Tally
@@ -38,10 +37,9 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from airflow_provider_scope.core.records import Acceptance, OffsetEntry
-    from airflow_provider_scope.core.recovery import CommittedBatch, TableState
-    from airflow_provider_scope.core.source_state import Chain
-    from airflow_provider_scope.execution.view import LogView
+    from airflow_provider_scope.protocol.records import Acceptance, OffsetEntry
+    from airflow_provider_scope.protocol.recovery import Chain, CommittedBatch, TableState
+    from airflow_provider_scope.protocol.view import LogView
     from tests.support.faulty_storage import Call
 
 
@@ -358,13 +356,13 @@ def accept_looks_first(patch: pytest.MonkeyPatch) -> None:
 
 def no_mixed_check(patch: pytest.MonkeyPatch) -> None:
     """Take the state of a batch that came after a RESTORE of which it did not know."""
-    original = source_state.state_behind
+    original = recovery.state_behind
 
     def behind(chain: Chain, entries: Any) -> Behind:
         seen = original(chain, entries)
         return Behind(chain.batches[-1][1].state) if seen.problem == "mixed" else seen
 
-    patch.setattr(source_state, "state_behind", behind)
+    patch.setattr(recovery, "state_behind", behind)
 
 
 def lost_state_is_the_initial_one(patch: pytest.MonkeyPatch) -> None:
@@ -374,10 +372,8 @@ def lost_state_is_the_initial_one(patch: pytest.MonkeyPatch) -> None:
 
 def guess_unreadable(patch: pytest.MonkeyPatch) -> None:
     """Take a commit that cannot be read for one without rows."""
-    original = source_state.chain_of
-    patch.setattr(
-        source_state, "chain_of", lambda found, recorded: original(replace(found, oldest=0), recorded)
-    )
+    original = recovery.chain_of
+    patch.setattr(recovery, "chain_of", lambda found, recorded: original(replace(found, oldest=0), recorded))
 
 
 STATE_RULES = (

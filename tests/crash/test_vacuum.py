@@ -19,7 +19,7 @@ from tests.support.faulty_storage import Counting
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from airflow_provider_scope.execution.vacuum import Plan
+    from airflow_provider_scope.protocol.vacuum import Plan
     from tests.support.faulty_storage import Call
 
 

@@ -17,17 +17,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
 
-from airflow_provider_scope.checkpoint.audit import AuditFiles
-from airflow_provider_scope.checkpoint.intervals import IntervalLog, NoAuditFiles
-from airflow_provider_scope.checkpoint.log import CheckpointLog
-from airflow_provider_scope.core.discovery import Rules
-from airflow_provider_scope.core.files import FileEntry
-from airflow_provider_scope.execution import acceptance, repair, vacuum
-from airflow_provider_scope.execution.dry_run import Plan, plan
-from airflow_provider_scope.execution.files import Files
-from airflow_provider_scope.execution.micro_batch import MicroBatchExecution
-from airflow_provider_scope.execution.source import Request
-from airflow_provider_scope.storage.local import LocalStorage
+from airflow_provider_scope.protocol import acceptance, repair, vacuum
+from airflow_provider_scope.protocol.derived import AuditFiles
+from airflow_provider_scope.protocol.dry_run import Plan, plan
+from airflow_provider_scope.protocol.intervals import IntervalLog, NoAuditFiles
+from airflow_provider_scope.protocol.log import CheckpointLog
+from airflow_provider_scope.protocol.run import MicroBatchExecution
+from airflow_provider_scope.protocol.source import Request
+from airflow_provider_scope.sources.files.discovery import Rules
+from airflow_provider_scope.sources.files.source import Files
+from airflow_provider_scope.stores.local import LocalStorage
+from airflow_provider_scope.values import FileEntry
 from tests.support.delta_engine import SOURCE, TABLE, DeltaEngine, local
 from tests.support.faulty_storage import FaultyStorage, Gate, open_gate
 from tests.support.memory_engine import MemoryEngine, MemoryStorage, MemoryTable, Row
@@ -35,11 +35,11 @@ from tests.support.memory_engine import MemoryEngine, MemoryStorage, MemoryTable
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from airflow_provider_scope.core.interval import Window
-    from airflow_provider_scope.core.records import CommitRecord
-    from airflow_provider_scope.core.report import RunReport
-    from airflow_provider_scope.execution.source import Source
-    from airflow_provider_scope.storage.protocol import Storage
+    from airflow_provider_scope.protocol.records import CommitRecord
+    from airflow_provider_scope.protocol.report import RunReport
+    from airflow_provider_scope.protocol.source import Source
+    from airflow_provider_scope.stores.protocol import Storage
+    from airflow_provider_scope.values import Window
     from tests.support.batch_loop import BatchLoop
 
 NOW_MS = 1_700_000_000_000

@@ -16,16 +16,15 @@ from py4j.protocol import Py4JJavaError
 from pyarrow import dataset
 from pyspark.errors import PySparkException
 
-from airflow_provider_scope.core import plan as plans
-from airflow_provider_scope.core import records
-from airflow_provider_scope.core.files import FileEntry
-from airflow_provider_scope.core.plan import FilesPlan, Plan
-from airflow_provider_scope.core.records import OffsetEntry
-from airflow_provider_scope.core.slices import FileSlice
 from airflow_provider_scope.exceptions import BadFileError, ScopeProviderError
+from airflow_provider_scope.protocol import records
+from airflow_provider_scope.protocol.records import OffsetEntry
 from airflow_provider_scope.spark import app
-from airflow_provider_scope.spark.quarantine import NOTHING_GOOD
-from airflow_provider_scope.spark.reading import read_by, select
+from airflow_provider_scope.spark import plan as plans
+from airflow_provider_scope.spark.files.quarantine import NOTHING_GOOD
+from airflow_provider_scope.spark.files.reading import read_by, select
+from airflow_provider_scope.spark.plan import FilesPlan, Plan
+from airflow_provider_scope.values import FileEntry, FileSlice
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

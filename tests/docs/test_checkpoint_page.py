@@ -8,11 +8,11 @@ import re
 
 import pytest
 
-from airflow_provider_scope.checkpoint import seen
-from airflow_provider_scope.checkpoint import seen as store
-from airflow_provider_scope.core import audit, plan, record_text, records, takeover
-from airflow_provider_scope.script.batch import MARKER_PROPERTY
-from airflow_provider_scope.storage.protocol import CONTROL_FILE_LIMIT_BYTES
+from airflow_provider_scope.protocol import derived, records, retention, takeover
+from airflow_provider_scope.protocol import derived as store
+from airflow_provider_scope.scope.script import MARKER_PROPERTY
+from airflow_provider_scope.spark import plan
+from airflow_provider_scope.stores.protocol import CONTROL_FILE_LIMIT_BYTES
 from tests.docs.pages import DOCS, blocks, code, rows, section
 
 PAGE = DOCS / "checkpoint_format.md"
@@ -39,23 +39,23 @@ def offset() -> records.OffsetEntry:
 
 def commit() -> records.CommitRecord:
     name, data = example("commits/")
-    return record_text.decode(records.CommitRecord, name, data, seq=number(name))
+    return records.decode(records.CommitRecord, name, data, seq=number(name))
 
 
 def acceptance() -> records.Acceptance:
     name, data = example("accepted/")
-    return record_text.decode(records.Acceptance, name, data, number=number(name))
+    return records.decode(records.Acceptance, name, data, number=number(name))
 
 
 def attempt() -> records.Attempt:
     name, data = example("attempts/")
     seq, of_batch = map(int, name.removeprefix("attempts/").split("."))
-    return record_text.decode(records.Attempt, name, data, seq=seq, number=of_batch)
+    return records.decode(records.Attempt, name, data, seq=seq, number=of_batch)
 
 
 def settlement() -> records.Settlement:
     name, data = settled_example()
-    return record_text.decode(records.Settlement, name, data, seq=attempt().seq, number=attempt().number)
+    return records.decode(records.Settlement, name, data, seq=attempt().seq, number=attempt().number)
 
 
 def settled_example() -> tuple[str, bytes]:
@@ -65,21 +65,21 @@ def settled_example() -> tuple[str, bytes]:
 
 def quarantine_use() -> records.QuarantineUse:
     name, data = example("quarantines/")
-    return record_text.decode(records.QuarantineUse, name, data, number=number(name))
+    return records.decode(records.QuarantineUse, name, data, number=number(name))
 
 
 def vacuumed() -> records.Vacuumed:
     name, data = example("vacuumed/")
-    return record_text.decode(records.Vacuumed, name, data, below=number(name))
+    return records.decode(records.Vacuumed, name, data, below=number(name))
 
 
 def taken_over() -> takeover.Takeover:
     name, data = example("taken_over/")
-    return record_text.decode(takeover.Takeover, name, data, number=number(name))
+    return records.decode(takeover.Takeover, name, data, number=number(name))
 
 
 def pipeline() -> records.Pipeline:
-    return record_text.decode(records.Pipeline, *example("pipeline.json"))
+    return records.decode(records.Pipeline, *example("pipeline.json"))
 
 
 @pytest.mark.parametrize(
@@ -94,11 +94,11 @@ def pipeline() -> records.Pipeline:
     ],
 )
 def test_the_example_of_a_record_is_its_bytes(folder, decoded):
-    assert record_text.encode(decoded()) == example(folder)[1]
+    assert records.encode(decoded()) == example(folder)[1]
 
 
 def test_the_example_of_a_decision_is_its_bytes_and_about_the_attempt():
-    assert record_text.encode(settlement()) == settled_example()[1]
+    assert records.encode(settlement()) == settled_example()[1]
     assert attempt().seq == commit().seq
 
 
@@ -107,13 +107,13 @@ def test_the_examples_of_a_takeover_are_their_bytes_and_belong_together():
     (digest,) = taken.lists
     files, decided = f"taken_over/{digest}.files", f"taken_over/{taken.watermark}.decided"
     listed = takeover.decode_files(files, EXAMPLES[files].encode(), digest)
-    decision = record_text.decode(
+    decision = records.decode(
         takeover.Decision, decided, EXAMPLES[decided].encode(), watermark=taken.watermark or ""
     )
 
-    assert record_text.encode(taken) == example("taken_over/")[1]
+    assert records.encode(taken) == example("taken_over/")[1]
     assert [*takeover.encode_files(listed)] == [EXAMPLES[files].encode()]
-    assert record_text.encode(decision) == EXAMPLES[decided].encode()
+    assert records.encode(decision) == EXAMPLES[decided].encode()
     assert (taken.files, taken.at_floor) == (len(listed), (listed[-1].path,))
     assert taken.pipeline == pipeline().pipeline
 
@@ -153,9 +153,9 @@ def test_the_examples_of_the_derived_files_follow_from_those_of_the_records():
     name, sources = example("sources/")
 
     assert (commit().files, commit().size_bytes) == (len(offset().files), offset().size_bytes)
-    assert number(name) == audit.batch_id(offset().seq, offset().refresh_start)
-    assert audit.audit_lines([*audit.audit_rows(offset(), commit())]) == sources.removesuffix(b"\n")
-    assert audit.watermark(offset()) == example("watermark.json")[1].removesuffix(b"\n")
+    assert number(name) == retention.batch_id(offset().seq, offset().refresh_start)
+    assert retention.audit_lines([*retention.audit_rows(offset(), commit())]) == sources.removesuffix(b"\n")
+    assert retention.watermark(offset()) == example("watermark.json")[1].removesuffix(b"\n")
 
 
 def test_the_example_of_the_metadata_of_a_commit_names_the_batch_of_the_others():
@@ -188,9 +188,7 @@ def test_the_fields_of_a_record_are_documented(heading, record):
         field.name for field in dataclasses.fields(record)
     }
     assert {key for key, text in documented.items() if "key is missing" in text} == {
-        field.name
-        for field in dataclasses.fields(record)
-        if field.metadata.keys() & record_text.LEFT_OUT.keys()
+        field.name for field in dataclasses.fields(record) if field.metadata.keys() & records.LEFT_OUT.keys()
     }
 
 
@@ -225,9 +223,9 @@ def test_the_columns_and_the_metadata_of_a_segment_are_documented():
     text = section(PAGE, "## seen/<epoch>/<first>-<last>-<rows>-<crc>.parquet")
     columns = [(code(row[0])[0], row[1]) for row in rows(text)]
 
-    assert columns == [(field.name, str(field.type)) for field in seen.SCHEMA]
+    assert columns == [(field.name, str(field.type)) for field in derived.SCHEMA]
     assert f"`{store._EPOCH.decode()}`" in text
-    assert f"{audit.MERGED_AT_MOST:,}" in text
+    assert f"{retention.MERGED_AT_MOST:,}" in text
 
 
 def test_the_drawing_has_every_file_and_folder_of_the_table():

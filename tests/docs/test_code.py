@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_provider_scope import specs
-from airflow_provider_scope.core.files import usual_pattern
+from airflow_provider_scope.values import usual_pattern
 from tests.docs.pages import DOCS, PAGES, ROOT, blocks, page_id
 
 if TYPE_CHECKING:

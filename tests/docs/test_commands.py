@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from airflow_provider_scope.core.records import OffsetEntry
-    from airflow_provider_scope.execution.engine import Work
+    from airflow_provider_scope.protocol.engine import Work
+    from airflow_provider_scope.protocol.records import OffsetEntry
 
 PAGE = DOCS / "commands.md"
 

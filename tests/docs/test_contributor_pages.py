@@ -7,7 +7,7 @@ import re
 import tomllib
 from typing import Any
 
-from airflow_provider_scope.execution.micro_batch import MicroBatchExecution
+from airflow_provider_scope.protocol.run import MicroBatchExecution
 from airflow_provider_scope.spark.writes import WRITES
 from tests.docs.pages import DOCS, ROOT, blocks, code, prose, rows, section
 
@@ -38,9 +38,12 @@ def test_what_is_to_be_touched_for_a_write_is_there():
 
 
 def layers() -> list[list[str]]:
-    """Give the layers of the contract from top to bottom, each with its packages."""
+    """Give the packages of the contract from top to bottom, those of a layer together."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
-    return [[name.strip() for name in layer.split("|")] for layer in contracts[0]["layers"]]
+    named = [re.findall(r"(\w+)(?:\.[\w.]+)?", layer) for layer in contracts[0]["layers"]]
+    packages = list(dict.fromkeys(tuple(dict.fromkeys(layer)) for layer in named))
+    # The modules of sources and protocol lie between each other.
+    return [list(layer) for layer in packages if len(layer) == 1 or {"sources", "protocol"} - {*layer}]
 
 
 def found(dotted: str) -> Any:
@@ -66,17 +69,25 @@ def test_the_layers_are_those_of_the_contract():
 def test_the_layers_that_are_drawn_are_those_of_the_contract():
     (drawing,) = blocks(section(DOCS / "architecture.md", "## Layers"), "mermaid")
     labels = dict(re.findall(r'(\w+)\["([^"]+)"\]', drawing.text))
-    *upper_and_lower, between = re.findall(
-        r"^ *(\w+\S* --> .*)$", re.sub(r"spark --> .*", "", drawing.text), re.MULTILINE
-    )
-    names = [name for line in upper_and_lower for name in re.findall(r"(?:^|--> )(\w+)", line)]
+    arrows = re.findall(r"^ *(\w+\S* --> .*)$", drawing.text, re.MULTILINE)
+    names = [name for line in arrows for name in re.findall(r"(?:^|--> )(\w+)", line)]
     drawn = [labels.get(name, name).split(" · ") for name in dict.fromkeys(names)]
 
     assert drawn == layers()
-    assert between == "compat --> execution"
+    assert arrows[-1] == "compat --> scope"
     knows_airflow = drawing.text.split("end\n", 1)[0]
     assert "hooks --> compat" in knows_airflow
-    assert "execution" not in knows_airflow
+    assert "scope" not in knows_airflow
+
+
+def test_every_package_and_module_is_on_the_page():
+    text = section(DOCS / "architecture.md", "## Layers")
+    parts = (ROOT / "airflow_provider_scope").glob("[!_]*")
+    names = {path.name for path in parts if path.suffix == ".py" or (path / "__init__.py").exists()}
+    # What Airflow asks a provider for, and what three operators share.
+    names -= {"get_provider_info.py", "templates.py"}
+
+    assert names - {word for line in text.splitlines() for word in code(line)} == set()
 
 
 def test_the_path_through_the_code_names_what_exists_in_at_most_eight_steps():
@@ -134,5 +145,5 @@ def test_the_files_to_touch_for_a_source_exist():
     named = [name for row in table for name in code(row[0])]
 
     assert len(table) > 5
-    # Each is there for files, and what a source of its own needs has the same names.
-    assert [name for name in named if not (ROOT / name.replace("<source>", "files")).is_file()] == []
+    # Each is there for cursors, and what a source of its own needs has the same names.
+    assert [name for name in named if not (ROOT / name.replace("<source>", "cursor")).is_file()] == []

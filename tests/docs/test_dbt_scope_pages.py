@@ -12,11 +12,11 @@ import pytest
 from airflow.cli.cli_parser import get_parser
 from pyarrow import parquet
 
-from airflow_provider_scope.core.discovery import Reason
 from airflow_provider_scope.engines import assembly
+from airflow_provider_scope.sources.files.discovery import Reason
 from airflow_provider_scope.specs import dbt_scope
 from airflow_provider_scope.specs.ingest import ARGUMENTS, SELECT_ALL, ingest_from
-from airflow_provider_scope.storage.local import LocalStorage
+from airflow_provider_scope.stores.local import LocalStorage
 from tests.docs.pages import DOCS, blocks, code, prose, rows, section
 from tests.support.dbt_scope import DbtScope
 from tests.support.delta_engine import SOURCE, DeltaEngine

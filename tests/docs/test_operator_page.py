@@ -12,19 +12,18 @@ from typing import Any, get_args
 import pytest
 
 from airflow_provider_scope import specs
-from airflow_provider_scope.core.discovery import Reason, Tally
-from airflow_provider_scope.core.files import TEXT_FORMATS, FileEntry, usual_pattern
-from airflow_provider_scope.core.report import BatchReport, RunReport
-from airflow_provider_scope.core.settings import EXACT, EXACT_AT_START
-from airflow_provider_scope.core.slices import VersionSlice
 from airflow_provider_scope.engines import application
 from airflow_provider_scope.engines.spark import SparkRunner
 from airflow_provider_scope.exceptions import InputError
-from airflow_provider_scope.execution.view import batch_report
+from airflow_provider_scope.protocol.report import BatchReport, RunReport
+from airflow_provider_scope.protocol.view import batch_report
+from airflow_provider_scope.sources.files.discovery import Reason, Tally
+from airflow_provider_scope.sources.files.spec import MAX_FILES_ON_SPARK, REFUSED, FileFormat
+from airflow_provider_scope.spark.settings import EXACT, EXACT_AT_START
 from airflow_provider_scope.specs import capabilities
 from airflow_provider_scope.specs.ingest import Mode
-from airflow_provider_scope.specs.source import MAX_FILES_ON_SPARK, REFUSED, FileFormat
-from airflow_provider_scope.storage.local import LocalStorage
+from airflow_provider_scope.stores.local import LocalStorage
+from airflow_provider_scope.values import TEXT_FORMATS, FileEntry, VersionSlice, usual_pattern
 from tests.docs.pages import DOCS, blocks, code, rows, section
 from tests.support.values import a_commit, an_entry
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from airflow_provider_scope.core import schema
-from airflow_provider_scope.core.schema import Array, Field, Map, Struct, evolve, text
+from airflow_provider_scope.delta import schema
+from airflow_provider_scope.delta.schema import Array, Field, Map, Struct, evolve, text
 from airflow_provider_scope.exceptions import SchemaMismatchError
-from airflow_provider_scope.specs.source import VIRTUAL_COLUMNS
+from airflow_provider_scope.sources.files.spec import VIRTUAL_COLUMNS
 from tests.docs.pages import DOCS, code, rows, section
 
 PAGE = DOCS / "sql.md"

@@ -10,7 +10,7 @@ import pytest
 import requests
 
 from airflow_provider_scope.emulator import Emulator
-from airflow_provider_scope.emulator.account import Account, PathError
+from airflow_provider_scope.emulator.files import Account, PathError
 from tests.emulator.conftest import Files, Jobs
 
 
@@ -173,7 +173,7 @@ def test_a_certificate_is_made_once_and_trusted_by_its_file_alone(tmp_path):
 
 
 def test_a_certificate_that_is_about_to_end_is_made_again(tmp_path, monkeypatch):
-    monkeypatch.setattr("airflow_provider_scope.emulator.tls._VALID_DAYS", 0.5)
+    monkeypatch.setattr("airflow_provider_scope.emulator.web._VALID_DAYS", 0.5)
     first = Emulator(tmp_path, tls=True).certificate.read_bytes()
     monkeypatch.undo()
     second = Emulator(tmp_path, tls=True).certificate.read_bytes()

@@ -6,11 +6,11 @@ import logging
 
 import pytest
 
-from airflow_provider_scope.client.webhdfs import Status
-from airflow_provider_scope.core.files import FileEntry
-from airflow_provider_scope.core.jobs import NewJob
 from airflow_provider_scope.hooks.adls_gen1 import AdlsGen1Hook
 from airflow_provider_scope.hooks.scope import ScopeHook
+from airflow_provider_scope.scope.jobs import NewJob
+from airflow_provider_scope.stores.webhdfs import Status
+from airflow_provider_scope.values import FileEntry
 from tests.client.server import Reply
 
 ID = "d2a5c7d4-0d0f-4d4b-8a6c-2a0d5f1f3f10"

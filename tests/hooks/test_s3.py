@@ -10,12 +10,12 @@ import pytest
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.hooks.s3 import _time
 from airflow_provider_scope.hooks.stores import hadoop_version, store_of
-from airflow_provider_scope.storage.s3 import S3Storage
+from airflow_provider_scope.stores.s3 import S3Storage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from airflow_provider_scope.storage.protocol import Store
+    from airflow_provider_scope.stores.protocol import Store
 
 LAKE = "s3://lake/landing"
 KEY_ID = "AKIAIOSFODNN7EXAMPLE"

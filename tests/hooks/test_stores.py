@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from airflow.sdk import Connection
 
-from airflow_provider_scope.core.stores import kind_of
 from airflow_provider_scope.emulator import Emulator
 from airflow_provider_scope.exceptions import InputError, SourceNotFoundError
 from airflow_provider_scope.hooks.stores import hadoop_version, store_of
-from airflow_provider_scope.storage.azure import AzureStorage
-from airflow_provider_scope.storage.local import LocalStorage
-from airflow_provider_scope.storage.objects import ObjectSource
-from airflow_provider_scope.storage.webhdfs import WebHdfsStorage
+from airflow_provider_scope.stores.azure import AzureStorage
+from airflow_provider_scope.stores.hdfs import WebHdfsStorage
+from airflow_provider_scope.stores.kinds import kind_of
+from airflow_provider_scope.stores.local import LocalStorage
+from airflow_provider_scope.stores.objects import ObjectSource
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from airflow_provider_scope.storage.protocol import Store
+    from airflow_provider_scope.stores.protocol import Store
 
 REDACTED = "(?i)secret|password|passphrase|token|credential|key|sas|signature"
 HOST = "acme.dfs.core.windows.net"

@@ -13,18 +13,18 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 from pyarrow import parquet
 
-from airflow_provider_scope.checkpoint.intervals import IntervalLog, known_intervals
-from airflow_provider_scope.core.cursor import window_bounds
-from airflow_provider_scope.execution import repair
-from airflow_provider_scope.storage.local import LocalStorage
+from airflow_provider_scope.protocol import repair
+from airflow_provider_scope.protocol.intervals import IntervalLog, known_intervals
+from airflow_provider_scope.sources.cursor.state import window_bounds
+from airflow_provider_scope.stores.local import LocalStorage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
     from pathlib import Path
 
-    from airflow_provider_scope.core.interval import Window
-    from airflow_provider_scope.core.records import OffsetEntry
+    from airflow_provider_scope.protocol.records import OffsetEntry
+    from airflow_provider_scope.values import Window
 
 ROWS = 3
 """Of each file."""

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_scope.core import plan as plans
-from airflow_provider_scope.core.plan import FilesPlan, Plan
+from airflow_provider_scope import validation
+from airflow_provider_scope.columns import columns_from, declared
 from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator
-from airflow_provider_scope.specs import FileSource, TableSpec, validation
-from airflow_provider_scope.specs.columns import columns_from, declared
+from airflow_provider_scope.spark import plan as plans
+from airflow_provider_scope.spark.plan import FilesPlan, Plan
+from airflow_provider_scope.specs import FileSource, TableSpec
 from tests.support.strategies import UTF8
 
 if TYPE_CHECKING:

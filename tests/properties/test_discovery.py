@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_scope.core.discovery import (
+from airflow_provider_scope.sources.files.discovery import (
     NAMED_AT_MOST,
     Rules,
     Tally,
@@ -16,7 +16,7 @@ from airflow_provider_scope.core.discovery import (
     status,
     unseen,
 )
-from airflow_provider_scope.core.files import FileEntry, Position, base_name, position, printable
+from airflow_provider_scope.values import FileEntry, Position, base_name, position, printable
 from tests.support.strategies import LISTINGS, SMALL_SIZES, SMALL_TIMES
 
 if TYPE_CHECKING:

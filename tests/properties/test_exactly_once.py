@@ -13,14 +13,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from airflow_provider_scope.core import takeover
 from airflow_provider_scope.exceptions import (
     CheckpointError,
     InputError,
     ScopeProviderError,
     TableDivergedError,
 )
-from airflow_provider_scope.execution import repair
+from airflow_provider_scope.protocol import repair, takeover
 from tests.crash.number_world import LedgerWorld, NumberInTurnWorld, NumberWorld
 from tests.crash.world import MemoryWorld
 from tests.support.dbt_scope import DbtScopeOnMemory

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_scope.core.interval import Window, window_of
 from airflow_provider_scope.exceptions import InputError
+from airflow_provider_scope.values import Window, window_of
 from tests.crash.judging import landed_rows
 from tests.crash.world import NOW_MS, MemoryWorld
 

@@ -12,8 +12,9 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from airflow_provider_scope.core import delta_commit, newer
-from airflow_provider_scope.core.cursor import CursorRule, CursorState
+from airflow_provider_scope.delta import commit as delta_commit
+from airflow_provider_scope.sources.cursor import newer
+from airflow_provider_scope.sources.cursor.state import CursorRule, CursorState
 
 if TYPE_CHECKING:
     from pathlib import Path

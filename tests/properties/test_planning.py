@@ -7,8 +7,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_scope.core.discovery import next_batch
-from airflow_provider_scope.core.files import FileEntry
+from airflow_provider_scope.sources.files.discovery import next_batch
+from airflow_provider_scope.values import FileEntry
 
 SIZES = st.lists(st.integers(0, 20), max_size=40)
 LIMIT = st.none() | st.integers(1, 50)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_scope.core.interval import Window
 from airflow_provider_scope.exceptions import ScopeProviderError
+from airflow_provider_scope.values import Window
 from tests.crash.feed_world import FeedWorld, name_of
 from tests.crash.number_world import LedgerWorld, NumberInTurnWorld, NumberWorld
 from tests.crash.world import NOW_MS, MemoryWorld
@@ -18,8 +18,8 @@ from tests.support.faulty_storage import Call, open_gate
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from airflow_provider_scope.core.records import OffsetEntry
-    from airflow_provider_scope.execution.dry_run import Plan
+    from airflow_provider_scope.protocol.dry_run import Plan
+    from airflow_provider_scope.protocol.records import OffsetEntry
 
 WORLDS: tuple[type[MemoryWorld], ...] = (
     MemoryWorld,

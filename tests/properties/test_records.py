@@ -10,8 +10,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from airflow_provider_scope.core.record_text import decode, encode
-from airflow_provider_scope.core.records import (
+from airflow_provider_scope.exceptions import CheckpointCorruptError, CheckpointVersionError
+from airflow_provider_scope.protocol.records import (
     Acceptance,
     Attempt,
     CommitRecord,
@@ -19,10 +19,12 @@ from airflow_provider_scope.core.records import (
     Pipeline,
     QuarantineUse,
     Settlement,
+    decode,
     decode_offset,
+    encode,
     encode_offset,
 )
-from airflow_provider_scope.core.takeover import (
+from airflow_provider_scope.protocol.takeover import (
     Decision,
     LoadedFile,
     Takeover,
@@ -30,7 +32,6 @@ from airflow_provider_scope.core.takeover import (
     digest,
     encode_files,
 )
-from airflow_provider_scope.exceptions import CheckpointCorruptError, CheckpointVersionError
 from tests.support.strategies import COMMITS, LOADED_FILES, OFFSETS, RECORDS, UTF8
 
 if TYPE_CHECKING:

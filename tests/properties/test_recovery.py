@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_scope.core.records import OffsetEntry, TableIdentity
-from airflow_provider_scope.core.recovery import (
+from airflow_provider_scope.protocol.records import OffsetEntry, TableIdentity
+from airflow_provider_scope.protocol.recovery import (
     CommittedBatch,
     Restored,
     TableState,

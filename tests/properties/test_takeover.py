@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_scope.core.discovery import NAMED_AT_MOST
-from airflow_provider_scope.core.files import FileEntry
-from airflow_provider_scope.core.takeover import Decision, digest
 from airflow_provider_scope.exceptions import (
     BatchOutcomeUnknownError,
 )
+from airflow_provider_scope.protocol.takeover import Decision, digest
+from airflow_provider_scope.sources.files.discovery import NAMED_AT_MOST
+from airflow_provider_scope.values import FileEntry
 from tests.crash.world import NOW_MS, MemoryWorld
 from tests.support.dbt_scope import CrashedError, DbtScopeOnMemory
 
 if TYPE_CHECKING:
-    from airflow_provider_scope.core.report import RunReport
+    from airflow_provider_scope.protocol.report import RunReport
 
 START = NOW_MS - 1_000_000
 TIMES = st.integers(0, 30)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from airflow_provider_scope.exceptions import BatchOutcomeUnknownError
-from airflow_provider_scope.execution import acceptance, repair
+from airflow_provider_scope.protocol import acceptance, repair
 from tests.crash.world import MemoryWorld
 
 

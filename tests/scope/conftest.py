@@ -17,11 +17,11 @@ from airflow_provider_scope.emulator.pytest_plugin import start_emulator
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from airflow_provider_scope.core.jobs import Job
-    from airflow_provider_scope.core.report import RunReport
     from airflow_provider_scope.emulator import Emulator
-    from airflow_provider_scope.engines.scope import ScopeRunner
-    from airflow_provider_scope.execution.micro_batch import MicroBatchExecution
+    from airflow_provider_scope.protocol.report import RunReport
+    from airflow_provider_scope.protocol.run import MicroBatchExecution
+    from airflow_provider_scope.scope.engine import ScopeRunner
+    from airflow_provider_scope.scope.jobs import Job
 
 __all__ = ["start_emulator"]
 

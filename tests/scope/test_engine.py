@@ -6,10 +6,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from airflow_provider_scope.core.jobs import outcome
 from airflow_provider_scope.emulator import Fault
 from airflow_provider_scope.engines import assembly
-from airflow_provider_scope.engines.scope import job_id
 from airflow_provider_scope.exceptions import (
     BatchOutcomeUnknownError,
     InputError,
@@ -20,7 +18,9 @@ from airflow_provider_scope.exceptions import (
     SourceFileChangedError,
     TableDivergedError,
 )
-from airflow_provider_scope.execution import repair
+from airflow_provider_scope.protocol import repair
+from airflow_provider_scope.scope.engine import job_id
+from airflow_provider_scope.scope.jobs import outcome
 
 SLOW = {"state_seconds": {"Running": 3600.0}}
 
@@ -347,7 +347,7 @@ def test_spark_does_not_take_over_a_batch_that_was_submitted_as_a_job(world, mon
 def test_the_debug_log_shows_what_each_file_adds_to_a_job(world, caplog):
     world.open()
     world.land(1, 2)
-    with caplog.at_level("DEBUG", logger="airflow_provider_scope.engines.scope"):
+    with caplog.at_level("DEBUG", logger="airflow_provider_scope.scope.engine"):
         world.run()
     (shown,) = [record.getMessage() for record in caplog.records if "as estimated" in record.getMessage()]
     assert "f1.ss" in shown

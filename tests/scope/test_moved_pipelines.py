@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, Transaction, write_deltalake
 
-from airflow_provider_scope.core.jobs import outcome
 from airflow_provider_scope.emulator import Fault
 from airflow_provider_scope.exceptions import ScopeJobFailedError, ScopeScriptError
+from airflow_provider_scope.scope.jobs import outcome
 
 
 def test_rows_of_others_between_two_attempts_are_not_taken_for_the_first_ones(world):

@@ -13,7 +13,7 @@ from airflow_provider_scope.exceptions import (
     TableAheadOfLogError,
     TableBehindLogError,
 )
-from airflow_provider_scope.execution import acceptance, repair
+from airflow_provider_scope.protocol import acceptance, repair
 
 if TYPE_CHECKING:
     from tests.scope.conftest import World

@@ -10,8 +10,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from airflow_provider_scope.core.jobs import Change, Evidence, evidence, fate
-from airflow_provider_scope.core.records import Attempt
+from airflow_provider_scope.delta.probe import changes
 from airflow_provider_scope.exceptions import (
     BatchNotInTableError,
     BatchOutcomeUnknownError,
@@ -20,15 +19,16 @@ from airflow_provider_scope.exceptions import (
     ScopeJobFailedError,
     TableDivergedError,
 )
-from airflow_provider_scope.execution import repair
-from airflow_provider_scope.table.probe import changes
+from airflow_provider_scope.protocol import repair
+from airflow_provider_scope.protocol.records import Attempt
+from airflow_provider_scope.scope.jobs import Change, Evidence, evidence, fate
 from tests.crash.scope_world import ScopeWorld
 from tests.support.faulty_storage import open_gate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from airflow_provider_scope.core.jobs import Fate, Outcome
+    from airflow_provider_scope.scope.jobs import Fate, Outcome
     from tests.support.faulty_storage import Call, Gate
 
 PIPELINE = "4f0e4a50-93a4-4a3f-9ab4-0d9f1f0c6a11"

@@ -11,7 +11,7 @@ from airflow.sdk import DAG
 
 from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator
 from airflow_provider_scope.specs import from_dbt_scope
-from airflow_provider_scope.storage.local import LocalStorage
+from airflow_provider_scope.stores.local import LocalStorage
 from tests.scope.conftest import ROOT
 from tests.support.dbt_scope import DbtScope
 

@@ -6,13 +6,19 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_provider_scope.core.files import FileEntry
-from airflow_provider_scope.engines.scope_script import script_batch
+from airflow_provider_scope.emulator.parse import parse
 from airflow_provider_scope.exceptions import InputError
-from airflow_provider_scope.script.batch import BatchIdentity, identity_of, identity_of_marker
-from airflow_provider_scope.script.generate import files_that_fit, generate, generate_void, script_bytes
-from airflow_provider_scope.script.parse import parse
-from airflow_provider_scope.script.statements import (
+from airflow_provider_scope.scope.assembly import script_batch
+from airflow_provider_scope.scope.script import (
+    BatchIdentity,
+    files_that_fit,
+    generate,
+    generate_void,
+    identity_of,
+    identity_of_marker,
+    script_bytes,
+)
+from airflow_provider_scope.scope.statements import (
     AddColumn,
     AlterTable,
     Assign,
@@ -28,6 +34,7 @@ from airflow_provider_scope.script.statements import (
 )
 from airflow_provider_scope.specs import ScopeEngine
 from airflow_provider_scope.specs.ingest import ARGUMENTS, ingest_from
+from airflow_provider_scope.values import FileEntry
 from tests.script.values import IDENTITY, batch
 
 APPEND = """\

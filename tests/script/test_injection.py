@@ -6,13 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_scope.core.files import FileEntry
+from airflow_provider_scope.emulator.parse import parse
 from airflow_provider_scope.exceptions import InputError
-from airflow_provider_scope.script.batch import BatchIdentity, identity_of
-from airflow_provider_scope.script.generate import generate
-from airflow_provider_scope.script.model import check_model
-from airflow_provider_scope.script.parse import parse
-from airflow_provider_scope.script.statements import (
+from airflow_provider_scope.scope.check import check_model
+from airflow_provider_scope.scope.script import BatchIdentity, generate, identity_of
+from airflow_provider_scope.scope.statements import (
     AlterTable,
     Assign,
     CreateTable,
@@ -22,8 +20,9 @@ from airflow_provider_scope.script.statements import (
     Extract,
     Insert,
     SetVariable,
+    parse_type,
 )
-from airflow_provider_scope.script.types import parse_type
+from airflow_provider_scope.values import FileEntry
 from tests.script.values import batch
 
 _PIECES = [

@@ -6,10 +6,10 @@ import pickle
 
 import pytest
 
+from airflow_provider_scope.emulator.parse import parse
 from airflow_provider_scope.exceptions import SqlError
-from airflow_provider_scope.script.lexer import ScriptError, tokens
-from airflow_provider_scope.script.parse import parse
-from airflow_provider_scope.script.statements import (
+from airflow_provider_scope.scope.check import ScriptError, tokens
+from airflow_provider_scope.scope.statements import (
     AddColumn,
     Assign,
     Column,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import sqlglot
 
-from airflow_provider_scope.core.sql import literal
-from airflow_provider_scope.script.lexer import ScriptError
-from airflow_provider_scope.script.lowering import date_format
-from airflow_provider_scope.script.translate import translate
+from airflow_provider_scope.emulator.lowering import date_format
+from airflow_provider_scope.emulator.translate import translate
+from airflow_provider_scope.scope.check import ScriptError
+from airflow_provider_scope.sql import literal
 
 ROWSETS = {
     "data": {

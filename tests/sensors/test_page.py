@@ -8,8 +8,8 @@ import re
 import textwrap
 from typing import Any
 
-from airflow_provider_scope.core.arrival import FIRST_RETRY_SECONDS, TRIES, next_look
 from airflow_provider_scope.sensors.adls_gen1 import BACKSTOP_SECONDS, AdlsGen1FileSensor
+from airflow_provider_scope.sources.files.arrival import FIRST_RETRY_SECONDS, TRIES, next_look
 from airflow_provider_scope.triggers.gen1_files import AdlsGen1FilesTrigger
 from tests.docs.pages import DOCS, ROOT, blocks, code, rows, section
 
@@ -73,7 +73,7 @@ def test_the_example_is_a_sensor_before_a_load():
 
 
 def test_the_keys_of_the_result_are_documented():
-    from airflow_provider_scope.core.arrival import absent
+    from airflow_provider_scope.sources.files.arrival import absent
 
     documented = [code(row[0])[0] for row in rows(section(PAGE, "## What it returns"))]
 

@@ -18,7 +18,7 @@ from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngest
 from airflow_provider_scope.sensors import adls_gen1
 from airflow_provider_scope.sensors.adls_gen1 import AdlsGen1FileSensor
 from airflow_provider_scope.specs import FileSource, ScopeEngine, TableSpec
-from airflow_provider_scope.storage.local import LocalStorage
+from airflow_provider_scope.stores.local import LocalStorage
 from airflow_provider_scope.triggers import gen1_files
 from tests.scope.conftest import ROOT, start_emulator, world
 from tests.sensors.conftest import put
@@ -34,7 +34,7 @@ def no_waiting(monkeypatch):
     """Between two tries of a look, and while the trigger holds."""
     monkeypatch.setattr(AdlsGen1FileSensor, "_sleep", staticmethod(lambda seconds: None))
     monkeypatch.setattr(gen1_files, "SHORTEST_HOLD_SECONDS", 0.1)
-    monkeypatch.setattr("airflow_provider_scope.client.http.HttpClient.pause", lambda *_: None)
+    monkeypatch.setattr("airflow_provider_scope.stores.http.HttpClient.pause", lambda *_: None)
 
 
 @pytest.fixture
@@ -180,7 +180,7 @@ def test_what_cannot_be_listed_is_tried_five_times_and_is_an_error_then(world, t
 def test_what_cannot_be_listed_fails_a_task_that_is_skipped_without_files(
     run_dag, world, deferrable, monkeypatch
 ):
-    monkeypatch.setattr("airflow_provider_scope.core.arrival.FIRST_RETRY_SECONDS", 0.0)
+    monkeypatch.setattr("airflow_provider_scope.sources.files.arrival.FIRST_RETRY_SECONDS", 0.0)
     world.open(denied_paths=("/landing",))
     world.land(1)
 
@@ -203,7 +203,7 @@ def test_what_the_trigger_could_not_look_at_is_raised_as_what_it_was():
 
 @pytest.mark.parametrize("deferrable", [False, True])
 def test_trouble_that_passes_is_tried_again(run_dag, world, deferrable, monkeypatch):
-    monkeypatch.setattr("airflow_provider_scope.core.arrival.FIRST_RETRY_SECONDS", 0.0)
+    monkeypatch.setattr("airflow_provider_scope.sources.files.arrival.FIRST_RETRY_SECONDS", 0.0)
     world.open(faults=[{"kind": "status", "op": "liststatus", "times": 9}])
     world.land(1)
 

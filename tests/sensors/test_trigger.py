@@ -8,9 +8,9 @@ import threading
 
 import pytest
 
-from airflow_provider_scope.client.gen1 import Gen1Client
 from airflow_provider_scope.exceptions import SourceRefusedError, SourceUnreadableError
-from airflow_provider_scope.storage.local import LocalStorage
+from airflow_provider_scope.stores.local import LocalStorage
+from airflow_provider_scope.stores.webhdfs_client import Gen1Client
 from airflow_provider_scope.triggers.gen1_files import AdlsGen1FilesTrigger, described, error_of
 from tests.scope.conftest import ROOT, start_emulator, world
 from tests.sensors.conftest import START, put
@@ -168,7 +168,7 @@ def test_a_folder_that_is_missing_and_one_that_is_refused_are_told_apart(world, 
 
 
 def test_a_page_that_fails_is_not_a_folder_with_fewer_files(world, passing, monkeypatch):
-    monkeypatch.setattr("airflow_provider_scope.client.http.HttpClient.pause", lambda *_: None)
+    monkeypatch.setattr("airflow_provider_scope.stores.http.HttpClient.pause", lambda *_: None)
     world.open(list_cap=1, faults=[{"kind": "status", "op": "liststatus", "skip": 1, "times": 3}])
     world.land(1, 2)
 

@@ -13,15 +13,14 @@ from deltalake import DeltaTable
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
-from airflow_provider_scope.core import records
-from airflow_provider_scope.core.files import FileEntry
-from airflow_provider_scope.core.plan import FilesPlan, Plan
-from airflow_provider_scope.core.records import OffsetEntry
-from airflow_provider_scope.core.slices import FileSlice
 from airflow_provider_scope.exceptions import ScopeProviderError
+from airflow_provider_scope.protocol import records
+from airflow_provider_scope.protocol.records import OffsetEntry
 from airflow_provider_scope.spark import app
-from airflow_provider_scope.spark.reading import select
+from airflow_provider_scope.spark.files.reading import select
+from airflow_provider_scope.spark.plan import FilesPlan, Plan
 from airflow_provider_scope.spark.target import Target
+from airflow_provider_scope.values import FileEntry, FileSlice
 from tests.real_airflow import postgres
 from tests.spark.jdbc_world import Server, World
 from tests.support import warm

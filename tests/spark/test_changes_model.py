@@ -17,8 +17,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 
-from airflow_provider_scope.core.changes import TIMESTAMP, TYPE, VERSION
-from airflow_provider_scope.core.scd2 import ROW_HASH, VALID_FROM, VALID_TO
+from airflow_provider_scope.delta.scd2_rule import ROW_HASH, VALID_FROM, VALID_TO
+from airflow_provider_scope.sources.feed.state import TIMESTAMP, TYPE, VERSION
 from tests.spark.test_changes import Source
 from tests.spark.test_merge_model import FASTER
 from tests.support import warm
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from airflow_provider_scope.checkpoint.log import CheckpointLog
+    from airflow_provider_scope.protocol.log import CheckpointLog
     from tests.support.faulty_storage import Call
     from tests.support.merge_model import Row
 

@@ -14,15 +14,14 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from airflow_provider_scope.checkpoint.log import CheckpointLog
-from airflow_provider_scope.core import settings as core_settings
-from airflow_provider_scope.core.cursor import CursorState
-from airflow_provider_scope.core.interval import Window
-from airflow_provider_scope.core.slices import CursorSlice
 from airflow_provider_scope.exceptions import CursorError, InputError, StorageError, TableGoneError
-from airflow_provider_scope.execution import repair
+from airflow_provider_scope.protocol import repair
+from airflow_provider_scope.protocol.log import CheckpointLog
+from airflow_provider_scope.sources.cursor.spec import Cursor, for_plan
+from airflow_provider_scope.sources.cursor.state import CursorState
+from airflow_provider_scope.spark import settings as core_settings
 from airflow_provider_scope.spark.cursor import Reading
-from airflow_provider_scope.specs.cursor import Cursor, for_plan
+from airflow_provider_scope.values import CursorSlice, Window
 from tests.support import warm
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from airflow_provider_scope.core import cursor as cursors
 from airflow_provider_scope.exceptions import CursorError
-from airflow_provider_scope.specs.cursor import Cursor
+from airflow_provider_scope.sources.cursor import state as cursor_state
+from airflow_provider_scope.sources.cursor.spec import Cursor
 from tests.support.cursor_model import Replay
 
 if TYPE_CHECKING:
@@ -105,8 +105,8 @@ def test_rows_that_are_known_by_other_columns_are_refused_and_not_loaded_again(
 
 
 def test_a_state_of_before_says_nothing_of_how_rows_are_known() -> None:
-    rule = cursors.CursorRule(column="v", func="max", lag=5, missing="raise", dedup_key=("t",))
-    state = cursors.decode('{"column": "v", "kind": "int", "last": "9"}', "here")
+    rule = cursor_state.CursorRule(column="v", func="max", lag=5, missing="raise", dedup_key=("t",))
+    state = cursor_state.decode('{"column": "v", "kind": "int", "last": "9"}', "here")
 
-    cursors.check_dedup(state, rule, "here")
-    assert cursors.start_of(rule, state, "int", None) == "4"
+    cursor_state.check_dedup(state, rule, "here")
+    assert cursor_state.start_of(rule, state, "int", None) == "4"

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from airflow_provider_scope.core.cursor import CursorState
-from airflow_provider_scope.core.slices import CursorSlice
 from airflow_provider_scope.exceptions import CursorError
+from airflow_provider_scope.sources.cursor.spec import Cursor, for_plan
+from airflow_provider_scope.sources.cursor.state import CursorState
 from airflow_provider_scope.spark.cursor import Reading
-from airflow_provider_scope.specs.cursor import Cursor, for_plan
+from airflow_provider_scope.values import CursorSlice
 from tests.support.cursor_model import Model, Replay
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from airflow_provider_scope.exceptions import (
     SourceFileGoneError,
 )
 from airflow_provider_scope.spark import app
-from airflow_provider_scope.spark.reading import select
+from airflow_provider_scope.spark.files.reading import select
 from airflow_provider_scope.spark.target import Target
 from tests.spark.conftest import changed
 

@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
+from airflow_provider_scope.columns import split_columns
+from airflow_provider_scope.delta.probe import probe
 from airflow_provider_scope.exceptions import BadFileError, BadRecordError, InputError
-from airflow_provider_scope.spark import app, inference, structs
+from airflow_provider_scope.spark import app, structs
+from airflow_provider_scope.spark.files import inference
 from airflow_provider_scope.spark.target import Target
-from airflow_provider_scope.specs.columns import split_columns
-from airflow_provider_scope.table.probe import probe
 from tests.datasets import packages
 from tests.spark.conftest import changed
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake import DeltaTable
 
-from airflow_provider_scope.core import newer
-from airflow_provider_scope.core.cursor import CursorRule
+from airflow_provider_scope.sources.cursor import newer
+from airflow_provider_scope.sources.cursor.state import CursorRule
 from airflow_provider_scope.spark.row_hash import row_hash
 from tests.support import warm
 

@@ -16,8 +16,8 @@ from deltalake import write_deltalake
 from py4j.protocol import Py4JJavaError
 
 from airflow_provider_scope.exceptions import InputError, MergeKeyError
+from airflow_provider_scope.spark.commit import commit_once
 from airflow_provider_scope.spark.target import Target
-from airflow_provider_scope.spark.transaction import commit_once
 from airflow_provider_scope.specs.write import Merge, Scd2, for_plan
 
 if TYPE_CHECKING:

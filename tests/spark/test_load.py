@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from pyspark.sql import Row
 from pyspark.sql import types as T  # noqa: N812 - the name everybody uses
 
-from airflow_provider_scope.core import settings as spark_settings
-from airflow_provider_scope.core.settings import EXACT
 from airflow_provider_scope.exceptions import CursorError, InputError, SchemaMismatchError, ScopeProviderError
 from airflow_provider_scope.python_rows import converted
 from airflow_provider_scope.spark import load
+from airflow_provider_scope.spark import settings as spark_settings
+from airflow_provider_scope.spark.settings import EXACT
 from airflow_provider_scope.spark.structs import type_text
 from airflow_provider_scope.spark.writes import merge
 from airflow_provider_scope.specs import Cursor, Merge, Replace, Scd2

@@ -18,10 +18,10 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 
-from airflow_provider_scope.core import settings as core_settings
 from airflow_provider_scope.exceptions import MergeKeyError
 from airflow_provider_scope.spark import app
-from airflow_provider_scope.spark.reading import select
+from airflow_provider_scope.spark import settings as core_settings
+from airflow_provider_scope.spark.files.reading import select
 from airflow_provider_scope.spark.target import Target
 from airflow_provider_scope.specs.write import for_plan, write_from
 from tests.spark.conftest import Bench
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from airflow_provider_scope.core.files import FileEntry
+    from airflow_provider_scope.values import FileEntry
     from tests.support.merge_model import Row
 
 pytestmark = pytest.mark.spark

@@ -15,8 +15,8 @@ from airflow_provider_scope.exceptions import (
     SourceMismatchError,
     SqlError,
 )
-from airflow_provider_scope.spark import listing
-from airflow_provider_scope.spark.reading import select
+from airflow_provider_scope.spark.files import listing
+from airflow_provider_scope.spark.files.reading import select
 from tests.spark.conftest import changed
 
 pytestmark = pytest.mark.spark

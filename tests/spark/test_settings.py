@@ -11,9 +11,9 @@ from deltalake import DeltaTable
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
-from airflow_provider_scope.core.settings import EXACT
 from airflow_provider_scope.exceptions import ScopeProviderError
 from airflow_provider_scope.spark import app
+from airflow_provider_scope.spark.settings import EXACT
 
 if TYPE_CHECKING:
     from collections.abc import Callable

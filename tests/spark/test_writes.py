@@ -10,14 +10,14 @@ import delta
 import pytest
 from deltalake import DeltaTable
 
-from airflow_provider_scope.core import settings as core_settings
+from airflow_provider_scope.delta.probe import probe
 from airflow_provider_scope.exceptions import BatchNotInTableError, TableDivergedError, UnknownRowsError
-from airflow_provider_scope.spark.reading import select
+from airflow_provider_scope.spark import settings as core_settings
+from airflow_provider_scope.spark.commit import commit_once
+from airflow_provider_scope.spark.files.reading import select
 from airflow_provider_scope.spark.session import with_settings
 from airflow_provider_scope.spark.target import Target
-from airflow_provider_scope.spark.transaction import commit_once
 from airflow_provider_scope.spark.writes import WRITES, rows
-from airflow_provider_scope.table.probe import probe
 from tests.docs.pages import ROOT, blocks, section
 from tests.spark.test_conflicts import meanwhile
 

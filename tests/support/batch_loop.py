@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_scope.core import recovery
 from airflow_provider_scope.exceptions import (
     BatchNotInTableError,
     SourceUnreadableError,
     TableUnreadableError,
 )
+from airflow_provider_scope.protocol import recovery
 from tests.support.faulty_storage import Call, Gate, LostAnswer, open_gate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from airflow_provider_scope.core.records import OffsetEntry, TableIdentity
-    from airflow_provider_scope.core.recovery import TableState
-    from airflow_provider_scope.execution.engine import More, Work
+    from airflow_provider_scope.protocol.engine import More, Work
+    from airflow_provider_scope.protocol.records import OffsetEntry, TableIdentity
+    from airflow_provider_scope.protocol.recovery import TableState
 
 TRIES = 3
 """How often a batch is tried when another commit gets in between."""

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
-from airflow_provider_scope.core import changes
 from airflow_provider_scope.exceptions import SparkJobFailedError
-from airflow_provider_scope.execution.changes import ChangeRows
-from airflow_provider_scope.execution.feed_metadata import FeedMetadata
-from airflow_provider_scope.execution.source_log import SourceLog
+from airflow_provider_scope.sources.feed import state as feed_state
+from airflow_provider_scope.sources.feed.metadata import FeedMetadata
+from airflow_provider_scope.sources.feed.source import ChangeRows
+from airflow_provider_scope.sources.table_log import SourceLog
 from tests.crash.world import DeltaWorld
 from tests.support.delta_engine import SOURCE, TABLE, DeltaEngine, local
 
 if TYPE_CHECKING:
-    from airflow_provider_scope.core.records import OffsetEntry
+    from airflow_provider_scope.protocol.records import OffsetEntry
 
 FEED = {"delta.enableChangeDataFeed": "true"}
 
@@ -39,7 +39,7 @@ class ChangeEngine(DeltaEngine):
 
     def notes(self, entry: OffsetEntry, rows: pa.Table) -> dict[str, Any]:
         found: Any = entry.slice
-        return {"state": changes.state_behind(found)}
+        return {"state": feed_state.state_behind(found)}
 
 
 class ChangeWorld(DeltaWorld):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_scope.core.stores import kind_of, scheme_of
-from airflow_provider_scope.storage.opening import open_storage
+from airflow_provider_scope.stores.kinds import kind_of, scheme_of
+from airflow_provider_scope.stores.opening import open_storage
 
 if TYPE_CHECKING:
-    from airflow_provider_scope.storage.protocol import Storage
+    from airflow_provider_scope.stores.protocol import Storage
 
 GEN1_AUTHORITY = "acme.azuredatalakestore.net"
 HDFS_AUTHORITY = "namenode:9870"
@@ -23,8 +23,8 @@ def connect(uri: str, address: str, *, timeout_seconds: float = 60.0, page_size:
 
 
 def _azurite(uri: str, address: str, page_size: int, options: dict[str, Any]) -> Storage:
-    from airflow_provider_scope.storage.azure import AzureCalls, AzureStorage
-    from airflow_provider_scope.storage.calls import Repeating
+    from airflow_provider_scope.stores.azure import AzureCalls, AzureStorage
+    from airflow_provider_scope.stores.calls import Repeating
     from tests.support import azurite
 
     fs = azurite.filesystem(address)
@@ -33,21 +33,21 @@ def _azurite(uri: str, address: str, page_size: int, options: dict[str, Any]) ->
 
 
 def _gen1(uri: str, address: str, page_size: int, options: dict[str, Any]) -> Storage:
-    from airflow_provider_scope.client.gen1 import Gen1Client
-    from airflow_provider_scope.client.http import HttpClient
-    from airflow_provider_scope.client.webhdfs import GEN1
-    from airflow_provider_scope.client.wire import Token, Tokens
-    from airflow_provider_scope.storage.webhdfs import WebHdfsStorage
+    from airflow_provider_scope.stores.hdfs import WebHdfsStorage
+    from airflow_provider_scope.stores.http import HttpClient
+    from airflow_provider_scope.stores.webhdfs import GEN1
+    from airflow_provider_scope.stores.webhdfs_client import Gen1Client
+    from airflow_provider_scope.stores.wire import Token, Tokens
 
     http = HttpClient(address, Tokens(lambda: Token("token-1", 4_000_000_000.0)), **options)
     return WebHdfsStorage(Gen1Client(http, GEN1_AUTHORITY, dialect=GEN1))
 
 
 def _hdfs(uri: str, address: str, page_size: int, options: dict[str, Any]) -> Storage:
-    from airflow_provider_scope.client.gen1 import Gen1Client
-    from airflow_provider_scope.client.http import HttpClient
-    from airflow_provider_scope.client.webhdfs import HDFS
-    from airflow_provider_scope.storage.webhdfs import WebHdfsStorage
+    from airflow_provider_scope.stores.hdfs import WebHdfsStorage
+    from airflow_provider_scope.stores.http import HttpClient
+    from airflow_provider_scope.stores.webhdfs import HDFS
+    from airflow_provider_scope.stores.webhdfs_client import Gen1Client
 
     http = HttpClient(address, None, identity={"user.name": HDFS_USER}, **options)
     authority = uri.removeprefix("webhdfs://").partition("/")[0]
@@ -55,8 +55,8 @@ def _hdfs(uri: str, address: str, page_size: int, options: dict[str, Any]) -> St
 
 
 def _s3(uri: str, address: str, page_size: int, options: dict[str, Any]) -> Storage:
-    from airflow_provider_scope.storage.calls import Repeating
-    from airflow_provider_scope.storage.s3 import S3Calls, S3Storage
+    from airflow_provider_scope.stores.calls import Repeating
+    from airflow_provider_scope.stores.s3 import S3Calls, S3Storage
     from tests.support import s3
 
     client = s3.access(address).client(timeout_seconds=options.pop("timeout_seconds"))

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 
-from airflow_provider_scope.core.slices import CursorSlice
+from airflow_provider_scope.sources.cursor.spec import Cursor, bound_of, for_plan
 from airflow_provider_scope.spark.cursor import Reading
-from airflow_provider_scope.specs.cursor import Cursor, bound_of, for_plan
+from airflow_provider_scope.values import CursorSlice
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -18,7 +18,7 @@ from tests.support.memory_engine import Version
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from airflow_provider_scope.storage.protocol import Storage
+    from airflow_provider_scope.stores.protocol import Storage
     from tests.crash.world import MemoryWorld
 
 Crash = Literal["before the watermark", "before the sources"]

@@ -16,15 +16,15 @@ import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
-from airflow_provider_scope.core.files import check_as_logged
+from airflow_provider_scope.delta.probe import probe
 from airflow_provider_scope.exceptions import InputError, SparkJobFailedError
-from airflow_provider_scope.table.probe import probe
+from airflow_provider_scope.values import check_as_logged
 from tests.support.batch_loop import BatchLoop, ConflictError
 
 if TYPE_CHECKING:
-    from airflow_provider_scope.core.records import OffsetEntry
-    from airflow_provider_scope.core.recovery import TableState
-    from airflow_provider_scope.execution.engine import Work
+    from airflow_provider_scope.protocol.engine import Work
+    from airflow_provider_scope.protocol.records import OffsetEntry
+    from airflow_provider_scope.protocol.recovery import TableState
 
 SOURCE = pa.schema([("id", pa.int64()), ("day", pa.int64())])
 """The columns of the tests' files."""

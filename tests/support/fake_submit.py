@@ -12,9 +12,9 @@ import pytest
 from airflow_provider_scope.engines.spark import SparkRunner
 from airflow_provider_scope.engines.submit import SubmitHook
 from airflow_provider_scope.exceptions import ScopeProviderError
-from airflow_provider_scope.execution.engine import Work
+from airflow_provider_scope.protocol.engine import Work
 from airflow_provider_scope.specs import FileSource, SparkEngine, TableSpec
-from airflow_provider_scope.storage.local import LocalStorage
+from airflow_provider_scope.stores.local import LocalStorage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
 from airflow_provider_scope.exceptions import SourceUnreadableError, StorageError
-from airflow_provider_scope.storage.protocol import CONTROL_FILE_LIMIT_BYTES
+from airflow_provider_scope.stores.protocol import CONTROL_FILE_LIMIT_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from airflow_provider_scope.core.files import FileEntry
-    from airflow_provider_scope.storage.protocol import Storage
+    from airflow_provider_scope.stores.protocol import Storage
+    from airflow_provider_scope.values import FileEntry
 
 T = TypeVar("T")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_scope.core.changes import DELETED
+from airflow_provider_scope.sources.feed.state import DELETED
 from tests.support.merge_model import Row, content
 
 if TYPE_CHECKING:

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import pyarrow as pa
 
-from airflow_provider_scope.core.slices import KINDS, WithoutFiles
 from airflow_provider_scope.exceptions import (
     CheckpointCorruptError,
     EmptyRefreshError,
     SourceFileGoneError,
     SourceNotFoundError,
 )
+from airflow_provider_scope.values import KINDS, WithoutFiles
 from tests.support.delta_engine import TABLE, DeltaEngine
 from tests.support.memory_engine import MemoryEngine, Row
 from tests.support.numbers import Numbers, row_of
@@ -26,11 +26,11 @@ from tests.support.numbers import Numbers, row_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from airflow_provider_scope.core.records import OffsetEntry
-    from airflow_provider_scope.core.report import RunReport
-    from airflow_provider_scope.execution.source import Request
-    from airflow_provider_scope.execution.view import LogView
-    from airflow_provider_scope.storage.protocol import Storage
+    from airflow_provider_scope.protocol.records import OffsetEntry
+    from airflow_provider_scope.protocol.report import RunReport
+    from airflow_provider_scope.protocol.source import Request
+    from airflow_provider_scope.protocol.view import LogView
+    from airflow_provider_scope.stores.protocol import Storage
 
 
 class State(NamedTuple):

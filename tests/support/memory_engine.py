@@ -9,23 +9,23 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_scope.core.files import FileEntry, check_as_logged
-from airflow_provider_scope.core.records import TableIdentity
-from airflow_provider_scope.core.recovery import MISSING_TABLE, CommittedBatch, Restored, TableState
 from airflow_provider_scope.exceptions import (
     BatchOutcomeUnknownError,
     InputError,
     SourceNotFoundError,
     SparkJobFailedError,
 )
-from airflow_provider_scope.storage.protocol import CONTROL_FILE_LIMIT_BYTES
+from airflow_provider_scope.protocol.records import TableIdentity
+from airflow_provider_scope.protocol.recovery import MISSING_TABLE, CommittedBatch, Restored, TableState
+from airflow_provider_scope.stores.protocol import CONTROL_FILE_LIMIT_BYTES
+from airflow_provider_scope.values import FileEntry, check_as_logged
 from tests.support.batch_loop import BatchLoop, ConflictError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from airflow_provider_scope.core.records import OffsetEntry
-    from airflow_provider_scope.execution.engine import Work
+    from airflow_provider_scope.protocol.engine import Work
+    from airflow_provider_scope.protocol.records import OffsetEntry
     from tests.support.faulty_storage import Gate
 
 Row = tuple[str, int, int]

@@ -13,17 +13,16 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_scope.checkpoint.audit import AuditFiles
-from airflow_provider_scope.checkpoint.log import CheckpointLog
-from airflow_provider_scope.checkpoint.seen import Segments, rows_of
-from airflow_provider_scope.core.audit import epoch
-from airflow_provider_scope.core.files import FileEntry
-from airflow_provider_scope.core.records import Pipeline, TableIdentity
-from airflow_provider_scope.execution.dry_run import plan as plan_of
-from airflow_provider_scope.execution.files import Files
-from airflow_provider_scope.execution.micro_batch import MicroBatchExecution
-from airflow_provider_scope.execution.source import Request
-from airflow_provider_scope.storage.local import LocalStorage
+from airflow_provider_scope.protocol.derived import AuditFiles, Segments, rows_of
+from airflow_provider_scope.protocol.dry_run import plan as plan_of
+from airflow_provider_scope.protocol.log import CheckpointLog
+from airflow_provider_scope.protocol.records import Pipeline, TableIdentity
+from airflow_provider_scope.protocol.retention import epoch
+from airflow_provider_scope.protocol.run import MicroBatchExecution
+from airflow_provider_scope.protocol.source import Request
+from airflow_provider_scope.sources.files.source import Files
+from airflow_provider_scope.stores.local import LocalStorage
+from airflow_provider_scope.values import FileEntry
 from tests.support.memory_engine import MemoryEngine, MemoryStorage, MemoryTable, Version
 from tests.support.values import a_commit, an_entry, rules
 

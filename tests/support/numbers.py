@@ -8,24 +8,24 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 
-from airflow_provider_scope.core import recovery
-from airflow_provider_scope.core.report import RunReport
-from airflow_provider_scope.core.slices import KINDS, WithoutState
 from airflow_provider_scope.exceptions import (
     CheckpointCorruptError,
     EmptyRefreshError,
     SourceFileGoneError,
     SourceNotFoundError,
 )
+from airflow_provider_scope.protocol import recovery
+from airflow_provider_scope.protocol.report import RunReport
+from airflow_provider_scope.values import KINDS, WithoutState
 from tests.support.delta_engine import TABLE, DeltaEngine
 from tests.support.memory_engine import MemoryEngine, Row
 
 if TYPE_CHECKING:
-    from airflow_provider_scope.checkpoint.log import CheckpointLog
-    from airflow_provider_scope.core.records import OffsetEntry
-    from airflow_provider_scope.execution.source import Request
-    from airflow_provider_scope.execution.view import LogView
-    from airflow_provider_scope.storage.protocol import Storage
+    from airflow_provider_scope.protocol.log import CheckpointLog
+    from airflow_provider_scope.protocol.records import OffsetEntry
+    from airflow_provider_scope.protocol.source import Request
+    from airflow_provider_scope.protocol.view import LogView
+    from airflow_provider_scope.stores.protocol import Storage
 
 
 @dataclass(frozen=True, slots=True)

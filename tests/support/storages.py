@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_provider_scope.emulator import Emulator
-from airflow_provider_scope.storage.opening import open_storage
+from airflow_provider_scope.stores.opening import open_storage
 from tests.support import azurite, hdfs, s3, toy_store
 from tests.support.connecting import GEN1_AUTHORITY, HDFS_AUTHORITY, HDFS_USER, connect
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from airflow_provider_scope.storage.protocol import Storage
+    from airflow_provider_scope.stores.protocol import Storage
 
 
 @dataclass(frozen=True)

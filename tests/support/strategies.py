@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 from hypothesis import strategies as st
 
-from airflow_provider_scope.core.bad_records import Quarantined
-from airflow_provider_scope.core.files import FileEntry, Position
-from airflow_provider_scope.core.records import (
+from airflow_provider_scope.protocol.bad_records import Quarantined
+from airflow_provider_scope.protocol.records import (
     Acceptance,
     Attempt,
     CommitRecord,
@@ -18,8 +17,8 @@ from airflow_provider_scope.core.records import (
     Settlement,
     TableIdentity,
 )
-from airflow_provider_scope.core.slices import FileSlice
-from airflow_provider_scope.core.takeover import Decision, LoadedFile, Takeover
+from airflow_provider_scope.protocol.takeover import Decision, LoadedFile, Takeover
+from airflow_provider_scope.values import FileEntry, FileSlice, Position
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from airflow_provider_scope.core.files import FileEntry, no_root
-from airflow_provider_scope.core.stores import KINDS, StoreKind
 from airflow_provider_scope.exceptions import SourceUnreadableError, StorageError
-from airflow_provider_scope.storage.opening import bad, split
-from airflow_provider_scope.storage.protocol import CONTROL_FILE_LIMIT_BYTES, Store
+from airflow_provider_scope.stores.kinds import KINDS, StoreKind
+from airflow_provider_scope.stores.opening import bad, split
+from airflow_provider_scope.stores.protocol import CONTROL_FILE_LIMIT_BYTES, Store
+from airflow_provider_scope.values import FileEntry, no_root
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

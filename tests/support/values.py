@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_scope.core.discovery import Rules
-from airflow_provider_scope.core.files import FileEntry, Position
-from airflow_provider_scope.core.records import CommitRecord, OffsetEntry, TableIdentity
-from airflow_provider_scope.core.slices import FileSlice
+from airflow_provider_scope.protocol.records import CommitRecord, OffsetEntry, TableIdentity
+from airflow_provider_scope.sources.files.discovery import Rules
+from airflow_provider_scope.values import FileEntry, FileSlice, Position
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

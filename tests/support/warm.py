@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from deltalake import DeltaTable, QueryBuilder
 
-from airflow_provider_scope.core import plan as plans
-from airflow_provider_scope.core.databases import CONF
 from airflow_provider_scope.engines import assembly
 from airflow_provider_scope.engines.spark import SparkRunner
 from airflow_provider_scope.exceptions import ScopeProviderError
+from airflow_provider_scope.sources.cursor.databases import CONF
 from airflow_provider_scope.spark import app
+from airflow_provider_scope.spark import plan as plans
 from airflow_provider_scope.specs.ingest import ARGUMENTS, SELECT_ALL, ingest_from
 
 if TYPE_CHECKING:
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from airflow_provider_scope.core.records import OffsetEntry
-    from airflow_provider_scope.core.report import RunReport
-    from airflow_provider_scope.execution.engine import More, Work
+    from airflow_provider_scope.protocol.engine import More, Work
+    from airflow_provider_scope.protocol.records import OffsetEntry
+    from airflow_provider_scope.protocol.report import RunReport
 
 
 class WarmRunner(SparkRunner):
@@ -106,8 +106,8 @@ class Pipe:
     def state(self) -> dict[str, Any]:
         import json
 
-        from airflow_provider_scope.checkpoint.log import CheckpointLog
-        from airflow_provider_scope.storage.opening import open_storage
+        from airflow_provider_scope.protocol.log import CheckpointLog
+        from airflow_provider_scope.stores.opening import open_storage
 
         uri = f"file://{self.table}/_checkpoint"
         log = CheckpointLog(open_storage(uri), uri)

@@ -9,9 +9,9 @@ from collections import Counter
 
 import pytest
 
-from airflow_provider_scope.checkpoint.log import READ_AT_MOST, Tail
-from airflow_provider_scope.core.records import Attempt
 from airflow_provider_scope.exceptions import CheckpointGapError
+from airflow_provider_scope.protocol.log import READ_AT_MOST, Tail
+from airflow_provider_scope.protocol.records import Attempt
 from tests.crash.world import MemoryWorld
 from tests.support.faulty_storage import Counting
 from tests.support.processes import PROJECT

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_provider_scope.core.discovery import History, check_names
-from airflow_provider_scope.core.files import FileEntry
-from airflow_provider_scope.core.takeover import LoadedFile
 from airflow_provider_scope.exceptions import InputError
+from airflow_provider_scope.protocol.takeover import LoadedFile
+from airflow_provider_scope.sources.files.discovery import History, check_names
+from airflow_provider_scope.values import FileEntry
 from tests.crash.world import NOW_MS, DeltaWorld
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_scope.core.audit import (
+from airflow_provider_scope.protocol.retention import (
     AuditRow,
     audit_lines,
     audit_rows,
@@ -18,8 +18,7 @@ from airflow_provider_scope.core.audit import (
     uri_path,
     watermark,
 )
-from airflow_provider_scope.core.files import FileEntry, Position
-from airflow_provider_scope.core.interval import iso_time
+from airflow_provider_scope.values import FileEntry, Position, iso_time
 from tests.support.values import a_commit, a_file, a_refresh, an_entry
 
 # 2026-04-01 12:34:56.789 UTC

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_provider_scope.checkpoint import log as log_module
-from airflow_provider_scope.checkpoint import seen as stored_segments
-from airflow_provider_scope.checkpoint.audit import AuditFiles
-from airflow_provider_scope.checkpoint.log import CheckpointLog
 from airflow_provider_scope.exceptions import InputError, StorageError
-from airflow_provider_scope.storage.local import LocalStorage
-from airflow_provider_scope.storage.protocol import CONTROL_FILE_LIMIT_BYTES
+from airflow_provider_scope.protocol import derived as stored_segments
+from airflow_provider_scope.protocol import log as log_module
+from airflow_provider_scope.protocol.derived import AuditFiles
+from airflow_provider_scope.protocol.log import CheckpointLog
+from airflow_provider_scope.stores.local import LocalStorage
+from airflow_provider_scope.stores.protocol import CONTROL_FILE_LIMIT_BYTES
 from tests.crash.world import MemoryWorld
 from tests.support.faulty_storage import Counting
 from tests.support.values import a_commit, a_file, a_refresh, an_entry

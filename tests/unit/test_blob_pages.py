@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_scope.core.files import FileEntry
-from airflow_provider_scope.storage.blob_pages import Page, entries, parse_page
+from airflow_provider_scope.stores.azure import Page, entries, parse_page
+from airflow_provider_scope.values import FileEntry
 
 BASE = "abfss://landing@acme.dfs.core.windows.net/"
 HEAD = '<?xml version="1.0" encoding="utf-8"?><EnumerationResults ServiceEndpoint="https://x/">'

@@ -10,8 +10,8 @@ from uuid import UUID
 
 import pytest
 
-from airflow_provider_scope.core import newer
-from airflow_provider_scope.core.cursor import Bound, CursorRule, CursorState, compared_by
+from airflow_provider_scope.sources.cursor import newer
+from airflow_provider_scope.sources.cursor.state import Bound, CursorRule, CursorState, compared_by
 
 RULE = CursorRule("n", "max", None, "raise", None)
 ROW = {"n": 7, "t": "x"}

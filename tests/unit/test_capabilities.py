@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_scope.engines.scope_script import check_scope
 from airflow_provider_scope.exceptions import InputError
+from airflow_provider_scope.scope.assembly import check_scope
 from airflow_provider_scope.specs.ingest import ingest_from
 from tests.unit.test_ingest_arguments import XCOM, arguments
 

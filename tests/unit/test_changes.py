@@ -10,18 +10,19 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from airflow_provider_scope.core import changes, feed_columns
-from airflow_provider_scope.core.changes import ChangeState, Metadata, SourceCommit
 from airflow_provider_scope.exceptions import (
     ChangeFeedError,
     CheckpointCorruptError,
     InputError,
     TableUnreadableError,
 )
-from airflow_provider_scope.execution.changes import ChangeRows
+from airflow_provider_scope.sources.feed import columns as feed_columns
+from airflow_provider_scope.sources.feed import state as feed_state
+from airflow_provider_scope.sources.feed.source import ChangeRows
+from airflow_provider_scope.sources.feed.state import ChangeState, Metadata, SourceCommit
 from airflow_provider_scope.specs import CdfSource, ScopeEngine
 from airflow_provider_scope.specs.ingest import ARGUMENTS, SELECT_ALL, ingest_from
-from airflow_provider_scope.storage.local import LocalStorage
+from airflow_provider_scope.stores.local import LocalStorage
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -70,12 +71,12 @@ CREATE = "CREATE TABLE"
 def test_a_first_load_begins_where_the_table_was_made_emptied_or_enabled_last(
     told: list[Any], first: int, expected: int | None
 ) -> None:
-    assert changes.first_version(commits(*told, first=first), ON) == expected
+    assert feed_state.first_version(commits(*told, first=first), ON) == expected
 
 
 def test_the_first_readable_version_is_where_the_feed_was_enabled_last() -> None:
-    assert changes.enabled_since(commits((CREATE, OFF), ON, "TRUNCATE", ON), ON) == 1
-    assert changes.enabled_since(commits(None, "TRUNCATE", first=4), ON) is None
+    assert feed_state.enabled_since(commits((CREATE, OFF), ON, "TRUNCATE", ON), ON) == 1
+    assert feed_state.enabled_since(commits(None, "TRUNCATE", first=4), ON) is None
 
 
 @pytest.mark.parametrize(
@@ -88,13 +89,13 @@ def test_the_first_readable_version_is_where_the_feed_was_enabled_last() -> None
 )
 def test_a_range_without_all_changes_is_refused(told: list[Any], words: str) -> None:
     with pytest.raises(ChangeFeedError, match=words):
-        changes.check_range("src", commits(*told), "t")
-    changes.check_range("src", commits(None, ON, "OPTIMIZE"), "t")
+        feed_state.check_range("src", commits(*told), "t")
+    feed_state.check_range("src", commits(None, ON, "OPTIMIZE"), "t")
 
 
 def test_a_first_load_is_not_told_to_replace_what_it_has_not_loaded() -> None:
     with pytest.raises(ChangeFeedError, match="the first load would begin before it") as caught:
-        changes.check_range("src", commits(None, "RESTORE"), "t", is_first=True)
+        feed_state.check_range("src", commits(None, "RESTORE"), "t", is_first=True)
     assert "full_refresh" not in str(caught.value)
 
 
@@ -203,7 +204,7 @@ def line(**action: Any) -> str:
 
 
 def test_a_commit_is_read_from_its_file() -> None:
-    told = changes.Metadata.of(
+    told = feed_state.Metadata.of(
         {
             "id": "t",
             "configuration": {"delta.enableChangeDataFeed": "TRUE", "delta.columnMapping.mode": "name"},
@@ -218,39 +219,39 @@ def test_a_commit_is_read_from_its_file() -> None:
         line(remove={**add, "size": 7}),
         line(add={**add, "dataChange": False}),
     ]
-    found = changes.commit_of("c", 3, "\n".join(text).encode())
+    found = feed_state.commit_of("c", 3, "\n".join(text).encode())
     assert found == SourceCommit(version=3, operation="MERGE", time_ms=5, size_bytes=107)
     text.append(line(cdc={"size": 11}))
-    assert changes.commit_of("c", 3, "\n".join(text).encode()).size_bytes == 11
-    assert changes.version_at([found], 5) == 3
-    assert changes.version_at([found], 6) is None
+    assert feed_state.commit_of("c", 3, "\n".join(text).encode()).size_bytes == 11
+    assert feed_state.version_at([found], 5) == 3
+    assert feed_state.version_at([found], 6) is None
     for damaged in (b'{"add": 1}', b"", b"\n", b'{"commitInfo": {}}\n{"add": {"pa', bytes(9), b"[1]"):
         with pytest.raises(TableUnreadableError, match="could not be understood"):
-            changes.commit_of("c", 3, damaged)
+            feed_state.commit_of("c", 3, damaged)
 
 
 def test_a_state_is_read_as_it_was_written_or_refused() -> None:
     for at_ms in (None, 5):
         state = ChangeState(identifier="nightly", source="t", version=7, first=2, at_ms=at_ms)
-        assert changes.decode(state.encode(), "x") == state
-    assert changes.decode(None, "x") is None
+        assert feed_state.decode(state.encode(), "x") == state
+    assert feed_state.decode(None, "x") is None
     for text in ("{", "{}", "[1]", '{"identifier": "a", "source": "t", "version": "?", "first": 1}'):
         with pytest.raises(CheckpointCorruptError):
-            changes.decode(text, "x")
+            feed_state.decode(text, "x")
 
 
 def test_the_last_version_that_was_read_is_the_one_that_is_there() -> None:
     state = ChangeState(identifier="nightly", source="t", version=7, first=2, at_ms=1_767_571_200_000)
     same, other = (SourceCommit(version=7, time_ms=1_767_571_200_000 + ms) for ms in (0, 1))
-    changes.check_history("src", state, same)
+    feed_state.check_history("src", state, same)
     with pytest.raises(ChangeFeedError, match=r"is of 2026-01-05T00:00:00\.001.*was set back"):
-        changes.check_history("src", state, other)
+        feed_state.check_history("src", state, other)
     for unknown, commit in (
         (state, None),
         (state, SourceCommit(version=7)),
         (replace(state, at_ms=None), other),
     ):
-        changes.check_history("src", unknown, commit)
+        feed_state.check_history("src", unknown, commit)
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_scope import validation
+from airflow_provider_scope.columns import check_order, columns_from, is_late, split_columns
 from airflow_provider_scope.exceptions import InputError
-from airflow_provider_scope.specs import FileSource, TableSpec, validation
-from airflow_provider_scope.specs.columns import check_order, columns_from, is_late, split_columns
+from airflow_provider_scope.specs import FileSource, TableSpec
 from tests.support.values import XComArgLike
 
 XCOM = XComArgLike()

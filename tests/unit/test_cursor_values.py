@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_scope.core import cursor as cursors
-from airflow_provider_scope.core.cursor import Bound, CursorRule, CursorState, overlap, window_bounds
-from airflow_provider_scope.core.interval import Window
 from airflow_provider_scope.exceptions import CheckpointCorruptError, CursorError, InputError
+from airflow_provider_scope.sources.cursor import state as cursor_state
+from airflow_provider_scope.sources.cursor.spec import bound_of
+from airflow_provider_scope.sources.cursor.state import Bound, CursorRule, CursorState, overlap, window_bounds
 from airflow_provider_scope.specs import Cursor, Scd2, TableSource
-from airflow_provider_scope.specs.cursor import bound_of
 from airflow_provider_scope.specs.ingest import ARGUMENTS, ingest_from, source_from
+from airflow_provider_scope.values import Window
 
 BERLIN = timezone(timedelta(hours=2))
 NAIVE = datetime(2024, 1, 2, 3, 4, 5, 6, tzinfo=UTC).replace(tzinfo=None)
@@ -41,7 +41,7 @@ NAIVE = datetime(2024, 1, 2, 3, 4, 5, 6, tzinfo=UTC).replace(tzinfo=None)
     ],
 )
 def test_a_bound_is_a_value_of_the_column(value: Any, kind: str, text: str) -> None:
-    assert cursors.value_of("initial_value", bound_of("v", value) or Bound("", ""), kind) == text
+    assert cursor_state.value_of("initial_value", bound_of("v", value) or Bound("", ""), kind) == text
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_a_bound_is_a_value_of_the_column(value: Any, kind: str, text: str) -> N
 )
 def test_a_bound_of_another_type_is_refused_and_both_types_are_named(value: Any, kind: str) -> None:
     with pytest.raises(CursorError) as caught:
-        cursors.value_of("end_value", bound_of("v", value) or Bound("", ""), kind)
+        cursor_state.value_of("end_value", bound_of("v", value) or Bound("", ""), kind)
 
     assert "cursor.end_value" in caught.value.what
     assert f"the type {kind}" in caught.value.what
@@ -88,7 +88,7 @@ def test_a_bound_that_no_column_has_is_refused_when_the_dag_is_parsed(value: Any
 def test_an_interval_becomes_values_of_the_column(kind: str, first: str, end: str) -> None:
     window = Window(1_729_980_000_000, 1_730_066_400_000)
 
-    assert [cursors.value_of("", bound, kind) for bound in window_bounds(window)] == [first, end]
+    assert [cursor_state.value_of("", bound, kind) for bound in window_bounds(window)] == [first, end]
     assert [bound.milliseconds() for bound in window_bounds(window)] == [
         window.start_ms,
         window.end_ms,
@@ -117,22 +117,22 @@ def rule(lag: float | None = None, func: str = "max") -> CursorRule:
 def test_lag_is_taken_from_the_last_value(kind: str, last: str, lag: float, func: str, start: str) -> None:
     state = CursorState(column="c", kind=kind, last=last)
 
-    assert cursors.start_of(rule(lag, func), state, kind, None) == start
+    assert cursor_state.start_of(rule(lag, func), state, kind, None) == start
 
 
 def test_lag_never_goes_below_the_initial_value() -> None:
     state = CursorState(column="c", kind="int", last="10")
 
-    assert cursors.start_of(rule(30), state, "int", Bound("number", "5")) == "5"
-    assert cursors.start_of(rule(3), state, "int", Bound("number", "5")) == "7"
-    assert cursors.start_of(rule(30, "min"), state, "int", Bound("number", "15")) == "15"
-    assert cursors.start_of(rule(3), None, "int", Bound("number", "5")) == "5"
-    assert cursors.start_of(rule(), state, "int", Bound("number", "50")) == "10"
+    assert cursor_state.start_of(rule(30), state, "int", Bound("number", "5")) == "5"
+    assert cursor_state.start_of(rule(3), state, "int", Bound("number", "5")) == "7"
+    assert cursor_state.start_of(rule(30, "min"), state, "int", Bound("number", "15")) == "15"
+    assert cursor_state.start_of(rule(3), None, "int", Bound("number", "5")) == "5"
+    assert cursor_state.start_of(rule(), state, "int", Bound("number", "50")) == "10"
 
 
 def test_lag_on_text_is_refused() -> None:
     with pytest.raises(CursorError, match="for numbers, dates and timestamps"):
-        cursors.start_of(rule(1), CursorState(column="c", kind="string", last="a"), "string", None)
+        cursor_state.start_of(rule(1), CursorState(column="c", kind="string", last="a"), "string", None)
 
 
 def test_a_state_is_read_as_it_was_written() -> None:
@@ -141,9 +141,9 @@ def test_a_state_is_read_as_it_was_written() -> None:
         column="é`", kind="timestamp", last="x", known=known, source="id", version=0, more=True
     )
 
-    assert cursors.decode(state.encode(), "here") == state
-    assert cursors.decode(None, "here") is None
-    assert cursors.decode(CursorState(column="c").encode(), "here") == CursorState(column="c")
+    assert cursor_state.decode(state.encode(), "here") == state
+    assert cursor_state.decode(None, "here") is None
+    assert cursor_state.decode(CursorState(column="c").encode(), "here") == CursorState(column="c")
 
 
 @pytest.mark.parametrize(
@@ -151,16 +151,16 @@ def test_a_state_is_read_as_it_was_written() -> None:
 )
 def test_a_state_that_is_none_is_damage(text: str) -> None:
     with pytest.raises(CheckpointCorruptError):
-        cursors.decode(text, "batch 3")
+        cursor_state.decode(text, "batch 3")
 
 
 def test_a_state_of_another_column_is_refused() -> None:
     state = CursorState(column="Changed", func="max", last="1")
-    cursors.check_column(state, "changed", "max", "here")
+    cursor_state.check_column(state, "changed", "max", "here")
     with pytest.raises(CursorError, match=r"'Changed'.*'created'"):
-        cursors.check_column(state, "created", None, "here")
+        cursor_state.check_column(state, "created", None, "here")
     with pytest.raises(CursorError, match=r"'max'.*'min'"):
-        cursors.check_column(state, "changed", "min", "here")
+        cursor_state.check_column(state, "changed", "min", "here")
 
 
 @pytest.mark.parametrize(
@@ -168,13 +168,13 @@ def test_a_state_of_another_column_is_refused() -> None:
 )
 def test_a_column_without_an_order_is_refused(kind: str) -> None:
     with pytest.raises(CursorError, match="no order"):
-        cursors.check_kind("c", kind, None)
+        cursor_state.check_kind("c", kind, None)
 
 
 def test_numbers_may_change_their_type_and_others_may_not() -> None:
-    cursors.check_kind("c", "bigint", CursorState(column="c", kind="int", last="1"))
+    cursor_state.check_kind("c", "bigint", CursorState(column="c", kind="int", last="1"))
     with pytest.raises(CursorError, match=r"date.*timestamp"):
-        cursors.check_kind("c", "date", CursorState(column="c", kind="timestamp", last="1"))
+        cursor_state.check_kind("c", "date", CursorState(column="c", kind="timestamp", last="1"))
 
 
 # ---- specs -------------------------------------------------------------------------------------------

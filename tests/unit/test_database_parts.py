@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_scope.core.databases import DECIMAL, FLOAT, WHOLE, edges, finding, ranges
+from airflow_provider_scope.sources.cursor.databases import DECIMAL, FLOAT, WHOLE, edges, finding, ranges
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 

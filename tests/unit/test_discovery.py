@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_scope.core.discovery import (
+from airflow_provider_scope.exceptions import SourceFileChangedError
+from airflow_provider_scope.sources.files.discovery import (
     History,
     Tally,
     candidates,
@@ -16,8 +17,7 @@ from airflow_provider_scope.core.discovery import (
     not_loaded_again,
     unseen,
 )
-from airflow_provider_scope.core.files import FileEntry, Position
-from airflow_provider_scope.exceptions import SourceFileChangedError
+from airflow_provider_scope.values import FileEntry, Position
 from tests.support.values import a_file, below_in, rules
 
 # ---- one file ---------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_scope.core.schema import Array, Evolution, Field, Kind, Map, Struct, evolve, text
+from airflow_provider_scope.delta.schema import Array, Evolution, Field, Kind, Map, Struct, evolve, text
 from airflow_provider_scope.exceptions import SchemaMismatchError
 
 AT = "file:///delta/t"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_scope.core.failures import kind_of, passing_advice, submit_cause
+from airflow_provider_scope.failures import kind_of, passing_advice, submit_cause
 
 DIVISION = "[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012"
 JOB = "org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 1.0 failed 1 times"

@@ -12,15 +12,20 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from airflow_provider_scope.core.feed_metadata import BatchRow, first_unknown
+from airflow_provider_scope.delta.log import open_table
 from airflow_provider_scope.engines import assembly
 from airflow_provider_scope.engines.places import check_literal_places, check_places
 from airflow_provider_scope.exceptions import InputError, SparkJobFailedError, StorageError
-from airflow_provider_scope.execution.feed_metadata import SCHEMA, read_rows, write_rows
+from airflow_provider_scope.sources.feed.metadata import (
+    SCHEMA,
+    BatchRow,
+    first_unknown,
+    read_rows,
+    write_rows,
+)
 from airflow_provider_scope.specs import CdfSource
 from airflow_provider_scope.specs.ingest import ARGUMENTS, SELECT_ALL, ingest_from
-from airflow_provider_scope.storage.local import LocalStorage
-from airflow_provider_scope.table.opening import open_table
+from airflow_provider_scope.stores.local import LocalStorage
 from tests.support.change_world import ChangeWorld
 from tests.support.cloe_nessy import METADATA
 from tests.support.delta_engine import local

@@ -6,7 +6,8 @@ import os
 
 import pytest
 
-from airflow_provider_scope.core.files import (
+from airflow_provider_scope.exceptions import SourceFileChangedError, SourceFileGoneError
+from airflow_provider_scope.values import (
     FileEntry,
     Position,
     base_name,
@@ -17,7 +18,6 @@ from airflow_provider_scope.core.files import (
     position,
     printable,
 )
-from airflow_provider_scope.exceptions import SourceFileChangedError, SourceFileGoneError
 from tests.support.values import a_file
 
 

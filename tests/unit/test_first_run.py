@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake import write_deltalake
 
-from airflow_provider_scope.core import recovery
-from airflow_provider_scope.core.interval import Window
-from airflow_provider_scope.core.records import Pipeline
 from airflow_provider_scope.exceptions import (
     ScopeProviderError,
     SourceFileGoneError,
     TableRestoredError,
     UnknownRowsError,
 )
-from airflow_provider_scope.execution import first_run
+from airflow_provider_scope.protocol import first_run, recovery
+from airflow_provider_scope.protocol.records import Pipeline
+from airflow_provider_scope.values import Window
 from tests.crash.scenarios import VanishingFile
 from tests.crash.world import NOW_MS, DeltaWorld, World
 from tests.support.delta_engine import TABLE, local

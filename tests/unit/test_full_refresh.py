@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_provider_scope.core.report import READ
 from airflow_provider_scope.engines.assembly import make_request
 from airflow_provider_scope.exceptions import SourceFileGoneError
+from airflow_provider_scope.protocol.report import READ
 from airflow_provider_scope.specs.ingest import ARGUMENTS, ingest_from
 from tests.crash.world import MemoryWorld
 

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_scope import validation
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator
 from airflow_provider_scope.operators.scope_submit import ScopeSubmitJobOperator
-from airflow_provider_scope.specs import Cursor, FileSource, TableSource, validation
+from airflow_provider_scope.specs import Cursor, FileSource, TableSource
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_provider_scope.core.record_text import decode
-from airflow_provider_scope.core.records import CommitRecord
-from airflow_provider_scope.core.recovery import CommittedBatch
-from airflow_provider_scope.engines.scope_script import check_scope
+from airflow_provider_scope.columns import declared
 from airflow_provider_scope.exceptions import InputError, ScopeProviderError
+from airflow_provider_scope.protocol.records import CommitRecord, decode
+from airflow_provider_scope.protocol.recovery import CommittedBatch
+from airflow_provider_scope.scope.assembly import check_scope
 from airflow_provider_scope.specs import FileSource, ScopeEngine
-from airflow_provider_scope.specs.columns import declared
 from airflow_provider_scope.specs.ingest import ARGUMENTS, ingest_from
 from tests.crash.world import MemoryWorld
 from tests.support.faulty_storage import no_space_for
@@ -22,11 +21,11 @@ from tests.support.memory_engine import MemoryEngine
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from airflow_provider_scope.core.discovery import Rules
-    from airflow_provider_scope.core.records import OffsetEntry
-    from airflow_provider_scope.core.recovery import TableState
-    from airflow_provider_scope.execution.engine import Work
-    from airflow_provider_scope.execution.source import Request
+    from airflow_provider_scope.protocol.engine import Work
+    from airflow_provider_scope.protocol.records import OffsetEntry
+    from airflow_provider_scope.protocol.recovery import TableState
+    from airflow_provider_scope.protocol.source import Request
+    from airflow_provider_scope.sources.files.discovery import Rules
 
 
 def source(**kwargs: Any) -> dict[str, Any]:

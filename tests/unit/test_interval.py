@@ -8,10 +8,10 @@ from typing import Any
 import pendulum
 import pytest
 
-from airflow_provider_scope.core.discovery import candidates
-from airflow_provider_scope.core.interval import Window, milliseconds, overlapping, window_of
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.operators import intervals
+from airflow_provider_scope.sources.files.discovery import candidates
+from airflow_provider_scope.values import Window, milliseconds, overlapping, window_of
 from tests.support.values import a_file, below_in, rules
 
 DAY = 86_400_000

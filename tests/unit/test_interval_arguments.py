@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_scope.checkpoint.intervals import (
+from airflow_provider_scope.exceptions import InputError
+from airflow_provider_scope.protocol.intervals import (
     IntervalLog,
     NoAuditFiles,
     check_beside_intervals,
     known_intervals,
 )
-from airflow_provider_scope.checkpoint.log import CheckpointLog
-from airflow_provider_scope.core.interval import Window
-from airflow_provider_scope.core.records import Pipeline
-from airflow_provider_scope.exceptions import InputError
-from airflow_provider_scope.execution.files import check_not_loaded_before
+from airflow_provider_scope.protocol.log import CheckpointLog
+from airflow_provider_scope.protocol.records import Pipeline
+from airflow_provider_scope.sources.files.source import check_not_loaded_before
 from airflow_provider_scope.specs.ingest import ARGUMENTS, TEMPLATES, ingest_from
+from airflow_provider_scope.values import Window
 from tests.crash.world import NOW_MS, MemoryWorld
 from tests.support.dbt_scope import DbtScopeOnMemory
 from tests.support.memory_engine import MemoryStorage

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_scope.core import plan as plans
 from airflow_provider_scope.engines.sources import plan_of
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.hooks.databases import database_of
+from airflow_provider_scope.spark import plan as plans
 from airflow_provider_scope.specs import Cursor, JdbcSource
 from airflow_provider_scope.specs.ingest import source_from
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from airflow_provider_scope.core.jobs import Job, NewJob
-from airflow_provider_scope.engines.jobs import CANCEL_SECONDS, JobWait
 from airflow_provider_scope.exceptions import JobNotEndedError
+from airflow_provider_scope.scope.jobs import Job, NewJob
+from airflow_provider_scope.scope.submission import CANCEL_SECONDS, JobWait
 
 
 @dataclass

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_scope.core.jobs import (
+from airflow_provider_scope.exceptions import ServiceProtocolError
+from airflow_provider_scope.scope.jobs import (
     Job,
     JobError,
     NewJob,
@@ -15,7 +16,6 @@ from airflow_provider_scope.core.jobs import (
     parse_job,
     parse_time,
 )
-from airflow_provider_scope.exceptions import ServiceProtocolError
 
 RECORDED = {
     "jobId": "d2a5c7d4-0d0f-4d4b-8a6c-2a0d5f1f3f10",

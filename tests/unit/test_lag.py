@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from airflow_provider_scope.core import changes
-from airflow_provider_scope.core.changes import Metadata, SourceCommit
-from airflow_provider_scope.core.report import XCOM_LIMIT_BYTES, RunReport
+from airflow_provider_scope.protocol.report import XCOM_LIMIT_BYTES, RunReport
+from airflow_provider_scope.sources.feed import state as feed_state
+from airflow_provider_scope.sources.feed.state import Metadata, SourceCommit
 
 SECOND, MINUTE, HOUR, DAY = 1_000, 60_000, 3_600_000, 86_400_000
 NOW = 1_800_000_000_000
@@ -39,7 +39,7 @@ T = "file:///data/orders"
     ],
 )
 def test_an_interval_is_read_as_delta_spells_it(text: str, expected: int) -> None:
-    assert changes.interval_ms(text) == expected
+    assert feed_state.interval_ms(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -68,12 +68,12 @@ def test_an_interval_is_read_as_delta_spells_it(text: str, expected: int) -> Non
     ],
 )
 def test_what_delta_does_not_take_for_an_interval_is_none(text: str) -> None:
-    assert changes.interval_ms(text) is None
+    assert feed_state.interval_ms(text) is None
 
 
-def behind(age_ms: int | None) -> changes.Lag:
+def behind(age_ms: int | None) -> feed_state.Lag:
     oldest = None if age_ms is None else NOW - age_ms
-    return changes.Lag(commits=3, size_bytes=10, version=5, oldest_ms=oldest)
+    return feed_state.Lag(commits=3, size_bytes=10, version=5, oldest_ms=oldest)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def behind(age_ms: int | None) -> changes.Lag:
         (
             84 * HOUR + SECOND,
             {},
-            f"version 5 of {T} is 3 d 12 h old and not loaded. At 7 d ({changes.FILES}) VACUUM may delete",
+            f"version 5 of {T} is 3 d 12 h old and not loaded. At 7 d ({feed_state.FILES}) VACUUM may delete",
         ),
         (7 * DAY, {}, "At 7 d (delta.deletedFileRetentionDuration)"),
         (
@@ -93,35 +93,35 @@ def behind(age_ms: int | None) -> changes.Lag:
         ),
         (
             2 * HOUR,
-            {changes.LOG: "interval 3 hours"},
-            f"At 3 h ({changes.LOG}) the source's log may lose",
+            {feed_state.LOG: "interval 3 hours"},
+            f"At 3 h ({feed_state.LOG}) the source's log may lose",
         ),
-        (4 * HOUR, {changes.LOG: "interval 3 hours"}, "beyond delta.logRetentionDuration (3 h)"),
-        (16 * DAY, {changes.FILES: "interval 60 days"}, "At 30 d (delta.logRetentionDuration)"),
+        (4 * HOUR, {feed_state.LOG: "interval 3 hours"}, "beyond delta.logRetentionDuration (3 h)"),
+        (16 * DAY, {feed_state.FILES: "interval 60 days"}, "At 30 d (delta.logRetentionDuration)"),
         (
             5 * HOUR,
-            {changes.FILES: "6 hours", changes.LOG: "6 hours"},
+            {feed_state.FILES: "6 hours", feed_state.LOG: "6 hours"},
             "At 6 h (delta.deletedFileRetentionDuration)",
         ),
-        (MINUTE, {changes.FILES: "interval 0 hours"}, "beyond delta.deletedFileRetentionDuration (0 s)"),
+        (MINUTE, {feed_state.FILES: "interval 0 hours"}, "beyond delta.deletedFileRetentionDuration (0 s)"),
         (None, {}, ""),  # no commit says when it was made
         (-HOUR, {}, ""),  # a clock that is behind
     ],
 )
 def test_half_of_the_shorter_time_is_warned_of(age_ms: int | None, kept: dict[str, str], words: str) -> None:
-    said = changes.lag_warning(T, behind(age_ms), kept, NOW)
+    said = feed_state.lag_warning(T, behind(age_ms), kept, NOW)
 
     assert words in said
     assert bool(said) == bool(words)
 
 
 def test_a_setting_that_is_no_interval_is_named_and_the_other_one_counts() -> None:
-    said = changes.lag_warning(T, behind(29 * DAY), {changes.FILES: "a week"}, NOW)
+    said = feed_state.lag_warning(T, behind(29 * DAY), {feed_state.FILES: "a week"}, NOW)
 
     assert said.startswith(f"delta.deletedFileRetentionDuration of {T} is 'a week', which is not an interval")
     assert "At 30 d (delta.logRetentionDuration)" in said
-    both = changes.lag_warning(
-        T, behind(99 * DAY), {changes.FILES: "a week", changes.LOG: "interval 1 month"}, NOW
+    both = feed_state.lag_warning(
+        T, behind(99 * DAY), {feed_state.FILES: "a week", feed_state.LOG: "interval 1 month"}, NOW
     )
     assert both.count("which is not an interval") == 2
     assert "days" not in both
@@ -129,8 +129,8 @@ def test_a_setting_that_is_no_interval_is_named_and_the_other_one_counts() -> No
 
 
 def test_nothing_is_said_where_nothing_is_left() -> None:
-    assert changes.lag_warning(T, None, {changes.FILES: "a week"}, NOW) == ""
-    assert changes.lag_of([]) is None
+    assert feed_state.lag_warning(T, None, {feed_state.FILES: "a week"}, NOW) == ""
+    assert feed_state.lag_of([]) is None
 
 
 def test_a_lag_counts_commits_and_bytes_and_takes_the_oldest_time_that_is_told() -> None:
@@ -140,14 +140,14 @@ def test_a_lag_counts_commits_and_bytes_and_takes_the_oldest_time_that_is_told()
         SourceCommit(version=5, time_ms=NOW + 1),
     ]
 
-    assert changes.lag_of(found) == changes.Lag(commits=3, size_bytes=12, version=3, oldest_ms=NOW)
+    assert feed_state.lag_of(found) == feed_state.Lag(commits=3, size_bytes=12, version=3, oldest_ms=NOW)
 
 
 def test_the_source_tells_how_long_it_keeps_things_in_any_case_of_its_names() -> None:
     configuration = {"delta.LOGretentionDuration": "interval 1 day", "other": "x"}
     found = Metadata.of({"id": "t", "configuration": configuration, "schemaString": json.dumps({})})
 
-    assert found.kept == {changes.LOG: "interval 1 day"}
+    assert found.kept == {feed_state.LOG: "interval 1 day"}
 
 
 def test_warnings_are_told_once_each_and_fit_into_xcom() -> None:

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from airflow_provider_scope.core.cursor import CursorState
-from airflow_provider_scope.core.report import RunReport
 from airflow_provider_scope.exceptions import CursorError
-from airflow_provider_scope.execution.cursor import CursorRows
+from airflow_provider_scope.protocol.report import RunReport
+from airflow_provider_scope.sources.cursor.source import CursorRows
+from airflow_provider_scope.sources.cursor.state import CursorState
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_provider_scope.core.files import FileEntry
 from airflow_provider_scope.exceptions import SourceNotFoundError, SourceUnreadableError, StorageError
-from airflow_provider_scope.storage.local import LocalStorage
+from airflow_provider_scope.stores.local import LocalStorage
+from airflow_provider_scope.values import FileEntry
 from tests.support.processes import as_nobody
 
 if TYPE_CHECKING:

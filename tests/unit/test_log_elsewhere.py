@@ -12,8 +12,9 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from airflow_provider_scope.core.records import TableIdentity
-from airflow_provider_scope.core.recovery import MISSING_TABLE, TableState
+from airflow_provider_scope.delta import log as delta_log
+from airflow_provider_scope.delta.log import table_columns
+from airflow_provider_scope.delta.probe import changes, newest_version, probe
 from airflow_provider_scope.emulator import Emulator
 from airflow_provider_scope.exceptions import (
     BatchOutcomeUnknownError,
@@ -21,15 +22,14 @@ from airflow_provider_scope.exceptions import (
     TableUnreadableError,
 )
 from airflow_provider_scope.hooks.stores import store_of
-from airflow_provider_scope.table import opening
-from airflow_provider_scope.table.columns import table_columns
-from airflow_provider_scope.table.probe import changes, newest_version, probe
+from airflow_provider_scope.protocol.records import TableIdentity
+from airflow_provider_scope.protocol.recovery import MISSING_TABLE, TableState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from airflow_provider_scope.storage.protocol import Storage
+    from airflow_provider_scope.stores.protocol import Storage
 
 PIPELINE = "11111111-1111-1111-1111-111111111111"
 
@@ -263,7 +263,7 @@ def test_who_may_not_look_is_not_told_that_there_is_no_table(two):
 
 def test_a_log_that_is_too_large_is_refused(two, monkeypatch):
     two.append(0)
-    monkeypatch.setattr(opening, "COPY_LIMIT_BYTES", 100)
+    monkeypatch.setattr(delta_log, "COPY_LIMIT_BYTES", 100)
     with pytest.raises(TableUnreadableError, match="larger than 100 bytes"):
         probe(two.there, PIPELINE, (None, -1), two.storage)
 

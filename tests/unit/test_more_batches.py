@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_provider_scope.core import plan as plans
-from airflow_provider_scope.core.plan import EVENT
 from airflow_provider_scope.exceptions import SparkJobFailedError, StorageError
 from airflow_provider_scope.spark import app
+from airflow_provider_scope.spark import plan as plans
+from airflow_provider_scope.spark.plan import EVENT
 from tests.support.fake_submit import Fake, fake
 from tests.support.values import a_file, an_entry
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from airflow_provider_scope.core.records import OffsetEntry
+    from airflow_provider_scope.protocol.records import OffsetEntry
 
 __all__ = ["fake"]
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_scope.core import newer
-from airflow_provider_scope.core.cursor import Bound, CursorRule, CursorState
-from airflow_provider_scope.core.delta_commit import parse
+from airflow_provider_scope.delta.commit import parse
+from airflow_provider_scope.sources.cursor import newer
+from airflow_provider_scope.sources.cursor.state import Bound, CursorRule, CursorState
 
 RULE = CursorRule("n", "max", None, "raise", None)
 

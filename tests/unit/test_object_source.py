@@ -10,14 +10,14 @@ import pytest
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
-from airflow_provider_scope.core.files import FileEntry
 from airflow_provider_scope.exceptions import (
     InputError,
     SourceNotFoundError,
     SourceRefusedError,
     SourceUnreadableError,
 )
-from airflow_provider_scope.storage.objects import ObjectSource
+from airflow_provider_scope.stores.objects import ObjectSource
+from airflow_provider_scope.values import FileEntry
 
 if TYPE_CHECKING:
     from pathlib import Path

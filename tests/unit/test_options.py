@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_scope import validation
 from airflow_provider_scope.exceptions import InputError
-from airflow_provider_scope.specs import FileSource, validation
-from airflow_provider_scope.specs.source import REFUSED
+from airflow_provider_scope.sources.files.spec import REFUSED
+from airflow_provider_scope.specs import FileSource
 from tests.support.values import XComArgLike
 
 XCOM = XComArgLike()

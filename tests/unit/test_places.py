@@ -11,11 +11,10 @@ import pytest
 from airflow.sdk import DAG, task
 from deltalake import DeltaTable, write_deltalake
 
-from airflow_provider_scope.core import places
-from airflow_provider_scope.core.discovery import Rules
-from airflow_provider_scope.engines import assembly
+from airflow_provider_scope.engines import assembly, places
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator
+from airflow_provider_scope.sources.files.discovery import Rules
 from airflow_provider_scope.specs.ingest import ARGUMENTS, ingest_from
 
 if TYPE_CHECKING:

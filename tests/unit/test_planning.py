@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_scope.core.discovery import next_batch
+from airflow_provider_scope.sources.files.discovery import next_batch
 from tests.support.values import a_file
 
 

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
+from airflow_provider_scope.delta import log as delta_log
+from airflow_provider_scope.delta.probe import probe
 from airflow_provider_scope.exceptions import TableUnreadableError
-from airflow_provider_scope.table import opening
-from airflow_provider_scope.table.probe import probe
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -109,13 +109,13 @@ def test_a_commit_that_says_nothing_of_itself_does_not_move_the_versions_of_othe
 def test_a_table_that_is_created_while_it_is_looked_for_is_found(tmp_path, monkeypatch):
     """Its first commit may come between deltalake's look and our own."""
     (tmp_path / "_delta_log").mkdir()
-    names = opening.open_storage
+    names = delta_log.open_storage
 
     def created_meanwhile(location: str):
         write_deltalake(str(tmp_path), pa.table({"a": [1]}), mode="append")
         return names(location)
 
-    monkeypatch.setattr(opening, "open_storage", created_meanwhile)
+    monkeypatch.setattr(delta_log, "open_storage", created_meanwhile)
 
     assert probe(f"file://{tmp_path}", "pipeline", (None, -1)).version == 0
 
@@ -132,7 +132,7 @@ def test_of_two_folders_the_one_that_is_named_is_opened(tmp_path):
     found = {name: probe(place, "pipeline", (None, -1)) for name, place in there.items()}
     assert (found["a b"].version, found["a b"].txn) == (1, 8)
     assert (found["a%20b"].version, found["a%20b"].txn) == (0, 3)
-    assert [opening.newest_version(place) for place in there.values()] == [1, 0, -1]
+    assert [delta_log.newest_version(place) for place in there.values()] == [1, 0, -1]
 
 
 def test_a_commit_that_is_missing_is_named(tmp_path):
@@ -228,6 +228,6 @@ def test_a_recorded_version_whose_commit_was_emptied_since_is_told(tmp_path):
     ],
 )
 def test_permissions_are_the_advice_for_what_lacks_them_and_for_nothing_else(cause, is_refusal):
-    do = opening.unreadable("file:///t", cause).do
+    do = delta_log.unreadable("file:///t", cause).do
 
     assert do.startswith("give the worker read access") is is_refusal

@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_scope.core.files import FileEntry
-from airflow_provider_scope.core.plan import FilesPlan, Plan
-from airflow_provider_scope.core.records import OffsetEntry
-from airflow_provider_scope.core.slices import FileSlice
 from airflow_provider_scope.exceptions import BadFileError, SourceUnreadableError
-from airflow_provider_scope.spark.problems import Problem, bad_files, choices, unread, unreadable_footers
+from airflow_provider_scope.protocol.records import OffsetEntry
+from airflow_provider_scope.spark.files.listing import Problem, bad_files, choices, unread, unreadable_footers
+from airflow_provider_scope.spark.plan import FilesPlan, Plan
+from airflow_provider_scope.values import FileEntry, FileSlice
 
 DAMAGED = (
     "java.io.EOFException: Unexpected end of input stream",

@@ -6,13 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_provider_scope.cli import quarantine
-from airflow_provider_scope.core import record_text
-from airflow_provider_scope.core.audit import Segment
-from airflow_provider_scope.core.bad_records import Quarantined
-from airflow_provider_scope.core.files import FileEntry
-from airflow_provider_scope.core.purge import LEFTOVER_MS, Progress, purge_below, purgeable
-from airflow_provider_scope.table.quarantine import Aside
+from airflow_provider_scope.cli import inspection
+from airflow_provider_scope.delta.quarantine import Aside
+from airflow_provider_scope.protocol import records
+from airflow_provider_scope.protocol.bad_records import Quarantined
+from airflow_provider_scope.protocol.retention import LEFTOVER_MS, Progress, Segment, purge_below, purgeable
+from airflow_provider_scope.values import FileEntry
 from tests.crash.world import MemoryWorld
 
 PROGRESS = Progress(newest_commit=99, epoch_start=0, in_segments=100, columns_from=99, vacuumed=0)
@@ -86,7 +85,7 @@ def test_what_was_put_aside_by_a_purged_batch_can_still_be_given_back():
         world.run()
         if number == 1:
             record = replace(world.log().commit(1), quarantined={"files": Quarantined(1, {"unreadable": 1})})
-            world.memory.control[f"{world.checkpoint}/commits/{1:020}"] = record_text.encode(record)
+            world.memory.control[f"{world.checkpoint}/commits/{1:020}"] = records.encode(record)
     path = "file:///landing/f1"
     aside = Aside(batch=1, file=path, whole="unreadable")
 
@@ -97,4 +96,4 @@ def test_what_was_put_aside_by_a_purged_batch_can_still_be_given_back():
 
     log = world.log()
     assert log.vacuumed().below == 4
-    assert quarantine.counting(log, [aside, replace(aside, batch=2)]) == [aside]
+    assert inspection.counting(log, [aside, replace(aside, batch=2)]) == [aside]

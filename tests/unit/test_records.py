@@ -8,19 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_provider_scope.core import record_text, records
-from airflow_provider_scope.core.files import FileEntry, Position
-from airflow_provider_scope.core.record_text import decode
-from airflow_provider_scope.core.records import (
+from airflow_provider_scope.exceptions import CheckpointCorruptError, CheckpointVersionError
+from airflow_provider_scope.protocol import records
+from airflow_provider_scope.protocol.records import (
     Acceptance,
     CommitRecord,
     OffsetEntry,
     Pipeline,
     TableIdentity,
+    decode,
     decode_offset,
 )
-from airflow_provider_scope.core.slices import FileSlice
-from airflow_provider_scope.exceptions import CheckpointCorruptError, CheckpointVersionError
+from airflow_provider_scope.values import FileEntry, FileSlice, Position
 from tests.support.numbers import NumberSlice
 from tests.support.values import a_commit, a_file, a_refresh, an_entry
 
@@ -113,7 +112,7 @@ each_record = pytest.mark.parametrize(("record", "data", "decode"), list(READERS
 
 
 def to_bytes(record: Any) -> bytes:
-    return records.encode_offset(record) if isinstance(record, OffsetEntry) else record_text.encode(record)
+    return records.encode_offset(record) if isinstance(record, OffsetEntry) else records.encode(record)
 
 
 @each_record
@@ -327,7 +326,7 @@ def test_the_sum_of_a_files_content_is_in_its_line_and_no_key_where_there_is_non
 
 def test_only_a_batch_that_was_given_up_may_be_in_no_table() -> None:
     given_up = a_commit(0, table=None, table_version=-1, abandoned=True)
-    data = record_text.encode(given_up)
+    data = records.encode(given_up)
 
     assert decode(CommitRecord, "commits/0", data, seq=0) == given_up
     with pytest.raises(CheckpointCorruptError, match="names no table"):

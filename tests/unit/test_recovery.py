@@ -7,8 +7,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from airflow_provider_scope.core.records import Acceptance, OffsetEntry, Pipeline, TableIdentity
-from airflow_provider_scope.core.recovery import (
+from airflow_provider_scope.exceptions import (
+    AbandonedBatchError,
+    TableAheadOfLogError,
+    TableBehindLogError,
+    TableDivergedError,
+    TableError,
+    TableRecreatedError,
+    TableRestoredError,
+)
+from airflow_provider_scope.protocol.acceptance import batches_of_before, undone_and_purged
+from airflow_provider_scope.protocol.records import Acceptance, OffsetEntry, Pipeline, TableIdentity
+from airflow_provider_scope.protocol.recovery import (
     MISSING_TABLE,
     CommittedBatch,
     Outcomes,
@@ -26,22 +36,12 @@ from airflow_provider_scope.core.recovery import (
     predecessor,
     rolled_back,
 )
-from airflow_provider_scope.exceptions import (
-    AbandonedBatchError,
-    TableAheadOfLogError,
-    TableBehindLogError,
-    TableDivergedError,
-    TableError,
-    TableRecreatedError,
-    TableRestoredError,
-)
-from airflow_provider_scope.execution.acceptance import batches_of_before, undone_and_purged
 from tests.support.values import a_commit, a_file, a_refresh, an_entry
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from airflow_provider_scope.core.records import CommitRecord
+    from airflow_provider_scope.protocol.records import CommitRecord
 
 AT = "file:///delta/t"
 LOG = f"{AT}/_checkpoint"

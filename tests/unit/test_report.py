@@ -8,9 +8,9 @@ from typing import Any, get_args
 
 import pytest
 
-from airflow_provider_scope.core.discovery import Reason, Tally
-from airflow_provider_scope.core.files import FileEntry
-from airflow_provider_scope.core.report import BatchReport, RunReport, files_text
+from airflow_provider_scope.protocol.report import BatchReport, RunReport, files_text
+from airflow_provider_scope.sources.files.discovery import Reason, Tally
+from airflow_provider_scope.values import FileEntry
 from tests.support.values import a_file
 
 # 2026-04-01 12:34:56.789 UTC

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_scope.core.schema import Column, Fit, fit, keeps_values
+from airflow_provider_scope.delta.schema import Column, Fit, fit, keeps_values
 from airflow_provider_scope.exceptions import SchemaMismatchError
 
 AT = "file:///delta/t"

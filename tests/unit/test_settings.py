@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_scope.core.settings import EXACT, EXACT_AT_START
+from airflow_provider_scope import validation
 from airflow_provider_scope.exceptions import InputError
-from airflow_provider_scope.specs import SparkEngine, validation
+from airflow_provider_scope.spark.settings import EXACT, EXACT_AT_START
+from airflow_provider_scope.specs import SparkEngine
 
 
 @pytest.mark.parametrize("name", [*EXACT, *EXACT_AT_START])

@@ -6,16 +6,15 @@ import json
 
 import pytest
 
-from airflow_provider_scope.checkpoint.log import CheckpointLog
-from airflow_provider_scope.core.jobs import NOTHING, Change, Evidence, fate
-from airflow_provider_scope.core.record_text import decode, encode
-from airflow_provider_scope.core.records import Attempt, Settlement
 from airflow_provider_scope.exceptions import (
     CheckpointCorruptError,
     CheckpointVersionError,
     ScopeProviderError,
 )
-from airflow_provider_scope.storage.local import LocalStorage
+from airflow_provider_scope.protocol.log import CheckpointLog
+from airflow_provider_scope.protocol.records import Attempt, Settlement, decode, encode
+from airflow_provider_scope.scope.jobs import NOTHING, Change, Evidence, fate
+from airflow_provider_scope.stores.local import LocalStorage
 
 SETTLED = Settlement(seq=7, number=1, landed=False, table_version=20)
 BYTES = b'{"format":1,"landed":false,"number":1,"seq":7,"table_version":20}\n'

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_scope.core import settings
+from airflow_provider_scope.spark import settings
 
 MIB = 1024 * 1024
 

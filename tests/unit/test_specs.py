@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_scope import validation
 from airflow_provider_scope.exceptions import InputError
-from airflow_provider_scope.specs import Checkpoint, FileSource, Replace, SparkEngine, TableSpec, validation
-from airflow_provider_scope.specs.source import starting_at_ms
+from airflow_provider_scope.sources.files.spec import starting_at_ms
+from airflow_provider_scope.specs import Checkpoint, FileSource, Replace, SparkEngine, TableSpec
 from airflow_provider_scope.specs.write import write_from
 from tests.support.values import XComArgLike
 

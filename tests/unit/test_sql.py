@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_scope.core.sql import over_view, words
 from airflow_provider_scope.exceptions import InputError, SqlError
+from airflow_provider_scope.sql import over_view, words
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_provider_scope.core.record_text import decode
-from airflow_provider_scope.core.records import CommitRecord
 from airflow_provider_scope.exceptions import ScopeProviderError, StorageError
+from airflow_provider_scope.protocol.records import CommitRecord, decode
 from tests.crash.world import DeltaWorld
 from tests.support.delta_engine import DeltaEngine
 from tests.support.faulty_storage import no_space_for
@@ -16,7 +15,7 @@ from tests.support.faulty_storage import no_space_for
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from airflow_provider_scope.core.records import OffsetEntry
+    from airflow_provider_scope.protocol.records import OffsetEntry
 
 
 class Reading(DeltaEngine):

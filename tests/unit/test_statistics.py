@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_scope.core.delta_commit import loosened
-from airflow_provider_scope.core.merge import within
+from airflow_provider_scope.delta.commit import loosened
+from airflow_provider_scope.delta.merge_rule import within
 
 
 @st.composite

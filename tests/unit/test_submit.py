@@ -17,7 +17,6 @@ import pytest
 from airflow.providers.apache.spark.hooks import spark_submit
 from airflow.sdk.exceptions import AirflowTaskTimeout
 
-from airflow_provider_scope.core.plan import EVENT, decode
 from airflow_provider_scope.engines import application, submit
 from airflow_provider_scope.engines.submit import SubmitHook
 from airflow_provider_scope.exceptions import (
@@ -30,9 +29,10 @@ from airflow_provider_scope.exceptions import (
     StorageError,
 )
 from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator
+from airflow_provider_scope.spark.plan import EVENT, decode
 from airflow_provider_scope.specs import FileSource
-from airflow_provider_scope.storage.local import LocalStorage
-from airflow_provider_scope.storage.protocol import Store
+from airflow_provider_scope.stores.local import LocalStorage
+from airflow_provider_scope.stores.protocol import Store
 from tests.support.fake_submit import PATIENCE, fake
 from tests.support.values import a_file, an_entry
 

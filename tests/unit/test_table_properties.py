@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_scope.core.schema import missing_properties
+from airflow_provider_scope.delta.schema import missing_properties
 
 LEGACY = {"minReaderVersion": 1, "minWriterVersion": 2}
 FEATURES = {

@@ -9,9 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_provider_scope.core import takeover
-from airflow_provider_scope.core.files import FileEntry
-from airflow_provider_scope.core.takeover import Decision, LoadedFile, digest, encode_files
 from airflow_provider_scope.exceptions import (
     BatchOutcomeUnknownError,
     CheckpointCorruptError,
@@ -22,8 +19,10 @@ from airflow_provider_scope.exceptions import (
     StorageError,
     WatermarkChangedError,
 )
-from airflow_provider_scope.execution import repair
-from airflow_provider_scope.execution.dbt_scope import store_of
+from airflow_provider_scope.protocol import repair, takeover
+from airflow_provider_scope.protocol.dbt_scope import store_of
+from airflow_provider_scope.protocol.takeover import Decision, LoadedFile, digest, encode_files
+from airflow_provider_scope.values import FileEntry
 from tests.crash.world import NOW_MS, MemoryWorld
 from tests.support.dbt_scope import CrashedError, DbtScopeOnMemory, moment, snapshot
 from tests.support.faulty_storage import Counting

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_scope.core.discovery import candidates
-from airflow_provider_scope.core.report import check_found
 from airflow_provider_scope.engines.sources import make_files
 from airflow_provider_scope.exceptions import EmptyRefreshError, InputError, SourceEmptyError
+from airflow_provider_scope.protocol.report import check_found
+from airflow_provider_scope.sources.files.discovery import candidates
 from airflow_provider_scope.specs import FileSource
 from airflow_provider_scope.specs.ingest import ARGUMENTS, ingest_from
 from tests.support.values import a_file, rules

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_scope.core.report import told_changes
 from airflow_provider_scope.exceptions import InputError
+from airflow_provider_scope.protocol.report import told_changes
 from airflow_provider_scope.specs import Merge, Scd2, ScopeEngine, TableSpec, capabilities
 from airflow_provider_scope.specs.write import write_from, write_to_dict
 

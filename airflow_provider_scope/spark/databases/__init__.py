@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError, Py4JJavaError
 
-from airflow_provider_scope.core.databases import finding, refused_value, rows_of
 from airflow_provider_scope.exceptions import (
     NO_ROW_WRITTEN,
     CursorError,
@@ -19,6 +18,7 @@ from airflow_provider_scope.exceptions import (
     ScopeProviderError,
     SourceUnreadableError,
 )
+from airflow_provider_scope.sources.cursor.databases import finding, refused_value, rows_of
 from airflow_provider_scope.spark.databases import jdbc, mysql, postgres, postgres_parts, sqlite
 from airflow_provider_scope.spark.session import in_utc, short_cause, whole_text
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from airflow_provider_scope.core.plan import CursorPlan, DatabasePlan
-    from airflow_provider_scope.core.slices import CursorSlice
+    from airflow_provider_scope.spark.plan import CursorPlan, DatabasePlan
+    from airflow_provider_scope.values import CursorSlice
 
 _ROWS: dict[str, Callable[[jdbc.Session, CursorPlan, CursorSlice, int], DataFrame]] = {
     "postgresql": postgres.rows,

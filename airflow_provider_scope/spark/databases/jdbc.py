@@ -10,23 +10,23 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 from pyspark.sql import types as T  # noqa: N812 - the name everybody uses
 
-from airflow_provider_scope.core import cursor as cursors
-from airflow_provider_scope.core.databases import CONF, rows_of
-from airflow_provider_scope.core.sql import quoted
 from airflow_provider_scope.exceptions import (
     NO_ROW_WRITTEN,
     CursorError,
     InputError,
 )
+from airflow_provider_scope.sources.cursor import state as cursor_state
+from airflow_provider_scope.sources.cursor.databases import CONF, rows_of
 from airflow_provider_scope.spark.session import emit, with_settings
+from airflow_provider_scope.sql import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from airflow_provider_scope.core.plan import CursorPlan, DatabasePlan
-    from airflow_provider_scope.core.slices import CursorSlice
+    from airflow_provider_scope.spark.plan import CursorPlan, DatabasePlan
+    from airflow_provider_scope.values import CursorSlice
 
 
 DIGITS = 38
@@ -192,7 +192,7 @@ def narrowed(
     )
     if field is None or not is_asked:
         return read()
-    start = cursors.start_of_slice(rule, found, kind, f"batch {seq}")
+    start = cursor_state.start_of_slice(rule, found, kind, f"batch {seq}")
     if start is None:
         return data
     value = data[quoted(field.name)]

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 
-from airflow_provider_scope.core import cursor as cursors
-from airflow_provider_scope.core.databases import MARK, OF_NUMBERS
-from airflow_provider_scope.core.sql import quoted
+from airflow_provider_scope.sources.cursor import state as cursor_state
+from airflow_provider_scope.sources.cursor.databases import MARK, OF_NUMBERS
 from airflow_provider_scope.spark.databases import jdbc
+from airflow_provider_scope.sql import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Container, Sequence
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from pyspark.sql import Column as DataColumn
     from pyspark.sql import DataFrame
 
-    from airflow_provider_scope.core.cursor import CursorRule
-    from airflow_provider_scope.core.plan import CursorPlan
-    from airflow_provider_scope.core.slices import CursorSlice
+    from airflow_provider_scope.sources.cursor.state import CursorRule
     from airflow_provider_scope.spark.databases.jdbc import Column, Session
+    from airflow_provider_scope.spark.plan import CursorPlan
+    from airflow_provider_scope.values import CursorSlice
 
 _TIMES = {"DATE": "date", "DATETIME": "timestamp_ntz", "TIMESTAMP": "timestamp"}
 """Its types -> ours."""
@@ -105,7 +105,7 @@ def _value(column: Column) -> str:
 def _where(column: Column, rule: CursorRule, found: CursorSlice) -> str:
     """Give the condition of a cursor that is a time: Spark hands down none over what it makes of numbers."""
     kind = _TIMES[column.kind]
-    start = cursors.start_of_slice(rule, found, kind, "the log")
+    start = cursor_state.start_of_slice(rule, found, kind, "the log")
     if start is None:
         return ""
     literal = f"{'DATE' if kind == 'date' else 'TIMESTAMP'} '{start.removesuffix('Z')}'"

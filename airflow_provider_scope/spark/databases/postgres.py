@@ -9,24 +9,24 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import types as T  # noqa: N812 - the name everybody uses
 
-from airflow_provider_scope.core import cursor as cursors
-from airflow_provider_scope.core.cursor import Bound
-from airflow_provider_scope.core.databases import MARK, OF_NUMBERS, named, postgres_literal
-from airflow_provider_scope.core.sql import quoted
 from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, CursorError
+from airflow_provider_scope.sources.cursor import state as cursor_state
+from airflow_provider_scope.sources.cursor.databases import MARK, OF_NUMBERS, named, postgres_literal
+from airflow_provider_scope.sources.cursor.state import Bound
 from airflow_provider_scope.spark.databases import jdbc, postgres_parts
 from airflow_provider_scope.spark.databases.jdbc import DIGITS, no_type_for
 from airflow_provider_scope.spark.session import emit
+from airflow_provider_scope.sql import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pyspark.sql import DataFrame
 
-    from airflow_provider_scope.core.cursor import CursorRule
-    from airflow_provider_scope.core.plan import CursorPlan
-    from airflow_provider_scope.core.slices import CursorSlice
+    from airflow_provider_scope.sources.cursor.state import CursorRule
     from airflow_provider_scope.spark.databases.jdbc import Column, Session
+    from airflow_provider_scope.spark.plan import CursorPlan
+    from airflow_provider_scope.values import CursorSlice
 
 
 _KINDS = {
@@ -262,17 +262,17 @@ class _Asked:
             self.warn("text is not compared in this database, whose encoding is not UTF-8; set cursor.lag")
             return
         where = f"batch {self.seq}"
-        start = cursors.start_of_slice(self.rule, self.found, self.kind, where)
+        start = cursor_state.start_of_slice(self.rule, self.found, self.kind, where)
         self.reads_all = start is None and not self.found.end and max_rows is None
         if start is not None:
             self.conditions.append(f"{self.value} {self.op('>=')} {self.literal(start)}")
         if self.found.end:
-            end = cursors.value_of("end_value", Bound.decode(self.found.end), self.kind)
+            end = cursor_state.value_of("end_value", Bound.decode(self.found.end), self.kind)
             self.conditions.append(f"{self.value} {self.op('<')} {self.literal(end)}")
             return
         self.conditions += self.committed()
         if max_rows is not None:
-            before = cursors.decode(self.found.before, where)
+            before = cursor_state.decode(self.found.before, where)
             self.conditions += self.enough(before.last if before else None, max_rows)
 
     def op(self, sign: str) -> str:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from py4j.protocol import Py4JJavaError
 
-from airflow_provider_scope.core import databases
-from airflow_provider_scope.core.databases import DECIMAL, FLOAT, WHOLE, named
 from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, InputError
+from airflow_provider_scope.sources.cursor import databases
+from airflow_provider_scope.sources.cursor.databases import DECIMAL, FLOAT, WHOLE, named
 from airflow_provider_scope.spark.session import emit, short_cause
 
 if TYPE_CHECKING:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from airflow_provider_scope.core.databases import MARK, named
-from airflow_provider_scope.core.sql import quoted
+from airflow_provider_scope.sources.cursor.databases import MARK, named
 from airflow_provider_scope.spark.databases import jdbc
+from airflow_provider_scope.sql import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from airflow_provider_scope.core.plan import CursorPlan
-    from airflow_provider_scope.core.slices import CursorSlice
     from airflow_provider_scope.spark.databases.jdbc import Column, Session
+    from airflow_provider_scope.spark.plan import CursorPlan
+    from airflow_provider_scope.values import CursorSlice
 
 _TIMES = ("DATE", "TIME", "TIMESTAMP", "DATETIME")
 _NAMED = {

@@ -12,13 +12,13 @@ from delta.tables import DeltaTable
 from pyspark.sql import Observation, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 
-from airflow_provider_scope.core import merge as rules
-from airflow_provider_scope.core import settings
-from airflow_provider_scope.core.sql import quoted
+from airflow_provider_scope.delta import merge_rule
 from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, MergeKeyError
+from airflow_provider_scope.spark import settings
 from airflow_provider_scope.spark.delta_log import DeltaLog
 from airflow_provider_scope.spark.held import Keys, as_text, looks, released
 from airflow_provider_scope.spark.writes import rows as plain
+from airflow_provider_scope.sql import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from delta.tables import DeltaMergeBuilder
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from airflow_provider_scope.core.merge import MergeRule
+    from airflow_provider_scope.delta.merge_rule import MergeRule
     from airflow_provider_scope.spark.commit import Batch, Commit
 
 
@@ -58,7 +58,7 @@ class Staged:
 
     def columns(self, argument: str, named: Sequence[str]) -> list[str]:
         """Give the columns of the source for names that an argument has."""
-        return [f"c{rules.place(argument, name, self.names, self.table)}" for name in named]
+        return [f"c{merge_rule.place(argument, name, self.names, self.table)}" for name in named]
 
     def name(self, column: str) -> str:
         """Give the table's name of a column of the source."""
@@ -97,7 +97,7 @@ class Staged:
         found = []
         for column in columns:
             name, kind = self.name(column), self.kind(column)
-            condition = rules.within(name, kind, *(self.keys.range(name.lower()) or (None, None)))
+            condition = merge_rule.within(name, kind, *(self.keys.range(name.lower()) or (None, None)))
             found += [condition] if condition else []
         named = self.values_of([column for column in columns if self.name(column) in partitions], of="t.")
         return [*found, f"({named})"] if named else found
@@ -113,7 +113,7 @@ class Staged:
         values = self.rows.select(*texts).distinct().limit(_VALUES + 1).collect()
         if len(values) > _VALUES:
             return None
-        return rules.one_of([(self.name(c), self.kind(c)) for c in columns], sorted(values), of=of)
+        return merge_rule.one_of([(self.name(c), self.kind(c)) for c in columns], sorted(values), of=of)
 
 
 _VALUES = 100
@@ -142,8 +142,8 @@ def staged(
     positions: dict[int, str] = {}
     for argument, columns in keys.items():
         for name in columns:
-            position = rules.place(argument, name, names, table)
-            rules.check_key(argument, names[position], kinds[position], table)
+            position = merge_rule.place(argument, name, names, table)
+            merge_rule.check_key(argument, names[position], kinds[position], table)
             positions.setdefault(position, argument)
     plain = rows.toDF(*[f"c{number}" for number in range(len(names))])
     if deleted:
@@ -170,13 +170,13 @@ def staged(
 def _with_deleted(
     plain: DataFrame, deleted: DataFrame, key: Sequence[str], names: Sequence[str], kinds: Sequence[str]
 ) -> DataFrame:
-    places = [(name, rules.place("the key", name, names, "")) for name in key]
+    places = [(name, merge_rule.place("the key", name, names, "")) for name in key]
     columns = [F.col(quoted(name)).cast(kinds[n]).alias(f"c{n}") for name, n in places]
     gone = deleted.select(*columns, F.lit(True).alias(GONE))  # noqa: FBT003 - a value
     return plain.withColumn(GONE, F.lit(False)).unionByName(gone, allowMissingColumns=True)  # noqa: FBT003
 
 
-def one_for_each(staged: Staged, rule: rules.MergeRule) -> tuple[DataFrame, int]:
+def one_for_each(staged: Staged, rule: merge_rule.MergeRule) -> tuple[DataFrame, int]:
     """Give the row that counts of each primary key, and how many rows do not.
 
     Without ``dedup_sort`` it is always the same one of the rows, whatever their order.
@@ -227,7 +227,7 @@ def _shown(staged: Staged, rows: DataFrame, columns: Sequence[str]) -> str:
 
 def _no_key(staged: Staged, number: int, argument: str) -> MergeKeyError:
     count = staged.keys.nulls(staged.names[number].lower())
-    columns = [f"c{n}" for n, kind in enumerate(staged.kinds) if rules.KEYS.fullmatch(kind)]
+    columns = [f"c{n}" for n, kind in enumerate(staged.kinds) if merge_rule.KEYS.fullmatch(kind)]
     rows = staged.rows.where(F.col(f"c{number}").isNull())
     if GONE in rows.columns:
         rows = rows.where(~F.col(GONE))
@@ -284,7 +284,7 @@ def prepare_session(session: SparkSession, batch: Batch, load: Staged, *, once: 
 
 def write(batch: Batch, commit: Commit) -> int | None:
     """Merge rows by the rule of the batch: one commit, also if it changes nothing."""
-    rule = rules.rule_from(batch.how)
+    rule = merge_rule.rule_from(batch.how)
     keys = {"primary_key": rule.primary_key, "merge_key": rule.merge_key}
     deleted = None if batch.deleted is None else (batch.deleted, rule.primary_key)
     known = _known(batch, rule)
@@ -378,7 +378,7 @@ class _Merge:
 def _upsert(merge: _Merge, rows: DataFrame) -> None:
     load = merge.load
     ranges = load.ranges_of(merge.key, merge.batch.partitions)
-    builder = merge.into(rows, " AND ".join([rules.equal(merge.named(merge.key)), *ranges]))
+    builder = merge.into(rows, " AND ".join([merge_rule.equal(merge.named(merge.key)), *ranges]))
     if merge.rule.hard_delete or merge.batch.deleted is not None:
         builder = builder.whenMatchedDelete(merge.helper("flag"))
     # What the batch lacks is NULL, as in a row that is inserted.
@@ -389,7 +389,7 @@ def _upsert(merge: _Merge, rows: DataFrame) -> None:
 
 def _insert_only(merge: _Merge, rows: DataFrame) -> None:
     ranges = merge.load.ranges_of(merge.key, merge.batch.partitions)
-    condition = " AND ".join([rules.equal(merge.named(merge.key)), *ranges])
+    condition = " AND ".join([merge_rule.equal(merge.named(merge.key)), *ranges])
     builder = merge.into(rows.where("NOT flag"), condition)
     builder.whenNotMatchedInsert(values=merge.load.values()).execute()
 
@@ -404,7 +404,7 @@ def _delete_insert(merge: _Merge, rows: DataFrame) -> None:
     new = rows.where("NOT flag").drop("flag")
     source = old.unionByName(new, allowMissingColumns=True)
     is_old = merge.helper("old")
-    condition = [f"{is_old} = 1", rules.equal(merge.named(columns, prefix="k_"), with_null=both)]
+    condition = [f"{is_old} = 1", merge_rule.equal(merge.named(columns, prefix="k_"), with_null=both)]
     if not both:
         condition += load.ranges_of(columns, merge.batch.partitions)
     builder = merge.into(source, " AND ".join(condition), once=both)

@@ -11,21 +11,20 @@ from typing import TYPE_CHECKING, Any
 from delta.tables import DeltaTable
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 
-from airflow_provider_scope.core import merge as keys
-from airflow_provider_scope.core import scd2
-from airflow_provider_scope.core.sql import quoted
+from airflow_provider_scope.delta import merge_rule, scd2_rule
 from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, InputError, MergeKeyError
 from airflow_provider_scope.spark.row_hash import row_hash
 from airflow_provider_scope.spark.session import SPARK_ERRORS
 from airflow_provider_scope.spark.writes import rows as plain
 from airflow_provider_scope.spark.writes.merge import GONE, prepare_session, staged
+from airflow_provider_scope.sql import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from airflow_provider_scope.core.scd2 import Scd2Rule
+    from airflow_provider_scope.delta.scd2_rule import Scd2Rule
     from airflow_provider_scope.spark.commit import Batch, Commit
     from airflow_provider_scope.spark.writes.merge import Staged
 
@@ -37,7 +36,7 @@ def prepare(rows: DataFrame, how: Mapping[str, Any]) -> DataFrame:
 
     :raises InputError: The rows have a column of a name that the versions have.
     """
-    rule = scd2.rule_from(how)
+    rule = scd2_rule.rule_from(how)
     version = row_hash(rows.schema)
     own = rule.own_columns(rows.columns)
     values = {
@@ -54,7 +53,7 @@ def _instant(value: str | None) -> Column:
 
 def write(batch: Batch, commit: Commit) -> int | None:
     """Insert versions that are not active in the table, and retire active ones that are not in the batch."""
-    rule = scd2.rule_from(batch.how)
+    rule = scd2_rule.rule_from(batch.how)
     named = {"row_version_column_name": [rule.version], "merge_key": rule.merge_key}
     deleted = None if batch.deleted is None else (batch.deleted, rule.merge_key)
     with staged(batch, named, commit.log.table, deleted) as load:
@@ -79,7 +78,7 @@ def _is_new_to_versions(commit: Commit, rule: Scd2Rule) -> bool:
     there = {name.lower() for name in stored.columns}
     missing = [name for name in (*rule.validity, rule.version) if name.lower() not in there]
     if missing and not stored.isEmpty():
-        raise scd2.without_versions(commit.log.table, missing)
+        raise scd2_rule.without_versions(commit.log.table, missing)
     return bool(missing)
 
 
@@ -148,7 +147,7 @@ def _merge(session: SparkSession, batch: Batch, rule: Scd2Rule, load: Staged, ve
     source = versions.join(stored, same, "full_outer")
     source = source.where(F.col(version).isNull() | F.col(f"k_{version}").isNull())
     pairs = [(load.name(c), load.in_source(f"k_{c}")) for c in identity]
-    condition = [keys.equal(pairs), rule.is_active, *load.ranges_of(key, batch.partitions)]
+    condition = [merge_rule.equal(pairs), rule.is_active, *load.ranges_of(key, batch.partitions)]
     builder = table.alias("t").merge(load.source(source), " AND ".join(condition))
     if batch.brings_columns:
         builder = builder.withSchemaEvolution()
@@ -165,7 +164,7 @@ def _active(table: DeltaTable, rule: Scd2Rule, load: Staged, columns: list[str])
     """
     stored = table.toDF().alias("t")
     ends = f"t.{quoted(rule.validity[1])}"
-    is_other = f"{ends} >= TIMESTAMP '{scd2.FAR}' OR {ends} IS NULL"
+    is_other = f"{ends} >= TIMESTAMP '{scd2_rule.FAR}' OR {ends} IS NULL"
     found = []
     for column in columns:
         value = F.col(f"t.{quoted(load.name(column))}")

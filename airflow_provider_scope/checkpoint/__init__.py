@@ -1,1 +1,0 @@
-"""The pipeline's records on storage."""

@@ -1,0 +1,150 @@
+"""Columns as users declare them: their order is that of the files, and of the table that is made."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from airflow_provider_scope import validation
+
+Columns = Mapping[str, str] | Sequence[Any] | str
+"""Name -> type; or a list of (name, type) or {"name": …, "type": …}; or ``id bigint, name string``."""
+
+INFER = "infer"
+"""In place of columns: their types are inferred from the first batch, and kept."""
+
+_EXPECTED = (
+    "a mapping of name to type, a list of [name, type] pairs, or text such as 'id bigint, name string'"
+)
+_PART = re.compile(r"(?:`((?:[^`]|``)+)`|(\w+))(?:\s*:\s*|\s+)(\S.*)", re.DOTALL)
+_QUOTED = re.compile(r"`(?:[^`]|``)*`|'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"", re.DOTALL)
+_INSIDE = re.compile(r"<.*>|\(.*\)", re.DOTALL)
+_MORE = re.compile(r"\s(not\s+null|comment|default|generated)\b", re.IGNORECASE)
+_CLOSES = {">": "<", ")": "("}
+
+
+def columns_from(argument: str, value: Any) -> Any:
+    """Give declared columns as one mapping, in their order.
+
+    :return: None for None. What is known only when the task runs comes back as it is.
+    :raises InputError: It is none of the forms, or a column has no name, no type, or comes twice.
+    """
+    if value is None or validation.is_deferred(value):
+        return value
+    if isinstance(value, Mapping):
+        validation.mapping(argument, value)
+        pairs = list(value.items())
+    elif isinstance(value, str):
+        try:
+            pairs = split_columns(value)
+        except ValueError as err:
+            raise validation.bad(argument, value, f"{_EXPECTED} ({err})") from None
+    elif isinstance(value, Sequence) and not isinstance(value, bytes):
+        pairs = [_pair(argument, item) for item in value]
+        if any(validation.is_deferred(name) for name, _ in pairs):
+            return list(value)
+    else:
+        raise validation.bad(argument, value, _EXPECTED)
+    return _distinct(argument, pairs)
+
+
+def declared(columns: Columns | None) -> dict[str, str] | None:
+    """Give the columns of a spec whose values are rendered; None for none, or if they are inferred."""
+    return dict(cast("Mapping[str, str]", columns)) if columns and columns != INFER else None
+
+
+def split_columns(text: str) -> list[tuple[str, str]]:
+    """Cut ``id bigint, s struct<a: int, b: string>`` into names and types.
+
+    A name may be followed by a colon, and is in backquotes if it is more than letters, digits and ``_``.
+
+    :raises ValueError: The text is no list of columns; it says why.
+    """
+    return [_column(part) for part in _parts(text)]
+
+
+def is_late(value: Any) -> bool:
+    """Tell whether the columns in an argument are known only when the task runs, as the user wrote it."""
+    return validation.is_deferred(value) or (
+        isinstance(value, Mapping) and validation.is_deferred(value.get("columns"))
+    )
+
+
+def check_order(argument: str, value: Any) -> None:
+    """Refuse a mapping of columns that comes from a template or an XComArg: its order may be lost.
+
+    :param value: The argument as it is when the task runs.
+    :raises InputError: The columns in it are a mapping.
+    """
+    columns = value.get("columns") if isinstance(value, Mapping) else getattr(value, "columns", None)
+    if isinstance(columns, Mapping):
+        raise validation.bad(
+            f"{argument}.columns",
+            dict(columns),
+            "text or a list where the columns come from an XComArg or a template",
+            "return text such as 'id bigint, name string', or a list of [name, type] pairs. (PostgreSQL "
+            "sorts the keys of XComs and of dag_run.conf, so the order of the columns is not known)",
+        )
+
+
+def _pair(argument: str, item: Any) -> tuple[Any, Any]:
+    if validation.is_deferred(item):
+        return item, None
+    if isinstance(item, Mapping):
+        if {*item} == {"name", "type"}:
+            return item["name"], item["type"]
+    elif isinstance(item, Sequence) and not isinstance(item, str | bytes) and len(item) == 2:  # noqa: PLR2004
+        return item[0], item[1]
+    raise validation.bad(argument, item, "columns as [name, type] or {'name': …, 'type': …}")
+
+
+def _distinct(argument: str, pairs: Sequence[tuple[Any, Any]]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    seen: set[str] = set()
+    for name, kind in pairs:
+        if not isinstance(name, str) or not name:
+            raise validation.bad(argument, name, "names that are text")
+        validation.text(f"{argument}[{name!r}]", kind)
+        # Spark and Delta do not tell names apart by case.
+        if name.lower() in seen:
+            raise validation.bad(argument, name, "each column once, whatever the case")
+        seen.add(name.lower())
+        found[name] = kind
+    return found
+
+
+def _parts(text: str) -> list[str]:
+    """Cut a text at its commas, but not inside of brackets and quotes."""
+    masked = _QUOTED.sub(lambda found: " " * len(found[0]), text)
+    if {*"`'\""} & {*masked}:
+        msg = "a quote is not closed"
+        raise ValueError(msg)
+    parts, start, inside = [], 0, []
+    for at, sign in enumerate(masked):
+        if sign in "<(":
+            inside.append(sign)
+        elif sign in _CLOSES:
+            if not inside or inside.pop() != _CLOSES[sign]:
+                msg = f"a {sign!r} is not opened"
+                raise ValueError(msg)
+        elif sign == "," and not inside:
+            parts.append(text[start:at])
+            start = at + 1
+    if inside:
+        msg = f"a {inside[-1]!r} is not closed"
+        raise ValueError(msg)
+    return [*parts, text[start:]]
+
+
+def _column(part: str) -> tuple[str, str]:
+    found = _PART.fullmatch(part.strip())
+    if not found:
+        msg = f"{part.strip()!r} is not a name and a type; put names with blanks or special characters in `…`"
+        raise ValueError(msg)
+    quoted, plain, kind = found.groups()
+    more = _MORE.search(_INSIDE.sub("", _QUOTED.sub("", kind)))
+    if more:
+        msg = f"{part.strip()!r} has {more[1].upper()}, which cannot be declared here"
+        raise ValueError(msg)
+    return plain or quoted.replace("``", "`"), kind

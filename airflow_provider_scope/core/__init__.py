@@ -1,1 +1,0 @@
-"""Decisions on values: no input or output, no clock, no randomness."""

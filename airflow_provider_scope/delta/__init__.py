@@ -1,0 +1,1 @@
+"""Delta tables, read without a JVM; and the rules of their schemas and writes."""

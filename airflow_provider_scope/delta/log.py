@@ -1,0 +1,452 @@
+"""A Delta table as ``deltalake`` reads it: in place on a disk, else from a copy of its log's tail.
+
+So a table needs no credentials but those of its ``Storage``.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError, TableNotFoundError
+from pyarrow import ArrowException
+
+from airflow_provider_scope.delta.commit import DamagedCommitError, parse
+from airflow_provider_scope.exceptions import StorageError, TableUnreadableError
+from airflow_provider_scope.failures import is_refusal
+from airflow_provider_scope.stores.local import SCHEME, local_path
+from airflow_provider_scope.stores.opening import open_storage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from airflow_provider_scope.stores.protocol import Storage
+
+
+LOOKS = 4
+"""Times that a log is listed when what was listed is gone: Delta cleans it while we read."""
+
+COPY_LIMIT_BYTES = 4 * 1024**3
+"""Most bytes of a log that are copied: it is untrusted input, and must not fill the worker's disk."""
+
+THREADS = 4
+"""Files of a log that are read at once, each as a whole."""
+
+_WHOLE = re.compile(r"(\d{20})\.checkpoint\.(?:parquet|[0-9a-fA-F-]{36}\.(?:parquet|json))")
+_PART = re.compile(r"(\d{20})\.checkpoint\.(\d{10})\.(\d{10})\.parquet")
+_SIDECAR = re.compile(r"[\w.-]+\.parquet")
+_UNSUPPORTED = re.compile("Unsupported|catalog-managed")
+_DECODED = re.compile(r"%[0-9A-Fa-f]{2}")
+"""What deltalake takes for another character in a path: of ``a%20b`` it opens ``a b``, another table."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTable:
+    """A table, and its log as files of this machine."""
+
+    delta: DeltaTable
+    log: Path
+
+    def commit_info(self, version: int) -> dict[str, Any] | None:
+        """Give what a commit says of itself; empty if it says nothing, None if it is not in the log any more.
+
+        The version is that of the file's name. deltalake's history counts only commits that say something.
+        """
+        try:
+            data = (self.log / f"{version:020}.json").read_bytes()
+        except FileNotFoundError:
+            return None
+        return parse(version, data, only=("commitInfo",)).info
+
+
+@contextmanager
+def open_table(
+    location: str, storage: Storage | None = None, *, since: int | None = None
+) -> Iterator[OpenTable | None]:
+    """Open a table; None if there is none.
+
+    :param location: Canonical URI of the table.
+    :param storage: Where it is; None is a disk of this machine.
+    :param since: The oldest version whose commit is needed; None needs the newest state alone.
+    :raises TableUnreadableError: The log could not be read. That never means "no table".
+    """
+    if is_in_place(location):
+        yield _open(location, Path(local_path(location)))
+        return
+    store = storage or open_storage(location)
+    with tempfile.TemporaryDirectory(prefix="airflow-provider-scope-log-") as folder:
+        found = _copy(store, location, Path(folder), since)
+        yield _open(location, Path(folder)) if found else None
+
+
+def is_in_place(location: str) -> bool:
+    """Tell whether deltalake can open a table where it is, and not only a copy of its log."""
+    return location.startswith(SCHEME) and not _DECODED.search(location)
+
+
+def newest_version(location: str, storage: Storage | None = None) -> int:
+    """Give a table's newest version; -1 if there is no table.
+
+    :raises TableUnreadableError: The log could not be read.
+    """
+    if is_in_place(location):
+        with open_table(location) as table:
+            return -1 if table is None else table.delta.version()
+    return _listed(storage or open_storage(location), location).newest
+
+
+def newest_commits(
+    location: str, since: int, storage: Storage | None = None
+) -> tuple[bytes, dict[int, bytes]] | None:
+    """Read the commits after ``since``, the newest one in any case, and the checksum file of that one.
+
+    None if they are not all there, and for a table on a disk of this machine, where nothing is copied.
+
+    :raises TableUnreadableError: The log could not be read.
+    """
+    if location.startswith(SCHEME):
+        return None
+    store = storage or open_storage(location)
+    log = _listed(store, location)
+    first = min(since + 1, log.newest)
+    if log.newest < max(since, 0) or not log.has_all_from(first):
+        return None
+    folder = f"{location}/_delta_log"
+    try:
+        # The checksum first: most tables that other programs write have none.
+        checksum = store.read(f"{folder}/{log.newest:020}.crc", COPY_LIMIT_BYTES)
+        if checksum is None:
+            return None
+        versions = range(first, log.newest + 1)
+        texts = {v: store.read(f"{folder}/{v:020}.json", COPY_LIMIT_BYTES) for v in versions}
+    except StorageError as err:
+        raise unreadable(location, err) from err
+    found = {version: text for version, text in texts.items() if text is not None}
+    return (checksum, found) if len(found) == len(texts) else None
+
+
+def unreadable(location: str, err: object, do: str = "") -> TableUnreadableError:
+    """Give the error for a log that could not be read.
+
+    :param err: Why.
+    :param do: What helps; by default what follows from the cause.
+    """
+    # deltalake adds the stack of its own code, in Rust.
+    what = err.what if isinstance(err, StorageError) else str(err).partition("\n   0: ")[0]
+    if isinstance(err, StorageError | DamagedCommitError):
+        do = do or err.do
+    elif _UNSUPPORTED.search(what):
+        do = do or (
+            "the table was written by a newer writer: install a deltalake that knows the feature, or drop it "
+            "(ALTER TABLE ... DROP FEATURE); a table that a catalog manages cannot be used by its path"
+        )
+    elif isinstance(err, PermissionError) or is_refusal(what):
+        do = do or "give the worker read access to the table's _delta_log; the next try looks again"
+    return TableUnreadableError(
+        f"The log of the table {location} could not be read: {what.removesuffix('.')}.",
+        kept="the table, the checkpoint and all files; nothing was written",
+        do=do
+        or "check the files in the table's _delta_log, and restore from a copy what is damaged; the "
+        "next try looks again",
+    )
+
+
+def _open(location: str, path: Path) -> OpenTable | None:
+    for _ in range(LOOKS):
+        try:
+            table = OpenTable(DeltaTable(str(path)), path / "_delta_log")
+        except TableNotFoundError as err:
+            # deltalake says "not found" for "no access" as well: look for a log ourselves.
+            if not _has_log(_names(location, path)):
+                return None
+            refused = err  # or the table was created between the two looks: look again
+        except (DeltaError, OSError, ValueError) as err:
+            raise _diagnosed(location, path, err) from err
+        else:
+            _check_newest(location, table)
+            if (table.log / f"{table.delta.version() + 1:020}.json").is_symlink():
+                _names(location, path)  # deltalake takes no notice of a link that leads nowhere
+            return table
+    raise unreadable(location, refused) from refused
+
+
+def _check_newest(location: str, table: OpenTable) -> None:
+    """Refuse a newest commit that is damaged: deltalake takes an empty one for a version without changes."""
+    try:
+        table.commit_info(table.delta.version())
+    except (OSError, DamagedCommitError) as err:
+        raise unreadable(location, err) from err
+
+
+def _names(location: str, path: Path) -> list[str]:
+    """List a log on this machine."""
+    folder = f"{SCHEME}{path}"
+    try:
+        return open_storage(folder).names(f"{folder}/_delta_log")
+    except StorageError as err:
+        raise unreadable(location, err) from err
+
+
+def _diagnosed(location: str, path: Path, err: Exception) -> TableUnreadableError:
+    """Give the error for a log that deltalake does not read, with the file that is to blame."""
+    if _UNSUPPORTED.search(str(err)):
+        return unreadable(location, err)
+    names = _names(location, path)
+    log = _log_of(names)
+    if log.missing is not None:
+        return TableUnreadableError(
+            f"The log of the table {location} lacks version {log.missing}, and there is no checkpoint after "
+            "it: it is not known what the table holds.",
+            kept="the table, the checkpoint and all files; nothing was written",
+            do=f"restore the file {log.missing:020}.json",
+        )
+    for version in log.tail(None):
+        try:
+            parse(version, (path / "_delta_log" / f"{version:020}.json").read_bytes())
+        except DamagedCommitError as damage:
+            return unreadable(location, damage)
+        except OSError as refused:
+            return unreadable(location, refused)
+    checksums = [int(name[:20]) for name in names if re.fullmatch(r"\d{20}\.crc", name)]
+    last = max(checksums, default=-1)
+    if last > log.newest:
+        return unreadable(
+            location,
+            f"it has {last:020}.crc, a checksum of version {last}, and its newest commit is version "
+            f"{log.newest}: commits were deleted, or not all were copied",
+            f"restore the commits from {log.newest + 1:020}.json on from a copy. If the table is to end at "
+            f"version {log.newest}, delete the files .crc of later versions",
+        )
+    return unreadable(location, err)
+
+
+def _has_log(names: Iterable[str]) -> bool:
+    return any(name.endswith((".json", ".parquet")) for name in names)
+
+
+@dataclass(frozen=True, slots=True)
+class _Log:
+    """The files of a log that matter."""
+
+    commits: tuple[int, ...]
+    """Versions, ascending."""
+    checkpoint: int
+    """The version of the newest whole checkpoint; -1 if there is none."""
+    parts: tuple[str, ...]
+    """The names of its files; of several whole ones of a version, of one."""
+    is_log: bool
+    """Whether there is anything that makes a table of the folder."""
+
+    @property
+    def newest(self) -> int:
+        """The newest version; -1 if there is no table."""
+        return max(self.checkpoint, self.commits[-1] if self.commits else -1)
+
+    def tail(self, since: int | None) -> list[int]:
+        """Give the versions of the commits that are needed: after the checkpoint, and from ``since`` on."""
+        first = self.checkpoint if since is None else min(self.checkpoint, since)
+        return [version for version in self.commits if version >= first]
+
+    def is_whole(self) -> bool:
+        """Whether no commit after the checkpoint is missing: a listing in pages is not of one moment."""
+        return self.has_all_from(self.checkpoint + 1)
+
+    @property
+    def missing(self) -> int | None:
+        """The first commit after the checkpoint that is missing."""
+        there = {*self.commits}
+        return next((one for one in range(self.checkpoint + 1, self.newest) if one not in there), None)
+
+    def has_all_from(self, first: int) -> bool:
+        """Whether the commits from ``first`` to the newest version are all there."""
+        after = [version for version in self.commits if version >= first]
+        return after == list(range(first, self.newest + 1))
+
+
+def _log_of(names: Sequence[str]) -> _Log:
+    # Nearly all names are those of commits, and there may be 10,000.
+    commits = sorted(int(name[:20]) for name in names if name[20:] == ".json" and name[:20].isdecimal())
+    whole: dict[int, tuple[str, ...]] = {}
+    parts: dict[tuple[int, int], list[str]] = {}
+    for name in (name for name in names if ".checkpoint." in name):
+        if match := _WHOLE.fullmatch(name):
+            whole[int(match[1])] = (name,)
+        elif match := _PART.fullmatch(name):
+            parts.setdefault((int(match[1]), int(match[3])), []).append(name)
+    for (version, count), found in parts.items():
+        if len(found) == count:
+            whole.setdefault(version, tuple(found))
+    newest = max(whole, default=-1)
+    return _Log(tuple(commits), newest, whole.get(newest, ()), bool(commits) or _has_log(names))
+
+
+def _listed(storage: Storage, location: str) -> _Log:
+    """List a log; without holes, if it has none.
+
+    :raises TableUnreadableError: It could not be listed, or it has files and none that is of a version.
+    """
+    for _ in range(LOOKS):
+        try:
+            log = _log_of(storage.names(f"{location}/_delta_log"))
+        except StorageError as err:
+            raise unreadable(location, err) from err
+        if log.is_whole():
+            break
+    if log.is_log and log.newest < 0:
+        raise unreadable(location, "it holds neither a commit nor a checkpoint")
+    return log
+
+
+def _copy(storage: Storage, location: str, folder: Path, since: int | None) -> bool:
+    """Copy what is needed of a log, all of it of one listing.
+
+    :return: False if there is no table.
+    :raises TableUnreadableError: It could not be read, or is too large.
+    """
+    target = folder / "_delta_log"
+    for _ in range(LOOKS):
+        log = _listed(storage, location)
+        if log.newest < 0:
+            return False
+        names = [*log.parts, *(f"{version:020}.json" for version in log.tail(since))]
+        gone = _Copying(storage, location, target).run(names, log.parts)
+        if not gone:
+            return True
+    raise unreadable(location, f"{gone} was deleted while it was read, {LOOKS} times")
+
+
+class _Copying:
+    """Copies files of one log into a folder."""
+
+    def __init__(self, storage: Storage, location: str, target: Path) -> None:
+        self.storage = storage
+        self.location = location
+        self.target = target
+        self.copied = 0
+
+    def run(self, names: Iterable[str], checkpoint: Iterable[str]) -> str:
+        """Copy files, and those that a checkpoint names.
+
+        :return: The name of a file that does not exist any more; empty if all were copied.
+        """
+        gone = self._copy(names)
+        if gone:
+            return gone
+        try:
+            beside = sorted({name for part in checkpoint for name in _sidecars(self.target / part)})
+        except (ArrowException, OSError, ValueError, KeyError, TypeError, AttributeError) as err:
+            raise unreadable(self.location, f"a checkpoint could not be understood: {err!r}") from err
+        return self._copy(f"_sidecars/{name}" for name in beside)
+
+    def _copy(self, names: Iterable[str]) -> str:
+        with ThreadPoolExecutor(THREADS, thread_name_prefix="delta-log") as pool:
+            try:
+                return next((gone for gone in pool.map(self._one, names) if gone), "")
+            except StorageError as err:
+                raise unreadable(self.location, err) from err
+            finally:
+                pool.shutdown(wait=True, cancel_futures=True)
+
+    def _one(self, name: str) -> str:
+        data = self.storage.read(f"{self.location}/_delta_log/{name}", COPY_LIMIT_BYTES)
+        if data is None:
+            return name
+        self.copied += len(data)
+        if self.copied > COPY_LIMIT_BYTES:
+            raise StorageError(f"it holds more than {COPY_LIMIT_BYTES:,} bytes from its newest checkpoint on")
+        path = self.target / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+        return ""
+
+
+def _sidecars(checkpoint: Path) -> Iterator[str]:
+    """Give the names of the files that hold the rest of a checkpoint.
+
+    :raises ValueError: One is not a plain name: it would lead out of the folder.
+    """
+    actions: Iterable[dict[str, str] | None]
+    if checkpoint.suffix == ".json":
+        with checkpoint.open(encoding="utf-8") as lines:
+            actions = [json.loads(line).get("sidecar") for line in lines if line.strip()]
+    else:
+        data = pq.ParquetFile(io.BytesIO(checkpoint.read_bytes()))
+        if "sidecar" not in data.schema_arrow.names:
+            return
+        actions = data.read(columns=["sidecar"])["sidecar"].to_pylist()
+    for action in actions:
+        name = action and action["path"]
+        if not name:
+            continue
+        if not _SIDECAR.fullmatch(name):
+            msg = f"it names {name!r}"
+            raise ValueError(msg)
+        yield name
+
+
+# ---- the columns of a table ----
+
+
+@dataclass(frozen=True, slots=True)
+class TableColumns:
+    """The columns of a table that exists, as (name, Spark type)."""
+
+    version: int
+    columns: tuple[tuple[str, str], ...]
+    partition_by: tuple[str, ...]
+    not_null: frozenset[str] = frozenset()
+
+
+_SPARK_NAMES = {"integer": "int", "long": "bigint", "short": "smallint", "byte": "tinyint"}
+
+
+def table_columns(location: str, storage: Storage | None = None) -> TableColumns | None:
+    """Give the columns of a table with their Spark types; None if there is no table.
+
+    :param location: Canonical URI of the table.
+    :param storage: Where the table is; None is a disk of this machine.
+    :raises TableUnreadableError: The log could not be read. That never means "no table".
+    """
+    with open_table(location, storage) as table:
+        if table is None:
+            return None
+        try:
+            fields = json.loads(table.delta.schema().to_json())["fields"]
+            partitions = tuple(table.delta.metadata().partition_columns)
+        except (DeltaError, OSError, ValueError) as err:
+            raise unreadable(location, err) from err
+        version = table.delta.version()
+    return TableColumns(
+        version=version,
+        columns=columns_of(fields),
+        partition_by=partitions,
+        not_null=frozenset(field["name"] for field in fields if not field["nullable"]),
+    )
+
+
+def columns_of(fields: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, str], ...]:
+    """Give the names and Spark types of the fields of a Delta schema."""
+    return tuple((field["name"], _spark_type(field["type"])) for field in fields)
+
+
+def _spark_type(kind: Any) -> str:
+    """Give a type of Delta's schema as Spark's ``simpleString`` does."""
+    if isinstance(kind, str):
+        return _SPARK_NAMES.get(kind, kind)
+    match kind["type"]:
+        case "array":
+            return f"array<{_spark_type(kind['elementType'])}>"
+        case "map":
+            return f"map<{_spark_type(kind['keyType'])},{_spark_type(kind['valueType'])}>"
+        case _:
+            fields = (f"{field['name']}:{_spark_type(field['type'])}" for field in kind["fields"])
+            return f"struct<{','.join(fields)}>"

@@ -1,0 +1,142 @@
+"""How a batch is merged into a table: the rule that users write, and the SQL conditions it comes to."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from airflow_provider_scope.delta.commit import loosened
+from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, InputError
+from airflow_provider_scope.sql import literal, quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+Strategy = Literal["delete-insert", "upsert", "insert-only"]
+
+RANGED = re.compile(r"tinyint|smallint|int|bigint|date|timestamp|string|decimal\(\d+,\d+\)")
+"""Types of keys by whose range a table's files can be told apart. Floats have NaN and two zeros."""
+KEYS = re.compile(rf"{RANGED.pattern}|float|double|boolean|binary|timestamp_ntz")
+"""Types whose values are equal or not, in Spark as in Delta. Collated texts are others that look alike."""
+_LONGEST = 100
+"""Characters of a text that is a literal in a condition."""
+_PLAIN_YEAR = re.compile(r"[0-9]{4}-")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeRule:
+    """What becomes of rows whose key is in the table; see ``specs.Merge``."""
+
+    strategy: Strategy
+    primary_key: tuple[str, ...] = ()
+    merge_key: tuple[str, ...] = ()
+    dedup_sort: tuple[str, str] | None = None
+    hard_delete: str | None = None
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether rows of the table can be replaced at all."""
+        return bool(self.primary_key or self.merge_key)
+
+    @property
+    def needs_winner(self) -> bool:
+        """Whether two rows of one key are an error: nothing says which of them counts."""
+        return self.strategy != "delete-insert" and self.dedup_sort is None
+
+
+def rule_from(value: Mapping[str, Any]) -> MergeRule:
+    """Read a rule as a plan file has it."""
+    sort = value.get("dedup_sort")
+    return MergeRule(
+        strategy=value["strategy"],
+        primary_key=tuple(value.get("primary_key") or ()),
+        merge_key=tuple(value.get("merge_key") or ()),
+        dedup_sort=(sort[0], sort[1]) if sort else None,
+        hard_delete=value.get("hard_delete"),
+    )
+
+
+def place(argument: str, name: str, columns: Sequence[str], table: str) -> int:
+    """Give the position of a column that an argument names, whatever its letter case.
+
+    :raises InputError: There is no such column.
+    """
+    for position, column in enumerate(columns):
+        if column.lower() == name.lower():
+            return position
+    raise InputError(
+        f"{argument} names {name!r}, which is not a column of the rows for {table}: {', '.join(columns)}.",
+        kept=NO_ROW_WRITTEN,
+        do=f"select a column of that name, or correct {argument}",
+    )
+
+
+def check_key(argument: str, name: str, kind: str, table: str) -> None:
+    """Refuse a key of a type whose values cannot be compared exactly.
+
+    :raises InputError: As said.
+    """
+    if not KEYS.fullmatch(kind):
+        raise InputError(
+            f"{argument} names {name!r}, which is {kind}: values of this type cannot be keys in {table}.",
+            kept=NO_ROW_WRITTEN,
+            do="use columns of numbers, text without a collation, dates, timestamps, booleans or bytes; if "
+            "the key has to be this value, select it as text",
+        )
+
+
+def equal(pairs: Iterable[tuple[str, str]], *, with_null: bool = False) -> str:
+    """Give the condition that columns of the table are equal to those of the batch.
+
+    :param pairs: Name of a column of the table, and of one of the source.
+    :param with_null: Whether NULL is equal to NULL: the table may have such rows.
+    """
+    sign = "<=>" if with_null else "="
+    return " AND ".join(f"t.{quoted(column)} {sign} s.{quoted(source)}" for column, source in pairs)
+
+
+def within(column: str, kind: str, low: str | None, high: str | None) -> str | None:
+    """Give the condition that a column of the table is in a range, with literals: Delta skips files by it.
+
+    :param low: The least value as Spark writes it as text; timestamps with their offset.
+    :return: None if there is no range, or none that is sure to mean the same for Delta.
+    """
+    if low is None or high is None:
+        return None
+    least, most = as_literal(kind, loosened(kind, low, -1)), as_literal(kind, loosened(kind, high, 1))
+    if least is None or most is None:
+        return None
+    return f"t.{quoted(column)} BETWEEN {least} AND {most}"
+
+
+def one_of(
+    columns: Sequence[tuple[str, str]], values: Sequence[Sequence[str]], *, of: str = ""
+) -> str | None:
+    """Give the condition that columns have one of several values together, as literals.
+
+    :param columns: Name and type of each.
+    :param of: What stands before each name, where a column of another table could be meant.
+    :return: None if there are no values, or one that has no literal.
+    """
+    found = []
+    for row in values:
+        literals = [as_literal(kind, value) for (_, kind), value in zip(columns, row, strict=True)]
+        if None in literals:
+            return None
+        pairs = zip(columns, literals, strict=True)
+        found.append(" AND ".join(f"{of}{quoted(name)} = {one}" for (name, _), one in pairs))
+    return " OR ".join(f"({one})" for one in found) or None
+
+
+def as_literal(kind: str, value: str | None) -> str | None:
+    """Give a value as a literal of its type; None if that could be another value."""
+    if value is None or not RANGED.fullmatch(kind):
+        return None
+    if kind == "string":
+        return literal(value) if len(value) <= _LONGEST else None
+    if kind in {"date", "timestamp"}:
+        return f"{kind.upper()} {literal(value)}" if _PLAIN_YEAR.match(value) else None
+    if kind.startswith("decimal"):
+        return f"CAST({literal(value)} AS {kind})"
+    return value

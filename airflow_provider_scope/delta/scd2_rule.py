@@ -1,0 +1,122 @@
+"""How versions of rows are kept: the rule that users write, and the columns and conditions it comes to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from typing import TYPE_CHECKING, Any, Literal
+
+from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, InputError
+from airflow_provider_scope.sql import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+VALID_FROM, VALID_TO, ROW_HASH = "_valid_from", "_valid_to", "_row_hash"
+FAR = "2200-01-01T00:00:00+00:00"
+"""No window ends behind this; what does is somebody's way to say that a version is the active one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scd2Rule:
+    """Which version of a row is active, and when it is retired; see ``specs.Scd2``."""
+
+    merge_key: tuple[str, ...] = ()
+    validity: tuple[str, str] = (VALID_FROM, VALID_TO)
+    active_record_timestamp: str | None = None
+    boundary_timestamp: str | None = None
+    row_version: str | None = None
+    on_empty_extract: Literal["ignore", "retire"] = "ignore"
+
+    @property
+    def version(self) -> str:
+        """The column by which two versions are the same or not."""
+        return self.row_version or ROW_HASH
+
+    @property
+    def is_active(self) -> str:
+        """The condition that a version of the table is active."""
+        column = f"t.{quoted(self.validity[1])}"
+        if self.active_record_timestamp is None:
+            return f"{column} IS NULL"
+        return f"{column} = TIMESTAMP '{self.active_record_timestamp}'"
+
+    def own_columns(self, names: Iterable[str]) -> dict[str, str]:
+        """Give the columns that the write adds to those of the rows: name -> type.
+
+        :raises InputError: The rows have a column of such a name.
+        """
+        there = {name.lower(): name for name in names}
+        for name in self.validity:
+            if name.lower() in there:
+                raise _taken(there[name.lower()], "rename it in `sql`, or set other validity_column_names")
+        own = dict.fromkeys(self.validity, "timestamp")
+        if self.version.lower() not in there:
+            own[self.version] = "string"
+        elif self.row_version is None:
+            raise _taken(
+                there[ROW_HASH],
+                f"rename it in `sql`; or set row_version_column_name={ROW_HASH!r} if it is what identifies "
+                "the versions of a row",
+            )
+        return own
+
+
+def _taken(name: str, do: str) -> InputError:
+    return InputError(
+        f"The SELECT has a column {name!r}, which Scd2 writes itself.",
+        kept="everything; nothing was written",
+        do=do,
+    )
+
+
+def refuse_without_versions(lacking: Iterable[str], table: str) -> None:
+    """Refuse rows of another write for a table of versions: they would be valid never and always.
+
+    :param lacking: Columns of the table that the rows do not have.
+    :raises InputError: As said. A table whose columns for that have other names is not told from any other.
+    """
+    own = [VALID_FROM, VALID_TO, ROW_HASH]
+    if {*own} <= {*lacking}:
+        raise InputError(
+            f"The table {table} keeps versions of rows, but the rows to write have no {', '.join(own)}.",
+            kept=NO_ROW_WRITTEN,
+            do="use write=Scd2(…), as when the table was written; or write to another table",
+        )
+
+
+def without_versions(table: str, missing: Iterable[str]) -> InputError:
+    """Give the error for a table whose rows have no versions that could be retired."""
+    return InputError(
+        f"The table {table} has rows, but lacks the columns for their versions: {', '.join(missing)}.",
+        kept=NO_ROW_WRITTEN,
+        do="run once with full_refresh=True, which starts the history with the rows that it loads; or "
+        "write to another table",
+    )
+
+
+def rule_from(value: Mapping[str, Any]) -> Scd2Rule:
+    """Read a rule as a plan file has it."""
+    first, second = value.get("validity_column_names") or (VALID_FROM, VALID_TO)
+    return Scd2Rule(
+        merge_key=tuple(value.get("merge_key") or ()),
+        validity=(first, second),
+        active_record_timestamp=value.get("active_record_timestamp"),
+        boundary_timestamp=value.get("boundary_timestamp") or value.get("now"),
+        row_version=value.get("row_version_column_name"),
+        on_empty_extract=value.get("on_empty_extract") or "ignore",
+    )
+
+
+def instant(value: str | date) -> str:
+    """Give an instant as text with its offset; a time without zone is one of UTC, a date its first instant.
+
+    :raises TypeError: It is of another type.
+    :raises ValueError: It is not one.
+    """
+    found = datetime.fromisoformat(value) if isinstance(value, str) else value
+    if not isinstance(found, date):
+        raise TypeError(type(found).__name__)
+    if not isinstance(found, datetime):
+        found = datetime(found.year, found.month, found.day, tzinfo=UTC)
+    return (found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)).isoformat()

@@ -1,1 +1,0 @@
-"""The micro-batch loop."""

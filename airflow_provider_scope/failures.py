@@ -1,0 +1,137 @@
+"""What Spark, Java and others say of a failure: where the cause is in it, and whether it may pass."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Literal
+
+from airflow_provider_scope.delta.commit import mending
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Kind = Literal["sql", "setting", "not seen", "passing"]
+"""The SELECT on these rows; a setting; a path that Spark does not see; or what another try may not meet."""
+
+CAUSE_LENGTH = 1000
+"""Characters of a cause that are told; the rest is in Spark's log."""
+_STATE = re.compile(r"SQLSTATE: (\w{5})\b")
+_OF_SQL = ("0A", "21", "22", "23", "42", "44", "P0")
+"""How the states begin that the same SELECT reaches on the same rows each time: data, constraints, syntax."""
+_NO_PATH = "42K03"
+_OF_A_SETTING = re.compile(
+    r"\[(INVALID_CONF_VALUE|INVALID_DRIVER_MEMORY|INVALID_EXECUTOR_MEMORY|CANNOT_MODIFY_CONFIG)"
+)
+_LIKE_A_SETTING = re.compile(
+    r"flag can be true or false|must be a positive number|java\.lang\.NumberFormatException"
+    r"|ClassNotFoundException"
+)
+"""What Spark says without a condition."""
+_OF_A_JOB = "Job aborted"
+"""What is said of a job is about its rows and machines, not about the settings."""
+
+_REFUSED = re.compile(
+    r"(?i)permission denied|operation not permitted|access ?(is )?denied|AccessControlException"
+)
+
+_NO_JVM = re.compile(
+    r"Error: Could not create the Java Virtual Machine|Error: A fatal exception has occurred"
+    r"|Error occurred during initialization of VM"
+)
+_CANNOT_START_NOW = re.compile(r"reserve|allocate|insufficient memory", re.IGNORECASE)
+_NOISE = re.compile(r"Picked up |WARNING: |\s*$")
+_THROWN = re.compile(
+    r"(?P<how>Exception in thread \"[^\"]*\" |Caused by: |: )?"
+    r"(?P<cls>(?:[\w$]+\.)*[A-Z][\w$]*(?:Exception|Error))(?:: (?P<text>.*))?$"
+)
+_LOGGED = re.compile(r"\d\d/\d\d/\d\d [\d:]{8} (?:WARN|INFO) ")
+"""What Spark logs while all is well."""
+_NO_TEXT = re.compile(r"\s+at |\s+\.\.\. \d|\d\d/\d\d/\d\d |Traceback |\s*$")
+
+
+def kind_of(text: str) -> Kind:
+    """Tell what an error of Spark is about, from all that Spark says of it, causes included.
+
+    The innermost condition decides, which comes last.
+    """
+    if _OF_A_SETTING.search(text):
+        return "setting"
+    states = _STATE.findall(text)
+    state = states[-1] if states else ""
+    if state == _NO_PATH:
+        return "not seen"
+    if state.startswith(_OF_SQL):
+        return "sql"
+    return "setting" if _LIKE_A_SETTING.search(text) and _OF_A_JOB not in text else "passing"
+
+
+def is_refusal(text: str) -> bool:
+    """Tell whether a failure is one of permissions, from what a disk, Java or deltalake says of it."""
+    return bool(_REFUSED.search(text))
+
+
+_CHECKSUM = re.compile(r"Checksum error: \S*?(_delta_log/)?([^/\s]+) at \d")
+"""What Hadoop says of a file on a disk that is not what it wrote; the file's name."""
+_IS_FULL = re.compile("No space left on device|Disk quota exceeded")
+
+
+def passing_advice(cause: str) -> str:
+    """Say what to do about a failure that may pass."""
+    if damaged := _CHECKSUM.search(cause):
+        is_commit, name = damaged.groups()
+        return mending(name) if is_commit else f"restore {name}, with the .{name}.crc beside it, from a copy"
+    if _IS_FULL.search(cause):
+        return (
+            "make room on the disks of the table, of its quarantine, and of Spark's own files "
+            "(`spark.local.dir`). The next try runs the open batches again"
+        )
+    if "OutOfMemoryError" in cause:
+        return (
+            "give Spark more memory (`spark.driver.memory` in `conf` of the engine; 1 GiB is the default), "
+            "or make batches smaller. The next try runs the open batches again"
+        )
+    return "the next try runs the open batches again; if the error comes back, remove its cause"
+
+
+def submit_cause(lines: Sequence[str]) -> tuple[str, bool]:
+    """Give the cause in the output of a ``spark-submit`` that could not report it, and whether it lasts.
+
+    :param lines: The end of the output.
+    :return: The cause in one line, empty if nothing in it is one; True if each other try would fail as well.
+    """
+    said = [line.rstrip() for line in lines if not _NOISE.match(line) and not _LOGGED.match(line)]
+    if any(_NO_JVM.match(line) for line in said):
+        why = " ".join(line.strip() for line in said if not _NO_JVM.match(line))
+        return f"Java does not start: {why}"[:CAUSE_LENGTH], not _CANNOT_START_NOW.search(why)
+    thrown = _thrown(said)
+    if thrown:
+        return "; ".join(dict.fromkeys(thrown))[:CAUSE_LENGTH], kind_of(" ".join(thrown)) == "setting"
+    named = [line for line in said if "Exception" in line or "Error" in line]
+    return (named or said or [""])[-1].strip()[:CAUSE_LENGTH], False
+
+
+def _thrown(lines: Sequence[str]) -> list[str]:
+    """Give the last exception that was thrown, and its innermost cause."""
+    found: list[tuple[str, str]] = []
+    is_text = False
+    for line in lines:
+        match = _THROWN.match(line)
+        if match:
+            found.append((match["how"] or "", _named(match["cls"], match["text"])))
+        elif is_text and not _NO_TEXT.match(line):
+            found[-1] = (found[-1][0], f"{found[-1][1]} {line.strip()}")
+        else:
+            is_text = False
+        is_text = is_text or bool(match)
+    # Whatever is said behind it follows from it.
+    out_of_memory = [text for _, text in found if text.startswith("java.lang.OutOfMemoryError")][:1]
+    heads = [number for number, (how, _) in enumerate(found) if how != "Caused by: "]
+    last = found[heads[-1] :] if heads else found
+    return [*out_of_memory, *(text for _, text in (*last[:1], *last[-1:]))]
+
+
+def _named(cls: str, text: str | None) -> str:
+    """Give what was thrown; a text of Spark's own needs no class."""
+    if text and (text.startswith("[") or cls.startswith("org.apache.spark.")):
+        return text
+    return f"{cls}: {text}" if text else cls

@@ -1,0 +1,518 @@
+"""The files that are derived from the log: ``watermark.json``, ``sources/`` and ``seen/``.
+
+``seen/`` holds the loaded files as columns, sorted by path, in segments. A derived file that is missing or
+damaged costs time, and nothing else until ``airflow scope vacuum`` purges the entries behind it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import zlib
+from array import array
+from functools import cached_property
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from airflow_provider_scope.exceptions import RecordsVacuumedError, StorageError
+from airflow_provider_scope.protocol import retention, takeover
+from airflow_provider_scope.protocol.retention import Segment, epoch
+from airflow_provider_scope.sources.files.discovery import LISTED_AT_ONCE, History, status
+from airflow_provider_scope.stores.protocol import CONTROL_FILE_LIMIT_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from airflow_provider_scope.protocol.log import CheckpointLog
+    from airflow_provider_scope.protocol.records import CommitRecord, OffsetEntry
+    from airflow_provider_scope.protocol.takeover import Takeover
+    from airflow_provider_scope.sources.files.discovery import Seen, Status
+    from airflow_provider_scope.stores.protocol import Storage
+    from airflow_provider_scope.values import FileEntry
+
+# ---- the loaded files, and their segments ----
+
+SCHEMA = pa.schema(
+    [
+        ("path", pa.string()),
+        ("modified_ms", pa.int64()),
+        ("size_bytes", pa.int64()),
+        ("content_md5", pa.string()),
+        ("seq", pa.int64()),
+    ]
+)
+"""``path`` as the entries spell it; ``seq`` is null for a file that dbt-scope loaded."""
+
+Row = tuple[str, int, int | None, str | None, int | None]
+"""A row of ``SCHEMA``."""
+
+AT_ONCE = 65_536
+"""Rows that are read together."""
+
+
+class SeenFiles(History):
+    """The files of some segments, and those of later entries.
+
+    :param tables: Rows of ``SCHEMA``, each table sorted by path and without a path twice; later ones count.
+        Of a file only those parts are decoded that what is looked for may be in.
+    """
+
+    def __init__(self, tables: Iterable[pa.Table | pq.ParquetFile] = ()) -> None:
+        super().__init__()
+        # In the parts that they were read in: to put these together would take the memory twice.
+        self._tables = [part for table in tables for part in _parts(table)]
+
+    def __bool__(self) -> bool:
+        return super().__bool__() or bool(self._tables)
+
+    def without_same(self, files: Sequence[FileEntry]) -> list[FileEntry]:
+        """Compare columns, with no object for each file; of what is left, ``find`` tells."""
+        left: list[FileEntry] = []
+        for first in range(0, len(files), LISTED_AT_ONCE):
+            part = files[first : first + LISTED_AT_ONCE]
+            same = self._same(part)
+            left += [file for file, is_same in zip(part, same, strict=True) if not is_same]
+        return left
+
+    def _same(self, files: Sequence[FileEntry]) -> list[bool]:
+        found: dict[int, bool] = {}
+        listed = rows_of((f.path, f.modified_ms, f.size_bytes, f.content_md5, None) for f in files)
+        for at, rows in _matches(reversed(self._tables), listed["path"].chunk(0)):
+            now = listed.take(at)
+            size = pc.and_kleene(
+                pc.is_valid(rows["size_bytes"]), pc.equal(rows["size_bytes"], now["size_bytes"])
+            )
+            same = pc.and_(pc.equal(rows["modified_ms"], now["modified_ms"]), size)
+            # Null where all else is the same and one of the sums is not known.
+            same = pc.and_kleene(same, pc.equal(rows["content_md5"], now["content_md5"]))
+            for index, is_same in zip(at.to_pylist(), same.to_pylist(), strict=True):
+                found.setdefault(index, is_same is not False)
+        return [
+            self._files[file.path] == status(file)
+            if file.path in self._files
+            else found.get(index, False) and file.path not in self._removed
+            for index, file in enumerate(files)
+        ]
+
+    def find(self, paths: Sequence[str]) -> Seen:
+        """Look for many of them at once."""
+        known: Seen = {}
+        for first in range(0, len(paths), LISTED_AT_ONCE):
+            part = _column(paths[first : first + LISTED_AT_ONCE], pa.string())
+            for _, rows in _matches(self._tables, part):
+                known.update(_statuses(rows))
+        for path in self._removed:
+            known.pop(path, None)
+        return known | super().find(paths)
+
+    def outside(self, roots: tuple[str, ...]) -> Iterator[tuple[str, Status]]:
+        """Pass over what lies below the folders, which is nearly all."""
+        later: set[str] = {*self._files, *self._removed, *roots}
+        for number, table in enumerate(self._tables):
+            for rows in table.outside(tuple(root.rstrip("/") for root in roots)):
+                newer = _matches(self._tables[number + 1 :], rows["path"])
+                replaced = {path for _, again in newer for path in again["path"].to_pylist()}
+                for path, before in _statuses(rows):
+                    if path not in later and path not in replaced:
+                        yield path, before
+        yield from super().outside(roots)
+
+
+class _Sorted:
+    """Some rows, sorted by path, that are decoded when they are first looked at.
+
+    :param least: The first path, and ``greatest`` the last one.
+    """
+
+    def __init__(self, decode: Callable[[], pa.RecordBatch], least: str, greatest: str) -> None:
+        self._decode = decode
+        self.least = least
+        self.greatest = greatest
+
+    @cached_property
+    def rows(self) -> pa.RecordBatch:
+        return self._decode()
+
+    def match(self, paths: pa.Array, least: str, greatest: str) -> tuple[pa.Array, pa.RecordBatch]:
+        """Give the rows with one of the paths, and for each its index in ``paths``.
+
+        Only the part between the least and the greatest is looked at: listings come nearly in order.
+        """
+        first = self._position(least)
+        part = self.rows.slice(first, self._position(f"{greatest}\0") - first)
+        at = pc.index_in(part["path"], value_set=paths)
+        is_there = pc.is_valid(at)
+        return at.filter(is_there), part.filter(is_there)
+
+    def _position(self, path: str) -> int:
+        """Give the first row whose path is not before ``path``, by bytes: so Arrow sorts."""
+        wanted = path.encode()
+        paths = self.rows["path"]
+        low, high = 0, len(paths)
+        while low < high:
+            middle = (low + high) // 2
+            if paths[middle].as_buffer().to_pybytes() < wanted:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def outside(self, roots: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
+        """Give the rows whose path lies below none of the roots, in parts."""
+        # "0" is the character after "/".
+        if any(f"{root}/" <= self.least and self.greatest < f"{root}0" for root in roots):
+            return
+        within = sorted((self._position(f"{root}/"), self._position(f"{root}0")) for root in roots)
+        start = 0
+        count = self.rows.num_rows
+        for first, end in [*within, (count, count)]:
+            for at in range(start, first, AT_ONCE):
+                yield self.rows.slice(at, min(AT_ONCE, first - at))
+            start = max(start, end)
+
+
+def _matches(tables: Iterable[_Sorted], paths: pa.Array) -> Iterator[tuple[pa.Array, pa.RecordBatch]]:
+    """Match some paths with those tables that may have one of them."""
+    ends = pc.min_max(paths).as_py()
+    if ends["min"] is not None:
+        for table in tables:
+            if table.least <= ends["max"] and ends["min"] <= table.greatest:
+                yield table.match(paths, ends["min"], ends["max"])
+
+
+def rows_of(files: Iterable[Row]) -> pa.Table:
+    """Give a table of files."""
+    columns = list(zip(*files, strict=True)) or [()] * len(SCHEMA)
+    return pa.table([_column(c, kind) for c, kind in zip(columns, SCHEMA.types, strict=True)], schema=SCHEMA)
+
+
+def _column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """Give texts or whole numbers as Arrow keeps them.
+
+    ``pa.array`` and ``pa.scalar`` import pandas first, if it is there: half a second of a run, and 45 MiB.
+    """
+    there = pa.py_buffer(bytes(value is not None for value in values))
+    is_there = pa.Array.from_buffers(pa.uint8(), len(values), [None, there]).cast(pa.bool_())
+    if kind == pa.string():
+        texts = [(value or "").encode() for value in values]
+        buffers = [array("i", accumulate(map(len, texts), initial=0)), b"".join(texts)]
+    else:
+        buffers = [array("q", (value or 0 for value in values))]
+    return pa.Array.from_buffers(kind, len(values), [is_there.buffers()[1], *map(pa.py_buffer, buffers)])
+
+
+def newest_of_each(rows: pa.Table) -> pa.Table:
+    """Sort by path; of a file that was loaded again, the newest row counts."""
+    order = pa.table({"path": rows["path"], "seq": pc.fill_null(rows["seq"], _column([-1], pa.int64())[0])})
+    keys = [("path", "ascending"), ("seq", "ascending")]
+    whole = rows.take(pc.sort_indices(order, keys)).combine_chunks()
+    if not whole.num_rows:
+        return whole
+    paths = whole["path"].chunk(0)
+    is_last = pc.not_equal(paths.slice(0, len(paths) - 1), paths.slice(1))
+    return whole.filter(pa.concat_arrays([is_last, pc.is_valid(paths.slice(len(paths) - 1))]))
+
+
+def whole(table: pa.Table | pq.ParquetFile) -> pa.Table:
+    """Give the rows of a segment; a table is what it is."""
+    if isinstance(table, pa.Table):
+        return table
+    parts = table.iter_batches(AT_ONCE, use_threads=False)
+    return pa.Table.from_batches((part.replace_schema_metadata(None) for part in parts), schema=SCHEMA)
+
+
+def _parts(table: pa.Table | pq.ParquetFile) -> Iterator[_Sorted]:
+    if isinstance(table, pa.Table):
+        yield from map(_decoded, filter(len, table.to_batches(AT_ONCE)))
+        return
+    for number in range(table.num_row_groups):
+        group = table.metadata.row_group(number)
+        paths = group.column(0).statistics
+
+        def decode(number: int = number) -> pa.RecordBatch:
+            (rows,) = table.iter_batches(AT_ONCE, [number], use_threads=False)
+            return rows.replace_schema_metadata(None)
+
+        if paths is not None and paths.has_min_max:
+            yield _Sorted(decode, paths.min, paths.max)
+        elif group.num_rows:
+            yield _decoded(decode())  # Arrow notes no paths of more than 4 KiB
+
+
+def _decoded(rows: pa.RecordBatch) -> _Sorted:
+    return _Sorted(lambda: rows, rows["path"][0].as_py(), rows["path"][-1].as_py())
+
+
+def _statuses(rows: pa.RecordBatch) -> Iterator[tuple[str, Status]]:
+    columns = [rows[name].to_pylist() for name in ("path", "modified_ms", "size_bytes", "content_md5")]
+    return ((path, (at, size, md5)) for path, at, size, md5 in zip(*columns, strict=True))
+
+
+logger = logging.getLogger(__name__)
+
+LOOKS = 4
+"""Times that the folder is listed when a segment is gone: another run has merged it meanwhile."""
+
+_DAMAGED = (pa.ArrowException, KeyError, ValueError, OSError)
+_EPOCH = b"airflow_provider_scope.epoch"
+
+
+class Segments:
+    """The segments of one checkpoint.
+
+    :param storage: The storage of ``location``.
+    :param location: Canonical URI of the checkpoint folder.
+    :param fan_out: A segment this many times as large as what comes is not merged with it.
+    """
+
+    def __init__(self, storage: Storage, location: str, fan_out: int) -> None:
+        self.storage = storage
+        self.location = location
+        self.fan_out = fan_out
+        self._damaged: dict[str, Exception] = {}
+
+    def read(self, epoch: str, start: int) -> tuple[list[pq.ParquetFile], int]:
+        """Read the segments of an epoch.
+
+        :param start: The first entry of the epoch.
+        :return: Their files, and the first entry that no segment holds.
+        """
+        tables: list[pq.ParquetFile] = []
+        for _ in range(LOOKS):
+            for segment in self._chain(epoch, start)[0]:
+                table = self._file(epoch, segment)
+                if table is None:
+                    break
+                tables.append(table)
+                start = segment.last + 1
+            else:
+                break
+        return tables, start
+
+    def chain(self, epoch: str, start: int) -> list[Segment]:
+        """Give the segments that count; those that were found damaged do not.
+
+        :param start: The first entry of the epoch.
+        """
+        return self._chain(epoch, start)[0]
+
+    def no_answer(self) -> StorageError | None:
+        """Give the error of a segment that may be sound, and that the storage did not give."""
+        return next((err for err in self._damaged.values() if isinstance(err, StorageError)), None)
+
+    def extend(
+        self,
+        epoch: str,
+        start: int,
+        last: int,
+        rows_from: Callable[[int], pa.Table],
+        *,
+        anew_from: int | None = None,
+    ) -> None:
+        """Write what is missing up to an entry, together with segments that are small beside it.
+
+        :param start: The first entry of the epoch.
+        :param rows_from: Gives the files of the entries from a number up to ``last``, in order.
+        :param anew_from: Write also what is there anew, from this entry on.
+        :raises StorageError: A segment could not be read just now.
+        """
+        chain, there = self._chain(epoch, start)
+        if anew_from is not None:
+            chain = [segment for segment in chain if segment.first < anew_from]
+        first = chain[-1].last + 1 if chain else start
+        if first > last:
+            return
+        rows = rows_from(first)
+        small = retention.to_merge(chain, rows.num_rows, self.fan_out) if anew_from is None else 0
+        merged = chain[len(chain) - small :]
+        tables = [whole(file) for segment in merged if (file := self._file(epoch, segment))]
+        if len(tables) < len(merged):
+            if no_answer := self.no_answer():
+                raise no_answer  # the watermark, which comes next, would say that nothing is missing here
+            return  # another run has merged them, or one is damaged: the next run looks again
+        rows = newest_of_each(pa.concat_tables([*tables, rows]))
+        data = _encode(rows, epoch)
+        new = Segment(merged[0].first if merged else first, last, rows.num_rows, _crc(data))
+        if len(data) > CONTROL_FILE_LIMIT_BYTES:
+            logger.warning(
+                "The loaded files of batches %d to %d are too many for one segment (%d bytes): runs read "
+                "these entries of the log.", new.first, new.last, len(data),
+            )  # fmt: skip
+            return
+        folder = self._folder(epoch)
+        self.storage.replace(f"{folder}/{new.name}", data)
+        for old in there:
+            if old != new and new.first <= old.first and old.last <= new.last:
+                self.storage.delete(f"{folder}/{old.name}")
+
+    def _folder(self, epoch: str) -> str:
+        return f"{self.location}/seen/{epoch}"
+
+    def _chain(self, epoch: str, start: int) -> tuple[list[Segment], list[Segment]]:
+        there = retention.named(self.storage.names(self._folder(epoch)))
+        return retention.chain([one for one in there if one.name not in self._damaged], start), there
+
+    def _file(self, epoch: str, segment: Segment) -> pq.ParquetFile | None:
+        """Read a segment; None if it is gone or damaged: all that it tells is in the log."""
+        path = f"{self._folder(epoch)}/{segment.name}"
+        try:
+            data = self.storage.read(path)
+            return None if data is None else _open(data, epoch, segment)
+        except (StorageError, *_DAMAGED) as err:
+            self._damaged[segment.name] = err
+            logger.warning("The segment %s is not used, the log is read instead: %s", path, err)
+            return None
+
+
+def _encode(rows: pa.Table, epoch: str) -> bytes:
+    sink = pa.BufferOutputStream()
+    rows = rows.replace_schema_metadata({_EPOCH: epoch.encode()})
+    # Hardly a path comes twice: a dictionary of them would be written and read for nothing.
+    pq.write_table(rows, sink, compression="zstd", row_group_size=AT_ONCE, use_dictionary=False)
+    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+
+
+def _crc(data: bytes) -> str:
+    return f"{zlib.crc32(data):08x}"
+
+
+def _open(data: bytes, epoch: str, segment: Segment) -> pq.ParquetFile:
+    """Open a segment.
+
+    :raises ValueError: It is not what its name says.
+    """
+    if _crc(data) != segment.crc:
+        msg = f"its CRC-32 is {_crc(data)}"
+        raise ValueError(msg)
+    file = pq.ParquetFile(pa.BufferReader(data))
+    schema = file.schema_arrow
+    found = ((schema.metadata or {}).get(_EPOCH), file.metadata.num_rows, schema.remove_metadata())
+    if found != (epoch.encode(), segment.rows, SCHEMA):
+        msg = f"it holds {found}"
+        raise ValueError(msg)
+    return file
+
+
+# ---- what a run writes beside its log ----
+
+logger = logging.getLogger(__name__)
+
+
+class AuditFiles:
+    """The derived files of a pipeline.
+
+    :param log: The pipeline's log.
+    :param compaction_interval: A segment of ``seen/`` this many times as large as what comes is left alone.
+    :param retention_files: Files kept in ``sources/``: those of the newest batches.
+    """
+
+    def __init__(self, log: CheckpointLog, *, compaction_interval: int, retention_files: int) -> None:
+        self.log = log
+        self.storage = log.storage
+        self.folder = f"{log.location}/sources"
+        self.retention_files = retention_files
+        self.segments = Segments(log.storage, log.location, compaction_interval)
+
+    def seen_files(
+        self,
+        refresh_start: int | None,
+        taken: Takeover | None = None,
+    ) -> tuple[History, int]:
+        """Read which files the segments of the refresh, or of the takeover, say are loaded.
+
+        :return: The files, and the first entry that has to be read for the rest.
+        """
+        start = takeover.epoch_start(refresh_start, taken)
+        tables, behind = self.segments.read(epoch(refresh_start, taken), start)
+        if not tables:
+            rows, behind = self._before(refresh_start, taken)
+            tables = [rows]
+        return SeenFiles(tables), behind
+
+    def _before(self, refresh_start: int | None, taken: Takeover | None) -> tuple[pa.Table, int]:
+        """Give what no entry has to be read for, and the first entry behind it."""
+        files = self.log.taken_files(taken) if taken else []
+        rows = rows_of((file.path, file.modified_ms, file.size_bytes, None, None) for file in files)
+        return newest_of_each(rows), takeover.epoch_start(refresh_start, taken)
+
+    def bring_up_to_date(
+        self, last: OffsetEntry, takeovers: Sequence[Takeover] = (), *, everything: bool = False
+    ) -> bool:
+        """Write what is missing for the batches up to ``last``, the newest that is committed.
+
+        The watermark comes last: one that is right says that everything else is.
+
+        :param takeovers: The pipeline's records of what was taken over from dbt-scope.
+        :param everything: Write all diffs of the refresh again, whatever is there.
+        :return: False if nothing had to be written.
+        :raises WatermarkChangedError: dbt-scope has written the watermark since it was ours.
+        """
+        taken = takeover.counting(takeovers, last.refresh_start)
+        wanted = retention.watermark(last, taken)
+        there = self.log.watermark()
+        if there == wanted and not everything:
+            return False
+        if takeover.is_dbt_scopes(there) or not everything:
+            takeover.check_watermark(there, takeovers, last.overwrite_start, self.log.location)
+        known = None if everything else takeover.covered(there)
+        if known is None and taken and not everything:
+            known = (taken.seq - 1, last.refresh_start)  # dbt-scope has written everything before
+        if known and known[0] > last.seq:
+            return False  # another run is further on, and has written this already
+        is_next = known is not None and known[1] == last.refresh_start
+        start = takeover.epoch_start(last.refresh_start, taken)
+        first = known[0] + 1 if known and is_next else start
+        batch = functools.lru_cache(self.retention_files)(self._batch)
+        # Those that retention would delete at once are not written.
+        for seq in range(max(first, last.seq + 1 - self.retention_files), last.seq + 1):
+            with contextlib.suppress(RecordsVacuumedError):
+                self._write_diff(*batch(seq), taken)
+        folder = epoch(last.refresh_start, taken)
+
+        def rows_from(behind: int) -> pa.Table:
+            before, behind = self._before(last.refresh_start, taken) if behind == start else (_NONE, behind)
+            batches = map(batch, range(behind, last.seq + 1))
+            # Each batch by itself: a column of texts holds 2 GiB at the most.
+            rows = [rows_of(_rows(one)) for one in batches]
+            if behind < self.log.vacuumed_below():
+                what = f"Entries of {self.log.location} from {behind} on are purged, and no segment has them."
+                raise RecordsVacuumedError(what)
+            return pa.concat_tables([before, *rows])
+
+        anew_from = self.log.vacuumed_below() if everything else None
+        try:
+            self.segments.extend(folder, start, last.seq, rows_from, anew_from=anew_from)
+        except RecordsVacuumedError as err:
+            logger.warning("seen/ was not written: %s", err.what)
+        newest = retention.batch_id(last.seq, last.refresh_start, taken)
+        ours = taken.next_batch_id if taken else 0
+        for name in retention.expired(self.storage.names(self.folder), newest, self.retention_files, ours):
+            self.storage.delete(f"{self.folder}/{name}")
+        self.storage.replace(f"{self.log.location}/watermark.json", wanted)
+        return True
+
+    def _batch(self, seq: int) -> tuple[OffsetEntry, CommitRecord]:
+        return self.log.offset(seq), self.log.commit(seq)
+
+    def _write_diff(self, entry: OffsetEntry, commit: CommitRecord, taken: Takeover | None) -> None:
+        rows = list(retention.audit_rows(entry, commit, taken))
+        path = f"{self.folder}/{retention.batch_id(entry.seq, entry.refresh_start, taken)}"
+        if rows:
+            self.storage.replace(path, retention.audit_lines(rows))
+        else:
+            self.storage.delete(path)  # an earlier refresh may have had a batch of this number
+
+
+_NONE = rows_of(())
+
+
+def _rows(batch: tuple[OffsetEntry, CommitRecord]) -> Iterator[Row]:
+    """Give the rows of a committed batch; one that was abandoned has none."""
+    entry, commit = batch
+    for file in () if commit.abandoned else entry.slice.audited:
+        yield file.path, file.modified_ms, file.size_bytes, file.content_md5, entry.seq

@@ -1,0 +1,467 @@
+"""The pipeline's log: what is written before a batch runs, and after it is in the table.
+
+Its end (``Tail``) is found without a list of it: that grows with the age of the pipeline.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, TypeVar
+
+from airflow_provider_scope.exceptions import (
+    CheckpointError,
+    CheckpointGapError,
+    InputError,
+    RecordsVacuumedError,
+    StorageError,
+)
+from airflow_provider_scope.protocol import records, takeover
+from airflow_provider_scope.protocol.records import (
+    NEW_LOG,
+    Acceptance,
+    Attempt,
+    CommitRecord,
+    Pipeline,
+    QuarantineUse,
+    Settlement,
+    Vacuumed,
+)
+from airflow_provider_scope.protocol.takeover import Decision, Takeover, covered
+from airflow_provider_scope.stores.protocol import CONTROL_FILE_LIMIT_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from _typeshed import DataclassInstance
+
+    from airflow_provider_scope.protocol.records import OffsetEntry
+    from airflow_provider_scope.protocol.takeover import LoadedFile
+    from airflow_provider_scope.stores.protocol import Storage
+
+
+_R = TypeVar("_R", bound="DataclassInstance")
+_NUMBER = re.compile(r"\d{20}")
+
+
+class CheckpointLog:
+    """Read and append the records below one checkpoint location.
+
+    Nothing here decides anything, and a record is never changed. Every write is a put-if-absent. If another
+    writer was faster, or if the answer is lost, it gives back what is there.
+
+    :param storage: The storage of ``location``.
+    :param location: Canonical URI of the checkpoint folder.
+    """
+
+    def __init__(self, storage: Storage, location: str) -> None:
+        self.storage = storage
+        self.location = location
+
+    # ---- pipeline.json -------------------------------------------------------------------------
+
+    def pipeline(self) -> Pipeline | None:
+        """Read ``pipeline.json``; None before the first batch was logged."""
+        return self._there("pipeline.json", Pipeline)
+
+    def put_pipeline(self, pipeline: Pipeline) -> Pipeline:
+        """Create ``pipeline.json``; give the one that is there, ours or another runner's."""
+        return self._put("pipeline.json", pipeline)
+
+    def watermark(self) -> bytes | None:
+        """Read ``watermark.json`` as it is."""
+        return self.storage.read(self._path("watermark.json"))
+
+    # ---- commits/, accepted/ -------------------------------------------------------------------
+
+    def committed(self) -> list[int]:
+        """List the numbers of all commit records that are not purged, in order."""
+        numbers = self._numbers("commits")
+        below = self.vacuumed_below()
+        return [seq for seq in numbers if seq >= below]
+
+    def find_commit(self, seq: int) -> CommitRecord | None:
+        """Read a commit record; None if there is none."""
+        return self._there(f"commits/{seq:020}", CommitRecord, seq=seq)
+
+    def commit(self, seq: int) -> CommitRecord:
+        """Read a commit record that was listed.
+
+        :raises RecordsVacuumedError: It was purged in the meantime.
+        """
+        record = self.find_commit(seq)
+        if record is None:
+            raise self._missing(f"commits/{seq:020}", seq)
+        return record
+
+    def put_commit(self, record: CommitRecord) -> CommitRecord:
+        """Create a commit record; give the one that is there."""
+        path = self._path(f"commits/{record.seq:020}")
+        there = self._put_bytes(path, records.encode(record), record.seq)
+        return record if there is None else records.decode(CommitRecord, path, there, seq=record.seq)
+
+    def newest_acceptance(self) -> Acceptance | None:
+        """Read the newest record of an accepted table, if there is one."""
+        numbers = self._numbers("accepted")
+        return (
+            self._listed(f"accepted/{numbers[-1]:020}", Acceptance, number=numbers[-1]) if numbers else None
+        )
+
+    def put_acceptance(self, record: Acceptance) -> Acceptance:
+        """Create the record of an accepted table; give the one that is there."""
+        return self._put(f"accepted/{record.number:020}", record, number=record.number)
+
+    def shares_table(self) -> bool:
+        """Tell whether the table holds rows of pipelines beside this one, in the same checkpoint."""
+        return False
+
+    # ---- quarantines/ --------------------------------------------------------------------------
+
+    def quarantines(self) -> list[str]:
+        """Give the tables that ever took what could not be loaded; the last one does now."""
+        return [
+            self._listed(f"quarantines/{number:020}", QuarantineUse, number=number).table
+            for number in self._numbers("quarantines")
+        ]
+
+    def use_quarantine(self, table: str) -> list[str]:
+        """Record that a table takes what cannot be loaded, and give all that ever did, that one last."""
+        while True:
+            used = self.quarantines()
+            if used and used[-1] == table:
+                return used
+            number = len(used)
+            self._put(f"quarantines/{number:020}", QuarantineUse(number=number, table=table), number=number)
+
+    # ---- offsets/ ------------------------------------------------------------------------------
+
+    def logged(self) -> list[int]:
+        """List the numbers of all offset entries that are not purged, in order.
+
+        :raises CheckpointGapError: A number is missing: the files of that batch are not known.
+        """
+        numbers = self._numbers("offsets")
+        below = self.vacuumed_below()  # behind the list: whoever purges says so first
+        numbers = [seq for seq in numbers if seq >= below]
+        if numbers != list(range(below, below + len(numbers))) or (below and not numbers):
+            missing = sorted(set(range(below, numbers[-1] if numbers else below + 1)) - set(numbers))
+            raise CheckpointGapError(
+                f"The log {self._path('offsets')} goes {f'from {below} ' if below else ''}up to "
+                f"{max([below, *numbers])}, but "
+                f"{', '.join(map(str, missing[:5]))} {'is' if len(missing) == 1 else 'are'} missing.",
+                kept="the table and all records; nothing was written",
+                do="restore the missing records from a copy of the checkpoint: the files they name "
+                f"would otherwise be lost or loaded twice. If there is no copy, {NEW_LOG}",
+            )
+        return numbers
+
+    def is_begun(self) -> bool:
+        """Tell whether a batch was ever logged."""
+        return self.find_offset(0) is not None or self.vacuumed_below() > 0
+
+    def find_offset(self, seq: int) -> OffsetEntry | None:
+        """Read an offset entry; None if there is none."""
+        path = self._path(f"offsets/{seq:020}")
+        data = self.storage.read(path)
+        return None if data is None else records.decode_offset(path, data, seq)
+
+    def offset(self, seq: int) -> OffsetEntry:
+        """Read an offset entry that is there.
+
+        :raises RecordsVacuumedError: It was purged in the meantime.
+        """
+        entry = self.find_offset(seq)
+        if entry is None:
+            raise self._missing(f"offsets/{seq:020}", seq)
+        return entry
+
+    def put_offset(self, entry: OffsetEntry) -> OffsetEntry:
+        """Create an offset entry; give the one that is there, ours or the winner's."""
+        path = self._path(f"offsets/{entry.seq:020}")
+        there = self._put_bytes(path, records.encode_offset(entry), entry.seq)
+        return entry if there is None else records.decode_offset(path, there, entry.seq)
+
+    # ---- vacuumed/ -----------------------------------------------------------------------------
+
+    def vacuumed_below(self) -> int:
+        """Give the number below which entries and commit records are purged, and not to be believed.
+
+        Ask for it after a record was read: whoever purges says so before anything is deleted.
+        """
+        return max(self._numbers("vacuumed"), default=0)
+
+    def vacuumed(self) -> Vacuumed:
+        """Read what the newest record of a purge says."""
+        while below := self.vacuumed_below():
+            found = self._there(f"vacuumed/{below:020}", Vacuumed, below=below)
+            if found:
+                return found  # else a newer one has taken its place
+        return Vacuumed(below=0)
+
+    def put_vacuumed(self, record: Vacuumed) -> Vacuumed:
+        """Create the record of a purge; give the one that is there.
+
+        :raises RecordsVacuumedError: It was there, and a later purge has taken it away.
+        """
+        path = self._path(f"vacuumed/{record.below:020}")
+        there = self._put_bytes(path, records.encode(record), record.below)
+        return record if there is None else records.decode(Vacuumed, path, there, below=record.below)
+
+    # ---- attempts/ -----------------------------------------------------------------------------
+
+    def attempts(self, seq: int) -> list[Attempt]:
+        """Read all attempts of a batch, in order.
+
+        They are read one after the other until a number is missing: a list would name those of all batches.
+
+        :raises CheckpointGapError: A number is missing: what became of that job is not known.
+        """
+        found: list[Attempt] = []
+        while attempt := self._attempt(seq, len(found)):
+            found.append(attempt)
+        if self._attempt(seq, len(found) + 1):
+            raise CheckpointGapError(
+                f"Attempt {len(found)} of batch {seq} is missing in {self._path('attempts')}; a later one "
+                "is there.",
+                kept="the table and all records; nothing was written and no job was submitted",
+                do="restore the missing record from a copy of the checkpoint: a job of this attempt may be "
+                "running",
+            )
+        return found
+
+    def _attempt(self, seq: int, number: int) -> Attempt | None:
+        return self._there(f"attempts/{seq:020}.{number}", Attempt, seq=seq, number=number)
+
+    def put_attempt(self, attempt: Attempt) -> Attempt:
+        """Create the record of an attempt; give the one that is there."""
+        seq, number = attempt.seq, attempt.number
+        return self._put(f"attempts/{seq:020}.{number}", attempt, seq=seq, number=number)
+
+    def has_attempts(self) -> bool:
+        """Tell whether any batch was ever run as a job."""
+        return bool(self.storage.names(self._path("attempts")))
+
+    def settlement(self, seq: int, number: int) -> Settlement | None:
+        """Read what somebody decided about an attempt; None if nobody did."""
+        return self._there(f"attempts/{seq:020}.{number}.settled", Settlement, seq=seq, number=number)
+
+    def put_settlement(self, settled: Settlement) -> Settlement:
+        """Create the record of a decision; give the one that is there."""
+        seq, number = settled.seq, settled.number
+        return self._put(f"attempts/{seq:020}.{number}.settled", settled, seq=seq, number=number)
+
+    # ---- taken_over/ -----------------------------------------------------------------------------
+
+    def takeovers(self, pipeline: Pipeline) -> list[Takeover]:
+        """Read what this pipeline took over from dbt-scope, in order.
+
+        :raises CheckpointGapError: The record with which the pipeline began is missing.
+        """
+        found = [self._takeover(number) for number in self._numbers("taken_over")]
+        ours = [taken for taken in found if taken.pipeline == pipeline.pipeline]
+        if pipeline.taken_over is not None and pipeline.taken_over not in [t.number for t in ours]:
+            raise _gone(f"{self._path('taken_over')}/{pipeline.taken_over:020}")
+        return ours
+
+    def newest_takeover(self) -> Takeover | None:
+        """Read the newest record in ``taken_over/``, whichever pipeline it is of."""
+        numbers = self._numbers("taken_over")
+        return self._takeover(numbers[-1]) if numbers else None
+
+    def put_takeover(self, taken: Takeover) -> Takeover:
+        """Create the record of a takeover; give the one that is there."""
+        return self._put(f"taken_over/{taken.number:020}", taken, number=taken.number)
+
+    def put_taken_files(self, files: Sequence[LoadedFile]) -> tuple[str, ...]:
+        """Create the lists of files that a takeover names by their digests, and give the digests."""
+        digests = []
+        for data in takeover.encode_files(files):
+            digests.append(takeover.digest(data))
+            self._put_bytes(self._path(f"taken_over/{digests[-1]}.files"), data)
+        return tuple(digests)
+
+    def taken_files(self, taken: Takeover) -> list[LoadedFile]:
+        """Read the files that a takeover names."""
+        found: list[LoadedFile] = []
+        for digest in taken.lists:
+            path = self._path(f"taken_over/{digest}.files")
+            found += takeover.decode_files(path, self._read(path), digest)
+        return found
+
+    def decision(self, watermark: str) -> Decision | None:
+        """Read what somebody decided about the files that have exactly a watermark's time."""
+        return self._there(f"taken_over/{watermark}.decided", Decision, watermark=watermark)
+
+    def put_decision(self, decided: Decision) -> Decision:
+        """Create the record of a decision; give the one that is there."""
+        return self._put(f"taken_over/{decided.watermark}.decided", decided, watermark=decided.watermark)
+
+    def _takeover(self, number: int) -> Takeover:
+        return self._listed(f"taken_over/{number:020}", Takeover, number=number)
+
+    # ---- how ------------------------------------------------------------------------------------
+
+    def _path(self, name: str) -> str:
+        return f"{self.location}/{name}"
+
+    def _numbers(self, folder: str) -> list[int]:
+        names = self.storage.names(self._path(folder))
+        return [int(name) for name in names if _NUMBER.fullmatch(name)]
+
+    def _there(self, name: str, kind: type[_R], **expected: object) -> _R | None:
+        path = self._path(name)
+        data = self.storage.read(path)
+        return None if data is None else records.decode(kind, path, data, **expected)
+
+    def _listed(self, name: str, kind: type[_R], **expected: object) -> _R:
+        path = self._path(name)
+        return records.decode(kind, path, self._read(path), **expected)
+
+    def _missing(self, name: str, seq: int) -> CheckpointError:
+        below = self.vacuumed_below()
+        if seq >= below:
+            return _gone(self._path(name))
+        return RecordsVacuumedError(
+            f"The record {self._path(name)} was purged by `airflow scope vacuum`, with all below {below}.",
+            kept="the table and all other records",
+            do="run again: the next run continues from the newer records",
+        )
+
+    def _read(self, path: str) -> bytes:
+        data = self.storage.read(path)
+        if data is None:
+            raise _gone(path)
+        return data
+
+    def _put(self, name: str, record: _R, **expected: object) -> _R:
+        path = self._path(name)
+        there = self._put_bytes(path, records.encode(record))
+        return record if there is None else records.decode(type(record), path, there, **expected)
+
+    def _put_bytes(self, path: str, data: bytes, seq: int | None = None) -> bytes | None:
+        """Create a record; give what is there instead, if this did not.
+
+        :param seq: The batch's number, if its record may be purged.
+        """
+        if len(data) > CONTROL_FILE_LIMIT_BYTES:
+            raise InputError(
+                f"The record {path} would have {len(data):,} bytes; records of more than "
+                f"{CONTROL_FILE_LIMIT_BYTES:,} are never read back.",
+                kept="the table and the checkpoint; nothing was written",
+                do="set `max_files_per_trigger`, so that a batch has fewer files",
+            )
+        try:
+            if self.storage.put_if_absent(path, data):
+                return None
+        except StorageError:
+            # The answer was lost, or the write was: only what is there now tells. If it is absent,
+            # the caller's run fails with the storage's own error and the next one starts afresh.
+            there = self.storage.read(path)
+            if there is None:
+                raise
+            return there
+        there = self.storage.read(path)
+        if there is None and seq is not None and seq < self.vacuumed_below():
+            raise self._missing(path.removeprefix(f"{self.location}/"), seq)
+        if there is None:
+            raise CheckpointGapError(
+                f"The record {path} existed a moment ago and is missing now.",
+                kept="the table and all other records",
+                do="nothing but this package may write there; find out what else does, then run again",
+            )
+        return there
+
+
+def _gone(path: str) -> CheckpointGapError:
+    return CheckpointGapError(
+        f"The record {path} was listed but is missing now.",
+        kept="the table and all other records; nothing was written",
+        do="restore it from a copy of the checkpoint; nothing but this package may delete there",
+    )
+
+
+READ_AT_MOST = 64
+"""Entries behind the hint that are read one by one. Where there are more, a list is cheaper."""
+
+
+class Tail:
+    """The newest records: those from ``floor`` on, a batch that has its commit record.
+
+    Batches are recorded in order. So each entry below a recorded one is recorded as well, or a refresh took
+    its place: nothing below ``floor`` is open.
+
+    ``watermark.json`` names a batch that was committed. It is only a hint: it counts if that batch has a
+    commit record, and the log is read on from there until a number is missing. Without a hint the log is
+    listed, and ``floor`` is 0.
+
+    A hint below ``vacuumed`` does not count: what was there is purged, and a run that was stopped long ago
+    may have put records under these numbers since.
+
+    Make it before the table is looked at, as it reads the commit records; then call ``catch_up``, which reads
+    the entries. The other way round, a batch that another run commits in between would look like a
+    transaction that no entry explains.
+
+    :param vacuumed: The number below which records are purged, as far as the caller knows.
+    """
+
+    def __init__(self, log: CheckpointLog, vacuumed: int = 0) -> None:
+        self._log = log
+        self._entries: dict[int, OffsetEntry] = {}
+        self._commits: dict[int, CommitRecord] = {}
+        self.vacuumed = self.floor = vacuumed
+        self.logged = range(0)
+        """The entries from ``floor`` on, once ``catch_up`` has read them."""
+        self.watermark = log.watermark()
+        """``watermark.json`` as it is."""
+        self._is_listed = not self._follow_hint()
+        self.committed = log.committed() if self._is_listed else sorted(self._commits)
+        """The numbers of the commit records from ``floor`` on, in order."""
+        self._numbers = frozenset(self.committed)
+
+    def _follow_hint(self) -> bool:
+        hint = covered(self.watermark)
+        record = self._log.find_commit(hint[0]) if hint and hint[0] >= self.vacuumed else None
+        if record is None or not self._read_on(record.seq) or record.seq not in self._entries:
+            return False
+        self.floor = record.seq
+        # Downwards: whoever recorded a batch had recorded those before it.
+        for seq in sorted(self._entries, reverse=True):
+            found = record if seq == record.seq else self._log.find_commit(seq)
+            if found:
+                self._commits[seq] = found
+        return True
+
+    def _read_on(self, seq: int) -> bool:
+        """Read entries from ``seq`` on until a number is missing; False if there are too many."""
+        while entry := self._log.find_offset(seq):
+            if len(self._entries) == READ_AT_MOST:
+                return False
+            self._entries[seq] = entry
+            seq += 1
+        return True
+
+    def catch_up(self) -> None:
+        """Read the entries that are there now.
+
+        :raises CheckpointGapError: A number is missing: the files of that batch are not known.
+        """
+        if not self._is_listed and self._read_on(self.floor + len(self._entries)):
+            end = self.floor + len(self._entries)
+            if self._log.find_offset(end + 1) is None:
+                self.logged = range(self.floor, end)
+                return
+        listed = self._log.logged()
+        self.logged = range(max(self.floor, listed[0]), listed[-1] + 1) if listed else range(0)
+
+    def entry(self, seq: int) -> OffsetEntry:
+        """Give an entry, of whatever number."""
+        return self._entries.get(seq) or self._log.offset(seq)
+
+    def commit(self, seq: int) -> CommitRecord:
+        """Give a commit record that is in ``committed``."""
+        return self._commits.get(seq) or self._log.commit(seq)
+
+    def find_commit(self, seq: int) -> CommitRecord | None:
+        """Give the commit record of an entry, as it was when this was made; None if there was none."""
+        if seq < self.floor:
+            return self._log.find_commit(seq)
+        return self.commit(seq) if seq in self._numbers else None

@@ -1,0 +1,483 @@
+"""What a run finds at its start, and what has to be done about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from airflow_provider_scope.exceptions import (
+    AbandonedBatchError,
+    TableAheadOfLogError,
+    TableBehindLogError,
+    TableDivergedError,
+    TableGoneError,
+    TableRecreatedError,
+    TableRestoredError,
+    UnknownRowsError,
+)
+from airflow_provider_scope.protocol.records import NEW_LOG
+from airflow_provider_scope.values import window_of_log
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from airflow_provider_scope.protocol.bad_records import Quarantined
+    from airflow_provider_scope.protocol.records import (
+        Acceptance,
+        CommitRecord,
+        OffsetEntry,
+        Pipeline,
+        TableIdentity,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedBatch:
+    """A batch that the table's log shows as committed."""
+
+    version: int
+    rows: int | None
+    written_bytes: int | None
+    abandoned: bool = False
+    """The commit is the empty transaction of ``abandon``, not the batch."""
+    quarantined: Mapping[str, Quarantined] = field(default_factory=dict)
+    """What the commit says of the quarantine; see ``CommitRecord``."""
+    changes: Mapping[str, int] = field(default_factory=dict)
+    """What the commit says of a row-level write; see ``CommitRecord``."""
+    columns: str | None = None
+    """What the commit says of inferred columns."""
+    state: str | None = None
+    """What the commit says of the state of the source behind the batch."""
+    candidates: tuple[int, ...] = ()
+    """Versions of which one is the batch's, if that is all that the log tells; ``version`` is the newest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """A RESTORE in the table's log: ``version`` brought back the rows of ``to_version``."""
+
+    version: int
+    to_version: int | None
+    """None if the RESTORE was to a timestamp: Delta's log then does not tell the version."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableState:
+    """What a probe saw. A table that does not exist has no identity, version -1 and no transaction."""
+
+    identity: TableIdentity | None
+    version: int
+    txn: int | None
+    """Newest ``txnVersion`` of the pipeline in the table."""
+    committed: Mapping[int, CommittedBatch]
+    """Batches found in the part of the table's log that was looked at."""
+    restores: tuple[Restored, ...] = ()
+    has_rows: bool = False
+    """Whether there are rows in it; only looked at for no pipeline in particular."""
+    running: int | None = None
+    """The open batch whose job still runs, if any: what becomes of its rows does not show yet."""
+    beyond: Mapping[int, CommittedBatch] = field(default_factory=dict)
+    """Batches found behind one that is not in the table: a RESTORE took that one's rows."""
+    oldest: int = 0
+    """The version from which on no commit is missing in the table's log, as far as it was looked at."""
+
+
+MISSING_TABLE = TableState(None, -1, None, {})
+
+
+def baseline(
+    pipeline: Pipeline, last_commit: CommitRecord | None, accepted: Acceptance | None
+) -> tuple[TableIdentity | None, int]:
+    """Give the identity that the table must have, and the version it had when that was written down."""
+    if accepted and accepted.after_commit >= (last_commit.seq if last_commit else -1):
+        return accepted.table, accepted.table_version
+    if last_commit:
+        return last_commit.table, last_commit.table_version
+    return pipeline.table, -1 if pipeline.table_version is None else pipeline.table_version
+
+
+def first_in_table(last_commit: CommitRecord | None, accepted: Acceptance | None) -> int:
+    """Give the first batch that can be in the table: those below it were abandoned before there was one.
+
+    No transaction could be put in their place, so the first batch needs a table without any of them.
+    """
+    if last_commit is None or last_commit.table is not None:
+        return 0
+    return 0 if accepted and accepted.after_commit >= last_commit.seq else last_commit.seq + 1
+
+
+_REFRESH = "run the task once with full_refresh=True, which replaces all rows"
+
+
+def load_again(checkpoint: str, refresh: str = _REFRESH) -> str:
+    """Say how a pipeline loads everything again: an interval refuses a full refresh, and begins a new log.
+
+    :param checkpoint: The folder of the log, which tells whether it is an interval's.
+    :param refresh: What is said of any other pipeline.
+    """
+    if window_of_log(checkpoint) is None:
+        return refresh
+    return (
+        "delete what the table still holds of the interval's rows, move the folder "
+        f"{checkpoint} away while nothing runs, and clear the interval's run"
+    )
+
+
+def check_given_up(found: TableState, first: int, location: str, checkpoint: str) -> None:
+    """Refuse a table that holds a batch which was abandoned before there was a table.
+
+    :param first: The first batch that can be in it.
+    :param checkpoint: The folder of the log.
+    :raises AbandonedBatchError: As said: an application that nobody waited for has made the table since.
+    """
+    back = [seq for seq, batch in found.committed.items() if seq < first and not batch.abandoned]
+    if back:
+        raise _diverged(
+            AbandonedBatchError,
+            f"The table {location} holds batch {min(back)}, which was abandoned before there was a table: "
+            "the application that ran it was still running. Its files count as new, and would be loaded "
+            "again.",
+            do=f"{load_again(checkpoint)}. Or, if it is a batch of files, delete its rows, then run "
+            "`airflow scope accept-table`",
+        )
+
+
+def check_identity(found: TableState, expected: TableIdentity | None, location: str, checkpoint: str) -> None:
+    """Refuse a table that was restored or recreated since the newest record.
+
+    :param checkpoint: The folder of the log.
+    :raises TableRestoredError: The newest RESTORE is not the recorded one.
+    :raises TableRecreatedError: The id is not the recorded one.
+    :raises TableGoneError: There is no table.
+    """
+    restored = found.identity is not None and found.identity.restore_version is not None
+    # Without a record the table is one that our batches made: whose id it is cannot be told.
+    if found.identity == expected or (expected is None and not restored):
+        return
+    if found.identity is None:
+        raise table_gone(location, checkpoint)
+    kind: type[TableDivergedError] = TableRestoredError
+    if expected is None:
+        what = (
+            f"The table {location} was restored (RESTORE at version {found.identity.restore_version}) before "
+            "the first record was written."
+        )
+    elif found.identity.table_id != expected.table_id:
+        kind = TableRecreatedError
+        what = (
+            f"The table {location} was dropped and created again: its id is {found.identity.table_id}, "
+            f"the newest record says {expected.table_id}."
+        )
+    else:
+        what = (
+            f"The table {location} was restored (RESTORE at version {found.identity.restore_version}; the "
+            f"newest record says {_or_none(expected.restore_version)})."
+        )
+    raise _diverged(kind, what)
+
+
+def table_gone(location: str, checkpoint: str) -> TableDivergedError:
+    """Give the error for a table that is not there any more."""
+    again = (
+        "run the task once with full_refresh=True, which makes the table again and loads everything into it"
+    )
+    if window_of_log(checkpoint):
+        folder = checkpoint.rpartition("/")[0]
+        again = f"move the folder {folder} away while nothing runs, and clear the runs of the intervals"
+    return _diverged(
+        TableGoneError,
+        f"There is no table at {location} any more, and there was one when the newest record was written.",
+        kept="the log and all files; nothing was written",
+        do="if it was dropped by mistake, bring it back; if it was moved, set delta_location to where it is "
+        f"now. Otherwise {again}",
+    )
+
+
+def check_version(found: TableState, since: int, location: str) -> None:
+    """Refuse a table that is older than the newest record.
+
+    :param since: The version that the table had when that was written.
+    :raises TableBehindLogError: As said.
+    """
+    if found.version < since:
+        raise _diverged(
+            TableBehindLogError,
+            f"The table {location} is at version {found.version}, and was at version {since} when the newest "
+            "record was written: it is an older copy, or commits were deleted.",
+        )
+
+
+def check_transaction(
+    found: TableState, newest_commit: int, newest_entry: int, location: str, checkpoint: str
+) -> None:
+    """Refuse a table whose transaction is behind the commits or ahead of the log.
+
+    :param checkpoint: The folder of the log.
+    :raises TableBehindLogError: It is behind.
+    :raises TableAheadOfLogError: It is ahead.
+    """
+    txn = -1 if found.txn is None else found.txn
+    if txn < newest_commit:
+        raise _diverged(
+            TableBehindLogError,
+            f"The table {location} holds batch {_or_none(found.txn)} as its newest, but batch "
+            f"{newest_commit} was committed to it.",
+        )
+    if txn > newest_entry:
+        raise _diverged(
+            TableAheadOfLogError,
+            f"The table {location} holds batch {txn}, but the log in {checkpoint} ends at batch "
+            f"{newest_entry}: it is an older copy, or records were deleted.",
+            do="bring back the checkpoint's newest copy. If there is none, "
+            f"{load_again(checkpoint, NEW_LOG)}",
+        )
+
+
+_BEGINS_AFTER = {
+    "files": "set starting_timestamp to a time after its files",
+    "cursor": "set cursor.initial_value to a value after its rows",
+    "versions": "set start_version to the version after those that are loaded",
+}
+"""Kind of a source -> how a first run leaves out what is in the table."""
+
+
+def rows_of_others(location: str, checkpoint: str, kind: str, interval: str | None) -> TableDivergedError:
+    """Give the error for a first run on a table with rows.
+
+    :param kind: The kind of the slices of the source.
+    :param interval: The name of the interval that the run loads, if it loads one.
+    """
+    ways = "To load everything again and replace all rows, run once with full_refresh=True"
+    if interval:
+        ways = "To replace the rows of the interval, use write=Replace(where=…)"
+    elif kind in _BEGINS_AFTER:
+        ways += (
+            f". To leave out what is in the table, {_BEGINS_AFTER[kind]}, and leave that set: without it, "
+            "everything before would be loaded again"
+        )
+    return _diverged(
+        UnknownRowsError,
+        f"The table {location} holds rows, and there is no record in {checkpoint} of where they came from: "
+        "what is in the table would be loaded again.",
+        do=f"if the checkpoint was moved or lost, bring it back. {ways}. If nothing from the source is in "
+        f'the table, set first_run="add"; or run `airflow scope accept-table`: it shows what '
+        "accepting the table means, and with --yes the next run adds all of the source",
+    )
+
+
+def _diverged(
+    kind: type[TableDivergedError],
+    what: str,
+    do: str = "",
+    kept: str = "the table, the log and all files; nothing was written",
+) -> TableDivergedError:
+    return kind(
+        what,
+        kept=kept,
+        do=do
+        or "look at the table, then run `airflow scope accept-table`: it shows what accepting "
+        "the table as it is would mean, and accepts it with --yes",
+    )
+
+
+def _or_none(value: int | None) -> str:
+    return "none" if value is None else str(value)
+
+
+def open_entries(uncommitted: Sequence[OffsetEntry], newest: OffsetEntry | None) -> tuple[OffsetEntry, ...]:
+    """Give the entries that still have to run, in order.
+
+    An entry below the newest whole-table overwrite is dead: whatever it would add is to be replaced.
+    """
+    floor = 0 if newest is None or newest.overwrite_start is None else newest.overwrite_start
+    return tuple(entry for entry in uncommitted if entry.seq >= floor)
+
+
+def predecessor(entry: OffsetEntry, first: int = 0) -> int | None:
+    """Give the transaction that must be the table's newest before ``entry`` runs; None for any smaller.
+
+    Only a batch that replaces the whole table may jump: Delta skips an older transaction silently, so
+    a batch that overtakes its predecessor would drop the predecessor's rows for good.
+
+    :param first: The first batch that can be in the table; it has no predecessor: -1.
+    """
+    if entry.overwrites_table:
+        return None
+    return -1 if entry.seq == first else entry.seq - 1
+
+
+def may_run(entry: OffsetEntry, txn: int | None, first: int = 0) -> bool:
+    """Tell whether ``entry`` may be committed to a table whose newest transaction is ``txn``.
+
+    :param first: The first batch that can be in the table.
+    """
+    newest = -1 if txn is None else txn
+    needed = predecessor(entry, first)
+    if entry.seq < first:
+        return False
+    return newest < entry.seq if needed is None else newest == needed
+
+
+def out_of_order(txn: int | None, entry: OffsetEntry, first: int = 0) -> type[TableDivergedError]:
+    """Give the error for a batch that may not run on a table whose newest transaction is ``txn``.
+
+    :param first: The first batch that can be in the table: only one that was abandoned is before it.
+    """
+    return AbandonedBatchError if entry.seq == first and txn is not None else TableBehindLogError
+
+
+@dataclass(frozen=True, slots=True)
+class Outcomes:
+    """What became of the open batches, after a probe."""
+
+    committed: tuple[tuple[OffsetEntry, CommittedBatch], ...]
+    """In the table; a commit record is due."""
+    waiting: tuple[OffsetEntry, ...]
+    """Not in the table."""
+    unclear: tuple[OffsetEntry, ...]
+    """The transaction says done, the table's log does not show the commit: superseded, or cleaned up."""
+
+
+def outcomes(entries: Sequence[OffsetEntry], found: TableState, gone: Collection[int] = ()) -> Outcomes:
+    """Sort open entries by what the table shows.
+
+    :param gone: Batches whose rows a RESTORE took out, as an acceptance recorded them.
+    """
+    committed: list[tuple[OffsetEntry, CommittedBatch]] = []
+    waiting: list[OffsetEntry] = []
+    unclear: list[OffsetEntry] = []
+    txn = -1 if found.txn is None else found.txn
+    for entry in entries:
+        if entry.seq > txn:
+            waiting.append(entry)
+        elif entry.seq in gone:
+            # The record keeps the acceptance's version: newer ones may hold batches still to be recorded.
+            committed.append((entry, CommittedBatch(-1, 0, 0, abandoned=True)))
+        elif entry.seq in found.committed:
+            committed.append((entry, found.committed[entry.seq]))
+        else:
+            unclear.append(entry)
+    return Outcomes(tuple(committed), tuple(waiting), tuple(unclear))
+
+
+def is_given_up(seq: int, found: TableState, gone: Collection[int] = ()) -> bool:
+    """Tell whether a batch is in the table without its rows, so that its files count as not loaded."""
+    if found.txn is None or seq > found.txn:
+        return False
+    return seq in gone or (seq in found.committed and found.committed[seq].abandoned)
+
+
+def rolled_back(committed: CommittedBatch, restores: Sequence[Restored]) -> bool | None:
+    """Tell whether a later RESTORE took a batch's rows out of the table; None if that is unknown.
+
+    A RESTORE at version R to version T brings back exactly the rows of T. Going back from the newest
+    RESTORE, one finds the version whose rows the table has. The batch is in them if it was committed
+    at or before that version.
+    """
+    answers = {_is_gone(version, restores) for version in committed.candidates or (committed.version,)}
+    return answers.pop() if len(answers) == 1 else None
+
+
+def _is_gone(version: int, restores: Sequence[Restored]) -> bool | None:
+    visible = None
+    for restore in sorted(restores, key=lambda r: r.version, reverse=True):
+        if visible is not None and restore.version > visible:
+            continue  # undone by the newer RESTORE that we come from
+        if version >= restore.version:  # a decision about a job may name the RESTORE's own version
+            return False
+        if restore.to_version is None:
+            return None
+        visible = restore.to_version
+        if version > visible:
+            return True
+    return False
+
+
+# ---- the state of the source whose rows the table has, whatever RESTOREs came in between ----
+
+Problem = Literal["", "unreadable", "mixed"]
+"""Why rows are of no known state: a commit cannot be read, or a batch was added to another state's rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Behind:
+    """The state behind the rows of a table."""
+
+    state: str | None
+    """None is the initial one; without meaning if there is a problem."""
+    problem: Problem = ""
+    at: int = -1
+    """The batch that was added to the rows of another state, or the version that cannot be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """The commits that made the rows of a table, back to one whose state is known."""
+
+    bottom: Behind
+    """The state under them."""
+    batches: tuple[tuple[int, CommittedBatch], ...]
+    """Number and commit of the batches, in order; also of those that were abandoned."""
+
+    def has_rows_of(self, seq: int) -> bool:
+        """Tell whether the rows of a batch without a record are in the table."""
+        return any(number == seq and not batch.abandoned for number, batch in self.batches)
+
+
+def recorded_states(records: Iterable[CommitRecord], found: TableState) -> dict[int, str | None]:
+    """Give the versions of this table whose state a record tells."""
+    table_id = found.identity.table_id if found.identity else None
+    return {
+        record.table_version: record.state
+        for record in records
+        if not record.abandoned and record.table and record.table.table_id == table_id
+    }
+
+
+def chain_of(found: TableState, recorded: Mapping[int, str | None]) -> Chain:
+    """Go back from the newest version, through RESTOREs to what they brought back.
+
+    A record says which state its version has: it was put when the table was the one that the log describes.
+
+    :param found: The table, with its whole log.
+    :param recorded: Version -> state of the batches that have a record.
+    """
+    restored = {restore.version: restore.to_version for restore in found.restores}
+    committed = {batch.version: (seq, batch) for seq, batch in found.committed.items()}
+    batches: list[tuple[int, CommittedBatch]] = []
+    version, bottom = found.version, Behind(None)
+    while version >= 0:
+        if version in recorded:
+            bottom = Behind(recorded[version])
+            break
+        target = restored.get(version, version - 1)
+        if version < found.oldest or target is None or target >= version:
+            bottom = Behind(None, "unreadable", version)
+            break
+        if version in committed:
+            batches.append(committed[version])
+        version = target
+    return Chain(bottom, tuple(reversed(batches)))
+
+
+def state_behind(chain: Chain, entries: Mapping[int, OffsetEntry]) -> Behind:
+    """Give the state behind the newest commit of a chain.
+
+    Each batch must have been added to the rows of the state that it begins at.
+
+    :param entries: The entries of its batches; one that is purged is missing.
+    """
+    behind = chain.bottom
+    for seq, batch in chain.batches:
+        entry = entries.get(seq)
+        if entry is None:
+            behind = Behind(None, "unreadable", batch.version)
+        elif entry.mode == "overwrite":
+            behind = Behind(entry.slice.before if batch.abandoned else batch.state)
+        elif batch.abandoned or behind.problem:
+            continue
+        elif entry.slice.before != behind.state:
+            behind = Behind(None, "mixed", seq)
+        else:
+            behind = Behind(batch.state)
+    return behind

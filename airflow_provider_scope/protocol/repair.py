@@ -1,0 +1,212 @@
+"""What the commands do that repair a pipeline. Each looks first, and writes only when it is told to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from airflow_provider_scope.delta.probe import newest_version
+from airflow_provider_scope.exceptions import BatchOutcomeUnknownError, InputError
+from airflow_provider_scope.protocol import dbt_scope, recovery, takeover
+from airflow_provider_scope.protocol.engine import Work
+from airflow_provider_scope.protocol.records import Settlement
+from airflow_provider_scope.protocol.recovery import CommittedBatch
+from airflow_provider_scope.protocol.view import LogView, check_table, read_log, record_commit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from airflow_provider_scope.protocol.derived import AuditFiles
+    from airflow_provider_scope.protocol.engine import Engine
+    from airflow_provider_scope.protocol.log import CheckpointLog
+    from airflow_provider_scope.protocol.records import Attempt, CommitRecord, OffsetEntry, Pipeline
+    from airflow_provider_scope.stores.protocol import Storage
+
+
+def existing_pipeline(log: CheckpointLog) -> Pipeline:
+    """Read the pipeline of a checkpoint.
+
+    :raises InputError: There is none.
+    """
+    pipeline = log.pipeline()
+    if pipeline is None:
+        raise InputError(
+            f"There is no pipeline in {log.location}: no batch has been logged there.",
+            kept="everything; nothing was written",
+            do="check the location; if the checkpoint is outside the table, add --checkpoint",
+        )
+    return pipeline
+
+
+def open_entries(log: CheckpointLog) -> tuple[OffsetEntry, ...]:
+    """Read the batches that have no commit record and that no refresh superseded."""
+    done = set(log.committed())
+    logged = log.logged()
+    newest = log.offset(logged[-1]) if logged else None
+    return recovery.open_entries([log.offset(seq) for seq in logged if seq not in done], newest)
+
+
+def rebuild(log: CheckpointLog, audit: AuditFiles) -> OffsetEntry | None:
+    """Write ``watermark.json`` and ``sources/`` again from the log.
+
+    :return: The newest committed entry, or None if there is none since the last refresh.
+    """
+    takeovers = log.takeovers(existing_pipeline(log))
+    logged = log.logged()
+    refresh_start = log.offset(logged[-1]).refresh_start if logged else None
+    start = takeover.epoch_start(refresh_start, takeover.counting(takeovers, refresh_start))
+    committed = [seq for seq in log.committed() if seq >= start]
+    if not committed:
+        return None
+    last = log.offset(committed[-1])
+    audit.bring_up_to_date(last, takeovers, everything=True)
+    return last
+
+
+def abandon(  # the steps of one command, in order
+    log: CheckpointLog,
+    audit: AuditFiles,
+    engine: Engine,
+    table: str,
+    seq: int,
+    *,
+    now_ms: Callable[[], int],
+) -> CommitRecord:
+    """Give an open batch up: commit an empty transaction in its place, and record it as abandoned.
+
+    Its files count as not seen, so the next run takes those that are there then.
+
+    :return: The record: ``abandoned`` is False if the batch turned out to be in the table after all.
+    :raises InputError: The batch is not open, or an older one is, or it is the first of a full refresh.
+    """
+    pipeline = existing_pipeline(log)
+    view = read_log(log, audit, engine, table, history=False)
+    check_table(view, table)
+    dbt_scope.check(log, view)
+    entry = open_entry(view, seq, log.location)
+    found = settled(view, entry)
+    if found is None and (view.table.identity or engine.fences_without_table):
+        engine.fence(Work(pipeline.pipeline, table, log.location), entry)
+        view.table = engine.probe(table, pipeline.pipeline, view.baseline)
+        found = settled(view, entry)
+    elif found is None:
+        found = CommittedBatch(-1, 0, 0, abandoned=True)  # the record alone says so: there is nowhere else to
+    recorded = log.find_commit(seq) if found is None else None
+    if recorded:
+        return recorded  # another run recorded it in the meantime
+    if found is None:
+        raise BatchOutcomeUnknownError(
+            f"The empty transaction for batch {seq} does not appear in the log of {table}.",
+            kept="the table, the log and all files",
+            do="run the command again",
+        )
+    record = record_commit(log, view, table, entry, found, committed_at_ms=now_ms())
+    if record.table is None:
+        view.table = engine.probe(table, pipeline.pipeline, view.baseline)
+        check_table(view, table)
+    audit.bring_up_to_date(entry, view.takeovers)
+    return record
+
+
+def open_entry(view: LogView, seq: int, checkpoint: str) -> OffsetEntry:
+    """Give the batch that may be abandoned: the oldest open one.
+
+    :raises InputError: ``seq`` is another one.
+    """
+    numbers = [entry.seq for entry in view.open]
+    if not numbers or seq != numbers[0]:
+        raise InputError(
+            f"Batch {seq} of {checkpoint} cannot be abandoned: "
+            + (f"the oldest open batch is {numbers[0]}." if numbers else "no batch is open."),
+            kept="everything; nothing was written",
+            do="batches are settled in order: look at `airflow scope status`, and name the oldest open one",
+        )
+    if view.open[0].overwrites_table:
+        # The earlier files count as not loaded since this entry, and their rows would stay.
+        raise InputError(
+            f"Batch {seq} of {checkpoint} cannot be abandoned: it is the one that replaces the table's rows.",
+            kept="everything; nothing was written",
+            do="run the task with full_refresh=True: a new refresh, with what the source holds then, takes "
+            "its place",
+        )
+    return view.open[0]
+
+
+def settled(view: LogView, entry: OffsetEntry) -> CommittedBatch | None:
+    """Give the commit of an open batch that is in the table after all."""
+    result = view.outcomes([entry])
+    return result.committed[0][1] if result.committed else None
+
+
+class JobEngine(Protocol):
+    """What ``settle`` needs of an engine that runs batches as jobs."""
+
+    def undecidable(self, work: Work, seq: int) -> Attempt | None:
+        """Give the attempt of a batch of which nothing tells whether its rows are in the table."""
+
+    def end(self, work: Work, attempt: Attempt) -> None:
+        """See that the job of an attempt can change the table no more."""
+
+
+def in_doubt(log: CheckpointLog, engine: JobEngine, table: str, seq: int) -> Attempt:
+    """Give the attempt that somebody has to decide about.
+
+    :raises InputError: The batch is not open, or what became of its job is known.
+    """
+    pipeline = existing_pipeline(log)
+    numbers = [entry.seq for entry in open_entries(log)]
+    if seq not in numbers:
+        raise InputError(
+            f"Batch {seq} of {log.location} is not open.",
+            kept="everything; nothing was written",
+            do="look at `airflow scope status`: only an open batch can be settled",
+        )
+    attempt = engine.undecidable(Work(pipeline.pipeline, table, log.location), seq)
+    if attempt is None:
+        raise InputError(
+            f"There is nothing to decide about batch {seq} of {log.location}: the outcome of its newest "
+            "job is known, or the job is still running.",
+            kept="everything; nothing was written",
+            do="run the task. To load the files of the batch again, see `airflow scope abandon`",
+        )
+    return attempt
+
+
+def settle(
+    log: CheckpointLog,
+    engine: JobEngine,
+    table: str,
+    seq: int,
+    *,
+    committed: bool,
+    storage: Storage | None = None,
+) -> Settlement:
+    """Record what somebody decided about the newest job of an open batch.
+
+    :param storage: Where the table is; None is a disk of this machine.
+    :return: The decision that holds: another one if somebody else was faster.
+    :raises InputError: There is nothing to decide, or the decision would lose rows.
+    """
+    attempt = in_doubt(log, engine, table, seq)
+    if not committed and log.offset(seq).overwrites_table:
+        _check_nothing_came_after(log, table, seq)
+    # The service may have forgotten the job, or a submission of it may still be on its way.
+    engine.end(Work(existing_pipeline(log).pipeline, table, log.location), attempt)
+    return log.put_settlement(
+        Settlement(
+            seq=seq, number=attempt.number, landed=committed, table_version=newest_version(table, storage)
+        )
+    )
+
+
+def _check_nothing_came_after(log: CheckpointLog, table: str, refresh: int) -> None:
+    """Refuse to do a refresh's first batch again when later ones had jobs: it would delete their rows."""
+    for seq in log.logged():
+        if seq > refresh and any(not attempt.void for attempt in log.attempts(seq)):
+            raise InputError(
+                f"Batch {refresh} of {table} replaces all rows, and batch {seq} was loaded after it: "
+                f"running batch {refresh} again would delete the rows of batch {seq}.",
+                kept="everything; nothing was written",
+                do=f"run `airflow scope settle {refresh} --committed --yes`, and the task with "
+                "full_refresh=True next: it replaces all rows. If that run is refused, run `airflow scope "
+                "accept-table --reload-undecidable --yes` first",
+            )

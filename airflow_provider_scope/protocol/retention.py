@@ -1,0 +1,357 @@
+"""What a checkpoint still needs: which derived files count, which expire, and what may be purged.
+
+``watermark.json`` and ``sources/`` (dbt-scope's keys, and ours beside them), and ``seen/``, the segments of
+the loaded files, are derived from the log and can be rebuilt from it; nothing is decided by them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from airflow_provider_scope.protocol.takeover import epoch_start
+from airflow_provider_scope.values import iso_time
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from airflow_provider_scope.protocol.records import CommitRecord, OffsetEntry
+    from airflow_provider_scope.protocol.takeover import Takeover
+    from airflow_provider_scope.values import FileEntry
+
+
+def batch_id(seq: int, refresh_start: int | None, taken: Takeover | None = None) -> int:
+    """Give dbt-scope's number of a batch: it restarts at 0 with every full refresh.
+
+    :param taken: What was taken over from dbt-scope, if it counts for this batch: its numbers go on.
+    """
+    return seq - taken.seq + taken.next_batch_id if taken else seq - (refresh_start or 0)
+
+
+def uri_path(uri: str) -> str:
+    """Give the path of a URI, with its leading slash."""
+    rest = uri.split("://", 1)[1]
+    return rest[rest.index("/") :]
+
+
+def watermark(entry: OffsetEntry, taken: Takeover | None = None) -> bytes:
+    """Give ``watermark.json`` after the batch of ``entry`` was committed.
+
+    ``version``, ``modifiedTime`` and ``batchId`` are dbt-scope's; its reader ignores the others.
+    """
+    number = batch_id(entry.seq, entry.refresh_start, taken)
+    highest = entry.slice.highest
+    value = {
+        "version": number,
+        "modifiedTime": iso_time(highest.modified_ms) if highest else "",
+        "batchId": number,
+        "path": uri_path(highest.path) if highest else "",
+        "refreshStart": entry.refresh_start,
+        "seq": entry.seq,
+    }
+    return json.dumps(value, indent=2, ensure_ascii=False).encode()
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRow:
+    """One file of one batch, in the words of dbt-scope's audit, with its size and our number."""
+
+    path: str
+    modified_ms: int
+    batch_id: int
+    processed: str
+    size_bytes: int | None
+    seq: int
+    uri: str
+
+
+def audit_rows(entry: OffsetEntry, commit: CommitRecord, taken: Takeover | None = None) -> Iterator[AuditRow]:
+    """Give the audit rows of a committed batch; an abandoned one has none."""
+    if commit.abandoned:
+        return
+    number = batch_id(entry.seq, entry.refresh_start, taken)
+    processed = iso_time(commit.committed_at_ms)
+    for file in entry.slice.audited:
+        yield AuditRow(
+            uri_path(file.path),
+            file.modified_ms,
+            number,
+            processed,
+            file.size_bytes,
+            entry.seq,
+            file.path,
+        )
+
+
+def audit_lines(rows: Sequence[AuditRow]) -> bytes:
+    """Give ``sources/<batchId>``: one object a line, and no newline at the end, as dbt-scope writes it."""
+    return "\n".join(
+        json.dumps(
+            {
+                "path": row.path,
+                "modificationTime": row.modified_ms,
+                "batchId": row.batch_id,
+                "batchProcessingTime": row.processed,
+                "size": row.size_bytes,
+                "seq": row.seq,
+                "uri": row.uri,
+            },
+            separators=(",", ":"),
+            ensure_ascii=False,
+        )
+        for row in rows
+    ).encode()
+
+
+def expired(names: Sequence[str], newest: int, keep: int, first: int = 0) -> list[str]:
+    """Give the files of ``sources/`` that are deleted: old ones, and those that an earlier refresh left.
+
+    :param newest: The number of the newest batch.
+    :param keep: How many of the newest are kept.
+    :param first: The first batch of ours. dbt-scope's snapshots below it stay; from there on they are of an
+        earlier refresh, whose files dbt-scope would take for loaded.
+    """
+    numbers = sorted(int(name) for name in names if name.isdigit())
+    diffs = [str(number) for number in numbers if number > newest or number <= newest - keep]
+    return diffs + [name for name in names if is_snapshot(name) and snapshot_number(name) >= first]
+
+
+def is_snapshot(name: str) -> bool:
+    """Tell whether a file of ``sources/`` is a snapshot."""
+    return name.endswith(".parquet") and name.removesuffix(".parquet").isdigit()
+
+
+def snapshot_number(name: str) -> int:
+    """Give the batch id in a snapshot's name."""
+    return int(name.removesuffix(".parquet"))
+
+
+# ---- Segments of the loaded files: all is decided from their names ----
+
+MERGED_AT_MOST = 1_000_000
+"""Rows of a merged segment: to write one takes about 400 bytes of memory for each."""
+
+_NAME = re.compile(r"(\d{20})-(\d{20})-(\d+)-([0-9a-f]{8})\.parquet")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Segment:
+    """The files of the entries from ``first`` to ``last``."""
+
+    first: int
+    last: int
+    rows: int
+    crc: str = ""
+    """The CRC-32 of its file, 8 hexadecimal digits: so damage is noticed before anything is decoded."""
+
+    @property
+    def name(self) -> str:
+        """The name of its file."""
+        return f"{self.first:020}-{self.last:020}-{self.rows}-{self.crc}.parquet"
+
+
+def epoch(refresh_start: int | None, taken: Takeover | None) -> str:
+    """Give the folder of the segments since a full refresh, or since a takeover."""
+    first = epoch_start(refresh_start, taken)
+    return f"{first:020}-{taken.number}" if taken else f"{first:020}"
+
+
+def named(names: Iterable[str]) -> list[Segment]:
+    """Give the segments among the files of a folder."""
+    found = (_NAME.fullmatch(name) for name in names)
+    return sorted(Segment(int(m[1]), int(m[2]), int(m[3]), m[4]) for m in found if m)
+
+
+def chain(segments: Iterable[Segment], start: int) -> list[Segment]:
+    """Give the segments that together hold most entries from ``start`` on, without a gap, in order.
+
+    Two may overlap: a run that was stopped while it merged segments may delete those that led to a newer one.
+    """
+    left = sorted(segments)
+    found: list[Segment] = []
+    while fitting := [s for s in left if s.first <= start <= s.last]:
+        found.append(max(fitting, key=lambda s: (s.last, s.first)))
+        start = found[-1].last + 1
+    return found
+
+
+def to_merge(segments: Sequence[Segment], rows: int, fan_out: int) -> int:
+    """Tell how many segments, from the end of a chain, are merged with the rows that come now.
+
+    One that is ``fan_out`` times as large as what comes stays as it is. So a chain of ``n`` rows has about
+    log(n) segments, and a row is written again a few times and not at each run.
+    """
+    merged = 0
+    for segment in reversed(segments):
+        if segment.rows > fan_out * rows or segment.rows + rows > MERGED_AT_MOST:
+            break
+        rows += segment.rows
+        merged += 1
+    return merged
+
+
+# ---- what may be purged: decided from the log's numbers and the names of its files ----
+
+LEFTOVER_MS = 7 * 24 * 3_600_000
+"""How old a temporary file or a plan must be: a run that is going on may still have a younger one."""
+
+_RECORD = re.compile(r"(offsets|commits|vacuumed)/(\d{20})")
+_SEGMENT = re.compile(r"seen/((\d{20})(?:-\d+)?)/([^/]+)")
+_TEMPORARY = re.compile(r"(?:.*/)?\.[0-9a-f]{32}\.tmp")
+_BOUNDARY = re.compile(r"boundary/((\d+)-[^/]+)/.+")
+_PLAN = re.compile(r"(?:intervals/[^/]+/)?plans/[^/]+")
+
+RECORDS = ("offsets", "commits")
+"""The folders of the records that are numbered by batch, and purged."""
+
+WHY_KEPT = {
+    "seen": "only the segments say which files purged batches loaded",
+    "sources": "each run keeps the newest ones, as retention_files says",
+    "attempts": "without its record, an attempt could be made, and its job submitted, a second time",
+    "accepted": "decisions about the table",
+    "quarantines": "places where rows may be that could not be loaded",
+    "taken_over": "what dbt-scope loaded",
+    "boundary": "rows that the next load reads again and leaves out",
+    "intervals": "without segments, only the records say which files an interval loaded",
+    "plans": "younger than 7 days",
+    "vacuumed": "says what is purged",
+}
+"""Folder -> why the files that are left in it stay."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a pipeline has come."""
+
+    newest_commit: int
+    """The newest commit record, -1 if there is none."""
+    epoch_start: int
+    """The first entry whose files count as loaded."""
+    in_segments: int
+    """The first entry since then that no sound segment holds."""
+    columns_from: int | None
+    """The newest record that may name inferred columns; None if none does."""
+    vacuumed: int
+    """The number below which records are purged already."""
+
+
+def purge_below(progress: Progress, retain: int) -> tuple[int, str]:
+    """Give the number below which entries and commit records may go, and why no more of them.
+
+    A run reads no entry below the newest batches but for the files that it loaded, which the segments of the
+    epoch hold. Nothing reads records of before the epoch.
+    """
+    below, why = progress.newest_commit + 1 - retain, f"records of the newest {retain} committed batches"
+    in_segments = max(progress.epoch_start, progress.in_segments)
+    if in_segments < below:
+        below, why = in_segments, "no segment in seen/ holds the files of these batches"
+    if progress.columns_from is not None and progress.columns_from < below:
+        below, why = progress.columns_from, "the inferred columns are in the first of these records"
+    return max(below, progress.vacuumed), why
+
+
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    """The folders of boundary rows that are needed."""
+
+    named: frozenset[str]
+    """Names of those that a state names which may still be read."""
+    newest_commit: int
+    """A batch above it may be writing its folder, or be in the table without a record."""
+
+    def needs(self, name: str, seq: int) -> bool:
+        """Tell whether a folder has to stay.
+
+        :param seq: The batch that wrote it.
+        """
+        return seq > self.newest_commit or name in self.named
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Files of one kind."""
+
+    kind: str
+    files: tuple[FileEntry, ...]
+    first: int | None = None
+    """The least of the numbers in their names, if they are records of batches."""
+    last: int | None = None
+    """The greatest."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Sum of their sizes."""
+        return sum(file.size_bytes for file in self.files)
+
+
+@dataclass(slots=True)
+class _Found:
+    files: list[FileEntry] = field(default_factory=list)
+    numbers: list[int] = field(default_factory=list)
+
+
+def purgeable(
+    files: Iterable[FileEntry],
+    location: str,
+    *,
+    below: int,
+    epoch: str | None,
+    chain: Sequence[Segment],
+    now_ms: int,
+    boundary: Boundary | None = None,
+) -> tuple[list[Group], list[Group]]:
+    """Give what may be deleted, kind by kind in the order of deletion, and what stays, folder by folder.
+
+    :param files: All files of the checkpoint.
+    :param location: URI of the checkpoint.
+    :param below: Entries and commit records below this number may go, once a record in ``vacuumed/`` says so.
+    :param epoch: The folder of the segments that count; None keeps all segments.
+    :param chain: The segments of it that count.
+    :param now_ms: The time, in milliseconds since 1970.
+    :param boundary: Which folders of boundary rows are needed; None keeps all.
+    """
+    kinds = ["offsets", "commits", "vacuumed", "superseded segments", "boundary rows"]
+    kinds += ["temporary files", "plans"]
+    found = {kind: _Found() for kind in kinds}
+    kept: dict[str, _Found] = {}
+    for file in sorted(files, key=lambda file: file.path):
+        name = file.path.removeprefix(f"{location}/")
+        record = _RECORD.fullmatch(name)
+        segment = _SEGMENT.fullmatch(name)
+        is_old = file.modified_ms < now_ms - LEFTOVER_MS
+        kind = None
+        if record and int(record[2]) < below:
+            kind = record[1]
+        elif segment and epoch is not None and _is_superseded(segment, epoch, chain):
+            kind = "superseded segments"
+        elif boundary and (rows := _BOUNDARY.fullmatch(name)) and not boundary.needs(rows[1], int(rows[2])):
+            kind = "boundary rows"
+        elif is_old and _TEMPORARY.fullmatch(name):
+            kind = "temporary files"
+        elif is_old and _PLAN.fullmatch(name):
+            kind = "plans"
+        to = found[kind] if kind else kept.setdefault(name.split("/")[0] if "/" in name else "", _Found())
+        to.files.append(file)
+        if record and record[1] in RECORDS:
+            to.numbers.append(int(record[2]))
+    return _groups(found), _groups(kept)
+
+
+def _groups(found: dict[str, _Found]) -> list[Group]:
+    return [
+        Group(kind, tuple(one.files), min(one.numbers, default=None), max(one.numbers, default=None))
+        for kind, one in found.items()
+        if one.files
+    ]
+
+
+def _is_superseded(segment: re.Match[str], epoch: str, chain: Sequence[Segment]) -> bool:
+    """Tell whether a segment is of an earlier epoch, or all of it is in one that counts."""
+    if segment[1] != epoch:
+        return int(segment[2]) < int(epoch[:20])
+    return any(
+        one not in chain and any(other.first <= one.first and one.last <= other.last for other in chain)
+        for one in named([segment[3]])
+    )

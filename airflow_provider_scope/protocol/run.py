@@ -1,0 +1,414 @@
+"""The protocol that keeps every run exactly-once."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from airflow_provider_scope.exceptions import (
+    BatchNotInTableError,
+    InputError,
+    ScopeProviderError,
+    StateUnknownError,
+)
+from airflow_provider_scope.protocol import bad_records, dbt_scope, first_run, recovery
+from airflow_provider_scope.protocol.engine import Work
+from airflow_provider_scope.protocol.records import OffsetEntry, Pipeline
+from airflow_provider_scope.protocol.report import READ
+from airflow_provider_scope.protocol.view import (
+    LogView,
+    accept_gone,
+    batch_report,
+    check_table,
+    commit_not_shown,
+    loaded_in_table,
+    pinned_columns,
+    read_log,
+    record_commit,
+    recorded,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from airflow_provider_scope.protocol.commands import Address
+    from airflow_provider_scope.protocol.derived import AuditFiles
+    from airflow_provider_scope.protocol.engine import Engine
+    from airflow_provider_scope.protocol.log import CheckpointLog
+    from airflow_provider_scope.protocol.recovery import CommittedBatch
+    from airflow_provider_scope.protocol.report import RunReport
+    from airflow_provider_scope.protocol.source import Pending, Request, Source
+    from airflow_provider_scope.values import Slice
+
+logger = logging.getLogger(__name__)
+
+REOPENINGS = 3
+"""How often a run starts again at step 0 because another run's refresh overtook it."""
+
+
+class MicroBatchExecution:
+    """One run of a pipeline.
+
+    The log is linear; ``seq`` = 0, 1, 2, ... for the life of the pipeline. Anybody may run it at any
+    time, several at once; any of them may die at any point.
+
+    0. Open. ``pipeline.json``, then ``commits/``, then the table, then ``offsets/``: the reverse of
+       the order of writing, so that another run's progress never looks like damage.
+    1. Recover. Refuse a table that was restored, recreated, or is behind or ahead of the log. An open
+       batch is never planned again: its slice is what its entry says.
+    2. Discover. Look once where the source ends; leave out what the log holds.
+    3. Plan batches: the source cuts what is left into slices.
+    4. Log each batch with put-if-absent under the next number, having read every entry below it. Losing
+       the number is not an error: read the winner's entry, plan the rest, go on.
+    5. Run the open batches in order. The engine commits each with ``txn(pipeline, seq)`` in the
+       transaction of its rows, and only when the table's newest transaction is the predecessor.
+    6. Commit. Probe the table; put ``commits/<seq>`` for what is in it, and only for that.
+    7. Audit. Bring ``sources/`` and ``watermark.json`` up to the log.
+
+    :param now_ms: The clock, milliseconds since the epoch.
+    :param new_id: Gives a fresh UUID as text, for a new pipeline.
+    """
+
+    def __init__(
+        self,
+        log: CheckpointLog,
+        audit: AuditFiles,
+        source: Source,
+        engine: Engine,
+        *,
+        now_ms: Callable[[], int],
+        new_id: Callable[[], str],
+    ) -> None:
+        self.log = log
+        self.audit = audit
+        self.source = source
+        self.engine = engine
+        self.now_ms = now_ms
+        self.new_id = new_id
+        self.after: Callable[[LogView, RunReport], None] | None = None
+        """What is told of a run when it is over; it does not fail."""
+        self.audits = True
+        """Whether the derived files are brought up to date at the end."""
+        self.is_warned = False
+        self.first_batch: int | None = None
+        """The first batch of this run, once it has read the log."""
+        self.report: RunReport | None = None
+        """The report of the run, as far as it has come."""
+        self.view: LogView | None = None
+        """The log and the table, as far as the run knows them."""
+
+    def run(self, request: Request) -> RunReport:
+        """Do steps 0 to 7 and give the report.
+
+        :raises ScopeProviderError: See ``exceptions``; what was committed before stays recorded. The commands
+            that it names are complete.
+        """
+        try:
+            return self._run(request)
+        except ScopeProviderError as err:
+            open_batches = self.view.open if self.view else ()
+            err.do = _addressed(request, open_batches).complete(err.do)
+            raise
+
+    def _run(self, request: Request) -> RunReport:
+        report = self.report = self.source.begin_report(self.now_ms())
+        view = self.view = self._open(request)
+        self.first_batch = request.first_batch
+        if self.first_batch is None:
+            self.first_batch = view.open[0].seq if view.open else view.next_seq
+        else:
+            report.batches += recorded(self.log, view, self.first_batch)
+        if request.loads_files_again:
+            self._read_loaded(request, view, report)
+        self.source.discover(request, view, report)
+        while view.left:
+            self._adopt(request, view, report)
+        was_open = view.open
+        logged = self._log_batches(request, view, report)
+        for _ in logged:
+            self._run_open(request, view, report, logged)
+        floor = view.overwrite_start or 0
+        told = {*report.superseded, *(batch.seq for batch in report.batches)}
+        report.superseded += tuple(e.seq for e in was_open if e.seq < floor and e.seq not in told)
+        self._run_open(request, view, report)
+        self._audit(view, report)
+        if self.after:
+            self.after(view, report)
+        return report
+
+    # ---- 0, 1 ----------------------------------------------------------------------------------
+
+    def _open(self, request: Request) -> LogView:
+        history = self.source.reads_history and not request.refresh
+        view = read_log(self.log, self.audit, self.engine, request.table, history=history)
+        return view if self.check(request, view) else self._open(request)
+
+    def check(self, request: Request, view: LogView) -> bool:
+        """Refuse a table, a log and open batches that a run cannot go on with; the source is not listed.
+
+        :return: False if another run has logged a batch meanwhile: the log has to be read again.
+        :raises ScopeProviderError: As said.
+        """
+        with _addressed(request, view.open).completes_errors():
+            is_first = view.newest is None and view.taken is None
+            if is_first and not self.source.look_back(view, request, self.now_ms()):
+                return False
+            if view.pipeline is not None:
+                self._check(request, view)
+            return first_run.check(self.log, self.engine, view, request, self.source)
+
+    def _read_loaded(self, request: Request, view: LogView, report: RunReport) -> None:
+        """Read which files were loaded, so that those that a full refresh leaves out are named."""
+        try:
+            view.seen = loaded_in_table(self.log, self.audit, self.engine, view, request.table)
+        except ScopeProviderError as err:
+            report.warnings[READ] = (
+                "It is not known which loaded files the source no longer has. Their rows are not in the new "
+                f"table. {err.what}"
+            )
+
+    def _check(self, request: Request, view: LogView) -> None:
+        """Refuse a table that diverged from the log, and entries that the source does not have."""
+        check_table(view, request.table, is_void=request.replaces_table)
+        if not request.replaces_table:
+            dbt_scope.check(self.log, view)
+        if view.newest:
+            self._check_kind(view.newest)
+        for entry in view.open:
+            self._check_kind(entry)
+            self.source.check(entry)
+
+    def _check_kind(self, entry: OffsetEntry) -> None:
+        if entry.slice.kind != self.source.kind:
+            raise InputError(
+                f"Batch {entry.seq} of {self.log.location} is a batch of the kind {entry.slice.kind!r}, "
+                f"but the source of this task is of the kind {self.source.kind!r}: the log does not say "
+                "what of that source is loaded.",
+                kept="the table and all records; nothing was written",
+                do="use the kind of source that the pipeline began with; or give the task its own table "
+                "and checkpoint",
+            )
+
+    def _adopt(self, request: Request, view: LogView, report: RunReport) -> None:
+        """Take over what dbt-scope left, once it is known which files that leaves to this pipeline."""
+        self.source.pending(view, report, refresh=request.refresh)
+        dbt_scope.adopt(self.log, view, self.new_id())
+        logger.info("took over %s from dbt-scope", self.log.location)
+        view.take_over(self._open(request))
+
+    # ---- 3 -------------------------------------------------------------------------------------
+
+    def pending(self, request: Request, view: LogView, report: RunReport, *, refresh: bool) -> Pending:
+        """Ask the source what is new."""
+        self.check_state(request, view, refresh=refresh)
+        return self.source.pending(view, report, refresh=refresh)
+
+    def check_state(self, request: Request, view: LogView, *, refresh: bool) -> None:
+        """Refuse to go on from a state that nothing tells.
+
+        :raises StateUnknownError: As said, and what is in the table is not replaced.
+        """
+        if view.is_state_lost and not (refresh and request.replaces_table):
+            raise StateUnknownError(
+                f"It is not known what of the source is in {request.table}: the table was accepted without "
+                "a state.",
+                kept="the table and all records; no batch was logged",
+                do=recovery.load_again(self.log.location),
+            )
+
+    def _entry(self, request: Request, view: LogView, found: Slice, *, refresh: bool) -> OffsetEntry:
+        """Give the entry of the next batch."""
+        seq = view.next_seq
+        replaces_all = refresh and not request.where
+        return OffsetEntry(
+            seq=seq,
+            mode="overwrite" if refresh else "append",
+            where=request.where,
+            slice=found,
+            refresh_start=seq if refresh else view.refresh_start,
+            overwrite_start=seq if replaces_all else view.overwrite_start,
+        )
+
+    # ---- 4 -------------------------------------------------------------------------------------
+
+    def _log_batches(self, request: Request, view: LogView, report: RunReport) -> Iterator[None]:
+        """Log what is new; yield where the open batches have to be run first."""
+        pending: Pending | None = None
+        refresh = request.refresh
+        logged = 0
+        while request.max_batches is None or logged < request.max_batches:
+            if self.source.one_at_a_time and view.open and not (refresh and request.replaces_table):
+                yield
+                pending = None
+            if pending is None:
+                pending = self.pending(request, view, report, refresh=refresh)
+                self._warn(report)
+            found = pending.cut()
+            if found is None:
+                break
+            entry = self._entry(request, view, found, refresh=refresh)
+            if view.pipeline is None:
+                self._create_pipeline(request, view)
+            if refresh and request.replaces_table:
+                dbt_scope.replaced(self.log, view, self.now_ms())
+            there = self.log.put_offset(entry)
+            if entry.seq < self.log.vacuumed_below():
+                # Other runs have used this number, and it was purged: it is free, and what is there is void.
+                logger.info(
+                    "other runs went beyond batch %d in the meantime; reading the log again", entry.seq
+                )
+                view.take_over(self._open(replace(request, refresh=refresh)))
+                pending = None
+                continue
+            self._check_kind(there)
+            self.source.check(there)
+            view.append(there)
+            if there == entry:
+                logged += 1
+                refresh = False
+                logger.debug("logged batch %d: %s", entry.seq, entry.slice.text())
+            else:
+                logger.info("batch %d was logged by another run; planning the rest", entry.seq)
+                pending = None
+        report.pending_files = pending.left if pending else 0
+
+    def _warn(self, report: RunReport) -> None:
+        """Log the warnings of what is about to be read: a run that fails has no report."""
+        text = report.warnings.get(READ)
+        if text and not self.is_warned:
+            logger.warning(text)
+            self.is_warned = True
+
+    def _create_pipeline(self, request: Request, view: LogView) -> None:
+        mine = Pipeline(
+            pipeline=self.new_id(),
+            table=view.table.identity,
+            table_version=view.table.version if view.table.identity else None,
+        )
+        view.pipeline = self.log.put_pipeline(mine)
+        if view.pipeline != mine:
+            logger.info("the pipeline of %s was created by another run", request.table)
+
+    # ---- 5, 6 ----------------------------------------------------------------------------------
+
+    def _run_open(
+        self, request: Request, view: LogView, report: RunReport, logged: Iterator[None] | None = None
+    ) -> None:
+        """Run the open batches, and those behind them.
+
+        :param logged: Logs what follows from them, of a source whose batches are logged one at a time.
+        """
+        self._commit(request, view, report, already_there=True)
+        todo = view.open
+        if not todo or view.pipeline is None:
+            return
+        if todo[0].overwrites_table and view.table.identity:
+            logger.warning(
+                "full refresh of %s: the old rows are at version %d (RESTORE brings them back)",
+                request.table,
+                view.table.version,
+            )
+        failure: ScopeProviderError | None = None
+        try:
+            pinned = pinned_columns(self.log, view) if request.infers_columns else None
+            work = Work(view.pipeline.pipeline, request.table, self.log.location, view.first, pinned)
+            if view.table.identity is None and view.baseline[0]:
+                view.accepted = accept_gone(self.log, view)
+            if todo[0].mode == "empty":  # left by an `accept-table` that died
+                self.engine.fence(work, replace(todo[0], mode="append"))
+            elif logged is None:
+                self.engine.run(work, todo)
+            else:
+                self.engine.run(work, todo, lambda: self._more(request, view, report, logged))
+        except ScopeProviderError as err:
+            failure = err
+        try:
+            self._commit_run(request, view, report)
+        except ScopeProviderError as err:
+            # The probe tells about the table, the failure why: the cause comes first.
+            raise (failure or err) from err
+        if failure:
+            raise failure
+        if view.open:
+            raise BatchNotInTableError(
+                f"The engine ended without an error, but batch {view.open[0].seq} is not in {request.table}.",
+                kept=f"{len(report.batches)} batches committed by this run; the batch stays logged",
+                do="the next try runs it again; if this comes back, look at the engine's log",
+            )
+
+    def _more(
+        self, request: Request, view: LogView, report: RunReport, logged: Iterator[None]
+    ) -> Sequence[OffsetEntry]:
+        """Record what the engine has run so far, and log what follows from it."""
+        self._commit_run(request, view, report)
+        if not view.open:
+            next(logged, None)
+            return view.open
+        return ()  # one is not in the table: the engine ends, and the run with an error
+
+    def _commit_run(self, request: Request, view: LogView, report: RunReport) -> None:
+        pipeline = view.pipeline.pipeline if view.pipeline else None
+        view.table = self.engine.probe(request.table, pipeline, view.baseline)
+        self._commit(request, view, report, already_there=False)
+
+    def _commit(self, request: Request, view: LogView, report: RunReport, *, already_there: bool) -> None:
+        """Put the records of the batches that the table holds.
+
+        A batch that the transaction covers and the table's log does not show was overtaken by a
+        refresh that this run has not read yet: read the log again.
+        """
+        for _ in range(REOPENINGS):
+            result = view.outcomes(view.open)
+            for entry, committed in result.committed:
+                if result.unclear and result.unclear[0].seq < entry.seq:
+                    break
+                self._record(request, view, report, entry, committed, already_there=already_there)
+            if not result.unclear:
+                return
+            before = view.open
+            fresh = self._open(replace(request, refresh=False))
+            view.take_over(fresh)
+            still_open = {entry.seq for entry in view.open}
+            late = tuple(e.seq for e in before if e.seq not in still_open and not self._is_done(e.seq))
+            report.superseded += late
+        raise commit_not_shown(result.unclear[0], request.table)
+
+    def _is_done(self, seq: int) -> bool:
+        return self.log.find_commit(seq) is not None
+
+    def _record(
+        self,
+        request: Request,
+        view: LogView,
+        report: RunReport,
+        entry: OffsetEntry,
+        committed: CommittedBatch,
+        *,
+        already_there: bool,
+    ) -> None:
+        record = record_commit(self.log, view, request.table, entry, committed, committed_at_ms=self.now_ms())
+        report.batches.append(batch_report(entry, record, already_there=already_there))
+        if bad_records.share(record.quarantined) > bad_records.WARN_ABOVE:
+            told = request.address.complete(
+                f"batch {entry.seq}: {bad_records.text(record.quarantined)} are in the quarantine; "
+                f"`airflow scope quarantine` shows them"
+            )
+            logger.warning(told)
+            report.warnings.setdefault("quarantine", told)
+
+    # ---- 7 -------------------------------------------------------------------------------------
+
+    def _audit(self, view: LogView, report: RunReport) -> None:
+        report.table_version = view.table.version if view.table.identity else None
+        last = view.last_committed_entry
+        if not self.audits or last is None or last.refresh_start != view.refresh_start:
+            return
+        self.audit.bring_up_to_date(last, view.takeovers)
+        highest = last.slice.highest
+        report.watermark_ms = highest.modified_ms if highest else None
+
+
+def _addressed(request: Request, open_batches: Sequence[OffsetEntry]) -> Address:
+    """Give what completes the commands of an error: the batch is the oldest that is open."""
+    return replace(request.address, batch=open_batches[0].seq if open_batches else None)

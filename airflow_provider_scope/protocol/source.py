@@ -1,0 +1,125 @@
+"""What the micro-batch loop needs of whatever the rows come from, and what it is asked to do.
+
+Every implementation passes ``tests/contract/test_source.py``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from airflow_provider_scope.protocol.commands import Address
+
+if TYPE_CHECKING:
+    from airflow_provider_scope.protocol.records import OffsetEntry
+    from airflow_provider_scope.protocol.report import RunReport
+    from airflow_provider_scope.protocol.view import LogView
+    from airflow_provider_scope.values import Slice
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What one run is asked to do."""
+
+    table: str
+    """Canonical URI of the table."""
+    max_batches: int | None = None
+    refresh: bool = False
+    """Load everything again, replacing the table, or the rows that ``where`` names."""
+    where: str | None = None
+    is_snapshot: bool = False
+    """Whether every run replaces the table by what the source holds then."""
+    adds_to_rows: bool = False
+    """Whether a first run may add to a table that holds rows: none of its files is in there."""
+    first_batch: int | None = None
+    """Where a run began that waited in between: its report holds the batches of the earlier part, too."""
+    address: Address = field(default_factory=Address)
+    """Completes the commands in the warnings and the errors of a run."""
+    infers_columns: bool = False
+    """Whether the columns of the first batch since the table was begun or replaced are those of all."""
+
+    @property
+    def replaces_table(self) -> bool:
+        """Whether everything that is in the table goes."""
+        return self.refresh and self.where is None
+
+    @property
+    def loads_files_again(self) -> bool:
+        """Whether many runs added what is replaced: the source may not have all of it any more."""
+        return self.replaces_table and not self.is_snapshot
+
+
+class Pending(Protocol):
+    """What is new in the source, in the order in which it is to be loaded."""
+
+    @property
+    def left(self) -> int:
+        """How much is still to be cut, as the report counts it."""
+
+    def cut(self) -> Slice | None:
+        """Cut off the slice of the next batch; None if nothing is left."""
+
+
+class Source(Protocol):
+    """Where the rows come from, as one run sees it.
+
+    A slice must give the same rows whenever it is read, or an error: a batch that died is run again. What
+    is new follows from the log and ``discover`` alone, so that whoever plans after the same entries does
+    not plan what they hold.
+    """
+
+    @property
+    def kind(self) -> str:
+        """The kind of its slices."""
+
+    @property
+    def one_at_a_time(self) -> bool:
+        """Whether a slice follows from the rows of the one before, which has to be committed first."""
+
+    @property
+    def reads_history(self) -> bool:
+        """Whether all slices since the refresh tell what is new, and not the newest alone."""
+
+    @property
+    def says_from_when(self) -> bool:
+        """Whether the user said where to begin, so that the rows of others can be in the table."""
+
+    @property
+    def interval(self) -> str | None:
+        """The name of the interval that the run loads; None if it loads all."""
+
+    def begin_report(self, now_ms: int) -> RunReport:
+        """Give the report of a run, with what only this source knows of it."""
+
+    def look_back(self, view: LogView, request: Request, now_ms: int) -> bool:
+        """Put into the view of a pipeline without an entry what another program has loaded for it.
+
+        :return: False if another run has logged a batch meanwhile: the log has to be read again.
+        """
+
+    def check(self, entry: OffsetEntry) -> None:
+        """Refuse a slice that this source does not have: the checkpoint is untrusted input.
+
+        :raises CheckpointCorruptError: As said.
+        """
+
+    def state_behind(self, entry: OffsetEntry) -> str | None:
+        """Check that what a batch reads is as it was logged, and give the state of the source behind it.
+
+        Asked after ``discover``, by a run that loads nothing. The application checks it again.
+
+        :return: None if the source has no state, or only the rows of the batch tell it.
+        :raises SourceError: As the application will.
+        """
+
+    def discover(self, request: Request, view: LogView, report: RunReport) -> None:
+        """Look, once, where the source ends.
+
+        :raises ScopeProviderError: That is not known, or there is nothing where there has to be something.
+        """
+
+    def pending(self, view: LogView, report: RunReport, *, refresh: bool) -> Pending:
+        """Tell what the log does not hold yet of what ``discover`` found.
+
+        :param refresh: Everything counts as new.
+        """

@@ -1,0 +1,196 @@
+"""Purge what a checkpoint no longer needs. It looks first, and deletes only when it is told to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from airflow_provider_scope.exceptions import InputError
+from airflow_provider_scope.protocol import dbt_scope, retention, takeover
+from airflow_provider_scope.protocol import retention as audits
+from airflow_provider_scope.protocol.commands import RETAIN_AT_LEAST
+from airflow_provider_scope.protocol.derived import SeenFiles
+from airflow_provider_scope.protocol.records import Vacuumed
+from airflow_provider_scope.protocol.retention import Boundary, Progress, epoch
+from airflow_provider_scope.protocol.view import check_table, newest_not_abandoned, read_log
+from airflow_provider_scope.sources.cursor import state as cursor_state
+from airflow_provider_scope.values import CursorSlice, FileSlice
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from airflow_provider_scope.protocol.derived import AuditFiles
+    from airflow_provider_scope.protocol.engine import Engine
+    from airflow_provider_scope.protocol.log import CheckpointLog
+    from airflow_provider_scope.protocol.retention import Group, Segment
+    from airflow_provider_scope.protocol.view import LogView
+    from airflow_provider_scope.sources.files.discovery import History
+
+AT_ONCE = 500
+"""Entries whose files are compared with the segments together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a vacuum would do."""
+
+    record: Vacuumed
+    """What is to be put before anything is deleted."""
+    was: int
+    """The number below which records are purged already."""
+    groups: tuple[Group, ...]
+    """What is to be deleted, in this order."""
+    kept: tuple[Group, ...]
+    """What stays, folder by folder."""
+    why: str
+    """Why the records from ``record.below`` on stay."""
+
+
+def check_retain(retain: int) -> None:
+    """Refuse to keep too few batches.
+
+    :raises InputError: As said.
+    """
+    if retain < RETAIN_AT_LEAST:
+        raise InputError(
+            f"--retain-batches={retain} is not valid: expected {RETAIN_AT_LEAST} or more.",
+            kept="everything; nothing was read or deleted",
+            do="keep more: active runs, and `airflow scope accept-table` after a RESTORE, need the newest "
+            "records",
+        )
+
+
+def look(
+    log: CheckpointLog, audit: AuditFiles, engine: Engine, table: str, *, retain: int, now_ms: int
+) -> Plan:
+    """Say what may be deleted; nothing is written.
+
+    :param retain: Committed batches whose records stay.
+    :raises ScopeProviderError: The log could not be read, or the table does not match it: what was purged
+        might be needed to accept the table.
+    """
+    view = read_log(log, audit, engine, table, history=False)
+    check_table(view, table)
+    dbt_scope.check(log, view)
+    before = log.vacuumed()
+    below, why = before.below, _why_not(view)
+    folder: str | None = None
+    chain: list[Segment] = []
+    quarantined = before.quarantined
+    boundary: Boundary | None = None
+    if not why and view.last_commit:
+        folder = epoch(view.refresh_start, view.taken)
+        start = takeover.epoch_start(view.refresh_start, view.taken)
+        tables, end = audit.segments.read(folder, start)
+        chain = audit.segments.chain(folder, start)
+        first, end = max(start, before.below), min(end, view.last_commit.seq + 1)
+        progress = Progress(
+            newest_commit=view.last_commit.seq,
+            epoch_start=start,
+            in_segments=_first_unheld(log, SeenFiles(tables), first, end),
+            columns_from=_columns_from(log, view, before.below),
+            vacuumed=before.below,
+        )
+        below, why = retention.purge_below(progress, retain)
+        range_at = _first_range(log, first, below)
+        if range_at is not None:
+            below, why = range_at, "they say which ranges are loaded"
+        boundary = _boundary(log, view, below)
+        purged = [log.commit(seq) for seq in range(max(start, before.below), below)]
+        quarantined = (
+            *(seq for seq in before.quarantined if seq >= start),
+            *(record.seq for record in purged if record.quarantined and not record.abandoned),
+        )
+    groups, kept = retention.purgeable(
+        log.storage.walk(log.location),
+        log.location,
+        below=below,
+        epoch=folder,
+        chain=chain,
+        now_ms=now_ms,
+        boundary=boundary,
+    )
+    record = Vacuumed(below=below, quarantined=quarantined)
+    return Plan(record, before.below, tuple(groups), tuple(kept), why)
+
+
+def run(log: CheckpointLog, plan: Plan) -> None:
+    """Delete what was planned.
+
+    The record first: from then on nobody believes a record below its number, neither those that are still
+    there when this dies, nor those that a run puts that was stopped before the records were purged.
+
+    :param plan: What ``look`` gave.
+    """
+    if plan.record.below > plan.was:
+        log.put_vacuumed(plan.record)
+    for group in plan.groups:
+        for file in group.files:
+            log.storage.delete(file.path)
+
+
+def _why_not(view: LogView) -> str:
+    """Say why no record may be purged now; "" if some may."""
+    last = view.last_committed_entry
+    if last is None or last.refresh_start != view.refresh_start:
+        return (
+            "no batch is committed"
+            if view.last_commit is None
+            else "no batch of the full refresh is committed"
+        )
+    if not isinstance(last.slice, FileSlice) and not last.slice.has_state:
+        return f"the batches are of {last.slice.kind}"
+    if view.watermark != audits.watermark(last, view.taken):
+        return "watermark.json is not up to date: the next run, or `airflow scope rebuild`, writes it"
+    return ""
+
+
+def _first_range(log: CheckpointLog, first: int, end: int) -> int | None:
+    """Give the first batch of a range: that it is loaded is told by its own record alone."""
+    for seq in range(first, end):
+        there = log.offset(seq).slice
+        if isinstance(there, CursorSlice) and there.end is not None:
+            return seq
+    return None
+
+
+def _boundary(log: CheckpointLog, view: LogView, below: int) -> Boundary | None:
+    """Give which boundary rows a state names that may still be read; None if the source is no cursor."""
+    if view.newest is None or not isinstance(view.newest.slice, CursorSlice):
+        return None
+    records = [record for seq in range(below, view.next_seq) if (record := log.find_commit(seq))]
+    states = [record.state for record in records]
+    states += [log.offset(seq).slice.before for seq in range(below, view.next_seq)]
+    states += [view.accepted.state] if view.accepted else []
+    found = [cursor_state.decode(state, log.location) for state in states]
+    named = frozenset(one.known_in.rpartition("/")[2] for one in found if one and one.known_in)
+    return Boundary(named, records[-1].seq if records else -1)
+
+
+def _first_unheld(log: CheckpointLog, held: History, first: int, end: int) -> int:
+    """Give the first entry of which a file is in no segment.
+
+    Each file is looked up: after the purge, the segments alone tell that it was loaded.
+
+    :param held: The files in the segments.
+    :param first: The first entry that is not purged.
+    :param end: The first entry that no segment claims to hold.
+    """
+    for at in range(first, end, AT_ONCE):
+        numbers = range(at, min(at + AT_ONCE, end))
+        files = {seq: _loaded_files(log, seq) for seq in numbers}
+        known = held.find([path for paths in files.values() for path in paths])
+        for seq, paths in files.items():
+            if any(path not in known for path in paths):
+                return seq
+    return end
+
+
+def _loaded_files(log: CheckpointLog, seq: int) -> Sequence[str]:
+    return [] if log.commit(seq).abandoned else [file.path for file in log.offset(seq).slice.audited]
+
+
+def _columns_from(log: CheckpointLog, view: LogView, vacuumed: int) -> int | None:
+    """Give the record that ``view.pinned_columns`` ends at."""
+    newest = newest_not_abandoned(log, view, max(view.overwrite_start or 0, vacuumed))
+    return newest.seq if newest else None

@@ -1,0 +1,467 @@
+"""What a run reads of the log at its start."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from airflow_provider_scope.exceptions import (
+    BatchOutcomeUnknownError,
+    CheckpointGapError,
+    RecordsVacuumedError,
+    TableGoneError,
+)
+from airflow_provider_scope.protocol import recovery, takeover
+from airflow_provider_scope.protocol.log import Tail
+from airflow_provider_scope.protocol.records import Acceptance, CommitRecord
+from airflow_provider_scope.protocol.recovery import CommittedBatch
+from airflow_provider_scope.protocol.report import BatchReport
+from airflow_provider_scope.protocol.retention import epoch
+from airflow_provider_scope.sources.files.discovery import History
+from airflow_provider_scope.values import FileSlice
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from airflow_provider_scope.protocol.dbt_scope_files import LeftState
+    from airflow_provider_scope.protocol.derived import AuditFiles
+    from airflow_provider_scope.protocol.engine import Engine
+    from airflow_provider_scope.protocol.log import CheckpointLog
+    from airflow_provider_scope.protocol.records import OffsetEntry, Pipeline, TableIdentity
+    from airflow_provider_scope.protocol.recovery import TableState
+    from airflow_provider_scope.protocol.takeover import Takeover
+
+
+@dataclass
+class LogView:
+    """The log and the table as one run knows them; grows with every entry the run writes or reads."""
+
+    checkpoint: str
+    """The folder of the log."""
+    pipeline: Pipeline | None
+    table: TableState
+    last_commit: CommitRecord | None = None
+    accepted: Acceptance | None = None
+    newest: OffsetEntry | None = None
+    uncommitted: list[OffsetEntry] = field(default_factory=list)
+    last_committed_entry: OffsetEntry | None = None
+    seen: History = field(default_factory=History)
+    takeovers: list[Takeover] = field(default_factory=list)
+    """What the pipeline took over from dbt-scope; before the pipeline exists, what it would take over."""
+    watermark: bytes | None = None
+    """``watermark.json``, as it was before the table was looked at."""
+    left: LeftState | None = None
+    """What dbt-scope left, for a pipeline without an entry."""
+
+    @property
+    def taken(self) -> Takeover | None:
+        """The takeover that still says which files are loaded."""
+        return takeover.counting(self.takeovers, self.refresh_start)
+
+    @property
+    def baseline(self) -> tuple[TableIdentity | None, int]:
+        """The identity the table must have, and the version at which it was written down."""
+        if self.pipeline is None:
+            return None, -1
+        return recovery.baseline(self.pipeline, self.last_commit, self.accepted)
+
+    @property
+    def state(self) -> str | None:
+        """The state of the source behind the newest batch, for sources that have one."""
+        return self.last_commit.state if self.last_commit else None
+
+    @property
+    def is_table_gone(self) -> bool:
+        """Whether there is no table where there was one."""
+        is_recorded = self.last_commit is not None and self.last_commit.table is not None
+        return self.table.identity is None and (is_recorded or self.baseline[0] is not None)
+
+    @property
+    def gone(self) -> tuple[int, ...]:
+        """Batches whose rows a RESTORE took out, as an acceptance recorded them."""
+        return self.accepted.gone if self.accepted else ()
+
+    def outcomes(self, entries: Sequence[OffsetEntry]) -> recovery.Outcomes:
+        """Sort open entries by what the table shows."""
+        return recovery.outcomes(entries, self.table, self.gone)
+
+    @property
+    def is_state_lost(self) -> bool:
+        """Whether nothing tells what of the source is in the table."""
+        return self.last_commit is not None and self.last_commit.state_unknown
+
+    @property
+    def first(self) -> int:
+        """The first batch that can be in the table: those below were abandoned before there was one."""
+        return recovery.first_in_table(self.last_commit, self.accepted)
+
+    @property
+    def next_seq(self) -> int:
+        """The number of the next entry."""
+        return self.newest.seq + 1 if self.newest else 0
+
+    @property
+    def refresh_start(self) -> int | None:
+        """The entry from which files count as seen."""
+        return self.newest.refresh_start if self.newest else None
+
+    @property
+    def overwrite_start(self) -> int | None:
+        """The newest entry that overwrites the whole table."""
+        return self.newest.overwrite_start if self.newest else None
+
+    @property
+    def open(self) -> tuple[OffsetEntry, ...]:
+        """The entries that still have to run, in order."""
+        return recovery.open_entries(self.uncommitted, self.newest)
+
+    def append(self, entry: OffsetEntry) -> None:
+        """Take in the entry behind the newest one."""
+        if entry.refresh_start != self.refresh_start:
+            self.seen = History()
+        self.seen.update(entry.slice.audited)
+        self.newest = entry
+        self.uncommitted.append(entry)
+
+    def take_over(self, other: LogView) -> None:
+        """Become what another reading of the log found."""
+        vars(self).update(vars(other))
+
+    def record(self, commit: CommitRecord, entry: OffsetEntry) -> None:
+        """Take in a commit record."""
+        self.last_commit = commit
+        self.last_committed_entry = entry
+        self.uncommitted = [other for other in self.uncommitted if other.seq != entry.seq]
+
+
+def read_log(
+    log: CheckpointLog, audit: AuditFiles, engine: Engine, location: str, *, history: bool = True
+) -> LogView:
+    """Read the log and probe the table, in the reverse order of writing.
+
+    commits/ first, then the table, then offsets/: the other way round, a batch that another run
+    commits in between would look like a transaction that no entry explains.
+
+    What was read is compared with what is purged at the end. If a record of ours was purged meanwhile, a run
+    that was stopped long ago may have put another one under its number: then the log is read again.
+
+    :param history: False if the files that were seen do not matter (``late_files="skip"``).
+    :raises CheckpointGapError: A record is missing, or the files of purged entries are not known any more.
+    :raises StorageError: A record, or a segment in place of purged ones, could not be read just now.
+    """
+    vacuumed = 0
+    while True:
+        try:
+            view, lowest = _read(log, audit, engine, location, vacuumed, history=history)
+        except (CheckpointGapError, RecordsVacuumedError):
+            below = log.vacuumed_below()
+            if below <= vacuumed:
+                raise
+        else:
+            below = log.vacuumed_below()
+            if lowest >= below:
+                return view
+            if below <= vacuumed:
+                msg = f"{lowest} was read of {log.location}, and all below {below} is known to be purged"
+                raise AssertionError(msg)
+        vacuumed = below
+
+
+def _read(
+    log: CheckpointLog, audit: AuditFiles, engine: Engine, location: str, vacuumed: int, *, history: bool
+) -> tuple[LogView, int]:
+    """Read the log once, and give the lowest number that had to be read.
+
+    :param vacuumed: The number below which records are purged, as far as it is known.
+    """
+    pipeline = log.pipeline()
+    tail = Tail(log, vacuumed)
+    last_commit = tail.commit(tail.committed[-1]) if tail.committed else None
+    view = LogView(log.location, pipeline, recovery.MISSING_TABLE, last_commit, log.newest_acceptance())
+    view.watermark = tail.watermark
+    view.table = engine.probe(location, pipeline.pipeline if pipeline else None, view.baseline)
+    view.takeovers = log.takeovers(pipeline) if pipeline else []
+
+    tail.catch_up()
+    if pipeline is None and (tail.logged or tail.committed) and log.pipeline():
+        # Another run created the pipeline in between: the table was not asked for its transaction.
+        return _read(log, audit, engine, location, vacuumed, history=history)
+    view.newest = tail.entry(tail.logged[-1]) if tail.logged else None
+    start = takeover.epoch_start(view.refresh_start, view.taken)
+    unread = tail.logged.stop
+    if history and (view.newest or view.taken):
+        view.seen, unread = audit.seen_files(view.refresh_start, view.taken)
+        if unread < vacuumed:
+            lost = _history_lost(log.location, epoch(view.refresh_start, view.taken), unread, vacuumed)
+            raise audit.segments.no_answer() or lost
+    done = set(tail.committed)
+    view.uncommitted = [
+        tail.entry(seq) for seq in tail.logged if seq not in done and seq >= (view.overwrite_start or 0)
+    ]
+    _read_seen(tail, view, unread)
+    newest_done = [seq for seq in tail.committed if seq >= start]
+    if view.newest and newest_done:
+        view.last_committed_entry = tail.entry(newest_done[-1])
+    return view, min([unread, *tail.committed[:1], *tail.logged[:1]])
+
+
+def loaded_in_table(
+    log: CheckpointLog, audit: AuditFiles, engine: Engine, view: LogView, location: str
+) -> History:
+    """Read which files the table has rows of.
+
+    Those since the last full refresh that reached the table: a newer one may have been logged, and have died.
+    In a table that was set back, they are those of the version that it was set back to.
+
+    :raises ScopeProviderError: That is not known, or could not be read.
+    """
+    in_table = [entry for entry, _ in view.outcomes(view.uncommitted).committed]
+    newest = in_table[-1] if in_table else log.offset(view.last_commit.seq) if view.last_commit else None
+    if newest and not isinstance(newest.slice, FileSlice):
+        return History()
+    refresh_start = newest.refresh_start if newest else None
+    taken = takeover.counting(view.takeovers, refresh_start)
+    loaded, unread = audit.seen_files(refresh_start, taken)
+    vacuumed = log.vacuumed_below()
+    if unread < vacuumed:
+        raise _history_lost(log.location, epoch(refresh_start, taken), unread, vacuumed)
+    for seq in range(unread, newest.seq + 1 if newest else 0):
+        record = log.find_commit(seq)
+        if not (record.abandoned if record else recovery.is_given_up(seq, view.table, view.gone)):
+            loaded.update(log.offset(seq).slice.audited)
+    identity = view.table.identity
+    if view.pipeline and identity and identity.restore_version is not None:
+        found = engine.probe(location, view.pipeline.pipeline, (None, -1))
+        entries, taken = rows_in_table(log, view.takeovers, found)
+        if not vacuumed:  # of purged entries, only the history above tells
+            loaded = History.of_dbt_scope(log.taken_files(taken) if taken else ())
+        for entry in entries:
+            loaded.update(entry.slice.audited)
+    return loaded
+
+
+def rows_in_table(
+    log: CheckpointLog, takeovers: Sequence[Takeover], found: TableState
+) -> tuple[list[OffsetEntry], Takeover | None]:
+    """Give the batches whose rows are in the table, also in one that was set back, and what was taken over.
+
+    A batch that has no record, and that the table's transaction has passed, counts where nothing tells that
+    its rows are not there: the table's log was cleaned, or a job ran that may have died before its mark.
+
+    :param found: A probe of the table's whole log.
+    """
+    entries: list[OffsetEntry] = []
+    floor: int | None = None
+    for seq in log.logged():
+        record, commit = log.find_commit(seq), found.committed.get(seq)
+        if record:
+            is_out = record.abandoned or is_gone(record, found)
+        elif commit:
+            is_out = commit.abandoned or recovery.rolled_back(commit, found.restores) is True
+        else:
+            is_shown = found.oldest == 0 and not log.attempts(seq)
+            is_out = found.txn is None or seq > found.txn or is_shown
+        if is_out:
+            continue
+        entry = log.offset(seq)
+        if entry.overwrites_table and (record or commit):
+            entries, floor = [], seq
+        entries.append(entry)
+    return entries, takeover.counting(takeovers, floor)
+
+
+def is_gone(record: CommitRecord, found: TableState) -> bool:
+    """Tell whether the rows of a recorded batch are no longer in the table, as far as its log tells."""
+    if found.identity is None or record.table is None or record.table.table_id != found.identity.table_id:
+        return True
+    if found.txn is None or record.seq > found.txn or record.table_version > found.version:
+        return True  # the table was set back to an older copy
+    return recovery.rolled_back(CommittedBatch(record.table_version, None, None), found.restores) is True
+
+
+def _history_lost(checkpoint: str, folder: str, unread: int, vacuumed: int) -> CheckpointGapError:
+    return CheckpointGapError(
+        f"A segment in {checkpoint}/seen/{folder} is missing or damaged: it is not known which files the "
+        f"batches {unread} to {vacuumed - 1} loaded, because `airflow scope vacuum` purged the entries.",
+        kept="the table and all records; nothing was written",
+        do=f"restore the segments that begin below {vacuumed} from a copy of the checkpoint; or run the "
+        "task once with full_refresh=True, which replaces the table's rows with those of all files",
+    )
+
+
+def _read_seen(tail: Tail, view: LogView, first: int) -> None:
+    """Let the files of the entries from ``first`` on count as loaded, but for those of abandoned batches."""
+    for seq in range(first, tail.logged.stop):
+        record = tail.find_commit(seq)
+        if not (record.abandoned if record else recovery.is_given_up(seq, view.table, view.gone)):
+            view.seen.update(tail.entry(seq).slice.audited)
+
+
+def record_commit(
+    log: CheckpointLog,
+    view: LogView,
+    location: str,
+    entry: OffsetEntry,
+    committed: CommittedBatch,
+    *,
+    committed_at_ms: int,
+) -> CommitRecord:
+    """Put the commit record of a batch that the table holds, and give the one that is there.
+
+    The identity is compared again for every record, with that of the newest probe: a RESTORE may have
+    come after the one at the start.
+
+    :raises TableDivergedError: The table is not the one of the record below.
+    """
+    recovery.check_identity(view.table, view.baseline[0], location, view.checkpoint)
+    if view.table.identity is None and not committed.abandoned:
+        raise TableGoneError(
+            f"The engine says that batch {entry.seq} is in the table, but there is no table at {location}.",
+            kept="the log; the batch stays open",
+            do="if the table was removed, restore it; if the engine writes elsewhere, correct "
+            "delta_location: it must mean the same table to Airflow's workers and to the engine",
+        )
+    if view.table.identity and view.baseline[0] is None and view.pipeline and (there := log.committed()):
+        # Another run has put the first record since this one read the log: that one tells the table's id.
+        first, _ = recovery.baseline(view.pipeline, log.commit(there[-1]), log.newest_acceptance())
+        recovery.check_identity(view.table, first, location, view.checkpoint)
+    state, is_lost = _state_behind(view, entry, committed)
+    record = log.put_commit(
+        CommitRecord(
+            seq=entry.seq,
+            table=view.table.identity,
+            table_version=max(committed.version, view.baseline[1]),
+            files=len(entry.slice.audited),
+            size_bytes=entry.size_bytes,
+            committed_at_ms=committed_at_ms,
+            rows=committed.rows,
+            written_bytes=committed.written_bytes,
+            abandoned=committed.abandoned,
+            quarantined=committed.quarantined,
+            changes=committed.changes,
+            columns=committed.columns,
+            state=state,
+            state_unknown=is_lost,
+        )
+    )
+    view.record(record, entry)
+    if record.table is None:
+        recovery.check_given_up(view.table, view.first, location, view.checkpoint)
+    return record
+
+
+def _state_behind(view: LogView, entry: OffsetEntry, committed: CommittedBatch) -> tuple[str | None, bool]:
+    """Give the state of the source behind a batch, and whether nothing tells it."""
+    if not committed.abandoned:
+        return committed.state, False
+    accepted, last = view.accepted, view.last_commit
+    if not entry.slice.has_state or not (entry.mode == "empty" or (accepted and entry.seq in accepted.gone)):
+        # What was abandoned has read nothing: the next batch goes on where it would have begun.
+        return entry.slice.before, False
+    # The table is an older one than that of the batch: the acceptance tells whose rows it has.
+    if accepted and accepted.after_commit >= (last.seq if last else -1):
+        return accepted.state, accepted.state_unknown
+    return (last.state, last.state_unknown) if last else (None, False)
+
+
+def check_table(view: LogView, location: str, *, is_void: bool = False) -> None:
+    """Refuse a table that diverged from the log; see ``protocol.recovery``.
+
+    :param is_void: What is in the table is about to be replaced.
+    :raises TableDivergedError: As said.
+    """
+    if view.is_table_gone:
+        if not is_void and not (view.open and view.open[0].overwrites_table):
+            raise recovery.table_gone(location, view.checkpoint)
+        return
+    expected, since = view.baseline
+    recovery.check_identity(view.table, expected, location, view.checkpoint)
+    recovery.check_version(view.table, since, location)
+    is_in_table = view.last_commit and view.last_commit.table
+    recovery.check_transaction(
+        view.table,
+        view.last_commit.seq if view.last_commit and is_in_table else -1,
+        view.newest.seq if view.newest else -1,
+        location,
+        view.checkpoint,
+    )
+    if not is_void:
+        recovery.check_given_up(view.table, view.first, location, view.checkpoint)
+
+
+def check_decided(view: LogView, location: str) -> None:
+    """Refuse open batches of which the table does not show what became of them.
+
+    :raises BatchOutcomeUnknownError: As said.
+    """
+    unclear = view.outcomes(view.open).unclear
+    if unclear:
+        raise commit_not_shown(unclear[0], location)
+
+
+def commit_not_shown(entry: OffsetEntry, location: str) -> BatchOutcomeUnknownError:
+    """Give the error for an open batch that is done, and of which the table does not show the commit."""
+    return BatchOutcomeUnknownError(
+        f"Batch {entry.seq} is done, but the log of {location} does not show its commit: the table is an "
+        "older copy, or the engine writes elsewhere, or the log was cleaned up.",
+        kept="the table, the log and all files",
+        do="if the engine writes elsewhere, correct delta_location: it must mean the same table to Airflow's "
+        "workers and to the engine. Otherwise look at the table's history, then run `airflow scope "
+        "accept-table`",
+    )
+
+
+def accept_gone(log: CheckpointLog, view: LogView) -> Acceptance:
+    """Record that the table is gone, before a batch that replaces all rows makes a new one.
+
+    Of an older record, whatever table that batch makes would be another one.
+    """
+    number = view.accepted.number + 1 if view.accepted else 0
+    after = view.last_commit.seq if view.last_commit else -1
+    return log.put_acceptance(Acceptance(number=number, after_commit=after, table=None, table_version=-1))
+
+
+def pinned_columns(log: CheckpointLog, view: LogView) -> str | None:
+    """Give the columns that were inferred for the batches since the table was begun or replaced.
+
+    Each of their commits names them. One that does not was made while the task did not infer any: what was
+    inferred before does not count any more. Batches that were abandoned say nothing.
+    """
+    newest = newest_not_abandoned(log, view, view.overwrite_start or 0)
+    return newest.columns if newest else None
+
+
+def newest_not_abandoned(log: CheckpointLog, view: LogView, floor: int) -> CommitRecord | None:
+    """Give the record of the newest batch from ``floor`` on that was not abandoned; None if there is none."""
+    newest = view.last_commit
+    while newest and newest.abandoned and newest.seq > floor:
+        newest = log.find_commit(newest.seq - 1)
+    return newest if newest and not newest.abandoned and newest.seq >= floor else None
+
+
+def recorded(log: CheckpointLog, view: LogView, first: int) -> list[BatchReport]:
+    """Give the batches that have a commit record, from ``first`` on, as a report shows them."""
+    last = view.last_commit.seq if view.last_commit else -1
+    first = max(first, log.vacuumed_below())
+    found = [record for seq in range(first, last + 1) if (record := log.find_commit(seq))]
+    return [batch_report(log.offset(record.seq), record) for record in found]
+
+
+def batch_report(entry: OffsetEntry, record: CommitRecord, *, already_there: bool = False) -> BatchReport:
+    """Give a batch as a report shows it.
+
+    :param already_there: It was in the table before this run.
+    """
+    return BatchReport(
+        seq=record.seq,
+        mode=entry.mode if entry.where is None else "replace",
+        files=record.files,
+        size_bytes=record.size_bytes,
+        rows=record.rows,
+        table_version=record.table_version,
+        already_there=already_there,
+        abandoned=record.abandoned,
+        quarantined=record.quarantined,
+        changes=record.changes,
+        what="" if entry.slice.audited else entry.slice.text(),
+    )

@@ -1,0 +1,389 @@
+"""The SCOPE engine: one job of Azure Data Lake Analytics for each batch, one at a time, in order."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, ClassVar
+
+from airflow_provider_scope.delta.probe import changes, newest_version, probe
+from airflow_provider_scope.exceptions import (
+    BatchNotInTableError,
+    BatchOutcomeUnknownError,
+    JobMismatchError,
+    TableRecreatedError,
+)
+from airflow_provider_scope.protocol.log import Tail
+from airflow_provider_scope.protocol.records import Attempt
+from airflow_provider_scope.protocol.recovery import CommittedBatch
+from airflow_provider_scope.protocol.report import files_text
+from airflow_provider_scope.scope.fate import JobFates, job_id, newest_job, newest_marked
+from airflow_provider_scope.scope.jobs import NewJob
+from airflow_provider_scope.scope.script import MARKER_PROPERTY, BatchIdentity, generate_void
+from airflow_provider_scope.scope.submission import JobWait, job_error, related_to
+from airflow_provider_scope.specs.engine import VOID_NAME
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from airflow_provider_scope.exceptions import ScopeJobFailedError, ScopeScriptError
+    from airflow_provider_scope.protocol.engine import More, Work
+    from airflow_provider_scope.protocol.log import CheckpointLog
+    from airflow_provider_scope.protocol.records import OffsetEntry, TableIdentity
+    from airflow_provider_scope.protocol.recovery import TableState
+    from airflow_provider_scope.scope.jobs import Job
+    from airflow_provider_scope.scope.submission import Jobs
+    from airflow_provider_scope.stores.protocol import Storage
+
+__all__ = ["JobSettings", "ScopeRunner", "job_id"]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSettings:
+    """How jobs are submitted and waited for."""
+
+    name: str
+    """How the jobs' names begin."""
+    au: int
+    priority: int
+    timeout_seconds: float
+    """From a job's submission; then it is cancelled."""
+    poll_seconds: float
+    inline_wait_seconds: float | None
+    """How long one job is waited for in the worker; None is to its end."""
+    run_id: str
+    """A GUID of this run, for the service's own views."""
+    task: str = ""
+    deadline: float | None = None
+    """When no job may run any more, seconds since the epoch: ``execution_timeout`` is over."""
+
+
+@dataclass
+class ScopeRunner:
+    """Runs batches as SCOPE jobs.
+
+    A job cannot write a transaction into the table. Three things tell whether a batch is committed:
+
+    * ``attempts/<seq>.<k>``, which is written before job k is submitted.
+    * The state of the job. Its id follows from pipeline, batch and attempt, so anybody can ask for it.
+    * The table's log. Each script marks the table with its attempt before it adds rows, and again after it.
+
+    At most one job can still change the table: attempt k+1 is made only when attempt k is known to have
+    ended, and not to be in the table.
+
+    :param script: Gives the script of an attempt of a batch.
+    :param clock: Seconds since the epoch.
+    :param sleep: Waits for seconds.
+    :param random: Gives a number from 0 to 1.
+    """
+
+    jobs: Jobs
+    log: CheckpointLog
+    settings: JobSettings
+    script: Callable[[BatchIdentity, OffsetEntry], str]
+    clock: Callable[[], float]
+    sleep: Callable[[float], None]
+    random: Callable[[], float]
+    report: Callable[[str], None] = logger.info
+    table_storage: Storage | None = None
+    """Where the table is; None is a disk of this machine."""
+    fences_without_table: ClassVar[bool] = True
+    """A record closes a batch, and its job is ended."""
+    outlives_task: ClassVar[bool] = True
+    """A job goes on without the worker, and the next try adopts it."""
+    newest_job: str | None = field(default=None, repr=False)
+    """The job that was waited for last."""
+    _waiting: JobWait | None = field(default=None, repr=False)
+
+    # ---- looking -------------------------------------------------------------------------------
+
+    def probe(
+        self, location: str, pipeline: str | None, baseline: tuple[TableIdentity | None, int]
+    ) -> TableState:
+        """Look at the table, at the attempts of open batches, and at their jobs."""
+        state = probe(location, pipeline, baseline, self.table_storage)
+        if pipeline is None:
+            return state
+        tail = Tail(self.log, self.log.vacuumed_below())
+        newest = tail.committed[-1] if tail.committed else -1
+        # A pipeline that Spark ran before has batches whose transaction is in the table.
+        txn = max(newest, -1 if state.txn is None else state.txn)
+        committed: dict[int, CommittedBatch] = {}
+        beyond: dict[int, CommittedBatch] = {}
+        running: int | None = None
+        fates = JobFates(self.jobs, self.log, location, pipeline, self.table_storage)
+        tail.catch_up()
+        # What is open below the newest refresh is dead, and what is below a commit is settled.
+        overwrite = tail.entry(tail.logged[-1]).overwrite_start if tail.logged else None
+        floor = max(overwrite or 0, newest + 1)
+        for seq in range(floor, tail.logged.stop):
+            found = state.committed.get(seq) or fates.committed(seq, state.version)
+            if found == "undecidable":
+                txn = max(txn, seq)  # done, and the table does not show it
+                continue
+            if not isinstance(found, CommittedBatch):
+                running = seq if found == "running" else None
+                beyond = self._beyond(fates, range(seq + 1, tail.logged.stop), state.version)
+                break
+            committed[seq] = found
+            txn = max(txn, seq)
+        recorded = self.log.commit(newest).table_version if newest >= 0 else -1
+        since = max(baseline[1], recorded, state.oldest - 1)
+        beyond_log = newest_marked(
+            pipeline, changes(location, since, state.version, MARKER_PROPERTY, self.table_storage)
+        )
+        if beyond_log >= tail.logged.stop:
+            txn = beyond_log  # the log is an older copy than the table
+        if committed or beyond:
+            # The jobs were looked at after the table: a RESTORE may have come between the two.
+            state = probe(location, pipeline, baseline, self.table_storage)
+        return replace(
+            state, txn=None if txn < 0 else txn, committed=committed, beyond=beyond, running=running
+        )
+
+    def _beyond(self, fates: JobFates, later: Sequence[int], version: int) -> dict[int, CommittedBatch]:
+        """Give the batches with rows behind one without: somebody settled that one after a RESTORE."""
+        found: dict[int, CommittedBatch] = {}
+        for seq in later:
+            if not self.log.attempts(seq):
+                break  # nor has a later one
+            committed = fates.committed(seq, version)
+            if isinstance(committed, CommittedBatch) and not committed.abandoned:
+                found[seq] = committed
+        return found
+
+    def _fates(self, work: Work) -> JobFates:
+        return JobFates(self.jobs, self.log, work.table, work.pipeline, self.table_storage)
+
+    # ---- running -------------------------------------------------------------------------------
+
+    def run(self, work: Work, entries: Sequence[OffsetEntry], more: More | None = None) -> None:  # noqa: ARG002
+        """Run the batches in order, one job at a time.
+
+        :raises JobRunningError: A job runs longer than the worker waits; the next try adopts it.
+        """
+        for entry in entries:
+            if entry.overwrites_table:
+                self._close_older(work, entry)
+            self._run_batch(work, entry)
+
+    def check(self, work: Work, entry: OffsetEntry) -> None:
+        """Refuse a batch that was closed, and one whose script cannot be made; nothing is submitted."""
+        attempts = self.log.attempts(entry.seq)
+        number = len(attempts)
+        if attempts:
+            if attempts[-1].void:
+                raise _closed(entry)
+            fate = self._fates(work).look(attempts[-1]).fate
+            if fate in ("committed", "running"):
+                return
+            if fate == "not committed":
+                _check_same_table(work, attempts[-1], newest_version(work.table, self.table_storage))
+            else:
+                number -= 1
+        self.script(BatchIdentity(work.pipeline, entry.seq, number), entry)
+
+    def _run_batch(self, work: Work, entry: OffsetEntry) -> None:
+        failed_here = False
+        while True:
+            attempts = self.log.attempts(entry.seq)
+            version = newest_version(work.table, self.table_storage)
+            if attempts and attempts[-1].void:
+                self._close(work, entry.seq)  # whoever began it may have died
+                raise _closed(entry)
+            if not attempts:
+                self._start(entry, 0, version)
+                continue
+            newest = attempts[-1]
+            finding = self._fates(work).look(newest)
+            match finding.fate:
+                case "committed":
+                    return
+                case "running":
+                    self._wait(work, entry, newest)
+                case "unknown to the service":
+                    self._submit(work, entry, newest)
+                    self._wait(work, entry, newest)
+                case "not committed":
+                    _check_same_table(work, newest, newest_version(work.table, self.table_storage))
+                    # Even if it is left to the next try: rows that another writer adds before then
+                    # would be taken for this job's.
+                    self._start(entry, newest.number + 1, version)
+                    if failed_here:
+                        raise _failed(entry, finding.job)
+                case _:
+                    raise self._fates(work).undecidable(newest, finding)
+            failed_here = True  # what is found not to have committed now ended under our eyes
+
+    def _start(self, entry: OffsetEntry, number: int, version: int) -> None:
+        """Record an attempt. Who loses the race goes on with the winner's."""
+        self.log.put_attempt(Attempt(seq=entry.seq, number=number, table_version=version))
+
+    def _submit(self, work: Work, entry: OffsetEntry, attempt: Attempt) -> None:
+        identity = BatchIdentity(work.pipeline, entry.seq, attempt.number)
+        self._waiter().check_time(f"of batch {entry.seq}")
+        number = self._id(work, attempt)
+        name = f"{self.settings.name}_{entry.mode}_batch{entry.seq}_{len(entry.files)}files"
+        try:
+            job = self.jobs.submit_job(number, self._new_job(work, name, self.script(identity, entry)))
+        except JobMismatchError as err:
+            # The id is this attempt's alone: the job has an older SQL, or is the no-op that closed it.
+            logger.info("the job %s exists already: %s", number, err.what)
+            return
+        if logger.isEnabledFor(logging.DEBUG):
+            logger.debug("the files of batch %d, as estimated:\n%s", entry.seq, files_text(entry.files))
+        self.report(
+            f"batch {entry.seq}: {len(entry.files):,} file{'' if len(entry.files) == 1 else 's'}, "
+            f"job {number} is {job.state}"
+        )
+
+    def _new_job(self, work: Work, name: str, script: str) -> NewJob:
+        return NewJob(
+            name=name,
+            script=script,
+            degree_of_parallelism=self.settings.au,
+            priority=self.settings.priority,
+            related=related_to(
+                work.pipeline,
+                name=self.settings.name,
+                task=self.settings.task,
+                run_id=self.settings.run_id,
+            ),
+        )
+
+    def _wait(self, work: Work, entry: OffsetEntry, attempt: Attempt) -> None:
+        """Wait for a job's end, as long as a worker waits."""
+        self.newest_job = self._id(work, attempt)
+        self._waiter().wait(self.newest_job, f"of batch {entry.seq}")
+
+    def _await_end(self, number: str) -> None:
+        self._waiter().await_end(number)
+
+    def _waiter(self) -> JobWait:
+        self._waiting = JobWait(
+            jobs=self.jobs,
+            timeout_seconds=self.settings.timeout_seconds,
+            poll_seconds=self.settings.poll_seconds,
+            inline_wait_seconds=self.settings.inline_wait_seconds,
+            clock=self.clock,
+            sleep=self.sleep,
+            random=self.random,
+            deadline=self.settings.deadline,
+        )
+        return self._waiting
+
+    # ---- deciding ------------------------------------------------------------------------------
+
+    def undecidable(self, work: Work, seq: int) -> Attempt | None:
+        """Give the attempt of a batch of which nothing tells whether its rows are in the table, if any."""
+        newest = newest_job(self.log.attempts(seq))
+        if newest is None:
+            return None
+        try:
+            finding = self._fates(work).look(newest)
+        except BatchOutcomeUnknownError:
+            return newest
+        return newest if finding.fate == "undecidable" else None
+
+    def end(self, work: Work, attempt: Attempt) -> None:
+        """See that the job of an attempt can change the table no more."""
+        self._end_job(work, attempt)
+
+    # ---- closing -------------------------------------------------------------------------------
+
+    def _close_older(self, work: Work, refresh: OffsetEntry) -> None:
+        """See that no job of an open batch below a refresh can change the table any more."""
+        if any(not attempt.void for attempt in self.log.attempts(refresh.seq)):
+            return  # closed before the refresh's first attempt was made
+        vacuumed = self.log.vacuumed_below()
+        tail = Tail(self.log, vacuumed)
+        for seq in range(max(tail.floor, self._closed_before(refresh, vacuumed)), refresh.seq):
+            if seq not in tail.committed:
+                self._close(work, seq)
+
+    def _closed_before(self, refresh: OffsetEntry, vacuumed: int) -> int:
+        """Give the newest older refresh that ran: it closed what is below it.
+
+        The service forgets jobs, and to close one that it forgot means to submit a job.
+
+        :param vacuumed: The number below which records are purged: nothing was open there.
+        """
+        older = refresh.seq
+        while older > vacuumed:
+            start = self.log.offset(older - 1).overwrite_start
+            if start is None or start < vacuumed:
+                break
+            if self.log.find_commit(start) or any(not attempt.void for attempt in self.log.attempts(start)):
+                return start
+            older = start
+        return vacuumed
+
+    def fence(self, work: Work, entry: OffsetEntry) -> None:
+        """Close a batch, so that no job of it can change the table any more."""
+        self._close(work, entry.seq)
+
+    def _close(self, work: Work, seq: int) -> None:
+        while True:
+            attempts = self.log.attempts(seq)
+            if attempts and attempts[-1].void:
+                break
+            version = newest_version(work.table, self.table_storage)
+            void = Attempt(seq=seq, number=len(attempts), table_version=version, void=True)
+            if self.log.put_attempt(void) == void:
+                break
+        for attempt in self.log.attempts(seq):
+            if not attempt.void:
+                self._end_job(work, attempt)
+
+    def _end_job(self, work: Work, attempt: Attempt) -> None:
+        number = self._id(work, attempt)
+        if self.jobs.get_job(number) is None:
+            # A late PUT of the real script can then only meet this one: an id is never used twice.
+            identity = BatchIdentity(work.pipeline, attempt.seq, attempt.number)
+            void = self._new_job(work, f"{VOID_NAME}_batch{attempt.seq}", generate_void(identity))
+            try:
+                self.jobs.submit_job(number, void)
+            except JobMismatchError:
+                logger.info("the job %s arrived in the meantime", number)
+        self.jobs.cancel_job(number)
+        self._await_end(number)
+
+    def cancel(self) -> None:
+        """Cancel the job that is waited for."""
+        if self._waiting:
+            self._waiting.cancel()
+
+    @staticmethod
+    def _id(work: Work, attempt: Attempt) -> str:
+        return job_id(work.pipeline, attempt.seq, attempt.number)
+
+
+def _check_same_table(work: Work, attempt: Attempt, version: int) -> None:
+    """Refuse to go on from a log that is another table's than the one that the attempt was made for."""
+    if version < attempt.table_version:
+        raise TableRecreatedError(
+            f"The table {work.table} was dropped and recreated while batch {attempt.seq} ran: it is at "
+            f"version {version}, and was at {attempt.table_version} before.",
+            kept="the table, the log and all files; no further job was submitted",
+            do="look at the table, then run `airflow scope accept-table`",
+        )
+
+
+def _closed(entry: OffsetEntry) -> BatchNotInTableError:
+    return BatchNotInTableError(
+        f"Batch {entry.seq} was closed by another run: it was abandoned, or a full refresh superseded it.",
+        kept="the table and the log",
+        do="the next try reads the log again",
+    )
+
+
+def _failed(entry: OffsetEntry, job: Job | None) -> ScopeJobFailedError | ScopeScriptError:
+    return job_error(
+        job,
+        f"The job {job.job_id if job else ''} of batch {entry.seq} did not succeed",
+        kept="the batches before it; this one is not in the table and stays logged",
+        correct="correct `sql` or the columns; the next run loads the batch with the corrected SQL",
+        again="the next try submits it again",
+    )

@@ -1,0 +1,165 @@
+"""What became of the jobs of a batch: the service's word, the table's log, and what somebody decided."""
+
+from __future__ import annotations
+
+import uuid
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from airflow_provider_scope.delta.probe import changes, newest_version
+from airflow_provider_scope.exceptions import BatchOutcomeUnknownError
+from airflow_provider_scope.protocol.recovery import CommittedBatch
+from airflow_provider_scope.scope import jobs as decisions
+from airflow_provider_scope.scope.jobs import outcome
+from airflow_provider_scope.scope.script import MARKER_PROPERTY, BatchIdentity, identity_of_marker
+from airflow_provider_scope.specs.engine import VOID_NAME
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from airflow_provider_scope.protocol.log import CheckpointLog
+    from airflow_provider_scope.protocol.records import Attempt
+    from airflow_provider_scope.scope.jobs import Change, Evidence, Fate, Job
+    from airflow_provider_scope.scope.submission import Jobs
+    from airflow_provider_scope.stores.protocol import Storage
+
+
+def job_id(pipeline: str, seq: int, attempt: int) -> str:
+    """Give the id of an attempt's job: the same for whoever asks."""
+    return str(uuid.uuid5(uuid.UUID(pipeline), f"{seq}.{attempt}"))
+
+
+def newest_job(attempts: Sequence[Attempt]) -> Attempt | None:
+    """Give the attempt whose job may have committed: one was made only when those before it had not.
+
+    They are not looked at again, because rows that another writer added since would be taken for theirs.
+    """
+    return next((attempt for attempt in reversed(attempts) if not attempt.void), None)
+
+
+def newest_marked(pipeline: str, log: Sequence[Change]) -> int:
+    """Give the newest batch of a pipeline that has marked a table; -1 if none has."""
+    marks = [identity_of_marker(change.marker) for change in log if change.marker]
+    return max((mark.seq for mark in marks if mark and mark.pipeline == pipeline), default=-1)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What is known of an attempt."""
+
+    fate: Fate
+    seen: Evidence = decisions.NOTHING
+    job: Job | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobFates:
+    """Looks at the jobs of one pipeline on one table.
+
+    :param location: Canonical URI of the table.
+    :param storage: Where the table is; None is a disk of this machine.
+    """
+
+    jobs: Jobs
+    log: CheckpointLog
+    location: str
+    pipeline: str
+    storage: Storage | None = None
+
+    def look(self, attempt: Attempt) -> Finding:
+        """Tell what became of an attempt.
+
+        :raises BatchOutcomeUnknownError: The table's log no longer goes back to the attempt. Even a job
+            that succeeded is in doubt then: a RESTORE that cannot be seen may have taken its rows.
+        """
+        settled = self.log.settlement(attempt.seq, attempt.number)
+        if settled:
+            return Finding(decisions.fate(attempt, None, decisions.NOTHING, settled))
+        # The job first: what it added before it ended is in the log that is read afterwards.
+        number = job_id(self.pipeline, attempt.seq, attempt.number)
+        job = self.jobs.get_job(number)
+        ended = outcome(job) if job else None
+        seen = decisions.NOTHING
+        if ended == "succeeded" and job and job.name.startswith(VOID_NAME):
+            ended = "cancelled"  # a no-op took the place of the job
+        if ended != "waiting":
+            identity = BatchIdentity(self.pipeline, attempt.seq, attempt.number)
+            newest = newest_version(self.location, self.storage)
+            log = changes(self.location, attempt.table_version, newest, MARKER_PROPERTY, self.storage)
+            seen = decisions.evidence(attempt, identity.marker, identity.closing_marker, log)
+            if ended == "succeeded" and not seen.closed:
+                # The checkpoint may be an older copy, and the job one of before the attempt was recorded.
+                first = replace(attempt, table_version=-1)
+                log = self._whole_log(newest)
+                seen = decisions.evidence(first, identity.marker, identity.closing_marker, log)
+                seen = replace(seen, has_table=newest >= 0)
+        if job is None and seen.marked and self.jobs.get_job(number):
+            # Another runner submitted it between our two looks: ask it how it is.
+            return self.look(attempt)
+        return Finding(decisions.fate(attempt, ended, seen), seen, job)
+
+    def _whole_log(self, newest: int) -> list[Change]:
+        """Give what all versions changed; nothing if the oldest were cleaned up, and so cannot tell."""
+        with suppress(BatchOutcomeUnknownError):
+            return changes(self.location, -1, newest, MARKER_PROPERTY, self.storage)
+        return []
+
+    def committed(self, seq: int, version: int) -> CommittedBatch | Fate:
+        """Give where a batch is in the table, or else what became of its newest job.
+
+        :param version: The table's newest, for a batch of which the log does not show one.
+        :raises BatchOutcomeUnknownError: Nothing tells.
+        """
+        attempts = self.log.attempts(seq)
+        newest = newest_job(attempts)
+        given_up = bool(attempts) and attempts[-1].void
+        if newest is None:
+            return CommittedBatch(-1, 0, 0, abandoned=True) if given_up else "unknown to the service"
+        settled = self.log.settlement(seq, newest.number)
+        if settled and settled.landed:
+            return CommittedBatch(settled.table_version, None, None)
+        finding = self.look(newest)
+        if finding.fate == "undecidable" and finding.seen.added:
+            raise self.undecidable(newest, finding)
+        if finding.fate == "committed":
+            versions = tuple(change.version for change in finding.seen.added)
+            alone = finding.seen.added[0] if len(versions) == 1 else None
+            return CommittedBatch(
+                version=versions[-1] if versions else version,
+                rows=alone.rows if alone else None,
+                written_bytes=alone.size_bytes if alone else None,
+                candidates=versions,
+            )
+        # Whoever closed the batch may have died before the job ended: it can land yet.
+        if given_up and finding.fate == "not committed":
+            return CommittedBatch(-1, 0, 0, abandoned=True)
+        return finding.fate
+
+    def undecidable(self, attempt: Attempt, finding: Finding) -> BatchOutcomeUnknownError:
+        """Say what nobody but a person can decide, and what to look at."""
+        number = job_id(self.pipeline, attempt.seq, attempt.number)
+        seen = finding.seen
+        versions = ", ".join(f"{change.version} ({change.made_by or 'unnamed'})" for change in seen.added)
+        files = self.log.offset(attempt.seq).files
+        if not seen.added:
+            return BatchOutcomeUnknownError(
+                f"The job {number} of batch {attempt.seq} succeeded, but its mark is not in the log of "
+                f"{self.location}: the table is an older copy of the one that the job changed, or the job "
+                "changes another table, or the mark was cleaned up.",
+                kept="the table, the log and all files; no further job was submitted",
+                do="if the jobs write elsewhere, correct delta_location: it must mean the same table to "
+                "Airflow's workers and to the jobs. If rows of the batch's files, such as "
+                f"{files[0].path}, are in the table, run `airflow scope settle {attempt.seq} --committed`. "
+                f"Otherwise run `airflow scope settle {attempt.seq} --not-committed`: they are loaded again",
+            )
+        return BatchOutcomeUnknownError(
+            f"The job {number} of batch {attempt.seq} did not succeed, and it did not close its mark on "
+            f"{self.location}. After the mark, rows were added in version {versions}, and nothing shows "
+            "whether they are the job's.",
+            kept="the table, the log and all files; no further job was submitted",
+            do=f"check who made {'this version' if len(seen.added) == 1 else 'these versions'}, or whether "
+            f"rows of the batch's files, such as {files[0].path}, are in the table. If they are, run "
+            f"`airflow scope settle {attempt.seq} --committed`, otherwise "
+            f"`airflow scope settle {attempt.seq} --not-committed`",
+        )

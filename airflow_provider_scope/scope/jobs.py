@@ -1,0 +1,352 @@
+"""Jobs of Azure Data Lake Analytics as values: what one look at a job tells, and the fate of its batch.
+
+Recorded answers of the service have more shapes than its specification. So reading is tolerant: an unknown
+state or result is kept as text, and only ``Ended`` ends a job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Literal
+
+from airflow_provider_scope.exceptions import ServiceProtocolError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from airflow_provider_scope.protocol.records import Attempt, Settlement
+
+
+SCRIPT_LIMIT_BYTES = 3 * 1024 * 1024
+"""The service refuses a larger script."""
+
+NAME_LIMIT = 260
+"""Characters of a job's name. Nothing documents a limit; this is the one of pipeline names."""
+
+Outcome = Literal["waiting", "succeeded", "failed", "cancelled"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Related:
+    """What a job belongs to; the ids are GUIDs."""
+
+    recurrence_id: str
+    """The service requires it whenever there is metadata of this kind."""
+    recurrence_name: str | None = None
+    pipeline_id: str | None = None
+    pipeline_name: str | None = None
+    run_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewJob:
+    """A job to submit; its id is chosen by the caller and is not part of it."""
+
+    name: str
+    script: str = field(repr=False)
+    degree_of_parallelism: int
+    """Analytics units (AU)."""
+    priority: int
+    """1 or more; a lower number leaves the queue first."""
+    related: Related | None = None
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+    def body(self) -> dict[str, Any]:
+        """Give the request's body."""
+        body: dict[str, Any] = {
+            "name": self.name,
+            "type": "Scope",
+            "degreeOfParallelism": self.degree_of_parallelism,
+            "priority": self.priority,
+            "properties": {"type": "Scope", "script": self.script},
+        }
+        if self.tags:
+            body["tags"] = dict(self.tags)
+        if self.related:
+            related = {
+                "recurrenceId": self.related.recurrence_id,
+                "recurrenceName": self.related.recurrence_name,
+                "pipelineId": self.related.pipeline_id,
+                "pipelineName": self.related.pipeline_name,
+                "runId": self.related.run_id,
+            }
+            body["related"] = _without_none(related)
+        return body
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobError:
+    """One item of ``errorMessage``. A cancelled job has one, too."""
+
+    error_id: str
+    message: str
+    description: str = ""
+    severity: str = ""
+    source: str = ""
+    """``USER`` or ``SYSTEM``, as the service writes it."""
+    details: str = ""
+    resolution: str = ""
+    line: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A job as the service described it; times are milliseconds since the epoch, UTC."""
+
+    job_id: str
+    name: str
+    state: str
+    result: str
+    """Means nothing before the state is ``Ended``: ask ``outcome``."""
+    submitter: str | None = None
+    degree_of_parallelism: int | None = None
+    priority: int | None = None
+    submitted_at_ms: int | None = None
+    """None until the job runs; a job that was cancelled while it compiled has none."""
+    ended_at_ms: int | None = None
+    errors: tuple[JobError, ...] = ()
+    pipeline_id: str | None = None
+    recurrence_id: str | None = None
+    run_id: str | None = None
+    tags: Mapping[str, str] = field(default_factory=dict)
+    script: str | None = field(default=None, repr=False)
+    """None where the answer does not hold it: in lists, and after a submission."""
+
+
+def parse_job(value: object) -> Job:
+    """Read the service's description of a job.
+
+    :raises ServiceProtocolError: It has no id, no name or no state.
+    """
+    if not isinstance(value, Mapping):
+        raise _not_a_job(f"a job is {type(value).__name__}, expected an object")
+    for key in ("jobId", "name", "state"):
+        if not isinstance(value.get(key), str) or not value[key]:
+            raise _not_a_job(f"a job has {key}={value.get(key)!r}, expected text")
+    related = _object(value.get("related"))
+    errors = value.get("errorMessage")
+    return Job(
+        job_id=value["jobId"],
+        name=value["name"],
+        state=value["state"],
+        result=_text(value.get("result")),
+        submitter=_text(value.get("submitter")) or None,
+        degree_of_parallelism=_integer(value.get("degreeOfParallelism")),
+        priority=_integer(value.get("priority")),
+        submitted_at_ms=parse_time(value.get("submitTime")),
+        ended_at_ms=parse_time(value.get("endTime")),
+        errors=tuple(_error(item) for item in errors) if isinstance(errors, list) else (),
+        pipeline_id=_text(related.get("pipelineId")) or None,
+        recurrence_id=_text(related.get("recurrenceId")) or None,
+        run_id=_text(related.get("runId")) or None,
+        tags={str(key): _text(tag) for key, tag in _object(value.get("tags")).items()},
+        script=_text(_object(value.get("properties")).get("script")) or None,
+    )
+
+
+def parse_time(value: object) -> int | None:
+    """Read a time: seven fractional digits, an offset, ``Z`` or no zone (UTC).
+
+    None for one that is absent, cannot be read, or lies in year 1, which is how the service writes
+    "not yet".
+    """
+    if not isinstance(value, str):
+        return None
+    try:
+        time = datetime.fromisoformat(value)
+    except ValueError:
+        return None
+    if time.year <= 1:
+        return None
+    if time.tzinfo is None:
+        time = time.replace(tzinfo=UTC)
+    since = time - datetime(1970, 1, 1, tzinfo=UTC)
+    # Whole numbers: a float of this size is not exact to the millisecond.
+    return (since.days * 86_400 + since.seconds) * 1000 + since.microseconds // 1000
+
+
+def outcome(job: Job) -> Outcome:
+    """Tell how a job ended, or that it has not.
+
+    A job that ended with a result that is not known counts as failed: the caller looks into the table
+    before it tries again.
+    """
+    if job.state.casefold() != "ended":
+        return "waiting"
+    match job.result.casefold():
+        case "succeeded":
+            return "succeeded"
+        case "cancelled" | "canceled":
+            return "cancelled"
+        case _:
+            return "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class NextStep:
+    """What to do after a look at a job: wait ``seconds``, or stop."""
+
+    outcome: Outcome
+    seconds: float = 0.0
+    timed_out: bool = False
+    """The deadline is over and the job has not ended."""
+
+
+def next_step(
+    job: Job | None,
+    *,
+    now: float,
+    deadline: float | None,
+    interval_seconds: float,
+    failures: int = 0,
+    jitter: float = 0.0,
+) -> NextStep:
+    """Decide after one look at a job, with or without an answer.
+
+    :param job: What the service said; None if it could not be asked.
+    :param now: Wall clock, seconds since the epoch; a wait may go on in another process.
+    :param deadline: The same clock; None is no deadline. A job that ended is over, deadline or not.
+    :param failures: How many looks in a row brought no answer; each doubles the interval, up to a minute.
+    :param jitter: A random number from 0 to 1: many waits must not ask at the same moment. It only
+        makes a wait longer, by up to a fifth: a trigger must not fire before its interval is over.
+    """
+    ended: Outcome = "waiting" if job is None else outcome(job)
+    if ended != "waiting":
+        return NextStep(ended)
+    if deadline is not None and now >= deadline:
+        return NextStep("waiting", timed_out=True)
+    # The exponent is bounded, so that a long outage does not overflow.
+    longest = max(60.0, interval_seconds)
+    seconds = min(interval_seconds * 2 ** min(failures, 10), longest) * (1 + 0.2 * jitter)
+    return NextStep("waiting", seconds if deadline is None else min(seconds, deadline - now))
+
+
+def _not_a_job(what: str) -> ServiceProtocolError:
+    return ServiceProtocolError(
+        f"The answer of Azure Data Lake Analytics cannot be read: {what}.",
+        kept="the job is left as it is",
+        do="check that the connection's host is the service itself, and that no proxy answers for it",
+    )
+
+
+def _error(value: object) -> JobError:
+    item = _object(value)
+    if not item:
+        return JobError(error_id="", message=_text(value))
+    return JobError(
+        error_id=_text(item.get("errorId")),
+        message=_text(item.get("message")),
+        description=_text(item.get("description")),
+        severity=_text(item.get("severity")),
+        source=_text(item.get("source")),
+        details=_text(item.get("details")),
+        resolution=_text(item.get("resolution")),
+        line=_integer(item.get("lineNumber")),
+    )
+
+
+def _object(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else "" if value is None else str(value)
+
+
+def _integer(value: object) -> int | None:
+    return value if type(value) is int else None
+
+
+def _without_none(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if value is not None}
+
+
+Fate = Literal["committed", "running", "unknown to the service", "not committed", "undecidable", "void"]
+
+
+# ---- What became of a job of a batch: from the job's own word and from the table's log ----
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One version of the table, as far as it tells about jobs."""
+
+    version: int
+    marker: str | None
+    """The mark that the version's metadata brings; None if it brings no new one."""
+    adds: bool
+    """It adds rows: compactions, which only rewrite them, do not count."""
+    rows: int | None
+    """Rows that it adds; None if its statistics do not say."""
+    size_bytes: int
+    made_by: str = ""
+    """Operation and writer, as the version's ``commitInfo`` names them; for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What the table's log shows of one attempt.
+
+    A script marks the table with its attempt first, adds the rows after that, and then marks the table
+    as closed, each in a version of its own. So rows that are not between the two are not the attempt's,
+    and with the closing mark its own are there.
+    """
+
+    marked: bool
+    """The attempt's script began to change the table."""
+    added: tuple[Change, ...]
+    """Versions that add rows after the mark, up to the closing mark or the pipeline's next mark."""
+    closed: bool = False
+    """The attempt's script came to its end."""
+    has_table: bool = True
+    """Whether there is a table where the log is looked for."""
+
+
+NOTHING = Evidence(marked=False, added=())
+
+
+def evidence(attempt: Attempt, marker: str, closing_marker: str, changes: Iterable[Change]) -> Evidence:
+    """Find an attempt in the versions of a table, oldest first."""
+    own = marker.rsplit(":", 2)[0] + ":"
+    marked = False
+    added: list[Change] = []
+    for change in changes:
+        if change.version <= attempt.table_version:
+            continue
+        if change.marker == closing_marker:
+            return Evidence(marked=True, added=tuple(added), closed=True)
+        if change.marker == marker:
+            marked = True
+        elif marked and change.marker is not None and change.marker.startswith(own):
+            break  # the pipeline's next attempt; another pipeline's jobs may come in between
+        if marked and change.adds:
+            added.append(change)
+    return Evidence(marked, tuple(added))
+
+
+def fate(
+    attempt: Attempt, outcome: Outcome | None, found: Evidence, settled: Settlement | None = None
+) -> Fate:
+    """Tell what became of an attempt.
+
+    :param outcome: What the service says of its job; None if the service does not know the job: it
+        never arrived, may still arrive, or is older than the service's memory.
+    :param settled: What somebody decided. Whoever did had seen the job's end, so it goes first.
+    """
+    if attempt.void:
+        return "void"
+    if settled is not None:
+        return "committed" if settled.landed else "not committed"
+    if outcome == "waiting":
+        return "running"
+    if found.closed or (outcome == "succeeded" and not found.has_table):
+        return "committed"
+    if found.added or outcome == "succeeded":
+        # Rows may be the job's or another writer's, and nothing says which. A job that succeeded, and did not
+        # close its mark, changed another table than this: that of before an older copy was put in its place.
+        return "undecidable"
+    if outcome is None and not found.marked:
+        return "unknown to the service"
+    return "not committed"

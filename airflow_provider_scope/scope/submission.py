@@ -1,0 +1,190 @@
+"""What everybody does who submits a job: name it, look, wait, give up, and say why it failed."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from airflow_provider_scope.exceptions import (
+    JobNotEndedError,
+    JobRunningError,
+    ScopeJobFailedError,
+    ScopeScriptError,
+)
+from airflow_provider_scope.scope.jobs import Related, next_step, outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from airflow_provider_scope.scope.jobs import Job, NewJob
+
+
+CANCEL_SECONDS = 600.0
+"""How long a job may take to end after it was cancelled; dbt-scope waits for two minutes, and goes on."""
+
+
+class Jobs(Protocol):
+    """What is needed of the service; ``ScopeHook`` has it."""
+
+    def submit_job(self, job_id: str, new: NewJob) -> Job:
+        """Submit a job, or adopt the same one."""
+
+    def get_job(self, job_id: str) -> Job | None:
+        """Describe a job; None only if the service does not know it."""
+
+    def cancel_job(self, job_id: str) -> None:
+        """Ask for a job's end."""
+
+
+@dataclass
+class JobWait:
+    """Waits for jobs in the worker.
+
+    :param timeout_seconds: From a job's submission; then it is cancelled.
+    :param poll_seconds: Between two looks.
+    :param inline_wait_seconds: How long one job is waited for in the worker; None is to its end.
+    :param clock: Seconds since the epoch.
+    :param sleep: Waits for seconds.
+    :param random: Gives a number from 0 to 1.
+    :param deadline: When a job is cancelled although its own time is not over, by the same clock.
+    """
+
+    jobs: Jobs
+    timeout_seconds: float
+    poll_seconds: float
+    inline_wait_seconds: float | None
+    clock: Callable[[], float]
+    sleep: Callable[[float], None]
+    random: Callable[[], float]
+    deadline: float | None = None
+    running: str | None = field(default=None, repr=False)
+    """The job that is waited for."""
+
+    def wait(self, number: str, what: str) -> Job | None:
+        """Wait for a job's end, as long as a worker waits. One that takes too long is cancelled.
+
+        :param what: The job's name in a sentence, such as ``of batch 3``.
+        :return: The job, ended; None if the service does not know it, even after all its time.
+        :raises JobRunningError: It is still running; the next try goes on with it.
+        :raises JobNotEndedError: It was cancelled and does not end.
+        """
+        began = self.clock()
+        while True:
+            job = self.jobs.get_job(number)
+            submitted = (job.submitted_at_ms or 0) / 1000 if job and job.submitted_at_ms else began
+            deadline = submitted + self.timeout_seconds
+            if self.deadline is not None:
+                deadline = min(deadline, self.deadline)
+            step = next_step(
+                job,
+                now=self.clock(),
+                deadline=deadline,
+                interval_seconds=self.poll_seconds,
+                jitter=self.random(),
+            )
+            if step.timed_out:
+                self.jobs.cancel_job(number)
+                return self.await_end(number)
+            if step.outcome != "waiting":
+                return job
+            waited = self.clock() - began
+            longest = self.inline_wait_seconds
+            if longest is not None and waited + step.seconds > longest:
+                raise JobRunningError(
+                    f"The job {number} {what} is still running.",
+                    kept="what was recorded before; the job goes on",
+                    do="nothing: the next try goes on with the same job",
+                    job_id=number,
+                    deadline=deadline,
+                )
+            self.running = number
+            self.sleep(step.seconds)
+            self.running = None
+
+    def check_time(self, what: str) -> None:
+        """Refuse to submit a job that would be cancelled at once.
+
+        :raises ScopeJobFailedError: The deadline is over.
+        """
+        if self.deadline is not None and self.clock() >= self.deadline:
+            raise ScopeJobFailedError(
+                f"The task's execution_timeout has run out; the job {what} was not submitted.",
+                kept="what was recorded before; the rest stays logged",
+                do="the next try goes on with it; give the task more time, or fewer batches in a run",
+            )
+
+    def await_end(self, number: str) -> Job | None:
+        """Wait until a job that was cancelled has ended; None if the service does not know it.
+
+        :raises JobNotEndedError: It has not, for ``CANCEL_SECONDS``.
+        """
+        deadline = self.clock() + CANCEL_SECONDS
+        while (job := self.jobs.get_job(number)) is not None and outcome(job) == "waiting":
+            if self.clock() >= deadline:
+                raise JobNotEndedError(
+                    f"The job {number} was cancelled and is still {job.state}, "
+                    f"{CANCEL_SECONDS / 60:g} minutes later.",
+                    kept="what was recorded before; no further job was submitted, because this one may still "
+                    "change the table",
+                    do="look at the job in the portal, or ask who runs the account to end it; the next try "
+                    "waits for it again, and goes on once it has ended",
+                )
+            self.sleep(min(self.poll_seconds, deadline - self.clock()))
+        return job
+
+    def cancel(self) -> None:
+        """Cancel the job that is waited for."""
+        if self.running:
+            self.jobs.cancel_job(self.running)
+
+
+def job_error(
+    job: Job | None, what: str, *, kept: str, correct: str, again: str
+) -> ScopeJobFailedError | ScopeScriptError:
+    """Give the error for a job that did not succeed, with what the service says of it.
+
+    :param what: The sentence without its cause and its full stop.
+    :param correct: What to do if the service blames the script.
+    :param again: What to do otherwise.
+    """
+    errors = job.errors if job else ()
+    texts = [f"{e.error_id}: {e.message}" if e.error_id else e.message for e in errors]
+    cause = "; ".join(text[:400] for text in texts[:2])
+    # A job that was cancelled has an error of the user's, too.
+    is_users = any(e.source.upper() == "USER" for e in errors) and not (job and outcome(job) == "cancelled")
+    kind = ScopeScriptError if is_users else ScopeJobFailedError
+    return kind(f"{what}: {cause}." if cause else f"{what}.", kept=kept, do=correct if is_users else again)
+
+
+NAME_LIMIT = 260
+"""Characters of a pipeline's name (Microsoft's specification)."""
+
+
+def related_to(pipeline: str, *, name: str, task: str, run_id: str) -> Related:
+    """Give what a job belongs to.
+
+    :param pipeline: A UUID: of a pipeline, or of a task.
+    :param name: How the jobs' names begin.
+    :param task: ``<dag>.<task>``; empty if nobody knows.
+    :param run_id: A GUID of the run.
+    """
+    return Related(
+        recurrence_id=_recurrence(pipeline),
+        recurrence_name=name[:NAME_LIMIT] or None,
+        pipeline_id=pipeline,
+        pipeline_name=task[:NAME_LIMIT] or None,
+        run_id=run_id,
+    )
+
+
+def is_ours(job: Job) -> bool:
+    """Tell whether this package submitted a job: its recurrence follows from its pipeline."""
+    try:
+        return (job.recurrence_id or "").casefold() == _recurrence(job.pipeline_id or "")
+    except ValueError:
+        return False
+
+
+def _recurrence(pipeline: str) -> str:
+    return str(uuid.uuid5(uuid.UUID(pipeline), "recurrence"))

@@ -1,0 +1,265 @@
+"""Rows beyond a cursor as a source: a slice is a state, and new is what is beyond it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
+
+from deltalake.schema import PrimitiveType
+
+from airflow_provider_scope.delta.commit import parse
+from airflow_provider_scope.exceptions import CursorError, InputError, StorageError
+from airflow_provider_scope.protocol.report import RunReport
+from airflow_provider_scope.sources.cursor import newer
+from airflow_provider_scope.sources.cursor import state as cursor_state
+from airflow_provider_scope.sources.cursor.state import Bound, overlap
+from airflow_provider_scope.sources.table_log import open_source
+from airflow_provider_scope.stores.opening import open_storage
+from airflow_provider_scope.values import CursorSlice
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from airflow_provider_scope.protocol.log import CheckpointLog
+    from airflow_provider_scope.protocol.records import OffsetEntry
+    from airflow_provider_scope.protocol.source import Request
+    from airflow_provider_scope.protocol.view import LogView
+    from airflow_provider_scope.sources.cursor.state import CursorRule, CursorState
+    from airflow_provider_scope.stores.protocol import Storage
+    from airflow_provider_scope.values import Window
+
+
+@dataclass(kw_only=True)
+class CursorRows:
+    """The rows of a table or a database by a cursor; see ``protocol.source.Source``."""
+
+    kind: ClassVar[str] = CursorSlice.kind
+    one_at_a_time: ClassVar[bool] = True
+    reads_history: ClassVar[bool] = False
+    log: CheckpointLog
+    table: str
+    """Canonical URI of a Delta table, or what is read otherwise, for people."""
+    is_pinned: bool
+    """Whether it is a Delta table whose versions can be read again."""
+    column: str
+    first: Bound | None
+    end: Bound | None
+    interval: str | None = None
+    loads_once: bool = True
+    """Whether a range that was loaded is not loaded again: its rows would be added twice."""
+    storage: Storage | None = None
+    """Where the Delta table is; None is a disk of this machine."""
+    rule: CursorRule | None = None
+    """How rows are told from each other; None if the table's own rows are not what the cursor sees."""
+    is_unchanged: Callable[[CursorState], bool] | None = None
+    """Asks a database whether it has no row that the next load would take; None if it cannot be asked."""
+    found: tuple[str | None, int | None] = field(default=(None, None), init=False)
+    """The table's id and newest version."""
+    names_columns: bool = field(default=False, init=False)
+    """Whether the table's files name its columns otherwise."""
+    is_text: bool | None = field(default=None, init=False)
+    """Whether the column holds text; None if that is not known."""
+    began: int = field(default=0, init=False)
+    """The first entry that can be logged after the look at the table."""
+
+    @property
+    def says_from_when(self) -> bool:
+        """Whether the user said where to begin."""
+        return self.first is not None
+
+    def begin_report(self, now_ms: int) -> RunReport:
+        """Give a report that names the table."""
+        return RunReport(roots=(self.table,), now_ms=now_ms)
+
+    def look_back(self, view: LogView, request: Request, now_ms: int) -> bool:  # noqa: ARG002 - a protocol
+        """Nobody else loads by a cursor."""
+        return True
+
+    def check(self, entry: OffsetEntry) -> None:
+        """Refuse an entry whose state cannot be read.
+
+        :raises CheckpointCorruptError: As said.
+        """
+        cursor_state.decode(entry.slice.before, f"batch {entry.seq} of {self.log.location}")
+
+    def state_behind(self, entry: OffsetEntry) -> None:
+        """Check that the table is the one of a batch; only its rows tell the state behind it.
+
+        :raises CursorError: It is another one.
+        """
+        found: CursorSlice = entry.slice  # type: ignore[assignment] # as its kind says
+        if self.is_pinned and found.source != self.found[0]:
+            raise cursor_state.recreated(self.table, self.found[0], found.source)
+
+    def discover(self, request: Request, view: LogView, report: RunReport) -> None:  # noqa: ARG002 - a protocol
+        """Look where the table ends.
+
+        :raises SourceNotFoundError: There is no table.
+        """
+        self.began = view.next_seq
+        if self.is_pinned:
+            self._look()
+
+    def _look(self) -> None:
+        with open_source(self.table, self.storage) as table:
+            metadata = table.delta.metadata()
+            self.found = str(metadata.id), table.delta.version()
+            mapping = metadata.configuration.get("delta.columnMapping.mode")
+            self.names_columns = mapping not in (None, "none")
+            kinds = {one.name.lower(): one.type for one in table.delta.schema().fields}
+            if self.rule and self.column.lower() in kinds:
+                self.is_text = kinds[self.column.lower()] == PrimitiveType("string")
+
+    def pending(self, view: LogView, report: RunReport, *, refresh: bool) -> PendingRows:
+        """Give the next slice, if there may be rows in it.
+
+        :raises CursorError: The state is one of another table, or of another column; or a range that is added
+            has rows of one that was.
+        """
+        before = None if refresh else view.state
+        state = cursor_state.decode(before, self.log.location)
+        if refresh:
+            return PendingRows(self, before)
+        if self.end:
+            return PendingRows(self, before, nothing=self._is_loaded(view, report))
+        func = self.rule.func if self.rule else None
+        cursor_state.check_column(state, self.column, func, self.log.location)
+        if state is None or state.more:
+            return PendingRows(self, before)
+        if not self.is_pinned:
+            # Where the database cannot tell, only a batch that looks can.
+            nothing = self._is_logged(view, self.began)
+            if not nothing and self.is_unchanged and self.is_unchanged(state):
+                report.nothing = f"0 rows: nothing new in {self.table}"
+                nothing = True
+            return PendingRows(self, before, nothing=nothing)
+        if (state.version or 0) > (self.found[1] or 0):
+            self._look()  # a run that looked later may have loaded a version that is newer than this look
+        self._check_same(state)
+        report.nothing = f"0 rows: version {state.version} of {self.table} is loaded"
+        if state.version == self.found[1]:
+            return PendingRows(self, before, nothing=True)
+        holds_none = self._holds_none(state)
+        if holds_none:
+            report.nothing = f"0 rows: nothing newer in version {self.found[1]} of {self.table}"
+        return PendingRows(self, before, nothing=holds_none)
+
+    def _holds_none(self, state: CursorState) -> bool:
+        """Tell, by the log alone, that the versions since the state have no row that would be read."""
+        since, newest = state.version, self.found[1]
+        if self.rule is None or self.names_columns or since is None or newest is None:
+            return False
+        if newest - since > newer.COMMITS:
+            return False
+        store = self.storage or open_storage(self.table)
+        commits = []
+        try:
+            for version in range(since + 1, newest + 1):
+                data = store.read(f"{self.table}/_delta_log/{version:020}.json")
+                if data is None:
+                    return False
+                commits.append(parse(version, data))
+        except (StorageError, ValueError):
+            return False  # too large, or not for us: whoever reads the rows will tell
+        return newer.holds_none(commits, self.rule, state, self.first)
+
+    def _is_loaded(self, view: LogView, report: RunReport) -> bool:
+        """Tell whether the range was loaded, and may not be loaded again."""
+        report.nothing = "0 rows: the range was loaded before; to load it again use Replace(where=…) or Merge"
+        begin = max(view.refresh_start or 0, self.log.vacuumed_below()) if self.loads_once else self.began
+        if self._is_logged(view, begin):
+            return True
+        if self.loads_once:
+            self._check_overlap(view, begin)
+        return False
+
+    def _check_overlap(self, view: LogView, begin: int) -> None:
+        for seq, there in self._slices(view, begin):
+            if there.column != self.column or not (self.first and self.end and there.first and there.end):
+                continue
+            first, end = Bound.decode(there.first), Bound.decode(there.end)
+            ends = (self.first, self.end)
+            if overlap(ends, (first, end), is_text=self.is_text) and self._counts(seq):
+                raise CursorError(
+                    f"The range from {self.first.text} to {self.end.text} overlaps that from {first.text} to "
+                    f"{end.text}, which batch {seq} loads: rows in both would be in the table twice.",
+                    kept="the table and all records; nothing was written",
+                    do="load ranges that begin where others end; or use Merge, or Replace(where=…) with the "
+                    "range's rows",
+                )
+
+    def _is_logged(self, view: LogView, begin: int) -> bool:
+        """Tell whether an entry from ``begin`` on, of any run, is of this range, and was not abandoned."""
+        of_range = (seq for seq, one in self._slices(view, begin) if (one.first, one.end) == self._range())
+        return any(self._counts(seq) for seq in of_range)
+
+    def _slices(self, view: LogView, begin: int) -> Iterator[tuple[int, CursorSlice]]:
+        """Give the slices of the entries from ``begin`` on, the last one first."""
+        for seq in range(view.next_seq - 1, begin - 1, -1):
+            there = self.log.offset(seq).slice
+            if isinstance(there, CursorSlice):
+                yield seq, there
+
+    def _counts(self, seq: int) -> bool:
+        """Tell whether an entry was not abandoned."""
+        record = self.log.find_commit(seq)
+        return record is None or not record.abandoned
+
+    def _range(self) -> tuple[str | None, str | None]:
+        return self.first and self.first.encode(), self.end and self.end.encode()
+
+    def _check_same(self, state: CursorState) -> None:
+        there, version = self.found
+        if state.source == there and (state.version or 0) <= (version or 0):
+            return
+        raise CursorError(
+            f"The table {self.table} is not the one that was loaded before: its id is {there}, version "
+            f"{version}; the last load read {state.source}, version {state.version}.",
+            kept="the table and all records; nothing was written",
+            do="bring back the table that was loaded before; or run the task once with full_refresh=True",
+        )
+
+
+@dataclass
+class PendingRows:
+    """At most one slice: what comes behind it follows from its rows."""
+
+    source: CursorRows
+    before: str | None
+    nothing: bool = False
+
+    @property
+    def left(self) -> int:
+        """Unknown: 0."""
+        return 0
+
+    def cut(self) -> CursorSlice | None:
+        """Give the slice, once."""
+        if self.nothing:
+            return None
+        self.nothing = True
+        first, end = self.source._range()  # noqa: SLF001 - one thing in two parts
+        table, version = self.source.found
+        return CursorSlice(self.before, self.source.column, first, end, table, version)
+
+
+def check_range_not_loaded(log: CheckpointLog, window: Window) -> None:
+    """Refuse to begin an interval that ``mode="incremental"`` has loaded already.
+
+    :param log: The log of ``mode="incremental"`` in the same checkpoint, which need not exist.
+    :raises InputError: As said.
+    """
+    logged = log.logged()
+    if not logged:
+        return
+    there = log.offset(logged[-1]).slice
+    text = there.first if isinstance(there, CursorSlice) else None
+    begins = Bound.decode(text).milliseconds() if text else None
+    if begins is None or begins < window.end_ms:
+        raise InputError(
+            f'Rows of the interval {window.name} were loaded before, by mode="incremental" ({log.location}): '
+            "they would be in the table twice.",
+            kept="the table and all records; nothing was written",
+            do="load intervals that end before the initial value of that load. To load these rows again, "
+            "use write=Replace(where=…) with the interval's rows",
+        )

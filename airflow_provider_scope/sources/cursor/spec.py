@@ -1,0 +1,248 @@
+"""Rows of a table or a database as a source, by a column whose values only grow (or only fall)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any, Literal, get_args
+
+from airflow_provider_scope import validation
+from airflow_provider_scope.exceptions import InputError
+from airflow_provider_scope.sources.cursor.state import Bound
+from airflow_provider_scope.sources.files.spec import is_name
+from airflow_provider_scope.spark.plan import CursorPlan
+
+LastValue = Literal["max", "min"]
+Missing = Literal["raise", "include", "exclude"]
+
+
+@validation.with_known_fields
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cursor:
+    """Which rows are new: those beyond the last value of a column.
+
+    :param column: The column, or the path of a field in a struct: ``"meta.changed_at"``. Integers, decimals,
+        doubles, dates, timestamps with and without zone, and text (compared by code point).
+    :param initial_value: Rows from this value on are loaded; None is all. A number, a date, a datetime (with
+        time zone for a column of instants, without for ``timestamp_ntz``), or text of one.
+    :param end_value: Rows before this value are loaded, not those at it. The state is then neither read nor
+        changed, and what was loaded is not compared. Needs ``initial_value``.
+    :param last_value_func: ``"max"``: rows above the largest value are new. ``"min"``: those below the
+        smallest.
+    :param lag: For rows that come late: each load looks again at the rows up to this far before the last
+        value, and takes those that it has not loaded. Seconds for timestamps, days for dates, units for
+        numbers.
+    :param on_cursor_value_missing: Rows without a value (NULL, NaN, infinite): ``"raise"`` fails the load,
+        ``"exclude"`` leaves them out, ``"include"`` takes them in every load, with its last batch.
+    :param dedup_key: Rows at the last value are read again, and those that were loaded are left out. None
+        compares all columns: a row that changed is loaded. Names of columns compare these alone, for rows
+        whose other columns differ each time they are read. ``()`` compares nothing: such rows are loaded
+        again.
+    :raises InputError: A value is not valid.
+    """
+
+    column: str
+    initial_value: Any = None
+    end_value: Any = None
+    last_value_func: LastValue = "max"
+    lag: float | None = None
+    on_cursor_value_missing: Missing = "raise"
+    dedup_key: Sequence[str] | None = None
+
+    def __post_init__(self) -> None:
+        """Validate; values that are templates are let through."""
+        validation.text("column", self.column)
+        validation.one_of("last_value_func", self.last_value_func, get_args(LastValue))
+        validation.one_of("on_cursor_value_missing", self.on_cursor_value_missing, get_args(Missing))
+        validation.set_field(self, "lag", validation.number("lag", self.lag, at_least=0, whole=False))
+        if self.dedup_key is not None:
+            validation.set_field(self, "dedup_key", validation.texts("dedup_key", self.dedup_key))
+        first, end = (bound_of(name, getattr(self, name)) for name in ("initial_value", "end_value"))
+        if self.end_value is not None and self.initial_value is None:
+            raise validation.bad(
+                "end_value", self.end_value, "initial_value to be set as well", "give both ends of the range"
+            )
+        if first and end and first.kind == end.kind and first.beyond(end, self.last_value_func):
+            raise validation.bad(
+                "end_value", self.end_value, f"a value after initial_value={self.initial_value!r}"
+            )
+
+
+def bound_of(argument: str, value: Any) -> Bound | None:
+    """Give a value that a user wrote as a bound of the rows; None for none, or for a template.
+
+    :raises InputError: It is of a type that no cursor has.
+    """
+    if value is None or validation.is_deferred(value):
+        return None
+    if isinstance(value, datetime):
+        return Bound("timestamp" if value.tzinfo else "timestamp_ntz", value.isoformat())
+    if isinstance(value, date):
+        return Bound("date", value.isoformat())
+    if isinstance(value, bool) or not isinstance(value, (int, float, Decimal, str)):
+        raise validation.bad(argument, value, "a number, a date, a datetime, or text")
+    if isinstance(value, str):
+        return Bound("text", value)
+    if not Decimal(value).is_finite():
+        raise validation.bad(argument, value, "a number that is neither infinite nor NaN")
+    return Bound("number", str(value))
+
+
+@validation.with_known_fields
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSource:
+    """A Delta table: its rows by a cursor column.
+
+    :param table: The table's folder (absolute path or URI), or its name in the catalog of Spark.
+    :param cursor: Which rows are new.
+    :param pre_filter_sql: A SELECT over ``@data``, the table's rows, before the cursor looks at them: it may
+        compute the cursor's column, or leave rows out.
+    :param max_rows_per_batch: About how many rows one batch has at the most; rows with one value of the
+        cursor stay together. None is all that are new.
+    :raises InputError: A value is not valid.
+    """
+
+    table: str
+    cursor: Cursor
+    pre_filter_sql: str | None = None
+    max_rows_per_batch: int | None = None
+
+    def __post_init__(self) -> None:
+        """Validate; values that are templates are let through."""
+        validation.text("table", self.table)
+        check_reading(self)
+
+    @property
+    def rows_of(self) -> str:
+        """Name what is read, for people."""
+        return self.table
+
+    @property
+    def is_named(self) -> bool:
+        """Whether ``table`` is a name in a catalog, and not a folder."""
+        return is_name(self.table)
+
+
+def check_reading(source: Any) -> None:
+    """Check the fields that all sources with a cursor have."""
+    if not validation.is_deferred(source.cursor):
+        validation.set_field(source, "cursor", validation.from_dict(Cursor, "cursor", source.cursor))
+    if source.pre_filter_sql is not None:
+        validation.text("pre_filter_sql", source.pre_filter_sql)
+    rows = validation.number("max_rows_per_batch", source.max_rows_per_batch, at_least=1)
+    validation.set_field(source, "max_rows_per_batch", rows)
+
+
+def for_plan(
+    cursor: Cursor,
+    table: str = "",
+    *,
+    is_named: bool = False,
+    pre_filter_sql: str | None = None,
+    max_rows: int | None = None,
+) -> CursorPlan:
+    """Give what a plan says of a cursor, and of the table that it goes over."""
+    return CursorPlan(
+        table=table,
+        is_named=is_named,
+        func=cursor.last_value_func,
+        lag=cursor.lag,
+        missing=cursor.on_cursor_value_missing,
+        dedup_key=None if cursor.dedup_key is None else tuple(cursor.dedup_key),
+        pre_filter_sql=pre_filter_sql,
+        max_rows=max_rows,
+    )
+
+
+# ---- databases ----
+
+OPTIONS = ("customSchema", "fetchsize", "queryTimeout", "sessionInitStatement")
+"""Options of Spark's reader that change no row, or are checked."""
+
+
+@validation.with_known_fields
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JdbcSource:
+    """A table of a database, or the rows of a query in it, by a cursor column.
+
+    :param conn_id: The Airflow connection: of type ``postgres``, ``mysql``, ``sqlite``, or ``jdbc`` with the
+        URL as its host.
+    :param table: The table, as SQL of the database names it: ``"sales.orders"``.
+    :param query: A SELECT in the database's SQL, instead of ``table``.
+    :param cursor: Which rows are new. The database is asked for these alone.
+    :param pre_filter_sql: A SELECT over ``@data``, in Spark's SQL, before the cursor looks at the rows. The
+        database is then asked for all rows each time: ``query`` does the same in the database.
+    :param max_rows_per_batch: About how many rows one batch has at the most; rows with one value of the
+        cursor stay together. None is all that are new.
+    :param num_partitions: The number of parts in which PostgreSQL is read, in parallel and in one snapshot,
+        by as many connections as Spark has cores for. None is one connection; but a table of more than 128
+        MiB of which all is new is read in up to four parts.
+    :param partition_column: A column of integers, numbers, dates or timestamps, whose values are divided into
+        ranges. The cursor's column may be it. None divides a table by where its rows lie on the disk. Needs
+        ``num_partitions``.
+    :param time_zone: The zone in which the database's clients write dates and times without zone. Only the
+        bound for transactions that still run depends on it.
+    :param options: Options of Spark's reader: ``customSchema``, ``fetchsize`` (rows per round trip, 10,000),
+        ``queryTimeout`` (seconds), ``sessionInitStatement``.
+    :raises InputError: A value is not valid.
+    """
+
+    conn_id: str
+    cursor: Cursor
+    table: str | None = None
+    query: str | None = None
+    pre_filter_sql: str | None = None
+    max_rows_per_batch: int | None = None
+    num_partitions: int | None = None
+    partition_column: str | None = None
+    time_zone: str = "UTC"
+    options: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        """Validate; values that are templates are let through."""
+        validation.text("conn_id", self.conn_id)
+        validation.text("time_zone", self.time_zone)
+        for name in ("table", "query"):
+            if getattr(self, name) is not None:
+                validation.text(name, getattr(self, name))
+        if (self.table is None) == (self.query is None):
+            raise validation.bad("table", self.table, "either table or query")
+        check_reading(self)
+        self._check_partitions()
+        if self.options is not None and not validation.is_deferred(self.options):
+            validation.set_field(self, "options", _options(self.options))
+
+    def _check_partitions(self) -> None:
+        if self.partition_column is not None:
+            validation.text("partition_column", self.partition_column)
+        count = validation.number("num_partitions", self.num_partitions, at_least=1)
+        validation.set_field(self, "num_partitions", count)
+        if self.partition_column is not None and count is None:
+            raise validation.bad("num_partitions", None, "a number, as partition_column is set")
+        if self.partition_column is None and self.query and isinstance(count, int) and count > 1:
+            raise validation.bad("partition_column", None, "a column of the query, as num_partitions is set")
+
+    @property
+    def rows_of(self) -> str:
+        """Name what is read, for people."""
+        return self.table or "a query"
+
+
+def _options(options: Any) -> dict[str, Any]:
+    if not isinstance(options, Mapping):
+        raise validation.bad("options", options, "a dict of options")
+    known = {name.lower(): name for name in OPTIONS}
+    for name in options:
+        if name.lower() not in known:
+            raise InputError(
+                f"options[{name!r}] is refused: it may be one of {', '.join(OPTIONS)}.",
+                kept="everything; nothing was read or written",
+                do="leave it out: the connection says where the database is and who reads it, and the "
+                "cursor says which rows are read",
+            )
+    found = {known[name.lower()]: value for name, value in options.items()}
+    if "fetchsize" in found:
+        validation.number("fetchsize", found["fetchsize"], at_least=1)
+    return found

@@ -1,0 +1,422 @@
+"""What a cursor knows between two loads, and from where on the next one reads."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict, dataclass
+from datetime import UTC, date, datetime, timedelta
+from decimal import ROUND_FLOOR, Decimal, InvalidOperation, localcontext
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, CheckpointCorruptError, CursorError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from airflow_provider_scope.values import CursorSlice, Window
+
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Bound(NamedTuple):
+    """One end of the rows that are read, as the user or an interval says it."""
+
+    kind: str
+    """"number", "date", "timestamp", "timestamp_ntz", "text", or "instant" of an interval."""
+    text: str
+
+    def encode(self) -> str:
+        """Give it as one text."""
+        return f"{self.kind}:{self.text}"
+
+    @classmethod
+    def decode(cls, text: str) -> Bound:
+        """Read what ``encode`` gave."""
+        kind, _, value = text.partition(":")
+        return cls(kind, value)
+
+    def milliseconds(self) -> int | None:
+        """Give it as an instant, as an interval would compare with it; None if it is none.
+
+        Numbers are unix seconds, and what has no zone is UTC: as an interval's ends become such values.
+        """
+        if self.kind == "number":
+            number = _number(self)
+            return None if number is None else int(number * 1000)
+        moment = _instant(self)
+        return None if moment is None else (moment - EPOCH) // timedelta(milliseconds=1)
+
+    def beyond(self, other: Bound, func: str) -> bool:
+        """Tell whether it comes behind another one of its kind; never for text, whose type is not known."""
+        if self.kind == "number":
+            one, two = Decimal(self.text), Decimal(other.text)
+        elif self.kind == "text":
+            return False
+        else:
+            one, two = (moment_of(bound.text) for bound in (self, other))  # type: ignore[assignment]
+        return one > two if func == "max" else one < two
+
+
+def overlap(one: tuple[Bound, Bound], other: tuple[Bound, Bound], *, is_text: bool | None = None) -> bool:
+    """Tell whether two ranges have values in common.
+
+    :param one: Its first value, and its end, which is not in it. It goes down if the end is the smaller one.
+    :param is_text: Whether the column holds text; None if it is not known. Then ends that can all be read as
+        numbers, or all as times, are.
+    """
+    ends = (*one, *other)
+    ways = {None: (_number, _instant, _text), True: (_text,), False: (_number, _instant)}[is_text]
+    for way in ways:
+        found = [way(bound) for bound in ends]
+        if None not in found:
+            left, right = found[:2], found[2:]
+            return _reaches(left, right) and _reaches(right, left)
+    return False
+
+
+def _number(bound: Bound) -> Decimal | None:
+    try:
+        number = Decimal(bound.text) if bound.kind in ("number", "text") else None
+    except InvalidOperation:
+        return None
+    return number if number is not None and number.is_finite() else None
+
+
+def _instant(bound: Bound) -> datetime | None:
+    """Read a time; what has no zone is UTC: in one column all have one, or none has."""
+    try:
+        moment = datetime.fromisoformat(bound.text) if bound.kind != "number" else None
+    except ValueError:
+        return None
+    return moment if moment is None or moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _text(bound: Bound) -> bytes | None:
+    return bound.text.encode() if bound.kind == "text" else None
+
+
+def _reaches(one: Sequence[Any], other: Sequence[Any]) -> bool:
+    """Tell whether the largest value of one range is not below the smallest of another."""
+    (first, end), (start, stop) = one, other
+    high, is_in = (end, False) if end > first else (first, True)
+    low, is_there = (start, True) if stop > start else (stop, False)
+    return bool(high > low or (is_in and is_there and high == low))
+
+
+def window_bounds(window: Window) -> tuple[Bound, Bound]:
+    """Give the ends of an interval: rows from the first on, and before the second."""
+    ends = (window.start_ms, window.end_ms)
+    first, end = ((EPOCH + timedelta(milliseconds=ms)).isoformat() for ms in ends)
+    return Bound("instant", first), Bound("instant", end)
+
+
+def moment_of(text: str) -> datetime | date:
+    """Read a date or a time of text.
+
+    :raises ValueError: It is neither.
+    """
+    return (
+        date.fromisoformat(text) if re.fullmatch(r"\d{4}-\d\d-\d\d", text) else datetime.fromisoformat(text)
+    )
+
+
+KNOWN_AT_MOST = 100
+"""Rows whose hashes are in the state itself: it is part of a commit and of a record."""
+
+_DIGITS = 400
+"""More than a double or a decimal has: Python itself rounds to 28."""
+_WHOLE = re.compile(r"tinyint|smallint|int|bigint")
+_NUMBER = re.compile(r"tinyint|smallint|int|bigint|decimal\(\d+,\d+\)|float|double")
+_KINDS = re.compile(_NUMBER.pattern + r"|date|timestamp|timestamp_ntz|string")
+
+
+@dataclass(frozen=True, slots=True)
+class CursorRule:
+    """How rows are told from each other by their cursor; see ``specs.Cursor``."""
+
+    column: str
+    func: str
+    lag: float | None
+    missing: str
+    dedup_key: tuple[str, ...] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CursorState:
+    """What is known behind a batch: it is committed with the batch's rows."""
+
+    column: str
+    func: str | None = None
+    """``last_value_func``; None if no load has said it yet."""
+    kind: str | None = None
+    """The type of the column; None if no row was read yet."""
+    last: str | None = None
+    """The last value, as text; None if no row had one."""
+    known: tuple[tuple[str, str, int], ...] = ()
+    """Of the rows that the next load reads again: cursor value, hash, how many."""
+    known_in: str | None = None
+    """The folder with those, where they are many."""
+    since: str | None = None
+    """The value from which on these are all rows that are loaded; None if none are compared."""
+    dedup: str | None = None
+    """What these are compared by, as ``compared_by`` says it; None if no load has said it yet."""
+    columns: tuple[str, ...] = ()
+    """The columns by whose values these are compared, if that is all columns."""
+    source: str | None = None
+    """The id of the Delta table that was read."""
+    version: int | None = None
+    """Its version."""
+    more: bool = False
+    """Whether rows of that version are left, because a batch takes only so many."""
+
+    def encode(self) -> str:
+        """Give it as text, with what is there."""
+        there = {
+            name: value
+            for name, value in asdict(self).items()
+            if value is not None and value is not False and value != ()
+        }
+        return json.dumps(there, ensure_ascii=False, sort_keys=True)
+
+
+def decode(text: str | None, where: str) -> CursorState | None:
+    """Read a state; None if there is none.
+
+    :param where: What errors name as its place.
+    :raises CheckpointCorruptError: It is no state of a cursor.
+    """
+    if text is None:
+        return None
+    try:
+        value = dict(json.loads(text))
+        value["known"] = tuple((str(at), str(row), int(n)) for at, row, n in value.get("known", ()))
+        value["columns"] = tuple(map(str, value.get("columns", ())))
+        return CursorState(**value)
+    except (TypeError, ValueError, KeyError) as err:
+        raise CheckpointCorruptError(
+            f"The state of the cursor in {where} cannot be read: {err}.",
+            kept="the table and all records; nothing was written",
+            do="restore the record from a copy; or run the task once with full_refresh=True",
+        ) from err
+
+
+def check_column(state: CursorState | None, column: str, func: str | None, where: str) -> None:
+    """Refuse a state of another column, or of the other end of its values: it says nothing of this one.
+
+    :param func: ``last_value_func``; None if it is not known here.
+    :raises CursorError: As said.
+    """
+    if state and state.column.lower() != column.lower():
+        raise CursorError(
+            f"The last value in {where} belongs to the column {state.column!r}, and cursor.column is now "
+            f"{column!r}: it is not known which of its values are loaded.",
+            kept="the table and all records; nothing was written",
+            do=f"set cursor.column to {state.column!r} again; or run the task once with full_refresh=True",
+        )
+    if state and func and state.func and state.func != func:
+        raise CursorError(
+            f"The last value in {where} was found with last_value_func={state.func!r}, and it is now "
+            f"{func!r}: it is not known which values are loaded on that side.",
+            kept="the table and all records; nothing was written",
+            do=f"set last_value_func={state.func!r} again; or run the task once with full_refresh=True",
+        )
+
+
+def compared_by(rule: CursorRule) -> str:
+    """Give what rows at the last value are compared by, as text: ``*`` is all columns, ``[]`` is nothing."""
+    return "*" if rule.dedup_key is None else json.dumps(sorted(name.lower() for name in rule.dedup_key))
+
+
+def recreated(table: str, there: str | None, source: str | None) -> CursorError:
+    """Give the error for a batch of a table that was dropped and created again.
+
+    :param there: The id of the table that is there now.
+    :param source: The id of the batch's table.
+    """
+    return CursorError(
+        f"The table {table} was dropped and recreated: its id is {there}, and the batch is of {source}.",
+        kept=NO_ROW_WRITTEN,
+        do="bring the table back; or abandon the batch with `airflow scope abandon`, and run the task "
+        "once with full_refresh=True",
+    )
+
+
+def check_dedup(state: CursorState | None, rule: CursorRule, where: str) -> None:
+    """Refuse to compare rows by other columns than the ones that are known of them.
+
+    :raises CursorError: As said.
+    """
+    now = compared_by(rule)
+    if state is None or state.dedup in (None, now) or rule.dedup_key == ():
+        return
+    before = {"*": "None", "[]": "()"}.get(state.dedup, f"({state.dedup[1:-1]},)")
+    raise CursorError(
+        f"The rows at the last value in {where} are known with dedup_key={before}, and cursor.dedup_key is "
+        f"now {rule.dedup_key!r}: it is not known which of them are loaded.",
+        kept="the table and all records; nothing was written",
+        do=f"set dedup_key={before} again; or run the task once with full_refresh=True",
+    )
+
+
+def check_kind(column: str, kind: str, state: CursorState | None) -> None:
+    """Refuse a column that cannot be a cursor, and one whose type is not that of the state.
+
+    :raises CursorError: As said.
+    """
+    if not _KINDS.fullmatch(kind):
+        raise CursorError(
+            f"The column {column!r} has the type {kind}, which has no order that a cursor can follow.",
+            kept=NO_ROW_WRITTEN,
+            do="use a column of numbers, dates, timestamps or text; pre_filter_sql can compute one",
+        )
+    before = state.kind if state else None
+    if before and before != kind and not (_NUMBER.fullmatch(before) and _NUMBER.fullmatch(kind)):
+        raise CursorError(
+            f"The column {column!r} has the type {kind}, and its last value is of the type {before}.",
+            kept=NO_ROW_WRITTEN,
+            do="give the column its type back (CAST in pre_filter_sql); or run once with full_refresh=True",
+        )
+
+
+def is_end_of_time(last: str | None, kind: str) -> bool:
+    """Tell whether a value is the last day of the year 9999: it stands for "never"."""
+    if last is None or kind not in ("date", "timestamp", "timestamp_ntz"):
+        return False
+    return last >= "9999-12-31" or last.startswith("+")
+
+
+def start_of_slice(rule: CursorRule, found: CursorSlice, kind: str, where: str) -> str | None:
+    """Give the value from which on the rows of a slice may be new; None is all of them.
+
+    :param where: What errors name as the place of the slice.
+    """
+    before = None if found.end else decode(found.before, where)
+    return start_of(rule, before, kind, Bound.decode(found.first) if found.first else None)
+
+
+def start_of(rule: CursorRule, state: CursorState | None, kind: str, initial: Bound | None) -> str | None:
+    """Give the first value that is read, as text; None is all.
+
+    :raises CursorError: A bound does not fit the column, or the type knows no lag.
+    """
+    first = None if initial is None else value_of("initial_value", initial, kind)
+    if state is None or state.last is None:
+        return first
+    if not rule.lag:
+        return state.last
+    start = _shifted(state.last, kind, rule)
+    if rule.dedup_key != () and state.since is not None and is_beyond(state.since, start, kind, rule.func):
+        # The lag was shorter before: of rows before that nobody knows which are loaded.
+        start = state.since
+    return start if first is None or is_beyond(start, first, kind, rule.func) else first
+
+
+def value_of(argument: str, bound: Bound, kind: str) -> str:
+    """Give a bound as text of the column's type.
+
+    :raises CursorError: It is of another type.
+    """
+    try:
+        found = _converted(bound, kind)
+    except (InvalidOperation, ValueError):
+        found = None
+    if found is None:
+        what = f"{bound.text!r} (text)" if bound.kind == "text" else f"{bound.text} ({bound.kind})"
+        raise CursorError(
+            f"cursor.{argument} is {what}, and the column has the type {kind}.",
+            kept=NO_ROW_WRITTEN,
+            do=_WANTED.get(kind, "give a number" if _NUMBER.fullmatch(kind) else "give a value of its type"),
+        )
+    return found
+
+
+_WANTED = {
+    "timestamp": "give a datetime with time zone, or text such as '2026-01-31T00:00:00+00:00'",
+    "timestamp_ntz": "give a datetime without time zone, or text such as '2026-01-31T00:00:00'",
+    "date": "give a date, or text such as '2026-01-31'",
+    "string": "give text",
+}
+
+
+def _converted(bound: Bound, kind: str) -> str | None:
+    of, text = bound
+    if of == "instant":
+        return _of_instant(datetime.fromisoformat(text), kind)
+    if kind == "string":
+        return text if of == "text" else None
+    if _NUMBER.fullmatch(kind):
+        number = Decimal(text) if of in ("number", "text") else Decimal("NaN")
+        is_fit = number.is_finite() and (not _WHOLE.fullmatch(kind) or number == number.to_integral_value())
+        return f"{number:f}" if is_fit else None
+    if of == "text":
+        moment = moment_of(text)
+        if kind == "date":
+            return None if isinstance(moment, datetime) else text
+        if not isinstance(moment, datetime):
+            return f"{text} 00:00:00" + ("Z" if kind == "timestamp" else "")
+        return _plain(moment) if (moment.tzinfo is not None) == (kind == "timestamp") else None
+    if of != kind:
+        return None
+    return text if kind == "date" else _plain(datetime.fromisoformat(text))
+
+
+def _of_instant(moment: datetime, kind: str) -> str:
+    """Give an end of an interval as a value of the column, as dlt does: all in UTC."""
+    if _NUMBER.fullmatch(kind):
+        seconds = Decimal((moment - EPOCH) // timedelta(milliseconds=1)) / 1000
+        return f"{seconds.to_integral_value(ROUND_FLOOR) if _WHOLE.fullmatch(kind) else seconds:f}"
+    if kind == "date":
+        return moment.date().isoformat()
+    if kind == "timestamp_ntz":
+        return _plain(moment.replace(tzinfo=None))
+    return _plain(moment) if kind == "timestamp" else moment.isoformat()
+
+
+def _plain(moment: datetime) -> str:
+    """Give a time as Spark writes it, in UTC."""
+    if moment.tzinfo is None:
+        return f"{moment:%Y-%m-%d %H:%M:%S.%f}".zfill(26)
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}Z".zfill(27)
+
+
+def _shifted(last: str, kind: str, rule: CursorRule) -> str:
+    """Give the value that lies so far before the last one as the lag says."""
+    lag = Decimal(str(rule.lag))
+    lag = lag if rule.func == "max" else lag.copy_negate()
+    try:
+        if _WHOLE.fullmatch(kind):
+            return str(int(last) - int(lag))
+        if _NUMBER.fullmatch(kind):
+            with localcontext(prec=_DIGITS):
+                return f"{Decimal(last) - lag:f}"
+        if kind == "date":
+            return (date.fromisoformat(last) - timedelta(days=int(lag))).isoformat()
+        if kind in ("timestamp", "timestamp_ntz"):
+            return _plain(datetime.fromisoformat(last) - timedelta(microseconds=int(lag * 1_000_000)))
+    except (OverflowError, ValueError) as err:
+        raise CursorError(
+            f"cursor.lag={rule.lag} cannot be applied to the last value {last}: {err}.",
+            kept=NO_ROW_WRITTEN,
+            do="set a smaller lag, or initial_value without a lag",
+        ) from err
+    raise CursorError(
+        f"cursor.lag={rule.lag} is for numbers, dates and timestamps; {rule.column!r} has the type {kind}.",
+        kept=NO_ROW_WRITTEN,
+        do="leave it out; or CAST the column in pre_filter_sql",
+    )
+
+
+def is_beyond(one: str, other: str, kind: str, func: str) -> bool:
+    """Tell whether a value comes behind another, both as text of the column's type."""
+    left, right = (_ordered(value, kind) for value in (one, other))
+    return bool(left > right if func == "max" else left < right)
+
+
+def _ordered(text: str, kind: str) -> Any:
+    if _NUMBER.fullmatch(kind):
+        return Decimal(text)
+    if kind == "date":
+        return date.fromisoformat(text)
+    return text.encode() if kind == "string" else datetime.fromisoformat(text)

@@ -1,0 +1,172 @@
+"""What a feed can be read with when the columns of its table change, and what a target cannot follow."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_scope.exceptions import ChangeFeedError
+from airflow_provider_scope.sources.feed.state import KEPT, START_OVER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from airflow_provider_scope.sources.feed.state import Metadata, SourceCommit
+
+
+def cut(
+    table: str,
+    commits: Sequence[SourceCommit],
+    before: Metadata | None,
+    *,
+    max_commits: int | None,
+    max_bytes: int | None,
+    is_first: bool = False,
+) -> int:
+    """Give how many of some versions make a batch: at least one.
+
+    :param commits: All that are new.
+    :param before: The metadata before them; None if it is not known.
+    :param is_first: Whether nothing is loaded yet.
+    :raises ChangeFeedError: A version changes columns so that those before it cannot be read any more.
+    """
+    ends = [_schema_end(table, commits, before, is_first=is_first)]
+    if max_commits is not None:
+        ends.append(max_commits)
+    if max_bytes is not None:
+        total = 0
+        for count, commit in enumerate(commits):
+            total += commit.size_bytes
+            if total > max_bytes:
+                ends.append(max(1, count))
+                break
+    return min(ends)
+
+
+def _schema_end(
+    table: str, commits: Sequence[SourceCommit], before: Metadata | None, *, is_first: bool
+) -> int:
+    """Give how many versions can be read with one schema.
+
+    Spark reads a feed with the schema of the last version of the range if columns are mapped, else with the
+    newest schema of all.
+    """
+    first_end = len(commits)
+    known = before
+    for count, commit in enumerate(commits):
+        now = commit.metadata
+        if now is None:
+            continue
+        other = None if known is None else _narrowed(known.schema, now.schema)
+        if other:
+            if not now.is_mapped:
+                raise _not_read_across(table, commit.version, other, is_first=is_first)
+            if count:
+                first_end = min(first_end, count)
+        known = now
+    return first_end
+
+
+def check_names(table: str, before: Metadata | None, commit: SourceCommit) -> None:
+    """Refuse a version that drops a column or gives it another name: rows that are loaded still have it.
+
+    :param before: The metadata before it; None if it is not known.
+    :raises ChangeFeedError: As said.
+    """
+    if before is None or commit.metadata is None:
+        return
+    now = dict(_names(commit.metadata.schema))
+    for number, old in _names(before.schema):
+        new = now.get(number)
+        if new is None:
+            raise ChangeFeedError(
+                f"Version {commit.version} of {table} drops the column {old!r}: rows that are already "
+                "loaded would keep their values in it.",
+                kept=KEPT,
+                do=f"name the columns to load in `sql`; or {START_OVER}",
+            )
+        if new.lower() != old.lower():
+            raise ChangeFeedError(
+                f"Version {commit.version} of {table} renames the column {old!r} to {new!r}: rows that are "
+                "already loaded would keep their values in the old column, and have NULL in the new one.",
+                kept=KEPT,
+                do=f"keep the old name, with a `sql` that names all columns; or {START_OVER}",
+            )
+
+
+def check_reused(table: str, before: Metadata | None, newest: Metadata) -> None:
+    """Refuse a source in which a name stands for another column than it did, whatever the user selects.
+
+    :param before: The metadata before what is loaded now; None if it is not known.
+    :raises ChangeFeedError: As said.
+    """
+    if before is None:
+        return
+    now = {name.lower(): number for number, name in _names(newest.schema)}
+    for number, name in _names(before.schema):
+        if now.get(name.lower(), number) != number:
+            raise ChangeFeedError(
+                f"The name {name!r} now stands for another column of {table} than when rows were loaded: "
+                "rows that do not change would keep the values of the old column.",
+                kept=KEPT,
+                do=START_OVER,
+            )
+
+
+def other_columns(
+    table: str, commits: Sequence[SourceCommit], before: Metadata | None, newest: Metadata
+) -> ChangeFeedError | None:
+    """Give the error for the first column that is dropped, renamed or another one behind some versions."""
+    try:
+        for commit in commits:
+            check_reused(table, before, newest)
+            check_names(table, before, commit)
+            before = commit.metadata or before
+    except ChangeFeedError as err:
+        return err
+    return None
+
+
+def _names(kind: Any, path: str = "") -> Iterator[tuple[int, str]]:
+    """Give the number and the name of each field of a type of Delta's schema whose columns are mapped."""
+    if not isinstance(kind, dict):
+        return
+    for one in kind.get("fields", ()):
+        name = f"{path}{one['name']}"
+        if number := one.get("metadata", {}).get("delta.columnMapping.id"):
+            yield number, name
+        yield from _names(one["type"], f"{name}.")
+    for part in ("elementType", "keyType", "valueType"):
+        yield from _names(kind.get(part), path)
+
+
+def _not_read_across(table: str, version: int, what: str, *, is_first: bool) -> ChangeFeedError:
+    advice = START_OVER
+    if is_first:
+        advice = f"set full_load=True, which loads the rows as they are; or start_version={version}"
+    return ChangeFeedError(
+        f"Version {version} of {table} {what}: the feed cannot be read across this version, as the table has "
+        "no column mapping (delta.columnMapping.mode = name).",
+        kept=KEPT,
+        do=advice,
+    )
+
+
+def _narrowed(old: Any, new: Any, path: str = "") -> str | None:
+    """Say in which column a type of Delta's schema lacks what another one has; None if it has all of it."""
+    if not isinstance(old, dict) or not isinstance(new, dict) or old.get("type") != new.get("type"):
+        return None if old == new else f"changes the type of {path!r} from {_named(old)} to {_named(new)}"
+    if old.get("type") == "struct":
+        there = {str(field["name"]).lower(): field["type"] for field in new["fields"]}
+        for field in old["fields"]:
+            name = f"{path}.{field['name']}" if path else str(field["name"])
+            if field["name"].lower() not in there:
+                return f"drops or renames the column {name!r}"
+            if found := _narrowed(field["type"], there[field["name"].lower()], name):
+                return found
+        return None
+    parts = ("elementType", "keyType", "valueType")
+    return next(filter(None, (_narrowed(old.get(part), new.get(part), path) for part in parts)), None)
+
+
+def _named(kind: Any) -> str:
+    return str(kind.get("type") if isinstance(kind, dict) else kind)

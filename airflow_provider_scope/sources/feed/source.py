@@ -1,0 +1,379 @@
+"""The change data feed of a table as a source: a slice is a range of versions, new is what is behind it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
+
+from airflow_provider_scope.delta.log import columns_of
+from airflow_provider_scope.exceptions import ChangeFeedError
+from airflow_provider_scope.protocol.report import LEFT, READ, RunReport
+from airflow_provider_scope.sources.feed import columns as feed_columns
+from airflow_provider_scope.sources.feed import state as feed_state
+from airflow_provider_scope.sources.table_log import SourceLog
+from airflow_provider_scope.values import VersionSlice
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from airflow_provider_scope.delta.schema import Column
+    from airflow_provider_scope.protocol.records import OffsetEntry
+    from airflow_provider_scope.protocol.source import Request
+    from airflow_provider_scope.protocol.view import LogView
+    from airflow_provider_scope.sources.feed.state import ChangeState, Lag, Metadata, SourceCommit
+    from airflow_provider_scope.stores.protocol import Storage
+
+
+@dataclass(kw_only=True)
+class ChangeRows:
+    """The changes of a Delta table by version; see ``protocol.source.Source`` and ``specs.CdfSource``."""
+
+    kind: ClassVar[str] = VersionSlice.kind
+    one_at_a_time: ClassVar[bool] = True
+    reads_history: ClassVar[bool] = False
+    interval: ClassVar[str | None] = None
+    place: str
+    """Where the state is, for people."""
+    table: str
+    """Canonical URI of the Delta table."""
+    storage: Storage
+    """Where it is."""
+    identifier: str = "default"
+    full_load: bool = False
+    start_version: int | None = None
+    end_version: int | None = None
+    start_ms: int | None = None
+    max_commits: int | None = None
+    max_bytes: int | None = None
+    needs_feed: bool = True
+    """False if every run takes all rows."""
+    goes_by_keys: bool = False
+    """Whether rows that do not change stay in the target as they are."""
+    goes_by_names: bool = False
+    """Whether columns of the source are those of the target that have their names."""
+    check_columns: Callable[[Sequence[Column]], None] | None = None
+    """Refuses columns that do not fit the target; None if `sql` may give other ones than the source has."""
+    looked_at: SourceLog | None = field(default=None, init=False)
+    """The source's log, as it was when the run looked."""
+
+    @property
+    def says_from_when(self) -> bool:
+        """Whether the user said where to begin."""
+        return self.start_version is not None or self.start_ms is not None
+
+    def begin_report(self, now_ms: int) -> RunReport:
+        """Give a report that names the table."""
+        return RunReport(roots=(self.table,), now_ms=now_ms)
+
+    def look_back(self, view: LogView, request: Request, now_ms: int) -> bool:  # noqa: ARG002 - a protocol
+        """Nobody else loads a feed."""
+        return True
+
+    def check(self, entry: OffsetEntry) -> None:
+        """Refuse an entry of another load, and one whose state cannot be read.
+
+        :raises ChangeFeedError: It has another identifier.
+        :raises CheckpointCorruptError: As said.
+        """
+        where = f"batch {entry.seq} of {self.place}"
+        feed_state.decode(entry.slice.before, where)
+        self._check_identifier(entry.slice.identifier, where)  # type: ignore[attr-defined] # as its kind says
+
+    def state_behind(self, entry: OffsetEntry) -> str:
+        """Check that the source has the versions of a batch; the slice tells the state behind it.
+
+        :raises ChangeFeedError: It is another table, or lacks one.
+        :raises SchemaMismatchError: Its columns do not fit the target.
+        """
+        found: VersionSlice = entry.slice  # type: ignore[assignment] # as its kind says
+        self.check_planned(found)
+        for version in () if found.snapshot else range(found.first, found.last + 1):
+            self.source_log.needed(version)
+        metadata = self.source_log.metadata
+        # Spark reads a mapped table with the columns of the last version, which may be older ones.
+        is_newest = found.last == self.source_log.newest or not metadata.is_mapped
+        # A batch without changes is not compared with the target.
+        if self.check_columns and is_newest and found.changed_bytes and not entry.overwrites_table:
+            self.check_columns(columns_of(metadata.schema["fields"]))
+        return feed_state.state_behind(found)
+
+    def discover(self, request: Request, view: LogView, report: RunReport) -> None:  # noqa: ARG002
+        """Look where the table ends.
+
+        :raises ChangeFeedError: A batch has to be read of a table that is not there any more.
+        """
+        self.look()
+        if not request.replaces_table:
+            self.check_waiting(view)
+
+    def check_waiting(self, view: LogView) -> None:
+        """Refuse batches that are not in the target yet, if the source no longer has what they read.
+
+        Spark would not notice versions that are others now, and ``airflow scope plan`` does not start it.
+        """
+        for entry in view.outcomes(view.open).waiting:
+            self.check_planned(entry.slice, f"Batch {entry.seq} belongs to another table. ")  # type: ignore[arg-type] # as its kind says
+
+    def check_planned(self, planned: VersionSlice, of: str = "") -> None:
+        """Refuse a slice that is not read yet, if it is of another table, or of versions that are others now.
+
+        :param of: What the error says first if the table is another one.
+        :raises ChangeFeedError: As said.
+        """
+        table = self.source_log.metadata.table
+        if planned.source != table:
+            raise feed_state.recreated(self.table, table, planned.source, of)
+        state = feed_state.state_of(planned)
+        feed_state.check_history(self.table, state, self.source_log.commit(state.version))
+
+    def look(self) -> None:
+        """Look where the table ends.
+
+        :raises SourceNotFoundError: There is no table.
+        """
+        self.looked_at = SourceLog.of(self.table, self.storage)
+
+    def pending(self, view: LogView, report: RunReport, *, refresh: bool) -> PendingChanges:
+        """Give the next slice, if there are new versions."""
+        text = None if refresh else view.state
+        return PendingChanges(self.slice_behind(text, report, replaces=refresh))
+
+    def slice_behind(
+        self, text: str | None, report: RunReport, *, replaces: bool = False
+    ) -> VersionSlice | None:
+        """Give the slice behind a state; None if there are no new versions.
+
+        :param text: The state; None is that nothing was read.
+        :param replaces: Whether the rows of the slice replace those that are loaded.
+        :raises ChangeFeedError: The feed does not tell all changes since the last load.
+        """
+        state = feed_state.decode(text, self.place)
+        report.lag = ""
+        report.warnings.pop(LEFT, None)
+        if state and state.version > self.source_log.newest:
+            self.look()  # a run that looked later may have loaded versions that are newer than this look
+        if state is None and (self.full_load or not self.needs_feed):
+            return self._snapshot(text)
+        self._check_same(state)
+        end = self._end()
+        first = self._first() if state is None else state.version + 1
+        if first > end:
+            report.nothing = f"0 changes: version {end} of {self.table} is loaded"
+            if state is None:
+                begins = f"version {self.start_version}" if self.start_ms is None else "start_timestamp"
+                report.nothing = f"0 changes: {self.table} is at version {end}, before {begins}"
+            return None
+        found = [self.source_log.needed(version) for version in range(first, end + 1)]
+        metadata = self.source_log.metadata
+        feed_state.check_range(self.table, found, metadata.table, is_first=state is None)
+        before = self.source_log.metadata_before(first) if any(commit.metadata for commit in found) else None
+        if state and self.goes_by_keys:
+            feed_columns.check_reused(self.table, before, metadata)
+        if state and self.goes_by_names:
+            feed_columns.check_names(self.table, before, found[0])
+        count = feed_columns.cut(
+            self.table,
+            found,
+            before,
+            max_commits=self.max_commits,
+            max_bytes=self.max_bytes,
+            is_first=state is None,
+        )
+        if state is None and not self.says_from_when and self.source_log.has_rows_before(found[0]):
+            told = feed_state.earlier_rows(self.table, first, replaces=replaces)
+            report.warnings.setdefault("earlier rows", told)
+        self._tell(found, count, metadata, report)
+        other = feed_columns.other_columns(self.table, found, before, metadata)
+        if other and state and self.goes_by_names:
+            refused = f"{other.what} The batch of that version will be refused: {other.do}"
+            report.warnings.setdefault("other columns", refused)
+        return VersionSlice(
+            before=text,
+            identifier=self.identifier,
+            source=metadata.table,
+            first=first,
+            last=found[count - 1].version,
+            snapshot=False,
+            changed_bytes=sum(commit.size_bytes for commit in found[:count]),
+            location=self.table,
+            first_ms=found[0].time_ms,
+            last_ms=found[count - 1].time_ms,
+        )
+
+    def _tell(self, found: list[SourceCommit], count: int, metadata: Metadata, report: RunReport) -> None:
+        """Say in the report what the batch leaves, and warn of what the source keeps not much longer."""
+        left = feed_state.lag_of(found[count:])
+        report.lag = left.text(self.table) if left else ""
+        for topic, one in ((READ, feed_state.lag_of(found)), (LEFT, left)):
+            is_read = topic == READ
+            text = feed_state.lag_warning(self.table, one, metadata.kept, report.now_ms, is_read=is_read)
+            if text:
+                report.warnings.setdefault(topic, text)
+
+    def unread(self, view: LogView, now_ms: int) -> tuple[Lag | None, list[str]]:
+        """Tell how far a log is behind the newest version, and warn if the source keeps it not much longer.
+
+        Warn of columns, too, that were renamed or dropped: whether a run refuses that depends on its task.
+
+        :param view: The log. Its newest batch is of a feed.
+        :param now_ms: The time, milliseconds since the epoch.
+        :raises ChangeFeedError: The source is another one, does not have all versions behind the state, or
+            cannot be read across one of these.
+        """
+        state = feed_state.decode(view.state, self.place)
+        self.look()
+        self.check_waiting(view)
+        if state is None:
+            return None, []
+        self.identifier = state.identifier
+        self._check_same(state)
+        found, metadata = self._behind(state.version), self.source_log.metadata
+        feed_state.check_range(self.table, found, metadata.table)
+        warnings = []
+        if any(commit.metadata for commit in found):
+            before = self.source_log.metadata_before(state.version + 1)
+            feed_columns.cut(self.table, found, before, max_commits=None, max_bytes=None)
+            if other := feed_columns.other_columns(self.table, found, before, metadata):
+                warnings.append(f"{other.what} A run that loads all columns will refuse that: {other.do}")
+        lag = feed_state.lag_of(found)
+        return lag, [
+            *filter(None, [feed_state.lag_warning(self.table, lag, metadata.kept, now_ms)]),
+            *warnings,
+        ]
+
+    def _snapshot(self, before: str | None) -> VersionSlice:
+        """Give the slice of all rows; the changes behind them have to be in the feed."""
+        end, metadata = self._end(), self.source_log.metadata
+        if self.needs_feed:
+            self._check_feed()
+            feed_state.check_range(self.table, self._behind(end), metadata.table)
+        at_ms = found.time_ms if (found := self.source_log.commit(end)) else None
+        return VersionSlice(
+            before=before,
+            identifier=self.identifier,
+            source=metadata.table,
+            first=end,
+            last=end,
+            snapshot=True,
+            changed_bytes=0,
+            location=self.table,
+            first_ms=at_ms,
+            last_ms=at_ms,
+        )
+
+    def _behind(self, version: int) -> list[SourceCommit]:
+        return [self.source_log.needed(one) for one in range(version + 1, self.source_log.newest + 1)]
+
+    @property
+    def source_log(self) -> SourceLog:
+        """The source's log; ``look`` reads it."""
+        if self.looked_at is None:
+            msg = "the source was not looked at"
+            raise TypeError(msg)
+        return self.looked_at
+
+    def _end(self) -> int:
+        if self.end_version is None:
+            return self.source_log.newest
+        if self.end_version > self.source_log.newest:
+            raise ChangeFeedError(
+                f"source.end_version is {self.end_version}, and the newest version of {self.table} is "
+                f"{self.source_log.newest}.",
+                kept=feed_state.KEPT,
+                do="wait until the source has that version; or set a version that it has, or none",
+            )
+        return self.end_version
+
+    def _check_same(self, state: ChangeState | None) -> None:
+        """Refuse another load, another table, one that was set back, and one that has no feed.
+
+        :raises ChangeFeedError: As said.
+        """
+        metadata = self.source_log.metadata
+        if state:
+            self._check_identifier(state.identifier, self.place)
+            if state.source != metadata.table:
+                raise feed_state.recreated(self.table, metadata.table, state.source)
+            if state.version > self.source_log.newest:
+                raise ChangeFeedError(
+                    f"The newest version of {self.table} is {self.source_log.newest}, but version "
+                    f"{state.version} was loaded before: its log was set back to an earlier version.",
+                    kept=feed_state.KEPT,
+                    do=f"restore the source's log; or {feed_state.START_OVER}",
+                )
+            # A run without new versions as well: a copy put back may have grown to the same number again.
+            feed_state.check_history(self.table, state, self.source_log.commit(state.version))
+        self._check_feed()
+
+    def _check_identifier(self, there: str, where: str) -> None:
+        if there != self.identifier:
+            raise ChangeFeedError(
+                f"{where} belongs to the load {there!r}, but source.identifier is {self.identifier!r}.",
+                kept=feed_state.KEPT,
+                do=f"set identifier={there!r}; or give the task its own table and checkpoint",
+            )
+
+    def _check_feed(self) -> None:
+        if not self.source_log.metadata.has_feed:
+            raise ChangeFeedError(
+                f"The table {self.table} has no change data feed.",
+                kept=feed_state.KEPT,
+                do="turn it on with ALTER TABLE … SET TBLPROPERTIES (delta.enableChangeDataFeed = true); "
+                "with full_load=True, the rows from before that are loaded too",
+            )
+
+    def _first(self) -> int:
+        """Give the version at which a first load begins.
+
+        :raises ChangeFeedError: It is not in the log, or the feed begins later.
+        """
+        there = self.source_log.history()
+        if self.start_ms is not None:
+            found = feed_state.version_at(there, self.start_ms)
+            if found is None:
+                return self.source_log.newest + 1
+            if found == there[0].version and found > 0:
+                raise self.source_log.cleaned(found, "start_timestamp")
+        else:
+            found = self.start_version
+        readable = feed_state.first_version(there, self.source_log.metadata)
+        if found is None:
+            if readable is None:
+                raise self.source_log.cleaned(there[0].version, "")
+            return readable
+        # The next version may be named: whoever takes over a load begins behind its last one.
+        if found > self.source_log.newest + 1:
+            raise ChangeFeedError(
+                f"source.start_version is {found}, and the newest version of {self.table} is "
+                f"{self.source_log.newest}.",
+                kept=feed_state.KEPT,
+                do=f"set a version that it has, or {self.source_log.newest + 1}, its next one",
+            )
+        if found < there[0].version:
+            raise self.source_log.cleaned(there[0].version, "start_version")
+        on = feed_state.enabled_since(there, self.source_log.metadata)
+        if on is not None and found < on:
+            raise ChangeFeedError(
+                f"The first load begins at version {found} of {self.table}, but its change data feed was "
+                f"enabled only with version {on}.",
+                kept=feed_state.KEPT,
+                do=f"begin at {on}; or set full_load=True, which also takes the rows from before that",
+            )
+        return found
+
+
+@dataclass
+class PendingChanges:
+    """At most one slice: a batch is logged when the one before it is committed."""
+
+    found: VersionSlice | None
+
+    @property
+    def left(self) -> int:
+        """No files: 0."""
+        return 0
+
+    def cut(self) -> VersionSlice | None:
+        """Give the slice, once."""
+        found, self.found = self.found, None
+        return found

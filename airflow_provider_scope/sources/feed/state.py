@@ -1,0 +1,418 @@
+"""What a change data feed knows between two loads, and which versions the next one reads."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_scope.delta.commit import parse, understanding
+from airflow_provider_scope.exceptions import ChangeFeedError, CheckpointCorruptError
+from airflow_provider_scope.values import duration_text, iso_time
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from airflow_provider_scope.values import VersionSlice
+
+
+KEPT = "all committed batches and all records; nothing else was written"
+START_OVER = (
+    "run the task once with full_refresh=True, and with full_load=True in its source, to load everything "
+    "again"
+)
+TYPE, VERSION, TIMESTAMP = "_change_type", "_commit_version", "_commit_timestamp"
+"""The columns that the feed adds to those of the table."""
+DELETED = "_deleted"
+"""The column that says with ``deletes="soft"`` whether the source has the row no more."""
+_BEGINS = ("CREATE", "REPLACE TABLE", "TRUNCATE")
+"""Operations after which a table has only the rows of that version."""
+_ON = "delta.enablechangedatafeed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeState:
+    """What is known behind a batch: it is committed with the batch's rows."""
+
+    identifier: str
+    source: str
+    """The id of the Delta table that was read."""
+    version: int
+    """Its last version whose changes are in the rows."""
+    first: int
+    """The first version that was read, or that of the snapshot."""
+    at_ms: int | None = None
+    """When ``version`` was committed; None is unknown."""
+
+    def encode(self) -> str:
+        """Give it as text, with what is there."""
+        there = {name: value for name, value in asdict(self).items() if value is not None}
+        return json.dumps(there, ensure_ascii=False, sort_keys=True)
+
+
+def decode(text: str | None, where: str) -> ChangeState | None:
+    """Read a state; None if there is none.
+
+    :param where: What errors name as its place.
+    :raises CheckpointCorruptError: It is no state of a change data feed.
+    """
+    if text is None:
+        return None
+    try:
+        value = json.loads(text)
+        return ChangeState(
+            identifier=str(value["identifier"]),
+            source=str(value["source"]),
+            version=int(value["version"]),
+            first=int(value["first"]),
+            at_ms=None if value.get("at_ms") is None else int(value["at_ms"]),
+        )
+    except (TypeError, ValueError, KeyError) as err:
+        raise CheckpointCorruptError(
+            f"The state of the change data feed in {where} cannot be read: {err}.",
+            kept=KEPT,
+            do=f"restore the record from a copy; or {START_OVER}",
+        ) from err
+
+
+def state_behind(found: VersionSlice) -> str:
+    """Give the state behind a batch, as text."""
+    return state_of(found).encode()
+
+
+def state_of(found: VersionSlice) -> ChangeState:
+    """Give the state behind a batch."""
+    before = decode(found.before, "the entry")
+    return ChangeState(
+        identifier=found.identifier,
+        source=found.source,
+        version=found.last,
+        first=before.first if before else found.first,
+        at_ms=found.last_ms,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metadata:
+    """What the log says of a table, from one of its versions on."""
+
+    table: str
+    """The table's id."""
+    has_feed: bool
+    is_mapped: bool
+    """Whether columns have names of their own in the files: then older versions keep their columns."""
+    schema: dict[str, Any]
+    kept: Mapping[str, str] = field(default_factory=dict)
+    """How long the table keeps its log and its files, as far as it says so; see ``lag_warning``."""
+
+    @classmethod
+    def of(cls, action: dict[str, Any]) -> Metadata:
+        """Read a ``metaData`` action.
+
+        :raises ValueError: It is none; also ``KeyError``, ``TypeError``, ``AttributeError``.
+        """
+        settings = {str(k).lower(): str(v) for k, v in (action.get("configuration") or {}).items()}
+        return cls(
+            table=str(action["id"]),
+            has_feed=settings.get(_ON, "").lower() == "true",
+            is_mapped=settings.get("delta.columnmapping.mode", "none").lower() != "none",
+            schema=dict(json.loads(action["schemaString"])),
+            kept={name: settings[name.lower()] for name in DEFAULTS if name.lower() in settings},
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceCommit:
+    """One version of the source, as its commit in the log tells it."""
+
+    version: int
+    operation: str = ""
+    time_ms: int | None = None
+    size_bytes: int = 0
+    """Bytes of the files with its changes."""
+    metadata: Metadata | None = None
+    """The table's from this version on, if the commit changes it."""
+
+    @property
+    def begins(self) -> bool:
+        """Whether the table then has no rows but those of this version."""
+        return self.version == 0 or self.operation.upper().startswith(_BEGINS)
+
+
+def commit_of(name: str, version: int, data: bytes) -> SourceCommit:
+    """Read a commit file.
+
+    :raises TableUnreadableError: It could not be understood.
+    """
+    with understanding(name, KEPT):
+        commit = parse(version, data)
+        moved = [*commit.of("add"), *commit.of("remove")]
+        size = sum(int(file.get("size") or 0) for file in moved if file.get("dataChange"))
+        time_ms = commit.info.get("inCommitTimestamp", commit.info.get("timestamp"))
+        return SourceCommit(
+            version=version,
+            operation=commit.operation,
+            time_ms=None if time_ms is None else int(time_ms),
+            size_bytes=sum(int(file.get("size") or 0) for file in commit.of("cdc")) or size,
+            metadata=None if commit.metadata is None else Metadata.of(commit.metadata),
+        )
+
+
+def first_version(commits: Sequence[SourceCommit], newest: Metadata) -> int | None:
+    """Give the version at which a first load begins: the latest one that made, emptied or enabled the table.
+
+    Setting the property again, where it is set, changes nothing.
+
+    :param commits: The newest versions, without a gap; all of them, or as many as the log still has.
+    :param newest: The metadata of the last of them.
+    :return: None if that version is not among them.
+    """
+    has_feed = _has_feed_before(commits, newest)
+    start = None
+    for commit in commits:
+        now = commit.metadata.has_feed if commit.metadata else has_feed
+        if now and (has_feed is False or commit.operation.upper().startswith(_BEGINS)):
+            start = commit.version
+        if now is False:
+            start = None
+        has_feed = now
+    return start
+
+
+def enabled_since(commits: Sequence[SourceCommit], newest: Metadata) -> int | None:
+    """Give the version that enabled the feed as it is now; None if that is not among some versions."""
+    has_feed = _has_feed_before(commits, newest)
+    start = None
+    for commit in commits:
+        now = commit.metadata.has_feed if commit.metadata else has_feed
+        if now and has_feed is False:
+            start = commit.version
+        has_feed = now
+    return start
+
+
+def _has_feed_before(commits: Sequence[SourceCommit], newest: Metadata) -> bool | None:
+    """Tell whether the feed is on before some versions; None if they do not tell it."""
+    if commits and commits[0].version == 0:
+        return False
+    return None if any(commit.metadata for commit in commits) else newest.has_feed
+
+
+def version_at(commits: Sequence[SourceCommit], at_ms: int) -> int | None:
+    """Give the first version of an instant or later; None if all are earlier."""
+    return next((c.version for c in commits if c.time_ms is not None and c.time_ms >= at_ms), None)
+
+
+def check_range(table: str, commits: Sequence[SourceCommit], source: str, *, is_first: bool = False) -> None:
+    """Refuse versions of which the feed does not tell all changes.
+
+    :param table: The table's name, for people.
+    :param source: The id that it has.
+    :param is_first: Whether nothing is loaded yet.
+    :raises ChangeFeedError: As said.
+    """
+    for commit in commits:
+        if commit.operation.upper() == "RESTORE" and is_first:
+            raise ChangeFeedError(
+                f"Version {commit.version} of {table} is a RESTORE, and the first load would begin before "
+                "it: the feed does not show what the RESTORE changed.",
+                kept=KEPT,
+                do="set full_load=True, which loads the rows as they are now",
+            )
+        if commit.operation.upper() == "RESTORE":
+            raise ChangeFeedError(
+                f"Version {commit.version} of {table} is a RESTORE: rows that were loaded may no longer be "
+                "in the source.",
+                kept=KEPT,
+                do=START_OVER,
+            )
+        if commit.metadata and commit.metadata.table != source:
+            raise recreated(table, commit.metadata.table, source)
+        if commit.metadata and not commit.metadata.has_feed:
+            raise ChangeFeedError(
+                f"The change data feed of {table} was off from version {commit.version} on: changes made "
+                "while it was off are not in it.",
+                kept=KEPT,
+                do="turn the feed on if it is off (ALTER TABLE … SET TBLPROPERTIES "
+                f"(delta.enableChangeDataFeed = true)); then {START_OVER}",
+            )
+
+
+def recreated(table: str, there: str | None, source: str, of: str = "") -> ChangeFeedError:
+    """Give the error for another table under the same name.
+
+    :param of: What is of the table that was there before.
+    """
+    return ChangeFeedError(
+        f"{of}The table {table} is not the one that was read before: its id is {there}, and was {source}.",
+        kept=KEPT,
+        do=f"bring back the table that was read before; or {START_OVER}",
+    )
+
+
+def missing(table: str, version: int) -> ChangeFeedError:
+    """Give the error for a version of the range that the log has no more: Delta would leave it out."""
+    return ChangeFeedError(
+        f"The log of {table} no longer has version {version}, whose changes are still to be read: it was "
+        "cleaned up (delta.logRetentionDuration), or its file was deleted.",
+        kept=KEPT,
+        do=f"restore the file {version:020}.json; or {START_OVER}",
+    )
+
+
+def check_history(table: str, state: ChangeState, commit: SourceCommit | None) -> None:
+    """Refuse a table in which a version that was read or planned is another one now, as in a copy put back.
+
+    :param commit: Its version of the state's number; None if the log no longer has it.
+    :raises ChangeFeedError: As said.
+    """
+    now = commit.time_ms if commit else None
+    if now is None or state.at_ms is None or now == state.at_ms:
+        return
+    raise ChangeFeedError(
+        f"Version {state.version} of {table} is of {iso_time(now)}, and was of {iso_time(state.at_ms)} when "
+        "it was read before: the source was set back to an earlier version, and changed since.",
+        kept=KEPT,
+        do=f"bring back the table that was read before; or {START_OVER}",
+    )
+
+
+def earlier_rows(table: str, first: int, *, replaces: bool) -> str:
+    """Give the warning that a load takes no rows from before the feed; refuse a refresh without them.
+
+    :param first: The version that enabled the feed.
+    :param replaces: Whether the rows that are loaded would be replaced.
+    :raises ChangeFeedError: As said.
+    """
+    told = f"{table} had rows before version {first}, which enabled its change data feed"
+    if replaces:
+        raise ChangeFeedError(
+            f"{told}: a full refresh from the feed would replace the table without them.",
+            kept=KEPT,
+            do=f"set full_load=True in the source, which loads all rows; or start_version={first}, to load "
+            "only what changed since",
+        )
+    return f"{told}. They are not loaded. To load them, {START_OVER}"
+
+
+# ---- How long a source keeps the changes that are not loaded ----
+# Delta forgets changes in two ways. A commit file of the log may be deleted when it is older than
+# ``delta.logRetentionDuration``, and VACUUM deletes files of changes that are older than
+# ``delta.deletedFileRetentionDuration``. Either makes a load impossible. People are warned when the oldest
+# commit that is not loaded has spent half of the shorter time: a load that runs regularly and still comes so
+# far fails soon, and half of the time is left to do something about it.
+
+LOG, FILES = "delta.logRetentionDuration", "delta.deletedFileRetentionDuration"
+DEFAULTS = {LOG: "interval 30 days", FILES: "interval 7 days"}
+"""Delta's own, for a table that does not set the property."""
+WARNED_FROM = 2
+"""A warning comes from one part in so many of the time on."""
+_GOES = {LOG: "the source's log may lose the commit", FILES: "VACUUM may delete the files of its changes"}
+"""What happens to a commit of that age."""
+_UNIT_MS = {
+    "week": 7 * 86_400_000.0,
+    "day": 86_400_000.0,
+    "hour": 3_600_000.0,
+    "minute": 60_000.0,
+    "second": 1_000.0,
+    "millisecond": 1.0,
+    "microsecond": 0.001,
+}
+_MOST_MS = 2**31 * 86_400_000
+"""More days are no interval."""
+_NUMBER = r"[0-9]+|(?:[0-9]+\.[0-9]{0,9}|\.[0-9]{1,9})(?=\s+second)"
+_PART = re.compile(rf"\s*([+-]?)\s*({_NUMBER})\s+({'|'.join(_UNIT_MS)})s?(?=\s|$)")
+
+
+def interval_ms(text: str) -> int | None:
+    """Read an interval as Delta spells it, such as ``interval 1 week 12 hours``; "interval" may be missing.
+
+    :return: Milliseconds; None if it is none that Delta takes, such as one of months, or below 0.
+    """
+    rest = text.strip().lower().removeprefix("interval ").strip()
+    total, at = 0.0, 0
+    while at < len(rest):
+        part = _PART.match(rest, at)
+        if part is None:
+            return None
+        total += float(f"{part[1]}{part[2]}") * _UNIT_MS[part[3]]
+        at = part.end()
+    return int(total) if rest and 0 <= total < _MOST_MS else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lag:
+    """Versions of a source that are not loaded."""
+
+    commits: int
+    size_bytes: int
+    """Bytes of the files with their changes."""
+    version: int
+    """The oldest one."""
+    oldest_ms: int | None
+    """When it was committed, or a later one if it does not say; None if none of them does."""
+
+    def text(self, table: str) -> str:
+        """Name them: ``12 commits of <table>, 3,456 bytes, the oldest of <time>``."""
+        count = "1 commit" if self.commits == 1 else f"{self.commits:,} commits"
+        since = "" if self.oldest_ms is None else f", the oldest of {iso_time(self.oldest_ms)[:19]}Z"
+        return f"{count} of {table}, {self.size_bytes:,} bytes{since}"
+
+
+def lag_of(commits: Sequence[SourceCommit]) -> Lag | None:
+    """Give the lag of a table to which some versions, oldest first, are new; None if there are none."""
+    if not commits:
+        return None
+    return Lag(
+        commits=len(commits),
+        size_bytes=sum(commit.size_bytes for commit in commits),
+        version=commits[0].version,
+        oldest_ms=next((commit.time_ms for commit in commits if commit.time_ms is not None), None),
+    )
+
+
+def lag_warning(
+    table: str, lag: Lag | None, kept: Mapping[str, str], now_ms: int, *, is_read: bool = False
+) -> str:
+    """Warn of versions that the source keeps not much longer, or perhaps no more; empty if there is no need.
+
+    :param table: The source, for people.
+    :param kept: The properties ``LOG`` and ``FILES`` as the source has them; those that it lacks have
+        Delta's default.
+    :param now_ms: The time, milliseconds since the epoch.
+    :param is_read: Whether a run is about to load them.
+    """
+    if lag is None:
+        return ""
+    spelled = {name: kept.get(name, default) for name, default in DEFAULTS.items()}
+    read = {name: interval_ms(text) for name, text in spelled.items()}
+    told = [
+        (
+            f"{name} of {table} is {spelled[name]!r}, which is not an interval: it is not known how long "
+            "changes are kept"
+        )
+        for name, found in read.items()
+        if found is None
+    ]
+    known = [(found, name) for name, found in read.items() if found is not None]
+    if known and lag.oldest_ms is not None:
+        # Of two that are equal, the files': VACUUM comes at any time, and the log is cleaned by whole days.
+        horizon, name = min(known, key=lambda one: (one[0], one[1] == LOG))
+        age = max(0, now_ms - lag.oldest_ms)
+        what = f"version {lag.version} of {table} is {duration_text(age)} old and "
+        what += "loaded only now" if is_read else "not loaded"
+        told.append(_near(what, age, horizon, name))
+    return "; ".join(filter(None, told))
+
+
+def _near(what: str, age_ms: int, horizon_ms: int, name: str) -> str:
+    """Say what comes of an age; empty if there is time enough."""
+    if age_ms * WARNED_FROM <= horizon_ms:
+        return ""
+    limit = duration_text(horizon_ms)
+    lost = "changes that are not loaded by then can only be loaded by starting over"
+    do = "What to do: run the load more often, or set a longer time on the source table"
+    if age_ms > horizon_ms:
+        return f"{what}, which is beyond {name} ({limit}): {_GOES[name]} at any time, and {lost}. {do}"
+    return f"{what}. At {limit} ({name}) {_GOES[name]}, and {lost}. {do}"

@@ -1,0 +1,1 @@
+"""Files of one or more folders."""

@@ -1,0 +1,179 @@
+"""Whether enough files have arrived, and what a wait for them does next."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from airflow_provider_scope.sources.files.discovery import NAMED_AT_MOST, Rules, Tally, candidates, unseen
+from airflow_provider_scope.values import iso_time, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from airflow_provider_scope.sources.files.discovery import History
+    from airflow_provider_scope.values import FileEntry
+
+NAMES_LIMIT_BYTES = 3072
+"""JSON of the names in a result: with the rest it stays under the 4 KiB of an XCom."""
+
+TRIES = 5
+"""Looks in a row that bring no answer before a wait fails."""
+
+FIRST_RETRY_SECONDS = 10.0
+LONGEST_RETRY_SECONDS = 600.0
+
+_NEVER_TOO_YOUNG = 2**63
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What a wait is for; times in milliseconds."""
+
+    patterns: tuple[str, ...]
+    min_files: int = 1
+    min_bytes: int = 0
+    modified_after_ms: int | None = None
+    """Only files modified after this time count; since the epoch."""
+    stable_for_ms: int = 30_000
+    """The newest file that counts is at least this old."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """What one look found."""
+
+    files: tuple[FileEntry, ...]
+    """The files that count, oldest first."""
+    is_complete: bool
+    text: str
+    """What was found and what is missing, for people."""
+
+    def to_xcom(self) -> dict[str, Any]:
+        """Give a plain dict that stays under 4 KiB as JSON, whatever the number and length of names."""
+        names: list[str] = []
+        room = NAMES_LIMIT_BYTES
+        for file in self.files[:NAMED_AT_MOST]:
+            name = printable(file.path)
+            room -= len(json.dumps(name)) + 2
+            if room < 0:
+                break
+            names.append(name)
+        return {
+            "names": names,
+            "count": len(self.files),
+            "bytes": sum(file.size_bytes for file in self.files),
+            "newest": iso_time(self.files[-1].modified_ms) if self.files else None,
+        }
+
+    def fingerprint(self) -> str:
+        """Give a short text that differs if a file, its time or its size does."""
+        digest = hashlib.blake2b(digest_size=16)
+        for file in self.files:
+            digest.update(f"{file.modified_ms} {file.size_bytes} {printable(file.path)}\n".encode())
+        return digest.hexdigest()
+
+
+def arrived(
+    listing: Iterable[FileEntry],
+    wanted: Wanted,
+    roots: Sequence[str],
+    *,
+    now_ms: int,
+    loaded: History | None = None,
+    not_taken_over: Callable[[Sequence[FileEntry]], Sequence[FileEntry]] | None = None,
+) -> Arrival:
+    """Tell whether a listing holds what is wanted.
+
+    What counts is what the ingest operator would take: see ``discovery.candidates``. A file that is too
+    young still counts, and makes the whole wait go on.
+
+    :param now_ms: The time when the listing began: a file may have been written to during it.
+    :param loaded: Files that a pipeline has loaded; they do not count, changed or not.
+    :param not_taken_over: Gives those of some files that no other program loaded before the pipeline.
+    """
+    after = wanted.modified_after_ms
+    rules = Rules(
+        patterns=wanted.patterns,
+        young_after_ms=_NEVER_TOO_YOUNG,
+        starting_at_ms=None if after is None else after + 1,
+    )
+    found = candidates(listing, rules, roots)
+    files = found.files
+    if not_taken_over:
+        files = tuple(not_taken_over(files))
+    if loaded:
+        files = tuple(unseen(files, loaded.find([file.path for file in files]), rules, None, Tally()))
+    lacking = _lacking(files, wanted, now_ms)
+    seen = len(found.files) - len(files)
+    others = [f"{seen:,} loaded before"] if seen else []
+    others += [f"{count:,} left out: {reason}" for reason, count in sorted(found.left_out.counts.items())]
+    size = sum(file.size_bytes for file in files)
+    text = f"{len(files):,} files of {size:,} bytes in {', '.join(roots)}"
+    text += f" ({', '.join(others)})" if others else ""
+    return Arrival(files, not lacking, f"{text}; waiting for {', '.join(lacking)}" if lacking else text)
+
+
+def absent(what: str) -> Arrival:
+    """Give what a look found where a folder does not exist yet.
+
+    :param what: The sentence that says so.
+    """
+    return Arrival((), is_complete=False, text=f"{what} Waiting for it")
+
+
+def _lacking(files: Sequence[FileEntry], wanted: Wanted, now_ms: int) -> list[str]:
+    lacking = []
+    if len(files) < wanted.min_files:
+        lacking.append(f"{wanted.min_files:,} files")
+    if sum(file.size_bytes for file in files) < wanted.min_bytes:
+        lacking.append(f"{wanted.min_bytes:,} bytes")
+    if files and files[-1].modified_ms > now_ms - wanted.stable_for_ms:
+        age = (now_ms - files[-1].modified_ms) / 1000
+        lacking.append(f"{wanted.stable_for_ms / 1000:g} s without a change, the last was {age:g} s ago")
+    return lacking
+
+
+class NextLook(NamedTuple):
+    """What to do after a look: wait ``seconds``, or stop."""
+
+    status: Literal["waiting", "arrived", "timed out", "failed"]
+    seconds: float = 0.0
+
+
+def next_look(
+    *,
+    is_complete: bool = False,
+    failures: int = 0,
+    can_retry: bool = True,
+    tries: int | None = TRIES,
+    now: float = 0.0,
+    deadline: float | None = None,
+    interval_seconds: float = 0.0,
+    jitter: float = 0.0,
+) -> NextLook:
+    """Decide after one look.
+
+    :param failures: How many looks in a row brought no answer, this one included. Each doubles the time
+        to the next one. What was not seen is never "nothing there": at the deadline it is a failure.
+    :param can_retry: Whether another look can bring the answer that this one did not.
+    :param tries: Looks in a row without an answer at the most; None never gives up.
+    :param now: Wall clock, seconds since the epoch.
+    :param deadline: The same clock; None is never.
+    :param jitter: A random number from 0 to 1; it makes a wait longer by up to a fifth, so that many
+        waits do not look at the same moment.
+    """
+    if is_complete:
+        return NextLook("arrived")
+    if failures and tries is not None and (not can_retry or failures >= tries):
+        return NextLook("failed")
+    if deadline is not None and now >= deadline:
+        return NextLook("failed" if failures else "timed out")
+    seconds = interval_seconds
+    if failures:
+        # The exponent is bounded, so that a long outage does not overflow.
+        seconds = min(FIRST_RETRY_SECONDS * 2.0 ** min(failures - 1, 10), LONGEST_RETRY_SECONDS)
+    seconds *= 1 + 0.2 * jitter
+    return NextLook("waiting", seconds if deadline is None else min(seconds, deadline - now))

@@ -1,0 +1,566 @@
+"""Which files of a listing are results, which are loaded already, and how the rest is cut into batches."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+from copy import deepcopy
+from dataclasses import dataclass, field
+from heapq import nsmallest
+from itertools import accumulate, islice
+from typing import TYPE_CHECKING, Literal
+
+from airflow_provider_scope.exceptions import InputError, SourceFileChangedError
+from airflow_provider_scope.values import (
+    OTHERS_NAMED,
+    FileEntry,
+    Position,
+    and_others,
+    base_name,
+    is_below,
+    is_packed,
+    is_readable,
+    iso_time,
+    position,
+    printable,
+    some_names,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+    from airflow_provider_scope.protocol.takeover import LoadedFile
+    from airflow_provider_scope.values import Window
+
+
+NAMED_AT_MOST = 20
+"""Names a report keeps for each reason; the rest is counted."""
+LISTED_AT_ONCE = 16_384
+"""Files of a listing that are compared with those that are loaded together."""
+SHOWN_OF_UNMATCHED = 3
+"""Names a report shows if no file matches the patterns."""
+
+Reason = Literal[
+    "too young",
+    "zero length",
+    "hidden name",
+    "hidden folder",
+    "unreadable name",
+    "archive or unreadable compression",
+    "no modification time",
+    "loaded before, or late",
+    "changed after it was loaded",
+    "changed after it was logged",
+    "before starting_timestamp",
+    "before the watermark taken over",
+    "at the watermark taken over",
+    "outside the interval",
+]
+
+
+_MAY_BE_CHANGES: frozenset[Reason] = frozenset({"too young", "zero length", "no modification time"})
+"""Why a file is left out that may have been loaded when it was another one."""
+
+
+@dataclass
+class Tally:
+    """Files that were left out, by reason: how many, and the first names."""
+
+    counts: dict[str, int] = field(default_factory=dict)
+    names: dict[str, list[str]] = field(default_factory=dict)
+    times: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """The first and the last modification time, of those that are held."""
+
+    def add(self, reason: Reason, path: str) -> None:
+        """Count and name one file."""
+        self.add_unnamed(reason, 1)
+        named = self.names.setdefault(reason, [])
+        if len(named) < NAMED_AT_MOST:
+            named.append(printable(path))
+
+    def hold(self, reason: Reason, file: FileEntry) -> None:
+        """Count and name one file, and note its time."""
+        self.add(reason, file.path)
+        first, last = self.times.get(reason, (file.modified_ms, file.modified_ms))
+        self.times[reason] = (min(first, file.modified_ms), max(last, file.modified_ms))
+
+    def add_unnamed(self, reason: Reason, count: int) -> None:
+        """Count files whose names say nothing."""
+        if count:
+            self.counts[reason] = self.counts.get(reason, 0) + count
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """The files of one listing that are results, oldest first, and what was left out of it."""
+
+    files: tuple[FileEntry, ...]
+    unfit: Tally
+    """Files that were left out, whatever was loaded."""
+    held: tuple[tuple[Reason, FileEntry], ...]
+    """Files that are left out as they are now: if they were loaded, they have changed since."""
+    listed: int
+    """Files that the listing held, with those that match no pattern."""
+    matched: int
+    """Files whose name matches a pattern."""
+    newest: FileEntry | None
+    unmatched: tuple[str, ...] = ()
+    """Some names of files, if none matches a pattern."""
+
+    @property
+    def left_out(self) -> Tally:
+        """What was left out if no file was loaded before."""
+        tally = deepcopy(self.unfit)
+        for reason, file in self.held:
+            tally.hold(reason, file)
+        return tally
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What discovery needs to know of a source; times in milliseconds since the epoch."""
+
+    patterns: tuple[str, ...]
+    young_after_ms: int
+    """Files modified after this time are held back: they may still be written."""
+    starting_at_ms: int | None = None
+    window: Window | None = None
+    """The interval whose files are taken; None takes those of all times."""
+    late_files: Literal["ingest", "skip"] = "ingest"
+    on_changed_file: Literal["ignore", "fail", "reload"] = "ignore"
+    is_text: bool = False
+    """The files are text, compressed or not, as their names say."""
+
+
+def is_hidden(name: str) -> bool:
+    """Tell whether Spark reads no rows from a file of this name, silently.
+
+    Measured on Spark 4.2.0: names that start with ``.``, or with ``_`` unless they hold ``=``, names
+    that end in ``._COPYING_``, and ``_metadata``/``_common_metadata`` in any case.
+    """
+    if name.startswith((".", "_metadata", "_common_metadata")) or name.endswith("._COPYING_"):
+        return True
+    return name.startswith("_") and "=" not in name
+
+
+def candidates(listing: Iterable[FileEntry], rules: Rules, roots: Sequence[str] = ()) -> Candidates:
+    """Pick the results out of one listing and sort them into the order of ingestion.
+
+    Patterns are searched in the file's name. A structured stream ``X.ss`` with a folder ``X`` beside
+    it counts that folder's files into its size, and files in the folder are never results.
+    A file that appears twice (roots that overlap) counts once.
+
+    :param roots: The folders that were listed; a hidden folder below them holds no results.
+    """
+    everything = {file.path: file for file in listing}
+    streams = _Streams(everything)
+    compiled = [re.compile(pattern) for pattern in rules.patterns]
+    unfit, held = Tally(), list[tuple[Reason, FileEntry]]()
+    kept: list[FileEntry] = []
+    newest: FileEntry | None = None
+    matched = 0
+    for path, file in everything.items():
+        name = base_name(path)
+        if not any(pattern.search(name) for pattern in compiled) or streams.is_part(path):
+            continue
+        matched += 1
+        if newest is None or file > newest:
+            newest = file
+        if _is_fit(name, file, streams, rules, roots=roots, unfit=unfit, held=held):
+            kept.append(streams.whole(file) if streams else file)
+    kept.sort()  # files compare by their position; a key would take a million tuples more
+    unmatched = () if matched else _first_names(map(base_name, everything))
+    return Candidates(
+        tuple(kept), unfit, tuple(held), len(everything), matched, newest, tuple(map(printable, unmatched))
+    )
+
+
+def _is_fit(
+    name: str,
+    file: FileEntry,
+    streams: _Streams,
+    rules: Rules,
+    *,
+    roots: Sequence[str],
+    unfit: Tally,
+    held: list[tuple[Reason, FileEntry]],
+) -> bool:
+    """Tell whether a file of a name that matches holds rows for this run; count it if it does not."""
+    reason = _unfit(name, file, streams, rules)
+    if reason == "outside the interval":
+        # Of another time: the run of that interval names what is odd about it.
+        unfit.add_unnamed(reason, 1)
+        return False
+    if _in_hidden_folder(file.path, roots):
+        reason = "hidden folder"
+    if reason in _MAY_BE_CHANGES:
+        held.append((reason, streams.whole(file) if streams else file))
+    elif reason:
+        unfit.add(reason, file.path)
+    return reason is None
+
+
+def new_candidates(
+    listing: Iterable[FileEntry], rules: Rules, roots: Sequence[str], loaded: History
+) -> Candidates | None:
+    """Do what ``candidates`` does, and leave out the files that are loaded and have not changed.
+
+    They are left out while the listing comes: what a run keeps does not grow with what was loaded.
+
+    :param roots: The folders that are listed; none lies below another.
+    :return: None if there is a structured stream: what belongs to it, only a whole listing tells.
+    """
+    compiled = [re.compile(pattern) for pattern in rules.patterns]
+    streams = _Streams({})
+    unfit, held = Tally(), list[tuple[Reason, FileEntry]]()
+    kept, names = dict[str, FileEntry](), list[str]()
+    newest: FileEntry | None = None
+    listed = matched = 0
+    listed_files = iter(listing)
+    while part := list(islice(listed_files, LISTED_AT_ONCE)):
+        if any(file.path.endswith(".ss") for file in part):
+            return None
+        fit: list[FileEntry] = []
+        listed += len(part)
+        for file in part:
+            name = base_name(file.path)
+            if any(pattern.search(name) for pattern in compiled):
+                matched += 1
+                newest = file if newest is None or file > newest else newest
+                if _is_fit(name, file, streams, rules, roots=roots, unfit=unfit, held=held):
+                    fit.append(file)
+        kept.update((file.path, file) for file in loaded.without_same(fit))
+        if not matched:
+            names = _first_names([*names, *(base_name(file.path) for file in part)])
+    unmatched = () if matched else tuple(map(printable, names))
+    files = tuple(sorted(kept.values()))
+    return Candidates(files, unfit, tuple(held), listed, matched, newest, unmatched)
+
+
+def _first_names(names: Iterable[str]) -> list[str]:
+    """Give the first names, and those that Spark itself would not read last."""
+    return nsmallest(SHOWN_OF_UNMATCHED, names, key=lambda name: (is_hidden(name), name))
+
+
+def _in_hidden_folder(path: str, roots: Sequence[str]) -> bool:
+    """Tell whether a writer's own folder, such as ``_temporary``, lies between a file and its root.
+
+    Its files move out of it when they are complete, and would be loaded twice, once under each path.
+    """
+    if "/_" not in path and "/." not in path:
+        return False
+    inner = [path[len(root) :] for root in roots if path.startswith(root.rstrip("/") + "/")]
+    return bool(inner) and all(any(map(is_hidden, rest.split("/")[:-1])) for rest in inner)
+
+
+def _unfit(name: str, file: FileEntry, streams: _Streams, rules: Rules) -> Reason | None:
+    if rules.window and file.modified_ms > 0 and file.modified_ms not in rules.window:
+        return "outside the interval"
+    if is_hidden(name):
+        return "hidden name"
+    if not is_readable(file.path):
+        return "unreadable name"
+    if rules.is_text and is_packed(name):
+        return "archive or unreadable compression"
+    if file.modified_ms <= 0:
+        return "no modification time"
+    if streams.size(file) == 0:
+        return "zero length"
+    if rules.starting_at_ms is not None and file.modified_ms < rules.starting_at_ms:
+        return "before starting_timestamp"
+    if file.modified_ms > rules.young_after_ms:
+        return "too young"
+    return None
+
+
+class _Streams:
+    """Structured streams with a folder beside them: ``X.ss`` and ``X/``."""
+
+    def __init__(self, everything: Mapping[str, FileEntry]) -> None:
+        self.folders = {path[:-3] + "/" for path in everything if path.endswith(".ss")}
+        paths = sorted(everything) if self.folders else []
+        self.paths = paths
+        self.sums = [0, *accumulate(everything[path].size_bytes for path in paths)]
+
+    def __bool__(self) -> bool:
+        return bool(self.folders)
+
+    def is_part(self, path: str) -> bool:
+        if not self.folders:
+            return False
+        cut = path.rfind("/") + 1
+        while cut > 0:
+            if path[:cut] in self.folders:
+                return True
+            cut = path.rfind("/", 0, cut - 1) + 1
+        return False
+
+    def whole(self, file: FileEntry) -> FileEntry:
+        """Give a file with its folder's bytes; the manifest's sum says nothing of those."""
+        if not file.path.endswith(".ss"):
+            return file
+        return file._replace(size_bytes=self.size(file), content_md5=None)
+
+    def size(self, file: FileEntry) -> int:
+        if not self.folders or not file.path.endswith(".ss"):
+            return file.size_bytes
+        folder = file.path[:-3] + "/"
+        first = bisect_left(self.paths, folder)
+        last = bisect_right(self.paths, folder + "\U0010ffff")
+        return file.size_bytes + self.sums[last] - self.sums[first]
+
+
+Status = tuple[int, int | None, str | None]
+"""modified_ms, size_bytes and content_md5 of a file when it was loaded.
+
+The size is None where dbt-scope loaded it: it notes no size.
+"""
+
+Seen = dict[str, Status]
+"""Path -> status of every file that counts as loaded."""
+
+
+def status(file: FileEntry) -> Status:
+    """Give what tells a file from what it may become."""
+    return file.modified_ms, file.size_bytes, file.content_md5
+
+
+def is_changed(file: FileEntry, before: Status) -> bool:
+    """Tell whether a file is another one than when it was loaded.
+
+    Its content decides where its sum was noted then and is told now: in Azure a file's time changes with its
+    metadata, too.
+    """
+    modified_ms, size_bytes, md5 = before
+    if size_bytes is None:
+        # dbt-scope cuts a float of milliseconds off, which can make it one less.
+        return file.modified_ms - modified_ms not in (0, 1)
+    if md5 and file.content_md5:
+        return (size_bytes, md5) != (file.size_bytes, file.content_md5)
+    return (modified_ms, size_bytes) != (file.modified_ms, file.size_bytes)
+
+
+def unseen(
+    files: Sequence[FileEntry],
+    seen: Mapping[str, Status],
+    rules: Rules,
+    highest: Position | None,
+    left_out: Tally,
+    *,
+    waiting: Collection[str] = (),
+    held: Iterable[tuple[Reason, FileEntry]] = (),
+) -> list[FileEntry]:
+    """Give the candidates that the log does not hold yet, in the order of ingestion.
+
+    Seen-ness is exact, by path: a late file, a renamed one or one with exactly the newest file's time
+    needs no special case.
+
+    :param seen: All files since ``refresh_start``; not looked at with ``late_files="skip"``.
+    :param highest: The largest position since ``refresh_start``, the limit of ``late_files="skip"``.
+    :param left_out: Files that are left out here are counted into it, and those that are held.
+    :param waiting: Paths of files that are logged, and still to be loaded.
+    :param held: Files that are no candidates as they are now; see ``Candidates``.
+    :raises SourceFileChangedError: Loaded files have changed, and ``on_changed_file="fail"``.
+    """
+    if rules.late_files == "skip":
+        for reason, file in held:
+            left_out.hold(reason, file)
+        if highest is None:
+            return list(files)
+        cut = bisect_right(files, highest, key=position)
+        # Without history a late file cannot be told from a loaded one: they are counted together.
+        left_out.add_unnamed("loaded before, or late", cut)
+        return list(files[cut:])
+    new: list[FileEntry] = []
+    changed: list[FileEntry] = []
+    reloads = rules.on_changed_file == "reload"
+    for file in files:
+        before = seen.get(file.path)
+        if before is None:
+            new.append(file)
+        elif is_changed(file, before):
+            (new if reloads and file.modified_ms >= before[0] else changed).append(file)
+    changed += _changed_of(held, seen, left_out, reloads=reloads)
+    # What becomes of a file that is still to be loaded, its batch says.
+    loaded = [file for file in changed if file.path not in waiting]
+    if loaded and rules.on_changed_file == "fail":
+        raise _changed(loaded, seen)
+    for file in changed:
+        is_logged = file.path in waiting
+        left_out.add("changed after it was logged" if is_logged else "changed after it was loaded", file.path)
+    return new
+
+
+def _changed_of(
+    held: Iterable[tuple[Reason, FileEntry]], seen: Mapping[str, Status], left_out: Tally, *, reloads: bool
+) -> Iterator[FileEntry]:
+    """Give the held files that were loaded before and have changed, and count the others as left out.
+
+    :param reloads: One that is too young is loaded again later.
+    """
+    for reason, file in held:
+        before = seen.get(file.path)
+        if before is None or not is_changed(file, before) or (reloads and reason == "too young"):
+            left_out.hold(reason, file)
+        else:
+            yield file
+
+
+def _same_content(
+    files: Iterable[FileEntry], loaded: Iterable[tuple[str, Status]]
+) -> Iterator[tuple[str, FileEntry | None]]:
+    """Give the path of each loaded file, and the file that has its name, size and time elsewhere, if any."""
+    # By time as well as by name: every file of a folder for each day may have the same name.
+    alike: dict[tuple[str, int], list[FileEntry]] = {}
+    for file in files:
+        alike.setdefault((base_name(file.path), file.modified_ms), []).append(file)
+    for path, before in loaded:
+        name, at = base_name(path), before[0]
+        namesakes = (*alike.get((name, at), ()), *alike.get((name, at + 1), ()))
+        yield path, next((file for file in namesakes if not is_changed(file, before)), None)
+
+
+def check_names(
+    new: Sequence[FileEntry], elsewhere: Iterable[tuple[str, Status]], roots: Sequence[str]
+) -> None:
+    """Refuse files that were loaded under another name, from outside of the roots that are named now.
+
+    A root that is reached through a link, another mount, scheme or namenode has other paths, and all of its
+    files would be loaded again. Their names, sizes and times are still the same; those of another folder
+    with files of its own are not.
+
+    :param new: Files that would be loaded.
+    :param elsewhere: Files that were, and lie below none of the roots.
+    :raises InputError: As said.
+    """
+    for path, file in _same_content(new, elsewhere) if new else ():
+        if file:
+            raise InputError(
+                f"The file {printable(file.path)} was loaded before under another name: "
+                f"{printable(path)} has the same size and time, and is not below any of the current "
+                f"roots ({', '.join(roots)}). Its rows would be in the table twice.",
+                kept="the table and all records; nothing was written",
+                do="name the folder in `roots` as before. To continue with the new name, set "
+                "starting_timestamp to a time after the loaded files. Or run once with "
+                "full_refresh=True, which loads all files under their new names and replaces all rows",
+            )
+
+
+def not_loaded_again(
+    files: Iterable[FileEntry], loaded: Iterable[tuple[str, Status]], table_version: int | None
+) -> str:
+    """Say which loaded files a full refresh does not load; empty if it loads all of them.
+
+    A file that was moved, and has its name, size and time as before, is loaded from where it is now.
+
+    :param files: Those that the refresh loads.
+    :param loaded: Those whose rows it replaces.
+    :param table_version: The version that has their rows; None if there is no table.
+    """
+    others = {file.path: file for file in files}
+    total, absent = 0, list[tuple[str, Status]]()
+    for path, before in loaded:
+        total += 1
+        if others.pop(path, None) is None:
+            absent.append((path, before))
+    missing = [path for path, file in _same_content(others.values(), absent) if file is None]
+    if not missing:
+        return ""
+    older = (
+        ""
+        if table_version is None
+        else f" Version {table_version} of the table has them until VACUUM deletes its files: read it with "
+        f"VERSION AS OF {table_version}, or RESTORE the table to it."
+    )
+    return (
+        f"Loaded files that the source no longer has, or that are left out of it: {len(missing):,} of "
+        f"{total:,}. Their rows are not in the new table.{older} The files: "
+        f"{some_names(missing, OTHERS_NAMED)}"
+    )
+
+
+def _changed(files: Sequence[FileEntry], seen: Mapping[str, Status]) -> SourceFileChangedError:
+    file, *others = files
+    modified_ms, size_bytes, _ = seen[file.path]
+    size = "an unknown number of" if size_bytes is None else f"{size_bytes:,}"
+    return SourceFileChangedError(
+        f"The file {printable(file.path)} was loaded with {size} bytes, modified at "
+        f"{iso_time(modified_ms)}; it now has {file.size_bytes:,} bytes, modified at "
+        f'{iso_time(file.modified_ms)} (on_changed_file="fail").'
+        f"{and_others([other.path for other in others], 'have changed')}",
+        kept="everything that was loaded before; no new batch was logged",
+        do='put the old content back, or set on_changed_file="ignore" (changes are reported and not '
+        'loaded) or "reload" (the new content is loaded too; rows of the old content stay)',
+    )
+
+
+def next_batch(
+    files: Sequence[FileEntry], start: int, *, max_files: int | None, max_bytes: int | None
+) -> int:
+    """Give the index behind the last file of the batch that begins at ``start``.
+
+    The first file is always taken, also one that is larger than ``max_bytes`` on its own: it would
+    never be ingested otherwise.
+
+    :param files: Files in the order of ingestion.
+    :param max_files: Files in a batch at the most; None is no limit.
+    :param max_bytes: Sum of ``size_bytes`` at the most; None is no limit.
+    """
+    stop = len(files) if max_files is None else min(len(files), start + max_files)
+    if max_bytes is None:
+        return stop
+    total = 0
+    for index in range(start, stop):
+        total += files[index].size_bytes
+        if total > max_bytes and index > start:
+            return index
+    return stop
+
+
+class History:
+    """What each file was like when it was loaded; of one that was loaded twice, the last time.
+
+    There may be millions: ``protocol.derived.SeenFiles`` keeps most of them in columns.
+    """
+
+    def __init__(self) -> None:
+        self._files: Seen = {}
+        self._removed: set[str] = set()
+
+    @classmethod
+    def of_dbt_scope(cls, files: Iterable[LoadedFile]) -> History:
+        """Give the history of a table that dbt-scope has loaded, which notes no sums."""
+        history = cls()
+        history._files = {file.path: (file.modified_ms, file.size_bytes, None) for file in files}
+        return history
+
+    def update(self, files: Iterable[FileEntry]) -> None:
+        """Let files count as loaded, as they are in a slice."""
+        added = {file.path: status(file) for file in files}
+        self._files.update(added)
+        self._removed.difference_update(added)
+
+    def remove(self, files: Iterable[FileEntry]) -> None:
+        """Let files count as not loaded."""
+        for file in files:
+            self._files.pop(file.path, None)
+            self._removed.add(file.path)
+
+    def __bool__(self) -> bool:
+        return bool(self._files)
+
+    def items(self) -> Iterator[tuple[str, Status]]:
+        """Give all of them."""
+        return self.outside(())
+
+    def find(self, paths: Sequence[str]) -> Seen:
+        """Give those of some files that are loaded."""
+        return {path: self._files[path] for path in paths if path in self._files}
+
+    def outside(self, roots: tuple[str, ...]) -> Iterator[tuple[str, Status]]:
+        """Give those that lie below none of some folders."""
+        return ((path, before) for path, before in self._files.items() if not is_below(path, roots))
+
+    def without_same(self, files: Sequence[FileEntry]) -> list[FileEntry]:
+        """Leave out files that are loaded and have not changed since, as far as that is plain to see."""
+        return [file for file in files if self._files.get(file.path) != status(file)]

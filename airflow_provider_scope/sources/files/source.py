@@ -1,0 +1,244 @@
+"""Files of one or more folders as a source: a slice is a number of files, and new is what no slice names."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, Protocol, cast
+
+from airflow_provider_scope.exceptions import CheckpointCorruptError, InputError
+from airflow_provider_scope.protocol import dbt_scope
+from airflow_provider_scope.protocol.recovery import MISSING_TABLE
+from airflow_provider_scope.protocol.report import READ, RunReport, check_found
+from airflow_provider_scope.protocol.view import read_log
+from airflow_provider_scope.sources.files import discovery
+from airflow_provider_scope.sources.files.discovery import History
+from airflow_provider_scope.values import FileSlice, check_as_logged, is_below, printable, slice_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from airflow_provider_scope.protocol.derived import AuditFiles
+    from airflow_provider_scope.protocol.engine import Engine
+    from airflow_provider_scope.protocol.log import CheckpointLog
+    from airflow_provider_scope.protocol.records import OffsetEntry
+    from airflow_provider_scope.protocol.recovery import TableState
+    from airflow_provider_scope.protocol.source import Request
+    from airflow_provider_scope.protocol.view import LogView
+    from airflow_provider_scope.sources.files.discovery import Candidates, Rules
+    from airflow_provider_scope.values import FileEntry, Position, Window
+
+
+class Listing(Protocol):
+    """Where files are listed: a storage, or a hook."""
+
+    def walk(self, root: str) -> Iterator[FileEntry]:
+        """List every file below a folder, or raise; see ``stores.protocol.Storage``."""
+
+
+@dataclass(kw_only=True)
+class Files:
+    """The files below some folders; see ``protocol.source.Source``."""
+
+    kind: ClassVar[str] = FileSlice.kind
+    one_at_a_time: ClassVar[bool] = False
+    log: CheckpointLog
+    listing: Listing
+    roots: tuple[str, ...]
+    rules: Rules
+    max_files: int | None
+    max_bytes: int | None
+    safety_buffer_seconds: float = 0
+    fail_on_empty: bool = False
+    """Whether a source without a file that matches is an error."""
+    fits: Callable[[tuple[FileEntry, ...]], int] | None = None
+    """How many of some files one batch can take, from the first; None is all."""
+    found: Candidates = field(init=False, repr=False, compare=False)
+    _logged: dict[str, FileEntry | None] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """The files of open batches, as the listing has them; None if it does not."""
+    _leaves_out: bool = field(default=False, init=False, repr=False, compare=False)
+    """Whether loaded files were left out of ``found``."""
+    _since: int | None = field(default=None, init=False, repr=False, compare=False)
+    """The refresh since which they were loaded."""
+
+    @property
+    def reads_history(self) -> bool:
+        """Whether it is the path of a file that tells that it was loaded, and not its time."""
+        return self.rules.late_files == "ingest"
+
+    @property
+    def says_from_when(self) -> bool:
+        """Whether files before a time are left out."""
+        return self.rules.starting_at_ms is not None
+
+    @property
+    def interval(self) -> str | None:
+        """The name of the interval whose files are taken."""
+        return self.rules.window.name if self.rules.window else None
+
+    def begin_report(self, now_ms: int) -> RunReport:
+        """Give a report that names the folders."""
+        return RunReport(roots=self.roots, safety_buffer_seconds=self.safety_buffer_seconds, now_ms=now_ms)
+
+    def look_back(self, view: LogView, request: Request, now_ms: int) -> bool:
+        """Look what dbt-scope has loaded; see ``protocol.dbt_scope.look``."""
+        history, is_void = self.reads_history, request.replaces_table
+        return dbt_scope.look(self.log, view, self.roots, now_ms, history=history, is_void=is_void)
+
+    def check(self, entry: OffsetEntry) -> None:
+        """Refuse an entry that names a file outside of the folders.
+
+        :raises CheckpointCorruptError: As said.
+        """
+        for file in entry.files:
+            if not is_below(file.path, self.roots):
+                raise CheckpointCorruptError(
+                    f"Batch {entry.seq} of {self.log.location} names {file.path}, which is not below the "
+                    f"source's roots ({', '.join(self.roots)}).",
+                    kept="the table and all records; nothing was read",
+                    do="if the roots were changed while this batch was open, add the old root again until "
+                    "the batch is loaded, or run `airflow scope abandon`: the next run loads those of "
+                    "its files that are below the new roots",
+                )
+
+    def state_behind(self, entry: OffsetEntry) -> None:
+        """Compare the files of a batch with the listing; those that are new are from it.
+
+        :raises SourceFileGoneError: One is missing.
+        :raises SourceFileChangedError: One has changed.
+        """
+        listed = ((file, self._logged.get(file.path, file)) for file in entry.files)
+        looks = ((file, found and (found.modified_ms, found.size_bytes)) for file, found in listed)
+        check_as_logged(entry.seq, looks, kept="the batches before it; this one stays logged")
+
+    def discover(self, request: Request, view: LogView, report: RunReport) -> None:
+        """List the folders."""
+        self._leaves_out = self.reads_history and not request.refresh and not _overlap(self.roots)
+        self._since = view.refresh_start
+        self._logged = {file.path: None for entry in view.open for file in entry.slice.audited}
+        found = self.found = self._list(view.seen if self._leaves_out else None)
+        report.listed, report.matched, report.newest = found.listed, found.matched, found.newest
+        report.left_out, report.unmatched = found.left_out, found.unmatched
+        report.patterns = self.rules.patterns
+        # An interval in which no file came has no rows to replace either, unless it had files before.
+        may_be_empty = self.rules.window is not None and not self.log.is_begun()
+        would_empty = request.refresh and not found.files and not may_be_empty
+        check_found(report, request.table, fail_on_empty=self.fail_on_empty, would_empty=would_empty)
+        if request.loads_files_again:
+            version = view.table.version if view.table.identity else None
+            missing = discovery.not_loaded_again(found.files, view.seen.items(), version)
+            report.warnings |= {READ: missing} if missing else {}
+
+    def _list(self, loaded: History | None) -> Candidates:
+        def listing() -> Iterator[FileEntry]:
+            for root in self.roots:
+                for file in self.listing.walk(root):
+                    if file.path in self._logged:
+                        self._logged[file.path] = file
+                    yield file
+
+        if loaded is not None:
+            found = discovery.new_candidates(listing(), self.rules, self.roots, loaded)
+            if found:
+                return found
+        return discovery.candidates(listing(), self.rules, self.roots)
+
+    def pending(self, view: LogView, report: RunReport, *, refresh: bool) -> PendingFiles:
+        """Leave out, by path, what the log holds; with ``late_files="skip"`` by time."""
+        if refresh:
+            return PendingFiles(self, self.found.files)
+        if self._leaves_out and view.refresh_start != self._since:
+            self.found = self._list(None)  # another run has begun a refresh: what was left out counts as new
+            self._leaves_out = False
+        history, newest = self.reads_history, view.newest.slice if view.newest else None
+        highest = newest.highest if newest else None
+        tally = deepcopy(self.found.unfit)
+        files = dbt_scope.not_loaded(self.log, view, self.found.files, tally, history=history)
+        held = self.found.held
+        known = view.seen.find([*(file.path for file in files), *(file.path for _, file in held)])
+        new = discovery.unseen(files, known, self.rules, highest, tally, waiting=self._logged, held=held)
+        loaded = view.seen
+        if newest and not history:
+            loaded = History()
+            loaded.update(newest.audited)
+        discovery.check_names(new, loaded.outside(self.roots), self.roots)
+        report.left_out = tally
+        report.already_loaded = report.matched - len(new) - sum(tally.counts.values())
+        return PendingFiles(self, new, highest)
+
+
+@dataclass
+class PendingFiles:
+    """Files that are new, oldest first."""
+
+    source: Files
+    files: Sequence[FileEntry]
+    highest: Position | None = None
+    """The largest (modified, path) of what was cut off, and of the log since ``refresh_start``."""
+    start: int = 0
+
+    @property
+    def left(self) -> int:
+        """Files that are still to be cut off."""
+        return len(self.files) - self.start
+
+    def cut(self) -> FileSlice | None:
+        """Cut off the files of the next batch."""
+        limits = self.source
+        stop = discovery.next_batch(
+            self.files, self.start, max_files=limits.max_files, max_bytes=limits.max_bytes
+        )
+        if stop == self.start:
+            return None
+        files = tuple(self.files[self.start : stop])
+        if limits.fits:
+            files = files[: limits.fits(files)]
+        found = slice_of(files, self.highest)
+        self.highest = found.highest
+        self.start += len(files)
+        return found
+
+
+def _overlap(roots: Sequence[str]) -> bool:
+    """Tell whether a folder lies below another, so that its files are listed twice."""
+    return any(a != b and is_below(a, (b,)) for a in roots for b in roots) or len(set(roots)) < len(roots)
+
+
+class _NoTable:
+    """In place of an engine."""
+
+    def probe(self, *_: object) -> TableState:
+        return MISSING_TABLE
+
+
+def read_loaded(log: CheckpointLog, audit: AuditFiles, roots: Sequence[str], now_ms: int) -> LogView:
+    """Read the log of a pipeline, or what its first run would take over from dbt-scope.
+
+    :param roots: Canonical URIs of the folders whose files matter.
+    :raises ScopeProviderError: The log, or what dbt-scope left, could not be read.
+    """
+    view = read_log(log, audit, cast("Engine", _NoTable()), log.location)
+    if view.newest is None and view.taken is None and not dbt_scope.look(log, view, roots, now_ms):
+        return read_loaded(log, audit, roots, now_ms)
+    return view
+
+
+def check_not_loaded_before(
+    log: CheckpointLog, audit: AuditFiles, roots: Sequence[str], window: Window, now_ms: int
+) -> None:
+    """Refuse to begin an interval of which ``mode="incremental"``, or dbt-scope, has loaded files already.
+
+    :param log: The log of ``mode="incremental"`` in the same checkpoint, which need not exist.
+    :raises InputError: As said.
+    """
+    view = read_loaded(log, audit, roots, now_ms)
+    doubled = sorted(path for path, (modified_ms, *_) in view.seen.items() if modified_ms in window)
+    if doubled:
+        raise InputError(
+            f'Files of the interval {window.name} were loaded before, by mode="incremental" or by dbt-scope '
+            f"({log.location}): {len(doubled):,}, such as {printable(doubled[0])}. Their rows would be "
+            "in the table twice.",
+            kept="the table and all records; nothing was written",
+            do="load intervals that end before the first of them. To load these files again, use "
+            "write=Replace(where=…) with the interval's rows",
+        )

@@ -1,0 +1,336 @@
+"""Where the rows come from."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal, NamedTuple, get_args
+
+from airflow_provider_scope import validation
+from airflow_provider_scope.columns import INFER, Columns, columns_from
+from airflow_provider_scope.exceptions import InputError
+from airflow_provider_scope.values import usual_pattern
+
+FileFormat = Literal["sstream", "parquet", "csv", "json", "text", "orc"]
+LateFiles = Literal["ingest", "skip"]
+OnChangedFile = Literal["ignore", "fail", "reload"]
+ExtraColumns = Literal["fail", "ignore"]
+MissingColumns = Literal["fail", "null"]
+BadRecords = Literal["fail", "quarantine"]
+
+_NOT_FORMATS = {
+    "delta": "a Delta table is not read as files: use TableSource(table=…, cursor=Cursor(column=…)) for its "
+    "new rows, or CdfSource(table=…) for its changes",
+    **dict.fromkeys(("jsonl", "ndjson"), "use format='json', which is one value on each line"),
+    "tsv": "use format='csv' with options={'sep': '\\t'} and patterns",
+}
+INFERRED_FORMATS = ("csv", "json")
+"""Formats for which ``columns="infer"`` is possible."""
+_GUESSING = frozenset({"inferschema", "samplingratio", "prefersdate", "infertimestamp", "prefersdecimal"})
+"""Options of Spark's own inference, in lower case."""
+MAX_BYTES_PER_TRIGGER = 10_737_418_240_000
+"""dbt-scope's default: ten thousand gibibytes, in practice the number of files is the limit."""
+MAX_FILES_ON_SPARK = 1_000
+"""Spark's own default for ``maxFilesPerTrigger`` in Auto Loader; dbt-scope's 50 suits SCOPE jobs."""
+SAFETY_BUFFER_SECONDS = 30
+"""dbt-scope's default: time enough for a writer to finish a file that is listed already."""
+
+VIRTUAL_COLUMNS = {
+    "source_file_uri": "string",
+    "source_file_length": "bigint",
+    "source_file_created": "timestamp",
+    "source_file_modified": "timestamp",
+}
+"""Columns that every file has: name -> Spark type."""
+
+
+@validation.with_known_fields
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileSource:
+    """Files below one or more folders.
+
+    :param roots: Folders, listed recursively. Absolute paths or ``file://`` URIs.
+    :param patterns: Regular expressions, searched in the file's name; one match is enough. None is the usual
+        names of the format: ``.csv`` and ``.csv.gz`` for CSV, and so on.
+    :param format: How the files are read.
+    :param columns: Column name -> Spark type, in the order of the files. It may be text such as
+        ``id bigint, name string``, or a list of (name, type) or ``{"name": …, "type": …}``. None
+        takes them from the files: the union of the columns of all files of a batch. ``"infer"`` infers
+        names and types of CSV and JSON files from the first batch since the table was begun or replaced,
+        and keeps them.
+    :param options: Options of Spark's reader for the format. Those that would leave files or rows out are
+        refused.
+    :param max_files_per_trigger: Files in one batch at the most. None is 1,000 on Spark, and the
+        connection's (50) on SCOPE.
+    :param max_bytes_per_trigger: Bytes in one batch at the most; a larger file is a batch of its own. None
+        is 10,737,418,240,000 on Spark, and the connection's (the same) on SCOPE.
+    :param safety_buffer_seconds: Files younger than this are held back: they may still be written.
+    :param starting_timestamp: Files modified before it are left out: a datetime with time zone, or
+        ISO-8601 text. Fixed for the life of a pipeline in practice; earlier loads are not undone.
+    :param late_files: ``"ingest"`` loads a file whatever its time. ``"skip"`` takes only files above the
+        newest (modified, path) that was logged, and reads no history.
+    :param on_changed_file: What to do with a loaded file that has changed since. ``"ignore"`` reports it,
+        ``"fail"`` stops, and ``"reload"`` loads the new content too; the rows of the old content stay.
+    :param extra_columns: What to do with columns of parquet and ORC files, and with keys of JSON, that
+        ``columns`` does not declare: ``"fail"``, or leave them out (``"ignore"``).
+    :param missing_columns: What to do if a parquet or ORC file lacks a declared column: ``"fail"``, or take
+        NULL (``"null"``). A key that a JSON object lacks is always NULL.
+    :param bad_records: What to do with records and files that are not as declared, and with rows that break
+        a rule of ``TableSpec.expect``. ``"fail"`` stops the batch. ``"quarantine"`` puts them into the table
+        ``TableSpec.quarantine`` and loads the others.
+    :param max_bad_records: With ``"quarantine"``: a batch with more bad records, rows and files than this
+        fails, and nothing of it is written. None is no limit.
+    :param max_bad_share: With ``"quarantine"``: a batch fails if a larger share than this (0 to 1) of its
+        records, of the rows of the SELECT or of its files is bad. None is no limit.
+    :param fail_on_empty: Fail a run if no file in the folders matches the patterns, loaded or not. False is
+        a warning if there are other files, and nothing if there are none.
+    :raises InputError: A value is not valid.
+    """
+
+    roots: Sequence[str]
+    patterns: Sequence[str] | None = None
+    format: FileFormat = "sstream"
+    columns: Columns | None = None
+    options: Mapping[str, str] | None = None
+    max_files_per_trigger: int | None = None
+    max_bytes_per_trigger: int | None = None
+    safety_buffer_seconds: float = SAFETY_BUFFER_SECONDS
+    starting_timestamp: datetime | str | None = None
+    late_files: LateFiles = "ingest"
+    on_changed_file: OnChangedFile = "ignore"
+    extra_columns: ExtraColumns = "fail"
+    missing_columns: MissingColumns = "fail"
+    bad_records: BadRecords = "fail"
+    max_bad_records: int | None = None
+    max_bad_share: float | None = None
+    fail_on_empty: bool | str = False
+
+    def __post_init__(self) -> None:
+        """Validate; values that are templates are let through."""
+        put = validation.set_field
+        put(self, "roots", validation.texts("roots", self.roots, needed=True))
+        if self.patterns is not None:
+            put(self, "patterns", validation.texts("patterns", self.patterns, needed=True))
+        if self.patterns is not None and not validation.is_deferred(self.patterns):
+            for pattern in self.patterns:
+                _check_pattern(pattern)
+        validation.one_of("format", self.format, get_args(FileFormat), _NOT_FORMATS.get(str(self.format), ""))
+        validation.one_of("late_files", self.late_files, get_args(LateFiles))
+        validation.one_of("on_changed_file", self.on_changed_file, get_args(OnChangedFile))
+        validation.one_of("extra_columns", self.extra_columns, get_args(ExtraColumns))
+        validation.one_of("missing_columns", self.missing_columns, get_args(MissingColumns))
+        validation.one_of("bad_records", self.bad_records, get_args(BadRecords))
+        self._check_limits()
+        if self.columns == INFER:
+            _check_inferred(self.format, self.options)
+        else:
+            put(self, "columns", columns_from("columns", self.columns))
+        validation.mapping("options", self.options)
+        if isinstance(self.options, Mapping):
+            check_options(self.options)
+        if isinstance(self.columns, Mapping):
+            _check_columns(self.columns)
+        for name in ("max_files_per_trigger", "max_bytes_per_trigger"):
+            put(self, name, validation.number(name, getattr(self, name), at_least=1))
+        buffer = validation.number(
+            "safety_buffer_seconds", self.safety_buffer_seconds, at_least=0, whole=False
+        )
+        put(self, "safety_buffer_seconds", SAFETY_BUFFER_SECONDS if buffer is None else buffer)
+        starting_at_ms(self.starting_timestamp)
+        switch = validation.switch("fail_on_empty", self.fail_on_empty)
+        put(self, "fail_on_empty", self.fail_on_empty if switch is None else switch)
+
+    def _check_limits(self) -> None:
+        put = validation.set_field
+        put(self, "max_bad_records", validation.number("max_bad_records", self.max_bad_records, at_least=0))
+        share = validation.number("max_bad_share", self.max_bad_share, at_least=0, whole=False)
+        put(self, "max_bad_share", share)
+        if isinstance(share, int | float) and share > 1:
+            do = f"write {share / 100:g} for {share:g} percent"
+            raise validation.bad("max_bad_share", share, "a share from 0 to 1, or None", do)
+        for name in ("max_bad_records", "max_bad_share"):
+            value = getattr(self, name)
+            if not (value is None or validation.is_deferred(value)) and self.bad_records == "fail":
+                do = 'leave it out: any bad record fails the batch; or set bad_records="quarantine"'
+                raise validation.bad(name, value, 'None with bad_records="fail"', do)
+
+    @property
+    def name_patterns(self) -> tuple[str, ...]:
+        """The patterns that count: those of the user, or the one for the usual names of the format."""
+        return (usual_pattern(self.format),) if self.patterns is None else tuple(self.patterns)
+
+
+def _check_pattern(pattern: str) -> None:
+    if validation.is_deferred(pattern):
+        return
+    try:
+        re.compile(pattern)
+    except re.error as err:
+        raise validation.bad(
+            "patterns",
+            pattern,
+            f"a regular expression ({err})",
+            r"regular expressions are searched in the file's name; for *.csv write r'.*\.csv$'",
+        ) from err
+
+
+def _check_inferred(kind: str, options: Any) -> None:
+    if kind not in INFERRED_FORMATS and not validation.is_deferred(kind):
+        raise validation.bad(
+            "columns",
+            INFER,
+            f"declared columns or None with format={kind!r}",
+            "leave it out: types are inferred for CSV and JSON files only; other formats have their own, "
+            "or none",
+        )
+    named = {name.lower() for name in options} if isinstance(options, Mapping) else set()
+    guessing = sorted(named & _GUESSING)
+    if guessing:
+        raise validation.bad(
+            "options",
+            guessing[0],
+            f"options beside columns={INFER!r}",
+            "leave it out: all values of the first batch are looked at, and none is changed",
+        )
+
+
+def _check_columns(columns: Mapping[str, str]) -> None:
+    if not columns:
+        raise validation.bad("columns", columns, "at least one column, or None to take the files' own")
+    for name in columns:
+        if name.lower() in VIRTUAL_COLUMNS:
+            raise validation.bad(
+                "columns",
+                name,
+                "names other than the virtual columns",
+                f"leave {name} out: every file has it, name it in `sql`",
+            )
+
+
+def starting_at_ms(value: Any) -> int | None:
+    """Give ``starting_timestamp`` in milliseconds since the epoch; None for none, or for a template."""
+    return instant_ms("starting_timestamp", value)
+
+
+def is_name(table: str) -> bool:
+    """Tell whether a table is named as a catalog does, and not by its folder."""
+    return not table.startswith("/") and ":/" not in table and "file:" not in table
+
+
+def instant_ms(argument: str, value: Any) -> int | None:
+    """Give an instant in milliseconds since the epoch; None for none, or for a template.
+
+    :raises InputError: It is none, or has no zone.
+    """
+    if value is None or validation.is_deferred(value):
+        return None
+    moment = value
+    if isinstance(value, str):
+        try:
+            moment = datetime.fromisoformat(value)
+        except ValueError:
+            moment = None
+    if not isinstance(moment, datetime) or moment.tzinfo is None:
+        raise validation.bad(argument, value, "a time with its zone, such as '2026-01-01T00:00:00+00:00'")
+    # A thousand times the float that `timestamp()` gives is often 1 ms less.
+    return int(moment.replace(microsecond=0).timestamp()) * 1000 + moment.microsecond // 1000
+
+
+class Refused(NamedTuple):
+    """Why an option is not taken."""
+
+    does: str
+    """What it would do."""
+    instead: str
+    """What to write instead."""
+    harmless: str | None = None
+    """The one value that is taken: ours."""
+
+
+_SKIPS_FILES = "a file would count as loaded without its rows being in the table"
+REFUSED = {
+    "pathGlobFilter": Refused(_SKIPS_FILES, "use `patterns` to choose which files count"),
+    "modifiedBefore": Refused(_SKIPS_FILES, 'use mode="data_interval" with `window_end`'),
+    "modifiedAfter": Refused(_SKIPS_FILES, "use `starting_timestamp`"),
+    "recursiveFileLookup": Refused(
+        "files that are not in the batch could be read",
+        "leave it out: the provider lists the folders",
+        "false",
+    ),
+    "ignoreCorruptFiles": Refused(
+        "the rest of a file that cannot be read would be left out",
+        "leave it out; repair the file, or set bad_records='quarantine'",
+        "false",
+    ),
+    "ignoreMissingFiles": Refused(
+        _SKIPS_FILES,
+        "leave it out; the error about a missing file has the command that abandons its batch",
+        "false",
+    ),
+    "mode": Refused(
+        "rows that do not parse would vanish, or become NULLs",
+        "leave it out; declare a column that may hold anything as string, and use try_cast in the SELECT",
+        "FAILFAST",
+    ),
+    "columnNameOfCorruptRecord": Refused(
+        "rows that do not parse would be loaded",
+        "with format='text' each line is a row, which the SELECT can take apart",
+    ),
+    "enforceSchema": Refused(
+        "the header of a CSV file would be ignored, and columns taken by position",
+        "leave it out; leave `header` out too for files that have none",
+        "false",
+    ),
+    "columnPruning": Refused(
+        "a row that is too short or too long would pass if the SELECT leaves a column out",
+        "leave it out",
+        "false",
+    ),
+    "locale": Refused(
+        "numbers and names of months are read as English ones, whatever this option says",
+        "declare the column as string, and convert it in the SELECT",
+        "en-US",
+    ),
+    "basePath": Refused(
+        "names of folders would become columns, whose types are guessed in each batch",
+        "compute them from source_file_uri in `sql`",
+    ),
+    "__globPaths__": Refused("other files than those of the batch would be read", "leave it out"),
+    "path": Refused("other files than those of the batch would be read", "name the folders in `roots`"),
+    "paths": Refused("other files than those of the batch would be read", "name the folders in `roots`"),
+    "schema": Refused("nothing: it is not an option of a reader", "declare `columns`"),
+}
+"""Option -> why it is refused, in any letter case: Spark does not tell options apart by case."""
+_BY_LOWER_CASE = {name.lower(): refused for name, refused in REFUSED.items()}
+
+
+def check_options(options: Mapping[str, Any]) -> None:
+    """Refuse options that would make the rows others than those of the files.
+
+    :raises InputError: One of ``REFUSED`` is given, or an option is given in two spellings.
+    """
+    seen: dict[str, str] = {}
+    for name, value in options.items():
+        other = seen.setdefault(name.lower(), name)
+        if other != name:
+            raise validation.bad(
+                "options",
+                name,
+                f"each option once: {other} and {name} are the same option to Spark",
+                "leave one of the two out",
+            )
+        refused = _BY_LOWER_CASE.get(name.lower())
+        if refused is None or (refused.harmless and _is(value, refused.harmless)):
+            continue
+        raise InputError(
+            f"options[{name!r}]={value!r} is refused: {refused.does}.",
+            kept="everything; nothing was read or written",
+            do=refused.instead,
+        )
+
+
+def _is(value: Any, harmless: str) -> bool:
+    """Tell whether a value is the harmless one; a template is told when the task runs."""
+    return validation.is_deferred(value) or str(value).strip().lower() == harmless.lower()

@@ -1,0 +1,1 @@
+"""Files to typed rows, strictly: one module for each format."""

@@ -1,0 +1,343 @@
+"""Parquet and ORC files to typed rows, and which columns a batch of them has."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, cast
+
+from pyspark.sql import types as T  # noqa: N812 - the name everybody uses
+
+from airflow_provider_scope.delta.schema import keeps_values
+from airflow_provider_scope.spark.files import listing
+from airflow_provider_scope.spark.files.footers import ClockOfUTC, read_shapes
+from airflow_provider_scope.spark.files.formats import Check, Records, json_of
+from airflow_provider_scope.spark.files.listing import Problem, bad_files
+from airflow_provider_scope.spark.session import in_utc
+from airflow_provider_scope.spark.structs import bare, mapped, type_text, zipped
+from airflow_provider_scope.sql import literal, quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    from pyspark.sql import SparkSession
+    from pyspark.sql.readwriter import DataFrameReader
+
+    from airflow_provider_scope.protocol.records import OffsetEntry
+    from airflow_provider_scope.spark.files.footers import Shape
+    from airflow_provider_scope.spark.files.formats import Source
+
+
+def records(spark: SparkSession, entry: OffsetEntry, source: Source) -> list[Records]:
+    """Give the records of all files, one value for all files that are read alike.
+
+    :raises BadFileError: A file has other columns than declared, or is not of the format.
+    :raises SourceUnreadableError: A footer could not be read.
+    """
+    shapes = read_shapes(spark, source.format, entry)
+    columns = source.columns
+    if columns is None:
+        columns, clashes = _merged(shapes)
+        if source.table and not clashes:
+            columns = source.table.read_as(columns, _with_table, adds=False)
+        told = [Problem(shapes[0].paths[0], "; ".join(clashes), hint=_NO_TYPE)]
+        problems = _problems(shapes, _not_of_spark) or (told if clashes else [])
+    else:
+        differences = partial(_differences, declared=columns, extra=source.extra, missing=source.missing)
+        problems = _problems(shapes, differences)
+    if problems:
+        raise bad_files(entry, problems)
+    return _read(spark, entry, shapes, columns, source)
+
+
+def _with_table(files: T.DataType, table: T.DataType) -> T.DataType:
+    """Take the table for one file more; what it cannot hold is told when the SELECT is fitted to it."""
+    return _common(table, files) or files
+
+
+def _problems(
+    shapes: Sequence[Shape], differences: Callable[[Shape], list[tuple[str, str]]]
+) -> list[Problem]:
+    problems = []
+    for shape in shapes:
+        found = differences(shape)
+        what = "; ".join(what for what, _ in found)
+        hint = next((hint for _, hint in found if hint), "")
+        problems += [Problem(path, what, hint=hint) for path in shape.paths if found]
+    return problems
+
+
+def _read(
+    spark: SparkSession, entry: OffsetEntry, shapes: Sequence[Shape], columns: T.StructType, source: Source
+) -> list[Records]:
+    scans: dict[tuple[bool, bool, str, tuple[str, ...]], tuple[T.StructType, list[str]]] = {}
+    for shape in shapes:
+        layout, wanted = _plan(shape, columns)
+        key = (shape.is_calendar_known, shape.may_be_cut, layout.simpleString(), tuple(wanted))
+        scans.setdefault(key, (layout, []))[1].extend(shape.paths)
+    found, cut = [], list[Problem]()
+    for (is_calendar_known, may_be_cut, _, values), (layout, paths) in scans.items():
+        asked = T.StructType([layout[name] for name in columns.names])
+        calendar = _GREGORIAN if is_calendar_known else {}
+        reader = partial(_reader, spark, source.format, {**calendar, **_CHECKED, **source.options})
+        rows = listing.load(partial(reader, layout), paths)
+        if source.format == "orc" and "timestamp" in asked.simpleString():
+            rows = in_utc(rows)
+        if may_be_cut:
+            cut += _with_nanoseconds(partial(reader, _with_digits(layout)), asked, paths)
+        checks = [
+            Check(
+                f"{name} {_TOO_FINE}",
+                f"({quoted(name)} % 1000 <=> 0 OR {quoted(name)} IS NULL)",
+                quoted(name),
+            )
+            for name, value in zip(columns.names, values, strict=True)
+            if value.startswith(_MICROS)
+        ]
+        if source.format == "orc" and not is_calendar_known:
+            passes = _each(asked, (T.DateType, *_TIMES), "{0} >= DATE'1582-10-15'")
+            checks += [Check(f"{name} {_TOO_OLD}", sql, quoted(name)) for name, sql in passes]
+        record = json_of("struct(" + ", ".join(map(quoted, asked.names)) + ")")
+        found.append(Records(rows, checks, record, list(zip(columns.names, values, strict=True))))
+    if cut:
+        raise bad_files(entry, cut)
+    return found
+
+
+_TIMES = (T.TimestampType, T.TimestampNTZType)
+_GREGORIAN = {"datetimeRebaseMode": "CORRECTED", "int96RebaseMode": "CORRECTED"}
+"""Take old dates as they are; the session's setting is to refuse them."""
+_CHECKED = {"parquet.page.verify-checksum.enabled": "true"}
+"""Compare the pages of parquet files with their checksums, where they have them: Spark writes such."""
+_MICROS = "CAST(timestamp_micros("
+_TOO_FINE = "has nanoseconds that a timestamp cannot hold"
+_TOO_OLD = "is before 1582-10-15, and the file does not say in which calendar"
+"""Said of ORC files: Spark takes their calendar for the Julian one then."""
+
+
+def _with_digits(layout: T.StructType) -> T.StructType:
+    """Ask for times as decimals: Spark gives them with all digits then.
+
+    That is no way to read the rows: it does not take days before 1582-10-15 out of ORC's calendar then.
+    """
+    digits = T.DecimalType(38, 9)
+    exact = mapped(layout, lambda kind: digits if isinstance(kind, _TIMES) else kind)
+    return cast("T.StructType", exact)
+
+
+def _with_nanoseconds(
+    reader: Callable[[], DataFrameReader], asked: T.StructType, paths: Sequence[str]
+) -> list[Problem]:
+    """Give the ORC files with times that Spark would cut to microseconds.
+
+    :param reader: Gives times as decimals.
+    """
+    # 35 digits: Spark would cut both sides to six to compare 38 with 38. `%` takes several times as long.
+    passes = _each(asked, _TIMES, "CAST({0} AS decimal(35,6)) = {0}")
+    if not passes:
+        return []
+    rows = listing.load(reader, paths)
+    bad = rows.where(f"NOT ({' AND '.join(sql for _, sql in passes)})")
+    names = ", ".join(f"if({sql}, NULL, {literal(name)})" for name, sql in passes)
+    found = bad.selectExpr(listing.FILE, f"explode(array_compact(array({names}))) AS name").distinct()
+    told: dict[str, list[str]] = {}
+    for file, name in sorted(found.collect()):
+        told.setdefault(file, []).append(f"{name} {_TOO_FINE}")
+    hint = "write the times in microseconds; or as text, or as numbers"
+    return [Problem(file, "; ".join(what), hint=hint) for file, what in told.items()]
+
+
+def _each(columns: T.StructType, kinds: tuple[type[T.DataType], ...], rule: str) -> list[tuple[str, str]]:
+    """Give the columns with values of some types at any depth, and SQL that all of these pass a rule.
+
+    :param rule: SQL with ``{0}`` for the value. NULL passes.
+    """
+    passes = [(field.name, _all(quoted(field.name), field.dataType, kinds, rule)) for field in columns]
+    return [(name, sql) for name, sql in passes if sql]
+
+
+def _all(value: str, kind: T.DataType, kinds: tuple[type[T.DataType], ...], rule: str, depth: int = 0) -> str:
+    if isinstance(kind, kinds):
+        return f"coalesce({rule.format(value)}, true)"
+    if isinstance(kind, T.StructType):
+        fields = [_all(f"{value}.{quoted(f.name)}", f.dataType, kinds, rule, depth) for f in kind]
+        return " AND ".join(sql for sql in fields if sql)
+    if isinstance(kind, T.MapType):
+        lists = {"map_keys": T.ArrayType(kind.keyType), "map_values": T.ArrayType(kind.valueType)}
+        parts = [_all(f"{function}({value})", array, kinds, rule, depth) for function, array in lists.items()]
+        return " AND ".join(sql for sql in parts if sql)
+    if isinstance(kind, T.ArrayType):
+        element = _all(f"x{depth}", kind.elementType, kinds, rule, depth + 1)
+        return f"coalesce(forall({value}, x{depth} -> {element}), true)" if element else ""
+    return ""
+
+
+def _reader(
+    spark: SparkSession, kind: str, options: Mapping[str, str], columns: T.StructType
+) -> DataFrameReader:
+    return spark.read.format(kind).options(**options).schema(columns)
+
+
+def _plan(shape: Shape, columns: T.StructType) -> tuple[T.StructType, list[str]]:
+    """Give the columns to ask Spark for, and SQL of each value.
+
+    Where Spark takes columns by their position, all of the file's are asked for, in the file's order.
+    """
+    read = {field.name.lower(): field.dataType for field in shape.columns}
+    nanoseconds = {name.lower() for name in shape.nanoseconds}
+    asked = T.StructType()
+    values = []
+    for field in columns:
+        name, target = quoted(field.name), type_text(field.dataType)
+        there = read.get(field.name.lower())
+        if there is not None and field.name.lower() in nanoseconds:
+            asked = asked.add(field.name, T.LongType())
+            is_number = isinstance(field.dataType, T.LongType)
+            values.append(name if is_number else f"{_MICROS}{name} DIV 1000) AS {target})")
+            continue
+        if there is None:
+            kind = field.dataType
+        elif isinstance(there, (T.StructType, T.ArrayType, T.MapType)):
+            kind = cast("T.DataType", zipped(field.dataType, there, _as_read))
+        else:
+            kind = there
+        asked = asked.add(field.name, kind)
+        values.append(name if type_text(kind) == target else f"CAST({name} AS {target})")
+    if not shape.positions:
+        return asked, values
+    further = {field.name.lower(): field for field in asked}
+    placed = [further.pop(field.name.lower(), field) for field in shape.positions]
+    return T.StructType([*placed, *further.values()]), values
+
+
+# ---- which columns a batch has, whose files are not all of one shape, or not of the declared one ----
+
+_DECLARE = (
+    'declare it; or leave `columns` out and name the columns in the SELECT; or set extra_columns="ignore"'
+)
+_ALLOW = 'set missing_columns="null" if files may lack it; or leave `columns` out'
+_NOT_OF_SPARK = (
+    'declare the other columns in `columns`, and set extra_columns="ignore"; or write the files with another '
+    "type, such as text"
+)
+_NO_UNION = "write the files without it: Spark reads no column of an ORC file that has a union"
+_NO_TYPE = "declare a type that holds the values of all files; or leave `columns` out, and CAST in the SELECT"
+"""What helps with files whose types cannot be held together."""
+_NO_ZONE = (
+    "its times without a zone were written in {zones}, and may not be those of UTC: declare them as "
+    "timestamp_ntz; to_utc_timestamp(column, zone) in the SELECT makes instants of them"
+)
+
+_MOST_DIGITS = 38
+"""Of a decimal."""
+
+
+def _merged(shapes: Sequence[Shape]) -> tuple[T.StructType, list[str]]:
+    """Give the columns that hold those of all files, and what cannot be held together.
+
+    A type widens where no value changes. The problems name files and types.
+    """
+    merged: dict[str, T.StructField] = {}
+    first: dict[str, str] = {}
+    problems = []
+    for shape in shapes:
+        path = shape.paths[0]
+        for field in shape.own:
+            key = field.name.lower()
+            known = merged.get(key)
+            if known is None:
+                merged[key], first[key] = field, path
+                continue
+            kind = _common(known.dataType, field.dataType)
+            if kind is None:
+                problems.append(
+                    f"{field.name} is {known.dataType.simpleString()} in {first[key]} and "
+                    f"{field.dataType.simpleString()} in {path}"
+                )
+            else:
+                merged[key] = T.StructField(known.name, kind)
+    columns = mapped(T.StructType(list(merged.values())), _without_zone)
+    return cast("T.StructType", columns), problems
+
+
+def _without_zone(kind: T.DataType) -> T.DataType:
+    return T.TimestampNTZType() if isinstance(kind, ClockOfUTC) else kind
+
+
+def _differences(
+    shape: Shape, declared: T.StructType, *, extra: bool = False, missing: bool = False
+) -> list[tuple[str, str]]:
+    """Give what keeps the files of a shape from being read as the declared columns, and what may help.
+
+    :param extra: Whether columns that are not declared are left out.
+    :param missing: Whether declared columns that the files lack are NULL.
+    """
+    own = {field.name.lower(): field for field in shape.own}
+    wanted = {field.name.lower() for field in declared}
+    unknown = {name.lower() for name in shape.unknown}
+    found = _not_of_spark(shape, wanted if extra else None)
+    if shape.has_union:
+        return found
+    if not extra:
+        further = [field.name for key, field in own.items() if key not in wanted]
+        found += [(f"it has the column {name}, which is not declared", _DECLARE) for name in further]
+    for field in declared:
+        there = own.get(field.name.lower())
+        if there is None:
+            if not missing and field.name.lower() not in unknown:
+                found.append((f"it has no column {field.name}", _ALLOW))
+        elif field.name in shape.nanoseconds and isinstance(field.dataType, T.LongType):
+            continue  # declared as the number that it is in the file
+        elif not _holds(there.dataType, field.dataType):
+            own_kind, kind = there.dataType.simpleString(), field.dataType.simpleString()
+            zones = ", ".join(sorted(shape.writer_zones))
+            hint = _NO_ZONE.format(zones=zones) if zones and "timestamp_ntz" in own_kind else _NO_TYPE
+            found.append((f"{field.name} is {own_kind}, declared is {kind}", hint))
+    return found
+
+
+def _not_of_spark(shape: Shape, wanted: Collection[str] | None = None) -> list[tuple[str, str]]:
+    """Give the columns of a type that Spark does not have, and what may help.
+
+    :param wanted: Their names in lower case; None is all.
+    """
+    hint = _NO_UNION if shape.has_union else _NOT_OF_SPARK
+    return [
+        (f"{name} cannot be read: {why}", hint)
+        for name, why in shape.unknown.items()
+        if wanted is None or shape.has_union or name.lower() in wanted
+    ]
+
+
+def _holds(kind: T.DataType, wanted: T.DataType) -> bool:
+    return _common(kind, wanted) == bare(wanted)
+
+
+def _common(one: T.DataType, other: T.DataType) -> T.DataType | None:
+    """Give the type that holds all values of two types unchanged; None if there is none."""
+    return zipped(bare(one), bare(other), _wider)
+
+
+def _wider(one: T.DataType, other: T.DataType) -> T.DataType | None:
+    if one == other:
+        return one
+    if keeps_values(one.simpleString(), other.simpleString()):
+        return other
+    if keeps_values(other.simpleString(), one.simpleString()):
+        return one
+    for clock, kind in ((one, other), (other, one)):
+        if isinstance(clock, ClockOfUTC) and isinstance(kind, (T.TimestampType, T.TimestampNTZType)):
+            return kind
+    if isinstance(one, T.DecimalType) and isinstance(other, T.DecimalType):
+        scale = max(one.scale, other.scale)
+        precision = scale + max(one.precision - one.scale, other.precision - other.scale)
+        return T.DecimalType(precision, scale) if precision <= _MOST_DIGITS else None
+    return None
+
+
+def _as_read(kind: T.DataType, read: T.DataType) -> T.DataType:
+    """Give the type for which Spark can be asked where a type is declared: it gives ORC's times as instants.
+
+    :param read: As Spark reads the file by itself.
+    """
+    is_clock = isinstance(read, T.TimestampType) and isinstance(kind, T.TimestampNTZType)
+    return read if is_clock else kind

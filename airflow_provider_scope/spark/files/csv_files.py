@@ -1,0 +1,433 @@
+"""CSV files to typed rows: every field is read as text, counted, and converted strictly."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql import Window
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import types as T  # noqa: N812 - the name everybody uses
+
+from airflow_provider_scope.spark.files import candidates, formats, listing, text_files
+from airflow_provider_scope.spark.files.formats import NUMBER, RECORD, Check, Records
+from airflow_provider_scope.spark.files.listing import (
+    FILE,
+    START,
+    Problem,
+    bad_files,
+    in_order,
+    number_in_file,
+    path_of,
+    place_of,
+)
+from airflow_provider_scope.spark.structs import alike
+from airflow_provider_scope.spark.values import convert
+from airflow_provider_scope.sql import literal, quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from airflow_provider_scope.exceptions import BadRecordError
+    from airflow_provider_scope.protocol.records import OffsetEntry
+    from airflow_provider_scope.spark.files.formats import Source
+
+
+_NO_TEXT = "\0\1"
+"""What an empty field counts as, so that a quoted empty text is told from it."""
+
+_STRICT = {
+    "mode": "PERMISSIVE",  # a record that does not parse is given as text, and checked
+    "columnnameofcorruptrecord": RECORD,
+    "columnpruning": "false",  # it would count only the fields that the SELECT needs
+    "enforceschema": "false",  # true takes columns by position, whatever the header says
+    "nullvalue": _NO_TEXT,
+    "escape": '"',  # RFC 4180; Spark's backslash reads doubled quotes as two
+    "unescapedquotehandling": "RAISE_ERROR",  # else `"a" b` is a value with quotes in it
+    "maxcolumns": "200000",  # a record with more than Spark's 20,480 fields would fail its whole file
+}
+_FIELDS_HINT = (
+    "correct `columns` or `options`: fields are separated by `sep`; a quote in a quoted field is doubled, "
+    "unless `escape` says otherwise; "
+    "fields that hold line breaks need multiLine=true"
+)
+_NOT_CLOSED = "a quote is not closed"
+_OR_BREAKS = "a quoted field has a line break, or its quote is not closed"
+_NO_QUOTES = "if quotes have no meaning in the file, set quote=''"
+_BREAKS_HINT = f"if a quoted field holds line breaks, set multiLine=true; {_NO_QUOTES}"
+_MOST = 1_000
+"""So many records with an open quote are put aside one by one; a file with more is read by wrong rules."""
+_BLANK = "it has a line of blanks, which the parser leaves out"
+_BLANK_HINT = "read it with format='text'"
+_HEADER_HINT = "give each column of the file a name of its own"
+_MIXED = "some of its records end with a carriage return, and others do not"
+_OPEN = "_scope_open"
+"""The column with the text of a record in which a quote is not closed, else NULL."""
+_UNUSED = "\uffff"
+"""A character that no text has: as separator and quote it leaves each line one field, as it stands."""
+_OF_FIELDS = (
+    "delimiter",
+    "chartoescapequoteescaping",
+    "unescapedquotehandling",
+    "emptyvalue",
+    "inferschema",
+    "ignoreleadingwhitespace",
+    "ignoretrailingwhitespace",
+    "maxcharspercolumn",
+)
+
+
+def records(spark: SparkSession, entry: OffsetEntry, source: Source) -> list[Records]:
+    """Give the records of all files, one value for all files that are read with the same options.
+
+    :raises BadFileError: A file has lines that the parser would not take for the records that they are.
+    :raises BadRecordError: A quote is not closed, and bad records are not put aside.
+    """
+    paths = [file.path for file in entry.files]
+    given = {**_STRICT, **source.options}
+    columns = source.columns or names(spark, entry, source.options)
+    if source.is_multi_line:
+        return _of_many_lines(spark, entry, given, columns, source)
+    unclosed = _open_records(spark, entry, given, source)
+    if len(columns) == 1:
+        blank = _with_blank_lines(spark, paths)
+        if blank:
+            raise bad_files(entry, [Problem(file, _BLANK, hint=_BLANK_HINT) for file in blank])
+    return [_typed(_texts(spark, paths, given, columns), columns, source, unclosed, _OPEN)]
+
+
+def _open_records(
+    spark: SparkSession, entry: OffsetEntry, given: Mapping[str, str], source: Source
+) -> dict[str, dict[int, str]]:
+    """Find records that end inside a quoted field, in files with one on each line: the parser takes them.
+
+    :return: File, as Spark spells it -> number of the record -> its line.
+    """
+    quotes = quotes_of(spark, given)
+    if quotes is None:
+        return {}
+    lines = raw_lines(spark, [file.path for file in entry.files], given)
+    files = [row[FILE] for row in lines.where(quotes.leaves_open("value")).select(FILE).distinct().collect()]
+    if not files:
+        return {}
+    files = sorted(files) if source.sorts else [min(files)]
+    in_file = Window.partitionBy(FILE).orderBy(NUMBER)
+    with in_order(spark):
+        lines = raw_lines(spark, [path_of(entry, file) for file in files], given)
+        lines = lines.select(FILE, "value", number_in_file().alias(NUMBER))
+        lines = lines.where(f"contains(value, {literal(quotes.quote)})")
+        lines = lines.withColumn("after", F.lead("value").over(in_file)).where(quotes.leaves_open("value"))
+        continues = F.expr(f"coalesce({quotes.continues('after')}, false)").alias("continues")
+        found = lines.select(FILE, NUMBER, "value", continues, F.row_number().over(in_file).alias("place"))
+        rows = sorted(found.where(f"place <= {_MOST + 1 if source.sorts else 1}").collect())
+    if not source.sorts:
+        raise _not_closed(entry, rows[0][FILE], rows[0][NUMBER], rows[0].value, _BREAKS_HINT)
+    unclosed: dict[str, dict[int, str]] = {file: {} for file in files}
+    for row in rows:
+        unclosed[row[FILE]][row[NUMBER]] = row.value
+    broken = {row[FILE] for row in rows if row.continues}
+    problems = [
+        Problem(file, _OR_BREAKS, next(iter(records.values())), _BREAKS_HINT)
+        if file in broken
+        else Problem(file, f"in more than {_MOST:,} of its records {_NOT_CLOSED}", hint=_NO_QUOTES)
+        for file, records in unclosed.items()
+        if file in broken or len(records) > _MOST
+    ]
+    if problems:
+        raise bad_files(entry, problems)
+    return unclosed
+
+
+def _of_many_lines(
+    spark: SparkSession,
+    entry: OffsetEntry,
+    given: Mapping[str, str],
+    columns: T.StructType,
+    source: Source,
+) -> list[Records]:
+    r"""Give the records of files whose fields may hold line breaks (``multiLine``).
+
+    The parser makes ``\n`` of each ``\r\n`` in a field, unless it is told how lines end; and it takes all
+    that follows an open quote for one field.
+    """
+    paths = [file.path for file in entry.files]
+    is_plain = "linesep" not in given and not source.is_wide
+    lines = text_files.lines_of(spark, paths) if is_plain else raw_lines(spark, paths, given)
+    ends = _line_ends(lines, quotes_of(spark, given), given.get("comment", ""))
+    mixed = [file for file, end in ends.items() if is_plain and end.with_crlf and end.with_lf]
+    if mixed:
+        raise bad_files(entry, [Problem(file, _MIXED, hint="set lineSep") for file in mixed])
+    with_crlf = {path_of(entry, file) for file, end in ends.items() if end.with_crlf}
+    is_open = {path_of(entry, file) for file, end in ends.items() if end.is_open}
+    groups: dict[bool, list[str]] = {}
+    for path in paths:
+        groups.setdefault(is_plain and path in with_crlf, []).append(path)
+    found = []
+    for is_crlf, same in groups.items():
+        options = {**given, "linesep": "\r\n" if is_crlf else "\n"} if is_plain else given
+        unclosed = {}
+        if open_files := [path for path in same if path in is_open]:
+            texts = _texts(spark, open_files, options, columns)
+            unclosed = _last_records(entry, texts, columns, source, open_files)
+        rows = _texts(spark, same, options, columns)
+        found.append(_typed(rows, columns, source, unclosed, formats.record_of(columns.names)))
+    return found
+
+
+def _last_records(
+    entry: OffsetEntry, rows: DataFrame, columns: T.StructType, source: Source, paths: Sequence[str]
+) -> dict[str, dict[int, str]]:
+    """Find the last records of files at whose ends a quote is open: they hold all that follows the quote.
+
+    :raises BadRecordError: Bad records are not put aside.
+    :raises BadFileError: It is the header.
+    """
+    text = F.expr(f"left({formats.record_of(columns.names)}, {formats.SHOWN})").alias("text")
+    last = F.max(F.struct(NUMBER, "text")).alias("last")
+    with in_order(rows.sparkSession):
+        numbered = rows.select(FILE, number_in_file().alias(NUMBER), text)
+        found = sorted(numbered.groupBy(FILE).agg(last).select(FILE, "last.*").collect())
+    of_header = {*paths} - {path_of(entry, row[FILE]) for row in found}
+    if of_header:
+        what = f"{_NOT_CLOSED} in its header"
+        raise bad_files(entry, [Problem(path, what, hint=_NO_QUOTES) for path in sorted(of_header)])
+    if not source.sorts:
+        raise _not_closed(entry, found[0][FILE], found[0][NUMBER], found[0].text, _NO_QUOTES)
+    return {row[FILE]: {row[NUMBER]: row.text} for row in found}
+
+
+def _not_closed(entry: OffsetEntry, file: str, number: int, record: str | None, hint: str) -> BadRecordError:
+    text = record and record[: formats.SHOWN]
+    found = formats.BadRecord(file, _NOT_CLOSED, None, text, hint, number)
+    return found.error(place_of(entry, file))
+
+
+def names(spark: SparkSession, entry: OffsetEntry, options: Mapping[str, str]) -> T.StructType:
+    """Give the columns of one file: those of its header, all text; or what ``inferSchema`` finds.
+
+    :raises BadFileError: The header has a name twice, or an empty one.
+    """
+    given = {**_STRICT, **options}
+    paths = listing.for_inference([file.path for file in entry.files])
+    found = spark.read.format("csv").options(**given).load(paths).schema
+    _check_header(spark, entry, given, found.names)
+    return found
+
+
+def _check_header(
+    spark: SparkSession, entry: OffsetEntry, options: Mapping[str, str], names: Sequence[str]
+) -> None:
+    """Refuse a CSV header with a name twice, or an empty one.
+
+    :param options: In lower case, as Spark's reader gets them.
+    :param names: The columns that Spark took from the header of one of the files.
+    :raises BadFileError: As said.
+    """
+    made_up = any(name.endswith(str(place)) for place, name in enumerate(names))
+    if options.get("header", "false").lower() != "true" or not made_up:
+        return
+    plain = {**options, "header": "false", "inferschema": "false"}
+    for file in entry.files:
+        first = spark.read.format("csv").options(**plain).load(listing.for_inference([file.path])).first()
+        header = [name or "" for name in first or ()]
+        if header == [*names]:
+            return
+        same = alike(header)
+        if same or "" in header:
+            empty = [str(place) for place, name in enumerate(header, start=1) if not name]
+            parts = [f"a name more than once: {', '.join(same)}"] if same else []
+            parts += [f"no name for column {', '.join(empty)}"] if empty else []
+            what = f"its CSV header has {' and '.join(parts)}"
+            raise bad_files(entry, [Problem(file.path, what, ",".join(header), _HEADER_HINT, line=1)])
+
+
+def _texts(
+    spark: SparkSession, paths: Sequence[str], options: Mapping[str, str], columns: T.StructType
+) -> DataFrame:
+    """Give the fields of all records as text, with ``RECORD`` and ``FILE``."""
+    # Spark's own column is the last: a header is compared with those before it.
+    texts = T.StructType([T.StructField(name, T.StringType()) for name in [*columns.names, RECORD]])
+    return listing.load(lambda: spark.read.format("csv").options(**options).schema(texts), paths)
+
+
+def _typed(
+    rows: DataFrame,
+    columns: T.StructType,
+    source: Source,
+    unclosed: Mapping[str, Mapping[int, str]],
+    shown: str,
+) -> Records:
+    """Give records, and what makes typed values of their fields.
+
+    :param unclosed: Those that are bad since a quote is not closed: file, as Spark spells it, and number.
+    :param shown: SQL of the text of such a record.
+    """
+    fields = f"the {len(columns)} field{'' if len(columns) == 1 else 's'}"
+    what = f"it has not {fields} of the columns {', '.join(columns.names)}"
+    found = [formats.parsed(what, _FIELDS_HINT)]
+    record = formats.record_of(columns.names)
+    if unclosed:
+        # As a literal: it needs no join.
+        known = F.from_json(F.lit(json.dumps(unclosed)), "map<string,map<string,string>>")
+        rows = rows.select("*", number_in_file().alias(NUMBER))
+        rows = rows.select("*", known[F.col(FILE)][F.col(NUMBER).cast("string")].alias(_OPEN))
+        rows = rows.withColumn(RECORD, F.expr(f"if({_OPEN} IS NULL, {RECORD}, {shown})"))
+        found.insert(0, Check(_NOT_CLOSED, f"{_OPEN} IS NULL", RECORD, _BREAKS_HINT))
+    values = []
+    for field in columns:
+        text = quoted(field.name)
+        if not isinstance(field.dataType, T.StringType):
+            # Only a text can be empty and not NULL.
+            text = f"nullif({text}, '')"
+        conversion = candidates.strict if source.inferred else convert
+        converted = conversion(text, field.dataType, field.name, source.options)
+        if converted.is_exact:
+            found.append(formats.exact(field, text, converted.is_exact))
+        elif not source.trusted:
+            found.append(text_files.decoded(field.name))
+        values.append((field.name, converted.value))
+    return Records(rows, found, record, values)
+
+
+@dataclass(frozen=True, slots=True)
+class Quotes:
+    """What quotes mean in CSV files. The patterns are Java's, and possessive: a long line needs no stack."""
+
+    quote: str
+    is_open: str
+    """Of a line that begins with a record: at its end a quoted field is not closed."""
+    is_closed_first: str
+    """Of a line that begins with a quoted field: it is closed, and nothing stands behind its quote."""
+
+    def leaves_open(self, line: str) -> str:
+        """Give SQL for whether a line, which begins with a record, ends inside a quoted field."""
+        return f"(contains({line}, {literal(self.quote)}) AND {line} RLIKE {literal(self.is_open)})"
+
+    def stays_open(self, line: str) -> str:
+        """Give SQL for whether a line, which begins inside a quoted field, ends inside one, too."""
+        behind = f"concat({literal(self.quote)}, {line}) RLIKE {literal(self.is_open)}"
+        return f"(NOT contains({line}, {literal(self.quote)}) OR {behind})"
+
+    def continues(self, line: str) -> str:
+        """Give SQL for whether a line may be the next one of a quoted field that is open before it."""
+        closes = f"concat({literal(self.quote)}, {line}) RLIKE {literal(self.is_closed_first)}"
+        return f"({closes} OR {self.stays_open(line)})"
+
+
+def quotes_of(spark: SparkSession, options: Mapping[str, str]) -> Quotes | None:
+    """Give what quotes mean; None if they mean nothing.
+
+    :param options: All that the reader gets, their names in lower case.
+    """
+    quote = options.get("quote", '"')
+    if quote in ("", "\0"):
+        return None
+    escape = options["escape"]
+    # The parser's own default: an escape character is written twice, unless it is the quote.
+    twice = options.get("chartoescapequoteescaping", "" if escape == quote else escape)
+    java = spark._jvm.org.apache.spark.sql.catalyst.csv.CSVExprUtils  # type: ignore[union-attr]  # noqa: SLF001
+    given = java.toDelimiterStr(options.get("sep", options.get("delimiter", ",")))
+    separator = _verbatim(given)
+    q, e, c = map(_verbatim, (quote, escape, twice))
+    escaped = [c + e, e + q] if c and e else [e + q] if e else []
+    inside = f"(?:{'|'.join([f'[^{q}{e}{c}]++', *escaped, *sorted({c, e} - {q, ''})])})*+"
+    is_trimmed = options.get("ignoreleadingwhitespace", "false").lower() == "true"
+    begin = rf"(?:(?!{separator})[\x00-\x20])*+{q}" if is_trimmed else q
+    rest = f"(?:(?!{separator}).)*+" if len(given) > 1 else f"[^{separator}]*+"
+    field = f"(?:{begin}{inside}{q}(?!{q}){rest}|(?!{begin}){rest})"
+    opened = rf"{begin}{inside}(?:\z|{q}{q})"
+    if len(given) > 1:
+        # The parser adds a quote to a last field that is not quoted and ends with one: x" is read as x"".
+        opened = rf"(?:{opened}|(?!{begin}){rest}(?<={q})\z)"
+    return Quotes(
+        quote,
+        rf"(?s)^(?:{field}{separator})*+{opened}",
+        rf"(?s)^{q}{inside}{q}[\x00-\x20]*+(?:{separator}|\z)",
+    )
+
+
+def _verbatim(text: str) -> str:
+    return "".join(rf"\x{{{ord(char):x}}}" for char in text)
+
+
+def raw_lines(spark: SparkSession, paths: Sequence[str], options: Mapping[str, str]) -> DataFrame:
+    """Give the lines that the parser takes for records, as they are: ``value``, ``FILE``, ``START``.
+
+    With ``multiLine`` a record may have several of them.
+    """
+    kept = {name: value for name, value in options.items() if name not in _OF_FIELDS}
+    given = {**kept, "sep": _UNUSED, "quote": _UNUSED, "escape": _UNUSED}
+    given |= {"nullvalue": _UNUSED * 2, "enforceschema": "true"}
+    if options.get("multiline", "false").lower() == "true":
+        # A header, and what looks like a comment, may be a part of a field.
+        given["header"] = "false"
+        given.pop("comment", None)
+    rows = listing.load(
+        lambda: spark.read.format("csv").options(**given).schema("value string"), paths, with_start=True
+    )
+    return rows.select("value", FILE, START)
+
+
+@dataclass(frozen=True, slots=True)
+class _LineEnds:
+    """How the records of a file end."""
+
+    with_crlf: bool
+    with_lf: bool
+    is_open: bool
+    """A quote is left open at the end of the file."""
+
+
+def _line_ends(lines: DataFrame, quotes: Quotes | None, comment: str = "") -> dict[str, _LineEnds]:
+    r"""Tell how the lines of each file end that are outside of quotes.
+
+    :param lines: ``value``, ``FILE`` and ``START``, each line as it stands in the file.
+    :param quotes: None if they mean nothing.
+    :param comment: How a line begins that is none of a record, and whose quotes mean nothing.
+    :return: By file, as Spark spells it; files without a line are left out.
+    """
+    # From outside, from inside: a line that leads to the same from both sets the state, one that leads to
+    # the other from both turns it, and all others keep it.
+    outside, inside = "false", "true"
+    if quotes:
+        outside, inside = quotes.leaves_open("value"), quotes.stays_open("value")
+    if comment:
+        outside = f"(NOT startswith(value, {literal(comment)}) AND {outside})"
+    in_file = Window.partitionBy(FILE).orderBy(START, "line")
+    states = (
+        lines.select(
+            FILE,
+            START,
+            F.monotonically_increasing_id().alias("line"),
+            F.expr(r"endswith(value, '\r')").alias("crlf"),
+            F.expr(outside).alias("outside"),
+            F.expr(inside).alias("inside"),
+        )
+        .withColumn("turns", F.sum(F.expr("int(outside AND NOT inside)")).over(in_file) % 2)
+        .withColumn("set", F.expr("if(outside = inside, int(outside) ^ turns, NULL)"))
+        .select(
+            FILE,
+            "crlf",
+            "turns",
+            F.coalesce(F.last("set", ignorenulls=True).over(in_file), F.lit(0)).alias("base"),
+            F.lead("line").over(in_file).isNull().alias("last"),
+        )
+        .select(FILE, "crlf", "last", F.expr("(base ^ turns) = 1").alias("inside"))
+    )
+    ends = states.groupBy(FILE).agg(
+        F.expr("bool_or(crlf AND NOT inside)").alias("crlf"),
+        F.expr("bool_or(NOT crlf AND NOT inside AND NOT last)").alias("lf"),
+        F.expr("bool_or(inside AND last)").alias("open"),
+    )
+    return {row[FILE]: _LineEnds(row.crlf, row.lf, row.open) for row in ends.collect()}
+
+
+def _with_blank_lines(spark: SparkSession, paths: Sequence[str]) -> list[str]:
+    """Give the files with a line that has characters, and all of them blanks."""
+    blank = r"value NOT IN ('', '\r') AND trim(BOTH ' \t\r' FROM value) = ''"
+    return [
+        row[FILE] for row in text_files.lines_of(spark, paths).where(blank).select(FILE).distinct().collect()
+    ]

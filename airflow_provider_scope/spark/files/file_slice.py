@@ -1,0 +1,134 @@
+"""The batch of an entry that holds files: its rows, and what is to be known of the files before and after."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
+
+from airflow_provider_scope.exceptions import BadFileError, BadRecordError, mask
+from airflow_provider_scope.protocol.bad_records import exceeded, rule_lines, text
+from airflow_provider_scope.spark import storage
+from airflow_provider_scope.spark.files import inference
+from airflow_provider_scope.spark.files.listing import KEPT, choices
+from airflow_provider_scope.spark.files.quarantine import sorted_out
+from airflow_provider_scope.spark.files.reading import read_by, select
+from airflow_provider_scope.spark.session import emit
+from airflow_provider_scope.values import TEXT_FORMATS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame
+
+    from airflow_provider_scope.protocol.records import OffsetEntry
+    from airflow_provider_scope.spark.commit import Transaction
+    from airflow_provider_scope.spark.files.quarantine import Sorted
+    from airflow_provider_scope.spark.plan import Plan
+    from airflow_provider_scope.spark.target import Target
+
+__all__ = ["commit", "select"]
+
+SHOWN_RULES = 5
+SHOWN_VALUE = 100
+"""Rules that an error names, and characters of a bad value."""
+
+
+def commit(plan: Plan, target: Target, transaction: Transaction, rows: Callable[[], DataFrame]) -> int | None:
+    """Commit the rows of the files; with a quarantine, those that can be loaded.
+
+    :param rows: Gives the rows of the user's SELECT.
+    :return: The table's version, or None if the batch was there.
+    :raises BadFileError: A file is not what the source says.
+    :raises BadRecordError: A record is not.
+    """
+    try:
+        return _commit(plan, target, transaction, rows)
+    except (BadFileError, BadRecordError) as err:
+        err.do = choices(plan, err)
+        raise
+
+
+def _commit(
+    plan: Plan, target: Target, transaction: Transaction, rows: Callable[[], DataFrame]
+) -> int | None:
+    spark, entry = target.spark, transaction.entry
+
+    def looked_at() -> DataFrame:
+        try:
+            return rows()
+        finally:
+            # Behind Spark's own look, because what it saw is what it reads; a file that is gone is told by
+            # name.
+            storage.check_unchanged(spark, entry)
+
+    try:
+        if plan.files.format in TEXT_FORMATS:
+            storage.check_bzip2(spark, entry)
+        if plan.files.has_to_infer or plan.extends_columns:
+            known, plan = plan.files.columns, inference.inferred(spark, plan, entry)
+            if plan.files.columns != known:
+                emit(event="columns", seq=entry.seq, told=f"inferred columns: {inference.columns_of(plan)}")
+            rows = partial(select, spark, plan, entry)
+        notes = _notes(plan) or None
+        version = read_by(
+            spark, plan, entry, looked_at, lambda found: target.write(transaction, found, notes)
+        )
+    except (BadFileError, BadRecordError):
+        if plan.files.bad_records != "quarantine" or plan.files.has_to_infer:
+            raise
+        version = _commit_sorted(plan, target, transaction)
+    if version is not None:
+        storage.check_was_unchanged(spark, entry, version)
+    return version
+
+
+def _commit_sorted(plan: Plan, target: Target, transaction: Transaction) -> int | None:
+    """Commit what is bad to the quarantine, and then what is good to the table."""
+    aside, entry = target.quarantines[-1], transaction.entry
+    with sorted_out(target.spark, plan, entry) as found:
+        if found.good is None and target.log.metadata() is None and not plan.table_columns and found.error:
+            raise found.error
+        _check_limits(plan, entry, found)
+        count = sum(bad.count for bad in found.quarantined.values())
+        number = aside.put(entry, found.bad, count)
+        quarantined = {unit: asdict(bad) for unit, bad in found.quarantined.items()}
+        notes = {**_notes(plan), "quarantined": quarantined}
+        if found.good is None:
+            version = target.write_nothing(transaction, notes)
+        else:
+            version = target.write(transaction, found.good, notes)
+        while version is not None and not aside.holds(entry, number):
+            # A try that somebody believed to be dead has put its own there since; they do not count.
+            number = aside.put(entry, found.bad, count)
+    return version
+
+
+def _check_limits(plan: Plan, entry: OffsetEntry, found: Sorted) -> None:
+    """Refuse a batch with too much in it that is bad, before anything of it is written.
+
+    :raises BadRecordError: As said, with the rules, and a bad value of each.
+    """
+    limit = exceeded(found.quarantined, plan.files.max_bad_records, plan.files.max_bad_share)
+    if limit is None:
+        return
+    first = found.bad.groupBy("rule").agg(F.min("value").alias("value")).limit(SHOWN_RULES)
+    values = {row.rule: mask(row.value)[:SHOWN_VALUE] for row in first.collect() if row.value}
+    rules = [
+        f"{line} ({values[line.partition(': ')[2]]!r})" if line.partition(": ")[2] in values else line
+        for line in rule_lines(found.quarantined)[:SHOWN_RULES]
+    ]
+    raise BadRecordError(
+        f"{text(found.quarantined)} of batch {entry.seq} are bad, which is more than {limit}: "
+        f"{'; '.join(rules)}.",
+        kept=KEPT,
+        do=f"correct the declaration (`columns`, `options`) or the rules of `expect`; or raise "
+        f"{limit.partition('=')[0]}",
+    )
+
+
+def _notes(plan: Plan) -> dict[str, Any]:
+    """Give what each commit of a plan says: it is in the table with the rows, whatever happens then."""
+    return {"columns": inference.columns_of(plan)} if plan.files.infers_columns else {}

@@ -1,0 +1,322 @@
+"""What a file format is told, a ``Source``, and what it gives: ``Records``, with what may be wrong with one.
+
+A format is a module with a function ``records(spark, entry, source)``; ``reading`` knows them by their names.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
+from pyspark.sql import types as T  # noqa: N812
+
+from airflow_provider_scope.exceptions import BadRecordError, mask
+from airflow_provider_scope.spark.files.listing import FILE, KEPT, number_in_file
+from airflow_provider_scope.spark.structs import to_struct
+from airflow_provider_scope.spark.values import INSTANT_FORMAT
+from airflow_provider_scope.sql import literal, quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import DataFrame
+
+    from airflow_provider_scope.spark.plan import Plan
+    from airflow_provider_scope.spark.shaping import TableTypes
+
+
+_OURS = frozenset({"mode", "columnnameofcorruptrecord", "enforceschema", "columnpruning", "mergeschema"})
+"""Options that the specs let through only with the value that they have anyway."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The part of a plan that a reader of files needs."""
+
+    format: str
+    columns: T.StructType | None
+    """The declared columns; None takes those of the files."""
+    options: Mapping[str, str]
+    """The user's options by their names in lower case, but for those that we set whatever they say."""
+    extra: bool
+    """Whether columns and keys that are not declared are left out; else they are a problem."""
+    missing: bool
+    """Whether declared columns that a file lacks are NULL; else that is a problem."""
+    inferred: bool
+    """Whether nobody declared the columns: then no text may be changed by its type; see ``candidates``."""
+    trusted: bool = False
+    """Whether the bytes of the files are known to be of their encoding; see ``text_files.decoded``."""
+    table: TableTypes | None = None
+    """The table's columns, if nobody declared those of the files."""
+    sorts: bool = False
+    """Whether bad records are put aside, so that what is wrong with one need not fail its file."""
+
+    @property
+    def is_multi_line(self) -> bool:
+        """Whether a record may have several lines."""
+        return self.options.get("multiline", "false").lower() == "true"
+
+    @property
+    def encoding(self) -> str:
+        """The encoding of the files, in capitals, with hyphens."""
+        named = self.options.get("encoding", self.options.get("charset", "UTF-8"))
+        return named.upper().replace("_", "-")
+
+    @property
+    def is_utf8(self) -> bool:
+        """Whether the files are UTF-8."""
+        return self.encoding in ("UTF-8", "UTF8")
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether a character has at least two bytes, so that a line end has, too."""
+        return self.encoding.startswith(("UTF-16", "UTF-32"))
+
+
+def source_of(plan: Plan) -> Source:
+    """Give what the files of a plan's batches are read as.
+
+    :raises InputError: A declared type is not one of Spark's.
+    """
+    files = plan.files
+    named = {name.lower(): value for name, value in files.options.items()}
+    return Source(
+        format=files.format,
+        columns=to_struct(files.columns) if files.columns else None,
+        options={name: value for name, value in named.items() if name not in _OURS},
+        extra=files.extra_columns == "ignore",
+        missing=files.missing_columns == "null",
+        inferred=files.infers_columns,
+    )
+
+
+MARK = "@@airflow-provider-scope-record "
+"""How the message of an error begins that our own check of a record raised inside Spark."""
+RECORD = "_scope_record"
+"""Spark's text of a record that it could not parse, else NULL."""
+RULE = "_scope_rule"
+"""The first rule that a record breaks; NULL if it is good."""
+VALUE = "_scope_value"
+"""The text that breaks it."""
+RAW = "_scope_raw"
+"""The whole record as text, if it is bad."""
+NUMBER = "_scope_number"
+"""The record's number in its file, from 1."""
+SHOWN = 500
+"""Characters of a record that are shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that may be wrong with a record."""
+
+    rule: str
+    """In words: ``amount is not decimal(10,2)``."""
+    passes: str
+    """SQL over the columns of the record; it does not pass if this is false or NULL."""
+    value: str
+    """SQL of the text that is shown."""
+    hint: str = ""
+    """What may help with a record that does not pass."""
+    told: str = ""
+    """SQL of the rule in words where it depends on the record; ``rule`` if empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """The records of some files as they were read, and how they become typed rows."""
+
+    rows: DataFrame
+    """What was read, with ``RECORD`` and ``FILE``."""
+    checks: Sequence[Check]
+    record: str
+    """SQL of a whole record as text."""
+    values: Sequence[tuple[str, str]]
+    """The columns of the source: name, SQL of the typed value."""
+
+    def strict(self) -> DataFrame:
+        """Give the typed rows and ``FILE``; reading them fails at the first record that breaks a rule."""
+        rows, checks, values = self._converted_once()
+        typed = [F.expr(value).alias(name) for name, value in values]
+        return failing(rows, checks, self.record).select(*typed, F.col(FILE))
+
+    def judged(self) -> DataFrame:
+        """Give all records: typed values, NULL in those of a bad one, ``FILE``, ``RULE`` to ``NUMBER``."""
+        rows = self.rows
+        if NUMBER not in rows.columns:  # first: behind a filter it would count other rows
+            rows = rows.select("*", number_in_file().alias(NUMBER))
+        rows = rows.select(
+            "*",
+            F.expr(broken_rule(self.checks)).alias(RULE),
+            F.expr(broken_value(self.checks)).alias(VALUE),
+        )
+        raw = F.expr(f"CASE WHEN {RULE} IS NOT NULL THEN {self.record} END").alias(RAW)
+        typed = [
+            F.expr(f"CASE WHEN {RULE} IS NULL THEN {value} END").alias(name) for name, value in self.values
+        ]
+        return rows.select(*typed, FILE, RULE, VALUE, raw, NUMBER)
+
+    def _converted_once(self) -> tuple[DataFrame, list[Check], list[tuple[str, str]]]:
+        """Give rows, checks and values, in which what checks and values both need is a column of the rows."""
+        checks, made = [*self.checks], dict[str, str]()
+        values: list[tuple[str, str]] = []
+        for name, value in self.values:
+            kept = f"_scope_value_{len(values)}"
+            if value != quoted(name) and any(value in check.passes for check in checks):
+                checks = [replace(check, passes=check.passes.replace(value, kept)) for check in checks]
+                made[kept] = value
+            values.append((name, kept if kept in made else value))
+        if not made:
+            return self.rows, checks, values
+        # The optimizer does not copy these columns into the checks if there is one beside them that may not
+        # be computed twice, and that a check needs.
+        checks[-1] = replace(checks[-1], passes=f"({checks[-1].passes} AND _scope_once >= 0)")
+        more = [F.expr(value).alias(name) for name, value in made.items()]
+        return self.rows.select("*", *more, F.spark_partition_id().alias("_scope_once")), checks, values
+
+
+def parsed(what: str, hint: str = "", told: str = "") -> Check:
+    """Check that Spark could parse a record.
+
+    :param what: The rule in words.
+    :param told: SQL of it where the record tells more.
+    """
+    return Check(what, f"{RECORD} IS NULL", RECORD, hint, told)
+
+
+def exact(field: T.StructField, text: str, is_exact: str) -> Check:
+    """Check that a text that is not NULL is a value of the declared type.
+
+    :param text: SQL of the text.
+    :param is_exact: SQL for whether it is, of a text that is not NULL.
+    """
+    is_time = isinstance(field.dataType, (T.DateType, T.TimestampType, T.TimestampNTZType))
+    return Check(
+        f"{field.name} is not {field.dataType.simpleString()}",
+        f"({text} IS NULL OR {is_exact})",
+        quoted(field.name),
+        _TIME_HINT if is_time else _TEXT_HINT,
+    )
+
+
+_TEXT_HINT = "declare it as string, and use try_cast in the SELECT"
+_TIME_HINT = f"`dateFormat` and `timestampFormat` set other formats; or {_TEXT_HINT}"
+
+
+def record_of(names: Sequence[str]) -> str:
+    """Give SQL of a whole record as text: as it stands in the file if it did not parse, else as JSON.
+
+    :param names: The columns that were read.
+    """
+    struct = "struct(" + ", ".join(map(quoted, names)) + ")"
+    return f"coalesce({RECORD}, {json_of(struct)})"
+
+
+def not_compiled(value: str) -> str:
+    """Give SQL of the same value that is not compiled into the code for each record, which its size slows.
+
+    :param value: SQL that is rarely evaluated, and long.
+    """
+    # Spark interprets what stands in a lambda. Compiled, such a text makes the code slower than all checks.
+    return f"element_at(transform(array(0), _scope_i -> {value}), 1)"
+
+
+def json_of(struct: str) -> str:
+    """Give SQL of a struct as JSON, with its NULLs and microseconds."""
+    options = {
+        "ignoreNullFields": "false",
+        "timestampFormat": INSTANT_FORMAT,
+        "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+    }
+    pairs = ", ".join(f"{literal(name)}, {literal(value)}" for name, value in options.items())
+    return f"to_json({struct}, map({pairs}))"
+
+
+def broken_rule(checks: Sequence[Check]) -> str:
+    """Give SQL for the first rule that a record breaks, NULL if it is good."""
+    return _of_first_broken(checks, [check.told or literal(check.rule) for check in checks])
+
+
+def broken_value(checks: Sequence[Check], at_most: int | None = None) -> str:
+    """Give SQL for the text that goes with the first rule that a record breaks.
+
+    :param at_most: Characters of it; None is all of them.
+    """
+    texts = [f"CAST({check.value} AS string)" for check in checks]
+    if at_most is not None:
+        texts = [f"left({text}, {at_most})" for text in texts]
+    return _of_first_broken(checks, texts)
+
+
+def _of_first_broken(checks: Sequence[Check], values: Sequence[str]) -> str:
+    cases = " ".join(
+        f"WHEN NOT coalesce({check.passes}, false) THEN {value}"
+        for check, value in zip(checks, values, strict=True)
+    )
+    return f"CASE {cases} END" if checks else "CAST(NULL AS string)"
+
+
+def failing(rows: DataFrame, checks: Sequence[Check], record: str, file: str = FILE) -> DataFrame:
+    """Let a read fail at the first record that breaks a rule.
+
+    :param rows: The columns that the checks name.
+    :param record: SQL of the whole record, for the message.
+    :param file: SQL of its file.
+    """
+    if not checks:
+        return rows
+    told = not_compiled(
+        f"to_json(named_struct('file', {file}, 'rule', {broken_rule(checks)}, "
+        f"'value', {broken_value(checks, SHOWN)}, 'record', left({record}, {SHOWN}), "
+        f"'hint', {_of_first_broken(checks, [literal(check.hint) for check in checks])}))"
+    )
+    passes = " AND ".join(f"coalesce({c.passes}, false)" for c in checks)
+    # What is not deterministic stays where it is: the optimizer must not drop a bad record by the user's
+    # WHERE first, nor leave the check out because the SELECT does not need its columns.
+    stays = "spark_partition_id() >= 0"
+    return rows.where(
+        F.expr(f"if({passes}, {stays}, CAST(raise_error(concat('{MARK}', {told})) AS boolean))")
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class BadRecord:
+    """What a check told about a record."""
+
+    file: str | None
+    """None if it is not known."""
+    rule: str
+    value: str | None
+    record: str | None
+    hint: str
+    number: int | None = None
+    """Its place among the records of its file, from 1; None if it is not known."""
+
+    def error(self, place: str) -> BadRecordError:
+        """Give the error of a batch that stops at this record; its ``do`` is the hint alone, see ``choices``.
+
+        :param place: The file as users write it, and the batch.
+        """
+        value = f": {mask(self.value)!r}" if self.value is not None and self.value != self.record else ""
+        record = f" The record: {mask(self.record)!r}." if self.record else ""
+        number = f" (number {self.number:,} of the file)" if self.number else ""
+        return BadRecordError(
+            f"{place} has a record that cannot be loaded{number}: {self.rule}{value}.{record}",
+            kept=KEPT,
+            do=self.hint,
+        )
+
+
+def bad_record(text: str) -> BadRecord | None:
+    """Find what our check told in the text of Spark's error.
+
+    :return: None if the error is another one.
+    """
+    # In an error about the SELECT the mark stands, too: as a part of the query.
+    told = next((rest for rest in text.split(MARK)[1:] if rest.startswith("{")), None)
+    if told is None:
+        return None
+    value: dict[str, Any] = json.JSONDecoder().raw_decode(told)[0]
+    return BadRecord(value.get("file"), value["rule"], value.get("value"), value.get("record"), value["hint"])

@@ -1,0 +1,163 @@
+"""The columns of CSV and JSON files, inferred from all values of a batch; no type changes one of them."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import TYPE_CHECKING, cast
+
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
+from pyspark.sql import types as T  # noqa: N812
+
+from airflow_provider_scope.exceptions import BadFileError, InputError
+from airflow_provider_scope.spark import shaping, structs
+from airflow_provider_scope.spark.files import candidates, csv_files, json_files
+from airflow_provider_scope.spark.files.formats import NUMBER, RECORD
+from airflow_provider_scope.spark.files.listing import KEPT, NAMED, in_order, union
+from airflow_provider_scope.spark.files.quarantine import faults
+from airflow_provider_scope.spark.files.reading import naming_faults, source_for
+from airflow_provider_scope.sql import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from airflow_provider_scope.protocol.records import OffsetEntry
+    from airflow_provider_scope.spark.delta_log import DeltaLog
+    from airflow_provider_scope.spark.files.formats import Source
+    from airflow_provider_scope.spark.plan import Plan
+
+_NUMBERS = (T.DoubleType, T.DecimalType)
+"""What Spark takes JSON numbers for that are no bigint."""
+
+
+def pinned(plan: Plan, log: DeltaLog) -> Plan:
+    """Give a plan with the columns that its first batches have in the table.
+
+    Whoever committed them: if it was another run, its columns are those of the batches behind, too.
+    """
+    found = log.inferred_columns(plan.pipeline, plan.batches[0])
+    return _with_columns(plan, found) if found else plan
+
+
+def _with_columns(plan: Plan, text: str) -> Plan:
+    return replace(plan, source=replace(plan.files, columns=structs.from_text(text)))
+
+
+def columns_of(plan: Plan) -> str:
+    """Give the columns of a plan's files as text."""
+    return structs.to_text(structs.to_struct(plan.files.columns or {}))
+
+
+def inferred(spark: SparkSession, plan: Plan, entry: OffsetEntry) -> Plan:
+    """Give a plan with the columns of the files of a batch; those that are known already come first.
+
+    With ``bad_records="quarantine"``, files that cannot be read do not count; records that do not parse never
+    do.
+
+    :raises BadFileError: Files cannot be read, or all of them, if bad ones are put aside.
+    :raises InputError: The files have no column.
+    """
+    is_sorted = plan.files.bad_records == "quarantine"
+    source = replace(source_for(spark, plan, entry), sorts=is_sorted)
+    left = entry
+    while True:
+        read = replace(source, columns=None, table=None)
+        try:
+            with naming_faults(spark, left):
+                if source.format == "csv":  # all files have the header of one
+                    names = csv_files.names(spark, left, source.options).names
+                    read = replace(
+                        read, columns=T.StructType([T.StructField(n, T.StringType()) for n in names])
+                    )
+                found = (_of_json if source.format == "json" else _of_csv)(spark, left, read)
+            break
+        except BadFileError as err:
+            if not is_sorted:
+                raise
+            wrong = faults(spark, left, read, err)
+            left = left.with_files(tuple(file for file in left.files if file.path not in wrong))
+            if not left.files:
+                raise
+    if source.columns is not None:
+        found = cast("T.StructType", shaping.of_text(found, source.columns))
+    elif source.table:
+        found = source.table.read_as(found, shaping.of_text, adds=source.format == "json")
+    text = structs.to_text(found)
+    if not found.fields or T.StructType.fromDDL(text) != found:
+        raise InputError(
+            f"The files of batch {entry.seq} have no columns, so none can be inferred. They may not be "
+            f"{plan.files.format}: {', '.join(file.path for file in left.files[:NAMED])}."
+            if not found.fields
+            else f"The columns of batch {entry.seq} have names that cannot be kept: {text}.",
+            kept=KEPT,
+            do="check the `format`, or declare `columns`",
+        )
+    return _with_columns(plan, text)
+
+
+def _of_csv(spark: SparkSession, entry: OffsetEntry, source: Source) -> T.StructType:
+    """Give the types of columns that are read as text."""
+    names = source.columns.names if source.columns else []
+    if not names:
+        return T.StructType()
+    kinds = tuple(candidates.candidates(source.options))
+    texts = ", ".join(f"nullif({quoted(name)}, '')" for name in names)
+    found = csv_files.records(spark, entry, source)
+    pieces = [
+        piece.rows.where(f"{RECORD} IS NULL").selectExpr(f"posexplode(array({texts})) AS (place, text)")
+        for piece in found
+    ]
+    is_numbered = any(NUMBER in piece.rows.columns for piece in found)
+    with in_order(spark) if is_numbered else nullcontext():
+        bits = _possible(union(pieces), kinds, source.options)
+    return T.StructType(
+        [
+            T.StructField(name, candidates.narrowest(bits.get(place, candidates.ANY), kinds))
+            for place, name in enumerate(names)
+        ]
+    )
+
+
+def _of_json(spark: SparkSession, entry: OffsetEntry, source: Source) -> T.StructType:
+    """Give the columns that Spark finds, with types of numbers that hold each digit."""
+    found = json_files.columns_of(spark, entry, source.options)
+    numbers = [one for field in found for one in _numbers(quoted(field.name), field.dataType)]
+    if not numbers:
+        return found
+    paths = [file.path for file in entry.files]
+    rows = json_files.rows_of(spark, paths, found, source.options).where(f"{RECORD} IS NULL")
+    lists = rows.selectExpr(f"posexplode(array({', '.join(numbers)})) AS (place, texts)")
+    bits = _possible(lists.selectExpr("place", "explode(texts) AS text"), candidates.NUMBERS, source.options)
+    of_places = iter([bits.get(place, candidates.ANY) for place in range(len(numbers))])
+
+    def narrowed(kind: T.DataType) -> T.DataType:
+        """Put types in the places of numbers, which come in the order of ``_numbers``."""
+        return (
+            candidates.narrowest(next(of_places), candidates.NUMBERS) if isinstance(kind, _NUMBERS) else kind
+        )
+
+    return cast("T.StructType", structs.mapped(found, narrowed))
+
+
+def _possible(texts: DataFrame, kinds: tuple[T.DataType, ...], options: Mapping[str, str]) -> dict[int, int]:
+    """Give what the texts of each place may be of, in one pass.
+
+    :param texts: The columns ``place`` and ``text``. That all places have one column keeps Spark's code
+        small: it has a limit, and an expression for each of ten columns is beyond it.
+    """
+    together = F.expr(f"bit_and({candidates.possible('text', kinds, options)})")
+    return {row["place"]: row["bits"] for row in texts.groupBy("place").agg(together.alias("bits")).collect()}
+
+
+def _numbers(value: str, kind: T.DataType, depth: int = 0) -> Iterator[str]:
+    """Give SQL of a list of texts for each place of a type that has numbers which may be rounded."""
+    if isinstance(kind, T.StructType):
+        for field in kind:
+            yield from _numbers(f"{value}.{quoted(field.name)}", field.dataType, depth)
+    elif isinstance(kind, T.ArrayType):
+        for inner in _numbers(f"x{depth}", kind.elementType, depth + 1):
+            yield f"flatten(transform(coalesce({value}, array()), x{depth} -> {inner}))"
+    elif isinstance(kind, _NUMBERS):
+        yield f"array({value})"

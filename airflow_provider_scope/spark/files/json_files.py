@@ -1,0 +1,525 @@
+"""JSON files to typed rows: what Spark's parser would drop or change is read as text, or looked for first."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
+from pyspark.sql import types as T  # noqa: N812
+
+from airflow_provider_scope.exceptions import BadFileError
+from airflow_provider_scope.spark import shaping, storage
+from airflow_provider_scope.spark.files import candidates, formats, listing
+from airflow_provider_scope.spark.files.formats import NUMBER, RECORD, Check, Records, not_compiled
+from airflow_provider_scope.spark.files.listing import (
+    FILE,
+    KEPT,
+    UNDECLARED,
+    Problem,
+    bad_files,
+    path_of,
+    with_lines,
+)
+from airflow_provider_scope.spark.structs import alike, mapped, paths_of, type_text
+from airflow_provider_scope.spark.values import Converted, convert
+from airflow_provider_scope.sql import literal, quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from airflow_provider_scope.protocol.records import OffsetEntry
+    from airflow_provider_scope.spark.files.formats import Source
+
+
+_STRICT = {"mode": "PERMISSIVE", "columnnameofcorruptrecord": RECORD}
+
+_AS_TEXT = (T.FloatType, T.DoubleType, T.DecimalType, T.DateType, T.TimestampType, T.TimestampNTZType)
+"""What Spark's parser changes: it rounds decimals, makes infinity of large numbers, and takes a number in a
+time for seconds. It gives the text of a number as it stands in the file."""
+_TEXTS = (*_AS_TEXT, T.VarcharType, T.CharType)
+
+
+_PARSED, _TEXT, _WRONG = "_scope_parsed", "_scope_text", "_scope_wrong"
+_NOT_JSON = "it is not JSON, or no object"
+_NOT_TYPED = "it is not JSON with values of the declared types"
+_NOT_JSON_HINT = "correct `format` if the file holds no JSON; declare a key as string if it holds other types"
+_ROUNDED = "it is compressed and read with multiLine: its decimals would be rounded"
+_ROUNDED_HINT = "decompress it, or write a value on a line"
+_CLASH = "COLUMN_ALREADY_EXISTS"
+"""Spark's condition for two names that differ in case alone; it stops there without the file."""
+_KEYS_HINT = (
+    "write the key in one way; or declare one spelling in `columns`, and leave the other out with "
+    'extra_columns="ignore"'
+)
+_COMPRESSED = (".gz", ".gzip", ".bz2", ".deflate")
+"""With ``multiLine``, of a number in such a file that is read as text, Spark gives the double's digits."""
+_EXACT_INFERRED = (T.IntegralType, T.BooleanType, T.StringType)
+_EXACT = (*_EXACT_INFERRED, T.FloatType, T.DoubleType)
+
+
+def records(spark: SparkSession, entry: OffsetEntry, source: Source) -> list[Records]:
+    """Give the records of all files, one value for all files that are read with the same options.
+
+    :raises BadFileError: A file has a text of which Spark's parser would drop or change something.
+    """
+    paths = [file.path for file in entry.files]
+    columns = source.columns
+    if columns is None:
+        columns = columns_of(spark, entry, source.options)
+        if source.table:
+            typed = functools.partial(shaping.of_text, widens=source.table.widens)
+            columns = source.table.read_as(columns, typed, adds=True)
+    rounded = {path for path in paths if source.is_multi_line and path.lower().endswith(_COMPRESSED)}
+    # Who declares a double wants the nearest one; who does not, wants to know of digits that it has not.
+    exact = _EXACT_INFERRED if source.inferred else _EXACT
+    if rounded and not all(isinstance(field.dataType, exact) for field in columns):
+        raise bad_files(entry, [Problem(path, _ROUNDED, hint=_ROUNDED_HINT) for path in sorted(rounded)])
+    found = _problems(spark, paths, columns, source)
+    by_line = _told_by_line(spark, entry, found, source) if source.sorts else set()
+    found = [problem for problem in found if problem.file not in by_line]
+    if found:
+        has_lines = source.is_utf8 and not source.is_multi_line
+        raise bad_files(entry, with_lines(spark, entry, found) if has_lines else found)
+    lines = sorted(path_of(entry, file) for file in by_line)
+    pieces = []
+    for is_rounded in (False, True):
+        same = [path for path in paths if path not in lines and (path in rounded) is is_rounded]
+        if same:
+            rows = rows_of(spark, same, columns, source.options)
+            pieces.append(_typed(rows, columns, source, is_rounded=is_rounded))
+    return [*pieces, _read_lines(spark, lines, columns, source)] if lines else pieces
+
+
+def _unrounded(field: T.StructField) -> list[Check]:
+    """Check that a text of a rounded file is no number, and a number no infinity."""
+    name = quoted(field.name)
+    rule = f"{field.name} may be a number that was rounded, in a compressed multiLine file"
+    if isinstance(field.dataType, T.StringType):
+        number = f"try_cast({name} AS double) IS NULL OR NOT {name} RLIKE '[.eE]'"
+        nested = f"left({name}, 1) IN ('{{', '[')"
+        return [Check(rule, f"({name} IS NULL OR (({number}) AND NOT {nested}))", name)]
+    if isinstance(field.dataType, (T.FloatType, T.DoubleType)):
+        return [Check(rule, f"NOT coalesce({name} LIKE '%Infinity', false)", name)]
+    return []
+
+
+def columns_of(spark: SparkSession, entry: OffsetEntry, options: Mapping[str, str]) -> T.StructType:
+    """Give the columns that Spark finds in the files; one that is always NULL is text.
+
+    :raises BadFileError: Keys differ in letter case alone.
+    """
+    given = {**_STRICT, **options}
+    paths = listing.for_inference([file.path for file in entry.files])
+    try:
+        found = spark.read.format("json").options(**given).load(paths).schema
+    except AnalysisException as err:
+        told = _clashing_keys(spark, entry, given) if err.getCondition() == _CLASH else None
+        if told is None:
+            raise
+        raise told from None
+    return T.StructType(
+        [
+            T.StructField(f.name, T.StringType() if isinstance(f.dataType, T.NullType) else f.dataType)
+            for f in found
+            if f.name != RECORD
+        ]
+    )
+
+
+def _clashing_keys(
+    spark: SparkSession, entry: OffsetEntry, options: Mapping[str, str]
+) -> BadFileError | None:
+    """Give the error for files with keys that differ in letter case alone; they are read once more.
+
+    :return: None if there are no such keys.
+    """
+    # Of its own, so that nothing else that runs now sees the setting.
+    session = spark.newSession()
+    session.conf.set("spark.sql.caseSensitive", "true")
+
+    def keys(path: str) -> list[str]:
+        found = session.read.format("json").options(**options).load(listing.for_inference([path])).schema
+        return [".".join(path) for path in paths_of(found)]
+
+    paths = [file.path for file in entry.files]
+    keys_of = dict(zip(paths, storage.at_once(keys, paths, storage.READS_AT_ONCE), strict=True))
+    problems = [
+        Problem(path, f"it has keys that differ in letter case alone: {', '.join(same)}", hint=_KEYS_HINT)
+        for path, names in keys_of.items()
+        if (same := alike(names))
+    ]
+    if problems:
+        return bad_files(entry, problems)
+    first: dict[str, str] = {}
+    for path, names in keys_of.items():
+        for name in names:
+            first.setdefault(name, path)
+    same = alike([*first])
+    if not same:
+        return None
+    # No file is at fault alone, so that none of them is put aside.
+    told = "; ".join(f"{name} in {first[name]}" for name in same)
+    return BadFileError(
+        f"The files of batch {entry.seq} have keys that differ in letter case alone: {told}.",
+        kept=KEPT,
+        do=_KEYS_HINT,
+    )
+
+
+def rows_of(
+    spark: SparkSession, paths: Sequence[str], columns: T.StructType, options: Mapping[str, str]
+) -> DataFrame:
+    """Read files with text in place of the types that Spark's parser changes, and with ``RECORD``."""
+    texts = T.StructType([T.StructField(field.name, _read_as(field.dataType)) for field in columns])
+    wanted = texts.add(RECORD, T.StringType())
+    return listing.load(
+        lambda: spark.read.format("json").options(**{**_STRICT, **options}).schema(wanted), paths
+    )
+
+
+def _typed(rows: DataFrame, columns: T.StructType, source: Source, *, is_rounded: bool = False) -> Records:
+    found = [formats.parsed(_NOT_TYPED, _NOT_JSON_HINT, told=_why_not_parsed(columns, source))]
+    values = []
+    for field in columns:
+        name = quoted(field.name)
+        converted = _convert(name, field.dataType, field.name, source, depth=0)
+        if converted.is_exact:
+            found.append(formats.exact(field, name, converted.is_exact))
+        if is_rounded:
+            found += _unrounded(field)
+        values.append((field.name, converted.value))
+    return Records(rows, found, formats.record_of(columns.names), values)
+
+
+def _read_lines(spark: SparkSession, paths: Sequence[str], columns: T.StructType, source: Source) -> Records:
+    """Give the records of files with an object on each line, with what is wrong with each line.
+
+    The values are those of ``rows_of``: what parses a text in SQL would round numbers. So the lines are read
+    beside them, and joined by their numbers; the session must read files ``in_order``.
+    """
+    number = listing.number_in_file().alias(NUMBER)
+    rows = rows_of(spark, paths, columns, source.options).select("*", number, F.lit(1).alias(_PARSED))
+    texts, text = _value_texts(spark, paths, source)
+    wrong = F.expr(_wrong(columns, text, source)).alias(_WRONG)
+    lines = texts.where(f"NOT {_is_blank(text)}")
+    lines = lines.select(F.col("file").alias(FILE), F.expr(text).alias(_TEXT), number, wrong)
+    joined = rows.join(lines, [FILE, NUMBER], "full")
+    differ = literal("a file has not as many JSON records as lines: report it")
+    checked = f"if({_PARSED} IS NULL OR {_TEXT} IS NULL, CAST(raise_error({differ}) AS string), {_WRONG})"
+    words = f"substring_index({_WRONG}, ': ', 1)"
+    names = f"if({_WRONG} = {words}, {_TEXT}, substr({_WRONG}, length({words}) + 3))"
+    check = Check("its text is odd", f"{_WRONG} IS NULL", names, told=words)
+    typed = _typed(joined.withColumn(_WRONG, F.expr(checked)), columns, source)
+    return Records(typed.rows, [check, *typed.checks], _TEXT, typed.values)
+
+
+def _why_not_parsed(columns: T.StructType, source: Source) -> str:
+    """Give SQL that says why Spark could not parse a record: it parses it again, with one key at a time."""
+    # Of a text it takes any value.
+    typed = [field for field in columns if not isinstance(_read_as(field.dataType), T.StringType)]
+    if len(typed) > _MOST_KEYS:
+        return ""
+    lax = _lax(source.options)
+
+    def fails(name: str, kind: str) -> str:
+        wanted = f"{quoted(name)} {kind}, {RECORD} string"
+        return f"{_parse(RECORD, wanted, lax, bad=RECORD)}.{RECORD} IS NOT NULL"
+
+    # Of an array it would see the first value alone.
+    cases = [f"WHEN ltrim({RECORD}) LIKE '[%' THEN {literal(_NOT_TYPED)}"]
+    cases.append(f"WHEN {fails('_scope_none', 'int')} THEN {literal(_NOT_JSON)}")
+    for field in typed:
+        told = literal(f"{field.name} is not {field.dataType.simpleString()}")
+        cases.append(f"WHEN {fails(field.name, type_text(_read_as(field.dataType)))} THEN {told}")
+    return formats.not_compiled(f"CASE {' '.join(cases)} ELSE {literal(_NOT_TYPED)} END")
+
+
+def _read_as(kind: T.DataType) -> T.DataType:
+    return mapped(kind, lambda k: T.StringType() if isinstance(k, _TEXTS) else k, keys=T.StringType())
+
+
+def _convert(value: str, kind: T.DataType, column: str, source: Source, *, depth: int) -> Converted:
+    """Give the typed value of what was read: what holds no text that is converted stays as it is."""
+    one = f"x{depth}"
+    if isinstance(kind, T.StructType):
+        inner = [
+            (f.name, _convert(f"{value}.{quoted(f.name)}", f.dataType, column, source, depth=depth))
+            for f in kind
+        ]
+        if not any(c.is_exact for _, c in inner):
+            return Converted(value, None)
+        fields = ", ".join(f"{literal(name)}, {c.value}" for name, c in inner)
+        exact = [
+            f"({value}.{quoted(name)} IS NULL OR coalesce({c.is_exact}, false))"
+            for name, c in inner
+            if c.is_exact
+        ]
+        return Converted(f"if({value} IS NULL, NULL, named_struct({fields}))", f"({' AND '.join(exact)})")
+    if isinstance(kind, T.ArrayType):
+        item = _convert(one, kind.elementType, column, source, depth=depth + 1)
+        return _each(item, value, f"transform({value}, {one} -> {item.value})", one)
+    if isinstance(kind, T.MapType):
+        item = _convert(one, kind.valueType, column, source, depth=depth + 1)
+        changed = f"transform_values({value}, (k{depth}, {one}) -> {item.value})"
+        return _each(item, value, changed, one, of=f"map_values({value})")
+    if isinstance(kind, _TEXTS):
+        conversion = candidates.strict if source.inferred else convert
+        return conversion(value, kind, column, source.options)
+    return Converted(value, None)
+
+
+def _each(item: Converted, value: str, changed: str, one: str, of: str = "") -> Converted:
+    """Give an array or a map whose items are converted.
+
+    :param changed: SQL of it, converted.
+    :param one: The name of an item in the SQL of ``item``.
+    :param of: SQL of the items; the value itself if empty.
+    """
+    if not item.is_exact:
+        return Converted(value, None)
+    is_exact = f"{one} IS NULL OR coalesce({item.is_exact}, false)"
+    return Converted(changed, f"forall({of or value}, {one} -> {is_exact})")
+
+
+# ---- the text of the files: what Spark's parser drops without a word ----
+# It stops behind the first value of a line, or of a file with ``multiLine``. It leaves out keys that are not
+# declared, also those that differ only in case. Of a key that comes twice it takes the last.
+
+_SHOWN = 300
+_SEPARATED = ('" :', '"\t:', '"\r:')
+"""A key with a blank behind it, which the quick look does not take for one."""
+_ESCAPED_SURROGATES = ("\\ud", "\\uD")
+_HIGH, _LOW = r"\\ud[89ab][0-9a-f]{2}", r"\\ud[c-f][0-9a-f]{2}"
+_HALF = rf"(?i)(?<!\\)(?:\\\\)*(?:{_HIGH}(?!{_LOW})|(?<!{_HIGH}){_LOW})"
+"""``\\ud800`` without the other half; a parser makes a question mark of it."""
+_MOST_KEYS = 60
+"""With more columns than these, to look for each key costs more than the close look."""
+_SENTINEL = "airflow_provider_scope_end"
+_NOT_UTF8 = "it has bytes that are not UTF-8"
+_LONE_SURROGATE = "it has an escape for half of a character"
+_SECOND_VALUE = "it has something behind its first JSON value"
+_NO_NUMBER = "it has NaN or Infinity, which are no JSON"
+_ARRAY = r"^\s*\["
+_BLANKS = " \t\r\n"
+_NAMED = r"[:,\[]\s*[-+]?(?:NaN|INF|Infinity)\s*[,\]}]"
+_HINTS = {
+    _NOT_UTF8: "name its encoding: options={'encoding': 'ISO-8859-1'}",
+    _SECOND_VALUE: "one line holds one value; with multiLine, one file holds one value or one array",
+    _NO_NUMBER: "options={'allowNonNumericNumbers': 'true'} takes them as numbers; a key that occurs twice "
+    "is then not detected",
+    UNDECLARED: "declare them in `columns` (as string they hold their JSON text), or set "
+    'extra_columns="ignore"; keys are compared exactly, letter case included',
+    "it has a key twice": "leave one of them out: only the last value would be loaded",
+}
+"""Beginning of a problem -> what may help."""
+_NOT_INFERRED = (
+    'declare `columns` (a string column holds the JSON text), or set extra_columns="ignore". A key that '
+    "holds nothing but {} in the files that columns are inferred from gets no column. Keys are compared "
+    "exactly, letter case included"
+)
+
+
+def _problems(
+    spark: SparkSession, paths: Sequence[str], columns: T.StructType, source: Source
+) -> list[Problem]:
+    """Give the files with such a text.
+
+    :param columns: Keys beside these, at any depth, are a problem, unless the source leaves them out.
+    """
+    lines, text = _value_texts(spark, paths, source)
+    is_utf8 = "value" in lines.columns
+    quick = f"({_is_plain(columns, text)} OR {_is_blank(text)})"
+    odd = f"CASE WHEN {quick} THEN NULL ELSE {_wrong(columns, text, source)} END"
+    if is_utf8:
+        odd = f"CASE WHEN NOT is_valid_utf8(value) THEN {literal(_NOT_UTF8)} ELSE {odd} END"
+    # What is wrong with a whole file goes before what is wrong with a record.
+    of_file = F.col("wrong").isin(_NOT_UTF8, _SECOND_VALUE)
+    found = (
+        lines.select("file", F.expr(odd).alias("wrong"), F.expr(f"left({text}, {_SHOWN})").alias("line"))
+        .where("wrong IS NOT NULL")
+        .groupBy("file")
+        .agg(F.max_by(F.struct("wrong", "line"), of_file).alias("first"))
+        .select("file", "first.wrong", "first.line")
+    )
+    hints = {**_HINTS, UNDECLARED: _NOT_INFERRED} if source.inferred or source.columns is None else _HINTS
+    return [
+        Problem(row.file, row.wrong, row.line, next((hints[s] for s in hints if row.wrong.startswith(s)), ""))
+        for row in found.collect()
+    ]
+
+
+def _told_by_line(
+    spark: SparkSession, entry: OffsetEntry, problems: Sequence[Problem], source: Source
+) -> set[str]:
+    """Give the files, as problems name them, of which only records are wrong and each line is one record."""
+    files = {problem.file for problem in problems if problem.what not in (_NOT_UTF8, _SECOND_VALUE)}
+    if not files or source.is_multi_line or not source.is_utf8 or _lax(source.options):
+        return set()
+    lines, text = _value_texts(spark, [path_of(entry, file) for file in files], source)
+    arrays = lines.where(f"{text} RLIKE {literal(_ARRAY)}").select("file").distinct()
+    return files - {row.file for row in arrays.collect()}
+
+
+def _wrong(columns: T.StructType, text: str, source: Source) -> str:
+    """Give SQL for what is wrong with the text of a value; NULL if nothing is, or if the reader tells it."""
+    return not_compiled(_Look(_lax(source.options), extra=source.extra).wrong(columns, text))
+
+
+def _is_blank(text: str) -> str:
+    """Give SQL for whether a text holds no value, and is no record."""
+    return f"trim(BOTH {literal(_BLANKS)} FROM {text}) = ''"
+
+
+def _lax(options: Mapping[str, str]) -> dict[str, str]:
+    """Give the options of a reader that allow more than JSON, such as ``allowComments``."""
+    return {name: options[name] for name in sorted(options) if name.startswith("allow")}
+
+
+def _parse(text: str, schema: str, lax: Mapping[str, str], *, bad: str) -> str:
+    """Give SQL that parses a text as Spark's reader does.
+
+    :param schema: The columns that are wanted, as text.
+    :param bad: The one that gets the text if it cannot be parsed.
+    """
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": bad, **lax}
+    pairs = ", ".join(f"{literal(name)}, {literal(value)}" for name, value in options.items())
+    return f"from_json({text}, {literal(schema)}, map({pairs}))"
+
+
+def _value_texts(spark: SparkSession, paths: Sequence[str], source: Source) -> tuple[DataFrame, str]:
+    """Give the texts that hold a value each, with their file, and SQL of the text.
+
+    :return: The texts are bytes in a column ``value`` if they are UTF-8, else decoded in ``text``.
+    """
+    line_sep = source.options.get("linesep")
+    given = {"wholetext": str(source.is_multi_line or source.is_wide).lower()}
+    if line_sep is not None and not source.is_wide:
+        given["lineSep"] = line_sep
+    files = listing.load(lambda: spark.read.format("text").options(**given), paths)
+    files = files.select("value", F.col(listing.FILE).alias("file"))
+    if source.is_utf8:
+        return files, "ltrim('\ufeff', value)" if source.is_multi_line else "value"
+    decoded = f"decode(CAST(value AS binary), {literal(source.encoding)})"
+    if source.is_wide and not source.is_multi_line:
+        ends = literal("\n" if line_sep is None else line_sep)
+        lines = f"explode(split({decoded}, {ends}))"
+        return files.select("file", F.expr(lines).alias("text")), "ltrim('\ufeff', text)"
+    return files.select("file", F.expr(decoded).alias("text")), "text"
+
+
+def _is_plain(columns: T.StructType, text: str) -> str:
+    r"""Give SQL for a quick look that most lines pass: one flat object with declared keys, each once.
+
+    The first brace that closes is at the end. Each ``":`` ends a key, or stands inside a text as ``\":``;
+    and as many as there are of them are declared keys that the line has.
+    """
+    is_flat = not any(isinstance(f.dataType, (T.StructType, T.MapType, T.VariantType)) for f in columns)
+    if not is_flat or len(columns) > _MOST_KEYS:
+        return "false"
+    keys = [name for name in columns.names if '"' not in name and "\\" not in name]
+    named = [literal('"' + name + '":') for name in keys]
+    there = " + ".join(f"CAST(contains({text}, {key}) AS int)" for key in named) or "0"
+    ends = f"""(octet_length({text}) - octet_length(replace({text}, '":', ''))) DIV 2"""
+    # An escape may be half of a character.
+    whole = " AND ".join(f"NOT contains({text}, {literal(start)})" for start in _ESCAPED_SURROGATES)
+    # By bytes: to count characters costs as much as the rest of the look.
+    before = f"octet_length(substring_index({text}, '}}', 1))"
+    closes = f"{whole} AND {before} = octet_length(rtrim({text})) - 1"
+    apart = " AND ".join(f"NOT contains({text}, {literal(part)})" for part in _SEPARATED)
+    opens = f"ltrim({text}) LIKE '{{%'"
+    return f"({opens} AND {closes} AND {ends} = {there} AND {apart})"
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """A close look at one text."""
+
+    lax: Mapping[str, str]
+    """The user's options that allow more than JSON."""
+    extra: bool
+    """Whether keys that are not declared are no problem."""
+
+    def wrong(self, columns: T.StructType, text: str) -> str:
+        """Give SQL for what is wrong with a text; NULL if nothing is, or if the reader tells it."""
+        lone = f"{text} RLIKE {literal(_HALF)}"
+        array = f"ltrim({text}) LIKE '[%'"
+        items = self._parse(text, "array<string>")
+        in_array = self._first(f"transform({items}, e -> {self._keys(columns, 'e')})")
+        broken = f"if({array}, {items} IS NULL, {self._parse(text, 'bad string')}.bad IS NOT NULL)"
+        return (
+            f"CASE WHEN {lone} THEN {literal(_LONE_SURROGATE)} "
+            f"WHEN {self._is_single(text)} THEN if({array}, {in_array}, {self._keys(columns, text)}) "
+            f"WHEN {text} RLIKE {literal(_NAMED)} AND {self._is_closed(text)} THEN {literal(_NO_NUMBER)} "
+            f"WHEN {broken} THEN NULL ELSE {literal(_SECOND_VALUE)} END"
+        )
+
+    def _parse(self, text: str, schema: str) -> str:
+        return _parse(text, schema, self.lax, bad="bad")
+
+    def _is_single(self, text: str) -> str:
+        """Give SQL for whether a text is one JSON value and nothing else; children are skipped, not read."""
+        closed = self._is_closed(text)
+        if self.lax:
+            return f"({closed})"
+        return f"({closed} AND json_array_length(concat('[', {text}, ']')) <=> 1)"
+
+    def _is_closed(self, text: str) -> str:
+        """Give SQL for the same of a text in which Spark's reader takes more than JSON has."""
+        put = f"""concat('{{"v":', {text}, ',"{_SENTINEL}":1}}')"""
+        ends = self._parse(put, f"{_SENTINEL} int, bad string")
+        return f"{ends}.{_SENTINEL} <=> 1 AND {ends}.bad IS NULL"
+
+    def _names(self, text: str) -> str:
+        if self.lax:  # the function takes no options; a key that comes twice is not seen then
+            return f"map_keys({self._parse(text, 'map<string,string>')})"
+        return f"json_object_keys({text})"
+
+    def _keys(self, kind: T.DataType, text: str, depth: int = 0) -> str:
+        """Give SQL for the first key that is repeated or not declared in a value's text; NULL if none."""
+        one = f"e{depth}"
+        if isinstance(kind, T.StructType):
+            return self._keys_of_struct(kind, text, depth)
+        if isinstance(kind, T.ArrayType) and _is_nested(kind.elementType):
+            inner = self._keys(kind.elementType, one, depth + 1)
+            return self._first(f"transform({self._parse(text, 'array<string>')}, {one} -> {inner})")
+        if isinstance(kind, T.MapType):
+            inner = "CAST(NULL AS string)"
+            if _is_nested(kind.valueType):
+                values = f"map_values({self._parse(text, 'map<string,string>')})"
+                of_value = self._keys(kind.valueType, one, depth + 1)
+                inner = self._first(f"transform({values}, {one} -> {of_value})")
+            return f"CASE {self._twice(text)} ELSE {inner} END"
+        return "CAST(NULL AS string)"
+
+    def _keys_of_struct(self, kind: T.StructType, text: str, depth: int) -> str:
+        names = self._names(text)
+        known = ", ".join(literal(name) for name in kind.names)
+        unknown = f"array_except({names}, array({known}))"
+        told = f"concat('it has keys that are not declared: ', array_join({unknown}, ', '))"
+        more = "" if self.extra else f"WHEN size({unknown}) > 0 THEN {told}"
+        nested = []
+        for field in kind:
+            if _is_nested(field.dataType):
+                inner = f"{self._parse(text, f'{quoted(field.name)} string')}.{quoted(field.name)}"
+                nested.append(self._keys(field.dataType, inner, depth + 1))
+        deeper = f"coalesce({', '.join(nested)})" if nested else "CAST(NULL AS string)"
+        return f"CASE {self._twice(text)} {more} ELSE {deeper} END"
+
+    def _twice(self, text: str) -> str:
+        names = self._names(text)
+        told = f"concat('it has a key twice: ', array_join({names}, ', '))"
+        return (
+            f"WHEN {names} IS NULL THEN NULL WHEN size({names}) > size(array_distinct({names})) THEN {told}"
+        )
+
+    def _first(self, found: str) -> str:
+        return f"try_element_at(filter({found}, p -> p IS NOT NULL), 1)"
+
+
+def _is_nested(kind: T.DataType) -> bool:
+    return isinstance(kind, (T.StructType, T.ArrayType, T.MapType))

@@ -1,0 +1,348 @@
+"""The table beside the target that takes what cannot be loaded, so that the rest can."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from pyspark import StorageLevel
+from pyspark.sql import Observation
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
+from pyspark.sql import types as T  # noqa: N812 - the name everybody uses
+
+from airflow_provider_scope.exceptions import (
+    BadFileError,
+    BatchNotInTableError,
+    InputError,
+    SourceMismatchError,
+)
+from airflow_provider_scope.protocol.bad_records import FILES, RECORDS, ROWS, Quarantined
+from airflow_provider_scope.spark import settings, storage
+from airflow_provider_scope.spark.delta_log import ConcurrentCommitError, DeltaLog, conflicts
+from airflow_provider_scope.spark.files import reading, text_files
+from airflow_provider_scope.spark.files.formats import NUMBER, RAW, RULE, VALUE, Check, broken_rule
+from airflow_provider_scope.spark.files.listing import FILE, KEPT, in_order, path_of, union
+from airflow_provider_scope.spark.files.reading import naming_faults
+from airflow_provider_scope.spark.held import released
+from airflow_provider_scope.spark.structs import of_table
+from airflow_provider_scope.sql import literal, quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from airflow_provider_scope.protocol.records import OffsetEntry
+    from airflow_provider_scope.spark.files.formats import Source
+    from airflow_provider_scope.spark.plan import Plan
+
+
+COLUMNS = T.StructType(
+    [
+        T.StructField("pipeline", T.StringType()),
+        T.StructField("batch", T.LongType()),
+        T.StructField("file", T.StringType()),
+        T.StructField("record", T.LongType()),
+        T.StructField("rule", T.StringType()),
+        T.StructField("value", T.StringType()),
+        T.StructField("raw", T.StringType()),
+        T.StructField("quarantined_at", T.TimestampType()),
+    ]
+)
+"""Of the quarantine: one row for a record, for a row of the SELECT, or for a file."""
+_TRIES_OF_A_BATCH = 1_000_000
+"""``txnVersion`` is the batch's number times this, plus the number of the try."""
+
+
+class Quarantine:
+    """The rows that the batches of one pipeline have in the quarantine.
+
+    They are written before the batch's commit to the target. If that commit never comes, because the
+    application dies, the next try of the batch replaces them: they are those of the try whose rows are in
+    the target.
+    """
+
+    def __init__(self, spark: SparkSession, pipeline: str, table: str) -> None:
+        self.spark = spark
+        self.pipeline = pipeline
+        self.table = table
+        self.log = DeltaLog(spark, table)
+        self._app_id = f"{pipeline}.quarantine"
+        self._is_clean = False
+        """Whether it is known that no batch that is still to run has rows there."""
+
+    def clear(self, entry: OffsetEntry) -> None:
+        """Remove the rows of an earlier try of a batch, which never got to the target.
+
+        :raises ConcurrentCommitError: Another application runs the batch, or a later one.
+        """
+        if self._is_clean:
+            return
+        newest = self._newest()
+        if newest is not None and newest[0] == entry.seq:
+            self.put(entry, self.spark.createDataFrame([], COLUMNS), 0)
+        self._is_clean = True
+
+    def put(self, entry: OffsetEntry, rows: DataFrame, count: int) -> int:
+        """Commit the rows of a batch, in place of those of an earlier try of it.
+
+        :param rows: With the columns in ``COLUMNS``.
+        :param count: How many they are.
+        :return: The number of this try.
+        :raises ConcurrentCommitError: Another application runs the batch, or a later one.
+        :raises BatchNotInTableError: Other rows were committed than were counted.
+        """
+        self._is_clean = False
+        with conflicts():
+            self._check_columns()
+            seq, attempt = self._newest() or (-1, 0)
+            if seq > entry.seq:
+                raise ConcurrentCommitError(f"batch {seq} is in the quarantine already")
+            number = attempt + 1 if seq == entry.seq else 0
+            writer = (
+                rows.select(*COLUMNS.names)
+                .write.format("delta")
+                .option("txnAppId", self._app_id)
+                .option("txnVersion", str(entry.seq * _TRIES_OF_A_BATCH + number))
+            )
+            if number:
+                mine = f"pipeline = {literal(self.pipeline)} AND batch = {entry.seq}"
+                writer = writer.mode("overwrite").option("partitionOverwriteMode", "static")
+                writer = writer.option("replaceWhere", mine)
+            else:
+                writer = writer.mode("append")
+            version = self.log.save(writer)
+        if version is None:
+            raise ConcurrentCommitError("another application put the batch into the quarantine")
+        written = self.log.written_rows(version)
+        if written is not None and written != count:
+            raise BatchNotInTableError(
+                f"The quarantine {self.table} received {written:,} rows of batch {entry.seq}, but "
+                f"{count:,} were counted.",
+                kept="the table; no row of this batch was written there, and the batch stays logged",
+                do="the next try runs it again, and replaces these rows; if it happens again, report it",
+            )
+        return number
+
+    def holds(self, entry: OffsetEntry, number: int) -> bool:
+        """Tell whether the rows of a batch there are those of a try of it."""
+        newest = self._newest()
+        return newest is not None and (newest[0] > entry.seq or newest == (entry.seq, number))
+
+    def _newest(self) -> tuple[int, int] | None:
+        """Give the newest batch of the pipeline in the quarantine, and the number of its newest try."""
+        newest = self.log.newest_transaction(self._app_id)
+        return None if newest is None else divmod(newest, _TRIES_OF_A_BATCH)
+
+    def _check_columns(self) -> None:
+        metadata = self.log.metadata()
+        if metadata is None:
+            return
+        found = of_table(metadata).names
+        if [*found] != COLUMNS.names:
+            raise InputError(
+                f"The table {self.table} is not a quarantine table: it has the columns {', '.join(found)}.",
+                kept="both tables; no row of this batch was written, and the batch stays logged",
+                do="name another folder: table=TableSpec(quarantine=…)",
+            )
+
+
+NOTHING_GOOD = "none of its records can be loaded"
+"""The rule of a file that was put aside record by record, up to the last."""
+_LISTED = "its records are in the quarantine one by one, each with its rule"
+
+
+@dataclass(frozen=True, slots=True)
+class Sorted:
+    """What a batch has."""
+
+    good: DataFrame | None
+    """The rows to load; None if no file could be read and nothing tells their columns."""
+    bad: DataFrame
+    """Rows of the quarantine."""
+    quarantined: dict[str, Quarantined]
+    """``records``, ``rows`` or ``files`` -> those that are bad."""
+    error: BadFileError | None
+    """About the files that cannot be read."""
+
+
+@contextmanager
+def sorted_out(spark: SparkSession, plan: Plan, entry: OffsetEntry) -> Iterator[Sorted]:
+    """Sort the records and files of a batch.
+
+    Each file is read once, and what was read is kept on the disks of Spark's executors: good and bad are
+    parts of the very same rows.
+
+    :raises SourceMismatchError: Good and bad records together are not those that were read.
+    """
+    with ExitStack() as block:
+        yield _sort(spark, plan, entry, block)
+
+
+def _sort(spark: SparkSession, plan: Plan, entry: OffsetEntry, block: ExitStack) -> Sorted:
+    source = replace(reading.source_for(spark, plan, entry), sorts=True)
+    left, error, data = entry, None, None
+    wrong: dict[str, tuple[str, str | None]] = {}
+    records = rows = Quarantined(0, {})
+    while left.files and data is None:
+        try:
+            with naming_faults(spark, left):
+                pieces = reading.records(spark, left, source)
+                with in_order(spark):
+                    judged = union([piece.judged() for piece in pieces])
+                    data, counts = _held(left, judged, block)
+            if text_files.UNDECODED in {rule for _, rule in counts}:
+                seen_in = [file for file, rule in counts if rule == text_files.UNDECODED]
+                with naming_faults(spark, left):
+                    text_files.check_bytes(spark, left, source, seen_in)
+                data, source = None, replace(source, trusted=True)
+        except BadFileError as err:
+            error = error or err
+            wrong.update(faults(spark, left, source, err))
+            data = None
+            left = left.with_files(tuple(file for file in left.files if file.path not in wrong))
+    good, bad = None, []
+    if data is not None:
+        records = _quarantined(counts)
+        spelled = {file: path_of(left, file) for file, rule in counts if rule is not None}
+        lost = spelled.keys() - {file for file, rule in counts if rule is None}
+        wrong.update({spelled[file]: (NOTHING_GOOD, _LISTED) for file in sorted(lost)})
+        pairs = ", ".join(f"{literal(file)}, {literal(path)}" for file, path in spelled.items())
+        file = f"element_at(map({pairs}), {FILE})" if pairs else FILE
+        is_good = F.col(RULE).isNull()
+        bad.append(_rows(data.where(~is_good), entry, plan, file=file, record=NUMBER, value=VALUE))
+        good = data.where(is_good).drop(RULE, VALUE, RAW, NUMBER)
+    elif source.columns:
+        good = spark.createDataFrame([], source.columns.add(FILE, "string"))
+    if good is not None:
+        good = reading.over(spark, plan, left, good)
+        if plan.expect:
+            good, broken, rows = _expected(plan, entry, good, block)
+            bad.append(broken)
+    bad.append(_of_files(spark, entry, plan, wrong))
+    whole = Quarantined(len(entry.files), dict(Counter(what for what, _ in wrong.values())))
+    units = {RECORDS: records, ROWS: rows, FILES: whole}
+    quarantined = {unit: found for unit, found in units.items() if found.rules}
+    return Sorted(good, union(bad), quarantined, error)
+
+
+def _held(
+    entry: OffsetEntry, rows: DataFrame, block: ExitStack
+) -> tuple[DataFrame, Counter[tuple[str, str | None]]]:
+    """Read rows once, hold them for the block, and count those that break each rule.
+
+    :param rows: With the columns ``FILE`` and ``RULE``; what is good and what is bad is cut out of them.
+    :return: The rows, and how many of each file break each rule.
+    :raises SourceMismatchError: Good and bad ones together are not all of them.
+    """
+    seen = Observation()
+    looked_at = rows.observe(seen, F.count(F.lit(1)).alias("rows"))
+    held = looked_at.localCheckpoint(eager=True, storageLevel=StorageLevel.DISK_ONLY)
+    block.enter_context(released(held))
+    read = int(seen.get["rows"])
+    held = held.coalesce(1) if settings.is_small_batch(read) else held
+    groups = held.groupBy(FILE, RULE).count().collect()
+    counts = Counter({(group[FILE], group[RULE]): group["count"] for group in groups})
+    if counts.total() != read:
+        raise SourceMismatchError(
+            f"{read:,} rows of batch {entry.seq} were read, but {counts.total():,} good and bad ones were "
+            "counted.",
+            kept=KEPT,
+            do="clear the task, which runs it again; if it happens again, report it",
+        )
+    return held, counts
+
+
+def _quarantined(counts: Counter[tuple[str, str | None]]) -> Quarantined:
+    """Give how many rows break each rule, of how many."""
+    rules: Counter[str] = Counter()
+    for (_, rule), count in counts.items():
+        if rule is not None:
+            rules[rule] += count
+    return Quarantined(counts.total(), dict(rules))
+
+
+def faults(
+    spark: SparkSession, entry: OffsetEntry, source: Source, err: BadFileError
+) -> dict[str, tuple[str, str | None]]:
+    """Give all files that cannot be read, as ``BadFileError.files`` does.
+
+    :param err: If Spark failed, it names one of them: then each file is read alone.
+    :raises PySparkException: None fails alone: what failed may pass.
+    """
+
+    def fault(path: str) -> dict[str, tuple[str, str | None]]:
+        alone = entry.with_files(tuple(file for file in entry.files if file.path == path))
+        try:
+            with naming_faults(spark, alone):
+                rows = union([piece.judged() for piece in reading.records(spark, alone, source)])
+                rows.write.format("noop").mode("overwrite").save()
+        except BadFileError as bad:
+            return dict(bad.files)
+        return {}
+
+    paths = [file.path for file in entry.files]
+    found = dict(err.files)
+    if err.__cause__ is not None:
+        alone = storage.at_once(fault, paths, storage.READS_AT_ONCE)
+        found = {path: why for one in alone for path, why in one.items()}
+    if not found.keys() & {*paths}:
+        raise err.__cause__ or err from None
+    return found
+
+
+def _of_files(
+    spark: SparkSession, entry: OffsetEntry, plan: Plan, wrong: Mapping[str, tuple[str, str | None]]
+) -> DataFrame:
+    told = json.dumps(
+        [{"file": file, "rule": what, "value": details} for file, (what, details) in wrong.items()]
+    )
+    # As a literal: a list of Python rows would start a Python worker.
+    schema = "array<struct<file string, rule string, value string>>"
+    rows = spark.range(1).select(F.inline(F.from_json(F.lit(told), schema)))
+    return _rows(rows, entry, plan, file="file", rule="rule", value="value", raw="NULL")
+
+
+def _rows(
+    frame: DataFrame,
+    entry: OffsetEntry,
+    plan: Plan,
+    *,
+    file: str,
+    record: str = "NULL",
+    rule: str = RULE,
+    value: str = "NULL",
+    raw: str = RAW,
+) -> DataFrame:
+    """Give rows of the quarantine; the arguments are SQL over the frame's columns."""
+    values = {
+        "pipeline": literal(plan.pipeline),
+        "batch": str(entry.seq),
+        "file": file,
+        "record": record,
+        "rule": rule,
+        "value": value,
+        "raw": raw,
+        "quarantined_at": "current_timestamp()",
+    }
+    return frame.select(*[F.expr(values[f.name]).cast(f.dataType).alias(f.name) for f in COLUMNS])
+
+
+def _expected(
+    plan: Plan, entry: OffsetEntry, rows: DataFrame, block: ExitStack
+) -> tuple[DataFrame, DataFrame, Quarantined]:
+    """Sort the rows of the SELECT by the rules of ``TableSpec.expect``.
+
+    :return: The good rows, rows of the quarantine, and how many these are.
+    """
+    names = [quoted(name) for name in rows.columns]
+    checks = [Check(name, predicate, "NULL") for name, predicate in plan.expect.items()]
+    more = {FILE: reading.file_of(rows), RULE: broken_rule(checks), RAW: reading.ROW}
+    judged = rows.select("*", *[F.expr(sql).alias(name) for name, sql in more.items()])
+    held, counts = _held(entry, judged, block)
+    is_good = F.col(RULE).isNull()
+    moved = _rows(held.where(~is_good), entry, plan, file=FILE)
+    return held.where(is_good).select(*names), moved, _quarantined(counts)

@@ -1,0 +1,344 @@
+"""From the files of a batch to the rows of the user's SELECT."""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
+from pyspark.sql import types as T  # noqa: N812
+
+from airflow_provider_scope import sql as sql_text
+from airflow_provider_scope.exceptions import ScopeProviderError
+from airflow_provider_scope.spark import shaping, storage
+from airflow_provider_scope.spark.delta_log import DeltaLog
+from airflow_provider_scope.spark.files import columnar, csv_files, json_files, text_files
+from airflow_provider_scope.spark.files.formats import (
+    NUMBER,
+    RAW,
+    RULE,
+    SHOWN,
+    VALUE,
+    Check,
+    bad_record,
+    failing,
+    json_of,
+    source_of,
+)
+from airflow_provider_scope.spark.files.listing import (
+    BEHIND_GZIP,
+    BEHIND_GZIP_HINT,
+    FILE,
+    GZIP_ENDS,
+    HEADER_HINT,
+    Problem,
+    bad_files,
+    in_order,
+    load,
+    path_of,
+    place_of,
+    same_key,
+    union,
+    unread,
+)
+from airflow_provider_scope.spark.session import NANOSECONDS, SPARK_ERRORS, unread_file, whole_text
+from airflow_provider_scope.sql import quoted
+from airflow_provider_scope.values import TEXT_FORMATS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from airflow_provider_scope.protocol.records import OffsetEntry
+    from airflow_provider_scope.spark.files.formats import BadRecord, Records, Source
+    from airflow_provider_scope.spark.plan import Plan
+
+
+VIRTUAL = T.StructType(
+    [
+        T.StructField("source_file_uri", T.StringType()),
+        T.StructField("source_file_length", T.LongType()),
+        T.StructField("source_file_created", T.TimestampType()),
+        T.StructField("source_file_modified", T.TimestampType()),
+    ]
+)
+
+
+_FORMATS: dict[str, Callable[[SparkSession, OffsetEntry, Source], list[Records]]] = {
+    "csv": csv_files.records,
+    "json": json_files.records,
+    "text": text_files.records,
+    "parquet": columnar.records,
+    "orc": columnar.records,
+}
+
+
+def select(spark: SparkSession, plan: Plan, entry: OffsetEntry, *, trusted: bool = False) -> DataFrame:
+    """Give the SELECT over the files of a batch, as a lazy DataFrame.
+
+    Reading it fails at the first record that is not what was declared, and at the first row of the SELECT
+    that breaks a rule of ``TableSpec.expect``.
+
+    :param trusted: Whether the bytes of the files are known to be of their encoding.
+    :raises BadFileError: A file has other columns than declared, or is not of the declared form.
+    """
+    source = source_for(spark, plan, entry, trusted=trusted)
+    data = union([piece.strict() for piece in records(spark, entry, source)])
+    return checked(plan, over(spark, plan, entry, data))
+
+
+def source_for(spark: SparkSession, plan: Plan, entry: OffsetEntry, *, trusted: bool = False) -> Source:
+    """Give what the files of a batch are read as: columns that nobody declared have the table's types."""
+    source = replace(source_of(plan), trusted=trusted)
+    is_untyped = source.format in TEXT_FORMATS and source.format != "json" and not source.inferred
+    if source.columns is not None or is_untyped or entry.overwrites_table:
+        return source
+    metadata = DeltaLog(spark, plan.table).metadata()
+    if metadata is None:
+        return source
+    words = sql_text.words(plan.sql)
+    virtual = [field for field in VIRTUAL if field.name in words]
+
+    def over_none(columns: T.StructType) -> DataFrame:
+        rows = spark.createDataFrame([], T.StructType([*columns, *virtual]))
+        return over_rows(spark, plan.sql, plan.sql_params, rows, entry.seq)
+
+    return replace(source, table=shaping.types_of(plan, metadata, over_none))
+
+
+def records(spark: SparkSession, entry: OffsetEntry, source: Source) -> list[Records]:
+    """Give the records of the files of a batch, one value for all files that are read alike.
+
+    :raises BadFileError: A file has other columns than declared, or is not of the declared form.
+    """
+    return _FORMATS[source.format](spark, entry, source)
+
+
+def over(spark: SparkSession, plan: Plan, entry: OffsetEntry, data: DataFrame) -> DataFrame:
+    """Give the user's SELECT over rows of the files of a batch.
+
+    :param data: The columns of the source, and ``FILE``.
+    """
+    wanted = [name for name in VIRTUAL.names if name in sql_text.words(plan.sql)]
+    data = _with_virtual_columns(spark, data, entry, wanted) if wanted else data.drop(FILE)
+    return _once(over_rows(spark, plan.sql, plan.sql_params, data, entry.seq), wanted)
+
+
+def over_rows(
+    spark: SparkSession, sql: str, params: Mapping[str, Any], data: DataFrame, number: int
+) -> DataFrame:
+    """Give a SELECT of the user's over rows.
+
+    :param number: Of the batch, for the view's name.
+    """
+    view = f"scope_data_{number}"
+    data.createOrReplaceTempView(view)
+    try:
+        return spark.sql(sql_text.over_view(sql, view), args=dict(params) or None)
+    finally:
+        spark.catalog.dropTempView(view)
+
+
+def checked(plan: Plan, result: DataFrame) -> DataFrame:
+    """Let the rows of a SELECT fail that break a rule of ``TableSpec.expect``."""
+    return failing(result, expected(plan), ROW, file_of(result))
+
+
+_RULE_HINT = "correct the rule or the SELECT; with source_file_uri in the SELECT the message names the file"
+ROW = json_of("struct(*)")
+"""SQL of a row of the SELECT as text."""
+
+
+def expected(plan: Plan) -> list[Check]:
+    """Give the rules of ``TableSpec.expect`` as checks of the SELECT's rows."""
+    return [
+        Check(f"it breaks the rule {name!r} ({predicate})", predicate, "NULL", _RULE_HINT)
+        for name, predicate in plan.expect.items()
+    ]
+
+
+def file_of(result: DataFrame) -> str:
+    """Give SQL of the file of a row of the SELECT, NULL where the SELECT does not have it."""
+    return "source_file_uri" if "source_file_uri" in result.columns else "CAST(NULL AS string)"
+
+
+def _with_virtual_columns(
+    spark: SparkSession, data: DataFrame, entry: OffsetEntry, wanted: list[str]
+) -> DataFrame:
+    """Add the virtual columns that the SQL names, with the values of the log.
+
+    Spark's own ``_metadata`` is percent-encoded and shows the state at planning.
+    """
+    path = spark._jvm.org.apache.hadoop.fs.Path  # type: ignore[union-attr]  # noqa: SLF001 - as Spark encodes it
+    rows = [
+        {
+            "_scope_key": same_key(path(file.path).toUri().toString()),
+            "uri": file.path,
+            "length": file.size_bytes,
+            "created": file.created_ms,
+            "modified": file.modified_ms,
+        }
+        for file in entry.files
+    ]
+    # As a literal: a list of Python rows would start a Python worker, half a second for each batch.
+    schema = "array<struct<_scope_key string, uri string, length bigint, created bigint, modified bigint>>"
+    known = (
+        spark.range(1)
+        .select(F.inline(F.from_json(F.lit(json.dumps(rows)), schema)))
+        .select(
+            "_scope_key",
+            F.col("uri").alias("source_file_uri"),
+            F.col("length").alias("source_file_length"),
+            F.timestamp_millis("created").alias("source_file_created"),
+            F.timestamp_millis("modified").alias("source_file_modified"),
+        )
+    )
+    key = F.regexp_replace(F.col(FILE), "^file:/+", "file:///")
+    names = [name for name in data.columns if name != FILE]
+    keyed = data.select("*", key.alias("_scope_key"))
+    joined = keyed.join(F.broadcast(known.withColumn("_scope_found", F.lit(col=True))), "_scope_key", "left")
+    return joined.select(*[F.col(quoted(name)) for name in names], *[_known(name) for name in wanted])
+
+
+def _known(name: str) -> Column:
+    message = F.concat(F.lit("rows of a file that is not in the batch: "), F.col("_scope_key"))
+    return F.when(F.col("_scope_found"), F.col(name)).otherwise(F.raise_error(message)).alias(name)
+
+
+def _once(result: DataFrame, wanted: list[str]) -> DataFrame:
+    """Drop the second copy of a virtual column: ``SELECT *, source_file_uri`` names it twice."""
+    names = [field.name for field in result.schema.fields]
+    seen: set[str] = set()
+    keep = []
+    for index, name in enumerate(names):
+        if name in wanted and name in seen:
+            continue
+        seen.add(name)
+        keep.append(index)
+    if len(keep) == len(names):
+        return result
+    numbered = result.toDF(*[f"c{index}" for index in range(len(names))])
+    return numbered.select(*[F.col(f"c{index}").alias(names[index]) for index in keep])
+
+
+_NANOSECONDS = "it has a time before 1970 with a fraction of a second as ORC does not write such"
+_NANOSECONDS_HINT = (
+    "Arrow's writer of ORC (pyarrow) makes such files, which Arrow alone reads: write the times as whole "
+    "seconds, or the file as parquet"
+)
+
+_T = TypeVar("_T")
+
+
+def read_by(
+    spark: SparkSession,
+    plan: Plan,
+    entry: OffsetEntry,
+    rows: Callable[[], DataFrame],
+    act: Callable[[DataFrame], _T],
+) -> _T:
+    """Do what reads the rows of a batch, and tell why it failed.
+
+    :param rows: Gives the rows of the user's SELECT.
+    :raises BadRecordError: A record does not have the declared columns, or a value of another type.
+    :raises BadFileError: A file is not what the source says.
+    """
+    trusted = False
+    while True:
+        try:
+            return act(select(spark, plan, entry, trusted=True) if trusted else rows())
+        except SPARK_ERRORS as err:
+            record = bad_record(whole_text(err))
+            if record is None:
+                with naming_faults(spark, entry):
+                    raise
+            if record.rule != text_files.UNDECODED:
+                if plan.files.bad_records != "quarantine":  # which reads it again itself
+                    record = _first_in_its_file(spark, plan, entry, record, trusted=trusted)
+                raise record.error(place_of(entry, record.file)) from err
+            with naming_faults(spark, entry):
+                text_files.check_bytes(spark, entry, source_of(plan), [record.file] if record.file else [])
+        # What was suspected is in the files as such.
+        trusted = True
+
+
+def _first_in_its_file(
+    spark: SparkSession, plan: Plan, entry: OffsetEntry, record: BadRecord, *, trusted: bool
+) -> BadRecord:
+    """Give the first bad record of a file with its number, in place of one that Spark came upon.
+
+    :return: The same, if the file cannot be read again or the record is none of a file.
+    """
+    path = path_of(entry, record.file or "")
+    alone = entry.with_files(tuple(file for file in entry.files if file.path == path))
+    if not alone.files:
+        return record
+    try:
+        source = source_for(spark, plan, entry, trusted=trusted)
+        with in_order(spark):
+            rows = union([piece.judged() for piece in records(spark, alone, source)])
+            (first,) = rows.where(F.col(RULE) == record.rule).limit(1).collect()
+    except (*SPARK_ERRORS, ScopeProviderError, ValueError):
+        return record
+    return replace(record, value=_cut(first[VALUE]), record=_cut(first[RAW]), number=first[NUMBER])
+
+
+def _cut(text: str | None) -> str | None:
+    return None if text is None else text[:SHOWN]
+
+
+@contextmanager
+def naming_faults(spark: SparkSession, entry: OffsetEntry) -> Iterator[None]:
+    """Name the file that is surely at fault itself if Spark fails to read it.
+
+    :raises BadFileError: As said; other failures of Spark stay what they are.
+    """
+    try:
+        yield
+    except SPARK_ERRORS as err:
+        problems = _problems(spark, entry, err)
+        if not problems:
+            raise
+        raise bad_files(entry, problems) from err
+
+
+def _problems(spark: SparkSession, entry: OffsetEntry, err: Exception) -> list[Problem]:
+    """Give what is wrong with the file that Spark failed to read; nothing if it may be the store's fault."""
+    if NANOSECONDS in whole_text(err):
+        return [
+            Problem(file.path, _NANOSECONDS, hint=_NANOSECONDS_HINT)
+            for file in entry.files
+            if _has_negative_nanoseconds(spark, file.path)
+        ]
+    failed = unread_file(err)
+    problem = unread(*failed) if failed else None
+    if problem is None:
+        return []
+    if problem.hint in GZIP_ENDS and storage.has_more_behind_gzip(spark, path_of(entry, problem.file)):
+        problem = Problem(problem.file, BEHIND_GZIP, hint=BEHIND_GZIP_HINT)
+    if problem.hint == HEADER_HINT:
+        problem = _with_header(spark, entry, problem)
+    return [problem]
+
+
+def _has_negative_nanoseconds(spark: SparkSession, path: str) -> bool:
+    try:
+        load(lambda: spark.read.format("orc"), [path]).write.format("noop").mode("overwrite").save()
+    except SPARK_ERRORS as err:
+        return NANOSECONDS in whole_text(err)
+    return False
+
+
+def _with_header(spark: SparkSession, entry: OffsetEntry, problem: Problem) -> Problem:
+    """Show the header itself: Spark says how many fields it has, and not which."""
+    try:
+        with in_order(spark):
+            rows = load(lambda: spark.read.format("text"), [path_of(entry, problem.file)]).head(1)
+    except SPARK_ERRORS:
+        return problem
+    first = rows[0].value if rows else ""
+    # A NUL is one of UTF-16, which is no text here; an empty line is not the header.
+    return replace(problem, text=first[:SHOWN], line=1) if first.strip() and "\0" not in first else problem

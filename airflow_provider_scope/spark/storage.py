@@ -1,0 +1,187 @@
+"""Control files and source files as the application reaches them: a disk, or what Hadoop reads."""
+
+from __future__ import annotations
+
+import re
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+
+from airflow_provider_scope.exceptions import SourceFileChangedError, SourceUnreadableError
+from airflow_provider_scope.failures import is_refusal
+from airflow_provider_scope.spark.files.listing import KEPT, Problem, bad_files
+from airflow_provider_scope.spark.session import SPARK_ERRORS
+from airflow_provider_scope.values import check_as_logged
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from pyspark.sql import SparkSession
+
+    from airflow_provider_scope.protocol.records import OffsetEntry
+    from airflow_provider_scope.values import FileEntry
+
+LOCAL = "file://"
+READS_AT_ONCE = 4
+"""Files that are read together, each by jobs of its own."""
+LOOKS_AT_ONCE = 16
+"""Files of a remote store that are looked at together: each is a request."""
+
+_BZIP2 = re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)")
+"""The first ten bytes of bzip2: its name, the size of a block, and how the first block or the end begins."""
+_ERRORS = (OSError, *SPARK_ERRORS)
+_A = TypeVar("_A")
+_B = TypeVar("_B")
+
+
+def read(spark: SparkSession, uri: str, at_most: int | None = None) -> bytes:
+    """Read a file.
+
+    :param at_most: Bytes of its beginning; None is all of it.
+    :raises FileNotFoundError: There is none.
+    """
+    if uri.startswith(LOCAL):
+        with Path(uri.removeprefix(LOCAL)).open("rb") as file:
+            return file.read(at_most)
+    try:
+        with closing(_filesystem(spark, uri).open(_path(spark, uri))) as stream:
+            return bytes(stream.readAllBytes() if at_most is None else stream.readNBytes(at_most))
+    except SPARK_ERRORS as err:
+        if is_missing(err):
+            raise FileNotFoundError(uri) from err
+        raise
+
+
+def at_once(act: Callable[[_A], _B], files: Sequence[_A], most: int = LOOKS_AT_ONCE) -> list[_B]:
+    """Do something with all files, several at a time."""
+    with ThreadPoolExecutor(most, thread_name_prefix="scope-files") as pool:
+        return [*pool.map(act, files)]
+
+
+def check_unchanged(spark: SparkSession, entry: OffsetEntry) -> None:
+    """Look at every file of a batch again, just before it is read.
+
+    :raises SourceFileGoneError: One is missing.
+    :raises SourceFileChangedError: One has another time or length than its entry says.
+    :raises SourceUnreadableError: The status of one could not be read.
+    """
+    looks = [*_looks(spark, entry)]
+    for file, found in looks:
+        if isinstance(found, Exception) and not isinstance(found, FileNotFoundError):
+            cause = _cause(found)
+            helps = "give Spark read access to it" if is_refusal(cause) else "check the file and its store"
+            raise SourceUnreadableError(
+                f"The file {file.path} of batch {entry.seq} could not be checked: {cause}.",
+                kept="the batches before it; this one stays logged",
+                do=f"{helps}; the next try reads it again",
+            ) from found
+    statuses = ((file, found if isinstance(found, tuple) else None) for file, found in looks)
+    check_as_logged(entry.seq, statuses, kept=KEPT)
+
+
+def check_was_unchanged(spark: SparkSession, entry: OffsetEntry, version: int) -> None:
+    """Look at every file of a batch again, just after its rows were committed.
+
+    A file that is gone was read to its end, or Spark would have failed. One that cannot be looked at tells
+    nothing; the listing of the next run sees a change.
+
+    :param version: The table's version that has the rows.
+    :raises SourceFileChangedError: One has another time or length than its entry says.
+    """
+    for file, found in _looks(spark, entry):
+        if not isinstance(found, Exception) and not file.is_still(*found):
+            raise SourceFileChangedError(
+                f"The file {file.path} of batch {entry.seq} was changed while it was read "
+                f"({_both(file, found)}).",
+                kept=f"version {version} of the table, with the rows of the batch: those of this file may "
+                "come from the old content, from the new one, or from both",
+                do="compare the rows of this file (`source_file_uri`) with the file and correct them, or "
+                "reload everything with full_refresh=True; the next run goes on. Let writers rename "
+                "complete files into the folder, or raise `safety_buffer_seconds`",
+            )
+
+
+def check_bzip2(spark: SparkSession, entry: OffsetEntry) -> None:
+    """See that files with a name of bzip2 begin like it: of others Spark reads no row, without an error.
+
+    :raises BadFileError: One does not.
+    """
+    named = [file.path for file in entry.files if file.path.lower().endswith(".bz2")]
+    heads = at_once(lambda path: read(spark, path, at_most=10), named)
+    odd = [path for path, head in zip(named, heads, strict=True) if not _BZIP2.fullmatch(head)]
+    if odd:
+        what = "it has a name of bzip2 and does not begin like it: Spark would read no row of it"
+        hint = "give it a name that shows its compression"
+        raise bad_files(entry, [Problem(path, what, hint=hint) for path in odd])
+
+
+def has_more_behind_gzip(spark: SparkSession, uri: str) -> bool:
+    """Tell whether a gzip file is whole, so that what could not be read of it lies behind that.
+
+    Java's reader stops at the end of the compressed data, Hadoop's takes what follows for more of it.
+
+    :param uri: A file; one that is not named so is none.
+    """
+    if not uri.lower().endswith((".gz", ".gzip")):
+        return False
+    java: Any = spark._jvm.java  # type: ignore[union-attr]  # noqa: SLF001 - no Python API
+    nowhere = java.io.OutputStream.nullOutputStream()
+    try:
+        with closing(_filesystem(spark, uri).open(_path(spark, uri))) as stream:
+            java.util.zip.GZIPInputStream(stream, 1 << 16).transferTo(nowhere)
+    except _ERRORS:
+        return False
+    return True
+
+
+def _both(file: FileEntry, found: tuple[int, int]) -> str:
+    modified_ms, size = found
+    return f"{file.size_bytes:,} bytes at {file.modified_ms} ms, now {size:,} bytes at {modified_ms} ms"
+
+
+def _looks(
+    spark: SparkSession, entry: OffsetEntry
+) -> Iterator[tuple[FileEntry, tuple[int, int] | Exception]]:
+    """Give each file's modification time and length, or why they are not known."""
+    paths = [file.path for file in entry.files]
+    most = 1 if all(path.startswith(LOCAL) for path in paths) else LOOKS_AT_ONCE
+    yield from zip(entry.files, at_once(lambda path: _look(spark, path), paths, most), strict=True)
+
+
+def _look(spark: SparkSession, uri: str) -> tuple[int, int] | Exception:
+    try:
+        if uri.startswith(LOCAL):
+            local = Path(uri.removeprefix(LOCAL)).stat()
+            return local.st_mtime_ns // 1_000_000, local.st_size
+        status = _filesystem(spark, uri).getFileStatus(_path(spark, uri))
+        return int(status.getModificationTime()), int(status.getLen())
+    except _ERRORS as err:
+        return FileNotFoundError(uri) if is_missing(err) else err
+
+
+def _path(spark: SparkSession, uri: str) -> Any:
+    """Give Hadoop's path of an unencoded URI; it decodes nothing."""
+    return spark._jvm.org.apache.hadoop.fs.Path(uri)  # type: ignore[union-attr]  # noqa: SLF001 - no Python API
+
+
+def _filesystem(spark: SparkSession, uri: str) -> Any:
+    return _path(spark, uri).getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())  # noqa: SLF001
+
+
+def is_missing(err: Exception) -> bool:
+    """Tell whether Java does not see the file."""
+    if isinstance(err, Py4JJavaError):
+        return str(err.java_exception.getClass().getName()) == "java.io.FileNotFoundException"
+    if isinstance(err, PySparkException):  # Spark's Python makes errors of its own of some of Java's
+        return "java.io.FileNotFoundException" in str(err)
+    return isinstance(err, FileNotFoundError)
+
+
+def _cause(err: Exception) -> str:
+    if isinstance(err, Py4JJavaError):
+        return str(err.java_exception.toString())[:400].splitlines()[0]
+    return str(err)[:400]

@@ -1,1 +1,0 @@
-"""Listing sources and keeping control files, one module a backend."""

@@ -1,0 +1,1 @@
+"""Stores: listing sources and keeping control files, one module for each kind."""

@@ -1,0 +1,586 @@
+"""Files in Azure Data Lake Storage Gen2 and Blob Storage, through the connection of an adlfs filesystem.
+
+Only adlfs's account, credentials and event loop are used, and the SDK's client that it made. Its own
+operations cache listings, mangle names (``urlsplit`` takes a tab out of them), and repeat a write
+without telling.
+
+Pages of List Blobs are read from their text. For a million blobs adlfs's ``find``, with the SDK's models,
+takes 300 s of CPU, a generic XML parser 13 s, this 3 s (``benchmarks/discovery.py``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import secrets
+from calendar import timegm
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import unquote
+
+from airflow_provider_scope.exceptions import (
+    InputError,
+    SourceError,
+    SourceRefusedError,
+    SourceUnreadableError,
+    StorageError,
+    mask,
+)
+from airflow_provider_scope.stores.calls import PASSING, REFUSED, Repeating, without_secrets
+from airflow_provider_scope.stores.opening import bad, split, with_connection
+from airflow_provider_scope.stores.protocol import CONTROL_FILE_LIMIT_BYTES
+from airflow_provider_scope.values import FileEntry, no_root
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterator, Mapping
+
+
+# "ResourceNotFound" is not one of them: it is also the answer to who may not look without a key.
+_MISSING = ("BlobNotFound", "ContainerNotFound")
+_EXISTING = ("BlobAlreadyExists", "ConditionNotMet", "TargetConditionNotMet")
+
+
+class AzureCalls:
+    """Runs the SDK's coroutines on the loop of an adlfs filesystem.
+
+    :param repeating: How to try again after transport errors, 429 and 5xx.
+    :param timeout_seconds: For the connection, and for each wait for a part of the answer.
+    """
+
+    def __init__(self, fs: Any, repeating: Repeating | None = None, *, timeout_seconds: float = 60.0) -> None:
+        self._repeating = repeating or Repeating()
+        self.options = {
+            "retry_total": 0,
+            "connection_timeout": timeout_seconds,
+            "read_timeout": timeout_seconds,
+        }
+        """Arguments of every call of the SDK."""
+        self._fs = fs
+        # At INFO it writes 25 lines for each request into the task's log.
+        logging.getLogger("azure.core.pipeline.policies.http_logging_policy").setLevel(logging.WARNING)
+
+    def repeated(self, call: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        """Make a call that may be carried out twice, until it succeeds or is refused."""
+        return self._repeating.repeated(
+            lambda: asyncio.run_coroutine_threadsafe(call(), self._fs.loop).result(),
+            may_pass=may_pass,
+            retry_after_of=lambda err: _headers(err).get("Retry-After"),
+        )
+
+
+def status_of(err: BaseException) -> int | None:
+    """Give the HTTP status of an error; None if there was no answer."""
+    status = getattr(err, "status_code", None)
+    return status if isinstance(status, int) else None
+
+
+def code_of(err: BaseException) -> str:
+    """Give the service's code of an error, such as ``BlobNotFound``."""
+    code = getattr(err, "error_code", None)
+    return str(getattr(code, "value", code) or "")
+
+
+def may_pass(err: BaseException) -> bool:
+    """Tell whether the same call may succeed later: no answer, or one that asks to come back."""
+    return status_of(err) is None or status_of(err) in PASSING
+
+
+def is_missing(err: BaseException) -> bool:
+    """Tell whether the service says that there is nothing; no other 404 says so."""
+    return status_of(err) == 404 and code_of(err) in _MISSING  # noqa: PLR2004
+
+
+def is_existing(err: BaseException) -> bool:
+    """Tell whether a creation was refused because the name is taken."""
+    return status_of(err) in (409, 412) and code_of(err) in _EXISTING
+
+
+def is_refused(err: BaseException) -> bool:
+    """Tell whether the identity is not known, or not allowed to do this."""
+    return status_of(err) in REFUSED
+
+
+def described(err: BaseException) -> str:
+    """Give status, code, text and request id of an error, for people."""
+    first = next(iter(str(err).strip().splitlines()), "")
+    text = " ".join(str(part) for part in (status_of(err), code_of(err)) if part)
+    text = text or type(err).__name__
+    text = mask(f"{text}: {first}" if first else text)[:1000]
+    request_id = _headers(err).get("x-ms-request-id")
+    return f"{text} (request id {request_id})" if request_id else text
+
+
+def _headers(err: BaseException) -> Mapping[str, str]:
+    headers: Mapping[str, str] | None = getattr(getattr(err, "response", None), "headers", None)
+    return {} if headers is None else headers
+
+
+# ---- How a location is written ----
+
+_CONTAINER = re.compile(r"[a-z0-9](?:-?[a-z0-9]){2,62}|\$(?:root|web|logs)")
+_HOST = re.compile(r"[a-z0-9-]+(?:\.[a-z0-9-]+)*\.dfs\.[a-z0-9.-]+")
+_URL = re.compile(r"(?i)https?://([\w-]+)\.(?:blob|dfs)\.([\w.-]+)/([^/]+)(/.*)?")
+_BLOB_HOST = re.compile(r"(?i)([\w.-]+)\.blob\.([\w.-]+)")
+
+
+def canonical(location: str) -> str:
+    """Give the canonical URI: ``abfss://<container>@<account>.dfs…``.
+
+    :raises InputError: It is written in another way, or is not valid.
+    """
+    scheme, authority, path = split(location)
+    if scheme in _ADVICE:
+        raise bad(location, f"is on {scheme}://, which is not supported", _ADVICE[scheme](location))
+    container, at, host = authority.partition("@")
+    host = host.lower()
+    if not at:
+        raise bad(location, "names no account", f"write {_uri(container, path)}")
+    blob = _BLOB_HOST.fullmatch(host)
+    if blob:
+        raise bad(
+            location, "names the Blob endpoint", f"write abfss://{container}@{blob[1]}.dfs.{blob[2]}{path}"
+        )
+    if "." not in host:
+        raise with_connection(location, container, _uri(host, path))
+    if not _CONTAINER.fullmatch(container):
+        raise bad(
+            location,
+            f"names no container: {container!r} is not a valid name of one",
+            "write its name, of 3 to 63 lowercase letters, digits and single hyphens",
+        )
+    if not _HOST.fullmatch(host) or "\\" in path:
+        raise bad(location, "is not valid", f"write {_uri('<container>', '/…')}, without a backslash")
+    return f"abfss://{container}@{host}{path}"
+
+
+def _uri(container: str, path: str) -> str:
+    return f"abfss://{container}@<account>.dfs.core.windows.net{path}"
+
+
+def _blob_advice(location: str) -> str:
+    """Give what to write for ``wasbs://<container>@<account>.blob…``."""
+    _, authority, path = split(location)
+    container, _, host = authority.partition("@")
+    blob = _BLOB_HOST.fullmatch(host)
+    return f"write abfss://{container}@{blob[1]}.dfs.{blob[2]}{path}" if blob else _az_advice(location)
+
+
+def _az_advice(location: str) -> str:
+    _, authority, path = split(location)
+    conn_id, at, container = authority.rpartition("@")
+    advice = f"write {_uri(container, path)}"
+    return f"{advice}, and storage_conn_id={conn_id!r}" if at else advice
+
+
+def _url_advice(location: str) -> str:
+    match = _URL.fullmatch(location)
+    if match is None:
+        return "name a folder that can be listed with modification times"
+    return f"write abfss://{match[3]}@{match[1]}.dfs.{match[2]}{(match[4] or '').rstrip('/')}"
+
+
+_ADVICE = {
+    "wasb": _blob_advice,
+    "wasbs": _blob_advice,
+    "az": _az_advice,
+    "http": _url_advice,
+    "https": _url_advice,
+}
+
+
+# ---- Files ----
+
+SCHEME = "abfss://"
+
+_CREATOR = "created_by"
+
+_NEEDS_MARKER = (
+    "Without a hierarchical namespace, a folder disappears with its last file: a folder that may be empty "
+    "needs a marker, such as the one that the Azure portal creates"
+)
+
+PAGE_SIZE = 5000
+"""Blobs of one page, the most the service gives."""
+
+
+class AzureStorage:
+    """The containers of one account.
+
+    A folder exists as long as a blob lies below it, or a marker stands for it. A marker is a directory of an
+    account with a hierarchical namespace, an empty blob with ``hdi_isfolder``, or one whose name ends with a
+    slash. So a root without any of these is missing, not empty; the container itself may be empty.
+
+    The service gives times in whole seconds, so a file seems up to a second older than it is. A change in
+    the same second to the same length is not noticed.
+
+    :param fs: An ``adlfs.AzureBlobFileSystem``.
+    :param host: The account's host in URIs, such as ``acme.dfs.core.windows.net``, wherever the service is.
+    """
+
+    def __init__(
+        self, fs: Any, host: str, *, calls: AzureCalls | None = None, page_size: int = PAGE_SIZE
+    ) -> None:
+        self._client = fs.service_client
+        self._host = host
+        self._calls = calls or AzureCalls(fs)
+        self._page_size = page_size
+
+    def walk(self, root: str) -> Iterator[FileEntry]:
+        """List every file below ``root``, a page at a time; the next one is fetched meanwhile.
+
+        What is deleted or created during the listing is in it or not.
+        """
+        container, folder = self._parts(root)
+        base = f"{SCHEME}{container}@{self._host}/"
+        found = False
+        for page in self._pages(root, container, f"{folder}/" if folder else ""):
+            found = found or bool(page.blobs)
+            try:
+                files = entries(page, base)
+            except ValueError as err:
+                raise _unreadable(root, err) from err
+            yield from files
+        if folder and not found:
+            self._check_folder(root, container, folder)
+
+    def names(self, folder: str) -> list[str]:
+        """List the names of the files in ``folder``."""
+        container, name = self._parts(folder)
+        prefix = f"{name}/" if name else ""
+        names: list[str] = []
+        marker = ""
+        while True:
+            try:
+                page = self._page(container, prefix, marker, delimiter="/")
+                names += [file.path for file in entries(page, "")]
+            except Exception as err:  # noqa: BLE001 - whatever the SDK raises, it is not absence
+                if is_missing(err) and not marker:
+                    return []
+                raise _failed("list", folder, err) from without_secrets(err)
+            if not page.marker:
+                return sorted(found.removeprefix(prefix) for found in names)
+            marker = page.marker
+
+    def read(self, path: str, at_most: int = CONTROL_FILE_LIMIT_BYTES) -> bytes | None:
+        """Read a control file."""
+        blob = self._blob(path)
+
+        async def download() -> bytes:
+            stream = await blob.download_blob(**self._calls.options)
+            # With a hierarchical namespace a folder reads like an empty file.
+            if _is_folder(stream.properties):
+                raise _NotAFileError("it is a folder")
+            if stream.size > at_most:
+                raise _NotAFileError(f"it is larger than {at_most:,} bytes")
+            return bytes(await stream.readall())
+
+        try:
+            data: bytes = self._calls.repeated(download)
+        except _NotAFileError as err:
+            raise _failed("read", path, str(err)) from err
+        except Exception as err:  # noqa: BLE001 - as above
+            if is_missing(err):
+                return None
+            raise _failed("read", path, err) from without_secrets(err)
+        return data
+
+    def put_if_absent(self, path: str, data: bytes) -> bool:
+        """Create a file with its content: one Put Blob with ``If-None-Match: *``.
+
+        A request without an answer may have taken effect, and its repetition is refused then. Not all
+        repetitions are ours: aiohttp sends a PUT again by itself when a kept connection breaks. So each
+        call leaves a token in the blob's metadata, which tells whose it is.
+        """
+        blob = self._blob(path)
+        token = secrets.token_hex(16)
+        try:
+            self._calls.repeated(
+                lambda: blob.upload_blob(
+                    data, overwrite=False, metadata={_CREATOR: token}, **self._calls.options
+                )
+            )
+        except Exception as err:  # noqa: BLE001 - as above
+            if is_existing(err):
+                return self._token(path) == token
+            raise _failed("create", path, err) from without_secrets(err)
+        return True
+
+    def replace(self, path: str, data: bytes) -> None:
+        """Replace a file at once."""
+        blob = self._blob(path)
+        self._write("replace", path, lambda: blob.upload_blob(data, overwrite=True, **self._calls.options))
+
+    def delete(self, path: str) -> None:
+        """Delete a file."""
+        blob = self._blob(path)
+        self._write("delete", path, lambda: blob.delete_blob(**self._calls.options))
+
+    def _write(self, verb: str, path: str, call: Callable[[], Any]) -> None:
+        try:
+            self._calls.repeated(call)
+        except Exception as err:  # noqa: BLE001 - as above
+            if verb == "delete" and is_missing(err):
+                return
+            raise _failed(verb, path, err) from without_secrets(err)
+
+    def _token(self, path: str) -> str | None:
+        """Give the token of the call that created a blob which is there."""
+        blob = self._blob(path)
+        try:
+            about = self._calls.repeated(lambda: blob.get_blob_properties(**self._calls.options))
+        except Exception as err:  # noqa: BLE001 - as above
+            raise _failed("create", path, err) from without_secrets(err)
+        return _metadata(about).get(_CREATOR)
+
+    def _pages(self, root: str, container: str, prefix: str) -> Iterator[Page]:
+        with ThreadPoolExecutor(1, thread_name_prefix="azure-walk") as ahead:
+            marker = ""
+            coming = ahead.submit(self._page, container, prefix, marker)
+            while True:
+                try:
+                    page = coming.result()
+                except Exception as err:  # noqa: BLE001 - as above
+                    if is_missing(err) and not marker:
+                        raise no_root(root, _NEEDS_MARKER) from without_secrets(err)
+                    raise _unreadable(root, err) from without_secrets(err)
+                if page.marker and page.marker == marker:
+                    raise _unreadable(root, "the next page is the page that was read")
+                marker = page.marker
+                if marker:
+                    coming = ahead.submit(self._page, container, prefix, marker)
+                yield page
+                if not marker:
+                    return
+
+    def _page(self, container: str, prefix: str, marker: str, *, delimiter: str = "") -> Page:
+        """Fetch one page.
+
+        The metadata tell folders' markers; they make the page longer only for blobs that have any.
+
+        :raises ValueError: It is not a whole page.
+        """
+        client = self._client.get_container_client(container)
+        options = {
+            **self._calls.options,
+            "name_starts_with": prefix or None,
+            "include": ["metadata"],
+            "results_per_page": self._page_size,
+            "raw_response_hook": _take,
+        }
+
+        async def fetch() -> bytes:
+            listing = client.walk_blobs(delimiter=delimiter, **options) if delimiter else None
+            listing = listing or client.list_blobs(**options)
+            try:
+                await anext(listing.by_page(continuation_token=marker or None))
+            except _Taken as taken:
+                return taken.body
+            msg = "the SDK did not show the page's text"
+            raise RuntimeError(msg)
+
+        return parse_page(self._calls.repeated(fetch))
+
+    def _check_folder(self, root: str, container: str, folder: str) -> None:
+        """Look at a root without blobs below it: an empty folder has a marker.
+
+        :raises SourceError: There is none, or it could not be looked at.
+        """
+        blob = self._client.get_blob_client(container, folder)
+        try:
+            about = self._calls.repeated(lambda: blob.get_blob_properties(**self._calls.options))
+        except Exception as err:  # noqa: BLE001 - as above
+            if is_missing(err):
+                raise no_root(root, _NEEDS_MARKER) from without_secrets(err)
+            raise _unreadable(root, err) from without_secrets(err)
+        if not _is_folder(about):
+            raise _unreadable(root, "it is a file, not a folder")
+
+    def _blob(self, uri: str) -> Any:
+        container, name = self._parts(uri)
+        return self._client.get_blob_client(container, name)
+
+    def _parts(self, uri: str) -> tuple[str, str]:
+        """Give container and name of a canonical URI.
+
+        :raises InputError: It is of another account.
+        """
+        container, _, rest = uri.removeprefix(SCHEME).partition("@")
+        host, _, name = rest.partition("/")
+        if not uri.startswith(SCHEME) or host != self._host:
+            raise InputError(
+                f"The location {uri!r} does not belong to the account {self._host}.",
+                kept="everything; nothing was sent",
+                do="name the connection of its account; one connection serves one account",
+            )
+        return container, name
+
+
+def _metadata(about: Any) -> dict[str, str]:
+    return {name.lower(): value for name, value in (about.metadata or {}).items()}
+
+
+def _is_folder(about: Any) -> bool:
+    return _metadata(about).get("hdi_isfolder", "").lower() == "true"
+
+
+class _NotAFileError(Exception):
+    """What is there cannot be a control file."""
+
+    status_code = 0  # an answer, and not one that passes
+
+
+class _Taken(Exception):  # noqa: N818 - not a fault
+    """Carries a page's text out of the SDK before it makes models of it."""
+
+    def __init__(self, body: bytes) -> None:
+        super().__init__()
+        self.body = body
+
+
+def _take(response: Any) -> None:
+    if response.http_response.status_code == 200:  # noqa: PLR2004
+        raise _Taken(response.http_response.body())
+
+
+def _unreadable(root: str, err: BaseException | str) -> SourceError:
+    why = err if isinstance(err, str) else described(err)
+    what = f"The source folder {root} could not be listed: {why}."
+    kept = "the table and the checkpoint; nothing was written"
+    if isinstance(err, BaseException) and is_refused(err):
+        rights = "the role Storage Blob Data Reader, or correct its credentials"
+        return SourceRefusedError(what, kept=kept, do=f"give the connection's identity {rights}")
+    return SourceUnreadableError(
+        what,
+        kept=kept,
+        do="check the service; a part of the source is never skipped. The next try lists again",
+    )
+
+
+def _failed(verb: str, path: str, err: BaseException | str) -> StorageError:
+    why = err if isinstance(err, str) else described(err)
+    return StorageError(
+        f"Could not {verb} {path}: {why}.",
+        kept="everything that was written before",
+        do="check the account and the connection's rights; the next try reads the log and goes on",
+    )
+
+
+# ---- pages of List Blobs ----
+
+# The order in which the service and Azurite write the elements; any other one is read more slowly.
+_USUAL = re.compile(
+    r"<Name>([^<]*)</Name><Properties><Creation-Time>([^<]*)</Creation-Time>"
+    r"<Last-Modified>([^<]*)</Last-Modified><Etag>[^<]*</Etag><Content-Length>(\d+)</Content-Length>"
+)
+_NAME = re.compile(r'<Name(?: Encoded="(true|false)")?\s*>([^<]*)</Name>')
+_CREATED = re.compile(r"<Creation-Time>([^<]+)</Creation-Time>")
+_MODIFIED = re.compile(r"<Last-Modified>([^<]+)</Last-Modified>")
+_LENGTH = re.compile(r"<Content-Length>(\d+)</Content-Length>")
+_FOLDER = re.compile(r"(?i)<ResourceType>directory</ResourceType>|<hdi_isfolder>true</hdi_isfolder>")
+_SUM = "<Content-MD5>"
+_NEXT = re.compile(r"<NextMarker>([^<]*)</NextMarker>|<NextMarker\s*/>")
+_REFERENCE = re.compile(r"&(?:#x([0-9A-Fa-f]+)|#(\d+)|(amp|lt|gt|quot|apos));")
+_NAMED = {"amp": "&", "lt": "<", "gt": ">", "quot": '"', "apos": "'"}
+_MONTHS = ("", "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+
+
+class Page(NamedTuple):
+    """A part of a list of blobs, whole but not yet read."""
+
+    blobs: tuple[str, ...]
+    """The text of each blob."""
+    marker: str
+    """Where the next page begins; empty at the end."""
+
+
+def parse_page(body: bytes) -> Page:
+    """Split a page into its blobs.
+
+    :raises ValueError: It is not a whole page.
+    """
+    text = body.decode("utf-8-sig")
+    end = _NEXT.search(text, text.rfind("</Blobs>") + 1) or _NEXT.search(text, text.rfind("<NextMarker"))
+    if end is None or not text.rstrip().endswith("</EnumerationResults>"):
+        msg = "the page is incomplete"
+        raise ValueError(msg)
+    blobs = text.split("<Blob>")
+    return Page(tuple(blobs[1:]), _plain(end[1] or ""))
+
+
+def entries(page: Page, base: str) -> list[FileEntry]:
+    """Read the files of a page; markers that stand for folders are none.
+
+    Times are whole seconds, the most the service tells: a file may be up to a second younger.
+
+    :param base: What stands before a blob's name in its URI.
+    :raises ValueError: A blob has no name or no length.
+    """
+    found: list[FileEntry] = []
+    for blob in page.blobs:
+        match = _USUAL.match(blob)
+        if match is None:
+            name, created, modified, size = _unusual(blob)
+        else:
+            name, created_at, modified_at, length = match.groups()
+            if "&" in name:
+                name = _plain(name)
+            modified, created = _milliseconds(modified_at), _milliseconds(created_at)
+            size = int(length)
+        if size or not (name.endswith("/") or _FOLDER.search(blob)):
+            found.append(FileEntry(modified, base + name, size, created, _md5(blob)))
+    return found
+
+
+def _md5(blob: str) -> str | None:
+    """Give the sum of a blob's content, which new metadata leave as it is; large uploads have none.
+
+    That of a page blob or an append blob is not kept up to date when its bytes change.
+    """
+    start = blob.find(_SUM)
+    if start < 0 or "<BlobType>BlockBlob<" not in blob:
+        return None
+    properties, end = blob.find("</Properties>"), blob.find("</Content-MD5>", start)
+    return blob[start + len(_SUM) : end] or None if start < end < properties else None
+
+
+def _unusual(blob: str) -> tuple[str, int | None, int, int]:
+    """Read one blob whatever the order of its elements; 0 is an unknown modification time."""
+    name, length = _NAME.search(blob), _LENGTH.search(blob)
+    if name is None or length is None:
+        msg = "a blob has no name or no length"
+        raise ValueError(msg)
+    text = _plain(name[2])
+    created, modified = _CREATED.search(blob), _MODIFIED.search(blob)
+    return (
+        # Names with characters that XML does not have are percent-encoded, and say so.
+        unquote(text) if name[1] == "true" else text,
+        _milliseconds(created[1]) if created else None,
+        _milliseconds(modified[1]) if modified else 0,
+        int(length[1]),
+    )
+
+
+def _plain(text: str) -> str:
+    return _REFERENCE.sub(_character, text) if "&" in text else text
+
+
+def _character(match: re.Match[str]) -> str:
+    if match[3]:
+        return _NAMED[match[3]]
+    return chr(int(match[1], 16) if match[1] else int(match[2]))
+
+
+@lru_cache(maxsize=4096)
+def _milliseconds(text: str) -> int:
+    """Read ``Sat, 21 Nov 2026 20:01:03 GMT``."""
+    if text[25:] != " GMT":
+        msg = f"{text!r} is not a time"
+        raise ValueError(msg)
+    return (_day(text[5:16]) + int(text[17:19]) * 3600 + int(text[20:22]) * 60 + int(text[23:25])) * 1000
+
+
+@lru_cache(maxsize=4096)
+def _day(text: str) -> int:
+    return timegm((int(text[7:]), _MONTHS.index(text[3:6]), int(text[:2]), 0, 0, 0))

@@ -1,0 +1,373 @@
+"""HTTP for both services: where a token may go, what is tried again, and what is not known.
+
+A bearer token is sent to one origin (scheme, host and port) only. Some requests change something and must
+not be carried out twice. If it is not known whether such a request was, it is not repeated here. The error
+is ``ServiceOutcomeUnknownError``, and the caller looks for the effect.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import re
+import time
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urljoin, urlsplit
+
+import requests
+from requests.adapters import HTTPAdapter
+from urllib3.exceptions import NewConnectionError
+
+from airflow_provider_scope.exceptions import (
+    InputError,
+    ServiceOutcomeUnknownError,
+    ServiceUnavailableError,
+    mask,
+)
+from airflow_provider_scope.stores.calls import wait_seconds
+from airflow_provider_scope.stores.wire import Answer, Tokens, answer_of, is_loopback, not_understood
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+
+BODY_LIMIT_BYTES = 64 * 1024 * 1024
+"""No answer is larger: a page of 4,000 files has about 2 MB, a range of a file at most 4 MB."""
+
+MESSAGE_TRIES = 25
+"""Tries of a request that is refused with one of the texts of ``retry_on_error_messages``."""
+
+_HOPS = 3
+_CONNECTIONS = 16
+_TRANSPORT = (
+    requests.ConnectionError,
+    requests.Timeout,
+    requests.exceptions.ChunkedEncodingError,
+    requests.exceptions.ContentDecodingError,
+)
+
+_log = logging.getLogger(__name__)
+
+
+class HttpClient:
+    """Requests to one service; it may be used by several threads at once.
+
+    :param base_url: ``https://<host>``, or ``http://`` to this machine itself; to any host without a secret.
+    :param tokens: The bearer token; None where ``identity`` tells who asks, or nobody needs to.
+    :param identity: Query parameters of plain WebHDFS: ``user.name``, or the secret ``delegation``. Its
+        redirects lead to other hosts, and hold what these need to know; without ``tokens`` they are followed.
+    :param timeout_seconds: For the connection, and for each wait for a part of the answer.
+    :param retries: Further tries after transport errors, 429 and 5xx.
+    :param retry_on_error_messages: Texts of refusals (4xx) that pass: a fragment, or ``re:`` and a
+        regular expression.
+    :raises InputError: The URL is not one that a token may be sent to, or a pattern is not valid.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        tokens: Tokens | None,
+        *,
+        identity: Mapping[str, str] | None = None,
+        timeout_seconds: float = 30.0,
+        retries: int = 3,
+        retry_on_error_messages: Sequence[str] = (),
+        sleep: Callable[[float], None] = time.sleep,
+        jitter: Callable[[], float] = random.random,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.base_url = base_url.rstrip("/")
+        self.retries = retries
+        self._identity = dict(identity or {})
+        has_secret = tokens is not None or "delegation" in self._identity
+        self._origin = _checked_origin(self.base_url, has_secret=has_secret)
+        self._tokens = tokens or _NoToken()
+        self._timeout = timeout_seconds
+        self._patterns = [_pattern(text) for text in retry_on_error_messages]
+        self._sleep = sleep
+        self._jitter = jitter
+        self._clock = clock
+        self._session = _session(use_environment=self._origin[0] == "https")
+
+    def __repr__(self) -> str:
+        """Name the service; nothing else of it may be shown."""
+        return f"{type(self).__name__}({self.base_url!r})"
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._session.close()
+
+    def pause(self, failures: int, retry_after: str | None = None) -> None:
+        """Wait after the ``failures``-th failure in a row; see ``wait_seconds``."""
+        self._sleep(wait_seconds(failures, jitter=self._jitter(), retry_after=retry_after, now=self._clock()))
+
+    def tries(self) -> Iterator[bool]:
+        """Wait between the tries of what a caller repeats by itself; give for each whether it is the last."""
+        for failures in range(self.retries + 1):
+            if failures:
+                self.pause(failures)
+            yield failures == self.retries
+
+    def request(
+        self,
+        method: str,
+        target: str,
+        *,
+        doing: str,
+        repeatable: bool = True,
+        params: Mapping[str, str] | None = None,
+        json: Any = None,
+        data: bytes | None = None,
+        in_two_steps: bool = False,
+    ) -> Answer:
+        """Send a request and give the answer: a success, or a refusal (4xx) that no try would change.
+
+        :param target: A path below ``base_url``, or a whole URL that the service gave.
+        :param doing: What is asked for, as it follows "Could not" in an error.
+        :param repeatable: Whether carrying it out twice has the effect of once.
+        :param in_two_steps: Send the data only to where the answer to a request without them leads.
+        :raises ServiceUnavailableError: There was no answer, or 429 or 5xx, until the end.
+        :raises ServiceOutcomeUnknownError: The same, for a request that is not repeatable and that
+            the service may have carried out.
+        :raises ServiceProtocolError: The target or a redirect is not at this service.
+        :raises ServiceAuthError: There is no token.
+        """
+        url = self._url(target, doing)
+        failures = refusals = 0
+        refreshed = False
+        while True:
+            token = self._tokens.get()
+            retry_after: str | None = None
+            try:
+                answer = self._follow(
+                    method, url, doing, token, params=params, json=json, data=data, in_two_steps=in_two_steps
+                )
+            except _TRANSPORT as err:
+                problem = mask(f"{type(err).__name__}: {err}", token)
+                if not repeatable and _may_have_arrived(err):
+                    raise _unknown(doing, problem) from err
+            else:
+                if answer.status == 401 and not refreshed:  # noqa: PLR2004
+                    refreshed = True
+                    self._tokens.reject(token)
+                    continue
+                if self._passes(answer) and refusals + 1 < MESSAGE_TRIES:
+                    refusals += 1
+                    _log.info("Could not %s yet: %s", doing, answer.described())
+                    self.pause(refusals)
+                    continue
+                if answer.status != 429 and answer.status < 500:  # noqa: PLR2004
+                    return answer
+                problem = answer.described()
+                if not repeatable and answer.status != 429:  # noqa: PLR2004 - throttled: not carried out
+                    raise _unknown(doing, problem)
+                retry_after = answer.headers.get("retry-after")
+            failures += 1
+            if failures > self.retries:
+                raise _unavailable(doing, problem, failures)
+            _log.info("Could not %s: %s. Trying again.", doing, problem)
+            self.pause(failures, retry_after)
+
+    def _follow(
+        self,
+        method: str,
+        url: str,
+        doing: str,
+        token: str,
+        *,
+        params: Mapping[str, str] | None,
+        json: Any,
+        data: bytes | None,
+        in_two_steps: bool,
+    ) -> Answer:
+        """Send once, and follow WebHDFS's 307 by hand."""
+        params = {**(params or {}), **self._identity}
+        for hop in range(_HOPS):
+            ahead = in_two_steps and hop == 0
+            body = None if ahead else data
+            answer = self._send(method, url, doing, token, params=params, json=json, data=body)
+            if not 300 <= answer.status < 400:  # noqa: PLR2004
+                if ahead and answer.ok:
+                    raise not_understood(doing, "the service did not ask for the data")
+                return answer
+            location = answer.headers.get("location", "")
+            if answer.status != 307 or not location:  # noqa: PLR2004
+                raise not_understood(doing, f"the answer is a redirect ({answer.status})")
+            url, params = self._redirected(urljoin(url, location), doing), {}
+        raise not_understood(doing, f"there were more than {_HOPS} redirects")
+
+    def _send(
+        self,
+        method: str,
+        url: str,
+        doing: str,
+        token: str,
+        *,
+        params: Mapping[str, str] | None,
+        json: Any,
+        data: bytes | None,
+    ) -> Answer:
+        try:
+            with self._session.request(
+                method,
+                url,
+                params=params,
+                json=json,
+                data=data,
+                headers=None if data is None else {"Content-Type": "application/octet-stream"},
+                auth=_Bearer(token),
+                timeout=self._timeout,
+                allow_redirects=False,
+                stream=True,
+            ) as response:
+                body = bytearray()
+                for part in response.iter_content(65536):
+                    body += part
+                    if len(body) > BODY_LIMIT_BYTES:
+                        raise not_understood(doing, f"the answer has more than {BODY_LIMIT_BYTES:,} bytes")
+                return answer_of(response.status_code, response.headers, bytes(body), token)
+        except _TRANSPORT:
+            raise
+        except requests.RequestException as err:
+            raise not_understood(doing, mask(f"{type(err).__name__}: {err}", token)) from err
+
+    def _passes(self, answer: Answer) -> bool:
+        """Tell whether a refusal is one of those that the user said will pass."""
+        if not 400 <= answer.status < 500 or answer.status in (401, 429):  # noqa: PLR2004
+            return False
+        text = f"{answer.code} {answer.message}"
+        return any(pattern.search(text) for pattern in self._patterns)
+
+    def _url(self, target: str, doing: str) -> str:
+        if target.startswith("/") and not target.startswith("//"):
+            return self.base_url + target
+        if _origin(target) != self._origin:
+            raise not_understood(doing, f"the service's answer leads to another host: {_shown(target)}")
+        return target
+
+    def _redirected(self, target: str, doing: str) -> str:
+        """Check where an answer leads: no token goes to another host, and nothing from https to http."""
+        origin = _origin(target)
+        if (
+            isinstance(self._tokens, Tokens)
+            or origin is None
+            or (self._origin[0], origin[0]) == ("https", "http")
+        ):
+            return self._url(target, doing)
+        return target
+
+
+class _NoToken:
+    """Stands for the token of a service that wants none."""
+
+    def get(self) -> str:
+        """Give nothing."""
+        return ""
+
+    def reject(self, value: str) -> None:
+        """Have nothing to forget."""
+
+
+class _Bearer(requests.auth.AuthBase):
+    """Set the header for one request, if there is a token.
+
+    With it, requests does not look for credentials in ``~/.netrc``.
+    """
+
+    def __init__(self, token: str) -> None:
+        self._token = token
+
+    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
+        if self._token:
+            request.headers["Authorization"] = f"Bearer {self._token}"
+        return request
+
+
+class _NoCookies(requests.cookies.RequestsCookieJar):
+    """Keep nothing between requests."""
+
+    def set_cookie(self, *_: Any, **__: Any) -> None:
+        """Drop a cookie."""
+
+
+def _session(*, use_environment: bool) -> requests.Session:
+    session = requests.Session()
+    # A proxy sees what goes through it in clear text; https is tunnelled, http to this machine is not.
+    session.trust_env = use_environment
+    session.cookies = _NoCookies()
+    adapter = HTTPAdapter(pool_connections=1, pool_maxsize=_CONNECTIONS, max_retries=0)
+    session.mount("https://", adapter)
+    session.mount("http://", adapter)
+    return session
+
+
+def _checked_origin(base_url: str, *, has_secret: bool) -> tuple[str, str, int]:
+    origin = _origin(base_url)
+    parts = urlsplit(base_url) if origin else None
+    if origin is None or parts is None or parts.query or parts.fragment:
+        raise _bad_url(base_url, "https://<account host>")
+    if has_secret and origin[0] == "http" and not is_loopback(origin[1]):
+        raise _bad_url(base_url, "https, because a token must not leave this machine unencrypted")
+    return origin
+
+
+def _origin(url: str) -> tuple[str, str, int] | None:
+    """Give scheme, host and port; None for what is not a plain http or https URL."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        return None
+    if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc or "\\" in url:
+        return None
+    return parts.scheme, parts.hostname, port or (443 if parts.scheme == "https" else 80)
+
+
+def _shown(url: str) -> str:
+    """Give a foreign URL without what may be secret in it."""
+    return mask(url.partition("?")[0].rpartition("@")[2][:200])
+
+
+def _bad_url(url: str, expected: str) -> InputError:
+    return InputError(
+        f"The service's URL {_shown(url)!r} is not valid: expected {expected}.",
+        kept="everything; nothing was sent",
+        do="correct the host of the connection",
+    )
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    if not text.startswith("re:"):
+        return re.compile(re.escape(text), re.IGNORECASE)
+    try:
+        return re.compile(text[3:])
+    except re.error as err:
+        raise InputError(
+            f"retry_on_error_messages has {text!r}, which is not a regular expression: {err}.",
+            kept="everything; nothing was sent",
+            do="correct the connection",
+        ) from err
+
+
+def _may_have_arrived(err: requests.RequestException) -> bool:
+    """Tell whether the service may have seen the request. When in doubt, it may."""
+    if isinstance(err, requests.ConnectTimeout):
+        return False
+    reason = err.args[0] if err.args else None
+    return not isinstance(getattr(reason, "reason", reason), NewConnectionError)
+
+
+def _unknown(doing: str, problem: str) -> ServiceOutcomeUnknownError:
+    return ServiceOutcomeUnknownError(
+        f"It is not known whether the service could {doing}: {problem}.",
+        kept="what was there before; the request may have been carried out",
+        do="nothing: the next try first checks whether the request took effect",
+    )
+
+
+def _unavailable(doing: str, problem: str, tries: int) -> ServiceUnavailableError:
+    return ServiceUnavailableError(
+        f"Could not {doing} in {tries} tries: {problem}.",
+        kept="everything that was there before",
+        do="check the service and the network; the next try asks again",
+    )

@@ -1,0 +1,134 @@
+"""The kinds of stores: one row each, with all that sets one apart from another."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_STORES = "airflow_provider_scope.stores"
+_HOOKS = "airflow_provider_scope.hooks"
+# Spark's own default shows the key of a storage account.
+_REDACTED = "(?i)secret|password|passphrase|token|credential|key|sas|signature"
+_NOT_ON_GCS = "gcsfs calls its create-if-absent experimental"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreKind:
+    """One kind of store. Functions are named ``module:function``: a Dag file imports this row, not them."""
+
+    name: str
+    schemes: tuple[str, ...] = ()
+    """How its canonical URIs begin, without ``://``."""
+    aliases: tuple[str, ...] = ()
+    """Schemes of other spellings, which ``canonical`` takes, or refuses with what to write."""
+    canonical: str
+    """``(location) -> uri``: gives the one unencoded URI, or raises ``InputError``."""
+    open: str
+    """``(uri, conn_id, connection) -> Store``; the last one is that of ``conn_id``, if it was read before."""
+    no_control_files: str = ""
+    """Why it holds sources, but neither a table nor a checkpoint; empty if it holds all of them."""
+    needs_connection: bool = True
+    is_per_host: bool = True
+    """Whether one ``Storage`` serves one host alone: an account or a cluster."""
+    is_for_spark: bool = True
+    """Whether Spark can reach it at all."""
+    spark_conf: Mapping[str, str] = field(default_factory=dict)
+    """What Spark needs to know for each of its kind; opening adds what the connection tells."""
+    spark_packages: tuple[str, ...] = ()
+    """Modules of Hadoop that Spark lacks for it."""
+    reads_decomposed: bool = True
+    """Whether it reads a name with decomposed letters (NFD) as that very file."""
+
+
+LOCAL = StoreKind(
+    name="a disk",
+    schemes=("file",),
+    aliases=("",),
+    canonical=f"{_STORES}.local:canonical",
+    open=f"{_STORES}.local:open_store",
+    needs_connection=False,
+    is_per_host=False,
+)
+OTHER = StoreKind(
+    name="a store of fsspec",
+    canonical=f"{_STORES}.objects:canonical",
+    open=f"{_HOOKS}.stores:open_by_fsspec",
+    no_control_files="nothing shows that it refuses to create a file twice",
+    is_per_host=False,
+)
+"""What no row is about."""
+KINDS = [
+    LOCAL,
+    StoreKind(
+        name="Azure Storage",
+        schemes=("abfss",),
+        aliases=("abfs", "wasb", "wasbs", "az", "http", "https"),
+        canonical=f"{_STORES}.azure:canonical",
+        open=f"{_HOOKS}.azure_storage:open_store",
+        spark_conf={"spark.redaction.regex": _REDACTED},
+        spark_packages=("hadoop-azure",),
+    ),
+    StoreKind(
+        name="ADLS Gen1",
+        schemes=("adl",),
+        canonical=f"{_STORES}.hdfs:canonical_gen1",
+        open=f"{_HOOKS}.adls_gen1:open_store",
+        is_for_spark=False,
+    ),
+    StoreKind(
+        name="HDFS",
+        schemes=("webhdfs", "swebhdfs"),
+        aliases=("hdfs",),
+        canonical=f"{_STORES}.hdfs:canonical_hdfs",
+        open=f"{_HOOKS}.hdfs:open_store",
+        # Of the client for WebHDFS, pyspark's own jars lack a class of JAX-RS (``RuntimeDelegateImpl``).
+        spark_packages=("hadoop-client-minicluster",),
+        reads_decomposed=False,
+    ),
+    StoreKind(
+        name="S3",
+        schemes=("s3",),
+        aliases=("s3a", "s3n"),
+        canonical=f"{_STORES}.s3:canonical",
+        open=f"{_HOOKS}.s3:open_store",
+        is_per_host=False,
+        spark_conf={
+            # Hadoop knows the client as s3a:// alone.
+            "spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
+            "spark.hadoop.fs.AbstractFileSystem.s3.impl": "org.apache.hadoop.fs.s3a.S3A",
+            # Delta's own class for S3 locks a commit within one JVM alone: see ``spark.session``.
+            "spark.delta.logStore.s3.impl": "airflow_provider_scope.ConditionalLogStore",
+            "spark.hadoop.fs.s3a.create.conditional.enabled": "true",
+            "spark.redaction.regex": _REDACTED,
+        },
+        spark_packages=("hadoop-aws",),
+    ),
+    replace(OTHER, name="Google Cloud Storage", schemes=("gs", "gcs"), no_control_files=_NOT_ON_GCS),
+    replace(OTHER, name="memory", schemes=("memory",), no_control_files="it ends with its process"),
+]
+
+
+def scheme_of(location: str) -> str:
+    """Give a location's scheme in small letters; empty for a plain path."""
+    match = re.match(r"([A-Za-z][A-Za-z0-9+.-]*)://", location)
+    if match:
+        return match[1].lower()
+    return "file" if location.startswith("file:") else ""
+
+
+def kind_of(location: str) -> StoreKind:
+    """Give the row of the store that a location is on."""
+    scheme = scheme_of(location)
+    return next((kind for kind in KINDS if scheme in kind.schemes or scheme in kind.aliases), OTHER)
+
+
+def place_of(uri: str) -> str:
+    """Name what one ``Storage`` serves: a disk, an account, a cluster, or a kind of store."""
+    scheme, _, rest = uri.partition("://")
+    if not kind_of(uri).is_per_host:
+        return scheme
+    return f"{scheme}://{rest.partition('/')[0].rpartition('@')[2]}"

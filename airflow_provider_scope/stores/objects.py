@@ -1,0 +1,184 @@
+"""Sources on any fsspec filesystem: they are listed, and hold neither a table nor a checkpoint."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from airflow_provider_scope.exceptions import (
+    SourceError,
+    SourceRefusedError,
+    SourceUnreadableError,
+    mask,
+)
+from airflow_provider_scope.stores.calls import without_secrets
+from airflow_provider_scope.stores.opening import canonical_uri, split, with_connection
+from airflow_provider_scope.values import FileEntry, no_root
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+_MODIFIED = (
+    "mtime",
+    "LastModified",
+    "last_modified",
+    "modified",
+    "updated",
+    "modifiedTime",
+    "modificationTime",
+)
+"""Names under which fsspec's filesystems give the time of a file's last change."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+_LARGEST_SECONDS = 100_000_000_000
+"""A larger number, 5138 AD in seconds, is in milliseconds."""
+
+
+def canonical(location: str) -> str:
+    """Give the canonical URI of a folder.
+
+    :raises InputError: It has a connection in it.
+    """
+    scheme, authority, path = split(location)
+    if "@" in authority:
+        conn_id, bucket = authority.rsplit("@", 1)
+        raise with_connection(location, conn_id, f"{scheme}://{bucket}{path}")
+    return f"{scheme}://{authority}{path}"
+
+
+class ObjectSource:
+    """The files of one fsspec filesystem. Its control-file operations say why there are none.
+
+    :param fs: A filesystem; it is asked afresh each time, past its cache.
+    """
+
+    def __init__(self, fs: Any) -> None:
+        self._fs = fs
+
+    def walk(self, root: str) -> Iterator[FileEntry]:
+        """List every file below ``root``; one whose time the store does not tell has the time 0.
+
+        A store with a flat listing gives it at once; of others each folder is listed. Not by fsspec's own
+        ``find``: it leaves out, without a word, what it could not list.
+        """
+        top = self._fs._strip_protocol(root)  # noqa: SLF001 - the way every fsspec caller takes
+        try:
+            self._fs.invalidate_cache()
+            found = self._flat(top) if _lists_flat(self._fs) else None
+        except Exception as err:  # noqa: BLE001 - whatever a store raises, it is not absence
+            raise self._error(root, err) from without_secrets(err)
+        if found is None:
+            yield from self._folders(root, top)
+            return
+        if not found:
+            self._check_folder(root, top)
+        for name, info in found.items():
+            if name == top:
+                raise _unreadable(root, "it is a file, not a folder")
+            if not name.endswith("/"):
+                yield _entry(root, top, name, info)
+
+    def _refuse(self, *about: Any, **_: Any) -> NoReturn:
+        """Say why the store holds no control files.
+
+        :param about: The path, and what is not used.
+        :raises InputError: Always.
+        """
+        canonical_uri(about[0])
+        msg = f"{about[0]!r} is on a store with control files; open it as one"
+        raise ValueError(msg)
+
+    names = read = put_if_absent = replace = delete = _refuse
+
+    def _flat(self, top: str) -> dict[str, dict[str, Any]]:
+        found = self._fs.find(top, detail=True)
+        return {name: info for name, info in found.items() if info.get("type") != "directory"}
+
+    def _folders(self, root: str, top: str) -> Iterator[FileEntry]:
+        self._check_folder(root, top)
+        waiting = [top]
+        while waiting:
+            folder = waiting.pop()
+            try:
+                listing = self._fs.ls(folder, detail=True)
+            except FileNotFoundError as err:
+                self._check_folder(root, top, gone="it was deleted during the listing")
+                if folder == top:
+                    raise _unreadable(root, "its status and its listing contradict each other") from err
+                continue
+            except Exception as err:  # noqa: BLE001 - as above
+                raise self._error(folder, err) from without_secrets(err)
+            for info in listing:
+                name = info["name"].rstrip("/")
+                if info["type"] == "directory":
+                    if name != folder:
+                        waiting.append(name)
+                else:
+                    yield _entry(root, top, info["name"], info)
+
+    def _check_folder(self, root: str, top: str, gone: str = "") -> None:
+        """See that the root is a folder.
+
+        :param gone: What it means if it does not exist; by default that it never did.
+        """
+        try:
+            kind = self._fs.info(top).get("type")
+        except FileNotFoundError as err:
+            if gone:
+                raise _unreadable(root, gone) from err
+            raise no_root(root) from err
+        except Exception as err:  # noqa: BLE001 - as above
+            raise self._error(root, err) from without_secrets(err)
+        if kind != "directory":
+            raise _unreadable(root, "it is a file, not a folder")
+
+    def _error(self, path: str, err: Exception) -> SourceError:
+        text = mask(f"{type(err).__name__}: {err}")[:1000]
+        if not isinstance(err, PermissionError):
+            return _unreadable(path, text)
+        return SourceRefusedError(
+            f"The source folder {path} could not be listed: {text}.",
+            kept="the table and the checkpoint; nothing was written",
+            do="give the connection's identity the right to list it",
+        )
+
+
+def _lists_flat(fs: Any) -> bool:
+    """Tell whether a filesystem brings a listing of its own for all that is below a folder."""
+    find = getattr(type(fs), "_find", None) or type(fs).find
+    return find.__module__ not in ("fsspec.spec", "fsspec.asyn")
+
+
+def _entry(root: str, top: str, name: str, info: Mapping[str, Any]) -> FileEntry:
+    below = f"{top.rstrip('/')}/"
+    if not name.startswith(below):
+        raise _unreadable(root, f"the listing has {name!r}, which is not below it")
+    size = info.get("size")
+    if not isinstance(size, int):
+        raise _unreadable(root, f"the store does not tell the length of {name!r}")
+    return FileEntry(_modified_ms(info), f"{root.rstrip('/')}/{name[len(below) :]}", size)
+
+
+def _modified_ms(info: Mapping[str, Any]) -> int:
+    """Find a file's modification time, in milliseconds since the epoch; 0 if it is not told."""
+    value = next((info[key] for key in _MODIFIED if info.get(key) is not None), None)
+    if isinstance(value, str):
+        try:
+            value = datetime.fromisoformat(value)
+        except ValueError:
+            return 0
+    if isinstance(value, datetime):
+        aware = value if value.tzinfo else value.replace(tzinfo=UTC)
+        return (aware - _EPOCH) // timedelta(milliseconds=1)
+    if isinstance(value, int | float):
+        return round(value if value > _LARGEST_SECONDS else value * 1000)
+    return 0
+
+
+def _unreadable(path: str, why: str) -> SourceUnreadableError:
+    return SourceUnreadableError(
+        f"The source folder {path} could not be listed: {why}.",
+        kept="the table and the checkpoint; nothing was written",
+        do="check the store and the connection; no part of a source is skipped. The next try lists again",
+    )

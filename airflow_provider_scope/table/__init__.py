@@ -1,1 +1,0 @@
-"""Reading Delta tables without a JVM."""
