@@ -117,7 +117,7 @@ def test_rows_that_come_into_an_empty_table_while_the_load_looks(
 ) -> None:
     world.run("CREATE SEQUENCE s", "CREATE TABLE t (n bigint DEFAULT nextval('s'), name text)")
     pipe = world.pipe()
-    bound = postgres._Asked._before_young
+    bound = postgres._CursorConditions._before_young
 
     def then_a_row_comes(self: Any) -> Any:
         found = bound(self)
@@ -125,7 +125,7 @@ def test_rows_that_come_into_an_empty_table_while_the_load_looks(
         return found
 
     with world.open("INSERT INTO t (name) VALUES ('smaller')"), monkeypatch.context() as patch:
-        patch.setattr(postgres._Asked, "_before_young", then_a_row_comes)
+        patch.setattr(postgres._CursorConditions, "_before_young", then_a_row_comes)
         pipe.run()
     pipe.run()
     pipe.run()

@@ -223,7 +223,7 @@ def test_the_snapshot_is_taken_after_the_look_at_who_runs(
 ) -> None:
     """Whoever has ended when it is asked who runs, is in the snapshot: no bound holds its rows back."""
     world.run("CREATE TABLE t (id serial, c timestamptz DEFAULT now())", "INSERT INTO t DEFAULT VALUES")
-    running = postgres._Asked._running
+    running = postgres._CursorConditions._running
     open_ones = []
 
     def just_ended(self: Any) -> Any:
@@ -234,7 +234,7 @@ def test_the_snapshot_is_taken_after_the_look_at_who_runs(
     with world.open("INSERT INTO t (c) VALUES (now())") as late:
         world.run("INSERT INTO t DEFAULT VALUES", "INSERT INTO t DEFAULT VALUES")
         open_ones.append(late)
-        monkeypatch.setattr(postgres._Asked, "_running", just_ended)
+        monkeypatch.setattr(postgres._CursorConditions, "_running", just_ended)
         pipe.run()
     assert pipe.rows("id") == [(1,), (2,), (3,), (4,)]
 

@@ -1,6 +1,6 @@
-"""The rows of a database, of which one load asks once: a module for each database that is known.
+"""Read the rows of a database: one module for each kind of database.
 
-Its ``rows`` gives them, or those alone that the cursor may take, with all values as they are.
+Each module's ``rows`` gives the rows, or only those that the cursor may take, with all values unchanged.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _ROWS: dict[str, Callable[[jdbc.Session, CursorPlan, CursorSlice, int], DataFram
     "sqlite": sqlite.rows,
     "jdbc": jdbc.rows,
 }
-"""Kind of a database -> its rows; those of any other one as Spark reads them."""
+"""Kind of a database -> what reads its rows. "jdbc" is any other database, read as Spark reads it."""
 _TOOK_TOO_LONG = ("57014", "70100")
-"""As PostgreSQL and MySQL tell it."""
+"""SQL states of PostgreSQL and MySQL for a statement that ran into its time limit."""
 _NESTED = re.compile(r"COLUMN_ARRAY_ELEMENT_TYPE_MISMATCH\] Some values in field (\d+)")
 
 
@@ -46,35 +46,36 @@ def rows(
     spark: SparkSession,
     source: CursorPlan,
     database: DatabasePlan,
-    found: CursorSlice,
+    cursor_slice: CursorSlice,
     seq: int,
     *,
     until_read: ExitStack,
 ) -> DataFrame:
-    """Give the rows of a database, or those alone that the cursor may take; nothing is read yet.
+    """Give the rows of a database, or only those that the cursor may take; nothing is read yet.
 
-    :param until_read: To be closed when the rows were read: what they are read from may be open so long.
+    :param until_read: The caller closes it once the rows are read. It keeps open the connection whose
+        transaction has the snapshot that the rows are read from, if there is such a transaction.
     :raises CursorError: A column has a type whose values could change on the way.
     :raises InputError: The rows cannot be divided by the column that the user names.
     """
     with errors(source.table, database), ExitStack() as stack:
         session = stack.enter_context(closing(jdbc.Session(spark, database)))
-        data = _ROWS[database.kind](session, source, found, seq)
+        data = _ROWS[database.kind](session, source, cursor_slice, seq)
         if session.stays_open:
             until_read.enter_context(stack.pop_all())
         return in_utc(data)
 
 
 @contextmanager
-def errors(what: str, database: DatabasePlan) -> Iterator[None]:
-    """Turn what a database says into our own error.
+def errors(name: str, database: DatabasePlan) -> Iterator[None]:
+    """Turn the errors of a database and its driver into our own.
 
-    :param what: What is read, for people.
+    :param name: What is read, for messages.
     :param database: How it is read.
     :raises CursorError: A value cannot be loaded as it is.
-    :raises InputError: The database refuses who asks, or what it is asked; or its driver is not there.
-    :raises SourceUnreadableError: It cannot be reached, or ended the transaction whose snapshot is read; or a
-        part could not begin.
+    :raises InputError: The database refuses the user or the SQL; or its driver is missing.
+    :raises SourceUnreadableError: The database cannot be reached, or ended the transaction whose snapshot is
+        read; or one of several connections could not begin to read.
     """
     try:
         yield
@@ -84,7 +85,7 @@ def errors(what: str, database: DatabasePlan) -> Iterator[None]:
         text = whole_text(err)
         if array := _NESTED.search(text):
             raise CursorError(
-                f"The column number {int(array[1]) + 1} of {what} has an array of several dimensions.",
+                f"The column number {int(array[1]) + 1} of {name} has an array of several dimensions.",
                 kept=NO_ROW_WRITTEN,
                 do="read it as text with options={'customSchema': '<column> STRING'}; or make one dimension "
                 "of it in `query`",
@@ -100,23 +101,23 @@ def errors(what: str, database: DatabasePlan) -> Iterator[None]:
             ) from err
         if postgres_parts.is_blocked(text):
             raise SourceUnreadableError(
-                f"The load waited too long for a lock on the table {what}: another session holds one, or "
+                f"The load waited too long for a lock on the table {name}: another session holds one, or "
                 "waits for one (LOCK TABLE, VACUUM FULL, TRUNCATE, ALTER TABLE). lock_timeout ended the "
                 "wait; it is 10 seconds where several connections read the table.",
                 kept=NO_ROW_WRITTEN,
                 do="run the task again when that session is done: the load has released the table, and "
                 "reads it again. With num_partitions=1 such changes wait for the load",
             ) from err
-        said = refused_value(text)
-        if said is None:
-            refused = _refusal(_sql_state(err), what, short_cause(err))
-            if refused is None:
+        value = refused_value(text)
+        if value is None:
+            refusal = _refusal(_sql_state(err), name, short_cause(err))
+            if refusal is None:
                 raise
-            raise refused from err
-        # The database stops at the value, and does not tell whose it is.
-        query = finding(database.kind, rows_of(database.table, database.query), said)
+            raise refusal from err
+        # The database stops at the value, and does not tell in which row it is.
+        query = finding(database.kind, rows_of(database.table, database.query), value)
         raise CursorError(
-            f"The {said}, which the table's type cannot hold.",
+            f"The {value}, which the table's type cannot hold.",
             kept=NO_ROW_WRITTEN,
             do="leave such rows out, or give them another value, in `query`; or read the column as text with "
             "options={'customSchema': '<column> STRING'}" + (f". This finds them: {query}" if query else ""),
@@ -124,7 +125,7 @@ def errors(what: str, database: DatabasePlan) -> Iterator[None]:
 
 
 def _sql_state(err: Exception) -> str:
-    """Give the code of an error that a driver raised, as SQL's standard has it; empty if it has none."""
+    """Give the SQL state (as in SQL's standard) of an error that a driver raised; empty if it has none."""
     cause = err.java_exception if isinstance(err, Py4JJavaError) else None
     while cause is not None:
         try:
@@ -134,25 +135,28 @@ def _sql_state(err: Exception) -> str:
     return ""
 
 
-def _refusal(state: str, what: str, cause: str) -> InputError | SourceUnreadableError | None:
-    """Give the error for what a driver says; None if nothing more is known of it."""
+def _refusal(state: str, name: str, cause: str) -> InputError | SourceUnreadableError | None:
+    """Give our error for an error of a driver; None if it is none of those that are known here.
+
+    :param name: What is read, for messages.
+    """
     if "ClassNotFoundException" in cause:
         return InputError(
-            f"The database driver for reading {what} is missing: {cause}",
+            f"The database driver for reading {name} is missing: {cause}",
             kept=NO_ROW_WRITTEN,
             do="name it in the extra of the connection: `driver_class`, and `packages` with its Maven "
             "coordinates; if the engine has `packages` or `jars` of its own, it has to be one of them",
         )
     if state.startswith("08"):
         return SourceUnreadableError(
-            f"Could not read {what}: the database cannot be reached, or it ended the connection: {cause}",
+            f"Could not read {name}: the database cannot be reached, or it ended the connection: {cause}",
             kept=NO_ROW_WRITTEN,
             do="check that the database runs, and that host and port of the connection are right; the next "
             "try reads it again",
         )
     if state in _TOOK_TOO_LONG:
         return SourceUnreadableError(
-            f"The database ended the statement that reads {what}, because it took too long: {cause}",
+            f"The database ended the statement that reads {name}, because it took too long: {cause}",
             kept=NO_ROW_WRITTEN,
             do="check what it waited for (a lock of another session, a scan without an index); or give it "
             "more time: statement_timeout or max_statement_time of the database, queryTimeout in "
@@ -160,26 +164,26 @@ def _refusal(state: str, what: str, cause: str) -> InputError | SourceUnreadable
         )
     if state.startswith("28"):
         return InputError(
-            f"The database does not let this user log in to read {what}: {cause}",
+            f"The database does not let this user log in to read {name}: {cause}",
             kept=NO_ROW_WRITTEN,
             do="correct login and password of the connection; the next run loads the batch with them",
         )
     if state == "42501" or "command denied" in cause:
         return InputError(
-            f"The database does not let this user read {what}: {cause}",
+            f"The database does not let this user read {name}: {cause}",
             kept=NO_ROW_WRITTEN,
             do="GRANT SELECT on it, and USAGE on its schema, to the connection's login. The next run loads "
             "the batch with them",
         )
     if "SQLITE_CANTOPEN" in cause:
         return InputError(
-            f"The database file cannot be opened to read {what}: {cause}",
+            f"The database file cannot be opened to read {name}: {cause}",
             kept=NO_ROW_WRITTEN,
             do="correct the host of the connection: the absolute path of a file that is where Spark runs",
         )
     if state.startswith(("42", "07")) or "No value specified for parameter" in cause:
         return InputError(
-            f"The database does not accept the SQL that reads {what}: {cause}",
+            f"The database does not accept the SQL that reads {name}: {cause}",
             kept=NO_ROW_WRITTEN,
             do="correct `table` or `query` of the source: names with capitals, blanks or dots are quoted "
             "as the database requires, and a question mark is written twice. The next run loads the batch "

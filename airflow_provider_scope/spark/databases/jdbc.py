@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
 
 DIGITS = 38
-"""Of a decimal, at the most."""
+"""The most digits that a decimal can have."""
 
 
 class Column(NamedTuple):
-    """A column of a result, as the driver names it."""
+    """A column of a query's result, as the driver describes it."""
 
     name: str
     kind: str
@@ -45,42 +45,49 @@ class Column(NamedTuple):
     is_decimal: bool
 
 
-def check_decimals(columns: Sequence[Column], custom: Mapping[str, T.DataType]) -> None:
-    """Refuse numbers that do not fit a decimal: Spark rounds them to what it takes, without a word.
+def check_decimals(columns: Sequence[Column], custom_types: Mapping[str, T.DataType]) -> None:
+    """Refuse columns of numbers that do not fit a decimal: Spark would round them silently.
 
-    :param custom: Column -> the type that the user names.
-    :raises CursorError: It names them all.
+    :param custom_types: Column -> the type that the user names.
+    :raises CursorError: Names all such columns.
     """
-    unfit, given = [], {name.lower(): kind for name, kind in custom.items()}
-    for one in columns:
-        kind = given.get(one.name.lower())
-        told = f"{one.kind} of {one.precision} digits, {one.scale} of them after the decimal point"
-        if kind is None and one.is_decimal and not 0 < one.precision <= DIGITS:
-            unfit.append(f"{one.name!r} ({told if one.precision else f'{one.kind} without a precision'})")
-        elif isinstance(kind, T.DecimalType) and one.is_decimal:
-            whole = kind.precision - kind.scale
-            if kind.scale < one.scale or whole < one.precision - one.scale or not one.precision:
-                unfit.append(f"{one.name!r} ({told}, read as {kind.simpleString()})")
+    unfit: list[str] = []
+    types = {name.lower(): kind for name, kind in custom_types.items()}
+    for column in columns:
+        if not column.is_decimal:
+            continue
+        kind = types.get(column.name.lower())
+        digits = f"{column.kind} of {column.precision} digits, {column.scale} of them after the decimal point"
+        if kind is None and not column.precision:
+            unfit.append(f"{column.name!r} ({column.kind} without a precision)")
+        elif kind is None and not 0 < column.precision <= DIGITS:
+            unfit.append(f"{column.name!r} ({digits})")
+        elif isinstance(kind, T.DecimalType):
+            whole_digits = kind.precision - kind.scale
+            fits = kind.scale >= column.scale and whole_digits >= column.precision - column.scale
+            if not fits or not column.precision:
+                unfit.append(f"{column.name!r} ({digits}, read as {kind.simpleString()})")
     if unfit:
         raise no_type_for(unfit, "a DECIMAL(p,s) that has all its digits")
 
 
-def no_type_for(unfit: Sequence[str], other: str) -> CursorError:
+def no_type_for(unfit: Sequence[str], number_type: str) -> CursorError:
     """Give the error for columns that the table cannot hold.
 
-    :param other: What a number may become, beside text.
+    :param unfit: The columns, each with the reason.
+    :param number_type: The type that the advice suggests for numbers.
     """
     return CursorError(
         f"The table has no type for {', '.join(unfit)}: values could change on the way.",
         kept=NO_ROW_WRITTEN,
         do="set their types with options={'customSchema': '<column> <type>, …'}: STRING for any type, or "
-        f"{other}; or leave them out with `query`. The next run loads the batch with it",
+        f"{number_type}; or leave them out with `query`. The next run loads the batch with it",
     )
 
 
 FETCH_SIZE = "10000"
 _ARRAY, _DECIMALS = 2003, (2, 3)
-"""As ``java.sql.Types`` has them."""
+"""The numbers of ``java.sql.Types``."""
 _LATE = (
     "rows that a transaction commits later with a smaller value of {column!r} are lost: for this database "
     "it is not known which transactions are still running. Set cursor.lag (for numbers, dates and "
@@ -93,140 +100,141 @@ _NUMBER = re.compile(r"tinyint|smallint|int|bigint|decimal\(\d+,\d+\)|double")
 
 
 class Session:
-    """One connection of the driver's process, for questions; the rows come by Spark's own."""
+    """One connection for questions to the database; the rows come by connections that Spark opens."""
 
     def __init__(self, spark: SparkSession, database: DatabasePlan) -> None:
         self.spark = spark
         self.database = database
         self.options = _options(spark, database)
         self.stays_open = False
-        """Whether its transaction gave a snapshot away: then it ends when the rows were read."""
+        """Whether others read the snapshot of its transaction; then it stays open until the rows are read."""
         jvm: Any = spark._jvm  # noqa: SLF001 - Spark has no other way to its drivers
         package = jvm.org.apache.spark.sql
-        given = jvm.PythonUtils.toScalaMap({**self.options, "dbtable": "t"})
-        options = package.execution.datasources.jdbc.JDBCOptions(given)
+        scala_options = jvm.PythonUtils.toScalaMap({**self.options, "dbtable": "t"})
+        options = package.execution.datasources.jdbc.JDBCOptions(scala_options)
         factory = package.jdbc.JdbcDialects.get(self.options["url"]).createConnectionFactory(options)
         self.connection: Any = factory.apply(-1)
         if self.database.kind == "postgresql":
-            self.tell(_ALL_DIGITS)
+            self.execute(_ALL_DIGITS)
 
     def close(self) -> None:
-        """Let go of the connection, and of the snapshot of its transaction."""
+        """Close the connection, and release the snapshot of its transaction."""
         self.connection.close()
 
     @property
     def rows_of(self) -> str:
-        """What stands behind FROM."""
+        """The SQL after FROM: the table or the query that is read."""
         return rows_of(self.database.table, self.database.query)
 
     def ask(self, sql: str) -> list[str | None]:
-        """Give the values of the first row, as text; none if there is no row."""
+        """Run a query, and give the values of its first row as text; an empty list if it has no row."""
         with closing(self.connection.createStatement()) as statement:
             result = statement.executeQuery(sql)
             count = result.getMetaData().getColumnCount()
-            return [result.getString(at + 1) for at in range(count)] if result.next() else []
+            return [result.getString(number + 1) for number in range(count)] if result.next() else []
 
-    def tell(self, sql: str) -> None:
+    def execute(self, sql: str) -> None:
         """Run a statement that gives no rows."""
         with closing(self.connection.createStatement()) as statement:
             statement.execute(sql)
 
-    def custom(self) -> dict[str, T.DataType]:
-        """Give the types that the user names for columns."""
+    def custom_types(self) -> dict[str, T.DataType]:
+        """Give the types that the user names for columns (Spark's option ``customSchema``)."""
         text = self.options.get("customSchema")
         fields: list[T.StructField] = getattr(T.StructType.fromDDL(text), "fields", []) if text else []
         return {field.name: field.dataType for field in fields}
 
     def columns(self) -> list[Column]:
-        """Give the columns of what is read."""
         sql = f"SELECT * FROM {self.rows_of} WHERE 1 = 0"  # noqa: S608 - the user's own SQL
         with closing(self.connection.createStatement()) as statement:
-            told = statement.executeQuery(sql).getMetaData()
+            metadata = statement.executeQuery(sql).getMetaData()
             return [
                 Column(
-                    told.getColumnLabel(at),
-                    told.getColumnTypeName(at),
-                    told.getPrecision(at),
-                    told.getScale(at),
-                    told.isNullable(at) != 0,
-                    told.getColumnType(at) == _ARRAY,
-                    told.getColumnType(at) in _DECIMALS,
+                    metadata.getColumnLabel(number),
+                    metadata.getColumnTypeName(number),
+                    metadata.getPrecision(number),
+                    metadata.getScale(number),
+                    metadata.isNullable(number) != 0,
+                    metadata.getColumnType(number) == _ARRAY,
+                    metadata.getColumnType(number) in _DECIMALS,
                 )
-                for at in range(1, told.getColumnCount() + 1)
+                for number in range(1, metadata.getColumnCount() + 1)
             ]
 
 
-def rows(session: Session, source: CursorPlan, found: CursorSlice, seq: int) -> DataFrame:
-    """Give the rows of a database of which nothing more is known than that it has a driver."""
-    check_decimals(session.columns(), session.custom())
-    warn_of_late_rows(source, found, seq)
-    return narrowed(partial(reader, session, session.rows_of), source, found, seq)
+def rows(session: Session, source: CursorPlan, cursor_slice: CursorSlice, seq: int) -> DataFrame:
+    """Give the rows of a database of a kind that has no module of its own."""
+    check_decimals(session.columns(), session.custom_types())
+    warn_of_late_rows(source, cursor_slice, seq)
+    return narrowed(partial(reader, session, session.rows_of), source, cursor_slice, seq)
 
 
-def warn_of_late_rows(source: CursorPlan, found: CursorSlice, seq: int) -> None:
-    """Tell that late rows may be lost, unless a lag says how late they come."""
-    if source.lag is None and found.end is None:
-        emit(event="notice", seq=seq, told=_LATE.format(column=found.column))
+def warn_of_late_rows(source: CursorPlan, cursor_slice: CursorSlice, seq: int) -> None:
+    """Warn that rows that are committed late may be lost, unless a lag says how late they come."""
+    if source.lag is None and cursor_slice.end is None:
+        emit(event="notice", seq=seq, told=_LATE.format(column=cursor_slice.column))
 
 
 def narrowed(
     read: Callable[..., DataFrame],
     source: CursorPlan,
-    found: CursorSlice,
+    cursor_slice: CursorSlice,
     seq: int,
     *,
     are_times_text: bool = False,
 ) -> DataFrame:
-    """Let Spark ask for no other rows than those from where the cursor begins, if it compares as we do.
+    """Leave out the rows before the start of the cursor, in the database if it compares as Spark does.
 
-    :param read: Gives the rows; with ``pushes`` Spark may let the database compare.
+    :param read: Gives the rows; with ``pushes=True`` Spark may hand conditions to the database.
+    :param are_times_text: Whether the database stores times as text, as SQLite does.
     """
-    rule, data = source.rule(found.column), read(pushes=True)
-    field = next((field for field in data.schema if field.name.lower() == found.column.lower()), None)
+    rule, data = source.rule(cursor_slice.column), read(pushes=True)
+    field = next((field for field in data.schema if field.name.lower() == cursor_slice.column.lower()), None)
     kind = field.dataType.simpleString() if field else ""
-    # Text: databases compare it by other rules than Spark. Times of SQLite are text as well, and it takes no
-    # infinite number in a condition.
-    is_asked = source.pre_filter_sql is None and (
+    # Not for text, which databases compare by other rules than Spark; nor for times of SQLite, which are text
+    # too. And SQLite takes no infinite number in a condition.
+    can_compare = source.pre_filter_sql is None and (
         (_NUMBER.fullmatch(kind) and not (are_times_text and kind in ("float", "double")))
         or (kind in ("date", "timestamp", "timestamp_ntz") and not are_times_text)
     )
-    if field is None or not is_asked:
+    if field is None or not can_compare:
         return read()
-    start = cursor_state.start_of_slice(rule, found, kind, f"batch {seq}")
+    start = cursor_state.start_of_slice(rule, cursor_slice, kind, f"batch {seq}")
     if start is None:
         return data
     value = data[quoted(field.name)]
-    limit = f"CAST('{start}' AS {kind})"
-    beyond = value >= F.expr(limit) if rule.func == "max" else value <= F.expr(limit)
-    return data.where(beyond if rule.missing == "exclude" else beyond | value.isNull())
+    limit = F.expr(f"CAST('{start}' AS {kind})")
+    is_from_start = value >= limit if rule.func == "max" else value <= limit
+    return data.where(is_from_start if rule.missing == "exclude" else is_from_start | value.isNull())
 
 
 def reader(session: Session, table: str, types: str | None = None, *, pushes: bool = False) -> DataFrame:
-    """Give what stands behind FROM, read over one connection.
+    """Give the rows of a table, read over one connection.
 
-    :param types: The types that Spark is told (``customSchema``); None are the user's.
-    :param pushes: Whether Spark may hand conditions down.
+    :param table: The SQL after FROM.
+    :param types: The types that Spark is told (``customSchema``); None or empty leaves the user's.
+    :param pushes: Whether Spark may hand conditions to the database.
     """
     options = {**session.options, "dbtable": table, "pushDownPredicate": str(pushes).lower()}
     if types:
         options["customSchema"] = types
-    # Texts may be of any length: Spark would fill them up to the declared one, or refuse.
-    lengths = {} if session.database.kind == "postgresql" else {_ANY_LENGTH: "true"}
-    with with_settings(session.spark, lengths):
+    # Texts may be of any length: Spark would pad them to the declared one, or refuse longer ones.
+    char_settings = {} if session.database.kind == "postgresql" else {_ANY_LENGTH: "true"}
+    with with_settings(session.spark, char_settings):
         return session.spark.read.format("jdbc").options(**options).load()
 
 
 def _options(spark: SparkSession, database: DatabasePlan) -> dict[str, str]:
-    found = {name: spark.conf.get(CONF + name, None) for name in ("url", "user", "password", "driver")}
-    if not found["url"]:
+    names = ("url", "user", "password", "driver")
+    connection = {name: value for name in names if (value := spark.conf.get(CONF + name, None))}
+    if "url" not in connection:
         raise InputError(
             "Spark was not told where the database is.",
             kept=NO_ROW_WRITTEN,
             do="give the same version of airflow-provider-scope to the worker and to Spark",
         )
-    given = {name: value for name, value in found.items() if value}
     fixed = {"preferTimestampNTZ": "true", "numPartitions": "1"}
     if database.kind == "postgresql":
-        first = database.options.get("sessionInitStatement")
-        fixed["sessionInitStatement"] = f"{first}; {_ALL_DIGITS}" if first else _ALL_DIGITS
-    return {"fetchsize": FETCH_SIZE, **database.options, **fixed, **given}
+        users = database.options.get("sessionInitStatement")
+        fixed["sessionInitStatement"] = f"{users}; {_ALL_DIGITS}" if users else _ALL_DIGITS
+    return {"fetchsize": FETCH_SIZE, **database.options, **fixed, **connection}

@@ -1,4 +1,4 @@
-"""What PostgreSQL is asked: values as they are, the rows of a cursor, and what is not committed yet."""
+"""The SQL for PostgreSQL: values as they are, the rows of a cursor, and rows that are not committed yet."""
 
 # ruff: noqa: S608 - names are quoted and values are literals; tables and queries are the user's own SQL
 
@@ -42,51 +42,62 @@ _KINDS = {
     "timestamp": "timestamp_ntz",
     "timestamptz": "timestamp",
 }
-_AS_IT_IS = {*_KINDS, "bool", "bytea", "text", "varchar", "bpchar", "name"}
+_UNCHANGED = {*_KINDS, "bool", "bytea", "text", "varchar", "bpchar", "name"}
 _ARRAYS = {"_int2", "_int4", "_int8", "_float4", "_float8", "_bool", "_text", "_varchar", "_bpchar"}
 _TEXTS = ("text", "varchar", "bpchar")
 _TIMES = ("date", "timestamp", "timestamptz")
 _NEGATIVE = 1024
-"""The scale, in 11 bits, from which on it is one below zero."""
+"""From here on, a scale in 11 bits is a negative one."""
 
 
 def _value_of(column: Column, custom: T.DataType | None) -> str:
-    """Give the SQL for a column's value: what Spark would change is text, or an error of the database."""
+    """Give the SQL for a column's value.
+
+    Types that Spark does not have become text; at a value that Spark would change, the database fails.
+
+    :param custom: The type that the user names.
+    """
     name, kind = named(column.name), column.kind
     if isinstance(custom, T.StringType):
         return f"{name}::text"
     if isinstance(custom, T.DecimalType):
-        whole = custom.precision - custom.scale
-        fits = f"{name} = trunc({name}, {custom.scale}) AND abs({name}) < 1e{whole}"
+        whole_digits = custom.precision - custom.scale
+        fits = f"{name} = trunc({name}, {custom.scale}) AND abs({name}) < 1e{whole_digits}"
         return _checked(column, fits, f"numeric({custom.precision},{custom.scale})")
     if kind == "numeric":
         return _checked(column, f"{name} <> 'NaN'", f"numeric({column.precision},{column.scale})")
     if kind in _TIMES:
-        low = f"{name} >= '0001-01-01{' 00:00:00+00' if kind == 'timestamptz' else ''}'"
-        fits = f"isfinite({name}) AND {low} AND {name} < '10000-01-01'"
+        year_1 = f"'0001-01-01{' 00:00:00+00' if kind == 'timestamptz' else ''}'"
+        fits = f"isfinite({name}) AND {name} >= {year_1} AND {name} < '10000-01-01'"
         if kind == "date":
             return _checked(column, fits, "integer", f"{name} - DATE '1970-01-01'")
         return _checked(column, fits, "bigint", f"extract(epoch FROM {name}) * 1000000")
-    if kind in _AS_IT_IS or kind in _ARRAYS:
+    if kind in _UNCHANGED or kind in _ARRAYS:
         return name
     return f"{name}::text{'[]' if column.is_array else ''}"
 
 
 def _checked(column: Column, condition: str, kind: str, value: str = "") -> str:
-    """Give a value, or an error of the database that names it: no other way asks all values, and once."""
+    """Give the SQL for a value that meets a condition; at another one, the database fails and names it.
+
+    Only so is each value checked, and read once.
+
+    :param kind: PostgreSQL's type of the result.
+    :param value: SQL of the value; empty is the column itself.
+    """
     name = named(column.name)
-    told = f"{MARK}column {column.name} has the value ".replace("'", "''")
+    message = f"{MARK}column {column.name} has the value ".replace("'", "''")
     return (
         f"CASE WHEN {name} IS NULL OR ({condition}) THEN ({value or name})::{kind} "
-        f"ELSE ('{told}' || {name}::text)::{kind} END"
+        f"ELSE ('{message}' || {name}::text)::{kind} END"
     )
 
 
 def _as_decimal(column: Column) -> Column:
     """Give a number the digits that a decimal needs for the same values.
 
-    PostgreSQL has numbers that end before the point, and others that begin behind it: numeric(5,-2) is
-    decimal(7,0), numeric(2,5) is decimal(5,5). The driver tells the scale without its sign, in 11 bits.
+    PostgreSQL has numbers that end before the decimal point, and others that begin after it: numeric(5,-2) is
+    decimal(7,0), numeric(2,5) is decimal(5,5). The driver gives the scale without its sign, in 11 bits.
     """
     if column.kind != "numeric" or not column.precision:
         return column
@@ -95,13 +106,14 @@ def _as_decimal(column: Column) -> Column:
     return column._replace(precision=precision, scale=max(scale, 0))
 
 
-def _check(columns: Sequence[Column], given: Mapping[str, T.DataType]) -> None:
+def _check(columns: Sequence[Column], custom_types: Mapping[str, T.DataType]) -> None:
     """Refuse columns that no type of the table holds as they are.
 
-    :param given: Column -> the type that the user names.
-    :raises CursorError: It names them all.
+    :param custom_types: Column -> the type that the user names.
+    :raises CursorError: Names all such columns.
     """
-    unfit = [has for one in columns if (has := _unfit(one, given.get(one.name)))]
+    problems = [_unfit(column, custom_types.get(column.name)) for column in columns]
+    unfit = [problem for problem in problems if problem]
     if unfit:
         raise no_type_for(
             unfit, "DECIMAL(p,s) with at most 38 digits for numeric (what would be cut is refused)"
@@ -121,23 +133,24 @@ def _unfit(column: Column, custom: T.DataType | None) -> str:
     return ""
 
 
-_OTHERS = "datname = current_database() AND pid <> pg_backend_pid()"
+_OTHER_SESSIONS = "datname = current_database() AND pid <> pg_backend_pid()"
 _RUNNING = f"""
 SELECT count(*) FILTER (WHERE query = '<insufficient privilege>'),
   count(xact_start) FILTER (WHERE backend_type <> 'autovacuum worker'),
   min(xact_start) FILTER (WHERE backend_type <> 'autovacuum worker')::text,
   pg_is_in_recovery()
-FROM pg_stat_activity WHERE {_OTHERS}"""
+FROM pg_stat_activity WHERE {_OTHER_SESSIONS}"""
 _BEGAN_BEFORE = f"""
 SELECT count(*) FROM pg_stat_activity
-WHERE {_OTHERS} AND backend_type <> 'autovacuum worker' AND xact_start <= '{{at}}'::timestamptz"""
+WHERE {_OTHER_SESSIONS} AND backend_type <> 'autovacuum worker' AND xact_start <= '{{at}}'::timestamptz"""
 _OLDEST = "(SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint)"
 _IS_YOUNG = f"""((xmin::text::bigint - {_OLDEST}) & 4294967295)
   < (SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint) - {_OLDEST}"""
-"""Whether the writer of a row is not older than the oldest transaction that runs. A row keeps the last 32
-bits of its writer's number: that of a row of long ago may seem to lie ahead, and its age() is negative."""
-_LOOKS = 20
-"""How often it is asked whether others' transactions have ended, a tenth of a second apart."""
+"""Whether the transaction that wrote a row is as young as the oldest one that still runs, or younger. A row
+keeps the last 32 bits of its writer's number: that of an old row may seem to lie ahead, and its age() is
+negative."""
+_CHECKS = 20
+"""How often the database is asked whether other transactions have ended, a tenth of a second apart."""
 _HIDDEN = (
     "this database user cannot see the transactions of other sessions, so rows that they commit later with "
     "a smaller value of {column!r} are lost. GRANT pg_read_all_stats to the user, or set cursor.lag"
@@ -161,95 +174,103 @@ _NO_XMIN = (
 )
 
 
-def rows(session: Session, source: CursorPlan, found: CursorSlice, seq: int) -> DataFrame:
+def rows(session: Session, source: CursorPlan, cursor_slice: CursorSlice, seq: int) -> DataFrame:
     """Give the rows of a batch, read over one connection or over several.
 
     :raises CursorError: A column has a type whose values could change on the way.
     :raises InputError: The rows cannot be divided by the column that the user names.
     """
-    columns, given = [_as_decimal(one) for one in session.columns()], session.custom()
-    _check(columns, given)
-    values = ", ".join(f"{_value_of(one, given.get(one.name))} AS {named(one.name)}" for one in columns)
-    column = next((one for one in columns if one.name.lower() == found.column.lower()), None)
-    if column and isinstance(given.get(column.name), T.StringType) and column.kind not in _TEXTS:
+    columns = [_as_decimal(column) for column in session.columns()]
+    custom_types = session.custom_types()
+    _check(columns, custom_types)
+    values = [
+        f"{_value_of(column, custom_types.get(column.name))} AS {named(column.name)}" for column in columns
+    ]
+    cursor = next((column for column in columns if column.name.lower() == cursor_slice.column.lower()), None)
+    if cursor and isinstance(custom_types.get(cursor.name), T.StringType) and cursor.kind not in _TEXTS:
         raise CursorError(
-            f"The column {column.name!r} is the cursor, and customSchema reads {column.kind} as text: the "
+            f"The column {cursor.name!r} is the cursor, and customSchema reads {cursor.kind} as text: the "
             "database would compare other values than Spark.",
             kept=NO_ROW_WRITTEN,
             do="leave it out of customSchema; or convert it to text in `query`",
         )
     where, reads_all = "", True
-    if column is not None and source.pre_filter_sql is None:
-        asked = _Asked(session, source.rule(found.column), found, seq, column)
-        asked.narrow(source.max_rows)
-        where, reads_all = asked.where(), asked.reads_all
-    elif found.end is None and source.lag is None and source.pre_filter_sql is not None:
-        emit(event="notice", seq=seq, told=_UNKNOWN.format(column=found.column))
+    if cursor is not None and source.pre_filter_sql is None:
+        conditions = _CursorConditions(session, source.rule(cursor_slice.column), cursor_slice, seq, cursor)
+        conditions.narrow(source.max_rows)
+        where, reads_all = conditions.where(), conditions.reads_all
+    elif cursor_slice.end is None and source.lag is None and source.pre_filter_sql is not None:
+        emit(event="notice", seq=seq, told=_UNKNOWN.format(column=cursor_slice.column))
     parts = postgres_parts.divided(session, columns, where, reads_all=reads_all, seq=seq)
     if parts:
-        values += f", {parts.divider.value} AS {named(parts.divider.name)}"
-    table = f"(SELECT {values}\nFROM {session.rows_of}" + (f"\nWHERE {where}" if where else "") + "\n) AS q"
-    types = ", ".join(f"{quoted(name)} {kind.simpleString()}" for name, kind in given.items())
+        values.append(f"{parts.divider.value} AS {named(parts.divider.name)}")
+    table = (
+        f"(SELECT {', '.join(values)}\nFROM {session.rows_of}"
+        + (f"\nWHERE {where}" if where else "")
+        + "\n) AS q"
+    )
+    types = ", ".join(f"{quoted(name)} {kind.simpleString()}" for name, kind in custom_types.items())
     read = (
         postgres_parts.reader(session, table, types, parts) if parts else jdbc.reader(session, table, types)
     )
-    return read.selectExpr(*_typed(columns, given))
+    return read.selectExpr(*_typed(columns, custom_types))
 
 
-def _typed(columns: Sequence[Column], given: Mapping[str, T.DataType]) -> list[str]:
-    """Give SQL of the columns: dates and times come as days and microseconds since 1970."""
+def _typed(columns: Sequence[Column], custom_types: Mapping[str, T.DataType]) -> list[str]:
+    """Give Spark's SQL of the columns: dates and times come as days and microseconds since 1970."""
     return [
-        f"{OF_NUMBERS[_KINDS[one.kind]] % quoted(one.name)} AS {quoted(one.name)}"
-        if one.kind in _TIMES and one.name not in given
-        else quoted(one.name)
-        for one in columns
+        f"{OF_NUMBERS[_KINDS[column.kind]] % quoted(column.name)} AS {quoted(column.name)}"
+        if column.kind in _TIMES and column.name not in custom_types
+        else quoted(column.name)
+        for column in columns
     ]
 
 
 @dataclass
-class _Asked:
-    """The rows of one column's cursor, as conditions in SQL."""
+class _CursorConditions:
+    """The conditions in SQL for the rows that one column's cursor may take."""
 
     session: Session
     rule: CursorRule
-    found: CursorSlice
+    cursor_slice: CursorSlice
     seq: int
     column: Column
     conditions: list[str] = field(default_factory=list)
     reads_all: bool = True
-    """Whether no condition but the one for rows that are not committed yet leaves rows out."""
+    """Whether no condition leaves rows out, but the one that holds back rows of the newest transactions."""
 
-    def tell(self, text: str) -> None:
+    def notify(self, text: str) -> None:
         emit(event="notice", seq=self.seq, told=text.format(column=self.rule.column))
 
     def warn(self, text: str) -> None:
-        """Tell that late rows may be lost, unless a lag says how late they come."""
-        if self.found.end is None and self.rule.lag is None:
-            self.tell(text)
+        """Warn that rows that are committed late may be lost, unless a lag says how late they come."""
+        if self.cursor_slice.end is None and self.rule.lag is None:
+            self.notify(text)
 
     def where(self) -> str:
-        """Give all conditions as one, or nothing."""
+        """Give all conditions as one; empty if there is none."""
         if not self.conditions:
             return ""
         within = " AND ".join(self.conditions)
         name = named(self.column.name)
-        others = []
+        alternatives = []
         if self.rule.missing != "exclude":
             if self.column.may_be_null:
-                others.append(f"{name} IS NULL")
+                alternatives.append(f"{name} IS NULL")
             if self.kind in ("float", "double"):
-                others.append(f"{name} IN ('NaN', 'Infinity', '-Infinity')")
-        return " OR ".join([f"({within})", *others])
+                alternatives.append(f"{name} IN ('NaN', 'Infinity', '-Infinity')")
+        return " OR ".join([f"({within})", *alternatives])
 
     @property
     def kind(self) -> str:
+        """Spark's type of the column."""
         if self.column.kind == "numeric":
             return f"decimal({self.column.precision},{self.column.scale})"
         return _KINDS.get(self.column.kind, "string")
 
     @property
     def value(self) -> str:
-        """The column, compared as Spark compares it."""
+        """SQL of the column's value, which the database compares as Spark does."""
         name = named(self.column.name)
         if self.kind != "string":
             return name
@@ -257,26 +278,26 @@ class _Asked:
         return f'{name if is_text else f"({name})::text"} COLLATE "C"'
 
     def narrow(self, max_rows: int | None) -> None:
-        """Ask for no other rows than those that the cursor may take."""
+        """Add the conditions that leave out the rows that the cursor may not take."""
         if self.kind == "string" and self.session.ask("SHOW server_encoding") != ["UTF8"]:
             self.warn("text is not compared in this database, whose encoding is not UTF-8; set cursor.lag")
             return
         where = f"batch {self.seq}"
-        start = cursor_state.start_of_slice(self.rule, self.found, self.kind, where)
-        self.reads_all = start is None and not self.found.end and max_rows is None
+        start = cursor_state.start_of_slice(self.rule, self.cursor_slice, self.kind, where)
+        self.reads_all = start is None and not self.cursor_slice.end and max_rows is None
         if start is not None:
             self.conditions.append(f"{self.value} {self.op('>=')} {self.literal(start)}")
-        if self.found.end:
-            end = cursor_state.value_of("end_value", Bound.decode(self.found.end), self.kind)
+        if self.cursor_slice.end:
+            end = cursor_state.value_of("end_value", Bound.decode(self.cursor_slice.end), self.kind)
             self.conditions.append(f"{self.value} {self.op('<')} {self.literal(end)}")
             return
         self.conditions += self.committed()
         if max_rows is not None:
-            before = cursor_state.decode(self.found.before, where)
+            before = cursor_state.decode(self.cursor_slice.before, where)
             self.conditions += self.enough(before.last if before else None, max_rows)
 
     def op(self, sign: str) -> str:
-        """Give a comparison, turned round where the values fall."""
+        """Give the sign of a comparison, turned round if the cursor's values fall."""
         return sign if self.rule.func == "max" else sign.translate(str.maketrans("<>", "><"))
 
     def literal(self, text: str) -> str:
@@ -285,21 +306,23 @@ class _Asked:
     # ---- what is not committed yet ---------------------------------------------------------------
 
     def committed(self) -> list[str]:
-        """Give the condition that holds back rows behind which others may still be committed.
+        """Give the condition that holds back rows after which others with smaller values may be committed.
 
-        It is asked for before the rows are read: what is within it then is all there.
+        It is computed before the rows are read: by then, all rows within it are committed.
         """
         if self.kind in ("date", "timestamp", "timestamp_ntz"):
             return self._before_oldest()
         return self._before_young()
 
     def _before_oldest(self) -> list[str]:
-        """Rows get the time at which their transaction began, or a later one."""
+        """Give the condition for times: a row gets the time when its transaction began, or a later one."""
         (now,) = self.session.ask("SELECT clock_timestamp()::text")
         hidden, _, oldest, standby = self._running()
         if self.rule.func == "min" or hidden or standby:
-            told = _STANDBY if standby else _HIDDEN
-            self.warn(_FALLING if self.rule.func == "min" else told)
+            if self.rule.func == "min":
+                self.warn(_FALLING)
+            else:
+                self.warn(_STANDBY if standby else _HIDDEN)
             return []
         zone_name = self.session.database.zone
         # NULL counts for nothing in least().
@@ -311,10 +334,10 @@ class _Asked:
         # A transaction that began since has larger values, and holds nothing back.
         bound, holds_back = self.session.ask(f"SELECT {since}::text, {began} <= '{now}'::timestamptz")
         kind = {"date": "DATE", "timestamp": "TIMESTAMPTZ", "timestamp_ntz": "TIMESTAMP"}[self.kind]
-        # Not below it alone: rows at the last value are read again.
+        # Rows at the bound itself are included: rows at the last value are read again.
         within = f"{self.value} <= {kind} '{bound}'"
-        rows = f"SELECT 1 FROM {self.session.rows_of} WHERE NOT ({within})"
-        if self.session.ask(f"SELECT EXISTS ({rows})") == ["t"]:
+        later_rows = f"SELECT 1 FROM {self.session.rows_of} WHERE NOT ({within})"
+        if self.session.ask(f"SELECT EXISTS ({later_rows})") == ["t"]:
             why = "they lie in the future"
             if holds_back == "t":
                 why = f"a transaction has been running since {oldest}, and may still commit rows"
@@ -323,22 +346,25 @@ class _Asked:
                     f"this is the current time in {zone_name}; if the column holds the time of another "
                     "zone, set time_zone"
                 )
-            self.tell(f"rows whose {{column!r}} is after {bound} wait for a later load: {why}")
+            self.notify(f"rows whose {{column!r}} is after {bound} wait for a later load: {why}")
         return [within]
 
     def _before_young(self) -> list[str]:
-        """Rows get a number that grows: who runs may have taken one below those that are there."""
+        """Give the condition for other values, such as of a sequence.
+
+        A transaction that still runs may have taken a value below those that are committed.
+        """
         largest = "max" if self.rule.func == "max" else "min"
         finite = f" WHERE {self.value} NOT IN ('NaN', 'Infinity', '-Infinity')"
-        there = f"{self.session.rows_of}{finite if self.kind in ('float', 'double') else ''}"
-        last, at = self.session.ask(
-            f"SELECT {largest}({self.value})::text, clock_timestamp()::text FROM {there}"
+        source = f"{self.session.rows_of}{finite if self.kind in ('float', 'double') else ''}"
+        last, asked_at = self.session.ask(
+            f"SELECT {largest}({self.value})::text, clock_timestamp()::text FROM {source}"
         )
         if last is None:
             return ["FALSE"]  # what comes now may come before what is not committed yet
         hidden, running, _, standby = self._running()
         upper = [f"{self.value} {self.op('<=')} {self.literal(last)}"]
-        if not hidden and not standby and (not running or self._have_ended(str(at))):
+        if not hidden and not standby and (not running or self._have_ended(str(asked_at))):
             return upper
         if self.session.database.table is None:
             self.warn(_NO_XMIN)
@@ -346,11 +372,12 @@ class _Asked:
         return upper + self._below_young()
 
     def _below_young(self) -> list[str]:
+        """Give the condition for rows below all that a transaction wrote while another one still ran."""
         smallest = "min" if self.rule.func == "max" else "max"
-        within = " AND ".join([*self.conditions, _IS_YOUNG])
+        where = " AND ".join([*self.conditions, _IS_YOUNG])
         try:
             (young,) = self.session.ask(
-                f"SELECT {smallest}({self.value})::text FROM {self.session.rows_of} WHERE {within}"
+                f"SELECT {smallest}({self.value})::text FROM {self.session.rows_of} WHERE {where}"
             )
         except Exception as err:
             if "xmin" not in str(err):
@@ -360,21 +387,22 @@ class _Asked:
         if young is None:
             return []
         more = "more" if self.rule.func == "max" else "less"
-        self.tell(
+        self.notify(
             f"rows whose {{column!r}} is {young} or {more} wait for a later load: a transaction is still "
             "running, and may have taken a number before theirs"
         )
         return [f"{self.value} {self.op('<')} {self.literal(young)}"]
 
     def _have_ended(self, at: str) -> bool:
-        """Wait a moment for the transactions that ran at a time: later ones take larger values."""
-        for _ in range(_LOOKS):
+        """Wait up to two seconds for the transactions that ran at a time; later ones take larger values."""
+        for _ in range(_CHECKS):
             if self.session.ask(_BEGAN_BEFORE.format(at=at)) == ["0"]:
                 return True
             self.session.ask("SELECT pg_sleep(0.1)")
         return False
 
     def _running(self) -> tuple[bool, bool, str | None, bool]:
+        """Ask for other transactions: if some are hidden, if one runs, since when; and if it is a standby."""
         # A transaction takes its time a moment before others see that it runs.
         self.session.ask("SELECT pg_sleep(0.1)")
         hidden, running, oldest, standby = self.session.ask(_RUNNING)
@@ -383,7 +411,13 @@ class _Asked:
     # ---- batches -----------------------------------------------------------------------------------
 
     def enough(self, last: str | None, max_rows: int) -> list[str]:
-        """Give the condition that leaves out what is too much for one batch, but for one value more."""
+        """Give the condition that leaves out the rows that are too many for one batch.
+
+        It keeps the first ``max_rows`` new rows, and those up to the value of the next one: so the load sees
+        that there are more.
+
+        :param last: The cursor's last value; None if there is none yet.
+        """
         fresh = [*self.conditions, f"{named(self.column.name)} IS NOT NULL"]
         if last is not None:
             fresh.append(f"{self.value} {self.op('>')} {self.literal(last)}")
@@ -393,11 +427,11 @@ class _Asked:
         order = "" if self.rule.func == "max" else " DESC"
         values = f"SELECT {self.value} AS v FROM {self.session.rows_of}{where}"
         # A bare name would be that of the text, and numbers would be ordered as such.
-        found = self.session.ask(
+        row = self.session.ask(
             f"SELECT v::text FROM ({values}) AS s ORDER BY s.v{order} LIMIT 1 OFFSET {max_rows}"
         )
-        if not found or found[0] is None:
+        if not row or row[0] is None:
             return []
         # The connection's zone is UTC, and the text says so.
-        last_taken = f"TIMESTAMPTZ '{found[0]}'" if self.kind == "timestamp" else self.literal(found[0])
-        return [f"{self.value} {self.op('<=')} {last_taken}"]
+        limit = f"TIMESTAMPTZ '{row[0]}'" if self.kind == "timestamp" else self.literal(row[0])
+        return [f"{self.value} {self.op('<=')} {limit}"]

@@ -1,4 +1,4 @@
-"""What SQLite is asked: the values that its columns are declared for. It holds none of them to its type."""
+"""The SQL for SQLite. Its columns hold values of any type: one that the declared type lacks is refused."""
 
 from __future__ import annotations
 
@@ -22,44 +22,51 @@ _NAMED = {
     "STRING": ("CHAR", "CLOB", "TEXT"),
     "DOUBLE": ("REAL", "FLOA", "DOUB"),
 }
-"""Type -> what is in the names of those that SQLite takes for it, in the order in which it looks for them."""
+"""Spark's type -> parts of the declared types that SQLite takes for it, in the order in which it looks for
+them."""
 _FITS = {
     "BIGINT": "typeof({0}) = 'integer'",
     "DOUBLE": "typeof({0}) IN ('real', 'integer')",
     "STRING": "typeof({0}) <> 'blob'",
 }
-"""Type -> whether it holds a value."""
+"""Spark's type -> the condition in SQL that it holds a value."""
 _NO_DIGITS = (38, 18)
-"""What Spark makes of a number for which none are declared, and of an expression."""
+"""The precision and scale that Spark gives an expression, and a number that is declared without them."""
 _NOISE = 4
-"""Digits behind those of a decimal that SQLite, which has floats in its place, may have made itself."""
+"""Digits after the last one of a decimal that are not compared: SQLite stores it as a float, which may add
+digits there."""
 
 
-def rows(session: Session, source: CursorPlan, found: CursorSlice, seq: int) -> DataFrame:
-    """Give the rows of a batch: reading them fails where the driver would make another value of one."""
-    columns, custom = session.columns(), session.custom()
-    jdbc.warn_of_late_rows(source, found, seq)
-    kept = {name.lower() for name in custom}
-    types = {column.name: _type(column) for column in columns if column.name.lower() not in kept}
-    values = ", ".join(f"{_value(one, types.get(one.name))} AS {named(one.name)}" for one in columns)
-    # Of any length or size, whatever they were declared with.
-    told = {name: kind for name, kind in types.items() if kind in _FITS}
-    told |= {name: kind.simpleString() for name, kind in custom.items()}
-    schema = ", ".join(f"{quoted(name)} {kind}" for name, kind in told.items())
-    table = f"(SELECT {values} FROM {session.rows_of}) AS q"  # noqa: S608 - names are quoted
+def rows(session: Session, source: CursorPlan, cursor_slice: CursorSlice, seq: int) -> DataFrame:
+    """Give the rows of a batch; reading them fails at a value that the driver would change."""
+    columns, custom_types = session.columns(), session.custom_types()
+    jdbc.warn_of_late_rows(source, cursor_slice, seq)
+    custom_columns = {name.lower() for name in custom_types}
+    types = {column.name: _type(column) for column in columns if column.name.lower() not in custom_columns}
+    values = [f"{_value(column, types.get(column.name))} AS {named(column.name)}" for column in columns]
+    # Without the length or size that the table declares, which SQLite does not enforce.
+    declared_types = {name: kind for name, kind in types.items() if kind in _FITS}
+    declared_types |= {name: kind.simpleString() for name, kind in custom_types.items()}
+    schema = ", ".join(f"{quoted(name)} {kind}" for name, kind in declared_types.items())
+    table = f"(SELECT {', '.join(values)} FROM {session.rows_of}) AS q"  # noqa: S608 - names are quoted
     read = partial(jdbc.reader, session, table, schema or None)
-    return jdbc.narrowed(read, source, found, seq, are_times_text=True)
+    return jdbc.narrowed(read, source, cursor_slice, seq, are_times_text=True)
 
 
 def _type(column: Column) -> str:
+    """Give Spark's type for a column; the declared type in capitals if ``_NAMED`` has none for it."""
     kind = column.kind.upper().partition("(")[0].strip()
     if kind in _TIMES:
         return "STRING"
-    found = (one for one, parts in _NAMED.items() if any(part in kind for part in parts))
-    return next(found, "DECIMAL" if column.is_decimal else kind)
+    matches = (name for name, parts in _NAMED.items() if any(part in kind for part in parts))
+    return next(matches, "DECIMAL" if column.is_decimal else kind)
 
 
 def _value(column: Column, kind: str | None) -> str:
+    """Give the SQL for a column's value: it fails at a value that the type does not hold.
+
+    :param kind: The type, as ``_type`` gives it; None if the user names the type.
+    """
     name = named(column.name)
     fits = _FITS.get(kind or "")
     if kind == "DECIMAL":
@@ -70,8 +77,8 @@ def _value(column: Column, kind: str | None) -> str:
         fits = "typeof({0}) = 'integer' AND {0} IN (0, 1)"
     if fits is None:
         return name
-    said = f"{MARK}column {column.name} has the value ".replace("'", "''")
+    message = f"{MARK}column {column.name} has the value ".replace("'", "''")
     shown = f"replace(substr(quote({name}), 1, 50), char(10), ' ')"
     # Nothing else in SQLite fails with words of ours: this is no path.
-    fails = f"json_extract('{{}}', '{said}' || {shown} || '\"')"
+    fails = f"json_extract('{{}}', '{message}' || {shown} || '\"')"
     return f"CASE WHEN {name} IS NULL THEN NULL WHEN {fits.format(name)} THEN {name} ELSE {fails} END"
