@@ -23,7 +23,7 @@ from airflow_provider_scope.spark.files.reading import checked, over_rows
 from airflow_provider_scope.spark.held import released
 from airflow_provider_scope.spark.row_hash import row_hash
 from airflow_provider_scope.spark.session import SPARK_ERRORS, emit, short_cause, whole_text
-from airflow_provider_scope.spark.structs import column_of, without_notes
+from airflow_provider_scope.spark.structs import column_of, without_metadata
 from airflow_provider_scope.sql import quoted
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def select(
             rows = databases.rows(
                 spark, source, database, found, entry.seq, until_read=until_read or ExitStack()
             )
-        rows = without_notes(rows)
+        rows = without_metadata(rows)
     if source.pre_filter_sql:
         return over_rows(spark, source.pre_filter_sql, {}, rows, entry.seq)
     return rows

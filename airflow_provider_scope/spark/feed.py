@@ -27,7 +27,7 @@ from airflow_provider_scope.spark.files.reading import checked, over_rows
 from airflow_provider_scope.spark.held import Keys, looks, released
 from airflow_provider_scope.spark.row_hash import row_hash
 from airflow_provider_scope.spark.session import SPARK_ERRORS, emit, short_cause, whole_text
-from airflow_provider_scope.spark.structs import noteless, without_notes
+from airflow_provider_scope.spark.structs import schema_without_metadata, without_metadata
 from airflow_provider_scope.sql import quoted
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def select(spark: SparkSession, plan: Plan, entry: OffsetEntry) -> DataFrame:
     with naming_causes(source.table, found):
         if found.snapshot:
             rows = reader.option("versionAsOf", found.last).load(source.table)
-            rows = without_notes(rows)
+            rows = without_metadata(rows)
             return rows if source.replaces else _as_changes(spark, rows, source.table, found)
         # Both ends: without the second one, each reading would go as far as the table does then.
         reader = reader.option("readChangeFeed", "true").option("startingVersion", found.first)
@@ -103,7 +103,7 @@ def _directly(spark: SparkSession, feed: DataFrame) -> DataFrame:
     in_order = DataFrame(rows, spark).select(*[F.col(quoted(name)) for name in feed.columns])
     values = in_order._jdf.queryExecution().toRdd()  # noqa: SLF001
     # The plan's columns have notes of Delta's in them, and so have the fields of their structs.
-    schema = jvm.org.apache.spark.sql.types.DataType.fromJson(noteless(feed.schema).json())
+    schema = jvm.org.apache.spark.sql.types.DataType.fromJson(schema_without_metadata(feed.schema).json())
     return DataFrame(session.internalCreateDataFrame(values, schema, False), spark)  # noqa: FBT003
 
 

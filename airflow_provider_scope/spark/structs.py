@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def to_struct(columns: Mapping[str, str]) -> T.StructType:
-    """Give the schema for column names and Spark types.
+    """Give the schema of columns: name -> Spark type, as text.
 
     :raises InputError: A type is not one of Spark's.
     """
@@ -43,29 +43,31 @@ def to_struct(columns: Mapping[str, str]) -> T.StructType:
 
 
 def of_table(metadata: Mapping[str, Any]) -> T.StructType:
-    """Give the columns of a table from its metadata as Delta's log has it."""
+    """Give the columns of a table.
+
+    :param metadata: The table's metadata, as Delta's log has it.
+    """
     return T.StructType.fromJson(json.loads(metadata["schemaString"]))
 
 
 def to_columns(struct: T.StructType) -> list[Column]:
-    """Give the names and types of a schema's columns."""
     return [(field.name, field.dataType.simpleString()) for field in struct.fields]
 
 
-_PLAIN = re.compile("[A-Za-z_][A-Za-z0-9_]*")
+_UNQUOTED_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
+"""A name that needs no quotes in a schema as text."""
 
 
 def to_text(struct: T.StructType) -> str:
     """Give columns as text that Spark and ``columns`` read: ``id bigint, `a b` array<string>``."""
-    return ", ".join(
-        f"{name} {kind}" for name, kind in ((_named(f.name), type_text(f.dataType)) for f in struct)
-    )
+    return ", ".join(f"{_name_text(field.name)} {type_text(field.dataType)}" for field in struct)
 
 
 def type_text(kind: T.DataType) -> str:
-    """Give a type as text that Spark reads; ``simpleString`` leaves the names of fields without quotes."""
+    """Give a type as text that Spark reads. ``simpleString`` is no such text: it quotes no field's name."""
     if isinstance(kind, T.StructType):
-        return f"struct<{', '.join(f'{_named(f.name)}: {type_text(f.dataType)}' for f in kind)}>"
+        fields = [f"{_name_text(field.name)}: {type_text(field.dataType)}" for field in kind]
+        return f"struct<{', '.join(fields)}>"
     if isinstance(kind, T.ArrayType):
         return f"array<{type_text(kind.elementType)}>"
     if isinstance(kind, T.MapType):
@@ -73,29 +75,32 @@ def type_text(kind: T.DataType) -> str:
     return kind.simpleString()
 
 
-def _named(name: str) -> str:
-    return name if _PLAIN.fullmatch(name) else quoted(name)
+def _name_text(name: str) -> str:
+    return name if _UNQUOTED_NAME.fullmatch(name) else quoted(name)
 
 
 def from_text(text: str) -> dict[str, str]:
     """Give the columns that ``to_text`` wrote: name -> type."""
-    found = cast("T.StructType", T.StructType.fromDDL(text))
-    return {field.name: type_text(field.dataType) for field in found}
+    struct = cast("T.StructType", T.StructType.fromDDL(text))
+    return {field.name: type_text(field.dataType) for field in struct}
 
 
-def without_notes(rows: DataFrame) -> DataFrame:
-    """Give the columns without what their reader or another table notes in their metadata, but for comments.
+def without_metadata(rows: DataFrame) -> DataFrame:
+    """Remove the metadata of the columns, except comments: their reader, or another table, wrote it.
 
-    A table made of them would get it: a default of the source, which it cannot read; the length of a varchar.
-    ``coalesce`` of one column is that column without notes, which Spark 4.0 keeps in spite of the alias.
+    A table made of the columns would inherit it: a default of the source, which the table cannot read, or
+    the length of a varchar. ``coalesce`` of one column is that column without its metadata; with the alias
+    alone, Spark 4.0 keeps the metadata.
     """
-    return rows.select(
-        *[F.coalesce(F.col(quoted(f.name))).alias(f.name, metadata=f.metadata) for f in noteless(rows.schema)]
-    )
+    columns = []
+    for field in schema_without_metadata(rows.schema):
+        value = F.coalesce(F.col(quoted(field.name)))
+        columns.append(value.alias(field.name, metadata=field.metadata))
+    return rows.select(*columns)
 
 
-def noteless(schema: T.StructType) -> T.StructType:
-    """Give a schema whose columns have no metadata but comments."""
+def schema_without_metadata(schema: T.StructType) -> T.StructType:
+    """Remove the metadata of all columns, except comments."""
     fields = []
     for field in schema.fields:
         comment = {name: text for name, text in field.metadata.items() if name == "comment"}
@@ -104,9 +109,10 @@ def noteless(schema: T.StructType) -> T.StructType:
 
 
 def column_of(data: DataFrame, path: str) -> tuple[Value, str]:
-    """Give the column of a cursor by its name, or the field of a path, and its type.
+    """Find the column of a cursor, and its type.
 
-    :raises CursorError: There is none.
+    :param path: The name of a column, or a path to a field, such as ``row.updated``.
+    :raises CursorError: There is no such column or field.
     """
     kind: T.DataType = data.schema
     value = F.lit(None)
@@ -125,61 +131,66 @@ def column_of(data: DataFrame, path: str) -> tuple[Value, str]:
     return value, kind.simpleString()
 
 
-def mapped(
+def map_leaves(
     kind: T.DataType, change: Callable[[T.DataType], T.DataType], *, keys: T.DataType | None = None
 ) -> T.DataType:
-    """Give a type in which each type that has no others inside is changed.
+    """Give a type in which each leaf, a type that has no types inside, is changed.
 
-    :param keys: What all keys of maps become instead.
+    :param keys: The type that all keys of maps get, in place of a change.
     """
     if isinstance(kind, T.StructType):
-        return T.StructType([T.StructField(f.name, mapped(f.dataType, change, keys=keys)) for f in kind])
+        return T.StructType([T.StructField(f.name, map_leaves(f.dataType, change, keys=keys)) for f in kind])
     if isinstance(kind, T.ArrayType):
-        return T.ArrayType(mapped(kind.elementType, change, keys=keys))
+        return T.ArrayType(map_leaves(kind.elementType, change, keys=keys))
     if isinstance(kind, T.MapType):
-        key = keys or mapped(kind.keyType, change)
-        return T.MapType(key, mapped(kind.valueType, change, keys=keys))
+        key = keys or map_leaves(kind.keyType, change)
+        return T.MapType(key, map_leaves(kind.valueType, change, keys=keys))
     return change(kind)
 
 
-def zipped(
+def merge_types(
     first: T.DataType,
     second: T.DataType,
-    joined: Callable[[T.DataType, T.DataType], T.DataType | None],
+    merge_leaves: Callable[[T.DataType, T.DataType], T.DataType | None],
     *,
     named_by_second: bool = False,
 ) -> T.DataType | None:
     """Give a type made of two: the fields of the first, and those of the second that the first lacks.
 
-    :param joined: Gives the type for two that are not alike structs, arrays or maps; None if there is none.
+    :param merge_leaves: Gives the type for two types that are not both structs, both arrays or both maps;
+        None if there is none.
     :param named_by_second: Whether a field of both is spelled as in the second.
-    :return: None if two types in it have none together.
+    :return: None if there is no type for two types inside.
     """
 
-    def inner(one: T.DataType, other: T.DataType) -> T.DataType | None:
-        return zipped(one, other, joined, named_by_second=named_by_second)
+    def merge_inner(first: T.DataType, second: T.DataType) -> T.DataType | None:
+        return merge_types(first, second, merge_leaves, named_by_second=named_by_second)
 
     if isinstance(first, T.StructType) and isinstance(second, T.StructType):
-        others = {field.name.lower(): field for field in second}
+        second_fields = {field.name.lower(): field for field in second}
         fields = []
         for field in first:
-            other = others.pop(field.name.lower(), None)
-            kind = inner(field.dataType, other.dataType) if other else field.dataType
+            partner = second_fields.pop(field.name.lower(), None)
+            kind = merge_inner(field.dataType, partner.dataType) if partner else field.dataType
             if kind is None:
                 return None
-            fields.append(T.StructField(other.name if other and named_by_second else field.name, kind))
-        return T.StructType([*fields, *(T.StructField(f.name, f.dataType) for f in others.values())])
+            fields.append(T.StructField(partner.name if partner and named_by_second else field.name, kind))
+        return T.StructType([*fields, *(T.StructField(f.name, f.dataType) for f in second_fields.values())])
     if isinstance(first, T.ArrayType) and isinstance(second, T.ArrayType):
-        element = inner(first.elementType, second.elementType)
+        element = merge_inner(first.elementType, second.elementType)
         return None if element is None else T.ArrayType(element)
     if isinstance(first, T.MapType) and isinstance(second, T.MapType):
-        key, value = inner(first.keyType, second.keyType), inner(first.valueType, second.valueType)
+        key = merge_inner(first.keyType, second.keyType)
+        value = merge_inner(first.valueType, second.valueType)
         return None if key is None or value is None else T.MapType(key, value)
-    return joined(first, second)
+    return merge_leaves(first, second)
 
 
 def paths_of(kind: T.DataType, outer: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """Give the names of all fields at any depth, each behind those of the fields that it is in."""
+    """Give the path of each field at any depth: the names of the fields around it, and its own name last.
+
+    :param outer: The path of the field that has this type.
+    """
     if isinstance(kind, T.StructType):
         for field in kind:
             yield (*outer, field.name)
@@ -191,19 +202,21 @@ def paths_of(kind: T.DataType, outer: tuple[str, ...] = ()) -> Iterator[tuple[st
         yield from paths_of(kind.valueType, outer)
 
 
-def bare(kind: T.DataType) -> T.DataType:
+def bare_type(kind: T.DataType) -> T.DataType:
     """Leave out what does not change values: whether NULL is allowed, comments, lengths of texts."""
-    return mapped(kind, _any_length)
+    return map_leaves(kind, _without_length)
 
 
-def _any_length(kind: T.DataType) -> T.DataType:
+def _without_length(kind: T.DataType) -> T.DataType:
     return T.StringType() if isinstance(kind, (T.CharType, T.VarcharType)) else kind
 
 
-def alike(names: Sequence[str]) -> list[str]:
-    """Give the names that are there more than once, whatever their case."""
-    often = Counter(name.lower() for name in names)
-    found = [name for name in names if name and often[name.lower()] > 1]
-    # What lies below such a key differs with it.
-    outer = tuple(f"{name.lower()}." for name in found)
-    return [name for name in found if not name.lower().startswith(outer)]
+def repeated_names(names: Sequence[str]) -> list[str]:
+    """Give the names that occur more than once, whatever their case.
+
+    A name may be a path with points: ``a.b`` is left out if ``a`` is repeated, since it differs with ``a``.
+    """
+    counts = Counter(name.lower() for name in names)
+    repeated = [name for name in names if name and counts[name.lower()] > 1]
+    outer = tuple(f"{name.lower()}." for name in repeated)
+    return [name for name in repeated if not name.lower().startswith(outer)]

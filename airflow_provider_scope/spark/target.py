@@ -94,7 +94,7 @@ class Target:
                 WRITES[kind],
                 notes or {},
                 how=how,
-                deleted=None if deleted is None else shaping.padded(deleted, lengths),
+                deleted=None if deleted is None else shaping.pad_chars(deleted, lengths),
                 keys=None if lengths else keys,
                 chars=lengths,
             )
@@ -102,11 +102,11 @@ class Target:
                 return self._create(entry, rows, commit)
             self._prepare(metadata)
             made, after, partitions, is_new = self._fitted(entry, rows, metadata)
-            lacking = shaping.lacking(made, metadata)
+            lacking = shaping.missing_columns(made, metadata)
             if not entry.overwrites_table:
                 scd2_rule.refuse_without_versions(lacking, self.plan.table)
             self._alter(shaping.needed_properties(made, metadata, widens=bool(after.widened)))
-            stored = self._checked(entry, made if is_new else shaping.padded(made, lengths), partitions)
+            stored = self._checked(entry, made if is_new else shaping.pad_chars(made, lengths), partitions)
             try:
                 with with_settings(self.spark, {_WIDENS_BY_ITSELF: "always"} if after.widened else {}):
                     version = commit(
@@ -136,11 +136,11 @@ class Target:
             if self.plan.schema_evolution == "fail":
                 self._check_declared(to_columns(of_table(metadata)), in_order=entry.overwrites_table)
             self._check_partitions(partitions)
-            return *shaping.grown(self.plan, rows, metadata), partitions, False
+            return *shaping.fit_to_table(self.plan, rows, metadata), partitions, False
         except InputError:
             if not entry.overwrites_table:
                 raise
-            made, after = shaping.grown(self.plan, rows, None)
+            made, after = shaping.fit_to_table(self.plan, rows, None)
             return made, after, self._partitions_of(to_columns(made.schema)), True
 
     def _checked(
@@ -221,14 +221,14 @@ class Target:
             properties=properties,
             **more,
         )
-        with shaping.naming_odd_columns(found, self.plan.table):
+        with shaping.naming_invalid_columns(found, self.plan.table):
             return transaction.commit(write, batch, notes, abandoned=abandoned)
 
     # ---- the table itself ----------------------------------------------------------------------
 
     def _create(self, entry: OffsetEntry, rows: DataFrame, commit: _Commit) -> int | None:
         """Make the table with the rows of its first batch, in one transaction."""
-        made, _ = shaping.grown(self.plan, rows, None)
+        made, _ = shaping.fit_to_table(self.plan, rows, None)
         partitions = self._partitions_of(to_columns(made.schema))
         version = commit(self._checked(entry, made, partitions, creates=True), partitions, creates=True)
         metadata = self.log.metadata()

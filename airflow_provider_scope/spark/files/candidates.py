@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import types as T  # noqa: N812 - the name everybody uses
 
-from airflow_provider_scope.spark.values import Converted, convert, floating_names
+from airflow_provider_scope.spark.values import Converted, convert, is_floating_name
 from airflow_provider_scope.sql import literal
 
 if TYPE_CHECKING:
@@ -135,9 +135,7 @@ def _matches(text: str, pattern: str) -> str:
 
 
 def _is_name(text: str, options: Mapping[str, str]) -> str:
-    exact, lower = floating_names(options)
-    named, known = (", ".join(map(literal, names)) for names in (exact, lower))
-    return f"({text} IN ({named}) OR lower({text}) IN ({known}))"
+    return is_floating_name(text, f"lower({text})", options)
 
 
 def _keeps_digits(text: str) -> str:

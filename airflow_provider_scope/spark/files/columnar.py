@@ -13,7 +13,7 @@ from airflow_provider_scope.spark.files.footers import ClockOfUTC, read_shapes
 from airflow_provider_scope.spark.files.formats import Check, Records, json_of
 from airflow_provider_scope.spark.files.listing import Problem, bad_files
 from airflow_provider_scope.spark.session import in_utc
-from airflow_provider_scope.spark.structs import bare, mapped, type_text, zipped
+from airflow_provider_scope.spark.structs import bare_type, map_leaves, merge_types, type_text
 from airflow_provider_scope.sql import literal, quoted
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def _with_digits(layout: T.StructType) -> T.StructType:
     That is no way to read the rows: it does not take days before 1582-10-15 out of ORC's calendar then.
     """
     digits = T.DecimalType(38, 9)
-    exact = mapped(layout, lambda kind: digits if isinstance(kind, _TIMES) else kind)
+    exact = map_leaves(layout, lambda kind: digits if isinstance(kind, _TIMES) else kind)
     return cast("T.StructType", exact)
 
 
@@ -197,7 +197,7 @@ def _plan(shape: Shape, columns: T.StructType) -> tuple[T.StructType, list[str]]
         if there is None:
             kind = field.dataType
         elif isinstance(there, (T.StructType, T.ArrayType, T.MapType)):
-            kind = cast("T.DataType", zipped(field.dataType, there, _as_read))
+            kind = cast("T.DataType", merge_types(field.dataType, there, _as_read))
         else:
             kind = there
         asked = asked.add(field.name, kind)
@@ -255,7 +255,7 @@ def _merged(shapes: Sequence[Shape]) -> tuple[T.StructType, list[str]]:
                 )
             else:
                 merged[key] = T.StructField(known.name, kind)
-    columns = mapped(T.StructType(list(merged.values())), _without_zone)
+    columns = map_leaves(T.StructType(list(merged.values())), _without_zone)
     return cast("T.StructType", columns), problems
 
 
@@ -309,12 +309,12 @@ def _not_of_spark(shape: Shape, wanted: Collection[str] | None = None) -> list[t
 
 
 def _holds(kind: T.DataType, wanted: T.DataType) -> bool:
-    return _common(kind, wanted) == bare(wanted)
+    return _common(kind, wanted) == bare_type(wanted)
 
 
 def _common(one: T.DataType, other: T.DataType) -> T.DataType | None:
     """Give the type that holds all values of two types unchanged; None if there is none."""
-    return zipped(bare(one), bare(other), _wider)
+    return merge_types(bare_type(one), bare_type(other), _wider)
 
 
 def _wider(one: T.DataType, other: T.DataType) -> T.DataType | None:

@@ -22,7 +22,7 @@ from airflow_provider_scope.spark.files.listing import (
     path_of,
     place_of,
 )
-from airflow_provider_scope.spark.structs import alike
+from airflow_provider_scope.spark.structs import repeated_names
 from airflow_provider_scope.spark.values import convert
 from airflow_provider_scope.sql import literal, quoted
 
@@ -235,7 +235,7 @@ def _check_header(
         header = [name or "" for name in first or ()]
         if header == [*names]:
             return
-        same = alike(header)
+        same = repeated_names(header)
         if same or "" in header:
             empty = [str(place) for place, name in enumerate(header, start=1) if not name]
             parts = [f"a name more than once: {', '.join(same)}"] if same else []

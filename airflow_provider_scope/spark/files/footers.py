@@ -16,7 +16,7 @@ from pyspark.sql import types as T  # noqa: N812 - the name everybody uses
 from airflow_provider_scope.spark import storage
 from airflow_provider_scope.spark.files.listing import unreadable_footers
 from airflow_provider_scope.spark.session import SPARK_ERRORS, short_cause
-from airflow_provider_scope.spark.structs import mapped
+from airflow_provider_scope.spark.structs import map_leaves
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -228,7 +228,7 @@ def _own_orc(columns: T.StructType, footer: _Footer) -> T.StructType:
     def own(kind: T.DataType) -> T.DataType:
         return kind if not isinstance(kind, T.TimestampType) or next(instants, "") else clock
 
-    return cast("T.StructType", mapped(columns, own))
+    return cast("T.StructType", map_leaves(columns, own))
 
 
 def _opens(spark: SparkSession, path: str) -> bool:

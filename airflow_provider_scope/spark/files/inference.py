@@ -81,9 +81,9 @@ def inferred(spark: SparkSession, plan: Plan, entry: OffsetEntry) -> Plan:
             if not left.files:
                 raise
     if source.columns is not None:
-        found = cast("T.StructType", shaping.of_text(found, source.columns))
+        found = cast("T.StructType", shaping.type_of_texts(found, source.columns))
     elif source.table:
-        found = source.table.read_as(found, shaping.of_text, adds=source.format == "json")
+        found = source.table.read_as(found, shaping.type_of_texts, adds=source.format == "json")
     text = structs.to_text(found)
     if not found.fields or T.StructType.fromDDL(text) != found:
         raise InputError(
@@ -138,7 +138,7 @@ def _of_json(spark: SparkSession, entry: OffsetEntry, source: Source) -> T.Struc
             candidates.narrowest(next(of_places), candidates.NUMBERS) if isinstance(kind, _NUMBERS) else kind
         )
 
-    return cast("T.StructType", structs.mapped(found, narrowed))
+    return cast("T.StructType", structs.map_leaves(found, narrowed))
 
 
 def _possible(texts: DataFrame, kinds: tuple[T.DataType, ...], options: Mapping[str, str]) -> dict[int, int]:

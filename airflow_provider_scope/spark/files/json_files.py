@@ -23,7 +23,7 @@ from airflow_provider_scope.spark.files.listing import (
     path_of,
     with_lines,
 )
-from airflow_provider_scope.spark.structs import alike, mapped, paths_of, type_text
+from airflow_provider_scope.spark.structs import map_leaves, paths_of, repeated_names, type_text
 from airflow_provider_scope.spark.values import Converted, convert
 from airflow_provider_scope.sql import literal, quoted
 
@@ -72,7 +72,7 @@ def records(spark: SparkSession, entry: OffsetEntry, source: Source) -> list[Rec
     if columns is None:
         columns = columns_of(spark, entry, source.options)
         if source.table:
-            typed = functools.partial(shaping.of_text, widens=source.table.widens)
+            typed = functools.partial(shaping.type_of_texts, widens=source.table.widens)
             columns = source.table.read_as(columns, typed, adds=True)
     rounded = {path for path in paths if source.is_multi_line and path.lower().endswith(_COMPRESSED)}
     # Who declares a double wants the nearest one; who does not, wants to know of digits that it has not.
@@ -151,7 +151,7 @@ def _clashing_keys(
     problems = [
         Problem(path, f"it has keys that differ in letter case alone: {', '.join(same)}", hint=_KEYS_HINT)
         for path, names in keys_of.items()
-        if (same := alike(names))
+        if (same := repeated_names(names))
     ]
     if problems:
         return bad_files(entry, problems)
@@ -159,7 +159,7 @@ def _clashing_keys(
     for path, names in keys_of.items():
         for name in names:
             first.setdefault(name, path)
-    same = alike([*first])
+    same = repeated_names([*first])
     if not same:
         return None
     # No file is at fault alone, so that none of them is put aside.
@@ -240,7 +240,7 @@ def _why_not_parsed(columns: T.StructType, source: Source) -> str:
 
 
 def _read_as(kind: T.DataType) -> T.DataType:
-    return mapped(kind, lambda k: T.StringType() if isinstance(k, _TEXTS) else k, keys=T.StringType())
+    return map_leaves(kind, lambda k: T.StringType() if isinstance(k, _TEXTS) else k, keys=T.StringType())
 
 
 def _convert(value: str, kind: T.DataType, column: str, source: Source, *, depth: int) -> Converted:

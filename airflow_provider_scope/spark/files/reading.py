@@ -106,7 +106,7 @@ def source_for(spark: SparkSession, plan: Plan, entry: OffsetEntry, *, trusted: 
         rows = spark.createDataFrame([], T.StructType([*columns, *virtual]))
         return over_rows(spark, plan.sql, plan.sql_params, rows, entry.seq)
 
-    return replace(source, table=shaping.types_of(plan, metadata, over_none))
+    return replace(source, table=shaping.table_types(plan, metadata, over_none))
 
 
 def records(spark: SparkSession, entry: OffsetEntry, source: Source) -> list[Records]:
