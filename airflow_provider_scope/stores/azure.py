@@ -1,8 +1,8 @@
 """Files in Azure Data Lake Storage Gen2 and Blob Storage, through the connection of an adlfs filesystem.
 
 Only adlfs's account, credentials and event loop are used, and the SDK's client that it made. Its own
-operations cache listings, mangle names (``urlsplit`` takes a tab out of them), and repeat a write
-without telling.
+operations cache listings, mangle names (``urlsplit`` takes a tab out of them), and silently repeat a
+write.
 
 Pages of List Blobs are read from their text. For a million blobs adlfs's ``find``, with the SDK's models,
 takes 300 s of CPU, a generic XML parser 13 s, this 3 s (``benchmarks/discovery.py``).
@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator, Mapping
 
 
-# "ResourceNotFound" is not one of them: it is also the answer to who may not look without a key.
+# "ResourceNotFound" is not one of them: it is also the answer to a caller without a key who may not see
+# whether the blob exists.
 _MISSING = ("BlobNotFound", "ContainerNotFound")
 _EXISTING = ("BlobAlreadyExists", "ConditionNotMet", "TargetConditionNotMet")
 
@@ -58,7 +59,7 @@ class AzureCalls:
         }
         """Arguments of every call of the SDK."""
         self._fs = fs
-        # At INFO it writes 25 lines for each request into the task's log.
+        # At INFO the SDK writes 25 lines for each request into the task's log.
         logging.getLogger("azure.core.pipeline.policies.http_logging_policy").setLevel(logging.WARNING)
 
     def repeated(self, call: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
@@ -71,7 +72,7 @@ class AzureCalls:
 
 
 def status_of(err: BaseException) -> int | None:
-    """Give the HTTP status of an error; None if there was no answer."""
+    """Give the HTTP status of an error; None if the service did not answer."""
     status = getattr(err, "status_code", None)
     return status if isinstance(status, int) else None
 
@@ -83,12 +84,12 @@ def code_of(err: BaseException) -> str:
 
 
 def may_pass(err: BaseException) -> bool:
-    """Tell whether the same call may succeed later: no answer, or one that asks to come back."""
+    """Tell whether the same call may succeed later: nothing answered, or the status is a passing one."""
     return status_of(err) is None or status_of(err) in PASSING
 
 
 def is_missing(err: BaseException) -> bool:
-    """Tell whether the service says that there is nothing; no other 404 says so."""
+    """Tell whether the service says that nothing has this name. Other 404s do not say so."""
     return status_of(err) == 404 and code_of(err) in _MISSING  # noqa: PLR2004
 
 
@@ -103,11 +104,11 @@ def is_refused(err: BaseException) -> bool:
 
 
 def described(err: BaseException) -> str:
-    """Give status, code, text and request id of an error, for people."""
-    first = next(iter(str(err).strip().splitlines()), "")
+    """Describe an error for people: status, code, first line of its text, and request id."""
+    first_line = next(iter(str(err).strip().splitlines()), "")
     text = " ".join(str(part) for part in (status_of(err), code_of(err)) if part)
     text = text or type(err).__name__
-    text = mask(f"{text}: {first}" if first else text)[:1000]
+    text = mask(f"{text}: {first_line}" if first_line else text)[:1000]
     request_id = _headers(err).get("x-ms-request-id")
     return f"{text} (request id {request_id})" if request_id else text
 
@@ -128,7 +129,7 @@ _BLOB_HOST = re.compile(r"(?i)([\w.-]+)\.blob\.([\w.-]+)")
 def canonical(location: str) -> str:
     """Give the canonical URI: ``abfss://<container>@<account>.dfs…``.
 
-    :raises InputError: It is written in another way, or is not valid.
+    :raises InputError: The location is written in another way, or is not valid.
     """
     scheme, authority, path = split(location)
     if scheme in _ADVICE:
@@ -160,7 +161,7 @@ def _uri(container: str, path: str) -> str:
 
 
 def _blob_advice(location: str) -> str:
-    """Give what to write for ``wasbs://<container>@<account>.blob…``."""
+    """Say what to write instead of ``wasbs://<container>@<account>.blob…``."""
     _, authority, path = split(location)
     container, _, host = authority.partition("@")
     blob = _BLOB_HOST.fullmatch(host)
@@ -202,7 +203,7 @@ _NEEDS_MARKER = (
 )
 
 PAGE_SIZE = 5000
-"""Blobs of one page, the most the service gives."""
+"""Blobs in one page. The service allows no more."""
 
 
 class AzureStorage:
@@ -228,27 +229,26 @@ class AzureStorage:
         self._page_size = page_size
 
     def walk(self, root: str) -> Iterator[FileEntry]:
-        """List every file below ``root``, a page at a time; the next one is fetched meanwhile.
+        """List every file below ``root``, page by page. The next page is fetched meanwhile.
 
-        What is deleted or created during the listing is in it or not.
+        A file that is created or deleted during the listing may or may not be in it.
         """
         container, folder = self._parts(root)
         base = f"{SCHEME}{container}@{self._host}/"
-        found = False
+        has_blobs = False
         for page in self._pages(root, container, f"{folder}/" if folder else ""):
-            found = found or bool(page.blobs)
+            has_blobs = has_blobs or bool(page.blobs)
             try:
                 files = entries(page, base)
             except ValueError as err:
                 raise _unreadable(root, err) from err
             yield from files
-        if folder and not found:
+        if folder and not has_blobs:
             self._check_folder(root, container, folder)
 
     def names(self, folder: str) -> list[str]:
-        """List the names of the files in ``folder``."""
-        container, name = self._parts(folder)
-        prefix = f"{name}/" if name else ""
+        container, folder_name = self._parts(folder)
+        prefix = f"{folder_name}/" if folder_name else ""
         names: list[str] = []
         marker = ""
         while True:
@@ -260,11 +260,10 @@ class AzureStorage:
                     return []
                 raise _failed("list", folder, err) from without_secrets(err)
             if not page.marker:
-                return sorted(found.removeprefix(prefix) for found in names)
+                return sorted(name.removeprefix(prefix) for name in names)
             marker = page.marker
 
     def read(self, path: str, at_most: int = CONTROL_FILE_LIMIT_BYTES) -> bytes | None:
-        """Read a control file."""
         blob = self._blob(path)
 
         async def download() -> bytes:
@@ -289,9 +288,9 @@ class AzureStorage:
     def put_if_absent(self, path: str, data: bytes) -> bool:
         """Create a file with its content: one Put Blob with ``If-None-Match: *``.
 
-        A request without an answer may have taken effect, and its repetition is refused then. Not all
-        repetitions are ours: aiohttp sends a PUT again by itself when a kept connection breaks. So each
-        call leaves a token in the blob's metadata, which tells whose it is.
+        A request that got no answer may have taken effect, and its repetition is then refused. Some
+        repetitions are not made here: aiohttp sends a PUT again by itself when a kept connection breaks. So
+        each call puts a token into the blob's metadata, which shows afterwards which call created the blob.
         """
         blob = self._blob(path)
         token = secrets.token_hex(16)
@@ -308,12 +307,10 @@ class AzureStorage:
         return True
 
     def replace(self, path: str, data: bytes) -> None:
-        """Replace a file at once."""
         blob = self._blob(path)
         self._write("replace", path, lambda: blob.upload_blob(data, overwrite=True, **self._calls.options))
 
     def delete(self, path: str) -> None:
-        """Delete a file."""
         blob = self._blob(path)
         self._write("delete", path, lambda: blob.delete_blob(**self._calls.options))
 
@@ -326,21 +323,21 @@ class AzureStorage:
             raise _failed(verb, path, err) from without_secrets(err)
 
     def _token(self, path: str) -> str | None:
-        """Give the token of the call that created a blob which is there."""
+        """Give the token of the call that created an existing blob."""
         blob = self._blob(path)
         try:
-            about = self._calls.repeated(lambda: blob.get_blob_properties(**self._calls.options))
+            properties = self._calls.repeated(lambda: blob.get_blob_properties(**self._calls.options))
         except Exception as err:  # noqa: BLE001 - as above
             raise _failed("create", path, err) from without_secrets(err)
-        return _metadata(about).get(_CREATOR)
+        return _metadata(properties).get(_CREATOR)
 
     def _pages(self, root: str, container: str, prefix: str) -> Iterator[Page]:
-        with ThreadPoolExecutor(1, thread_name_prefix="azure-walk") as ahead:
+        with ThreadPoolExecutor(1, thread_name_prefix="azure-walk") as executor:
             marker = ""
-            coming = ahead.submit(self._page, container, prefix, marker)
+            next_page = executor.submit(self._page, container, prefix, marker)
             while True:
                 try:
-                    page = coming.result()
+                    page = next_page.result()
                 except Exception as err:  # noqa: BLE001 - as above
                     if is_missing(err) and not marker:
                         raise no_root(root, _NEEDS_MARKER) from without_secrets(err)
@@ -349,17 +346,17 @@ class AzureStorage:
                     raise _unreadable(root, "the next page is the page that was read")
                 marker = page.marker
                 if marker:
-                    coming = ahead.submit(self._page, container, prefix, marker)
+                    next_page = executor.submit(self._page, container, prefix, marker)
                 yield page
                 if not marker:
                     return
 
     def _page(self, container: str, prefix: str, marker: str, *, delimiter: str = "") -> Page:
-        """Fetch one page.
+        """Fetch one page, with metadata: they show which blobs are markers of folders.
 
-        The metadata tell folders' markers; they make the page longer only for blobs that have any.
+        They make the page longer only for blobs that have metadata.
 
-        :raises ValueError: It is not a whole page.
+        :raises ValueError: The page is incomplete.
         """
         client = self._client.get_container_client(container)
         options = {
@@ -367,34 +364,36 @@ class AzureStorage:
             "name_starts_with": prefix or None,
             "include": ["metadata"],
             "results_per_page": self._page_size,
-            "raw_response_hook": _take,
+            "raw_response_hook": _raise_page_text,
         }
 
         async def fetch() -> bytes:
-            listing = client.walk_blobs(delimiter=delimiter, **options) if delimiter else None
-            listing = listing or client.list_blobs(**options)
+            if delimiter:
+                listing = client.walk_blobs(delimiter=delimiter, **options)
+            else:
+                listing = client.list_blobs(**options)
             try:
                 await anext(listing.by_page(continuation_token=marker or None))
-            except _Taken as taken:
-                return taken.body
+            except _PageText as text:
+                return text.body
             msg = "the SDK did not show the page's text"
             raise RuntimeError(msg)
 
         return parse_page(self._calls.repeated(fetch))
 
     def _check_folder(self, root: str, container: str, folder: str) -> None:
-        """Look at a root without blobs below it: an empty folder has a marker.
+        """Check a root that has no blobs below it: it is an empty folder if it has a marker.
 
-        :raises SourceError: There is none, or it could not be looked at.
+        :raises SourceError: It has no marker, or could not be read.
         """
         blob = self._client.get_blob_client(container, folder)
         try:
-            about = self._calls.repeated(lambda: blob.get_blob_properties(**self._calls.options))
+            properties = self._calls.repeated(lambda: blob.get_blob_properties(**self._calls.options))
         except Exception as err:  # noqa: BLE001 - as above
             if is_missing(err):
                 raise no_root(root, _NEEDS_MARKER) from without_secrets(err)
             raise _unreadable(root, err) from without_secrets(err)
-        if not _is_folder(about):
+        if not _is_folder(properties):
             raise _unreadable(root, "it is a file, not a folder")
 
     def _blob(self, uri: str) -> Any:
@@ -402,9 +401,9 @@ class AzureStorage:
         return self._client.get_blob_client(container, name)
 
     def _parts(self, uri: str) -> tuple[str, str]:
-        """Give container and name of a canonical URI.
+        """Split a canonical URI into container and name.
 
-        :raises InputError: It is of another account.
+        :raises InputError: The URI is of another account.
         """
         container, _, rest = uri.removeprefix(SCHEME).partition("@")
         host, _, name = rest.partition("/")
@@ -417,42 +416,42 @@ class AzureStorage:
         return container, name
 
 
-def _metadata(about: Any) -> dict[str, str]:
-    return {name.lower(): value for name, value in (about.metadata or {}).items()}
+def _metadata(properties: Any) -> dict[str, str]:
+    return {name.lower(): value for name, value in (properties.metadata or {}).items()}
 
 
-def _is_folder(about: Any) -> bool:
-    return _metadata(about).get("hdi_isfolder", "").lower() == "true"
+def _is_folder(properties: Any) -> bool:
+    return _metadata(properties).get("hdi_isfolder", "").lower() == "true"
 
 
 class _NotAFileError(Exception):
-    """What is there cannot be a control file."""
+    """The blob cannot be a control file."""
 
-    status_code = 0  # an answer, and not one that passes
+    status_code = 0  # so that `may_pass` takes it for an answer, and nothing is tried again
 
 
-class _Taken(Exception):  # noqa: N818 - not a fault
-    """Carries a page's text out of the SDK before it makes models of it."""
+class _PageText(Exception):  # noqa: N818 - not a fault
+    """Carries the text of a page out of the SDK, before the SDK makes models of it."""
 
     def __init__(self, body: bytes) -> None:
         super().__init__()
         self.body = body
 
 
-def _take(response: Any) -> None:
+def _raise_page_text(response: Any) -> None:
     if response.http_response.status_code == 200:  # noqa: PLR2004
-        raise _Taken(response.http_response.body())
+        raise _PageText(response.http_response.body())
 
 
 def _unreadable(root: str, err: BaseException | str) -> SourceError:
     why = err if isinstance(err, str) else described(err)
-    what = f"The source folder {root} could not be listed: {why}."
+    message = f"The source folder {root} could not be listed: {why}."
     kept = "the table and the checkpoint; nothing was written"
     if isinstance(err, BaseException) and is_refused(err):
         rights = "the role Storage Blob Data Reader, or correct its credentials"
-        return SourceRefusedError(what, kept=kept, do=f"give the connection's identity {rights}")
+        return SourceRefusedError(message, kept=kept, do=f"give the connection's identity {rights}")
     return SourceUnreadableError(
-        what,
+        message,
         kept=kept,
         do="check the service; a part of the source is never skipped. The next try lists again",
     )
@@ -469,8 +468,8 @@ def _failed(verb: str, path: str, err: BaseException | str) -> StorageError:
 
 # ---- pages of List Blobs ----
 
-# The order in which the service and Azurite write the elements; any other one is read more slowly.
-_USUAL = re.compile(
+# The order in which the service and Azurite write the elements; another order is read more slowly.
+_IN_USUAL_ORDER = re.compile(
     r"<Name>([^<]*)</Name><Properties><Creation-Time>([^<]*)</Creation-Time>"
     r"<Last-Modified>([^<]*)</Last-Modified><Etag>[^<]*</Etag><Content-Length>(\d+)</Content-Length>"
 )
@@ -479,15 +478,15 @@ _CREATED = re.compile(r"<Creation-Time>([^<]+)</Creation-Time>")
 _MODIFIED = re.compile(r"<Last-Modified>([^<]+)</Last-Modified>")
 _LENGTH = re.compile(r"<Content-Length>(\d+)</Content-Length>")
 _FOLDER = re.compile(r"(?i)<ResourceType>directory</ResourceType>|<hdi_isfolder>true</hdi_isfolder>")
-_SUM = "<Content-MD5>"
-_NEXT = re.compile(r"<NextMarker>([^<]*)</NextMarker>|<NextMarker\s*/>")
-_REFERENCE = re.compile(r"&(?:#x([0-9A-Fa-f]+)|#(\d+)|(amp|lt|gt|quot|apos));")
-_NAMED = {"amp": "&", "lt": "<", "gt": ">", "quot": '"', "apos": "'"}
+_MD5_TAG = "<Content-MD5>"
+_NEXT_MARKER = re.compile(r"<NextMarker>([^<]*)</NextMarker>|<NextMarker\s*/>")
+_CHARACTER_REFERENCE = re.compile(r"&(?:#x([0-9A-Fa-f]+)|#(\d+)|(amp|lt|gt|quot|apos));")
+_NAMED_CHARACTERS = {"amp": "&", "lt": "<", "gt": ">", "quot": '"', "apos": "'"}
 _MONTHS = ("", "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
 
 class Page(NamedTuple):
-    """A part of a list of blobs, whole but not yet read."""
+    """One page of a list of blobs, checked for completeness but not yet parsed."""
 
     blobs: tuple[str, ...]
     """The text of each blob."""
@@ -498,60 +497,62 @@ class Page(NamedTuple):
 def parse_page(body: bytes) -> Page:
     """Split a page into its blobs.
 
-    :raises ValueError: It is not a whole page.
+    :raises ValueError: The page is incomplete.
     """
     text = body.decode("utf-8-sig")
-    end = _NEXT.search(text, text.rfind("</Blobs>") + 1) or _NEXT.search(text, text.rfind("<NextMarker"))
+    end = _NEXT_MARKER.search(text, text.rfind("</Blobs>") + 1)
+    if end is None:
+        end = _NEXT_MARKER.search(text, text.rfind("<NextMarker"))
     if end is None or not text.rstrip().endswith("</EnumerationResults>"):
         msg = "the page is incomplete"
         raise ValueError(msg)
     blobs = text.split("<Blob>")
-    return Page(tuple(blobs[1:]), _plain(end[1] or ""))
+    return Page(tuple(blobs[1:]), _unescaped(end[1] or ""))
 
 
 def entries(page: Page, base: str) -> list[FileEntry]:
-    """Read the files of a page; markers that stand for folders are none.
+    """Read the files of a page. Markers that stand for folders are left out.
 
-    Times are whole seconds, the most the service tells: a file may be up to a second younger.
+    The service gives times in whole seconds, so a file may be up to a second younger.
 
-    :param base: What stands before a blob's name in its URI.
+    :param base: The part of a URI before the blob's name.
     :raises ValueError: A blob has no name or no length.
     """
-    found: list[FileEntry] = []
+    files: list[FileEntry] = []
     for blob in page.blobs:
-        match = _USUAL.match(blob)
+        match = _IN_USUAL_ORDER.match(blob)
         if match is None:
-            name, created, modified, size = _unusual(blob)
+            name, created, modified, size = _parse_in_any_order(blob)
         else:
             name, created_at, modified_at, length = match.groups()
             if "&" in name:
-                name = _plain(name)
+                name = _unescaped(name)
             modified, created = _milliseconds(modified_at), _milliseconds(created_at)
             size = int(length)
         if size or not (name.endswith("/") or _FOLDER.search(blob)):
-            found.append(FileEntry(modified, base + name, size, created, _md5(blob)))
-    return found
+            files.append(FileEntry(modified, base + name, size, created, _md5(blob)))
+    return files
 
 
 def _md5(blob: str) -> str | None:
-    """Give the sum of a blob's content, which new metadata leave as it is; large uploads have none.
+    """Give the MD5 of a blob's content. New metadata do not change it; large uploads have none.
 
-    That of a page blob or an append blob is not kept up to date when its bytes change.
+    The service does not update that of a page blob or an append blob when its bytes change.
     """
-    start = blob.find(_SUM)
+    start = blob.find(_MD5_TAG)
     if start < 0 or "<BlobType>BlockBlob<" not in blob:
         return None
     properties, end = blob.find("</Properties>"), blob.find("</Content-MD5>", start)
-    return blob[start + len(_SUM) : end] or None if start < end < properties else None
+    return blob[start + len(_MD5_TAG) : end] or None if start < end < properties else None
 
 
-def _unusual(blob: str) -> tuple[str, int | None, int, int]:
-    """Read one blob whatever the order of its elements; 0 is an unknown modification time."""
+def _parse_in_any_order(blob: str) -> tuple[str, int | None, int, int]:
+    """Parse one blob whatever the order of its elements; 0 is an unknown modification time."""
     name, length = _NAME.search(blob), _LENGTH.search(blob)
     if name is None or length is None:
         msg = "a blob has no name or no length"
         raise ValueError(msg)
-    text = _plain(name[2])
+    text = _unescaped(name[2])
     created, modified = _CREATED.search(blob), _MODIFIED.search(blob)
     return (
         # Names with characters that XML does not have are percent-encoded, and say so.
@@ -562,19 +563,19 @@ def _unusual(blob: str) -> tuple[str, int | None, int, int]:
     )
 
 
-def _plain(text: str) -> str:
-    return _REFERENCE.sub(_character, text) if "&" in text else text
+def _unescaped(text: str) -> str:
+    return _CHARACTER_REFERENCE.sub(_character, text) if "&" in text else text
 
 
 def _character(match: re.Match[str]) -> str:
     if match[3]:
-        return _NAMED[match[3]]
+        return _NAMED_CHARACTERS[match[3]]
     return chr(int(match[1], 16) if match[1] else int(match[2]))
 
 
 @lru_cache(maxsize=4096)
 def _milliseconds(text: str) -> int:
-    """Read ``Sat, 21 Nov 2026 20:01:03 GMT``."""
+    """Parse ``Sat, 21 Nov 2026 20:01:03 GMT``."""
     if text[25:] != " GMT":
         msg = f"{text!r} is not a time"
         raise ValueError(msg)

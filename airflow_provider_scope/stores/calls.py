@@ -1,4 +1,4 @@
-"""Calls of stores, made again after failures that pass, with waits between; no secret is in their errors."""
+"""Repeating calls to stores after failures that pass, and keeping secrets out of their errors."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ if TYPE_CHECKING:
 PASSING = (408, 429, 500, 502, 503, 504)
 """Statuses of answers after which the same call may succeed later."""
 REFUSED = (401, 403)
-"""Statuses of answers to somebody who is not known, or not allowed to do this."""
+"""Statuses of answers to an identity that is unknown, or not allowed to do this."""
 LONGEST_WAIT_SECONDS = 30.0
 LONGEST_RETRY_AFTER_SECONDS = 120.0
-"""A service that asks for more is asked again earlier; the tries are used up then, and the task fails."""
+"""A service that asks for a longer wait is called again earlier: the tries run out, and the task fails."""
 
 
 def wait_seconds(failures: int, *, jitter: float, retry_after: str | None, now: float) -> float:
     """Give the wait after the ``failures``-th failure in a row: about 1, 2, 4 … s, or what the service asks.
 
     :param jitter: A random number from 0 to 1.
-    :param retry_after: The header ``Retry-After`` of the answer: seconds or a date; one that cannot
-        be read counts as none.
+    :param retry_after: The header ``Retry-After`` of the answer: seconds or a date. One that cannot
+        be parsed is ignored.
     :param now: Wall clock, seconds since the epoch.
     """
-    asked_for = _asked_for((retry_after or "").strip(), now)
-    if asked_for is not None:
-        return min(asked_for, LONGEST_RETRY_AFTER_SECONDS)
+    requested = _parse_retry_after((retry_after or "").strip(), now)
+    if requested is not None:
+        return min(requested, LONGEST_RETRY_AFTER_SECONDS)
     # Half of it is random: clients that failed together must not come back together.
     return min(2.0 ** (failures - 1), LONGEST_WAIT_SECONDS) * (0.5 + 0.5 * jitter)
 
 
-def _asked_for(retry_after: str, now: float) -> float | None:
+def _parse_retry_after(retry_after: str, now: float) -> float | None:
     if retry_after.isdecimal():
         return float(retry_after)
     try:
@@ -54,10 +54,10 @@ def _asked_for(retry_after: str, now: float) -> float | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repeating:
-    """How often a call is made again, and what is waited by."""
+    """How often a call is repeated, and the functions by which it waits."""
 
     retries: int = 3
-    """Further tries after failures that pass."""
+    """Further tries after the first one."""
     sleep: Callable[[float], None] = time.sleep
     jitter: Callable[[], float] = random.random
     clock: Callable[[], float] = time.time
@@ -71,9 +71,9 @@ class Repeating:
     ) -> Any:
         """Make a call that may be carried out twice, until it succeeds or is refused.
 
-        :param may_pass: Tells of an error whether the same call may succeed later.
-        :param retry_after_of: Gives the header ``Retry-After`` of the answer that an error is about.
-        :return: What the call gives.
+        :param may_pass: Tells for an error whether the same call may succeed later.
+        :param retry_after_of: Returns the header ``Retry-After`` of the answer that an error reports.
+        :return: The result of the call.
         :raises Exception: The error of the last try, as the call raised it.
         """
         failures = 0
@@ -91,7 +91,7 @@ class Repeating:
 
 
 def without_secrets(err: BaseException) -> BaseException | None:
-    """Give an error as the cause of another one; None if its text holds a secret."""
+    """Give an error for ``raise … from``; None if its text, or that of a cause, holds a secret."""
     text = "".join(traceback.format_exception_only(err))
     cause = err.__cause__ or err.__context__
     while cause is not None:

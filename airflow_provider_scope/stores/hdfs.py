@@ -1,9 +1,9 @@
 """Files over WebHDFS: Azure Data Lake Storage Gen1 and plain HDFS.
 
-Both show a file's name while it is written, and a writer that dies leaves a part of it. So a control file
-is written under a name of its own, and gets its final one by RENAME, which shows name and content at
-once. Without ``renameoptions`` it refuses a name that exists. HDFS does so by its specification. Gen1 does
-so by the contract of Hadoop's live tests (``adls.xml``: ``rename-overwrites-dest`` is false,
+Both show a file's name while it is written, and a writer that dies leaves a part of the file. So a control
+file is written under a temporary name, and gets its final name by RENAME, which shows name and content at
+once. Without ``renameoptions``, RENAME refuses a name that exists. HDFS does so by its specification, Gen1
+by the contract of Hadoop's live tests (``adls.xml``: ``rename-overwrites-dest`` is false,
 ``supports-atomic-rename`` is true).
 """
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 import secrets
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 from airflow_provider_scope.exceptions import (
     ScopeProviderError,
@@ -25,10 +25,12 @@ from airflow_provider_scope.stores.protocol import CONTROL_FILE_LIMIT_BYTES
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from airflow_provider_scope.stores.webhdfs import Status
+    from airflow_provider_scope.stores.webhdfs_client import Gen1Client
     from airflow_provider_scope.values import FileEntry
 
-RENAMES = 4
-"""Tries of a RENAME whose answers get lost."""
+RENAME_TRIES = 4
+"""Tries of a RENAME whose answer gets lost."""
 
 _HOST = re.compile(r"(?:[a-z0-9._-]+|\[[0-9a-f:.]+\]):[0-9]{1,5}")
 
@@ -36,7 +38,7 @@ _HOST = re.compile(r"(?:[a-z0-9._-]+|\[[0-9a-f:.]+\]):[0-9]{1,5}")
 def canonical_gen1(location: str) -> str:
     """Give the canonical URI on ADLS Gen1.
 
-    :raises InputError: It names no account.
+    :raises InputError: The location names no account.
     """
     _, authority, path = split(location)
     if not authority:
@@ -47,7 +49,7 @@ def canonical_gen1(location: str) -> str:
 def canonical_hdfs(location: str) -> str:
     """Give the canonical URI on HDFS, at the namenode's HTTP address.
 
-    :raises InputError: It is another address, or names a user.
+    :raises InputError: The location has another scheme, names a user, or names no port.
     """
     scheme, authority, path = split(location)
     if scheme == "hdfs":
@@ -66,50 +68,23 @@ def canonical_hdfs(location: str) -> str:
     return f"{scheme}://{authority}{path}"
 
 
-class Files(Protocol):
-    """What is needed of ``client.gen1.Gen1Client``, which is above this layer."""
-
-    def walk(self, root: str) -> Iterator[FileEntry]:
-        """List every file below a folder."""
-
-    def names(self, path: str) -> list[str]:
-        """List the names of the files in a folder."""
-
-    def get_status(self, path: str) -> Any:
-        """Describe a file or folder: ``is_folder``, ``size_bytes``; None if it does not exist."""
-
-    def read_whole(self, path: str) -> bytes | None:
-        """Read a file that others may replace meanwhile."""
-
-    def upload(self, path: str, data: bytes) -> None:
-        """Create or replace a file of any size."""
-
-    def rename(self, path: str, to: str, *, overwrite: bool = False) -> bool:
-        """Rename a file; False if it does not exist, or ``to`` does."""
-
-    def delete(self, path: str, *, recursive: bool = False) -> None:
-        """Delete a file."""
-
-
 class WebHdfsStorage:
     """The files of one account or cluster."""
 
-    def __init__(self, files: Files) -> None:
+    def __init__(self, files: Gen1Client) -> None:
         self._files = files
 
     def walk(self, root: str) -> Iterator[FileEntry]:
-        """List every file below ``root``, several folders at a time."""
         return self._files.walk(root)
 
     def names(self, folder: str) -> list[str]:
-        """List the names of the files in ``folder``; our own temporary files are left out."""
+        """List the names of the files in ``folder``, without temporary files."""
         with _failing("list", folder):
             return [name for name in self._files.names(folder) if not name.startswith(".")]
 
     def read(self, path: str, at_most: int = CONTROL_FILE_LIMIT_BYTES) -> bytes | None:
-        """Read a control file."""
         with _failing("read", path):
-            status = self._file("read", path)
+            status = self._file_status("read", path)
             if status is None:
                 return None
             if status.size_bytes > at_most:
@@ -117,30 +92,29 @@ class WebHdfsStorage:
             return self._files.read_whole(path)
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
-        """Create a file with its content: a finished temporary file gets its name by RENAME."""
+        """Create a file with its content: a complete temporary file gets its name by RENAME."""
         with _failing("create", path):
             # Onto a folder RENAME would move the file inside.
-            if self._file("create", path) is not None:
+            if self._file_status("create", path) is not None:
                 return False
-            with self._temporary(path, data) as written:
-                return self._rename("create", written, path, overwrite=False)
+            with self._temporary_file(path, data) as temporary:
+                return self._rename("create", temporary, path, overwrite=False)
 
     def replace(self, path: str, data: bytes) -> None:
         """Replace a file at once, by RENAME."""
         with _failing("replace", path):
-            self._file("replace", path)
-            with self._temporary(path, data) as written:
-                if not self._rename("replace", written, path, overwrite=True):
+            self._file_status("replace", path)
+            with self._temporary_file(path, data) as temporary:
+                if not self._rename("replace", temporary, path, overwrite=True):
                     raise _failed("replace", path, "the service did not")
 
     def delete(self, path: str) -> None:
-        """Delete a file."""
         with _failing("delete", path):
-            if self._file("delete", path) is not None:
+            if self._file_status("delete", path) is not None:
                 self._files.delete(path)
 
-    def _file(self, verb: str, path: str) -> Any:
-        """Give the status of a file; None if there is nothing.
+    def _file_status(self, verb: str, path: str) -> Status | None:
+        """Give the status of a file; None if nothing has this name.
 
         :raises StorageError: It is a folder.
         """
@@ -149,44 +123,45 @@ class WebHdfsStorage:
             raise _failed(verb, path, "it is a folder")
         return status
 
-    def _rename(self, verb: str, written: str, path: str, *, overwrite: bool) -> bool:
+    def _rename(self, verb: str, temporary: str, path: str, *, overwrite: bool) -> bool:
         """Give a temporary file its name; False if the name is taken.
 
-        Nobody else knows the temporary name: when it is gone, the RENAME without an answer took effect.
+        Nobody else knows the temporary name: if no file has it any more, the RENAME without an answer took
+        effect.
         """
-        doubt: ServiceOutcomeUnknownError | None = None
-        for _ in range(RENAMES):
+        unknown: ServiceOutcomeUnknownError | None = None
+        for _ in range(RENAME_TRIES):
             try:
-                if self._files.rename(written, path, overwrite=overwrite):
+                if self._files.rename(temporary, path, overwrite=overwrite):
                     return True
             except ServiceOutcomeUnknownError as err:
-                doubt = err
+                unknown = err
                 continue
-            if doubt and self._files.get_status(written) is None:
+            if unknown and self._files.get_status(temporary) is None:
                 return True
-            if self._file(verb, path) is None:
+            if self._file_status(verb, path) is None:
                 raise _failed(verb, path, "the service says that the name is taken, and that it is free")
             return False
-        raise doubt or _failed(verb, path, "the service did not")
+        raise unknown or _failed(verb, path, "the service did not")
 
     @contextmanager
-    def _temporary(self, path: str, data: bytes) -> Iterator[str]:
-        """Write ``data`` beside ``path``. The name is hidden: a crash may leave it behind."""
-        written = f"{path.rpartition('/')[0]}/.{secrets.token_hex(16)}.tmp"
+    def _temporary_file(self, path: str, data: bytes) -> Iterator[str]:
+        """Write ``data`` beside ``path``, under a hidden name: a crash may leave the file there."""
+        temporary = f"{path.rpartition('/')[0]}/.{secrets.token_hex(16)}.tmp"
         try:
-            self._files.upload(written, data)
-            yield written
+            self._files.upload(temporary, data)
+            yield temporary
         finally:
-            # What went wrong before is what matters; the file is in nobody's way.
+            # The error that came before matters more, and a file that stays is in nobody's way.
             with suppress(ScopeProviderError):
-                self._files.delete(written)
+                self._files.delete(temporary)
 
 
 @contextmanager
 def _failing(verb: str, path: str) -> Iterator[None]:
-    """Turn the client's errors into the storage's.
+    """Raise the errors of the client as ``StorageError``.
 
-    :raises StorageError: There was one.
+    :raises StorageError: The client raised an error.
     """
     try:
         yield

@@ -1,8 +1,8 @@
-"""HTTP for both services: where a token may go, what is tried again, and what is not known.
+"""HTTP for both services: where a token may be sent, and which requests are repeated.
 
 A bearer token is sent to one origin (scheme, host and port) only. Some requests change something and must
-not be carried out twice. If it is not known whether such a request was, it is not repeated here. The error
-is ``ServiceOutcomeUnknownError``, and the caller looks for the effect.
+not be carried out twice. If it is not known whether such a request was carried out, it is not repeated
+here. The error is ``ServiceOutcomeUnknownError``, and the caller checks whether the request took effect.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 
 
 BODY_LIMIT_BYTES = 64 * 1024 * 1024
-"""No answer is larger: a page of 4,000 files has about 2 MB, a range of a file at most 4 MB."""
+"""Larger answers are refused: a page of 4,000 files has about 2 MB, a range of a file at most 4 MB."""
 
 MESSAGE_TRIES = 25
 """Tries of a request that is refused with one of the texts of ``retry_on_error_messages``."""
 
 _HOPS = 3
 _CONNECTIONS = 16
-_TRANSPORT = (
+_TRANSPORT_ERRORS = (
     requests.ConnectionError,
     requests.Timeout,
     requests.exceptions.ChunkedEncodingError,
@@ -53,14 +53,14 @@ class HttpClient:
     """Requests to one service; it may be used by several threads at once.
 
     :param base_url: ``https://<host>``, or ``http://`` to this machine itself; to any host without a secret.
-    :param tokens: The bearer token; None where ``identity`` tells who asks, or nobody needs to.
+    :param tokens: The bearer token; None where ``identity`` names the caller, or the service needs none.
     :param identity: Query parameters of plain WebHDFS: ``user.name``, or the secret ``delegation``. Its
-        redirects lead to other hosts, and hold what these need to know; without ``tokens`` they are followed.
+        redirects lead to other hosts, and hold all that these need; they are followed if ``tokens`` is None.
     :param timeout_seconds: For the connection, and for each wait for a part of the answer.
     :param retries: Further tries after transport errors, 429 and 5xx.
     :param retry_on_error_messages: Texts of refusals (4xx) that pass: a fragment, or ``re:`` and a
         regular expression.
-    :raises InputError: The URL is not one that a token may be sent to, or a pattern is not valid.
+    :raises InputError: A token may not be sent to the URL, or a pattern is not valid.
     """
 
     def __init__(
@@ -90,11 +90,10 @@ class HttpClient:
         self._session = _session(use_environment=self._origin[0] == "https")
 
     def __repr__(self) -> str:
-        """Name the service; nothing else of it may be shown."""
+        """Name the service; everything else may be secret."""
         return f"{type(self).__name__}({self.base_url!r})"
 
     def close(self) -> None:
-        """Close the connections."""
         self._session.close()
 
     def pause(self, failures: int, retry_after: str | None = None) -> None:
@@ -102,7 +101,7 @@ class HttpClient:
         self._sleep(wait_seconds(failures, jitter=self._jitter(), retry_after=retry_after, now=self._clock()))
 
     def tries(self) -> Iterator[bool]:
-        """Wait between the tries of what a caller repeats by itself; give for each whether it is the last."""
+        """Yield for each try of an operation whether it is the last, and wait before all but the first."""
         for failures in range(self.retries + 1):
             if failures:
                 self.pause(failures)
@@ -120,17 +119,18 @@ class HttpClient:
         data: bytes | None = None,
         in_two_steps: bool = False,
     ) -> Answer:
-        """Send a request and give the answer: a success, or a refusal (4xx) that no try would change.
+        """Send a request and give the answer: a success, or a refusal (4xx) that no repetition would change.
 
         :param target: A path below ``base_url``, or a whole URL that the service gave.
-        :param doing: What is asked for, as it follows "Could not" in an error.
-        :param repeatable: Whether carrying it out twice has the effect of once.
-        :param in_two_steps: Send the data only to where the answer to a request without them leads.
-        :raises ServiceUnavailableError: There was no answer, or 429 or 5xx, until the end.
+        :param doing: The purpose of the request, as it follows "Could not" in an error.
+        :param repeatable: Whether carrying the request out twice has the same effect as once.
+        :param in_two_steps: Send the request without data first, and the data only to where the answer
+            redirects.
+        :raises ServiceUnavailableError: All tries ended without an answer, or with 429 or 5xx.
         :raises ServiceOutcomeUnknownError: The same, for a request that is not repeatable and that
             the service may have carried out.
         :raises ServiceProtocolError: The target or a redirect is not at this service.
-        :raises ServiceAuthError: There is no token.
+        :raises ServiceAuthError: No token could be acquired.
         """
         url = self._url(target, doing)
         failures = refusals = 0
@@ -142,10 +142,10 @@ class HttpClient:
                 answer = self._follow(
                     method, url, doing, token, params=params, json=json, data=data, in_two_steps=in_two_steps
                 )
-            except _TRANSPORT as err:
+            except _TRANSPORT_ERRORS as err:
                 problem = mask(f"{type(err).__name__}: {err}", token)
                 if not repeatable and _may_have_arrived(err):
-                    raise _unknown(doing, problem) from err
+                    raise _outcome_unknown(doing, problem) from err
             else:
                 if answer.status == 401 and not refreshed:  # noqa: PLR2004
                     refreshed = True
@@ -160,7 +160,7 @@ class HttpClient:
                     return answer
                 problem = answer.described()
                 if not repeatable and answer.status != 429:  # noqa: PLR2004 - throttled: not carried out
-                    raise _unknown(doing, problem)
+                    raise _outcome_unknown(doing, problem)
                 retry_after = answer.headers.get("retry-after")
             failures += 1
             if failures > self.retries:
@@ -180,14 +180,14 @@ class HttpClient:
         data: bytes | None,
         in_two_steps: bool,
     ) -> Answer:
-        """Send once, and follow WebHDFS's 307 by hand."""
+        """Send a request once, and follow WebHDFS's redirects (307)."""
         params = {**(params or {}), **self._identity}
         for hop in range(_HOPS):
-            ahead = in_two_steps and hop == 0
-            body = None if ahead else data
+            without_data = in_two_steps and hop == 0
+            body = None if without_data else data
             answer = self._send(method, url, doing, token, params=params, json=json, data=body)
             if not 300 <= answer.status < 400:  # noqa: PLR2004
-                if ahead and answer.ok:
+                if without_data and answer.ok:
                     raise not_understood(doing, "the service did not ask for the data")
                 return answer
             location = answer.headers.get("location", "")
@@ -226,13 +226,13 @@ class HttpClient:
                     if len(body) > BODY_LIMIT_BYTES:
                         raise not_understood(doing, f"the answer has more than {BODY_LIMIT_BYTES:,} bytes")
                 return answer_of(response.status_code, response.headers, bytes(body), token)
-        except _TRANSPORT:
+        except _TRANSPORT_ERRORS:
             raise
         except requests.RequestException as err:
             raise not_understood(doing, mask(f"{type(err).__name__}: {err}", token)) from err
 
     def _passes(self, answer: Answer) -> bool:
-        """Tell whether a refusal is one of those that the user said will pass."""
+        """Tell whether a refusal matches ``retry_on_error_messages``."""
         if not 400 <= answer.status < 500 or answer.status in (401, 429):  # noqa: PLR2004
             return False
         text = f"{answer.code} {answer.message}"
@@ -246,7 +246,7 @@ class HttpClient:
         return target
 
     def _redirected(self, target: str, doing: str) -> str:
-        """Check where an answer leads: no token goes to another host, and nothing from https to http."""
+        """Check the target of a redirect: no token goes to another host, and nothing from https to http."""
         origin = _origin(target)
         if (
             isinstance(self._tokens, Tokens)
@@ -258,20 +258,19 @@ class HttpClient:
 
 
 class _NoToken:
-    """Stands for the token of a service that wants none."""
+    """Stands for ``Tokens`` at a service that needs no token."""
 
     def get(self) -> str:
-        """Give nothing."""
         return ""
 
     def reject(self, value: str) -> None:
-        """Have nothing to forget."""
+        """Do nothing."""
 
 
 class _Bearer(requests.auth.AuthBase):
-    """Set the header for one request, if there is a token.
+    """Sets the header of one request, if there is a token.
 
-    With it, requests does not look for credentials in ``~/.netrc``.
+    Because of it, requests does not look for credentials in ``~/.netrc``.
     """
 
     def __init__(self, token: str) -> None:
@@ -284,10 +283,10 @@ class _Bearer(requests.auth.AuthBase):
 
 
 class _NoCookies(requests.cookies.RequestsCookieJar):
-    """Keep nothing between requests."""
+    """Drops all cookies."""
 
     def set_cookie(self, *_: Any, **__: Any) -> None:
-        """Drop a cookie."""
+        """Do nothing."""
 
 
 def _session(*, use_environment: bool) -> requests.Session:
@@ -312,7 +311,7 @@ def _checked_origin(base_url: str, *, has_secret: bool) -> tuple[str, str, int]:
 
 
 def _origin(url: str) -> tuple[str, str, int] | None:
-    """Give scheme, host and port; None for what is not a plain http or https URL."""
+    """Give scheme, host and port; None if the URL is not a plain http or https URL."""
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -324,7 +323,7 @@ def _origin(url: str) -> tuple[str, str, int] | None:
 
 
 def _shown(url: str) -> str:
-    """Give a foreign URL without what may be secret in it."""
+    """Give the part of a foreign URL that holds no secret."""
     return mask(url.partition("?")[0].rpartition("@")[2][:200])
 
 
@@ -350,14 +349,14 @@ def _pattern(text: str) -> re.Pattern[str]:
 
 
 def _may_have_arrived(err: requests.RequestException) -> bool:
-    """Tell whether the service may have seen the request. When in doubt, it may."""
+    """Tell whether the service may have received the request; True when in doubt."""
     if isinstance(err, requests.ConnectTimeout):
         return False
     reason = err.args[0] if err.args else None
     return not isinstance(getattr(reason, "reason", reason), NewConnectionError)
 
 
-def _unknown(doing: str, problem: str) -> ServiceOutcomeUnknownError:
+def _outcome_unknown(doing: str, problem: str) -> ServiceOutcomeUnknownError:
     return ServiceOutcomeUnknownError(
         f"It is not known whether the service could {doing}: {problem}.",
         kept="what was there before; the request may have been carried out",

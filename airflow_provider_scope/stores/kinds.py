@@ -1,4 +1,4 @@
-"""The kinds of stores: one row each, with all that sets one apart from another."""
+"""The kinds of stores: one row each, with everything in which they differ."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ _NOT_ON_GCS = "gcsfs calls its create-if-absent experimental"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreKind:
-    """One kind of store. Functions are named ``module:function``: a Dag file imports this row, not them."""
+    """One kind of store. Functions are named as ``module:function``: a Dag file does not import them."""
 
     name: str
     schemes: tuple[str, ...] = ()
     """How its canonical URIs begin, without ``://``."""
     aliases: tuple[str, ...] = ()
-    """Schemes of other spellings, which ``canonical`` takes, or refuses with what to write."""
+    """Other schemes of its locations: ``canonical`` accepts them, or refuses them and says what to write."""
     canonical: str
-    """``(location) -> uri``: gives the one unencoded URI, or raises ``InputError``."""
+    """``(location) -> uri``: gives the canonical, unencoded URI, or raises ``InputError``."""
     open: str
-    """``(uri, conn_id, connection) -> Store``; the last one is that of ``conn_id``, if it was read before."""
+    """``(uri, conn_id, connection) -> Store``; the connection is passed if it was read before."""
     no_control_files: str = ""
-    """Why it holds sources, but neither a table nor a checkpoint; empty if it holds all of them."""
+    """Why it can hold sources, but no table and no checkpoint; empty if it can hold all of them."""
     needs_connection: bool = True
     is_per_host: bool = True
     """Whether one ``Storage`` serves one host alone: an account or a cluster."""
     is_for_spark: bool = True
     """Whether Spark can reach it at all."""
     spark_conf: Mapping[str, str] = field(default_factory=dict)
-    """What Spark needs to know for each of its kind; opening adds what the connection tells."""
+    """Spark's settings for every store of this kind; opening adds those that depend on the connection."""
     spark_packages: tuple[str, ...] = ()
     """Modules of Hadoop that Spark lacks for it."""
     reads_decomposed: bool = True
-    """Whether it reads a name with decomposed letters (NFD) as that very file."""
+    """Whether a name with decomposed letters (NFD) opens the file of exactly that name."""
 
 
 LOCAL = StoreKind(
@@ -60,7 +60,7 @@ OTHER = StoreKind(
     no_control_files="nothing shows that it refuses to create a file twice",
     is_per_host=False,
 )
-"""What no row is about."""
+"""The kind of a location whose scheme no row of ``KINDS`` names."""
 KINDS = [
     LOCAL,
     StoreKind(
@@ -85,7 +85,7 @@ KINDS = [
         aliases=("hdfs",),
         canonical=f"{_STORES}.hdfs:canonical_hdfs",
         open=f"{_HOOKS}.hdfs:open_store",
-        # Of the client for WebHDFS, pyspark's own jars lack a class of JAX-RS (``RuntimeDelegateImpl``).
+        # Its client for WebHDFS needs a class of JAX-RS (``RuntimeDelegateImpl``) that pyspark's jars lack.
         spark_packages=("hadoop-client-minicluster",),
         reads_decomposed=False,
     ),
@@ -113,7 +113,7 @@ KINDS = [
 
 
 def scheme_of(location: str) -> str:
-    """Give a location's scheme in small letters; empty for a plain path."""
+    """Give a location's scheme in lower case; empty for a plain path."""
     match = re.match(r"([A-Za-z][A-Za-z0-9+.-]*)://", location)
     if match:
         return match[1].lower()
@@ -121,13 +121,13 @@ def scheme_of(location: str) -> str:
 
 
 def kind_of(location: str) -> StoreKind:
-    """Give the row of the store that a location is on."""
+    """Give the kind of store that a location is on."""
     scheme = scheme_of(location)
     return next((kind for kind in KINDS if scheme in kind.schemes or scheme in kind.aliases), OTHER)
 
 
 def place_of(uri: str) -> str:
-    """Name what one ``Storage`` serves: a disk, an account, a cluster, or a kind of store."""
+    """Name what one ``Storage`` serves: a disk, an account, a cluster, or a whole kind of store."""
     scheme, _, rest = uri.partition("://")
     if not kind_of(uri).is_per_host:
         return scheme

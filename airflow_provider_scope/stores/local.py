@@ -1,4 +1,4 @@
-"""Files on a disk of this machine, or on one that is mounted."""
+"""Files on a local or mounted disk."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 SCHEME = "file://"
 
-
 _NAME_IN_CATALOG = re.compile(r"[\w-]+(\.[\w-]+){1,2}")
 
 
@@ -34,17 +33,17 @@ def local_path(uri: str) -> str:
 def canonical(location: str) -> str:
     """Give the canonical URI of a path or URI.
 
-    :raises InputError: It is relative.
+    :raises InputError: The location is relative.
     """
     text = location
     if text.startswith("file:") and not text.startswith("file://"):
         text = text[len("file:") :]
     path = text.removeprefix(SCHEME)
     if not path.startswith("/"):
-        what = "is relative, and workers do not run in your folder"
+        problem = "is relative, and workers do not run in your folder"
         do = f"write an absolute path, such as {os.path.abspath(path)!r}"  # noqa: PTH100 - text only
         if location.startswith("dbfs:"):
-            what = "is in the file system of Databricks, which only its clusters see"
+            problem = "is in the file system of Databricks, which only its clusters see"
             do = (
                 "write the address in the storage behind it, such as "
                 "'abfss://container@account.dfs.core.windows.net/folder'"
@@ -55,51 +54,50 @@ def canonical(location: str) -> str:
                 f"`DESCRIBE DETAIL {location}` shows as its location"
             )
         raise InputError(
-            f"The location {location!r} {what}.", kept="everything; nothing was read or written", do=do
+            f"The location {location!r} {problem}.", kept="everything; nothing was read or written", do=do
         )
     return SCHEME + os.path.normpath("/" + path.lstrip("/"))
 
 
 def open_store(*_: object) -> Store:
-    """Give the disk, whatever the URI and the connection."""
+    """Give the store of the disk, whatever the URI and the connection."""
     return Store(storage=LocalStorage())
 
 
 class LocalStorage:
     """The local disk.
 
-    It follows links to files and folders, and refuses a link that leads nowhere. What is deleted while
-    a listing goes on is not there, as long as the root is.
+    It follows links to files and folders, and refuses a link that leads nowhere. A file that is deleted
+    during a listing counts as absent, as long as the root itself remains.
     """
 
     def walk(self, root: str) -> Iterator[FileEntry]:
-        """List every file below ``root``."""
         top = local_path(root)
         identity = _identity(root)
         pending = [(top, frozenset({os.path.realpath(top)}))]
         while pending:
-            folder, above = pending.pop()
+            folder, ancestors = pending.pop()
             for entry in _scan(folder, root, identity):
                 path = os.path.join(folder, entry.name)  # noqa: PTH118 - half the time of Path, a million times
                 try:
                     if entry.is_dir():
                         real = os.path.realpath(path)
-                        if real in above:
+                        if real in ancestors:
                             raise _unreadable(
                                 path, "it is a link to a folder above itself", f"remove the link {path}"
                             )
-                        pending.append((path, above | {real}))
+                        pending.append((path, ancestors | {real}))
                         continue
                     status = entry.stat()
                 except OSError as err:
-                    if _is_gone(path, root, identity, err):
+                    if _was_deleted(path, root, identity, err):
                         continue
                     raise _unreadable(path, err) from err
                 # Birth time is not portable: unknown rather than guessed.
                 yield FileEntry(status.st_mtime_ns // 1_000_000, SCHEME + path, status.st_size)
 
     def names(self, folder: str) -> list[str]:
-        """List the names of the files in ``folder``; our own temporary files are left out."""
+        """List the names of the files in ``folder``, without temporary files."""
         try:
             with os.scandir(local_path(folder)) as entries:
                 return sorted(e.name for e in entries if not e.name.startswith(".") and _is_file(e, folder))
@@ -111,7 +109,6 @@ class LocalStorage:
             raise _failed("list", folder, err) from err
 
     def read(self, path: str, at_most: int = CONTROL_FILE_LIMIT_BYTES) -> bytes | None:
-        """Read a control file."""
         try:
             with Path(local_path(path)).open("rb") as file:
                 data = file.read(at_most + 1)
@@ -126,16 +123,16 @@ class LocalStorage:
         return data
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
-        """Create a file with its content: a finished temporary file gets its name by ``link``.
+        """Create a file with its content: a complete temporary file gets its name by ``link``.
 
         ``link`` refuses a name that exists and shows name and content at once. Neither opening with
         ``O_EXCL`` (a crash leaves the name with half the content) nor a rename (it replaces) does both.
         """
         final = Path(local_path(path))
         try:
-            with _temporary(final, data) as written:
+            with _temporary_file(final, data) as temporary:
                 try:
-                    os.link(written, final)
+                    os.link(temporary, final)
                 except FileExistsError:
                     return False
             _sync_folder(final.parent)
@@ -147,14 +144,13 @@ class LocalStorage:
         """Replace a file at once, by a rename."""
         final = Path(local_path(path))
         try:
-            with _temporary(final, data) as written:
-                written.replace(final)
+            with _temporary_file(final, data) as temporary:
+                temporary.replace(final)
             _sync_folder(final.parent)
         except OSError as err:
             raise _failed("replace", path, err) from err
 
     def delete(self, path: str) -> None:
-        """Delete a file."""
         try:
             Path(local_path(path)).unlink(missing_ok=True)
         except OSError as err:
@@ -166,15 +162,15 @@ def _scan(folder: str, root: str, identity: tuple[int, int]) -> list[os.DirEntry
         with os.scandir(folder) as entries:
             return list(entries)
     except OSError as err:
-        if _is_gone(folder, root, identity, err):
+        if _was_deleted(folder, root, identity, err):
             return []
         raise _unreadable(folder, err) from err
 
 
-def _is_gone(path: str, root: str, identity: tuple[int, int], err: OSError) -> bool:
-    """Tell whether what the listing named a moment ago has been deleted since.
+def _was_deleted(path: str, root: str, identity: tuple[int, int], err: OSError) -> bool:
+    """Tell whether a file or folder was deleted after the listing named it.
 
-    :raises SourceError: The root is gone too, or another one: a disk that is unmounted looks like this.
+    :raises SourceError: The root is missing too, or is another folder now: so it is when a disk is unmounted.
     """
     if not isinstance(err, FileNotFoundError) or _exists(path):
         return False  # a link that leads nowhere is there
@@ -188,9 +184,9 @@ def _is_gone(path: str, root: str, identity: tuple[int, int], err: OSError) -> b
 
 
 def _identity(root: str) -> tuple[int, int]:
-    """Give the device and the number of a root.
+    """Give the device and inode number of a root.
 
-    :raises SourceError: It does not exist, or could not be looked at.
+    :raises SourceError: The root does not exist, or its status could not be read.
     """
     top = local_path(root)
     if not _exists(top) and not _broken_link(top):
@@ -203,7 +199,7 @@ def _identity(root: str) -> tuple[int, int]:
 
 
 def _exists(path: str) -> bool:
-    """Tell whether there is something; ``os.path.exists`` takes every error for absence."""
+    """Tell whether a path exists; ``os.path.exists`` would take every error for absence."""
     try:
         os.lstat(path)
     except FileNotFoundError:
@@ -214,14 +210,14 @@ def _exists(path: str) -> bool:
 
 
 @contextmanager
-def _temporary(final: Path, data: bytes) -> Iterator[Path]:
-    """Write ``data`` beside ``final``; whatever happens, no temporary file stays.
+def _temporary_file(final: Path, data: bytes) -> Iterator[Path]:
+    """Write ``data`` to a temporary file beside ``final``, and delete that file at the end.
 
-    Its name is hidden, so that no listing takes it for a record when a crash leaves it behind.
+    Its name is hidden, so that no listing takes it for a record if a crash leaves it there.
     """
     final.parent.mkdir(parents=True, exist_ok=True)
     path = final.parent / f".{secrets.token_hex(16)}.tmp"
-    # Not `mkstemp`: its files are their owner's alone, and several users may share a checkpoint.
+    # Not `mkstemp`: only the owner may read its files, and several users may share a checkpoint.
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     try:
         with os.fdopen(handle, "wb") as file:
@@ -234,7 +230,7 @@ def _temporary(final: Path, data: bytes) -> Iterator[Path]:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make a new name survive a power cut."""
+    """Make sure that a new name in the folder survives a power cut."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -245,7 +241,7 @@ def _sync_folder(folder: Path) -> None:
 def _is_file(entry: os.DirEntry[str], folder: str) -> bool:
     """Tell whether an entry of a folder is a file.
 
-    :raises StorageError: It is a link that leads nowhere: what it stands for cannot be read.
+    :raises StorageError: The entry is a link that leads nowhere, so it is not known what it is.
     """
     if entry.is_file():
         return True
@@ -255,8 +251,8 @@ def _is_file(entry: os.DirEntry[str], folder: str) -> bool:
 
 
 def _broken_link(path: str) -> str | None:
-    """Give the link by which a path leads nowhere: itself, or a folder above it; None if there is none."""
-    # Of `os.path`, because those of `Path` raise for names that are too long.
+    """Give the link on a path that leads nowhere: the path itself or a folder above it; None without one."""
+    # Functions of `os.path`, because those of `Path` raise for names that are too long.
     for part in (path, *map(str, Path(path).parents)):
         if os.path.exists(part):  # noqa: PTH110
             return None
@@ -265,21 +261,21 @@ def _broken_link(path: str) -> str | None:
     return None
 
 
-def _refusing(path: str) -> str:
-    """Give what refuses a path: a folder above it that may not be entered, its own folder, or itself."""
-    above = Path(path).parents
-    closed = next((folder for folder in reversed(above) if not os.access(folder, os.X_OK)), None)
+def _refusing_path(path: str) -> str:
+    """Give the path that refuses access: a folder above that may not be entered, the folder, or the file."""
+    ancestors = Path(path).parents
+    closed = next((folder for folder in reversed(ancestors) if not os.access(folder, os.X_OK)), None)
     if closed and closed.exists():
         return str(closed)
     if os.path.lexists(path) and not os.access(path, os.R_OK):
         return path
-    return str(next((folder for folder in above if folder.exists()), path))
+    return str(next((folder for folder in ancestors if folder.exists()), path))
 
 
 def _cause(path: str, err: object) -> tuple[str, str]:
-    """Give why something failed, and what helps."""
+    """Give the reason of a failure, and what to do about it."""
     if isinstance(err, PermissionError):
-        return str(err), f"give the worker's user permission on {_refusing(err.filename or path)}"
+        return str(err), f"give the worker's user permission on {_refusing_path(err.filename or path)}"
     link = _broken_link(getattr(err, "filename", None) or path) if isinstance(err, OSError) else None
     if link:
         target = os.readlink(link)  # noqa: PTH115 - as it is written
@@ -291,11 +287,11 @@ def _cause(path: str, err: object) -> tuple[str, str]:
 
 
 def _unreadable(path: str, err: object, do: str = "") -> SourceUnreadableError:
-    why, help_ = _cause(path, err)
+    why, advice = _cause(path, err)
     return SourceUnreadableError(
         f"{path} could not be listed: {why}.",
         kept="the table and the checkpoint; nothing was written",
-        do=f"{do or help_}. A part of the source is never skipped. The next try lists again",
+        do=f"{do or advice}. A part of the source is never skipped. The next try lists again",
     )
 
 

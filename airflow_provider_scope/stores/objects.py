@@ -1,4 +1,4 @@
-"""Sources on any fsspec filesystem: they are listed, and hold neither a table nor a checkpoint."""
+"""Sources on any fsspec filesystem: they can be listed, but cannot hold a table or a checkpoint."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _LARGEST_SECONDS = 100_000_000_000
 def canonical(location: str) -> str:
     """Give the canonical URI of a folder.
 
-    :raises InputError: It has a connection in it.
+    :raises InputError: The location has a connection in it.
     """
     scheme, authority, path = split(location)
     if "@" in authority:
@@ -48,62 +48,62 @@ def canonical(location: str) -> str:
 
 
 class ObjectSource:
-    """The files of one fsspec filesystem. Its control-file operations say why there are none.
+    """The files of one fsspec filesystem. All operations on control files raise an error that says why.
 
-    :param fs: A filesystem; it is asked afresh each time, past its cache.
+    :param fs: A filesystem; its cache is emptied before each listing.
     """
 
     def __init__(self, fs: Any) -> None:
         self._fs = fs
 
     def walk(self, root: str) -> Iterator[FileEntry]:
-        """List every file below ``root``; one whose time the store does not tell has the time 0.
+        """List every file below ``root``. The time is 0 where the store does not give it.
 
-        A store with a flat listing gives it at once; of others each folder is listed. Not by fsspec's own
-        ``find``: it leaves out, without a word, what it could not list.
+        A store with a flat listing is listed in one call, others folder by folder. fsspec's own ``find``
+        is not used for those: it silently leaves out the folders that it could not list.
         """
         top = self._fs._strip_protocol(root)  # noqa: SLF001 - the way every fsspec caller takes
         try:
             self._fs.invalidate_cache()
-            found = self._flat(top) if _lists_flat(self._fs) else None
+            entries = self._flat_listing(top) if _lists_flat(self._fs) else None
         except Exception as err:  # noqa: BLE001 - whatever a store raises, it is not absence
             raise self._error(root, err) from without_secrets(err)
-        if found is None:
+        if entries is None:
             yield from self._folders(root, top)
             return
-        if not found:
+        if not entries:
             self._check_folder(root, top)
-        for name, info in found.items():
+        for name, info in entries.items():
             if name == top:
                 raise _unreadable(root, "it is a file, not a folder")
             if not name.endswith("/"):
                 yield _entry(root, top, name, info)
 
-    def _refuse(self, *about: Any, **_: Any) -> NoReturn:
-        """Say why the store holds no control files.
+    def _refuse(self, *arguments: Any, **_: Any) -> NoReturn:
+        """Refuse an operation on a control file.
 
-        :param about: The path, and what is not used.
-        :raises InputError: Always.
+        :param arguments: The path, and arguments that are not used.
+        :raises InputError: Always; it says why the store holds no control files.
         """
-        canonical_uri(about[0])
-        msg = f"{about[0]!r} is on a store with control files; open it as one"
+        canonical_uri(arguments[0])
+        msg = f"{arguments[0]!r} is on a store with control files; open it as one"
         raise ValueError(msg)
 
     names = read = put_if_absent = replace = delete = _refuse
 
-    def _flat(self, top: str) -> dict[str, dict[str, Any]]:
-        found = self._fs.find(top, detail=True)
-        return {name: info for name, info in found.items() if info.get("type") != "directory"}
+    def _flat_listing(self, top: str) -> dict[str, dict[str, Any]]:
+        entries = self._fs.find(top, detail=True)
+        return {name: info for name, info in entries.items() if info.get("type") != "directory"}
 
     def _folders(self, root: str, top: str) -> Iterator[FileEntry]:
         self._check_folder(root, top)
-        waiting = [top]
-        while waiting:
-            folder = waiting.pop()
+        pending = [top]
+        while pending:
+            folder = pending.pop()
             try:
                 listing = self._fs.ls(folder, detail=True)
             except FileNotFoundError as err:
-                self._check_folder(root, top, gone="it was deleted during the listing")
+                self._check_folder(root, top, why_missing="it was deleted during the listing")
                 if folder == top:
                     raise _unreadable(root, "its status and its listing contradict each other") from err
                 continue
@@ -113,20 +113,20 @@ class ObjectSource:
                 name = info["name"].rstrip("/")
                 if info["type"] == "directory":
                     if name != folder:
-                        waiting.append(name)
+                        pending.append(name)
                 else:
                     yield _entry(root, top, info["name"], info)
 
-    def _check_folder(self, root: str, top: str, gone: str = "") -> None:
-        """See that the root is a folder.
+    def _check_folder(self, root: str, top: str, why_missing: str = "") -> None:
+        """Check that the root is a folder.
 
-        :param gone: What it means if it does not exist; by default that it never did.
+        :param why_missing: The reason if the root does not exist; by default it never existed.
         """
         try:
             kind = self._fs.info(top).get("type")
         except FileNotFoundError as err:
-            if gone:
-                raise _unreadable(root, gone) from err
+            if why_missing:
+                raise _unreadable(root, why_missing) from err
             raise no_root(root) from err
         except Exception as err:  # noqa: BLE001 - as above
             raise self._error(root, err) from without_secrets(err)
@@ -145,7 +145,7 @@ class ObjectSource:
 
 
 def _lists_flat(fs: Any) -> bool:
-    """Tell whether a filesystem brings a listing of its own for all that is below a folder."""
+    """Tell whether a filesystem has its own way to list everything below a folder in one call."""
     find = getattr(type(fs), "_find", None) or type(fs).find
     return find.__module__ not in ("fsspec.spec", "fsspec.asyn")
 
@@ -161,7 +161,7 @@ def _entry(root: str, top: str, name: str, info: Mapping[str, Any]) -> FileEntry
 
 
 def _modified_ms(info: Mapping[str, Any]) -> int:
-    """Find a file's modification time, in milliseconds since the epoch; 0 if it is not told."""
+    """Give a file's modification time in milliseconds since the epoch; 0 if the store does not give it."""
     value = next((info[key] for key in _MODIFIED if info.get(key) is not None), None)
     if isinstance(value, str):
         try:

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 def canonical_root(location: str) -> str:
-    """Give the canonical URI of a folder that is listed; every fsspec store is possible here.
+    """Give the canonical URI of a folder to be listed; it may be on any fsspec store.
 
     :raises InputError: As ``canonical_uri``, but for the stores that hold no checkpoint.
     """
-    found: str = resolve_name(kind_of(location).canonical)(location)
-    return found
+    uri: str = resolve_name(kind_of(location).canonical)(location)
+    return uri
 
 
 def canonical_uri(location: str) -> str:
@@ -44,7 +44,7 @@ def canonical_uri(location: str) -> str:
 def open_storage(uri: str) -> Storage:
     """Give the storage of a canonical URI that needs no connection.
 
-    :raises InputError: It needs one.
+    :raises InputError: The store needs a connection.
     """
     kind = kind_of(uri)
     if kind.needs_connection:

@@ -1,4 +1,4 @@
-"""The whole storage surface that the protocol needs.
+"""Everything that the protocol needs of a store.
 
 Locations are canonical, unencoded URIs (``file:///data/landing``). Every implementation passes
 ``tests/contract/test_storage.py``.
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from airflow_provider_scope.values import FileEntry
 
 CONTROL_FILE_LIMIT_BYTES = 256 * 1024 * 1024
-"""No record is larger: the checkpoint is untrusted input, and reading it must not fill the memory.
+"""No record may be larger: the checkpoint is untrusted input, and reading it must not fill the memory.
 
-So nothing larger is written either: it could not be read back.
+Nothing larger is written either, since it could not be read back.
 """
 
 
 class Storage(Protocol):
-    """A place for files. "Could not read" is never "not there": only a real not-found is absence."""
+    """A place for files. A failure is never taken for absence: only a real not-found is."""
 
     def walk(self, root: str) -> Iterator[FileEntry]:
         """List every file below a folder, recursively, in any order.
@@ -40,8 +40,8 @@ class Storage(Protocol):
     def read(self, path: str, at_most: int = CONTROL_FILE_LIMIT_BYTES) -> bytes | None:
         """Read a control file; None if it does not exist.
 
-        :param at_most: Bytes that it may have.
-        :raises StorageError: It could not be read, or is larger.
+        :param at_most: The most bytes that the file may have.
+        :raises StorageError: The file could not be read, or is larger.
         """
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
@@ -66,14 +66,14 @@ class Storage(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Store:
-    """One place for files, opened. Its properties hold secrets, and are not shown."""
+    """One opened place for files. Fields that may hold secrets are not in its ``repr``."""
 
     storage: Storage
     spark_conf: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """What Spark needs to know to reach it."""
+    """Spark's settings to reach it."""
     packages: tuple[str, ...] = ()
-    """Maven coordinates of what Spark lacks for it."""
+    """Maven coordinates of the packages that Spark needs for it."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Environment variables of Spark's process; no secrets."""
     hook: Any = field(default=None, repr=False)
-    """The hook behind it, where there is one: it looks at single files, and reads parts of them."""
+    """The hook of the connection, if there is one: it reads the status of single files, and parts of them."""

@@ -40,19 +40,19 @@ CONFIG: dict[str, Any] = {
 """Settings of every client that is given to ``S3Calls``."""
 
 _PASSING_CODES = ("ConditionalRequestConflict", "OperationAborted", "RequestTimeout", "SlowDown")
-# By their names: this module is there without botocore, too.
+# By their names, because this module can be imported without botocore.
 _NO_IDENTITY = ("NoCredentialsError", "PartialCredentialsError")
 
 
 class S3Calls:
-    """Makes calls of a client.
+    """Makes calls of botocore's client.
 
     :param repeating: How to try again after transport errors, 409 that pass, 429 and 5xx.
     """
 
     def __init__(self, repeating: Repeating | None = None) -> None:
         self._repeating = repeating or Repeating()
-        # At DEBUG it writes the headers of each request, and with them the token of a session.
+        # At DEBUG botocore writes the headers of each request, and with them the token of a session.
         logging.getLogger("botocore").setLevel(logging.INFO)
 
     def repeated(self, call: Callable[..., Any], **arguments: Any) -> Any:
@@ -71,19 +71,19 @@ def status_of(err: BaseException) -> int | None:
 
 
 def code_of(err: BaseException) -> str:
-    """Give the service's code of an error, such as ``NoSuchKey``; a number if it told none."""
+    """Give the service's code of an error, such as ``NoSuchKey``; a number if it gave none."""
     return str(_error(err).get("Code", ""))
 
 
 def may_pass(err: BaseException) -> bool:
-    """Tell whether the same call may succeed later: no answer, or one that asks to come back."""
+    """Tell whether the same call may succeed later: nothing answered, or the error is a passing one."""
     if isinstance(err, ScopeProviderError) or type(err).__name__ in _NO_IDENTITY:
         return False
     return status_of(err) in (None, *PASSING) or code_of(err) in _PASSING_CODES
 
 
 def is_missing(err: BaseException) -> bool:
-    """Tell whether the service says that there is no such object; no other 404 says so, nor a bucket's."""
+    """Tell whether the service says that no object has this key. Other 404s, such as a bucket's, do not."""
     return status_of(err) == 404 and code_of(err) == "NoSuchKey"  # noqa: PLR2004
 
 
@@ -93,7 +93,7 @@ def is_existing(err: BaseException) -> bool:
 
 
 def is_not_implemented(err: BaseException) -> bool:
-    """Tell whether the service does not know what was asked for, such as a header."""
+    """Tell whether the service does not know something in the request, such as a header."""
     return status_of(err) == 501 or code_of(err) == "NotImplemented"  # noqa: PLR2004
 
 
@@ -103,14 +103,14 @@ def is_refused(err: BaseException) -> bool:
 
 
 def described(err: BaseException) -> str:
-    """Give status, code, text and request id of an error, for people."""
-    first = next(iter(str(err).strip().splitlines()), "")
-    if status_of(err):
-        first = str(_error(err).get("Message", ""))
+    """Describe an error for people: status, code, text and request id."""
+    message = next(iter(str(err).strip().splitlines()), "")
     status = status_of(err)
+    if status:
+        message = str(_error(err).get("Message", ""))
     parts = (status, code_of(err) if code_of(err) != str(status) else "")
     text = " ".join(str(part) for part in parts if part) or type(err).__name__
-    text = mask(f"{text}: {first}" if first else text)[:1000].removesuffix(".")
+    text = mask(f"{text}: {message}" if message else text)[:1000].removesuffix(".")
     request_id = _metadata(err).get("RequestId")
     return f"{text} (request id {request_id})" if request_id else text
 
@@ -124,7 +124,7 @@ def _error(err: BaseException) -> Mapping[str, Any]:
 
 
 def _response(err: BaseException) -> Mapping[str, Any]:
-    """Give the answer that botocore's ``ClientError`` is about."""
+    """Give the answer in botocore's ``ClientError``."""
     response = getattr(err, "response", None)
     return response if isinstance(response, dict) else {}
 
@@ -135,9 +135,9 @@ def _headers(err: BaseException) -> Mapping[str, str]:
 
 @contextmanager
 def failing(verb: str, path: str) -> Iterator[None]:
-    """Turn the client's errors into the storage's.
+    """Raise the errors of the client as ``StorageError``.
 
-    :raises StorageError: There was one.
+    :raises StorageError: The client raised an error.
     """
     try:
         yield
@@ -161,22 +161,22 @@ def failed(verb: str, path: str, err: BaseException | str) -> StorageError:
 def unreadable(root: str, err: BaseException | str) -> SourceError:
     """Give the error for a source folder."""
     why = err if isinstance(err, str) else described(err)
-    what = f"The source folder {root} could not be listed: {why}."
+    message = f"The source folder {root} could not be listed: {why}."
     kept = "the table and the checkpoint; nothing was written"
     if isinstance(err, BaseException) and is_refused(err):
         return SourceRefusedError(
-            what, kept=kept, do="give the connection's identity s3:ListBucket, or correct its credentials"
+            message, kept=kept, do="give the connection's identity s3:ListBucket, or correct its credentials"
         )
     return SourceUnreadableError(
-        what,
+        message,
         kept=kept,
         do="check the bucket, the region and the endpoint of the connection; a part of the source is never "
         "skipped. The next try lists again",
     )
 
 
-def takes_no_notice(endpoint: str, bucket: str) -> InputError:
-    """Give the error for a store that creates a file twice."""
+def ignores_if_none_match(endpoint: str, bucket: str) -> InputError:
+    """Give the error for a store that lets a file be created twice."""
     return InputError(
         f"The store {endpoint} does not refuse to create a file twice: in the bucket {bucket} it ignores "
         "If-None-Match. Two runs could both believe that they logged a batch.",
@@ -195,9 +195,9 @@ _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 
 
 def canonical(location: str) -> str:
-    """Give the canonical URI: ``s3://<bucket>/…``, also for ``s3a://``, which is Hadoop's name of the same.
+    """Give the canonical URI: ``s3://<bucket>/…``, also for ``s3a://``, which is Hadoop's name for the same.
 
-    :raises InputError: It has a connection in it, or names no bucket.
+    :raises InputError: The location has a connection in it, or names no bucket.
     """
     _, authority, path = split(location)
     if "@" in authority:
@@ -226,68 +226,66 @@ _NEEDS_MARKER = (
 )
 
 PAGE_SIZE = 1000
-"""Objects of one page, the most the service gives."""
+"""Objects in one page. The service allows no more."""
 
 
 class S3Storage:
     """The buckets that one identity reaches.
 
-    A folder exists as long as an object lies below it; one whose name ends with a slash is its marker, and no
-    file. So a root without any of these is missing, not empty; the bucket itself may be empty. A bucket that
-    does not exist is an error, never absence.
+    A folder exists as long as an object lies below it. An object whose name ends with a slash is the marker
+    of a folder, not a file. So a root without any of these is missing, not empty; the bucket itself may be
+    empty. A bucket that does not exist is an error, never absence.
 
-    The service gives times in whole seconds, so a file seems up to a second older than it is. Its ETag, where
-    it is a sum of the content and not of the parts of an upload, tells what changed within the second.
+    The service gives times in whole seconds, so a file seems up to a second older than it is. A change within
+    the second shows in the ETag, if that is a sum of the content and not of the parts of an upload.
 
-    :param client: botocore's client for ``s3``, made with ``s3_calls.CONFIG``.
+    :param client: botocore's client for ``s3``, made with ``CONFIG``.
     """
 
     def __init__(self, client: Any, *, calls: S3Calls | None = None, page_size: int = PAGE_SIZE) -> None:
         self._client = client
         self._calls = calls or S3Calls()
         self._page_size = page_size
-        # AWS has refused to create an object twice since 2024; of others some take no notice of the header.
-        self._proven: set[str] | None = None if is_aws(client.meta.endpoint_url) else set()
-        self._proving = threading.Lock()
+        # AWS has refused to create an object twice since 2024; some other stores ignore the header.
+        self._proven_buckets: set[str] | None = None if is_aws(client.meta.endpoint_url) else set()
+        self._proof_lock = threading.Lock()
 
     def walk(self, root: str) -> Iterator[FileEntry]:
         """List every file below ``root``, a page at a time.
 
-        What is deleted or created during the listing is in it or not.
+        A file that is created or deleted during the listing may or may not be in it.
         """
         bucket, folder = _parts(root)
         prefix = f"{folder}/" if folder else ""
-        found = False
+        has_objects = False
         try:
             for page in self._pages(bucket, prefix):
                 objects = page.get("Contents", [])
-                found = found or bool(objects)
+                has_objects = has_objects or bool(objects)
                 yield from [
-                    _entry(bucket, one)
-                    for one in objects
-                    if not one["Key"].endswith("/") and not _is_probe(one["Key"])
+                    _entry(bucket, item)
+                    for item in objects
+                    if not item["Key"].endswith("/") and not _is_probe(item["Key"])
                 ]
-            if found or not folder:
+            if has_objects or not folder:
                 return
-            # Whatever has this name is first among those that begin with it.
+            # An object with exactly this name is the first of those that begin with it.
             first = next(self._pages(bucket, folder)).get("Contents", [])[:1]
         except Exception as err:  # noqa: BLE001 - whatever the client raises, it is not absence
             raise unreadable(root, err) from without_secrets(err)
-        if [one["Key"] for one in first] == [folder]:
+        if [item["Key"] for item in first] == [folder]:
             raise unreadable(root, "it is a file, not a folder")
         raise no_root(root, _NEEDS_MARKER)
 
     def names(self, folder: str) -> list[str]:
-        """List the names of the files in ``folder``."""
         bucket, name = _parts(folder)
         prefix = f"{name}/" if name else ""
         with failing("list", folder):
             pages = self._pages(bucket, prefix, Delimiter="/")
-            keys = [one["Key"].removeprefix(prefix) for page in pages for one in page.get("Contents", [])]
+            keys = [item["Key"].removeprefix(prefix) for page in pages for item in page.get("Contents", [])]
         return sorted(key for key in keys if key and not _is_probe(key))
 
     def read(self, path: str, at_most: int = CONTROL_FILE_LIMIT_BYTES) -> bytes | None:
-        """Read a control file."""
         bucket, key = _parts(path)
 
         def download() -> bytes | None:
@@ -297,7 +295,7 @@ class S3Storage:
                 if is_missing(err):
                     return None
                 raise
-            # Not as a context of its own: that gives the stream without its check of the length.
+            # Not `with answer["Body"]`: that gives the stream without botocore's check of the length.
             with closing(answer["Body"]) as body:
                 if answer["ContentLength"] > at_most:
                     raise failed("read", path, f"it is larger than {at_most:,} bytes")
@@ -306,28 +304,27 @@ class S3Storage:
             return data
 
         with failing("read", path):
-            found: bytes | None = self._calls.repeated(download)
-        return found
+            data: bytes | None = self._calls.repeated(download)
+        return data
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
         """Create a file with its content: one PutObject with ``If-None-Match: *``.
 
-        A request without an answer may have taken effect, and its repetition is refused then. So each call
-        leaves a token in the object's metadata, which tells whose it is.
+        A request that got no answer may have taken effect, and its repetition is then refused. So each call
+        puts a token into the object's metadata, which shows afterwards which call created the object.
 
-        :raises InputError: The store does not refuse to create a file twice.
+        :raises InputError: The store lets a file be created twice.
         """
         with failing("create", path):
-            self._prove(path)
+            self._prove_refusal(path)
             return self._create(path, data)
 
     def replace(self, path: str, data: bytes) -> None:
-        """Replace a file at once."""
         with failing("replace", path):
             self._put(path, data)
 
     def delete(self, path: str) -> None:
-        """Delete a file; S3 says the same whether it was there or not."""
+        """Delete a file. S3 answers the same whether it existed or not."""
         bucket, key = _parts(path)
         with failing("delete", path):
             try:
@@ -336,16 +333,16 @@ class S3Storage:
                 if not is_missing(err):
                     raise
 
-    def _put(self, path: str, data: bytes, **how: Any) -> None:
+    def _put(self, path: str, data: bytes, **arguments: Any) -> None:
         bucket, key = _parts(path)
 
         def put() -> None:
-            _check_is_s3(self._client.put_object(Bucket=bucket, Key=key, Body=data, **how))
+            _check_is_s3(self._client.put_object(Bucket=bucket, Key=key, Body=data, **arguments))
 
         self._calls.repeated(put)
 
     def _create(self, path: str, data: bytes) -> bool:
-        """Create a file unless it exists; False if it does, and is not of this call."""
+        """Create a file unless it exists; False if it exists and another call created it."""
         bucket, key = _parts(path)
         token = secrets.token_hex(16)
         try:
@@ -353,21 +350,22 @@ class S3Storage:
         except Exception as err:
             if not is_existing(err):
                 raise
-            about = self._calls.repeated(self._client.head_object, Bucket=bucket, Key=key)
-            found: str | None = about["Metadata"].get(_CREATOR)
-            return found == token
+            properties = self._calls.repeated(self._client.head_object, Bucket=bucket, Key=key)
+            creator: str | None = properties["Metadata"].get(_CREATOR)
+            return creator == token
         return True
 
-    def _prove(self, path: str) -> None:
-        """See once, before the first file is created, that a store that is not AWS refuses a second one.
+    def _prove_refusal(self, path: str) -> None:
+        """Check once per bucket that a store other than AWS refuses to create a file twice.
 
-        It is tried beside the file, where the identity may write, under a name that no listing gives.
+        A trial file is created beside the file, where the identity may write, under a name that listings
+        leave out.
 
-        :raises InputError: It does not.
+        :raises InputError: The store does not refuse it.
         """
         bucket, _ = _parts(path)
-        with self._proving:
-            if self._proven is None or bucket in self._proven:
+        with self._proof_lock:
+            if self._proven_buckets is None or bucket in self._proven_buckets:
                 return
             trial = f"{path.rpartition('/')[0]}/.{secrets.token_hex(16)}.probe"
             try:
@@ -377,45 +375,45 @@ class S3Storage:
                     raise
                 refuses = False
             finally:
-                # It is empty, and no listing gives it.
+                # A trial file that stays is empty, and listings leave it out.
                 with suppress(StorageError):
                     self.delete(trial)
             if not refuses:
-                raise takes_no_notice(self._client.meta.endpoint_url, bucket)
-            self._proven.add(bucket)
+                raise ignores_if_none_match(self._client.meta.endpoint_url, bucket)
+            self._proven_buckets.add(bucket)
 
-    def _pages(self, bucket: str, prefix: str, **how: str) -> Iterator[Any]:
+    def _pages(self, bucket: str, prefix: str, **arguments: str) -> Iterator[Any]:
         """Give the pages of a listing.
 
-        :raises ValueError: One is not a page of this listing, or the next one would be the same.
+        :raises ValueError: An answer is not a page of a listing, or the next page would be the same.
         """
-        at: dict[str, str] = {}
+        position: dict[str, str] = {}
         while True:
             page = self._calls.repeated(
                 self._client.list_objects_v2,
-                **{"Bucket": bucket, "Prefix": prefix, "MaxKeys": self._page_size, **how, **at},
+                **{"Bucket": bucket, "Prefix": prefix, "MaxKeys": self._page_size, **arguments, **position},
             )
-            # A proxy's page is no end of a listing, nor is an answer that does not say whether it goes on.
+            # The page of a proxy does not end a listing, nor does an answer without `IsTruncated`.
             if "IsTruncated" not in page or "Name" not in page:
                 msg = "the answer is not a page of a listing"
                 raise ValueError(msg)
-            coming = {"ContinuationToken": page.get("NextContinuationToken")}
-            if page["IsTruncated"] and (coming == at or None in coming.values()):
+            next_position = {"ContinuationToken": page.get("NextContinuationToken")}
+            if page["IsTruncated"] and (next_position == position or None in next_position.values()):
                 msg = "the next page is the page that was read"
                 raise ValueError(msg)
             yield page
             if not page["IsTruncated"]:
                 return
-            at = coming
+            position = next_position
 
 
 def is_aws(endpoint: str) -> bool:
-    """Tell whether a URL is of AWS itself."""
+    """Tell whether a URL belongs to AWS itself."""
     return (urlsplit(endpoint).hostname or "").endswith(_AWS)
 
 
 def _parts(uri: str) -> tuple[str, str]:
-    """Give bucket and key of a canonical URI."""
+    """Split a canonical URI into bucket and key."""
     bucket, _, key = uri.removeprefix(SCHEME).partition("/")
     return bucket, key
 
@@ -424,21 +422,21 @@ def _is_probe(key: str) -> bool:
     return key.endswith(".probe") and bool(_PROBE.fullmatch(key.rpartition("/")[2]))
 
 
-def _entry(bucket: str, one: Any) -> FileEntry:
-    """Give a file of a page.
+def _entry(bucket: str, item: Any) -> FileEntry:
+    """Convert an object in a page of a listing.
 
-    :raises KeyError: The service did not tell its time or length.
+    :raises KeyError: The service did not give its time or length.
     """
-    modified_ms = (one["LastModified"] - _EPOCH) // timedelta(milliseconds=1)
-    sum_of_content = _MD5.fullmatch(one.get("ETag", ""))
+    modified_ms = (item["LastModified"] - _EPOCH) // timedelta(milliseconds=1)
+    sum_of_content = _MD5.fullmatch(item.get("ETag", ""))
     md5 = b64encode(bytes.fromhex(sum_of_content[1])).decode() if sum_of_content else None
-    return FileEntry(modified_ms, f"{SCHEME}{bucket}/{one['Key']}", one["Size"], None, md5)
+    return FileEntry(modified_ms, f"{SCHEME}{bucket}/{item['Key']}", item["Size"], None, md5)
 
 
 def _check_is_s3(answer: Any) -> None:
-    """See that an answer is of the service and not of a proxy, which would not have this header.
+    """Check that an answer is of the service: that of a proxy would have no ETag.
 
-    :raises ValueError: It is not.
+    :raises ValueError: The answer has no ETag.
     """
     if not answer.get("ETag"):
         msg = "the answer is not from S3: it has no ETag"

@@ -1,4 +1,4 @@
-"""Requests of WebHDFS and their answers: of Azure Data Lake Storage Gen1, and of plain HDFS."""
+"""Requests and answers of WebHDFS, for Azure Data Lake Storage Gen1 and for plain HDFS."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BLOCK_BYTES = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """What differs between the services that speak WebHDFS."""
+    """The differences between the services that speak WebHDFS."""
 
     scheme: str
     block_bytes: int | None
@@ -42,7 +42,7 @@ HDFS_TLS = Dialect("swebhdfs://", None)
 
 
 class WebHdfs:
-    """The requests that a client of one account or cluster is made of."""
+    """The single requests to one account or cluster; ``Gen1Client`` combines them."""
 
     def __init__(self, http: HttpClient, authority: str, dialect: Dialect) -> None:
         self.http = http
@@ -55,39 +55,39 @@ class WebHdfs:
     def uri(self, path: str) -> str:
         """Give the canonical URI of a path.
 
-        :raises InputError: It is of another account, or not an absolute path.
+        :raises InputError: The path is of another account, or not absolute.
         """
         return self.root + self.inside(path)
 
     def list_page(self, folder: str, after: str, size: int, doing: str) -> Page:
-        """List a part of a folder.
+        """List one page of a folder.
 
-        :raises SourceNotFoundError: It does not exist.
-        :raises ServiceError: It could not be listed.
+        :raises SourceNotFoundError: The folder does not exist.
+        :raises ServiceError: The folder could not be listed.
         """
         if self._has_batches:
             answer = self.call(
                 "GET", folder, "LISTSTATUS_BATCH", doing, {"startAfter": after} if after else {}
             )
             if not is_unsupported(answer):
-                return parse_batch(self._listed(answer, folder, doing), after, doing)
+                return parse_batch(self._listing(answer, folder, doing), after, doing)
             self._has_batches = False
         params = {"listSize": str(size)} if self._dialect.is_gen1 else {}
         if after:
             params["listAfter"] = after
         answer = self.call("GET", folder, "LISTSTATUS", doing, params)
         whole = not self._dialect.is_gen1
-        return parse_page(self._listed(answer, folder, doing), after, doing, is_whole=whole)
+        return parse_page(self._listing(answer, folder, doing), after, doing, is_whole=whole)
 
     def read(self, path: str, start: int, end: int, doing: str) -> bytes | None:
         """Read a range of a file; None if the service says that it does not exist.
 
-        :raises ServiceError: It could not be read in full.
+        :raises ServiceError: The range could not be read in full.
         """
         data = bytearray()
         while start + len(data) < end:
             offset = start + len(data)
-            # An answer may be shorter than what was asked for.
+            # An answer may be shorter than the range that was asked for.
             part = self._open(path, offset, min(BLOCK_BYTES, end - offset), doing)
             if part is None:
                 return None
@@ -99,10 +99,10 @@ class WebHdfs:
     def read_version(self, path: str, size: int, doing: str) -> bytes | None:
         """Read a file of the given length; None if the service says that it does not exist.
 
-        A file below ``BLOCK_BYTES`` comes in one answer, so it is one version: one more byte is asked for,
-        and a longer version would give it.
+        A file below ``BLOCK_BYTES`` comes in one answer, so it is one version of the file. One more byte is
+        asked for: if it comes, the file has become longer.
 
-        :raises ServiceError: It could not be read in full, or has another length.
+        :raises ServiceError: The file could not be read in full, or has another length.
         """
         if size == 0 or size >= BLOCK_BYTES:
             return self.read(path, 0, size, doing)
@@ -121,7 +121,7 @@ class WebHdfs:
     def create(self, path: str, data: bytes, doing: str, *, overwrite: bool) -> Answer:
         """Create a file with its content in one request.
 
-        :raises InputError: The content does not fit into one.
+        :raises InputError: The content does not fit into one request.
         """
         limit = self._dialect.block_bytes
         if limit is not None and len(data) > limit:
@@ -147,7 +147,6 @@ class WebHdfs:
         data: bytes | None = None,
         repeatable: bool = True,
     ) -> Answer:
-        """Send one operation."""
         return self.http.request(
             method,
             "/webhdfs/v1" + quote(self.inside(path)),
@@ -158,7 +157,7 @@ class WebHdfs:
             in_two_steps=data is not None and not self._dialect.is_gen1,
         )
 
-    def _listed(self, answer: Answer, folder: str, doing: str) -> Any:
+    def _listing(self, answer: Answer, folder: str, doing: str) -> Any:
         if is_missing(answer):
             raise no_root(self.uri(folder))
         return accepted(answer, doing).json(doing)
@@ -181,7 +180,7 @@ class WebHdfs:
 
 
 def bad_path(path: str, expected: str) -> InputError:
-    """Give the error for a path that is not sent."""
+    """Give the error for a path that is not valid."""
     return InputError(
         f"The path {path!r} is not valid: expected {expected}.",
         kept="everything; nothing was sent",
@@ -194,17 +193,17 @@ class Status:
     """One file or folder."""
 
     name: str
-    """Empty for what was asked for itself."""
+    """Empty if the request was about this file or folder itself."""
     is_folder: bool
     size_bytes: int
     """Stale while a writer has the file open."""
     modified_ms: int
-    """0 if the service does not tell. Of a folder: when a direct child was created or deleted."""
+    """0 if the service does not give it. For a folder: when a direct child was created or deleted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A part of a folder's list."""
+    """One page of the listing of a folder."""
 
     entries: tuple[Status, ...]
     after: str
@@ -212,7 +211,7 @@ class Page:
 
 
 def is_missing(answer: Answer) -> bool:
-    """Tell whether the service says that there is nothing; no other 404 says so."""
+    """Tell whether the service says that nothing has this path. Other 404s do not say so."""
     return answer.status == 404 and answer.code == "FileNotFoundException"  # noqa: PLR2004
 
 
@@ -227,7 +226,7 @@ def is_unsupported(answer: Answer) -> bool:
 def accepted(answer: Answer, doing: str) -> Answer:
     """Give the answer if it is a success.
 
-    :raises ServiceError: It is a refusal.
+    :raises ServiceError: The answer is a refusal.
     """
     if not answer.ok:
         raise answer.error(doing)
@@ -237,7 +236,7 @@ def accepted(answer: Answer, doing: str) -> Answer:
 def parse_boolean(answer: Answer, doing: str) -> bool:
     """Read the answer of an operation that says whether it was done.
 
-    :raises ServiceError: It was refused, or says neither.
+    :raises ServiceError: The operation was refused, or the answer says neither.
     """
     value = accepted(answer, doing).json(doing)
     result = value.get("boolean") if isinstance(value, dict) else None
@@ -247,11 +246,11 @@ def parse_boolean(answer: Answer, doing: str) -> bool:
 
 
 def parse_page(value: Any, after: str, doing: str, *, is_whole: bool = False) -> Page:
-    """Read a page of a folder's list.
+    """Read one page of the listing of a folder.
 
-    :param after: Where it was asked to begin.
-    :param is_whole: Whether a page without a token is all there is, as in plain WebHDFS.
-    :raises ServiceProtocolError: It is not whole, or does not lead on.
+    :param after: The token or name after which the page was to begin.
+    :param is_whole: Whether a page without a token is the whole listing, as in plain WebHDFS.
+    :raises ServiceProtocolError: The page is incomplete, or the next page would be the same.
     """
     statuses = value.get("FileStatuses") if isinstance(value, dict) else None
     entries = statuses.get("FileStatus") if isinstance(statuses, dict) else None
@@ -259,7 +258,7 @@ def parse_page(value: Any, after: str, doing: str, *, is_whole: bool = False) ->
         statuses.get("continuationToken", "" if is_whole else None) if isinstance(statuses, dict) else None
     )
     if not isinstance(entries, list) or not isinstance(token, str):
-        # Without the token nobody knows whether this is all there is.
+        # Without the token it is not known whether more pages follow.
         raise not_understood(doing, "the page has no list of files, or no continuation token")
     if token and token == after:
         raise not_understood(doing, "the next page is the page that was read")
@@ -267,17 +266,17 @@ def parse_page(value: Any, after: str, doing: str, *, is_whole: bool = False) ->
 
 
 def parse_batch(value: Any, after: str, doing: str) -> Page:
-    """Read an answer to LISTSTATUS_BATCH, plain WebHDFS's pages.
+    """Read an answer to LISTSTATUS_BATCH: one page in plain WebHDFS.
 
-    :raises ServiceProtocolError: It is not whole, or does not lead on.
+    :raises ServiceProtocolError: The page is incomplete, or the next page would be the same.
     """
     listing = value.get("DirectoryListing") if isinstance(value, dict) else None
     partial = listing.get("partialListing") if isinstance(listing, dict) else None
-    left = listing.get("remainingEntries") if isinstance(listing, dict) else None
+    remaining = listing.get("remainingEntries") if isinstance(listing, dict) else None
     page = parse_page(partial, "", doing, is_whole=True)
-    if type(left) is not int or (left > 0 and not page.entries):
+    if type(remaining) is not int or (remaining > 0 and not page.entries):
         raise not_understood(doing, "the page does not say how many entries follow")
-    last = page.entries[-1].name if left > 0 else ""
+    last = page.entries[-1].name if remaining > 0 else ""
     if last and last == after:
         raise not_understood(doing, "the next page is the page that was read")
     return Page(page.entries, last)
@@ -286,7 +285,7 @@ def parse_batch(value: Any, after: str, doing: str) -> Page:
 def parse_status(value: object, doing: str) -> Status:
     """Read one ``FileStatus``.
 
-    :raises ServiceProtocolError: It is neither a file nor a folder, or its name leads elsewhere.
+    :raises ServiceProtocolError: The entry is neither a file nor a folder, or has no valid name or length.
     """
     if not isinstance(value, dict) or value.get("type") not in ("FILE", "DIRECTORY"):
         raise not_understood(doing, "an entry is neither a file nor a folder")

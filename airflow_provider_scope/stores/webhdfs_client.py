@@ -1,4 +1,4 @@
-"""Files over WebHDFS: of Azure Data Lake Storage Gen1, and of plain HDFS."""
+"""Files over WebHDFS, on Azure Data Lake Storage Gen1 and on plain HDFS."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ PAGE_SIZE = 4000
 
 WALK_THREADS = 8
 
-_LOOKS = 5
-"""Times that a file is read again when it was replaced meanwhile."""
+_READ_TRIES = 5
+"""How often a file is read if it is replaced meanwhile."""
 
 
 class Gen1Client:
     """The files of one account or cluster. Paths are ``adl://<authority>/…`` or ``/…``, unencoded.
 
     :param authority: The account's host, such as ``acme.azuredatalakestore.net``, or the namenode's host
-        and port; it makes the paths' URIs, wherever the service is.
+        and port; it is the authority of the URIs, whatever host the requests go to.
     """
 
     def __init__(
@@ -59,18 +59,17 @@ class Gen1Client:
         self._threads = threads
 
     def close(self) -> None:
-        """Close the connections."""
         self._files.http.close()
 
     def uri(self, path: str) -> str:
         """Give the canonical URI of a path.
 
-        :raises InputError: It is of another account, or not an absolute path.
+        :raises InputError: The path is of another account, or not absolute.
         """
         return self._files.uri(path)
 
     def list_page(self, path: str, *, after: str = "", size: int = PAGE_SIZE) -> Page:
-        """List a part of a folder.
+        """List one page of a folder.
 
         :param after: ``Page.after`` of the page before.
         :raises SourceNotFoundError: The folder does not exist.
@@ -85,7 +84,7 @@ class Gen1Client:
             raise _unreadable(err) from err
 
     def names(self, path: str) -> list[str]:
-        """List the names of the files in a folder, sorted; one that does not exist has none.
+        """List the names of the files in a folder, sorted; empty if the folder does not exist.
 
         :raises SourceError: It could not be listed in full.
         """
@@ -99,7 +98,7 @@ class Gen1Client:
                     raise
                 return []
             if any(not entry.name for entry in page.entries):
-                raise _stopped(self.uri(path), "it is a file, not a folder")
+                raise _not_listed(self.uri(path), "it is a file, not a folder")
             names += [entry.name for entry in page.entries if not entry.is_folder]
             if not page.after:
                 return sorted(names)
@@ -108,34 +107,34 @@ class Gen1Client:
     def walk(self, root: str) -> Iterator[FileEntry]:
         """List every file below a folder, in any order, several folders at a time.
 
-        A folder that is deleted while the listing goes on is not there, as long as the root is. The
-        memory holds a page for each thread and the folders that wait.
+        A folder that is deleted during the listing counts as absent, as long as the root itself remains. The
+        memory holds a page for each thread, and the names of the folders that are still to be listed.
 
         :raises SourceNotFoundError: The root does not exist.
         :raises SourceRefusedError: The root, or a folder below it, may not be listed.
         :raises SourceUnreadableError: It could not be listed in full.
         """
         top = self._files.inside(root)
-        waiting = [(top, "")]
+        pending = [(top, "")]
         running: dict[Future[Page], tuple[str, str]] = {}
         with ThreadPoolExecutor(self._threads, thread_name_prefix="gen1-walk") as pool:
             try:
-                while waiting or running:
-                    while waiting and len(running) < self._threads:
-                        folder, after = waiting.pop()
+                while pending or running:
+                    while pending and len(running) < self._threads:
+                        folder, after = pending.pop()
                         running[pool.submit(self.list_page, folder, after=after)] = (folder, after)
-                    done, _ = wait(running, return_when=FIRST_COMPLETED)
-                    for future in done:
+                    finished, _ = wait(running, return_when=FIRST_COMPLETED)
+                    for future in finished:
                         folder, _ = running.pop(future)
-                        page = self._page_or_gone(future, folder, top)
+                        page = self._page_or_empty(future, folder, top)
                         if page.after:
-                            waiting.append((folder, page.after))
+                            pending.append((folder, page.after))
                         for entry in page.entries:
                             path = f"{folder.rstrip('/')}/{entry.name}"
                             if entry.is_folder:
-                                waiting.append((path, ""))
+                                pending.append((path, ""))
                             else:
-                                # Creation times are not told: unknown rather than guessed.
+                                # The service gives no creation times: unknown rather than guessed.
                                 yield FileEntry(entry.modified_ms, self._files.root + path, entry.size_bytes)
             finally:
                 pool.shutdown(wait=False, cancel_futures=True)
@@ -170,7 +169,7 @@ class Gen1Client:
         :raises ServiceError: It could not be read in full, or changes all the time.
         """
         doing = f"read {self.uri(path)}"
-        for _ in range(_LOOKS):
+        for _ in range(_READ_TRIES):
             status = self.get_status(path)
             if status is None:
                 return None
@@ -187,7 +186,7 @@ class Gen1Client:
                 if data is not None:
                     return data
         raise ServiceUnavailableError(
-            f"Could not {doing}: it was replaced {_LOOKS} times in the meantime.",
+            f"Could not {doing}: it was replaced {_READ_TRIES} times in the meantime.",
             kept="everything that was there before",
             do="nothing: the next try reads it again",
         )
@@ -211,9 +210,9 @@ class Gen1Client:
             try:
                 answer = self._files.create(path, data, doing, overwrite=False)
             except ServiceOutcomeUnknownError as err:
-                found = self._read_back(path, err)
-                if found is not None:
-                    return found == data
+                stored = self._read_back(path, err)
+                if stored is not None:
+                    return stored == data
                 problem = err
             else:
                 if answer.code == "FileAlreadyExistsException":
@@ -295,17 +294,17 @@ class Gen1Client:
         if not is_missing(answer):
             parse_boolean(answer, doing)
 
-    def _page_or_gone(self, future: Future[Page], folder: str, top: str) -> Page:
+    def _page_or_empty(self, future: Future[Page], folder: str, top: str) -> Page:
         try:
             page = future.result()
         except SourceNotFoundError as err:
             if folder == top:
                 raise
             if not self._is_folder(top):
-                raise _stopped(self.uri(top), "it was deleted during the listing") from err
+                raise _not_listed(self.uri(top), "it was deleted during the listing") from err
             return Page((), "")
         if any(not entry.name for entry in page.entries):  # the answer for a file is the file itself
-            raise _stopped(self.uri(folder), "it is a file, not a folder")
+            raise _not_listed(self.uri(folder), "it is a file, not a folder")
         return page
 
     def _is_folder(self, path: str) -> bool:
@@ -315,12 +314,12 @@ class Gen1Client:
             raise _unreadable(err) from err
         return status is not None and status.is_folder
 
-    def _read_back(self, path: str, doubt: ServiceOutcomeUnknownError) -> bytes | None:
+    def _read_back(self, path: str, unknown: ServiceOutcomeUnknownError) -> bytes | None:
         try:
             return self.read(path)
         except ServiceError as err:
             raise ServiceOutcomeUnknownError(
-                f"{doubt.what} {err.what}", kept=doubt.kept, do=doubt.do
+                f"{unknown.what} {err.what}", kept=unknown.kept, do=unknown.do
             ) from err
 
 
@@ -336,7 +335,7 @@ def _unreadable(err: ServiceError) -> SourceError:
     )
 
 
-def _stopped(uri: str, why: str) -> SourceUnreadableError:
+def _not_listed(uri: str, why: str) -> SourceUnreadableError:
     return SourceUnreadableError(
         f"Could not list the folder {uri}: {why}.",
         kept="the table and the checkpoint; nothing was written",

@@ -1,4 +1,4 @@
-"""What goes over the wire, as values: tokens, answers, the text of errors without secrets."""
+"""Values of the HTTP clients: tokens, answers, and errors whose text holds no secret."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from airflow_provider_scope.exceptions import (
 )
 
 TEXT_LIMIT = 2000
-"""Characters of an error's text that are kept."""
+"""The most characters of an error's text."""
 
 # Refusals with status 403 that are not about rights.
 _NOT_ABOUT_RIGHTS = ("FileAlreadyExistsException", "IOException")
@@ -36,7 +36,7 @@ class Answer:
     code: str = ""
     """The error's code: ``JobNotFound``, ``FileNotFoundException``; empty where there is none."""
     message: str = ""
-    """The error's text, masked; empty where the body is."""
+    """The error's text, masked; empty if the body is empty."""
 
     @property
     def ok(self) -> bool:
@@ -54,7 +54,7 @@ class Answer:
             raise not_understood(doing, f"the body is not JSON ({type(err).__name__})") from err
 
     def described(self) -> str:
-        """Give status, code, text and request id, for people."""
+        """Describe the answer for people: status, code, text and request id."""
         parts = [str(self.status), self.code]
         text = " ".join(part for part in parts if part)
         text = f"{text}: {self.message}" if self.message else text
@@ -62,9 +62,9 @@ class Answer:
         return f"{text} (request id {request_id})" if request_id else text
 
     def error(self, doing: str) -> ServiceError:
-        """Give the error for an answer that refuses what was asked for.
+        """Give the error for an answer that is a refusal.
 
-        :param doing: What was asked for, as it follows "Could not".
+        :param doing: The purpose of the request, as it follows "Could not".
         """
         about_rights = self.status == 401 or (  # noqa: PLR2004
             self.status == 403 and self.code not in _NOT_ABOUT_RIGHTS  # noqa: PLR2004
@@ -91,10 +91,10 @@ def answer_of(status: int, headers: Mapping[str, str], body: bytes, token: str =
     return Answer(status, body, lower, mask(code, token)[:200], mask(message, token)[:TEXT_LIMIT])
 
 
-def not_understood(doing: str, what: str) -> ServiceProtocolError:
-    """Give the error for an answer that is not what the protocol says."""
+def not_understood(doing: str, problem: str) -> ServiceProtocolError:
+    """Give the error for an answer that breaks the protocol."""
     return ServiceProtocolError(
-        f"Could not {doing}: {what}.",
+        f"Could not {doing}: {problem}.",
         kept="everything that was there before",
         do="check that the connection's host is the service itself, and that no proxy answers for it",
     )
@@ -170,7 +170,7 @@ class Tokens:
             return self._token.value
 
     def reject(self, value: str) -> None:
-        """Forget a token that the service refused; one that came since is kept."""
+        """Forget a token that the service refused; keep one that was acquired since."""
         with self._lock:
             if self._token is not None and self._token.value == value:
                 self._token = None

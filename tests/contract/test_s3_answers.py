@@ -120,8 +120,8 @@ def test_a_trial_that_fails_proves_nothing(service, bucket):
 
 def test_aws_itself_is_not_tried():
     access = s3.S3Access(key_id="k", secret="s", region="eu-west-1")
-    assert S3Storage(access.client())._proven is None
-    assert S3Storage(s3.access("http://127.0.0.1:9").client())._proven == set()
+    assert S3Storage(access.client())._proven_buckets is None
+    assert S3Storage(s3.access("http://127.0.0.1:9").client())._proven_buckets == set()
 
 
 # ---- conflicts -----------------------------------------------------------------------------------------
