@@ -1,4 +1,4 @@
-"""The commands of ``airflow scope``, as Airflow's command line takes them. Nothing heavy is imported."""
+"""The commands of ``airflow scope``, as Airflow's command line takes them. Nothing slow is imported."""
 
 from __future__ import annotations
 

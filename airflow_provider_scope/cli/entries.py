@@ -1,4 +1,4 @@
-"""How the commands name batches and times, and what is still to be loaded."""
+"""How the commands print batches, states and times, and how far a table is behind its source."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
     from airflow_provider_scope.values import FileEntry
 
 
-def show(
+def show_batches(
     entries: Sequence[OffsetEntry],
     indent: str,
     view: LogView | None = None,
-    more: Callable[[OffsetEntry], list[str]] = lambda _: [],
+    details: Callable[[OffsetEntry], list[str]] = lambda _: [],
 ) -> None:
-    """Say a line or more for each batch."""
+    """Print a line for each batch, and below it what ``view`` and ``details`` say about the batch."""
     for entry in entries[:SHOWN_AT_MOST]:
         mode = entry.mode if entry.where is None else f"{entry.mode} where {entry.where}"
-        say(f"{indent}{entry.seq}: {mode}{_size(entry)}: {entry.slice.text()}")
+        say(f"{indent}{entry.seq}: {mode}{_size_text(entry)}: {entry.slice.text()}")
         committed = repair.settled(view, entry) if view else None
         if committed:
             where = (
@@ -44,14 +44,14 @@ def show(
                 else f"in the table as version {committed.version}"
             )
             say(f"{' ' * len(indent)}   {where}; the next run records that")
-        for line in more(entry):
+        for line in details(entry):
             say(f"{' ' * len(indent)}   {line}")
     if len(entries) > SHOWN_AT_MOST:
         say(f"{indent}and {len(entries) - SHOWN_AT_MOST:,} more")
 
 
-def facts(entries: Sequence[OffsetEntry]) -> list[dict[str, Any]]:
-    """Give batches as JSON has them."""
+def batch_facts(entries: Sequence[OffsetEntry]) -> list[dict[str, Any]]:
+    """Give batches as they appear in the JSON output."""
     return [
         {
             "batch": entry.seq,
@@ -65,33 +65,33 @@ def facts(entries: Sequence[OffsetEntry]) -> list[dict[str, Any]]:
     ]
 
 
-def _size(entry: OffsetEntry) -> str:
-    """Say how much a batch reads, if it is files: of nothing else it is known before."""
+def _size_text(entry: OffsetEntry) -> str:
+    """Say how much a batch of files reads; of other batches this is not known before they run."""
     if not isinstance(entry.slice, FileSlice):
         return ""
     return f", {counted(len(entry.files), 'file')}, {counted(entry.size_bytes, 'byte')}"
 
 
 def state_text(state: str | None, where: str) -> str:
-    """Name the state of a source on one line.
+    """Describe the state of a source in one line.
 
-    :param where: What errors name as its place.
+    :param where: The place of the state, as errors name it.
     """
     if state is None:
         return "none: the next batch begins at the start (ranges have no state)"
     try:
-        found = cursor_state.decode(state, where)
+        cursor = cursor_state.decode(state, where)
     except CheckpointCorruptError:
         return state  # of a source that is no cursor
-    if found is None or found.last is None:
+    if cursor is None or cursor.last is None:
         return "no row with a value was loaded yet"
-    version = "" if found.version is None else f", version {found.version} of the source"
-    more = ", of which rows are left" if found.more else ""
-    return f"{found.column} up to {found.last}{version}{more}"
+    version = "" if cursor.version is None else f", version {cursor.version} of the source"
+    remaining = ", of which rows are left" if cursor.more else ""
+    return f"{cursor.column} up to {cursor.last}{version}{remaining}"
 
 
 def only_refresh(checkpoint: str) -> str:
-    """Say how a pipeline goes on whose state is lost.
+    """Say how a pipeline goes on if its state is lost.
 
     :param checkpoint: The folder of the log.
     """
@@ -99,7 +99,7 @@ def only_refresh(checkpoint: str) -> str:
 
 
 def span(batches: Sequence[int]) -> str:
-    """Name batches by the first and the last."""
+    """Name batches by the first and the last one."""
     if not batches:
         return "nothing"
     if len(batches) == 1:
@@ -108,23 +108,23 @@ def span(batches: Sequence[int]) -> str:
     return f"{part}batches {batches[0]} to {batches[-1]}"
 
 
-def when(milliseconds: int) -> str:
-    """Give a time and how long ago it was, in its two largest units."""
+def time_text(milliseconds: int) -> str:
+    """Give a time, and how long ago it was in its two largest units."""
     ago = duration_text(clock.now_ms() - milliseconds)
     return f"{iso_time(milliseconds)[:19]}Z ({ago} ago)"
 
 
-def blocking(entry: OffsetEntry) -> list[str]:
-    """Give a line for each file that is not what it was when its batch was logged.
+def blocking_files(entry: OffsetEntry) -> list[str]:
+    """Give a line for each file that has changed since its batch was logged.
 
-    Only files on a disk are looked at: other stores would have to be listed.
+    Only files on a disk are checked: other stores would have to be listed.
     """
-    found = [line for line in map(_blocking, entry.slice.audited) if line]
-    more = [f"and {len(found) - SHOWN_AT_MOST:,} more"] if len(found) > SHOWN_AT_MOST else []
-    return [*found[:SHOWN_AT_MOST], *more]
+    lines = [line for line in map(_blocking_text, entry.slice.audited) if line]
+    rest = [f"and {len(lines) - SHOWN_AT_MOST:,} more"] if len(lines) > SHOWN_AT_MOST else []
+    return [*lines[:SHOWN_AT_MOST], *rest]
 
 
-def _blocking(file: FileEntry) -> str:
+def _blocking_text(file: FileEntry) -> str:
     if not file.path.startswith(SCHEME):
         return ""
     try:
@@ -139,9 +139,9 @@ def _blocking(file: FileEntry) -> str:
 
 
 def show_lag(view: LogView, table: str, log: CheckpointLog, storage_conn_id: str | None) -> str | None:
-    """Say what a table does not hold of its feed yet; nothing of other sources.
+    """Print how far a table is behind its change feed; nothing for other sources.
 
-    :return: What the next run makes of the source, empty if it can go on; None if that was not looked at.
+    :return: Why the next run cannot read the source, empty if it can; None if the source was not checked.
     """
     newest = view.newest.slice if view.newest else None
     if not isinstance(newest, VersionSlice) or view.is_state_lost:
@@ -167,7 +167,7 @@ def show_lag(view: LogView, table: str, log: CheckpointLog, storage_conn_id: str
         say(f"behind      nothing: version {rows.source_log.newest} of {source} is loaded")
         return ""
     say(f"behind      {counted(lag.commits, 'commit')} of {source}, {counted(lag.size_bytes, 'byte')}")
-    oldest = "its time is not known" if lag.oldest_ms is None else when(lag.oldest_ms)
+    oldest = "its time is not known" if lag.oldest_ms is None else time_text(lag.oldest_ms)
     say(f"            the oldest is version {lag.version}: {oldest}")
     for warning in warnings:
         say(f"            warning: {warning}")

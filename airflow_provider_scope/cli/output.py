@@ -1,4 +1,4 @@
-"""What all commands share: how they say things, and how they end."""
+"""What all commands share: how they print, and how they end."""
 
 from __future__ import annotations
 
@@ -27,18 +27,17 @@ SHOWN_AT_MOST = 10
 DEFAULT_SCOPE = "adla_scope_default"
 ADD_YES = "nothing was written; add --yes to do it"
 
-
 _ADDRESS: ContextVar[Address] = ContextVar("address", default=Address())  # noqa: B039 - it is frozen
-"""What the command that is carried out is about: those that it names are about the same."""
+"""The pipeline that the running command is about; `say` adds it to the commands that are printed."""
 
 
-def about(address: Address) -> None:
-    """Say what the command that is carried out is about, once more is known than its arguments tell."""
+def set_address(address: Address) -> None:
+    """Set the pipeline that the running command is about, once more is known than its arguments say."""
     _ADDRESS.set(address)
 
 
 def say(text: str = "") -> None:
-    """Write a line to standard output, with the commands in it completed."""
+    """Write a line to standard output, and complete the commands in it with their arguments."""
     sys.stdout.write(_ADDRESS.get().complete(text) + "\n")
 
 
@@ -51,9 +50,9 @@ def command(function: Callable[[Namespace], None]) -> Callable[[Namespace], None
 
     @functools.wraps(function)
     def run(args: Namespace) -> None:
-        # Without it, Airflow looks for connections in the environment and in a secrets backend alone.
+        # Without it, Airflow looks for connections only in the environment and in a secrets backend.
         os.environ.setdefault("_AIRFLOW_PROCESS_CONTEXT", "server")
-        about(address_of(args))
+        set_address(address_of(args))
         is_json = getattr(args, "output_format", None) == "json"
         args.facts = {"error": None}
         try:
@@ -76,14 +75,14 @@ def command(function: Callable[[Namespace], None]) -> Callable[[Namespace], None
 
 
 def error_facts(err: Exception) -> dict[str, str]:
-    """Give an error as JSON has it."""
+    """Give an error as it appears in the JSON output."""
     if isinstance(err, ScopeProviderError):
         return {"type": type(err).__name__, "what": err.what, "kept": err.kept, "do": err.do}
     return {"type": type(err).__name__, "what": str(err), "kept": "", "do": ""}
 
 
 def address_of(args: Namespace) -> Address:
-    """Give what the arguments of a command say about the pipeline."""
+    """Give what the arguments of a command say about its pipeline."""
     names = ("checkpoint", "storage_conn_id", "engine", "spark_conn_id", "tag")
     interval = getattr(args, "interval", None)
     scope = getattr(args, "scope_conn_id", None)
@@ -98,15 +97,15 @@ def address_of(args: Namespace) -> Address:
 
 
 @contextmanager
-def quiet(*, but: bool = False) -> Iterator[None]:
-    """Leave out what Airflow logs below a warning: it goes to standard output, and hides ours there.
+def quiet(*, verbose: bool = False) -> Iterator[None]:
+    """Drop what Airflow logs below a warning: it goes to standard output, among the lines of the command.
 
-    :param but: Leave nothing out.
+    :param verbose: Drop nothing.
     """
-    if but:
+    if verbose:
         yield
         return
-    # Airflow has loggers of both kinds, some of them made already: those share this very list.
+    # Airflow logs by structlog and by logging. Loggers of structlog that exist already share this very list.
     processors: list[Any] = structlog.get_config()["processors"]
     logger = logging.getLogger("airflow")
     level = logger.level
@@ -125,6 +124,6 @@ def _without_chatter(_: Any, method: str, event: Any) -> Any:
     return event
 
 
-def counted(number: int, one: str, many: str = "") -> str:
-    """Give a number and its noun."""
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
+def counted(number: int, singular: str, plural: str = "") -> str:
+    """Give a number and its noun; without ``plural``, that of the noun ends with s."""
+    return f"{number:,} {singular if number == 1 else plural or singular + 's'}"

@@ -38,13 +38,13 @@ def list_pipelines(args: Namespace) -> None:
     """Show each pipeline as a row; nothing is written, no source is listed, no JVM is started."""
     from airflow.cli.simple_table import AirflowConsole  # noqa: PLC0415
 
-    with quiet(but=args.verbose):
+    with quiet(verbose=args.verbose):
         rows = [_row(instance) for dag in _dags(args.bundle_name) for instance in instances(dag)]
     AirflowConsole().print_as(rows, args.output)
 
 
 def _dags(bundle_names: list[str] | None) -> Iterator[Any]:
-    """Give the Dags of all bundles, or of those that are named, as their files say now."""
+    """Read the Dags of all bundles, or of the named ones, from their files."""
     from airflow.dag_processing.bundles.manager import DagBundlesManager  # noqa: PLC0415
     from airflow.dag_processing.dagbag import DagBag  # noqa: PLC0415
 
@@ -56,7 +56,7 @@ def _dags(bundle_names: list[str] | None) -> Iterator[Any]:
 
 
 def _row(instance: Instance) -> dict[str, Any]:
-    """Give what is known of a pipeline; why the rest is not known is its ``error``."""
+    """Give the row of a pipeline; its ``error`` says why fields are missing."""
     row: dict[str, Any] = {
         "dag_id": instance.dag.dag_id,
         "task_id": instance.task.task_id,
@@ -71,17 +71,17 @@ def _row(instance: Instance) -> dict[str, Any]:
         "error": None,
     }
     try:
-        _read(row, instance)
+        _fill(row, instance)
     except (ScopeProviderError, AirflowException) as err:
         row["error"] = f"{type(err).__name__}: {str(err).splitlines()[0]}"
     return row
 
 
-def _read(row: dict[str, Any], instance: Instance) -> None:
+def _fill(row: dict[str, Any], instance: Instance) -> None:
     context, place = instance.context(), instance.place()
     if place is None:
-        known = assembly.located(instance.ingest(), context)
-        place = known.delta_location, known.checkpoint
+        ingest = assembly.located(instance.ingest(), context)
+        place = ingest.delta_location, ingest.checkpoint
     location, checkpoint = place
     log = assembly.open_log(location, checkpoint, storage_conn_id=context.storage_conn_id)
     table = canonical_uri(location)
@@ -89,7 +89,7 @@ def _read(row: dict[str, Any], instance: Instance) -> None:
     is_of_intervals = instance.mode == "data_interval"
     args = Namespace(delta_location=location, engine=None, storage_conn_id=context.storage_conn_id)
     if is_of_intervals and (states := targets.interval_states(args, table, log)):
-        _read_intervals(row, states)
+        _fill_from_intervals(row, states)
         return
     ingest = instance.ingest()
     if is_of_intervals:
@@ -99,8 +99,8 @@ def _read(row: dict[str, Any], instance: Instance) -> None:
         return
     execution, request, _ = assembly.assemble(ingest, context)
     view = read_log(execution.log, execution.audit, execution.engine, table, history=False)
-    done = view.last_commit
-    row["committed"] = done and f"batch {done.seq} at {iso_time(done.committed_at_ms)}"
+    commit = view.last_commit
+    row["committed"] = commit and f"batch {commit.seq} at {iso_time(commit.committed_at_ms)}"
     row["open"] = [str(entry.seq) for entry in view.open]
     row["state"] = "refused"
     execution.check(request, view)
@@ -110,7 +110,7 @@ def _read(row: dict[str, Any], instance: Instance) -> None:
     row["state"] = "open" if view.open else "committed" if view.pipeline else "not begun"
 
 
-def _read_intervals(row: dict[str, Any], states: Mapping[Window, IntervalState]) -> None:
+def _fill_from_intervals(row: dict[str, Any], states: Mapping[Window, IntervalState]) -> None:
     row["open"] = [f"{window.name}/{entry.seq}" for window, state in states.items() for entry in state.open]
     row["state"] = "refused"
     for window, state in states.items():
@@ -121,20 +121,20 @@ def _read_intervals(row: dict[str, Any], states: Mapping[Window, IntervalState])
 
 
 def _check_first_interval(ingest: Ingest, table: str, log: CheckpointLog, engine: Engine) -> None:
-    """Refuse rows that no record tells of, as the run of any first interval does.
+    """Refuse a table with rows that no record explains, as the run of a first interval does.
 
-    :raises UnknownRowsError: As said.
+    :raises UnknownRowsError: The table has such rows.
     """
     any_interval = IntervalLog(log.storage, log.location, Window(0, 1))
-    is_told = isinstance(ingest.write, Replace) or ingest.first_run == "add"
+    is_allowed = isinstance(ingest.write, Replace) or ingest.first_run == "add"
     # A cursor begins at the start of the interval, which says what is new.
-    is_refused = isinstance(ingest.source, FileSource) and not is_told
-    if is_refused and first_run.table_of_others(any_interval, engine, table):
+    is_checked = isinstance(ingest.source, FileSource) and not is_allowed
+    if is_checked and first_run.table_of_others(any_interval, engine, table):
         raise recovery.rows_of_others(table, log.location, FileSlice.kind, any_interval.window.name)
 
 
 def _lag_of_source(execution: MicroBatchExecution, request: Request, view: LogView) -> str | None:
-    """Give what a feed has beyond the table; a source that is no Delta table is not looked at.
+    """Say how far the table is behind its feed. A source that is not a Delta table is not read.
 
     :raises ScopeProviderError: The next run refuses the source.
     """
@@ -155,13 +155,14 @@ def _lag_of_source(execution: MicroBatchExecution, request: Request, view: LogVi
 
 
 def _last_run(instance: Instance) -> str | None:
-    """Give the state of the newest run of a task, as Airflow's database has it."""
+    """Give the state of the newest run of a task from Airflow's database."""
     from airflow.models.taskinstance import TaskInstance as TI  # noqa: N817, PLC0415
     from airflow.utils.session import create_session  # noqa: PLC0415
     from sqlalchemy import select  # noqa: PLC0415
 
-    of_task = (TI.dag_id == instance.dag.dag_id, TI.task_id == instance.task.task_id)
-    query = select(TI.state).where(*of_task, TI.map_index == instance.map_index, TI.start_date.is_not(None))
+    this_task = (TI.dag_id == instance.dag.dag_id, TI.task_id == instance.task.task_id)
+    has_run = (TI.map_index == instance.map_index, TI.start_date.is_not(None))
+    query = select(TI.state).where(*this_task, *has_run)
     with create_session() as session:
         state = session.scalar(query.order_by(TI.start_date.desc()).limit(1))
     return None if state is None else str(state)

@@ -1,17 +1,24 @@
-"""The commands that repair, take over or vacuum: they look, say, and with ``--yes`` write."""
+"""The commands that repair, take over or vacuum: they say what they would do, and do it with ``--yes``."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from airflow_provider_scope.cli import scope_jobs, targets
-from airflow_provider_scope.cli.entries import only_refresh, show, span, state_text
-from airflow_provider_scope.cli.output import ADD_YES, SHOWN_AT_MOST, about, address_of, command, counted, say
-from airflow_provider_scope.cli.targets import engine_of, opened
+from airflow_provider_scope.cli.entries import only_refresh, show_batches, span, state_text
+from airflow_provider_scope.cli.output import (
+    ADD_YES,
+    SHOWN_AT_MOST,
+    address_of,
+    command,
+    counted,
+    say,
+    set_address,
+)
+from airflow_provider_scope.cli.targets import engine_of, open_pipeline
 from airflow_provider_scope.engines import assembly, clock
 from airflow_provider_scope.exceptions import InputError, TableError
-from airflow_provider_scope.protocol import acceptance, first_run, recovery, repair
-from airflow_provider_scope.protocol import dbt_scope as steps
+from airflow_provider_scope.protocol import acceptance, dbt_scope, first_run, recovery, repair
 from airflow_provider_scope.protocol import vacuum as vacuums
 from airflow_provider_scope.protocol.intervals import known_intervals
 from airflow_provider_scope.protocol.retention import RECORDS, WHY_KEPT
@@ -42,8 +49,8 @@ _ALL_FILES = "run the task once with full_refresh=True, which loads all files ag
 
 @command
 def rebuild(args: Namespace) -> None:
-    """Write the derived files again."""
-    _, log, audit = opened(args)
+    """Write the derived files again from the log."""
+    _, log, audit = open_pipeline(args)
     repair.existing_pipeline(log)
     if not args.yes:
         say(f"watermark.json and sources/ in {log.location} would be written again from the log")
@@ -58,20 +65,20 @@ def rebuild(args: Namespace) -> None:
 
 @command
 def abandon(args: Namespace) -> None:
-    """Give an open batch up."""
-    table, log, audit = opened(args)
-    targets.check_named(args, log)
+    """Abandon an open batch."""
+    table, log, audit = open_pipeline(args)
+    targets.check_interval_named(args, log)
     repair.existing_pipeline(log)
     engine = engine_of(args, log)
     view = read_log(log, audit, engine, table, history=False)
     check_table(view, table)
     entry = repair.open_entry(view, args.seq, log.location)
     if not args.yes:
-        show([entry], "batch ", view)
+        show_batches([entry], "batch ", view)
         if repair.settled(view, entry):
             say("it would be recorded, not abandoned")
         else:
-            say(f"it would be abandoned for good: {_how_it_is_closed(engine, view)}")
+            say(f"it would be abandoned for good: {_how_batch_is_closed(engine, view)}")
             if entry.mode == "overwrite":
                 say(f"the rows that it replaces ({entry.where}) are removed")
             if entry.slice.has_state:
@@ -104,7 +111,7 @@ def abandon(args: Namespace) -> None:
         )
 
 
-def _how_it_is_closed(engine: SparkRunner | ScopeRunner, view: LogView) -> str:
+def _how_batch_is_closed(engine: SparkRunner | ScopeRunner, view: LogView) -> str:
     if scope_jobs.is_scope(engine):
         return "its job is cancelled if it has one, and no other is submitted"
     if view.table.identity is None:
@@ -115,29 +122,32 @@ def _how_it_is_closed(engine: SparkRunner | ScopeRunner, view: LogView) -> str:
 @command
 def accept_table(args: Namespace) -> None:
     """Accept a table that diverged, for one pipeline or for all intervals."""
-    for one in targets.each(args, opened(args)[1]):
-        about(address_of(one))
-        _accept(one)
+    for arguments in targets.each_pipeline(args, open_pipeline(args)[1]):
+        set_address(address_of(arguments))
+        _accept(arguments)
 
 
 def _accept(args: Namespace) -> None:
-    table, log, audit = opened(args)
-    targets.check_named(args, log)
+    table, log, audit = open_pipeline(args)
+    targets.check_interval_named(args, log)
     engine = engine_of(args, log)
-    # What dbt-scope left beside a table says which files are in it: the next run takes that over.
-    if log.watermark() is None and (others := first_run.table_of_others(log, engine, table)):
-        _accept_rows(args, log, engine, others)
+    # Records of dbt-scope beside a table say which files are in it: the next run takes the table over.
+    if log.watermark() is None and (unknown := first_run.table_of_others(log, engine, table)):
+        _accept_rows(args, log, engine, unknown)
         return
     repair.existing_pipeline(log)
     why = _divergence(log, audit, engine, table)
     if why is None:
         say(f"{table} and its log fit together: there is nothing to accept")
         return
-    seen = acceptance.look_at_table(log, engine, table, reload_undecidable=args.reload_undecidable)
+    consequences = acceptance.look_at_table(log, engine, table, reload_undecidable=args.reload_undecidable)
     say(why)
-    say(f"The table is at version {seen.table.version}. To accept it as it is means:")
-    where = log.location
-    for line in _going_on(seen, seen.begins, where) if seen.begins else _consequences(seen, where):
+    say(f"The table is at version {consequences.table.version}. To accept it as it is means:")
+    if consequences.begins:
+        lines = _consequences_with_state(consequences, consequences.begins, log.location)
+    else:
+        lines = _consequences_for_files(consequences, log.location)
+    for line in lines:
         say(f"- {line}")
     if not args.yes:
         say(ADD_YES)
@@ -147,12 +157,12 @@ def _accept(args: Namespace) -> None:
 
 
 def _accept_rows(
-    args: Namespace, log: CheckpointLog, engine: SparkRunner | ScopeRunner, others: TableState
+    args: Namespace, log: CheckpointLog, engine: SparkRunner | ScopeRunner, table_state: TableState
 ) -> None:
-    """Accept rows that no record tells of, before the first run."""
+    """Accept rows that no record explains, before the first run."""
     table = canonical_uri(args.delta_location)
     say(f"The table {table} holds rows, and {log.location} has no record of where they came from.")
-    say(f"The table is at version {others.version}. To accept it as it is means:")
+    say(f"The table is at version {table_state.version}. To accept it as it is means:")
     say("- the rows stay, and the next run adds all of its source: all files, or all rows or changes")
     say("- what of it is among the rows already is loaded again")
     if not args.yes:
@@ -165,7 +175,7 @@ def _accept_rows(
 def _divergence(
     log: CheckpointLog, audit: AuditFiles, engine: SparkRunner | ScopeRunner, table: str
 ) -> str | None:
-    """Say what is wrong with the table; None if a run would go on with it."""
+    """Say why a run would refuse the table; None if it would not."""
     try:
         view = read_log(log, audit, engine, table, history=False)
         check_table(view, table)
@@ -175,67 +185,70 @@ def _divergence(
     return None
 
 
-def _going_on(seen: Consequences, begins: Behind, where: str) -> list[str]:
-    """Say what accepting a table means whose source has a state."""
+def _consequences_with_state(consequences: Consequences, begins: Behind, checkpoint: str) -> list[str]:
+    """Say what it means to accept a table whose source has a state."""
     lines = []
-    if seen.rolled_back:
-        lines.append(f"the rows of {span([r.seq for r in seen.rolled_back])} are no longer in the table")
-        if window_of_log(where):
+    if consequences.rolled_back:
+        batches = span([record.seq for record in consequences.rolled_back])
+        lines.append(f"the rows of {batches} are no longer in the table")
+        if window_of_log(checkpoint):
             lines += [
                 'with write="append", the interval counts as loaded',
-                f"to get these rows back, {recovery.load_again(where)}",
+                f"to get these rows back, {recovery.load_again(checkpoint)}",
             ]
-    lines += [f"the open batch {seq} is abandoned" for seq in seen.gone]
+    lines += [f"the open batch {seq} is abandoned" for seq in consequences.gone]
     if begins.problem:
-        lines.append(f"it is not known where the next batch would begin: {only_refresh(where)}")
+        lines.append(f"it is not known where the next batch would begin: {only_refresh(checkpoint)}")
     else:
         lines.append(
-            f"the next batch begins at the state of the table's rows: {state_text(begins.state, where)}"
+            f"the next batch begins at the state of the table's rows: {state_text(begins.state, checkpoint)}"
         )
     lines.append("an empty transaction in the table closes the numbers of the batches up to now")
     return lines
 
 
-def _consequences(seen: Consequences, where: str) -> list[str]:
+def _consequences_for_files(consequences: Consequences, checkpoint: str) -> list[str]:
     lines = []
-    if seen.undone is not None:
-        lines.append(f"the full refresh that began with batch {seen.undone} is undone: the old rows are back")
-    if seen.doubled:
-        names = some_names(seen.doubled, SHOWN_AT_MOST)
+    if consequences.undone is not None:
         lines.append(
-            f"of these rows, the files that the refresh has not loaded ({len(seen.doubled):,}) count as new, "
-            f"and are loaded once more if they are in the source: {names}"
+            f"the full refresh that began with batch {consequences.undone} is undone: the old rows are back"
         )
-    if seen.rolled_back and seen.lost != 0:
-        batches = span([record.seq for record in seen.rolled_back])
-        files = sum(record.files for record in seen.rolled_back)
+    if consequences.doubled:
+        names = some_names(consequences.doubled, SHOWN_AT_MOST)
+        lines.append(
+            f"of these rows, the files that the refresh has not loaded ({len(consequences.doubled):,}) count "
+            f"as new, and are loaded once more if they are in the source: {names}"
+        )
+    if consequences.rolled_back and consequences.lost != 0:
+        batches = span([record.seq for record in consequences.rolled_back])
+        files = sum(record.files for record in consequences.rolled_back)
         those = f"{batches} ({counted(files, 'file')})"
-        if seen.lost is not None:
-            those = f"{counted(seen.lost, 'file')} of {batches}"
+        if consequences.lost is not None:
+            those = f"{counted(consequences.lost, 'file')} of {batches}"
         lines += [
             f"the rows of {those} are no longer in the table: the files count as loaded",
-            f"to get these rows back, {recovery.load_again(where, _ALL_FILES)}",
+            f"to get these rows back, {recovery.load_again(checkpoint, _ALL_FILES)}",
         ]
-    if seen.vacuumed:
+    if consequences.vacuumed:
         lines.append(
-            f"rows of the batches below {seen.vacuumed} may be missing, too: a vacuum purged "
+            f"rows of the batches below {consequences.vacuumed} may be missing, too: a vacuum purged "
             "their records, and their files count as loaded"
         )
-    restores = seen.table.restores
+    restores = consequences.table.restores
     if restores and max(restores, key=lambda restore: restore.version).to_version is None:
         lines.append("the RESTORE was to a time: it is not known which committed batches lost their rows")
-    for seq in seen.gone:
+    for seq in consequences.gone:
         lines.append(f"the files of the open batch {seq} count as new: the next run loads them")
     lines += [
         (
             f"the rows of batch {seq}, which was abandoned, stay unless somebody has deleted them; its files "
             "are loaded again"
         )
-        for seq in seen.back
+        for seq in consequences.back
     ]
-    if seen.needs_transaction:
+    if consequences.needs_transaction:
         lines.append(
-            f"an empty transaction records in the table that batch {seen.newest_commit} is its newest"
+            f"an empty transaction records in the table that batch {consequences.newest_commit} is its newest"
         )
     return lines or ["no batch lost its rows, and no file is loaded again"]
 
@@ -245,7 +258,7 @@ def _consequences(seen: Consequences, where: str) -> list[str]:
 
 @command
 def take_over(args: Namespace) -> None:
-    """Say what dbt-scope left or did; with ``--yes`` go on from there."""
+    """Show the state that dbt-scope left, or its runs since; with ``--yes`` go on from there."""
     checkpoint = Checkpoint(location=args.checkpoint)
     log = assembly.open_log(args.delta_location, checkpoint, storage_conn_id=args.storage_conn_id)
     pipeline = log.pipeline()
@@ -253,48 +266,49 @@ def take_over(args: Namespace) -> None:
         _decide(log, pipeline, loaded=args.at_watermark == "loaded", yes=args.yes)
         return
     if pipeline is None:
-        _show(steps.left_behind(log))
+        _show_dbt_scope(dbt_scope.left_behind(log))
         say("the next run of the task takes the table over; there is nothing to do here")
         return
-    found = steps.went_on(log, pipeline, clock.now_ms())
-    if found is None:
+    later_runs = dbt_scope.went_on(log, pipeline, clock.now_ms())
+    if later_runs is None:
         say(f"dbt-scope has not run on {log.location} since it was taken over: there is nothing to do")
         return
-    taken, state = found
-    _show(state)
+    takeover, state = later_runs
+    _show_dbt_scope(state)
     say("files up to this watermark count as loaded, as sources/ lists them")
-    say(f"batch {taken.seq} of this pipeline will be batch {taken.next_batch_id} in dbt-scope's count")
+    say(f"batch {takeover.seq} of this pipeline will be batch {takeover.next_batch_id} in dbt-scope's count")
     if not args.yes:
         say(ADD_YES)
         return
-    there = steps.write(log, taken, state)
-    say(f"taken over, as {log.location}/taken_over/{there.number:020}; the next run goes on from here")
+    record = dbt_scope.write(log, takeover, state)
+    say(f"taken over, as {log.location}/taken_over/{record.number:020}; the next run goes on from here")
 
 
-def _show(state: LeftState) -> None:
-    found = state.watermark
-    say(f"dbt-scope's newest batch is {found.batch_id}, its watermark {found.modified_time or 'has no time'}")
-    known = found.batch_id + 1 - len(state.missing)
+def _show_dbt_scope(state: LeftState) -> None:
+    watermark = state.watermark
+    time = watermark.modified_time or "has no time"
+    say(f"dbt-scope's newest batch is {watermark.batch_id}, its watermark {time}")
+    listed = watermark.batch_id + 1 - len(state.missing)
     say(
-        f"sources/ lists {counted(len(state.files), 'file')}, from {known:,} of "
-        f"{counted(found.batch_id + 1, 'batch', 'batches')}"
+        f"sources/ lists {counted(len(state.files), 'file')}, from {listed:,} of "
+        f"{counted(watermark.batch_id + 1, 'batch', 'batches')}"
     )
-    if found.batch_id not in state.batches:
-        say(f"it says nothing about the newest batch, {found.batch_id}")
+    if watermark.batch_id not in state.batches:
+        say(f"it says nothing about the newest batch, {watermark.batch_id}")
 
 
 def _decide(log: CheckpointLog, pipeline: Pipeline | None, *, loaded: bool, yes: bool) -> None:
-    watermark = steps.undecided(log, pipeline)
-    what = "loaded: their rows are in the table" if loaded else "new: the next run loads them"
-    say(f"files with exactly the time of dbt-scope's watermark that no record names count as {what}")
+    watermark = dbt_scope.undecided(log, pipeline)
+    meaning = "loaded: their rows are in the table" if loaded else "new: the next run loads them"
+    say(f"files with exactly the time of dbt-scope's watermark that no record names count as {meaning}")
     if not yes:
         say("A wrong decision loses rows, or duplicates them; it cannot be undone.")
         say(ADD_YES)
         return
-    there = log.put_decision(Decision(watermark=watermark, loaded=loaded))
-    if there.loaded != loaded:
+    stored = log.put_decision(Decision(watermark=watermark, loaded=loaded))
+    if stored.loaded != loaded:
         raise InputError(
-            f"It was decided earlier that they count as {'loaded' if there.loaded else 'new'}.",
+            f"It was decided earlier that they count as {'loaded' if stored.loaded else 'new'}.",
             kept="everything; nothing was written",
             do="to load everything again, run the task once with full_refresh=True",
         )
@@ -314,9 +328,9 @@ _NAMES = {
 
 @command
 def vacuum(args: Namespace) -> None:
-    """Purge a checkpoint."""
+    """Delete records and derived files that no run needs."""
     vacuums.check_retain(args.retain_batches)
-    table, log, audit = opened(args)
+    table, log, audit = open_pipeline(args)
     _check_not_intervals_alone(log)
     repair.existing_pipeline(log)
     engine = engine_of(args, log)
@@ -340,10 +354,10 @@ def vacuum(args: Namespace) -> None:
 
 
 def _check_not_intervals_alone(log: CheckpointLog) -> None:
-    known = known_intervals(log.storage, log.location)
-    if known and log.pipeline() is None:
+    intervals = known_intervals(log.storage, log.location)
+    if intervals and log.pipeline() is None:
         raise InputError(
-            f"{log.location} has {counted(len(known), 'interval')}, and no other pipeline.",
+            f"{log.location} has {counted(len(intervals), 'interval')}, and no other pipeline.",
             kept="everything; nothing was deleted",
             do="nothing: an interval keeps all of its records, because only they show which files it loaded",
         )
@@ -354,18 +368,20 @@ def _show_deleted(plan: Plan) -> None:
         say("deletes     nothing")
     for number, group in enumerate(plan.groups):
         name = _NAMES.get(group.kind, group.kind)
-        say(f"{'            ' if number else 'deletes     '}{name}{_span(group)}: {_size(group)}")
+        title = "            " if number else "deletes     "
+        say(f"{title}{name}{_batches_text(group)}: {_size_text(group)}")
 
 
 def _show_kept(plan: Plan) -> None:
     shown = [group for group in plan.kept if group.kind in RECORDS or group.kind in WHY_KEPT]
     for number, group in enumerate(shown):
-        what = f"{_NAMES[group.kind]}{_span(group)}" if group.kind in RECORDS else f"{group.kind}/"
+        name = f"{_NAMES[group.kind]}{_batches_text(group)}" if group.kind in RECORDS else f"{group.kind}/"
         why = plan.why if group.kind in RECORDS else WHY_KEPT[group.kind]
-        say(f"{'            ' if number else 'keeps       '}{what}: {_size(group)}; {why}")
+        title = "            " if number else "keeps       "
+        say(f"{title}{name}: {_size_text(group)}; {why}")
 
 
-def _span(group: Group) -> str:
+def _batches_text(group: Group) -> str:
     if group.first is None:
         return ""
     return (
@@ -375,5 +391,5 @@ def _span(group: Group) -> str:
     )
 
 
-def _size(group: Group) -> str:
+def _size_text(group: Group) -> str:
     return f"{counted(len(group.files), 'file')}, {counted(group.size_bytes, 'byte')}"

@@ -1,4 +1,4 @@
-"""The commands that are about SCOPE jobs, and what the others say of them."""
+"""The commands about SCOPE jobs, and what other commands print about jobs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def runner(scope_conn_id: str, log: CheckpointLog, table: str, storage_conn_id: str | None) -> ScopeRunner:
-    """Give an engine that looks at batches and closes them; it runs none."""
+    """Give an engine that reads and closes batches; it runs none."""
     hook = ScopeHook(scope_conn_id)
     defaults = hook.defaults
     settings = JobSettings(
@@ -61,42 +61,41 @@ def _no_script(identity: BatchIdentity, entry: OffsetEntry) -> str:
 
 
 def is_scope(engine: Engine) -> TypeGuard[ScopeRunner]:
-    """Tell whether an engine runs batches as jobs."""
     return isinstance(engine, ScopeRunner)
 
 
 def describer(engine: Engine, log: CheckpointLog, pipeline: str) -> Callable[[OffsetEntry], list[str]]:
-    """Give what tells the jobs of a batch, one a line."""
+    """Give a function that describes the jobs of a batch, one per line."""
 
-    def of_scope(entry: OffsetEntry) -> list[str]:
-        return [_attempt(engine, log, pipeline, attempt) for attempt in log.attempts(entry.seq)]
+    def job_lines(entry: OffsetEntry) -> list[str]:
+        return [_attempt_text(engine, log, pipeline, attempt) for attempt in log.attempts(entry.seq)]
 
-    return of_scope if is_scope(engine) else lambda _: []
+    return job_lines if is_scope(engine) else lambda _: []
 
 
-def _attempt(engine: Engine, log: CheckpointLog, pipeline: str, attempt: Attempt) -> str:
+def _attempt_text(engine: Engine, log: CheckpointLog, pipeline: str, attempt: Attempt) -> str:
     if attempt.void:
         return f"attempt {attempt.number}: no job; the batch is closed"
-    number = job_id(pipeline, attempt.seq, attempt.number)
-    job = engine.jobs.get_job(number) if is_scope(engine) else None
-    settled = log.settlement(attempt.seq, attempt.number)
-    decided = "" if settled is None else f"; settled: {_decision(committed=settled.landed)}"
-    return f"attempt {attempt.number}: job {number}, {_state(job)}{decided}"
+    guid = job_id(pipeline, attempt.seq, attempt.number)
+    job = engine.jobs.get_job(guid) if is_scope(engine) else None
+    settlement = log.settlement(attempt.seq, attempt.number)
+    decided = "" if settlement is None else f"; settled: {_decision_text(committed=settlement.landed)}"
+    return f"attempt {attempt.number}: job {guid}, {_state_text(job)}{decided}"
 
 
-def _state(job: Job | None) -> str:
+def _state_text(job: Job | None) -> str:
     if job is None:
         return "unknown to the service"
     return f"{job.state}, {job.result}" if job.state.casefold() == "ended" else job.state
 
 
-def _decision(*, committed: bool) -> str:
+def _decision_text(*, committed: bool) -> str:
     return "its rows are in the table" if committed else "its rows are not in the table"
 
 
 @command
 def settle(args: Namespace) -> None:
-    """Write down what somebody decided about a job."""
+    """Record the decision of a user about a job."""
     if args.committed == args.not_committed:
         raise InputError(
             "Exactly one of --committed and --not-committed is required.",
@@ -110,23 +109,24 @@ def settle(args: Namespace) -> None:
     pipeline = repair.existing_pipeline(log)
     engine = runner(args.scope_conn_id, log, table, args.storage_conn_id)
     attempt = repair.in_doubt(log, engine, table, args.seq)
-    say(f"batch {args.seq}, {_attempt(engine, log, pipeline.pipeline, attempt)}")
+    say(f"batch {args.seq}, {_attempt_text(engine, log, pipeline.pipeline, attempt)}")
     next_run = "records the batch" if args.committed else "submits the batch again"
-    say(f"{_decision(committed=args.committed)}: the next run {next_run}")
+    say(f"{_decision_text(committed=args.committed)}: the next run {next_run}")
     if not args.yes:
         say("A wrong decision loses the rows of the batch, or duplicates them; it cannot be undone.")
         say(ADD_YES)
         return
-    found = repair.settle(
+    settlement = repair.settle(
         log, engine, table, args.seq, committed=args.committed, storage=engine.table_storage
     )
-    if found.landed != args.committed:
+    if settlement.landed != args.committed:
         raise InputError(
-            f"Somebody else settled batch {args.seq} just now: {_decision(committed=found.landed)}.",
+            f"Somebody else settled batch {args.seq} just now: "
+            f"{_decision_text(committed=settlement.landed)}.",
             kept="that decision",
             do="look at the table again before the next run",
         )
-    say(f"settled, as {log.location}/attempts/{found.seq:020}.{found.number}.settled")
+    say(f"settled, as {log.location}/attempts/{settlement.seq:020}.{settlement.number}.settled")
 
 
 @command
@@ -159,8 +159,8 @@ def _own_jobs(hook: ScopeHook, tag: str) -> list[Job]:
             do="give the job_tag of the task, or its task_id if it has none",
         )
     quoted = tag.replace("'", "''")
-    found = hook.list_jobs(f"startswith(name,'{quoted}') and state ne 'Ended'", orderby="submitTime asc")
-    named = [job for job in found if job.name == tag or job.name.startswith(f"{tag}_")]
-    # A service that leaves the pipeline out of lists still tells it of each job.
-    whole = [job if job.pipeline_id else hook.get_job(job.job_id) for job in named]
-    return [job for job in whole if job and is_ours(job)]
+    listed = hook.list_jobs(f"startswith(name,'{quoted}') and state ne 'Ended'", orderby="submitTime asc")
+    named = [job for job in listed if job.name == tag or job.name.startswith(f"{tag}_")]
+    # A service that leaves the pipeline out of lists still gives it for a single job.
+    complete = [job if job.pipeline_id else hook.get_job(job.job_id) for job in named]
+    return [job for job in complete if job and is_ours(job)]

@@ -1,4 +1,4 @@
-"""What the arguments of a command name: a table's pipeline, its engine, its intervals."""
+"""The pipeline, the engine and the intervals that the arguments of a command name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.common.compat.sdk import conf
 
 from airflow_provider_scope.cli import scope_jobs
-from airflow_provider_scope.cli.output import SHOWN_AT_MOST, about, address_of, counted, say
+from airflow_provider_scope.cli.output import SHOWN_AT_MOST, address_of, counted, say, set_address
 from airflow_provider_scope.engines import assembly
 from airflow_provider_scope.exceptions import InputError, TableError
 from airflow_provider_scope.protocol import repair
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from airflow_provider_scope.scope.engine import ScopeRunner
 
 
-def named(args: Namespace) -> Window | None:
-    """Give the interval that a command names, if it does.
+def named_interval(args: Namespace) -> Window | None:
+    """Give the interval that a command names; None if it names none.
 
-    :raises InputError: The name is not one of an interval.
+    :raises InputError: The name is not that of an interval.
     """
     name = getattr(args, "interval", None)
     window = window_of(name) if name else None
@@ -49,25 +49,25 @@ def named(args: Namespace) -> Window | None:
     return window
 
 
-def check_named(args: Namespace, log: CheckpointLog) -> None:
-    """Refuse to look for one pipeline where there are intervals only.
+def check_interval_named(args: Namespace, log: CheckpointLog) -> None:
+    """Refuse a command without ``--interval`` for a checkpoint that has only intervals.
 
-    :raises InputError: The command has to name an interval.
+    :raises InputError: The command must name an interval.
     """
     if not hasattr(args, "interval") or isinstance(log, IntervalLog) or log.pipeline():
         return
-    known = known_intervals(log.storage, log.location)
-    if known:
+    intervals = known_intervals(log.storage, log.location)
+    if intervals:
         raise InputError(
-            f"{log.location} has {counted(len(known), 'interval')}, and no other pipeline.",
+            f"{log.location} has {counted(len(intervals), 'interval')}, and no other pipeline.",
             kept="everything; nothing was written",
-            do=f"name one, such as --interval {known[-1].name}: `airflow scope status` shows those with open "
-            "batches",
+            do=f"name one, such as --interval {intervals[-1].name}: `airflow scope status` shows those with "
+            "open batches",
         )
 
 
-def each(args: Namespace, log: CheckpointLog) -> Iterator[Namespace]:
-    """Give the arguments for each pipeline that a command means, and say which it is.
+def each_pipeline(args: Namespace, log: CheckpointLog) -> Iterator[Namespace]:
+    """Give the arguments for each pipeline that a command is about, and print the name of each interval.
 
     :raises InputError: Both one interval and all of them are named.
     """
@@ -86,21 +86,21 @@ def each(args: Namespace, log: CheckpointLog) -> Iterator[Namespace]:
             yield Namespace(**{**vars(args), "interval": window.name})
 
 
-def shown_alone(args: Namespace, table: str, log: CheckpointLog) -> bool:
-    """Show the intervals of a table if there is no pipeline beside them; tell whether that is so.
+def show_intervals_alone(args: Namespace, table: str, log: CheckpointLog) -> bool:
+    """Print the intervals of a table if it has no other pipeline; tell whether that is so.
 
-    :raises TableError: See ``show``.
+    :raises TableError: See ``show_intervals``.
     """
     if args.interval is not None or log.pipeline() or not known_intervals(log.storage, log.location):
         return False
     say(f"table       {table}")
     say(f"checkpoint  {log.location}")
-    show(args, table, log)
+    show_intervals(args, table, log)
     return True
 
 
-def show(args: Namespace, table: str, log: CheckpointLog) -> None:
-    """Say how many intervals there are, and name those with open batches and those that refuse the table.
+def show_intervals(args: Namespace, table: str, log: CheckpointLog) -> None:
+    """Print how many intervals there are, and name those with open batches and those that refuse the table.
 
     :raises TableError: The next run of an interval refuses the table.
     """
@@ -109,24 +109,24 @@ def show(args: Namespace, table: str, log: CheckpointLog) -> None:
         return
     first, last = iso_time(min(states).start_ms)[:19], iso_time(max(states).end_ms)[:19]
     say(f"intervals   {len(states):,}, from {first}Z to {last}Z")
-    odd = {window.name: state for window, state in states.items() if state.text}
-    for name, state in list(odd.items())[:SHOWN_AT_MOST]:
+    unfinished = {window.name: state for window, state in states.items() if state.text}
+    for name, state in list(unfinished.items())[:SHOWN_AT_MOST]:
         say(f"            {name}: {state.text}")
-    if len(odd) > SHOWN_AT_MOST:
-        say(f"            and {len(odd) - SHOWN_AT_MOST:,} more that are open or refused")
-    if not odd:
+    if len(unfinished) > SHOWN_AT_MOST:
+        say(f"            and {len(unfinished) - SHOWN_AT_MOST:,} more that are open or refused")
+    if not unfinished:
         say("            all batches are committed")
-    refused = {name: state.error for name, state in odd.items() if state.error}
+    refused = {name: state.error for name, state in unfinished.items() if state.error}
     if refused:
         name, error = next(iter(refused.items()))
-        which = {"interval": name} if len(refused) == 1 else {"all_intervals": True}
-        about(replace(address_of(args), **which))
+        interval = {"interval": name} if len(refused) == 1 else {"all_intervals": True}
+        set_address(replace(address_of(args), **interval))
         raise error
 
 
 @dataclass(frozen=True, slots=True)
 class IntervalState:
-    """What is known of an interval without its source."""
+    """The state of an interval, as far as it is known without reading the source."""
 
     open: tuple[OffsetEntry, ...]
     error: TableError | None = None
@@ -134,7 +134,7 @@ class IntervalState:
 
     @property
     def text(self) -> str:
-        """Say what is to be done; empty if nothing is."""
+        """Say what keeps the interval from being finished; empty if nothing does."""
         batches = [counted(len(self.open), "open batch", "open batches")] if self.open else []
         refused = [f"refused ({type(self.error).__name__})"] if self.error else []
         return ", ".join(batches + refused)
@@ -142,7 +142,8 @@ class IntervalState:
 
 def interval_states(args: Namespace, table: str, log: CheckpointLog) -> dict[Window, IntervalState]:
     """Compare a table with the records of its intervals, as the run of each does."""
-    logs = [IntervalLog(log.storage, log.location, w) for w in known_intervals(log.storage, log.location)]
+    windows = known_intervals(log.storage, log.location)
+    logs = [IntervalLog(log.storage, log.location, window) for window in windows]
     if not logs:
         return {}
     engine = engine_of(args, logs[0])
@@ -158,22 +159,22 @@ def _interval_state(log: IntervalLog, engine: Engine, table: str) -> IntervalSta
         check_decided(view, table)
     except TableError as err:
         if err.is_retryable:
-            raise  # it is about no interval in particular
+            raise  # the error is not about this interval
         return IntervalState(repair.open_entries(log), err)
     return IntervalState(view.open)
 
 
-def opened(args: Namespace) -> tuple[str, CheckpointLog, AuditFiles]:
+def open_pipeline(args: Namespace) -> tuple[str, CheckpointLog, AuditFiles]:
     """Give the table, the log and the audit files for a command that names a table."""
     checkpoint = Checkpoint(location=args.checkpoint)
     log = assembly.open_log(
-        args.delta_location, checkpoint, named(args), storage_conn_id=args.storage_conn_id
+        args.delta_location, checkpoint, named_interval(args), storage_conn_id=args.storage_conn_id
     )
     return canonical_uri(args.delta_location), log, assembly.audit_files(log, checkpoint)
 
 
 def engine_of(args: Namespace, log: CheckpointLog) -> SparkRunner | ScopeRunner:
-    """Give the engine that is named; without a name, SCOPE if a batch of the pipeline ever was a job."""
+    """Give the engine that a command names. Without a name it is SCOPE if any batch was ever a job."""
     is_spark = args.engine == "spark" or isinstance(log, IntervalLog)  # SCOPE loads no intervals
     if not is_spark and (args.engine == "scope" or log.has_attempts()):
         table = canonical_uri(args.delta_location)

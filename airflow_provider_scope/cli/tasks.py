@@ -1,4 +1,4 @@
-"""The tasks of Dag files that load into tables, as far as they are known without a run."""
+"""The tasks of Dag files that load into tables, with all that is known without a run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_scope.cli import targets
-from airflow_provider_scope.cli.output import about, quiet, say
+from airflow_provider_scope.cli.output import quiet, say, set_address
 from airflow_provider_scope.cli.targets import log_file
 from airflow_provider_scope.engines.assembly import RunContext
 from airflow_provider_scope.exceptions import InputError
@@ -35,7 +35,7 @@ class Instance:
 
     dag: Any
     task: Any
-    """The operator; of a mapped task, what Airflow keeps in place of one."""
+    """The operator, or what Airflow keeps in its place for a mapped task."""
     map_index: int = NOT_MAPPED
     full_refresh: bool = False
     """Load all files again, whatever the task says."""
@@ -48,7 +48,7 @@ class Instance:
 
     @property
     def mode(self) -> str:
-        """Give what the task says of its runs, which is no template."""
+        """Give the ``mode`` of the task, which is not a template."""
         return str(self._operator().mode)
 
     def ingest(self) -> Ingest:
@@ -59,24 +59,26 @@ class Instance:
         operator = self._operator()
         if self.full_refresh:
             operator.full_refresh = True
-        # Airflow's own rendering logs what fails with its stack: so it is tried before.
-        self._rendered(operator, *ARGUMENTS)
-        operator.render_template_fields(self._known(operator), self.task.get_template_env(self.dag))
+        # Airflow's own rendering logs failures with a stack trace, so templates are tried here first.
+        self._render(operator, *ARGUMENTS)
+        operator.render_template_fields(
+            self._template_context(operator), self.task.get_template_env(self.dag)
+        )
         ingest: Ingest | None = operator.ingest()
         if ingest is None:
             raise self._needs(_OF_ANOTHER_TASK)
         return ingest
 
     def place(self) -> tuple[str, Checkpoint] | None:
-        """Give the table and the checkpoint; None if only a run, or a connection, knows where they are."""
+        """Give the table and the checkpoint; None if only a run or a connection says where they are."""
         try:
-            found = self._rendered(self._operator(), "delta_location", "checkpoint")
+            arguments = self._render(self._operator(), "delta_location", "checkpoint")
         except InputError:
             return None
-        checkpoint = from_dict(Checkpoint, "checkpoint", found["checkpoint"] or {})
-        return (found["delta_location"], checkpoint) if found["delta_location"] else None
+        checkpoint = from_dict(Checkpoint, "checkpoint", arguments["checkpoint"] or {})
+        return (arguments["delta_location"], checkpoint) if arguments["delta_location"] else None
 
-    def _rendered(self, operator: Any, *names: str) -> dict[str, Any]:
+    def _render(self, operator: Any, *names: str) -> dict[str, Any]:
         """Give some arguments with their templates rendered.
 
         :raises InputError: Only a run knows one of them.
@@ -89,17 +91,17 @@ class Instance:
             raise self._needs(_OF_ANOTHER_TASK)
         env = self.task.get_template_env(self.dag)
         try:
-            rendered: dict[str, Any] = operator.render_template(values, self._known(operator), env)
+            rendered: dict[str, Any] = operator.render_template(values, self._template_context(operator), env)
         except TemplateError as err:
             raise self._needs(f"a value that only a run knows ({err})") from None
         return rendered
 
-    def _known(self, operator: Any) -> dict[str, Any]:
-        """Give what templates see without a run."""
+    def _template_context(self, operator: Any) -> dict[str, Any]:
+        """Give what templates can use without a run."""
         return {"params": self.dag.params.dump(), "dag": self.dag, "task": operator}
 
     def context(self) -> RunContext:
-        """Give what a run has to know of its task."""
+        """Give what the task contributes to a run."""
         operator = self._operator()
         return RunContext(
             task=f"{self.dag.dag_id}.{self.task.task_id}",
@@ -130,20 +132,20 @@ class Instance:
         )
 
 
-def of_task(args: Namespace) -> tuple[Ingest, RunContext]:
-    """Give the arguments of the task that a command names, and what a run of it has to know.
+def ingest_of_task(args: Namespace) -> tuple[Ingest, RunContext]:
+    """Give the arguments of the task that a command names, and the context of a run of it.
 
     :raises InputError: The task is of another kind, or has values that only a run knows.
     """
-    # Airflow's Dag machinery is slow to load, and the other commands do without it.
+    # Airflow's Dag machinery is slow to load, and most commands do not need it.
     from airflow.utils.cli import get_bagged_dag  # noqa: PLC0415
 
     from airflow_provider_scope.operators.reporting import address_of  # noqa: PLC0415
 
-    with quiet(but=args.verbose):
+    with quiet(verbose=args.verbose):
         dag = get_bagged_dag(args.bundle_name, args.dag_id)
     task = dag.get_task(args.task_id)
-    if not _loads(task):
+    if not _is_ingest(task):
         raise InputError(
             f"The task {args.dag_id}.{args.task_id} is a {type(task).__name__}.",
             kept=_KEPT,
@@ -167,31 +169,31 @@ def of_task(args: Namespace) -> tuple[Ingest, RunContext]:
     ingest, context = instance.ingest(), instance.context()
     map_index = args.map_index if _is_mapped(task) else None
     address = address_of(ingest, (args.dag_id, args.task_id), map_index, context.storage_conn_id)
-    about(address)
-    window = targets.named(args)
+    set_address(address)
+    window = targets.named_interval(args)
     if window and ingest.mode == "data_interval":
-        about(replace(address, interval=window.name))
+        set_address(replace(address, interval=window.name))
         ingest = replace(ingest, window=window)
     return ingest, context
 
 
 def instances(dag: Any) -> Iterator[Instance]:
-    """Give the tasks of a Dag that load into tables; one whose instances only a run knows comes once."""
+    """Give the tasks of a Dag that load into tables. A task comes once if only a run knows its instances."""
     for task in dag.tasks:
-        if _loads(task):
+        if _is_ingest(task):
             count = mapped_count(task)
             indexes = range(count) if count is not None else [NOT_MAPPED]
             yield from (Instance(dag, task, index) for index in indexes)
 
 
 def mapped_count(task: Any) -> int | None:
-    """Give how many instances a task has; None if it is not mapped, or only a run knows it."""
+    """Give the number of instances of a mapped task; None if it is not mapped, or only a run knows it."""
     from airflow.sdk import XComArg  # noqa: PLC0415
 
     if not _is_mapped(task) or any(XComArg.iter_xcom_references(task.expand_input)):
         return None
-    given = task.expand_input.value
-    values = [*given.values()] if isinstance(given, dict) else [given]
+    mapping = task.expand_input.value
+    values = [*mapping.values()] if isinstance(mapping, dict) else [mapping]
     return prod(map(len, values)) if all(isinstance(value, Sized) for value in values) else None
 
 
@@ -199,7 +201,7 @@ def _is_mapped(task: Any) -> bool:
     return hasattr(task, "expand_input")
 
 
-def _loads(task: Any) -> bool:
+def _is_ingest(task: Any) -> bool:
     from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator  # noqa: PLC0415
 
     kind = task.operator_class if _is_mapped(task) else type(task)

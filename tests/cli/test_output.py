@@ -28,7 +28,7 @@ def test_airflow_says_nothing_below_a_warning_while_it_loads_dags(caplog):
             log.warning("trouble")
             old.info("old chatter")
             old.warning("old trouble")
-        with quiet(but=True):
+        with quiet(verbose=True):
             log.info("wanted")
             old.info("old and wanted")
         log.info("after")
