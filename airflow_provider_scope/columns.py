@@ -17,18 +17,18 @@ INFER = "infer"
 _EXPECTED = (
     "a mapping of name to type, a list of [name, type] pairs, or text such as 'id bigint, name string'"
 )
-_PART = re.compile(r"(?:`((?:[^`]|``)+)`|(\w+))(?:\s*:\s*|\s+)(\S.*)", re.DOTALL)
+_COLUMN = re.compile(r"(?:`((?:[^`]|``)+)`|(\w+))(?:\s*:\s*|\s+)(\S.*)", re.DOTALL)
 _QUOTED = re.compile(r"`(?:[^`]|``)*`|'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"", re.DOTALL)
-_INSIDE = re.compile(r"<.*>|\(.*\)", re.DOTALL)
-_MORE = re.compile(r"\s(not\s+null|comment|default|generated)\b", re.IGNORECASE)
+_IN_BRACKETS = re.compile(r"<.*>|\(.*\)", re.DOTALL)
+_CONSTRAINT = re.compile(r"\s(not\s+null|comment|default|generated)\b", re.IGNORECASE)
 _CLOSES = {">": "<", ")": "("}
 
 
 def columns_from(argument: str, value: Any) -> Any:
-    """Give declared columns as one mapping, in their order.
+    """Turn any form of declared columns into a mapping of name to type, in their order.
 
-    :return: None for None. What is known only when the task runs comes back as it is.
-    :raises InputError: It is none of the forms, or a column has no name, no type, or comes twice.
+    :return: None for None. A template or an XComArg, known only when the task runs, is returned as it is.
+    :raises InputError: It is none of the forms, or a column has no name or no type, or is declared twice.
     """
     if value is None or validation.is_deferred(value):
         return value
@@ -50,7 +50,7 @@ def columns_from(argument: str, value: Any) -> Any:
 
 
 def declared(columns: Columns | None) -> dict[str, str] | None:
-    """Give the columns of a spec whose values are rendered; None for none, or if they are inferred."""
+    """Give the declared columns of a rendered spec; None if there are none, or if they are inferred."""
     return dict(cast("Mapping[str, str]", columns)) if columns and columns != INFER else None
 
 
@@ -65,7 +65,7 @@ def split_columns(text: str) -> list[tuple[str, str]]:
 
 
 def is_late(value: Any) -> bool:
-    """Tell whether the columns in an argument are known only when the task runs, as the user wrote it."""
+    """Tell whether the columns in an argument, as the user wrote it, are known only when the task runs."""
     return validation.is_deferred(value) or (
         isinstance(value, Mapping) and validation.is_deferred(value.get("columns"))
     )
@@ -100,51 +100,51 @@ def _pair(argument: str, item: Any) -> tuple[Any, Any]:
 
 
 def _distinct(argument: str, pairs: Sequence[tuple[Any, Any]]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    seen: set[str] = set()
+    columns: dict[str, str] = {}
+    lower_names: set[str] = set()
     for name, kind in pairs:
         if not isinstance(name, str) or not name:
             raise validation.bad(argument, name, "names that are text")
         validation.text(f"{argument}[{name!r}]", kind)
         # Spark and Delta do not tell names apart by case.
-        if name.lower() in seen:
+        if name.lower() in lower_names:
             raise validation.bad(argument, name, "each column once, whatever the case")
-        seen.add(name.lower())
-        found[name] = kind
-    return found
+        lower_names.add(name.lower())
+        columns[name] = kind
+    return columns
 
 
 def _parts(text: str) -> list[str]:
     """Cut a text at its commas, but not inside of brackets and quotes."""
-    masked = _QUOTED.sub(lambda found: " " * len(found[0]), text)
+    masked = _QUOTED.sub(lambda match: " " * len(match[0]), text)
     if {*"`'\""} & {*masked}:
         msg = "a quote is not closed"
         raise ValueError(msg)
-    parts, start, inside = [], 0, []
-    for at, sign in enumerate(masked):
+    parts, start, open_brackets = [], 0, []
+    for place, sign in enumerate(masked):
         if sign in "<(":
-            inside.append(sign)
+            open_brackets.append(sign)
         elif sign in _CLOSES:
-            if not inside or inside.pop() != _CLOSES[sign]:
+            if not open_brackets or open_brackets.pop() != _CLOSES[sign]:
                 msg = f"a {sign!r} is not opened"
                 raise ValueError(msg)
-        elif sign == "," and not inside:
-            parts.append(text[start:at])
-            start = at + 1
-    if inside:
-        msg = f"a {inside[-1]!r} is not closed"
+        elif sign == "," and not open_brackets:
+            parts.append(text[start:place])
+            start = place + 1
+    if open_brackets:
+        msg = f"a {open_brackets[-1]!r} is not closed"
         raise ValueError(msg)
     return [*parts, text[start:]]
 
 
 def _column(part: str) -> tuple[str, str]:
-    found = _PART.fullmatch(part.strip())
-    if not found:
+    match = _COLUMN.fullmatch(part.strip())
+    if not match:
         msg = f"{part.strip()!r} is not a name and a type; put names with blanks or special characters in `…`"
         raise ValueError(msg)
-    quoted, plain, kind = found.groups()
-    more = _MORE.search(_INSIDE.sub("", _QUOTED.sub("", kind)))
-    if more:
-        msg = f"{part.strip()!r} has {more[1].upper()}, which cannot be declared here"
+    quoted, plain, kind = match.groups()
+    constraint = _CONSTRAINT.search(_IN_BRACKETS.sub("", _QUOTED.sub("", kind)))
+    if constraint:
+        msg = f"{part.strip()!r} has {constraint[1].upper()}, which cannot be declared here"
         raise ValueError(msg)
     return plain or quoted.replace("``", "`"), kind

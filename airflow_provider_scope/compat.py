@@ -19,11 +19,11 @@ __all__ = ["TaskDeferralError", "TaskDeferralTimeout", "of_airflow"]
 
 
 @contextmanager
-def of_airflow(version: str, wanted: str, do: str) -> Iterator[None]:
-    """Import what older versions of Airflow do not have inside of it.
+def of_airflow(version: str, feature: str, do: str) -> Iterator[None]:
+    """Wrap an import that older versions of Airflow do not have, and explain its failure.
 
-    :param version: The first version that has it.
-    :param wanted: What needs it.
+    :param version: The first version of Airflow that has it.
+    :param feature: What needs it.
     :param do: How to do without.
     :raises InputError: Airflow is older.
     """
@@ -31,7 +31,7 @@ def of_airflow(version: str, wanted: str, do: str) -> Iterator[None]:
         yield
     except ImportError as err:
         raise InputError(
-            f"{wanted} needs Airflow {version} or newer: {err}.",
+            f"{feature} needs Airflow {version} or newer: {err}.",
             kept="everything; nothing was read or written",
             do=do,
         ) from err

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 NO_ROW_WRITTEN = "the table; no row of this batch was written, and the batch stays logged"
-"""What is kept where a batch was looked at and refused: ``kept`` of several errors."""
+"""What is kept where a batch was checked and refused: ``kept`` of several errors."""
 
 
 class ScopeProviderError(Exception):
@@ -228,7 +228,7 @@ class StateUnknownError(TableError):
 
 
 class BatchOutcomeUnknownError(TableError):
-    """Whether a batch is in the table can no longer be decided from the table's log."""
+    """The table's log no longer tells whether a batch is in the table."""
 
 
 class BatchNotInTableError(TableError):
@@ -335,23 +335,23 @@ class SourceRefusedError(SourceError):
 
 
 def how_to_install(extra: str) -> str:
-    """Give what installs the packages of an extra."""
+    """Give the command that installs the packages of an extra."""
     return f"pip install 'airflow-provider-scope[{extra}]'"
 
 
 @contextmanager
-def of_extra(extra: str, wanted: str) -> Iterator[None]:
-    """Import the packages of an extra inside of it.
+def of_extra(extra: str, feature: str) -> Iterator[None]:
+    """Wrap the import of an extra's packages, and explain its failure.
 
     :param extra: Its name in ``pyproject.toml``.
-    :param wanted: What needs it, as the begin of a sentence.
-    :raises InputError: One of them is not installed.
+    :param feature: What needs it, as the beginning of a sentence.
+    :raises InputError: One of the packages is not installed.
     """
     try:
         yield
     except ImportError as err:
         raise InputError(
-            f"{wanted} needs a package that is not installed here: {err}.",
+            f"{feature} needs a package that is not installed here: {err}.",
             kept="everything; nothing was read or written",
             do=f"install it on the workers and on the triggerer: {how_to_install(extra)}",
         ) from err

@@ -1,23 +1,25 @@
-"""What Spark, Java and others say of a failure: where the cause is in it, and whether it may pass."""
+"""What Spark, Java and others write about a failure: what in it is the cause, and whether it may pass."""
 
 from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, Literal
 
-from airflow_provider_scope.delta.commit import mending
+from airflow_provider_scope.delta.commit import repair_advice
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 Kind = Literal["sql", "setting", "not seen", "passing"]
-"""The SELECT on these rows; a setting; a path that Spark does not see; or what another try may not meet."""
+"""What failed: the SELECT on these rows; a setting; a path that Spark does not see; or something that may
+have passed by the next try."""
 
 CAUSE_LENGTH = 1000
-"""Characters of a cause that are told; the rest is in Spark's log."""
+"""Characters of a cause that a message holds; the rest is in Spark's log."""
 _STATE = re.compile(r"SQLSTATE: (\w{5})\b")
 _OF_SQL = ("0A", "21", "22", "23", "42", "44", "P0")
-"""How the states begin that the same SELECT reaches on the same rows each time: data, constraints, syntax."""
+"""First characters of the states that the same SELECT reaches on the same rows each time: data, constraints,
+syntax."""
 _NO_PATH = "42K03"
 _OF_A_SETTING = re.compile(
     r"\[(INVALID_CONF_VALUE|INVALID_DRIVER_MEMORY|INVALID_EXECUTOR_MEMORY|CANNOT_MODIFY_CONFIG)"
@@ -26,9 +28,9 @@ _LIKE_A_SETTING = re.compile(
     r"flag can be true or false|must be a positive number|java\.lang\.NumberFormatException"
     r"|ClassNotFoundException"
 )
-"""What Spark says without a condition."""
+"""Texts about a setting to which Spark gives no error condition."""
 _OF_A_JOB = "Job aborted"
-"""What is said of a job is about its rows and machines, not about the settings."""
+"""An error with this text is about a job's rows and machines, not about the settings."""
 
 _REFUSED = re.compile(
     r"(?i)permission denied|operation not permitted|access ?(is )?denied|AccessControlException"
@@ -50,9 +52,9 @@ _NO_TEXT = re.compile(r"\s+at |\s+\.\.\. \d|\d\d/\d\d/\d\d |Traceback |\s*$")
 
 
 def kind_of(text: str) -> Kind:
-    """Tell what an error of Spark is about, from all that Spark says of it, causes included.
+    """Tell what an error of Spark is about, from its whole text, causes included.
 
-    The innermost condition decides, which comes last.
+    The innermost condition decides; it comes last.
     """
     if _OF_A_SETTING.search(text):
         return "setting"
@@ -66,20 +68,24 @@ def kind_of(text: str) -> Kind:
 
 
 def is_refusal(text: str) -> bool:
-    """Tell whether a failure is one of permissions, from what a disk, Java or deltalake says of it."""
+    """Tell whether a failure is one of permissions, from the text of a disk, of Java or of deltalake."""
     return bool(_REFUSED.search(text))
 
 
 _CHECKSUM = re.compile(r"Checksum error: \S*?(_delta_log/)?([^/\s]+) at \d")
-"""What Hadoop says of a file on a disk that is not what it wrote; the file's name."""
+"""Hadoop's text about a file on a disk that is not what it wrote, with the file's name."""
 _IS_FULL = re.compile("No space left on device|Disk quota exceeded")
 
 
 def passing_advice(cause: str) -> str:
     """Say what to do about a failure that may pass."""
-    if damaged := _CHECKSUM.search(cause):
-        is_commit, name = damaged.groups()
-        return mending(name) if is_commit else f"restore {name}, with the .{name}.crc beside it, from a copy"
+    if damaged_file := _CHECKSUM.search(cause):
+        is_commit, name = damaged_file.groups()
+        return (
+            repair_advice(name)
+            if is_commit
+            else f"restore {name}, with the .{name}.crc beside it, from a copy"
+        )
     if _IS_FULL.search(cause):
         return (
             "make room on the disks of the table, of its quarantine, and of Spark's own files "
@@ -94,44 +100,44 @@ def passing_advice(cause: str) -> str:
 
 
 def submit_cause(lines: Sequence[str]) -> tuple[str, bool]:
-    """Give the cause in the output of a ``spark-submit`` that could not report it, and whether it lasts.
+    """Find the cause in the output of a ``spark-submit`` that could not report it.
 
     :param lines: The end of the output.
-    :return: The cause in one line, empty if nothing in it is one; True if each other try would fail as well.
+    :return: The cause in one line, empty if there is none; and whether every other try would fail as well.
     """
-    said = [line.rstrip() for line in lines if not _NOISE.match(line) and not _LOGGED.match(line)]
-    if any(_NO_JVM.match(line) for line in said):
-        why = " ".join(line.strip() for line in said if not _NO_JVM.match(line))
-        return f"Java does not start: {why}"[:CAUSE_LENGTH], not _CANNOT_START_NOW.search(why)
-    thrown = _thrown(said)
+    output = [line.rstrip() for line in lines if not _NOISE.match(line) and not _LOGGED.match(line)]
+    if any(_NO_JVM.match(line) for line in output):
+        reason = " ".join(line.strip() for line in output if not _NO_JVM.match(line))
+        return f"Java does not start: {reason}"[:CAUSE_LENGTH], not _CANNOT_START_NOW.search(reason)
+    thrown = _thrown(output)
     if thrown:
         return "; ".join(dict.fromkeys(thrown))[:CAUSE_LENGTH], kind_of(" ".join(thrown)) == "setting"
-    named = [line for line in said if "Exception" in line or "Error" in line]
-    return (named or said or [""])[-1].strip()[:CAUSE_LENGTH], False
+    named = [line for line in output if "Exception" in line or "Error" in line]
+    return (named or output or [""])[-1].strip()[:CAUSE_LENGTH], False
 
 
 def _thrown(lines: Sequence[str]) -> list[str]:
-    """Give the last exception that was thrown, and its innermost cause."""
-    found: list[tuple[str, str]] = []
+    """Give the last exception that was thrown and its innermost cause, after the first lack of memory."""
+    exceptions: list[tuple[str, str]] = []
     is_text = False
     for line in lines:
         match = _THROWN.match(line)
         if match:
-            found.append((match["how"] or "", _named(match["cls"], match["text"])))
+            exceptions.append((match["how"] or "", _named(match["cls"], match["text"])))
         elif is_text and not _NO_TEXT.match(line):
-            found[-1] = (found[-1][0], f"{found[-1][1]} {line.strip()}")
+            exceptions[-1] = (exceptions[-1][0], f"{exceptions[-1][1]} {line.strip()}")
         else:
             is_text = False
         is_text = is_text or bool(match)
-    # Whatever is said behind it follows from it.
-    out_of_memory = [text for _, text in found if text.startswith("java.lang.OutOfMemoryError")][:1]
-    heads = [number for number, (how, _) in enumerate(found) if how != "Caused by: "]
-    last = found[heads[-1] :] if heads else found
-    return [*out_of_memory, *(text for _, text in (*last[:1], *last[-1:]))]
+    # Whatever comes after it in the output follows from it.
+    out_of_memory = [text for _, text in exceptions if text.startswith("java.lang.OutOfMemoryError")][:1]
+    heads = [number for number, (how, _) in enumerate(exceptions) if how != "Caused by: "]
+    last_chain = exceptions[heads[-1] :] if heads else exceptions
+    return [*out_of_memory, *(text for _, text in (*last_chain[:1], *last_chain[-1:]))]
 
 
 def _named(cls: str, text: str | None) -> str:
-    """Give what was thrown; a text of Spark's own needs no class."""
+    """Give the class and text of an exception; a text of Spark's own needs no class."""
     if text and (text.startswith("[") or cls.startswith("org.apache.spark.")):
         return text
     return f"{cls}: {text}" if text else cls

@@ -22,17 +22,17 @@ def over_view(sql: str, view: str) -> str:
 
     :raises SqlError: The text does not read ``@data``.
     """
-    found = 0
+    replaced = 0
 
-    def put(match: re.Match[str]) -> str:
-        nonlocal found
+    def replacement(match: re.Match[str]) -> str:
+        nonlocal replaced
         if match.lastgroup != "data":
             return match.group()
-        found += 1
+        replaced += 1
         return view
 
-    result = _TOKEN.sub(put, sql).strip().rstrip(";").rstrip()
-    if not found:
+    result = _TOKEN.sub(replacement, sql).strip().rstrip(";").rstrip()
+    if not replaced:
         raise SqlError(
             f"The SQL does not read @data: {sql.strip()[:200]!r}.",
             kept="everything; nothing was written",
@@ -42,21 +42,17 @@ def over_view(sql: str, view: str) -> str:
 
 
 def words(sql: str) -> set[str]:
-    """Give all names in the SQL, in lower case; text in quotes and comments is not looked at.
-
-    Back-quoted names count.
-    """
-    found = set()
+    """Give all names in the SQL, in lower case: also those in back quotes, but none in texts and comments."""
+    names = set()
     for match in _TOKEN.finditer(sql):
         if match.lastgroup == "word":
-            found.add(match.group().lower())
+            names.add(match.group().lower())
         elif match.lastgroup == "quoted" and match.group().startswith("`"):
-            found.add(match.group()[1:-1].lower())
-    return found
+            names.add(match.group()[1:-1].lower())
+    return names
 
 
 def quoted(name: str) -> str:
-    """Give a name in back quotes."""
     return "`" + name.replace("`", "``") + "`"
 
 

@@ -26,7 +26,6 @@ def is_deferred(value: object) -> bool:
 
 
 def bad(argument: str, value: object, expected: str, do: str = "") -> InputError:
-    """Give the error for an argument that is wrong."""
     return InputError(
         f"{argument}={value!r} is not valid: expected {expected}.",
         kept="everything; nothing was read or written",
@@ -40,13 +39,12 @@ def set_field(spec: object, name: str, value: object) -> None:
 
 
 def text(argument: str, value: object) -> None:
-    """Check for text that is not empty."""
+    """Refuse a value that is not text, or is empty."""
     if not is_deferred(value) and not (isinstance(value, str) and value.strip()):
         raise bad(argument, value, "text that is not empty")
 
 
 def one_of(argument: str, value: object, choices: Sequence[str], do: str = "") -> None:
-    """Check for one of several words."""
     if not is_deferred(value) and value not in choices:
         raise bad(argument, value, "one of " + ", ".join(map(repr, choices)), do)
 
@@ -61,10 +59,10 @@ def number(argument: str, value: Any, *, at_least: float, whole: bool = True) ->
             result = int(value) if whole else float(value)
         except ValueError:
             result = None
-    wanted = int if whole else (int, float)
+    types = int if whole else (int, float)
     if (
         isinstance(result, bool)
-        or not isinstance(result, wanted)
+        or not isinstance(result, types)
         or not at_least <= result < float("inf")  # so written, it refuses NaN as well
     ):
         kind = "a whole number" if whole else "a number (int or float)"
@@ -73,14 +71,14 @@ def number(argument: str, value: Any, *, at_least: float, whole: bool = True) ->
 
 
 def switch(argument: str, value: Any) -> bool | None:
-    """Give a boolean, also of the text that a template rendered to; None if it is not rendered yet."""
+    """Read a boolean, or the text to which a template rendered it; None if it is not rendered yet."""
     if isinstance(value, bool):
         return value
     if is_deferred(value):
         return None
-    known = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False, "": False}
-    if isinstance(value, str) and value.strip().lower() in known:
-        return known[value.strip().lower()]
+    switches = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False, "": False}
+    if isinstance(value, str) and value.strip().lower() in switches:
+        return switches[value.strip().lower()]
     if value is None or value == "None":
         return False
     if value in (0, 1):  # of a template that is rendered natively
@@ -89,7 +87,7 @@ def switch(argument: str, value: Any) -> bool | None:
 
 
 def as_text(value: Any) -> Any:
-    """Give numbers as text where text is meant: rendered natively, ``"{{ ds_nodash }}"`` gives a number."""
+    """Make text of numbers where text is meant: rendered natively, ``"{{ ds_nodash }}"`` is a number."""
     if isinstance(value, list):
         return [as_text(item) for item in value]
     if isinstance(value, dict):
@@ -98,9 +96,9 @@ def as_text(value: Any) -> Any:
 
 
 def texts(argument: str, value: Any, *, needed: bool = False) -> Any:
-    """Check for several texts and give them as a tuple; one text alone becomes a tuple of it.
+    """Check several texts and give them as a tuple; a single text becomes a tuple of one.
 
-    A template alone stays as it is: rendered natively, it may give several.
+    A template alone stays as it is: rendered natively, it may give several texts.
     """
     if is_deferred(value):
         return value
@@ -117,7 +115,7 @@ def texts(argument: str, value: Any, *, needed: bool = False) -> Any:
 
 
 def mapping(argument: str, value: Any) -> None:
-    """Check for a mapping with text keys, or None."""
+    """Refuse a value that is neither None nor a mapping with text keys."""
     if value is None or is_deferred(value):
         return
     if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
@@ -140,18 +138,19 @@ def to_dict(spec: Any) -> dict[str, Any]:
 def unknown_names(
     owner: str,
     kind: str,
-    given: Iterable[str],
+    used: Iterable[str],
     names: Sequence[str],
     elsewhere: Mapping[str, str] | None = None,
 ) -> None:
-    """Refuse names that are not there; Python's own error names none that may be meant.
+    """Refuse names that the owner does not have; Python's own error suggests no similar one.
 
     :param kind: What is named: ``"argument"`` or ``"field"``.
-    :param names: All names that are there.
-    :param elsewhere: Names that have another place -> what to write there.
-    :raises InputError: One of those that are given is not among them.
+    :param used: The names that the user wrote.
+    :param names: All names that the owner has.
+    :param elsewhere: Names that belong in another place -> what to write there.
+    :raises InputError: A used name is not one of the owner's.
     """
-    unknown = [name for name in given if name not in names]
+    unknown = [name for name in used if name not in names]
     if unknown:
         raise InputError(
             f"{owner} has no {kind} {', '.join(unknown)}.",
@@ -162,14 +161,14 @@ def unknown_names(
 
 
 def with_known_fields(cls: type[_T]) -> type[_T]:
-    """Let a spec refuse a field that it does not have with an error of ours."""
+    """Let a spec refuse a field that it does not have with an ``InputError``."""
     make = cls.__init__
     names = [item.name for item in fields(cls)]  # type: ignore[arg-type]
 
     @functools.wraps(make)
-    def init(self: _T, *args: Any, **given: Any) -> None:
-        unknown_names(cls.__name__, "field", given, names)
-        make(self, *args, **given)
+    def init(self: _T, *args: Any, **values: Any) -> None:
+        unknown_names(cls.__name__, "field", values, names)
+        make(self, *args, **values)
 
     cls.__init__ = init  # type: ignore[method-assign, assignment]
     return cls
@@ -211,4 +210,4 @@ def from_dict(cls: type[_T], argument: str, value: Any) -> _T:
 
 def _is_text(kind: str) -> bool:
     """Tell by the annotation of a field whether it takes text, and no number."""
-    return "str" in kind and not any(other in kind for other in ("bool", "int", "float", "Any"))
+    return "str" in kind and not any(not_text in kind for not_text in ("bool", "int", "float", "Any"))

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 APPEARS_LATER = "If the folder appears later, create it empty first, or wait for it with a sensor"
 
 OTHERS_NAMED = 5
-"""Other files that an error about one file names."""
+"""How many more files an error about one file names."""
 
 TEXT_FORMATS = ("csv", "json", "text")
-"""Formats whose files Spark unpacks as their names say."""
+"""Formats whose files Spark unpacks according to their names."""
 _COMPRESSED = (".gz", ".gzip", ".bz2", ".deflate")
-"""What Spark's readers of text unpack, whatever the case: each of these fails if its end is missing."""
+"""Endings, in any case, that Spark's readers of text unpack: each fails if the file's end is missing."""
 _PACKED = (
     *(".7z", ".rar", ".tar", ".taz", ".tbz", ".tbz2", ".tgz", ".txz", ".tzst", ".zip"),
     *(".bz", ".lz", ".lz4", ".lzma", ".lzo", ".snappy", ".xz", ".z", ".zlib", ".zst", ".zstd"),
@@ -49,15 +49,15 @@ class FileEntry(NamedTuple):
     path: str
     """Canonical, unencoded URI, such as ``file:///landing/2013/01/01/flights.parquet``."""
     size_bytes: int
-    """Length; of a structured stream ``X.ss`` with a folder ``X`` beside it, with all files below it."""
+    """Length. That of a structured stream ``X.ss`` includes all files below the folder ``X`` beside it."""
     created_ms: int | None = None
-    """Creation time in milliseconds since the epoch, or None where the store does not tell."""
+    """Creation time in milliseconds since the epoch, or None where the store does not tell it."""
     content_md5: str | None = None
-    """The store's sum of the content, in base64; None where it keeps none, or does not tell."""
+    """The store's checksum of the content, in base64; None where it keeps none, or does not tell it."""
 
     def is_still(self, modified_ms: int, size_bytes: int) -> bool:
-        """Tell whether a file that is looked at again, just before it is read, is what was logged."""
-        # The size of a structured stream is that of its folder too; its own time tells enough.
+        """Tell, just before the file is read, whether it is as it was when it was logged."""
+        # The size of a structured stream includes its folder's; its own time tells enough.
         is_same_size = size_bytes == self.size_bytes or self.path.endswith(".ss")
         return modified_ms == self.modified_ms and is_same_size
 
@@ -70,25 +70,23 @@ class Position(NamedTuple):
 
 
 def position(file: FileEntry) -> Position:
-    """Give the place of a file in the order of ingestion."""
     return Position(file.modified_ms, file.path)
 
 
 def base_name(path: str) -> str:
-    """Give the last part of a path or URI."""
     return path.rsplit("/", 1)[-1]
 
 
 def is_readable(path: str) -> bool:
-    """Tell whether Spark and the stores themselves read a listed file under the very name that it has.
+    """Tell whether Spark and the stores themselves can read a listed file by its own name.
 
     * A disk may hold names whose bytes are not UTF-8.
-    * Hadoop's ``Path`` takes what stands before a colon in the last part for a scheme.
+    * Hadoop's ``Path`` takes the text before a colon in the last part for a scheme.
     * A flat store may have names with empty parts, or with ``.`` and ``..``; every client leaves them out.
     * A namenode leads to the datanode by a URL in which composed and decomposed letters (NFC, NFD) are the
       same: ``OPEN`` gives another file, or none.
     """
-    # Of a million files each is asked: finding is fast, and slashes that follow the scheme end at ``:///``.
+    # Called for each of a million files: finding is fast, and slashes that follow the scheme end at ``:///``.
     if path.rfind(":") > path.rfind("/") or path.rfind("//") > path.find(":") + 2:
         return False
     if "/." in path and ("/./" in path or "/../" in path):
@@ -103,23 +101,23 @@ def is_readable(path: str) -> bool:
 
 
 def is_packed(name: str) -> bool:
-    """Tell whether a reader of text would take a file of this name for other rows than are in it.
+    """Tell whether a reader of text would read wrong rows from a file with this name.
 
     Measured on Spark 4.2.0, with FAILFAST: an archive, and a compression that it does not know, is read as
     lines of its bytes; of two layers one is unpacked. What ``snappy`` writes gives no rows, and what ``lz4``
     writes fills the memory: Hadoop's files of these names are others. A Zstandard file of several frames that
-    is cut off behind the first gives the rows that are there, without an error.
+    is cut off after the first gives the rows that are there, without an error.
     """
-    rest = name.lower()
-    if not rest.endswith(_COMPRESSED):
-        return rest.endswith(_PACKED)
-    return rest.rpartition(".")[0].endswith(_COMPRESSED + _PACKED)
+    lower = name.lower()
+    if not lower.endswith(_COMPRESSED):
+        return lower.endswith(_PACKED)
+    return lower.rpartition(".")[0].endswith(_COMPRESSED + _PACKED)
 
 
 def usual_pattern(source_format: str) -> str:
     """Give the regular expression for the usual names of a format's files.
 
-    Text counts with a compression, too; with one that cannot be read as well, so that a report names it.
+    Compressed text matches, too, also with a compression that cannot be read, so that a report names it.
     """
     if source_format not in _ENDINGS:
         return r".*\.ss$"
@@ -131,7 +129,7 @@ def usual_pattern(source_format: str) -> str:
 
 
 def printable(path: str) -> str:
-    r"""Give a path as text that can be written anywhere: a byte that is not UTF-8 becomes ``\udcff``."""
+    r"""Make a path printable anywhere: a byte that is not UTF-8 becomes ``\udcff``."""
     return path.encode(errors="backslashreplace").decode()
 
 
@@ -141,14 +139,14 @@ def some_names(paths: Sequence[str], at_most: int) -> str:
     return ", ".join(map(printable, paths[:at_most])) + more
 
 
-def and_others(paths: Sequence[str], what: str) -> str:
-    """Give the sentence of an error about one file that names others; empty if there are none.
+def and_others(paths: Sequence[str], happened: str) -> str:
+    """Give the sentence that names more files in an error about one file; empty if there are none.
 
-    :param what: What became of them.
+    :param happened: What happened to them, as the predicate of the sentence.
     """
     if not paths:
         return ""
-    return f" Others {what}, too ({len(paths):,}): {some_names(paths, OTHERS_NAMED)}."
+    return f" Others {happened}, too ({len(paths):,}): {some_names(paths, OTHERS_NAMED)}."
 
 
 def is_below(path: str, roots: tuple[str, ...]) -> bool:
@@ -161,7 +159,7 @@ def is_below(path: str, roots: tuple[str, ...]) -> bool:
 def no_root(root: str, advice: str = APPEARS_LATER) -> SourceNotFoundError:
     """Give the error for a folder of the source that does not exist.
 
-    :param advice: What else may be the cause in this store, and what to do about it.
+    :param advice: Another possible cause in this store, and what to do about it.
     """
     return SourceNotFoundError(
         f"The source folder {root} does not exist.",
@@ -171,44 +169,45 @@ def no_root(root: str, advice: str = APPEARS_LATER) -> SourceNotFoundError:
 
 
 def check_as_logged(
-    seq: int, looks: Iterable[tuple[FileEntry, tuple[int, int] | None]], *, kept: str
+    seq: int, statuses: Iterable[tuple[FileEntry, tuple[int, int] | None]], *, kept: str
 ) -> None:
-    """Refuse files that are not what they were when their batch was logged.
+    """Refuse files that have changed, or are missing, since their batch was logged.
 
     :param seq: The batch's number.
-    :param looks: Its files; the modification time (ms) and size (bytes) of each now, None if it is missing.
+    :param statuses: Its files, each with its present modification time (ms) and size (bytes); None if it is
+        missing.
     :param kept: What the error says is kept.
-    :raises SourceFileGoneError: The first of them is missing.
-    :raises SourceFileChangedError: It is there, with another time or size.
+    :raises SourceFileGoneError: The first such file is missing.
+    :raises SourceFileChangedError: The first such file has another time or size.
     """
-    odd = [(file, status) for file, status in looks if status is None or not file.is_still(*status)]
-    if not odd:
+    differing = [(file, status) for file, status in statuses if status is None or not file.is_still(*status)]
+    if not differing:
         return
-    (file, status), *others = odd
+    (file, status), *more_files = differing
     name = f"The file {printable(file.path)} of batch {seq}"
-    too = and_others([other.path for other, _ in others], "of the batch are missing or have changed")
+    more = and_others([other.path for other, _ in more_files], "of the batch are missing or have changed")
     restore = (
         "restore the files as they were, with their times"
-        if others
-        else ("restore the file as it was, with its modification time")
+        if more_files
+        else "restore the file as it was, with its modification time"
     )
     abandon = (
         "abandon the batch with `airflow scope abandon`: the next run loads its files as they are then. "
         f"Or {restore}"
     )
     if status is None:
-        raise SourceFileGoneError(f"{name} is missing.{too}", kept=kept, do=abandon)
+        raise SourceFileGoneError(f"{name} is missing.{more}", kept=kept, do=abandon)
     modified_ms, size_bytes = status
     raise SourceFileChangedError(
         f"{name} is there, but it has changed since it was logged: it had {file.size_bytes:,} bytes, "
         f"modified at {iso_time(file.modified_ms)}; it now has {size_bytes:,} bytes, modified at "
-        f"{iso_time(modified_ms)}.{too}",
+        f"{iso_time(modified_ms)}.{more}",
         kept=kept,
         do=f"if the new content is right, {abandon}",
     )
 
 
-# ---- times as text, and the part of time that one run of ``mode="data_interval"`` loads ----
+# ---- times as text, and the interval that one run of ``mode="data_interval"`` loads ----
 
 _MOMENT = r"\d{8}T\d{9}Z"
 _NAME = re.compile(rf"({_MOMENT})_({_MOMENT})")
@@ -223,27 +222,25 @@ class Window:
     end_ms: int
 
     def __contains__(self, modified_ms: int) -> bool:
-        """Tell whether a file of this time is in it."""
         return self.start_ms <= modified_ms < self.end_ms
 
     @property
     def name(self) -> str:
-        """Its name in the checkpoint: names sort as the windows do, and need no quoting in a URI."""
+        """The name in the checkpoint: names sort as the windows do, and need no quoting in a URI."""
         return f"{_compact(self.start_ms)}_{_compact(self.end_ms)}"
 
     def overlaps(self, other: Window) -> bool:
-        """Tell whether a file can be in both."""
         return self.start_ms < other.end_ms and other.start_ms < self.end_ms
 
 
 def milliseconds(moment: datetime) -> int:
-    """Give a time in milliseconds since the epoch, rounded down."""
+    """Convert a time to milliseconds since the epoch, rounded down."""
     # Not by subtraction: Airflow's times are pendulum's, whose differences are not divided by a timedelta.
     return int(moment.replace(microsecond=0).timestamp()) * 1000 + moment.microsecond // 1000
 
 
 def window_of(name: str) -> Window | None:
-    """Give the window of a name; None for any other text."""
+    """Read the name of a window; None for any other text."""
     match = _NAME.fullmatch(name)
     if match is None:
         return None
@@ -255,14 +252,14 @@ def window_of(name: str) -> Window | None:
 
 
 def window_of_log(location: str) -> Window | None:
-    """Give the interval whose log is in a folder; None if it is the log of ``mode="incremental"``."""
+    """Give the interval to which a log's folder belongs; None for the log of ``mode="incremental"``."""
     folder, _, name = location.rpartition("/")
     return window_of(name) if folder.endswith("/intervals") else None
 
 
-def overlapping(window: Window, others: Iterable[Window]) -> Window | None:
-    """Give the first other window that shares time with this one."""
-    return next((other for other in sorted(others) if other != window and other.overlaps(window)), None)
+def overlapping(window: Window, windows: Iterable[Window]) -> Window | None:
+    """Give the earliest of the other windows that shares time with this one."""
+    return next((other for other in sorted(windows) if other != window and other.overlaps(window)), None)
 
 
 def _compact(moment_ms: int) -> str:
@@ -276,13 +273,13 @@ def _moment(text: str) -> datetime:
 
 
 def iso_time(milliseconds: int) -> str:
-    """Give an ISO-8601 time with microseconds and offset, as dbt-scope writes it."""
+    """Format a time as ISO-8601 with microseconds and offset, as dbt-scope writes it."""
     moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
     return moment.isoformat(timespec="microseconds")
 
 
 def duration_text(milliseconds: int) -> str:
-    """Give how long something takes, in its two largest units: ``3 d 4 h``."""
+    """Format a duration in its two largest units: ``3 d 4 h``."""
     seconds = max(0, milliseconds) // 1000
     units = [(86_400, "d"), (3_600, "h"), (60, "min"), (1, "s")]
     parts = [
@@ -293,24 +290,24 @@ def duration_text(milliseconds: int) -> str:
     return " ".join(f"{value:,} {unit}" for value, unit in parts[first : first + 2] if value) or "0 s"
 
 
-# ---- slices: the part of an entry that only its source knows the meaning of ----
+# ---- slices: the part of a log entry whose meaning only its source knows ----
 
 
 class Slice(Protocol):
     """One kind of slice: a frozen dataclass whose fields are keys of the record."""
 
     kind: ClassVar[str]
-    """What the record and the messages call it; never another one, or the records cannot be read."""
+    """Its name in records and messages; it must never change, or the records cannot be read."""
     has_state: ClassVar[bool]
-    """Whether the source has a state, which says what of it is in the table."""
+    """Whether the source has a state, which tells how much of it is in the table."""
 
     @property
     def size_bytes(self) -> int:
-        """Bytes to read, as far as the source tells; else 0."""
+        """Bytes to read, as far as the source tells them; else 0."""
 
     @property
     def audited(self) -> tuple[FileEntry, ...]:
-        """The files in it, for the audit and the report; none if the source has no files."""
+        """The files of the slice, for the audit and the report; none if the source has no files."""
 
     @property
     def highest(self) -> Position | None:
@@ -321,7 +318,7 @@ class Slice(Protocol):
         """The state of the source before the batch; None if it has none, or none yet."""
 
     def text(self) -> str:
-        """Name it for people, on one line."""
+        """Name the slice for people, on one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,29 +333,27 @@ class FileSlice:
 
     @property
     def before(self) -> str | None:
-        """None: what is new follows from the files alone."""
+        """No state: what is new follows from the files alone."""
         return None
 
     @property
     def size_bytes(self) -> int:
-        """Sum of the files' sizes."""
         return sum(file.size_bytes for file in self.files)
 
     @property
     def audited(self) -> tuple[FileEntry, ...]:
-        """The files."""
         return self.files
 
     def text(self) -> str:
-        """Give the first name and the last."""
+        """Name the first file and the last."""
         names = [printable(file.path) for file in (*self.files[:1], *self.files[-1:])]
         return " … ".join(dict.fromkeys(names)) or "no files"
 
 
 def slice_of(files: Sequence[FileEntry], before: Position | None = None) -> FileSlice:
-    """Give the slice of some files, in the order of ingestion.
+    """Make the slice of some files, which are in the order of ingestion.
 
-    :param before: The largest (modified, path) of the entries before it, since ``refresh_start``.
+    :param before: The largest (modified, path) of the earlier entries since ``refresh_start``.
     """
     last = position(files[-1])
     return FileSlice(tuple(files), max(last, before) if before else last)
@@ -372,42 +367,38 @@ class WithoutFiles:
 
     @property
     def size_bytes(self) -> int:
-        """Not known."""
+        """Not known: 0."""
         return 0
 
     @property
     def audited(self) -> tuple[FileEntry, ...]:
-        """There are no files."""
         return ()
 
     @property
     def highest(self) -> Position | None:
-        """There are no files."""
         return None
 
 
 class WithoutState(WithoutFiles):
-    """The same of slices of which none follows from the rows of another."""
+    """The members that are alike in all slices without files and without a state."""
 
     __slots__ = ()
     has_state: ClassVar[bool] = False
 
     @property
     def before(self) -> str | None:
-        """There is no state."""
         return None
 
 
 @dataclass(frozen=True, slots=True)
 class RowSlice(WithoutState):
-    """Rows that a caller of ``spark.load`` gave: nobody else has them."""
+    """Rows that a caller passed to ``spark.load``: they cannot be read again from anywhere else."""
 
     kind: ClassVar[str] = "rows"
     load: str
     """The id of the load."""
 
     def text(self) -> str:
-        """Name the load."""
         return f"rows of load {self.load}"
 
 
@@ -417,19 +408,18 @@ class CursorSlice(WithoutFiles):
 
     kind: ClassVar[str] = "cursor"
     before: str | None
-    """The state before the batch, as its commit says it; None is the initial value."""
+    """The state before the batch, as its commit holds it; None: the batch begins at the initial value."""
     column: str
     first: str | None
-    """The initial value, or the first of a range (``sources.cursor.state.Bound.encode``); None is none."""
+    """The initial value, or the first of a range (``sources.cursor.state.Bound.encode``); None: no bound."""
     end: str | None
-    """The end of a range, which is not in it; None is all that there is."""
+    """The end of a range, which is not in it; None: no bound."""
     source: str | None
     """The id of the Delta table that is read; None if it cannot be read again as it was."""
     version: int | None
-    """Its version."""
+    """The version of that table."""
 
     def text(self) -> str:
-        """Name the rows."""
         ends = [f"{word} {value.partition(':')[2]}" for word, value in self._ends() if value]
         pinned = "" if self.version is None else f", version {self.version} of the source"
         rest = "from the last value on" if self.before else "from the beginning"
@@ -445,33 +435,31 @@ class VersionSlice(WithoutFiles):
 
     kind: ClassVar[str] = "versions"
     before: str | None
-    """The state before the batch, as its commit says it; None is that nothing was read."""
+    """The state before the batch, as its commit holds it; None: nothing was read before."""
     identifier: str
     """The name of the load."""
     source: str
     """The id of the Delta table that is read."""
     location: str
-    """Its URI, for those who look how far it is."""
+    """The URI of that table, for commands that show how far its newest version is ahead."""
     first: int
     """The first version whose changes are read."""
     last: int
-    """The last one; that of the snapshot."""
+    """The last version whose changes are read, or the version of the snapshot."""
     snapshot: bool
     """Whether the rows of version ``last`` are read in place of changes."""
     changed_bytes: int
-    """Bytes of the changes, as the source's log tells them."""
+    """Bytes of the changes, according to the source's log."""
     first_ms: int | None = None
-    """When version ``first`` was committed; None is unknown."""
+    """When version ``first`` was committed; None: not known."""
     last_ms: int | None = None
-    """When version ``last`` was committed; None is unknown."""
+    """When version ``last`` was committed; None: not known."""
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the changes."""
         return self.changed_bytes
 
     def text(self) -> str:
-        """Name the versions."""
         if self.snapshot:
             return f"all rows of version {self.last} of the source"
         if self.first == self.last:
@@ -479,5 +467,5 @@ class VersionSlice(WithoutFiles):
         return f"changes of versions {self.first:,} to {self.last:,} of the source"
 
 
-KINDS: dict[str, Any] = {one.kind: one for one in (RowSlice, CursorSlice, VersionSlice)}
+KINDS: dict[str, Any] = {cls.kind: cls for cls in (RowSlice, CursorSlice, VersionSlice)}
 """Kind -> class of the slices whose records name their kind: all but files."""

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Sequence
 
-    from airflow_provider_scope.delta.quarantine import Aside
+    from airflow_provider_scope.delta.quarantine import QuarantinedFile
     from airflow_provider_scope.protocol.log import CheckpointLog
     from airflow_provider_scope.protocol.records import CommitRecord, OffsetEntry
     from airflow_provider_scope.protocol.report import RunReport
@@ -324,7 +324,7 @@ def quarantine(args: Namespace) -> None:
             say(f"all of them, with all their records: {sql} WHERE pipeline = {name}")
 
 
-def _show_quarantined(asides: list[Aside]) -> None:
+def _show_quarantined(asides: list[QuarantinedFile]) -> None:
     if not asides:
         say("            is empty")
         return
@@ -347,7 +347,7 @@ def _show_quarantined(asides: list[Aside]) -> None:
         say(f"and {counted(len(asides) - SHOWN_AT_MOST, 'file')} more: the table has them all")
 
 
-def in_effect(log: CheckpointLog, asides: Sequence[Aside]) -> list[Aside]:
+def in_effect(log: CheckpointLog, asides: Sequence[QuarantinedFile]) -> list[QuarantinedFile]:
     """Give what was quarantined by batches that are in the table and that no full refresh has replaced."""
     committed = log.committed()
     start = (log.offset(committed[-1]).refresh_start or 0) if committed else 0

@@ -1,6 +1,6 @@
-"""A commit of a Delta table, as its file in the log has it, and how far its statistics can be trusted.
+"""A commit of a Delta table, as its file in the log holds it, and how far its statistics can be trusted.
 
-Nothing else reads such a file.
+No other module parses such a file.
 """
 
 from __future__ import annotations
@@ -20,14 +20,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DeltaCommit:
-    """One version of a table."""
-
     version: int
     actions: Sequence[dict[str, Any]]
 
     @property
     def info(self) -> dict[str, Any]:
-        """What the commit says of itself; empty if it says nothing."""
+        """The commit's own description (``commitInfo``); empty if it has none."""
         return next((dict(info) for info in self.of("commitInfo") if info), {})
 
     @property
@@ -37,7 +35,7 @@ class DeltaCommit:
 
     @property
     def is_restore(self) -> bool:
-        """Whether it brought an earlier version of the table back."""
+        """Whether the commit brought an earlier version of the table back."""
         return self.operation.upper() == "RESTORE"
 
     @property
@@ -53,18 +51,18 @@ class DeltaCommit:
 class DamagedCommitError(ValueError):
     """The file of a commit is not whole; the text names it.
 
-    :param name: The file's, for people.
+    :param name: The file's name, for people.
     """
 
     def __init__(self, name: str, why: str) -> None:
         super().__init__(f"{name} is damaged: {why}")
-        self.do = mending(name)
+        self.do = repair_advice(name)
 
 
-def mending(name: str) -> str:
+def repair_advice(name: str) -> str:
     """Say what to do about a commit whose file is damaged.
 
-    :param name: The file's.
+    :param name: The file's name.
     """
     checksums = f"{name.removesuffix('.json')}.crc and, on a disk, .{name}.crc"
     return (
@@ -77,9 +75,9 @@ def mending(name: str) -> str:
 def parse(version: int, data: bytes, only: tuple[str, ...] = ()) -> DeltaCommit:
     """Read the file of a commit.
 
-    :param only: The kinds of action that are needed; none is all. A commit may name a million files, and the
-        lines without these kinds are not decoded.
-    :raises DamagedCommitError: It has no line, or one that is no JSON object.
+    :param only: The kinds of action that are needed; empty: all. A commit may name a million files, and lines
+        without these kinds are not decoded.
+    :raises DamagedCommitError: The file has no line, or a line that is no JSON object.
     """
     name = f"{version:020}.json"
     if not data or data.isspace():
@@ -104,12 +102,12 @@ def parse(version: int, data: bytes, only: tuple[str, ...] = ()) -> DeltaCommit:
 
 
 @contextmanager
-def understanding(name: str, kept: str) -> Iterator[None]:
-    """Turn whatever a commit that is not as Delta writes it makes of our reading into one error.
+def explaining_damage(name: str, kept: str) -> Iterator[None]:
+    """Turn any error in reading a commit, which is then not as Delta writes it, into one error.
 
-    :param name: The file's, for people.
-    :param kept: What is safe then.
-    :raises TableUnreadableError: As said.
+    :param name: The file's name, for people.
+    :param kept: What the error says is kept.
+    :raises TableUnreadableError: The code inside raised such an error.
     """
     try:
         yield
@@ -123,12 +121,15 @@ def understanding(name: str, kept: str) -> Iterator[None]:
 
 
 EXACT_SINCE = {"date": 1583, "timestamp": 1973, "timestamp_ntz": 1583}
-"""Type -> the year from which on its values are as they were written. Delta 3.2 and 3.3 write instants in the
-session's zone and cut the seconds of its offset; the last zone with such was Liberia's, until January 1972.
-Before October 1582 writers differ by the days between two calendars."""
+"""Type -> the year from which on the statistics have its values as they were written.
+
+Delta 3.2 and 3.3 write instants in the session's zone and cut off the seconds of its offset; the last zone
+whose offset had seconds was Liberia's, until January 1972. Before October 1582 writers differ by the days
+between two calendars.
+"""
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 _ROUNDED = Decimal("1e-14")
-"""More than the relative error of a decimal that was made a float of 64 bits."""
+"""More than the relative error of a decimal that was converted to a float of 64 bits."""
 
 
 def are_exact(kind: str) -> bool:
@@ -137,13 +138,13 @@ def are_exact(kind: str) -> bool:
 
 
 def loosened(kind: str, value: str, sign: Literal[-1, 1]) -> str | None:
-    """Move a value so far that no file is left out by it that has rows beside it.
+    """Move a bound outwards, so that no file with rows inside the bound is skipped because of its statistics.
 
     delta-rs keeps the statistics of decimals as floats, so the range of a file may be off by a rounding.
 
-    :param value: As Spark writes it as text.
+    :param value: The bound as Spark writes it as text.
     :param sign: -1 for a lower bound, 1 for an upper one.
-    :return: The value itself, if its statistics are exact; None if no file may be left out.
+    :return: The value itself, if its statistics are exact; None if no file may be skipped.
     """
     if kind in EXACT_SINCE:
         return value if value[:4].isdecimal() and int(value[:4]) >= EXACT_SINCE[kind] else None

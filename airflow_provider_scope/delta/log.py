@@ -1,6 +1,6 @@
-"""A Delta table as ``deltalake`` reads it: in place on a disk, else from a copy of its log's tail.
+"""A Delta table as ``deltalake`` reads it: in place on a disk, else from a copy of the end of its log.
 
-So a table needs no credentials but those of its ``Storage``.
+So reading a table needs no credentials but those of its ``Storage``.
 """
 
 from __future__ import annotations
@@ -32,34 +32,34 @@ if TYPE_CHECKING:
     from airflow_provider_scope.stores.protocol import Storage
 
 
-LOOKS = 4
-"""Times that a log is listed when what was listed is gone: Delta cleans it while we read."""
+LISTING_TRIES = 4
+"""How often a log is listed if files of the listing no longer exist: Delta cleans it up while we read."""
 
 COPY_LIMIT_BYTES = 4 * 1024**3
 """Most bytes of a log that are copied: it is untrusted input, and must not fill the worker's disk."""
 
 THREADS = 4
-"""Files of a log that are read at once, each as a whole."""
+"""How many files of a log are read at the same time, each as a whole."""
 
-_WHOLE = re.compile(r"(\d{20})\.checkpoint\.(?:parquet|[0-9a-fA-F-]{36}\.(?:parquet|json))")
-_PART = re.compile(r"(\d{20})\.checkpoint\.(\d{10})\.(\d{10})\.parquet")
+_WHOLE_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.(?:parquet|[0-9a-fA-F-]{36}\.(?:parquet|json))")
+_CHECKPOINT_PART = re.compile(r"(\d{20})\.checkpoint\.(\d{10})\.(\d{10})\.parquet")
 _SIDECAR = re.compile(r"[\w.-]+\.parquet")
 _UNSUPPORTED = re.compile("Unsupported|catalog-managed")
 _DECODED = re.compile(r"%[0-9A-Fa-f]{2}")
-"""What deltalake takes for another character in a path: of ``a%20b`` it opens ``a b``, another table."""
+"""Text that deltalake decodes in a path: for ``a%20b`` it opens ``a b``, another table."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenTable:
-    """A table, and its log as files of this machine."""
+    """A table, and its log as files on this machine."""
 
     delta: DeltaTable
     log: Path
 
     def commit_info(self, version: int) -> dict[str, Any] | None:
-        """Give what a commit says of itself; empty if it says nothing, None if it is not in the log any more.
+        """Read a commit's ``commitInfo``; empty if it has none, None if the commit is no longer in the log.
 
-        The version is that of the file's name. deltalake's history counts only commits that say something.
+        The version is that of the file's name. deltalake's history counts only commits with a ``commitInfo``.
         """
         try:
             data = (self.log / f"{version:020}.json").read_bytes()
@@ -76,7 +76,7 @@ def open_table(
 
     :param location: Canonical URI of the table.
     :param storage: Where it is; None is a disk of this machine.
-    :param since: The oldest version whose commit is needed; None needs the newest state alone.
+    :param since: The oldest version whose commit is needed; None: only the newest state is needed.
     :raises TableUnreadableError: The log could not be read. That never means "no table".
     """
     if is_in_place(location):
@@ -84,8 +84,8 @@ def open_table(
         return
     store = storage or open_storage(location)
     with tempfile.TemporaryDirectory(prefix="airflow-provider-scope-log-") as folder:
-        found = _copy(store, location, Path(folder), since)
-        yield _open(location, Path(folder)) if found else None
+        is_copied = _copy(store, location, Path(folder), since)
+        yield _open(location, Path(folder)) if is_copied else None
 
 
 def is_in_place(location: str) -> bool:
@@ -107,9 +107,9 @@ def newest_version(location: str, storage: Storage | None = None) -> int:
 def newest_commits(
     location: str, since: int, storage: Storage | None = None
 ) -> tuple[bytes, dict[int, bytes]] | None:
-    """Read the commits after ``since``, the newest one in any case, and the checksum file of that one.
+    """Read the checksum file of the newest commit, and the commits after ``since``, at least the newest one.
 
-    None if they are not all there, and for a table on a disk of this machine, where nothing is copied.
+    None if one of these files is missing, and for a table on a disk of this machine, where nothing is copied.
 
     :raises TableUnreadableError: The log could not be read.
     """
@@ -130,29 +130,29 @@ def newest_commits(
         texts = {v: store.read(f"{folder}/{v:020}.json", COPY_LIMIT_BYTES) for v in versions}
     except StorageError as err:
         raise unreadable(location, err) from err
-    found = {version: text for version, text in texts.items() if text is not None}
-    return (checksum, found) if len(found) == len(texts) else None
+    commits = {version: text for version, text in texts.items() if text is not None}
+    return (checksum, commits) if len(commits) == len(texts) else None
 
 
 def unreadable(location: str, err: object, do: str = "") -> TableUnreadableError:
     """Give the error for a log that could not be read.
 
-    :param err: Why.
+    :param err: The cause.
     :param do: What helps; by default what follows from the cause.
     """
     # deltalake adds the stack of its own code, in Rust.
-    what = err.what if isinstance(err, StorageError) else str(err).partition("\n   0: ")[0]
+    reason = err.what if isinstance(err, StorageError) else str(err).partition("\n   0: ")[0]
     if isinstance(err, StorageError | DamagedCommitError):
         do = do or err.do
-    elif _UNSUPPORTED.search(what):
+    elif _UNSUPPORTED.search(reason):
         do = do or (
             "the table was written by a newer writer: install a deltalake that knows the feature, or drop it "
             "(ALTER TABLE ... DROP FEATURE); a table that a catalog manages cannot be used by its path"
         )
-    elif isinstance(err, PermissionError) or is_refusal(what):
+    elif isinstance(err, PermissionError) or is_refusal(reason):
         do = do or "give the worker read access to the table's _delta_log; the next try looks again"
     return TableUnreadableError(
-        f"The log of the table {location} could not be read: {what.removesuffix('.')}.",
+        f"The log of the table {location} could not be read: {reason.removesuffix('.')}.",
         kept="the table, the checkpoint and all files; nothing was written",
         do=do
         or "check the files in the table's _delta_log, and restore from a copy what is damaged; the "
@@ -161,22 +161,22 @@ def unreadable(location: str, err: object, do: str = "") -> TableUnreadableError
 
 
 def _open(location: str, path: Path) -> OpenTable | None:
-    for _ in range(LOOKS):
+    for _ in range(LISTING_TRIES):
         try:
             table = OpenTable(DeltaTable(str(path)), path / "_delta_log")
         except TableNotFoundError as err:
-            # deltalake says "not found" for "no access" as well: look for a log ourselves.
+            # deltalake says "not found" for "no access" as well, so we list the log ourselves.
             if not _has_log(_names(location, path)):
                 return None
-            refused = err  # or the table was created between the two looks: look again
+            not_found = err  # or the table was created between the two steps: try again
         except (DeltaError, OSError, ValueError) as err:
-            raise _diagnosed(location, path, err) from err
+            raise _diagnosis(location, path, err) from err
         else:
             _check_newest(location, table)
             if (table.log / f"{table.delta.version() + 1:020}.json").is_symlink():
-                _names(location, path)  # deltalake takes no notice of a link that leads nowhere
+                _names(location, path)  # deltalake ignores a link that leads nowhere; this raises
             return table
-    raise unreadable(location, refused) from refused
+    raise unreadable(location, not_found) from not_found
 
 
 def _check_newest(location: str, table: OpenTable) -> None:
@@ -196,8 +196,8 @@ def _names(location: str, path: Path) -> list[str]:
         raise unreadable(location, err) from err
 
 
-def _diagnosed(location: str, path: Path, err: Exception) -> TableUnreadableError:
-    """Give the error for a log that deltalake does not read, with the file that is to blame."""
+def _diagnosis(location: str, path: Path, err: Exception) -> TableUnreadableError:
+    """Give the error for a log that deltalake cannot read, and name the file that is the cause."""
     if _UNSUPPORTED.search(str(err)):
         return unreadable(location, err)
     names = _names(location, path)
@@ -212,10 +212,8 @@ def _diagnosed(location: str, path: Path, err: Exception) -> TableUnreadableErro
     for version in log.tail(None):
         try:
             parse(version, (path / "_delta_log" / f"{version:020}.json").read_bytes())
-        except DamagedCommitError as damage:
-            return unreadable(location, damage)
-        except OSError as refused:
-            return unreadable(location, refused)
+        except (DamagedCommitError, OSError) as cause:
+            return unreadable(location, cause)
     checksums = [int(name[:20]) for name in names if re.fullmatch(r"\d{20}\.crc", name)]
     last = max(checksums, default=-1)
     if last > log.newest:
@@ -235,16 +233,16 @@ def _has_log(names: Iterable[str]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Log:
-    """The files of a log that matter."""
+    """The files of a log that its newest state needs."""
 
     commits: tuple[int, ...]
     """Versions, ascending."""
     checkpoint: int
-    """The version of the newest whole checkpoint; -1 if there is none."""
+    """The version of the newest complete checkpoint; -1 if there is none."""
     parts: tuple[str, ...]
-    """The names of its files; of several whole ones of a version, of one."""
+    """The names of that checkpoint's files; if the version has several checkpoints, those of one."""
     is_log: bool
-    """Whether there is anything that makes a table of the folder."""
+    """Whether the folder holds any file of a log, so that there is a table."""
 
     @property
     def newest(self) -> int:
@@ -252,24 +250,25 @@ class _Log:
         return max(self.checkpoint, self.commits[-1] if self.commits else -1)
 
     def tail(self, since: int | None) -> list[int]:
-        """Give the versions of the commits that are needed: after the checkpoint, and from ``since`` on."""
+        """Give the versions of the needed commits: from the checkpoint, or from an earlier ``since``, on."""
         first = self.checkpoint if since is None else min(self.checkpoint, since)
         return [version for version in self.commits if version >= first]
 
     def is_whole(self) -> bool:
-        """Whether no commit after the checkpoint is missing: a listing in pages is not of one moment."""
+        """Tell whether no commit after the checkpoint is missing: a listing in pages is not of one moment."""
         return self.has_all_from(self.checkpoint + 1)
 
     @property
     def missing(self) -> int | None:
-        """The first commit after the checkpoint that is missing."""
-        there = {*self.commits}
-        return next((one for one in range(self.checkpoint + 1, self.newest) if one not in there), None)
+        """The version of the first missing commit after the checkpoint."""
+        existing = {*self.commits}
+        versions = range(self.checkpoint + 1, self.newest)
+        return next((version for version in versions if version not in existing), None)
 
     def has_all_from(self, first: int) -> bool:
-        """Whether the commits from ``first`` to the newest version are all there."""
-        after = [version for version in self.commits if version >= first]
-        return after == list(range(first, self.newest + 1))
+        """Tell whether the log has all commits from ``first`` to the newest version."""
+        versions = [version for version in self.commits if version >= first]
+        return versions == list(range(first, self.newest + 1))
 
 
 def _log_of(names: Sequence[str]) -> _Log:
@@ -278,23 +277,23 @@ def _log_of(names: Sequence[str]) -> _Log:
     whole: dict[int, tuple[str, ...]] = {}
     parts: dict[tuple[int, int], list[str]] = {}
     for name in (name for name in names if ".checkpoint." in name):
-        if match := _WHOLE.fullmatch(name):
+        if match := _WHOLE_CHECKPOINT.fullmatch(name):
             whole[int(match[1])] = (name,)
-        elif match := _PART.fullmatch(name):
+        elif match := _CHECKPOINT_PART.fullmatch(name):
             parts.setdefault((int(match[1]), int(match[3])), []).append(name)
-    for (version, count), found in parts.items():
-        if len(found) == count:
-            whole.setdefault(version, tuple(found))
+    for (version, count), part_names in parts.items():
+        if len(part_names) == count:
+            whole.setdefault(version, tuple(part_names))
     newest = max(whole, default=-1)
     return _Log(tuple(commits), newest, whole.get(newest, ()), bool(commits) or _has_log(names))
 
 
 def _listed(storage: Storage, location: str) -> _Log:
-    """List a log; without holes, if it has none.
+    """List a log, again as long as a commit is missing in the listing.
 
-    :raises TableUnreadableError: It could not be listed, or it has files and none that is of a version.
+    :raises TableUnreadableError: It could not be listed, or it has files and neither commit nor checkpoint.
     """
-    for _ in range(LOOKS):
+    for _ in range(LISTING_TRIES):
         try:
             log = _log_of(storage.names(f"{location}/_delta_log"))
         except StorageError as err:
@@ -307,61 +306,63 @@ def _listed(storage: Storage, location: str) -> _Log:
 
 
 def _copy(storage: Storage, location: str, folder: Path, since: int | None) -> bool:
-    """Copy what is needed of a log, all of it of one listing.
+    """Copy the needed files of a log, all of them from one listing.
 
     :return: False if there is no table.
     :raises TableUnreadableError: It could not be read, or is too large.
     """
     target = folder / "_delta_log"
-    for _ in range(LOOKS):
+    for _ in range(LISTING_TRIES):
         log = _listed(storage, location)
         if log.newest < 0:
             return False
         names = [*log.parts, *(f"{version:020}.json" for version in log.tail(since))]
-        gone = _Copying(storage, location, target).run(names, log.parts)
-        if not gone:
+        missing_file = _LogCopy(storage, location, target).run(names, log.parts)
+        if not missing_file:
             return True
-    raise unreadable(location, f"{gone} was deleted while it was read, {LOOKS} times")
+    raise unreadable(location, f"{missing_file} was deleted while it was read, {LISTING_TRIES} times")
 
 
-class _Copying:
+class _LogCopy:
     """Copies files of one log into a folder."""
 
     def __init__(self, storage: Storage, location: str, target: Path) -> None:
         self.storage = storage
         self.location = location
         self.target = target
-        self.copied = 0
+        self.copied_bytes = 0
 
     def run(self, names: Iterable[str], checkpoint: Iterable[str]) -> str:
-        """Copy files, and those that a checkpoint names.
+        """Copy files, and the sidecars that the files of a checkpoint name.
 
-        :return: The name of a file that does not exist any more; empty if all were copied.
+        :return: The name of a file that no longer exists; empty if all were copied.
         """
-        gone = self._copy(names)
-        if gone:
-            return gone
+        missing_file = self._copy(names)
+        if missing_file:
+            return missing_file
         try:
-            beside = sorted({name for part in checkpoint for name in _sidecars(self.target / part)})
+            sidecars = sorted({name for part in checkpoint for name in _sidecars(self.target / part)})
         except (ArrowException, OSError, ValueError, KeyError, TypeError, AttributeError) as err:
             raise unreadable(self.location, f"a checkpoint could not be understood: {err!r}") from err
-        return self._copy(f"_sidecars/{name}" for name in beside)
+        return self._copy(f"_sidecars/{name}" for name in sidecars)
 
     def _copy(self, names: Iterable[str]) -> str:
         with ThreadPoolExecutor(THREADS, thread_name_prefix="delta-log") as pool:
             try:
-                return next((gone for gone in pool.map(self._one, names) if gone), "")
+                missing_files = filter(None, pool.map(self._copy_file, names))
+                return next(missing_files, "")
             except StorageError as err:
                 raise unreadable(self.location, err) from err
             finally:
                 pool.shutdown(wait=True, cancel_futures=True)
 
-    def _one(self, name: str) -> str:
+    def _copy_file(self, name: str) -> str:
+        """Copy a file; the name is returned if the file no longer exists, else empty text."""
         data = self.storage.read(f"{self.location}/_delta_log/{name}", COPY_LIMIT_BYTES)
         if data is None:
             return name
-        self.copied += len(data)
-        if self.copied > COPY_LIMIT_BYTES:
+        self.copied_bytes += len(data)
+        if self.copied_bytes > COPY_LIMIT_BYTES:
             raise StorageError(f"it holds more than {COPY_LIMIT_BYTES:,} bytes from its newest checkpoint on")
         path = self.target / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -370,9 +371,9 @@ class _Copying:
 
 
 def _sidecars(checkpoint: Path) -> Iterator[str]:
-    """Give the names of the files that hold the rest of a checkpoint.
+    """Give the names of the sidecars: the files that hold the rest of a checkpoint.
 
-    :raises ValueError: One is not a plain name: it would lead out of the folder.
+    :raises ValueError: A sidecar's name is not a plain file name: it would lead out of the folder.
     """
     actions: Iterable[dict[str, str] | None]
     if checkpoint.suffix == ".json":
@@ -439,7 +440,7 @@ def columns_of(fields: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, str], ..
 
 
 def _spark_type(kind: Any) -> str:
-    """Give a type of Delta's schema as Spark's ``simpleString`` does."""
+    """Write a type of Delta's schema as Spark's ``simpleString`` does."""
     if isinstance(kind, str):
         return _SPARK_NAMES.get(kind, kind)
     match kind["type"]:

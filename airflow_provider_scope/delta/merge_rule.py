@@ -1,4 +1,4 @@
-"""How a batch is merged into a table: the rule that users write, and the SQL conditions it comes to."""
+"""How a batch is merged into a table: the rule that users write, and the SQL conditions made of it."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 Strategy = Literal["delete-insert", "upsert", "insert-only"]
 
 RANGED = re.compile(r"tinyint|smallint|int|bigint|date|timestamp|string|decimal\(\d+,\d+\)")
-"""Types of keys by whose range a table's files can be told apart. Floats have NaN and two zeros."""
+"""Types of keys by whose range files of a table can be skipped. Not floats: they have NaN and two zeros."""
 KEYS = re.compile(rf"{RANGED.pattern}|float|double|boolean|binary|timestamp_ntz")
-"""Types whose values are equal or not, in Spark as in Delta. Collated texts are others that look alike."""
+"""Types whose values Spark and Delta compare alike. Not collated text: different texts may count as equal."""
 _LONGEST = 100
-"""Characters of a text that is a literal in a condition."""
+"""Most characters of a text that becomes a literal in a condition."""
 _PLAIN_YEAR = re.compile(r"[0-9]{4}-")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeRule:
-    """What becomes of rows whose key is in the table; see ``specs.Merge``."""
+    """What happens to rows whose key is in the table; see ``specs.Merge``."""
 
     strategy: Strategy
     primary_key: tuple[str, ...] = ()
@@ -41,12 +41,12 @@ class MergeRule:
 
     @property
     def needs_winner(self) -> bool:
-        """Whether two rows of one key are an error: nothing says which of them counts."""
+        """Whether two rows with one key are an error, because nothing says which of them counts."""
         return self.strategy != "delete-insert" and self.dedup_sort is None
 
 
 def rule_from(value: Mapping[str, Any]) -> MergeRule:
-    """Read a rule as a plan file has it."""
+    """Read a rule from its dict in a plan file."""
     sort = value.get("dedup_sort")
     return MergeRule(
         strategy=value["strategy"],
@@ -75,7 +75,7 @@ def place(argument: str, name: str, columns: Sequence[str], table: str) -> int:
 def check_key(argument: str, name: str, kind: str, table: str) -> None:
     """Refuse a key of a type whose values cannot be compared exactly.
 
-    :raises InputError: As said.
+    :raises InputError: The type is such a one.
     """
     if not KEYS.fullmatch(kind):
         raise InputError(
@@ -87,9 +87,9 @@ def check_key(argument: str, name: str, kind: str, table: str) -> None:
 
 
 def equal(pairs: Iterable[tuple[str, str]], *, with_null: bool = False) -> str:
-    """Give the condition that columns of the table are equal to those of the batch.
+    """Give the condition that columns of the table (``t``) are equal to those of the batch (``s``).
 
-    :param pairs: Name of a column of the table, and of one of the source.
+    :param pairs: Names of a column of the table and of the column of the batch.
     :param with_null: Whether NULL is equal to NULL: the table may have such rows.
     """
     sign = "<=>" if with_null else "="
@@ -97,9 +97,9 @@ def equal(pairs: Iterable[tuple[str, str]], *, with_null: bool = False) -> str:
 
 
 def within(column: str, kind: str, low: str | None, high: str | None) -> str | None:
-    """Give the condition that a column of the table is in a range, with literals: Delta skips files by it.
+    """Give the condition that a column of the table is in a range, with literals, so that Delta skips files.
 
-    :param low: The least value as Spark writes it as text; timestamps with their offset.
+    :param low: The smallest value as Spark writes it as text; timestamps with their offset.
     :return: None if there is no range, or none that is sure to mean the same for Delta.
     """
     if low is None or high is None:
@@ -113,24 +113,25 @@ def within(column: str, kind: str, low: str | None, high: str | None) -> str | N
 def one_of(
     columns: Sequence[tuple[str, str]], values: Sequence[Sequence[str]], *, of: str = ""
 ) -> str | None:
-    """Give the condition that columns have one of several values together, as literals.
+    """Give the condition that several columns together have one of several combinations of values.
 
-    :param columns: Name and type of each.
-    :param of: What stands before each name, where a column of another table could be meant.
+    :param columns: Name and type of each column.
+    :param values: Each combination: one value for each column.
+    :param of: The prefix of each name, where it could mean a column of another table.
     :return: None if there are no values, or one that has no literal.
     """
-    found = []
+    conditions = []
     for row in values:
         literals = [as_literal(kind, value) for (_, kind), value in zip(columns, row, strict=True)]
         if None in literals:
             return None
         pairs = zip(columns, literals, strict=True)
-        found.append(" AND ".join(f"{of}{quoted(name)} = {one}" for (name, _), one in pairs))
-    return " OR ".join(f"({one})" for one in found) or None
+        conditions.append(" AND ".join(f"{of}{quoted(name)} = {text}" for (name, _), text in pairs))
+    return " OR ".join(f"({condition})" for condition in conditions) or None
 
 
 def as_literal(kind: str, value: str | None) -> str | None:
-    """Give a value as a literal of its type; None if that could be another value."""
+    """Write a value as a literal of its type; None if the literal could mean another value."""
     if value is None or not RANGED.fullmatch(kind):
         return None
     if kind == "string":

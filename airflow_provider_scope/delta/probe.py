@@ -1,7 +1,7 @@
-"""What the table says about the pipeline: the truth that every recovery asks.
+"""What the table's log says about the pipeline: the truth on which every recovery relies.
 
-A table's checkpoint names every file of it, and may have gigabytes. Most looks at a remote table need nothing
-of it: beside a commit, Delta on Spark writes a checksum file, which names the table's id and the newest
+A table's checkpoint names every file of the table, and may have gigabytes. Most probes of a remote table do
+without it: with each commit, Delta on Spark writes a checksum file, which names the table's id and the newest
 transactions.
 """
 
@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake.exceptions import DeltaError
 
-from airflow_provider_scope.delta.commit import parse, understanding
+from airflow_provider_scope.delta.commit import explaining_damage, parse
 from airflow_provider_scope.delta.log import newest_commits, newest_version, open_table, unreadable
 from airflow_provider_scope.exceptions import BatchOutcomeUnknownError
 from airflow_provider_scope.protocol.bad_records import Quarantined
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 __all__ = ["newest_version", "probe"]
 
 
-_OF_MERGE = {
+_MERGE_METRICS = {
     "inserted": "numTargetRowsInserted",
     "updated": "numTargetRowsUpdated",
     "deleted": "numTargetRowsDeleted",
 }
-"""What Delta calls the rows that a MERGE changed."""
+"""Kind of change -> Delta's metric of the rows that a MERGE changed so."""
 
 
 def probe(
@@ -49,28 +49,28 @@ def probe(
     baseline: tuple[TableIdentity | None, int],
     storage: Storage | None = None,
 ) -> TableState:
-    """Look at a Delta table, through its log alone.
+    """Read the state of a Delta table, from its log alone.
 
     :param location: Canonical URI of the table.
     :param app_id: The pipeline's ``appId``; None for a pipeline that does not exist yet.
-    :param baseline: The identity that is expected and the version at which it was seen. Only the log
-        after that version is searched for RESTOREs and for batches of the pipeline.
+    :param baseline: The expected identity and the version at which it was read. Only the log after that
+        version is searched for RESTOREs and for batches of the pipeline.
     :param storage: Where the table is; None is a disk of this machine.
     :raises TableUnreadableError: The log could not be read. That never means "no table".
     :raises BatchOutcomeUnknownError: Versions after the baseline have been cleaned out of the log.
     """
     expected, since = baseline
-    found = _recent(location, app_id, baseline, storage)
-    if found:
-        return found
+    state = _recent(location, app_id, baseline, storage)
+    if state:
+        return state
     needed = since + 1 if expected else 0
     with open_table(location, storage, since=needed) as table:
         if table is None:
             return MISSING_TABLE
         try:
             table_id = str(table.delta.metadata().id)
-            same = expected is not None and expected.table_id == table_id
-            if same or needed == 0:
+            is_expected = expected is not None and expected.table_id == table_id
+            if is_expected or needed == 0:
                 return _state(table, location, app_id, baseline)
         except (DeltaError, OSError, ValueError) as err:
             raise unreadable(location, err) from err
@@ -84,14 +84,14 @@ def _recent(
     baseline: tuple[TableIdentity | None, int],
     storage: Storage | None,
 ) -> TableState | None:
-    """Tell from the commits since the baseline alone, if they tell."""
+    """Read the state from the commits since the baseline alone; None if these do not tell it."""
     expected, since = baseline
     if expected is None or app_id is None:
         return None
-    found = newest_commits(location, since, storage)
-    if found is None:
+    newest_files = newest_commits(location, since, storage)
+    if newest_files is None:
         return None
-    checksum, texts = found
+    checksum, texts = newest_files
     try:
         commits = {version: parse(version, text) for version, text in texts.items()}
     except ValueError as err:
@@ -112,27 +112,27 @@ def _state(
     version = table.delta.version()
     table_id = str(table.delta.metadata().id)
     txn = table.delta.transaction_version(app_id) if app_id else None
-    same = expected is not None and expected.table_id == table_id
-    wanted = range(version, since if same else -1, -1)
-    history = {number: info for number in wanted if (info := table.commit_info(number)) is not None}
-    if same and len(history) < len(wanted):
-        raise _cleaned(location, since, version)
+    is_expected = expected is not None and expected.table_id == table_id
+    versions = range(version, since if is_expected else -1, -1)
+    history = {number: info for number in versions if (info := table.commit_info(number)) is not None}
+    if is_expected and len(history) < len(versions):
+        raise _versions_cleaned_up(location, since, version)
     restores = tuple(
         _restore(number, info) for number, info in history.items() if info.get("operation") == "RESTORE"
     )
-    newest = max(
-        (r.version for r in restores), default=expected.restore_version if same and expected else None
+    newest_restore = max(
+        (r.version for r in restores), default=expected.restore_version if is_expected and expected else None
     )
     committed = {} if app_id is None else _committed(history, app_id)
     has_rows = app_id is None and _has_rows(table)
-    oldest = next((number + 1 for number in wanted if number not in history), wanted.stop + 1)
+    oldest = next((number + 1 for number in versions if number not in history), versions.stop + 1)
     return TableState(
-        TableIdentity(table_id, newest), version, txn, committed, restores, has_rows, oldest=oldest
+        TableIdentity(table_id, newest_restore), version, txn, committed, restores, has_rows, oldest=oldest
     )
 
 
 def _has_rows(table: OpenTable) -> bool:
-    """Tell whether a table has a row; a file that does not tell how many it holds has some."""
+    """Tell whether a table has a row; a file without a number of rows counts as having some."""
     counts = pa.table(table.delta.get_add_actions())["num_records"]
     return bool(counts.null_count or pc.any(pc.greater(counts, 0)).as_py())
 
@@ -140,40 +140,40 @@ def _has_rows(table: OpenTable) -> bool:
 def _committed(history: Mapping[int, dict[str, Any]], app_id: str) -> dict[int, CommittedBatch]:
     committed: dict[int, CommittedBatch] = {}
     for version, info in history.items():
-        ours = notes(info.get("userMetadata"))
-        if ours.get("pipeline") == app_id and type(ours.get("seq")) is int:
+        batch_notes = notes(info.get("userMetadata"))
+        if batch_notes.get("pipeline") == app_id and type(batch_notes.get("seq")) is int:
             metrics = info.get("operationMetrics") or {}
-            committed[ours["seq"]] = CommittedBatch(
+            committed[batch_notes["seq"]] = CommittedBatch(
                 version=version,
                 rows=_rows(metrics),
                 written_bytes=_metric(metrics, "numOutputBytes"),
-                abandoned=ours.get("abandoned") is True,
+                abandoned=batch_notes.get("abandoned") is True,
                 quarantined={
-                    unit: Quarantined(**bad) for unit, bad in (ours.get("quarantined") or {}).items()
+                    unit: Quarantined(**bad) for unit, bad in (batch_notes.get("quarantined") or {}).items()
                 },
-                changes=_changes(ours, metrics),
-                columns=ours.get("columns"),
-                state=ours.get("state"),
+                changes=_changes(batch_notes, metrics),
+                columns=batch_notes.get("columns"),
+                state=batch_notes.get("state"),
             )
     return committed
 
 
 def _rows(metrics: dict[str, Any]) -> int | None:
     """Give how many rows of the batch a commit wrote; a MERGE counts those that it copied as well."""
-    if _OF_MERGE["inserted"] in metrics:
-        return sum(int(metrics.get(_OF_MERGE[name], 0)) for name in ("inserted", "updated"))
+    if _MERGE_METRICS["inserted"] in metrics:
+        return sum(int(metrics.get(_MERGE_METRICS[name], 0)) for name in ("inserted", "updated"))
     return _metric(metrics, "numOutputRows", "num_added_rows")
 
 
-def _changes(ours: dict[str, Any], metrics: dict[str, Any]) -> dict[str, int]:
-    """Give what a row-level write did: what Delta counted, and what the write says itself."""
-    told = ours.get("changes")
-    if not isinstance(told, dict):
+def _changes(batch_notes: dict[str, Any], metrics: dict[str, Any]) -> dict[str, int]:
+    """Give the counts of a row-level write: those of Delta, and those that the write noted itself."""
+    counts = batch_notes.get("changes")
+    if not isinstance(counts, dict):
         return {}
-    if _OF_MERGE["inserted"] in metrics:
-        return {**{name: _metric(metrics, metric) or 0 for name, metric in _OF_MERGE.items()}, **told}
+    if _MERGE_METRICS["inserted"] in metrics:
+        return {**{name: _metric(metrics, metric) or 0 for name, metric in _MERGE_METRICS.items()}, **counts}
     # Rows that are replaced as a whole, by partitions or by a refresh, are counted by nobody.
-    return {"inserted": _rows(metrics) or 0, **told}
+    return {"inserted": _rows(metrics) or 0, **counts}
 
 
 def _metric(metrics: dict[str, Any], *names: str) -> int | None:
@@ -189,7 +189,7 @@ def _restore(version: int, info: dict[str, Any]) -> Restored:
     return Restored(version, int(target) if target not in (None, "", "null") else None)
 
 
-def _cleaned(location: str, since: int, version: int) -> BatchOutcomeUnknownError:
+def _versions_cleaned_up(location: str, since: int, version: int) -> BatchOutcomeUnknownError:
     return BatchOutcomeUnknownError(
         f"The log of the table {location} no longer holds all of the versions {since + 1} to {version} "
         "(delta.logRetentionDuration): it cannot be seen whether the table was restored in between.",
@@ -203,7 +203,7 @@ _HARMLESS = frozenset({"commitInfo", "add", "remove", "txn", "cdc"})
 
 
 def are_harmless(commits: Iterable[DeltaCommit]) -> bool:
-    """Tell whether commits added and took away rows and did nothing else."""
+    """Tell whether commits added and removed rows and did nothing else."""
     return all(
         not commit.is_restore and action.keys() <= _HARMLESS
         for commit in commits
@@ -212,10 +212,10 @@ def are_harmless(commits: Iterable[DeltaCommit]) -> bool:
 
 
 def transaction(checksum: bytes, newest: DeltaCommit, table_id: str, app_id: str) -> int | None:
-    """Give the newest transaction of a pipeline, from the checksum file of the newest commit.
+    """Read the newest transaction of a pipeline in the checksum file of the newest commit.
 
-    None if the file does not tell: it is of another commit or of another table, or it names no transaction of
-    the pipeline (Delta leaves them out if there are more than 100).
+    None if the file does not tell it: it is of another commit or of another table, or it names no transaction
+    of the pipeline (Delta leaves them out if there are more than 100).
     """
     try:
         value = json.loads(checksum)
@@ -236,14 +236,14 @@ def changes(
 
     :param location: Canonical URI of the table.
     :param upto: The newest version to read.
-    :param marker_property: The table property that holds the mark of an attempt.
+    :param marker_property: The table property that holds the marker of an attempt.
     :param storage: Where the table is; None is a disk of this machine.
     :raises BatchOutcomeUnknownError: A commit has been cleaned out of the log.
     :raises TableUnreadableError: A commit could not be understood.
     """
     store = storage or open_storage(location)
-    found: list[Change] = []
-    mark: str | None = None
+    changes_by_version: list[Change] = []
+    marker: str | None = None
     for version in range(since + 1, upto + 1):
         name = f"{location}/_delta_log/{version:020}.json"
         data = store.read(name)
@@ -256,17 +256,17 @@ def changes(
                 "otherwise `airflow scope settle --not-committed`",
             )
         change, is_restore = _change(name, version, data, marker_property)
-        # Metadata is written as a whole: only a mark that differs from the one before is new. A RESTORE
-        # brings an old mark back, while the job that made the newest one may still add its rows.
-        is_new = change.marker is not None and change.marker != mark and not is_restore
-        mark = change.marker or mark
-        found.append(change if is_new else replace(change, marker=None))
-    return found
+        # Metadata is written as a whole: only a marker that differs from the one before is new. A RESTORE
+        # brings an old marker back, while the job that made the newest one may still add its rows.
+        is_new = change.marker is not None and change.marker != marker and not is_restore
+        marker = change.marker or marker
+        changes_by_version.append(change if is_new else replace(change, marker=None))
+    return changes_by_version
 
 
 def _change(name: str, version: int, data: bytes, marker_property: str) -> tuple[Change, bool]:
-    """Read a commit, and whether it is a RESTORE: what that adds is no job's."""
-    with understanding(name, "the table, the checkpoint and all files; no job was submitted"):
+    """Read a commit, and whether it is a RESTORE: no job added the rows of a RESTORE."""
+    with explaining_damage(name, "the table, the checkpoint and all files; no job was submitted"):
         commit = parse(version, data)
         adds = [file for file in commit.of("add") if file.get("dataChange")]
         counts = [int(json.loads(add["stats"])["numRecords"]) for add in adds if add.get("stats")]
@@ -278,7 +278,7 @@ def _change(name: str, version: int, data: bytes, marker_property: str) -> tuple
 
 
 def _made_by(info: dict[str, Any]) -> str:
-    """Name a commit's operation and writer; what is written there is up to the writer."""
+    """Name a commit's operation and writer; the text of both is up to the writer."""
     writer = next((info[key] for key in ("userName", "engineInfo", "clientVersion") if info.get(key)), "")
     named = f"{info.get('operation') or 'unnamed operation'} by {writer or 'an unnamed writer'}"
     return "".join(sign for sign in named if sign.isprintable())[:120]

@@ -1,4 +1,4 @@
-"""What lies in the quarantine of a pipeline, read without a JVM."""
+"""The records and files in the quarantine of a pipeline, read without a JVM."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _COLUMNS = ["pipeline", "batch", "file", "record", "rule", "raw"]
 
 
 @dataclass(slots=True)
-class Aside:
-    """What of one file, in one batch, is in the quarantine."""
+class QuarantinedFile:
+    """The part of one file, in one batch, that is in the quarantine."""
 
     batch: int
     file: str | None
     """None where the SELECT did not tell the file of a row."""
     whole: str | None = None
-    """Why the file could not be loaded as a whole; None if records of it were put aside."""
+    """Why the whole file could not be loaded; None if only records of it were quarantined."""
     rules: dict[str, int] = field(default_factory=dict)
     """Rule -> records or rows that broke it."""
     record: int | None = None
@@ -40,39 +40,39 @@ class Aside:
 
     @property
     def records(self) -> int:
-        """How many records or rows."""
+        """How many records or rows of the file are quarantined."""
         return sum(self.rules.values())
 
 
-def read_quarantine(location: str, storage: Storage, pipeline: str) -> list[Aside]:
-    """Read what a pipeline has in its quarantine, by batch and file; nothing if there is no such table.
+def read_quarantine(location: str, storage: Storage, pipeline: str) -> list[QuarantinedFile]:
+    """Read what a pipeline has in its quarantine, by batch and file; empty if there is no such table.
 
     :param location: Canonical URI of the quarantine.
     :param storage: Where it is.
     :raises TableUnreadableError: It could not be read.
     """
-    found: dict[tuple[int, str | None], Aside] = {}
+    files: dict[tuple[int, str | None], QuarantinedFile] = {}
     for part in _parts(location, storage):
-        mine = part.filter(pc.equal(part["pipeline"], pipeline))
-        for row in mine.to_pylist():
-            _add(found, row)
-    return sorted(found.values(), key=lambda aside: (aside.batch, aside.file or ""))
+        rows_of_pipeline = part.filter(pc.equal(part["pipeline"], pipeline))
+        for row in rows_of_pipeline.to_pylist():
+            _add(files, row)
+    return sorted(files.values(), key=lambda quarantined: (quarantined.batch, quarantined.file or ""))
 
 
-def _add(found: dict[tuple[int, str | None], Aside], row: dict[str, object]) -> None:
+def _add(files: dict[tuple[int, str | None], QuarantinedFile], row: dict[str, object]) -> None:
     batch, file, record = row["batch"], row["file"], row["record"]
-    aside = found.setdefault((batch, file), Aside(batch, file))  # type: ignore[arg-type] # as its columns are
+    quarantined = files.setdefault((batch, file), QuarantinedFile(batch, file))  # type: ignore[arg-type] # as its columns are
     if record is None and row["raw"] is None:
-        aside.whole = str(row["rule"])
+        quarantined.whole = str(row["rule"])
         return
     rule = str(row["rule"])
-    aside.rules[rule] = aside.rules.get(rule, 0) + 1
-    if aside.raw is None or (isinstance(record, int) and record < (aside.record or record + 1)):
-        aside.record, aside.raw = record, str(row["raw"])  # type: ignore[assignment] # a number or None
+    quarantined.rules[rule] = quarantined.rules.get(rule, 0) + 1
+    if quarantined.raw is None or (isinstance(record, int) and record < (quarantined.record or record + 1)):
+        quarantined.record, quarantined.raw = record, str(row["raw"])  # type: ignore[assignment] # a number or None
 
 
 def _parts(location: str, storage: Storage) -> Iterator[pa.RecordBatch]:
-    """Give the rows of the table, a part at a time."""
+    """Read the rows of the table, a part at a time."""
     try:
         with open_table(location, storage) as table:
             if table is None:

@@ -1,4 +1,4 @@
-"""How versions of rows are kept: the rule that users write, and the columns and conditions it comes to."""
+"""How versions of rows are kept: the rule that users write, and the columns and conditions made of it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 VALID_FROM, VALID_TO, ROW_HASH = "_valid_from", "_valid_to", "_row_hash"
 FAR = "2200-01-01T00:00:00+00:00"
-"""No window ends behind this; what does is somebody's way to say that a version is the active one."""
+"""No version ends at or after this time; where one does, somebody marks the active version in this way."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,7 @@ class Scd2Rule:
 
     @property
     def version(self) -> str:
-        """The column by which two versions are the same or not."""
+        """The column whose value tells whether two versions are the same."""
         return self.row_version or ROW_HASH
 
     @property
@@ -46,23 +46,25 @@ class Scd2Rule:
 
         :raises InputError: The rows have a column of such a name.
         """
-        there = {name.lower(): name for name in names}
+        existing = {name.lower(): name for name in names}
         for name in self.validity:
-            if name.lower() in there:
-                raise _taken(there[name.lower()], "rename it in `sql`, or set other validity_column_names")
+            if name.lower() in existing:
+                raise _name_conflict(
+                    existing[name.lower()], "rename it in `sql`, or set other validity_column_names"
+                )
         own = dict.fromkeys(self.validity, "timestamp")
-        if self.version.lower() not in there:
+        if self.version.lower() not in existing:
             own[self.version] = "string"
         elif self.row_version is None:
-            raise _taken(
-                there[ROW_HASH],
+            raise _name_conflict(
+                existing[ROW_HASH],
                 f"rename it in `sql`; or set row_version_column_name={ROW_HASH!r} if it is what identifies "
                 "the versions of a row",
             )
         return own
 
 
-def _taken(name: str, do: str) -> InputError:
+def _name_conflict(name: str, do: str) -> InputError:
     return InputError(
         f"The SELECT has a column {name!r}, which Scd2 writes itself.",
         kept="everything; nothing was written",
@@ -71,10 +73,11 @@ def _taken(name: str, do: str) -> InputError:
 
 
 def refuse_without_versions(lacking: Iterable[str], table: str) -> None:
-    """Refuse rows of another write for a table of versions: they would be valid never and always.
+    """Refuse rows of another kind of write for a table of versions: they would have no time of validity.
 
     :param lacking: Columns of the table that the rows do not have.
-    :raises InputError: As said. A table whose columns for that have other names is not told from any other.
+    :raises InputError: The rows lack all columns that ``Scd2`` adds. A table in which these have other names
+        is not recognized.
     """
     own = [VALID_FROM, VALID_TO, ROW_HASH]
     if {*own} <= {*lacking}:
@@ -86,7 +89,7 @@ def refuse_without_versions(lacking: Iterable[str], table: str) -> None:
 
 
 def without_versions(table: str, missing: Iterable[str]) -> InputError:
-    """Give the error for a table whose rows have no versions that could be retired."""
+    """Give the error for a table whose rows lack the columns of versions, so that none could be retired."""
     return InputError(
         f"The table {table} has rows, but lacks the columns for their versions: {', '.join(missing)}.",
         kept=NO_ROW_WRITTEN,
@@ -96,7 +99,7 @@ def without_versions(table: str, missing: Iterable[str]) -> InputError:
 
 
 def rule_from(value: Mapping[str, Any]) -> Scd2Rule:
-    """Read a rule as a plan file has it."""
+    """Read a rule from its dict in a plan file."""
     first, second = value.get("validity_column_names") or (VALID_FROM, VALID_TO)
     return Scd2Rule(
         merge_key=tuple(value.get("merge_key") or ()),
@@ -109,14 +112,14 @@ def rule_from(value: Mapping[str, Any]) -> Scd2Rule:
 
 
 def instant(value: str | date) -> str:
-    """Give an instant as text with its offset; a time without zone is one of UTC, a date its first instant.
+    """Write an instant as text with its offset; a time without zone is in UTC, a date is its first instant.
 
-    :raises TypeError: It is of another type.
-    :raises ValueError: It is not one.
+    :raises TypeError: The value is of another type.
+    :raises ValueError: The text is neither a date nor a time.
     """
-    found = datetime.fromisoformat(value) if isinstance(value, str) else value
-    if not isinstance(found, date):
-        raise TypeError(type(found).__name__)
-    if not isinstance(found, datetime):
-        found = datetime(found.year, found.month, found.day, tzinfo=UTC)
-    return (found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)).isoformat()
+    moment = datetime.fromisoformat(value) if isinstance(value, str) else value
+    if not isinstance(moment, date):
+        raise TypeError(type(moment).__name__)
+    if not isinstance(moment, datetime):
+        moment = datetime(moment.year, moment.month, moment.day, tzinfo=UTC)
+    return (moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)).isoformat()

@@ -1,4 +1,4 @@
-"""The schema of a table: how the SELECT's columns fit it, how it grows with them, which properties it has."""
+"""The schema of a table: how a SELECT's columns fit it, how it grows with them, which properties it has."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _WIDENS = {
     "float": ("double",),
     "date": ("timestamp_ntz",),
 }
-"""What Delta makes of a column of a type without rewriting its files, besides decimals."""
+"""Types to which Delta widens a column without rewriting its files, besides decimals."""
 _DECIMAL_FROM = {"tinyint": 10, "smallint": 10, "int": 10, "bigint": 20}
-"""Digits that a decimal needs before its point for Delta to make it of a column of integers."""
+"""Digits that a decimal needs before its point, so that Delta can widen a column of integers to it."""
 _MAX_DIGITS = 38
 
 
@@ -48,7 +48,7 @@ class Fit:
 
 
 def fit(select: Sequence[Column], table: Sequence[Column], location: str) -> tuple[Fit, ...]:
-    """Match the columns of a SELECT to those of the table, by name, whatever the case.
+    """Match the columns of a SELECT to those of the table, by name, whatever the letter case.
 
     :return: One entry for each column of the table, in its order.
     :raises SchemaMismatchError: Names all columns that are extra, missing, named twice, or whose
@@ -60,22 +60,24 @@ def fit(select: Sequence[Column], table: Sequence[Column], location: str) -> tup
         if name.lower() in by_name:
             problems.append(f"{name} is selected twice")
         by_name[name.lower()] = (name, kind)
-    wanted = {name.lower() for name, _ in table}
+    table_names = {name.lower() for name, _ in table}
     extra = [
-        f"{name} {kind} is not a column of the table" for name, kind in select if name.lower() not in wanted
+        f"{name} {kind} is not a column of the table"
+        for name, kind in select
+        if name.lower() not in table_names
     ]
     problems += extra
     could_widen = False
     fits = []
     for name, kind in table:
-        found = by_name.get(name.lower())
-        if found is None:
+        selected = by_name.get(name.lower())
+        if selected is None:
             problems.append(f"{name} {kind} is missing in the SELECT")
-        elif not keeps_values(found[1], kind):
-            could_widen = could_widen or wider(kind, found[1]) is not None
-            problems.append(f"{name} is {found[1]} in the SELECT and {kind} in the table")
+        elif not keeps_values(selected[1], kind):
+            could_widen = could_widen or wider(kind, selected[1]) is not None
+            problems.append(f"{name} is {selected[1]} in the SELECT and {kind} in the table")
         else:
-            fits.append(Fit(name, found[0], None if found[1] == kind else kind))
+            fits.append(Fit(name, selected[0], None if selected[1] == kind else kind))
     if problems:
         raise SchemaMismatchError(
             f"The SELECT does not fit the table {location}: " + "; ".join(problems) + ".",
@@ -92,10 +94,10 @@ def way_on(*, add: bool = False, widen: bool = False) -> str:
     :param widen: Whether it could take the types that are wider.
     """
     mode = "widen" if widen else "add"
-    what = " and ".join([*(["new columns"] if add else []), *(["wider types"] if widen else [])])
+    changes = " and ".join([*(["new columns"] if add else []), *(["wider types"] if widen else [])])
     return (
         "change the SELECT (name each column; CAST where a conversion is meant), or the table"
-        + (f'; or let the table take {what} with TableSpec(schema_evolution="{mode}")' if what else "")
+        + (f'; or let the table take {changes} with TableSpec(schema_evolution="{mode}")' if changes else "")
         + "; the next run loads the batch with the correction"
     )
 
@@ -112,8 +114,12 @@ def keeps_values(source: str, target: str) -> bool:
     precision, scale = decimal
     if source in _DIGITS:
         return precision - scale >= _DIGITS[source]
-    other = _decimal(source)
-    return other is not None and scale >= other[1] and precision - scale >= other[0] - other[1]
+    source_decimal = _decimal(source)
+    return (
+        source_decimal is not None
+        and scale >= source_decimal[1]
+        and precision - scale >= source_decimal[0] - source_decimal[1]
+    )
 
 
 def _decimal(kind: str) -> tuple[int, int] | None:
@@ -132,11 +138,11 @@ def wider(table: str, select: str) -> str | None:
 
 
 def _wider_decimal(table: str, select: str) -> str | None:
-    ours, theirs = _decimal(table), _decimal(select)
-    if ours is None and theirs is None:
+    table_decimal, select_decimal = _decimal(table), _decimal(select)
+    if table_decimal is None and select_decimal is None:
         return None
     sizes = []
-    for decimal, whole in ((ours, _DECIMAL_FROM.get(table)), (theirs, _DIGITS.get(select))):
+    for decimal, whole in ((table_decimal, _DECIMAL_FROM.get(table)), (select_decimal, _DIGITS.get(select))):
         if decimal is not None:
             sizes.append((decimal[0] - decimal[1], decimal[1]))
         elif whole is not None:
@@ -154,12 +160,12 @@ class Field:
     name: str
     kind: Kind
     required: bool = False
-    """Every row must bring a value: the field is NOT NULL, and the table does not compute it."""
+    """Whether every row must have a value: the field is NOT NULL, and the table does not compute it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Struct:
-    """A struct; the columns of a table are one, too."""
+    """A struct; the columns of a table form one, too."""
 
     fields: tuple[Field, ...] = ()
 
@@ -170,15 +176,11 @@ class Struct:
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """An array."""
-
     element: Kind
 
 
 @dataclass(frozen=True, slots=True)
 class Map:
-    """A map."""
-
     key: Kind
     value: Kind
 
@@ -189,7 +191,7 @@ Kind = str | Struct | Array | Map
 
 @dataclass(frozen=True, slots=True)
 class Evolution:
-    """The table after a batch, and what is new in it."""
+    """The columns of the table after a batch, and what is new in them."""
 
     columns: Struct
     added: tuple[str, ...]
@@ -201,11 +203,11 @@ class Evolution:
 
     @property
     def changes(self) -> bool:
-        """Tell whether the table is to be changed."""
+        """Whether the table has to be changed."""
         return bool(self.added or self.widened)
 
-    def told(self) -> str:
-        """Say it in a line; empty if the SELECT has the table's columns."""
+    def summary(self) -> str:
+        """Describe the differences in a line; empty if the SELECT has the table's columns."""
         return "; ".join(
             [
                 *([f"the table gets {', '.join(self.added)}"] if self.added else []),
@@ -224,7 +226,7 @@ def evolve(
     declared: Struct | None = None,
     partitions: Sequence[str] = (),
 ) -> Evolution:
-    """Find the columns with which a table holds its own rows and those of a SELECT, unchanged.
+    """Find the columns with which a table can hold its own rows and those of a SELECT, unchanged.
 
     :param mode: "add" adds columns and fields; "widen" widens types as well, where Delta can.
     :param table: None if there is no table yet.
@@ -245,7 +247,7 @@ def evolve(
 
 @dataclass
 class _Merging:
-    """One comparison, and what it has found so far."""
+    """A comparison of a SELECT with a table, and its results so far."""
 
     widens: bool
     fixed: set[str]
@@ -257,43 +259,48 @@ class _Merging:
 
     def table(self, select: Struct, table: Struct | None, declared: Struct) -> Struct:
         self._unique("", select)
-        wanted = self._as_declared(select, declared)
+        expected = self._as_declared(select, declared)
         if table is None:
-            return Struct(tuple(Field(item.name, self._new(item.name, item.kind)) for item in wanted.fields))
-        given = declared.by_name()
-        found = wanted.by_name()
-        after = []
+            return Struct(
+                tuple(Field(item.name, self._new(item.name, item.kind)) for item in expected.fields)
+            )
+        declared_by_name = declared.by_name()
+        selected = expected.by_name()
+        fields = []
         for item in table.fields:
             name = item.name.lower()
-            if name not in found:
-                self._missing(item.name, item, partitions=name in self.fixed)
-                after.append(item)
+            if name not in selected:
+                self._lacks(item.name, item, partitions=name in self.fixed)
+                fields.append(item)
                 continue
-            said = "as declared" if name in given else "in the SELECT"
-            problems = len(self.problems)
-            widens, self.widens = self.widens, self.widens and name not in self.fixed
-            kind = self._kind(item.name, found[name].kind, item.kind, said)
-            self.widens = widens
-            if name in given and text(kind) != text(given[name].kind) and len(self.problems) == problems:
-                self._differs(item.name, given[name].kind, item.kind, said)
-            after.append(Field(item.name, kind, item.required))
-        return Struct((*after, *self._added("", wanted, table)))
+            declared_field = declared_by_name.get(name)
+            origin = "as declared" if declared_field else "in the SELECT"
+            problem_count = len(self.problems)
+            can_widen, self.widens = self.widens, self.widens and name not in self.fixed
+            kind = self._kind(item.name, selected[name].kind, item.kind, origin)
+            self.widens = can_widen
+            is_reported = len(self.problems) > problem_count
+            if declared_field and text(kind) != text(declared_field.kind) and not is_reported:
+                self._differs(item.name, declared_field.kind, item.kind, origin)
+            fields.append(Field(item.name, kind, item.required))
+        return Struct((*fields, *self._added("", expected, table)))
 
     def _as_declared(self, select: Struct, declared: Struct) -> Struct:
-        """Put the declared columns first, with their types, and see that the SELECT has them."""
-        found = select.by_name()
+        """Put the declared columns first, with their types, and note those that the SELECT does not fit."""
+        selected_by_name = select.by_name()
         for item in declared.fields:
-            selected = found.get(item.name.lower())
+            selected = selected_by_name.get(item.name.lower())
             if selected is None:
                 self.problems.append(f"{item.name} {text(item.kind)} is declared and missing in the SELECT")
             elif not keeps_values(text(selected.kind), text(item.kind)):
                 self.problems.append(
                     f"{item.name} is {text(selected.kind)} in the SELECT and declared as {text(item.kind)}"
                 )
-        given = declared.by_name()
-        return Struct((*declared.fields, *(item for item in select.fields if item.name.lower() not in given)))
+        declared_names = declared.by_name()
+        undeclared = (item for item in select.fields if item.name.lower() not in declared_names)
+        return Struct((*declared.fields, *undeclared))
 
-    def _kind(self, path: str, select: Kind, table: Kind, said: str) -> Kind:
+    def _kind(self, path: str, select: Kind, table: Kind, origin: str) -> Kind:
         match table, select:
             case _, "void":
                 return table
@@ -301,38 +308,38 @@ class _Merging:
                 self.added.append(f"{path} {text(select)}")
                 return self._new(path, select)
             case Struct(), Struct():
-                return self._struct(path, select, table, said)
+                return self._struct(path, select, table, origin)
             case Array(), Array():
-                return Array(self._kind(f"{path}.element", select.element, table.element, said))
+                return Array(self._kind(f"{path}.element", select.element, table.element, origin))
             case Map(), Map():
                 if text(select.key) != text(table.key):
-                    self._differs(f"{path}.key", select.key, table.key, said)
-                return Map(table.key, self._kind(f"{path}.value", select.value, table.value, said))
+                    self._differs(f"{path}.key", select.key, table.key, origin)
+                return Map(table.key, self._kind(f"{path}.value", select.value, table.value, origin))
             case str(), str() if keeps_values(select, table):
                 return table
-            case str(), str() if found := wider(table, select):
+            case str(), str() if wider_kind := wider(table, select):
                 if self.widens:
-                    self.widened.append(f"{path} from {table} to {found}")
-                    return found
+                    self.widened.append(f"{path} from {table} to {wider_kind}")
+                    return wider_kind
                 self.could_widen = True
-        self._differs(path, select, table, said)
+        self._differs(path, select, table, origin)
         return table
 
-    def _struct(self, path: str, select: Struct, table: Struct, said: str) -> Struct:
+    def _struct(self, path: str, select: Struct, table: Struct, origin: str) -> Struct:
         self._unique(f"{path}.", select)
-        found = select.by_name()
-        after = []
+        selected = select.by_name()
+        fields = []
         for item in table.fields:
             below = f"{path}.{item.name}"
-            if item.name.lower() in found:
-                kind = self._kind(below, found[item.name.lower()].kind, item.kind, said)
-                after.append(Field(item.name, kind, item.required))
+            if item.name.lower() in selected:
+                kind = self._kind(below, selected[item.name.lower()].kind, item.kind, origin)
+                fields.append(Field(item.name, kind, item.required))
             else:
-                self._missing(below, item)
-                after.append(item)
-        return Struct((*after, *self._added(f"{path}.", select, table)))
+                self._lacks(below, item)
+                fields.append(item)
+        return Struct((*fields, *self._added(f"{path}.", select, table)))
 
-    def _missing(self, path: str, item: Field, *, partitions: bool = False) -> None:
+    def _lacks(self, path: str, item: Field, *, partitions: bool = False) -> None:
         if partitions or item.required:
             why = "partitions the table" if partitions else "is NOT NULL in the table"
             self.problems.append(f"{path} {text(item.kind)} {why} and is missing in the SELECT")
@@ -340,13 +347,13 @@ class _Merging:
             self.missing.append(path)
 
     def _added(self, prefix: str, select: Struct, table: Struct) -> list[Field]:
-        known = table.by_name()
-        new = [item for item in select.fields if item.name.lower() not in known]
+        existing = table.by_name()
+        new = [item for item in select.fields if item.name.lower() not in existing]
         self.added += [f"{prefix}{item.name} {text(item.kind)}" for item in new]
         return [Field(item.name, self._new(f"{prefix}{item.name}", item.kind)) for item in new]
 
     def _new(self, path: str, kind: Kind, *, inside: bool = False) -> Kind:
-        """See that Delta can store a type, and give it without NOT NULL."""
+        """Give a type without NOT NULL, and note a problem if Delta cannot store it."""
         match kind:
             case Struct():
                 self._unique(f"{path}.", kind)
@@ -366,18 +373,18 @@ class _Merging:
         return kind
 
     def _unique(self, prefix: str, select: Struct) -> None:
-        seen: set[str] = set()
+        names: set[str] = set()
         for item in select.fields:
-            if item.name.lower() in seen:
+            if item.name.lower() in names:
                 self.problems.append(f"{prefix}{item.name} is selected twice")
-            seen.add(item.name.lower())
+            names.add(item.name.lower())
 
-    def _differs(self, path: str, select: Kind, table: Kind, said: str) -> None:
-        self.problems.append(f"{path} is {text(select)} {said} and {text(table)} in the table")
+    def _differs(self, path: str, select: Kind, table: Kind, origin: str) -> None:
+        self.problems.append(f"{path} is {text(select)} {origin} and {text(table)} in the table")
 
 
 def text(kind: Kind) -> str:
-    """Give a type as Spark's ``simpleString`` does."""
+    """Write a type as Spark's ``simpleString`` does."""
     match kind:
         case Struct():
             return f"struct<{','.join(f'{item.name}:{text(item.kind)}' for item in kind.fields)}>"
@@ -388,7 +395,7 @@ def text(kind: Kind) -> str:
     return kind
 
 
-# ---- Declared properties: some of them are a part of the table's protocol ----
+# ---- Declared properties: some of them become a part of the table's protocol ----
 
 _FEATURE = "delta.feature."
 _VERSIONS = {
@@ -397,11 +404,11 @@ _VERSIONS = {
 }
 """Property -> key of the protocol, and the version from which on a table lists its features.
 
-Delta writes that one down only for a feature that needs it (measured with Delta 4: a table that was asked for
-3 and 7 alone is at 1 and 1).
+Delta writes that version down only for a feature that needs it (measured with Delta 4: a table that was asked
+for 3 and 7 alone is at 1 and 1).
 """
 _NOT_KEPT = frozenset({"delta.ignoreprotocoldefaults"})
-"""Properties that count when a table is made, and are not kept."""
+"""Properties that have an effect when a table is made, and are not stored."""
 _LEGACY = {
     "appendonly": 2,
     "invariants": 2,
@@ -411,33 +418,33 @@ _LEGACY = {
     "columnmapping": 5,
     "identitycolumns": 6,
 }
-"""Feature -> the writer version that has it without a list."""
+"""Feature -> the first writer version that includes it, without a list of features."""
 
 
 def missing_properties(
     properties: Mapping[str, Any], configuration: Mapping[str, str], protocol: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Give the declared properties that the table does not have, to be set.
+    """Give the declared properties that the table does not have yet.
 
     :param configuration: ``metaData.configuration`` of the table's log.
     :param protocol: ``protocol`` of the table's log.
     """
-    there = {name.lower(): value for name, value in configuration.items()}
+    existing = {name.lower(): value for name, value in configuration.items()}
     return {
         name: value
         for name, value in properties.items()
-        if not _has(name.lower(), str(value), there, protocol)
+        if not _has(name.lower(), str(value), existing, protocol)
     }
 
 
-def _has(name: str, value: str, there: Mapping[str, str], protocol: Mapping[str, Any]) -> bool:
+def _has(name: str, value: str, existing: Mapping[str, str], protocol: Mapping[str, Any]) -> bool:
     if name.startswith(_FEATURE):
         is_asked_for = value.lower() in ("supported", "enabled")
         return is_asked_for and _has_feature(name.removeprefix(_FEATURE), protocol)
     if name in _VERSIONS:
         key, with_features = _VERSIONS[name]
         return value.isdecimal() and (int(value) == with_features or int(value) <= int(protocol.get(key, 0)))
-    return name in _NOT_KEPT or there.get(name) == value
+    return name in _NOT_KEPT or existing.get(name) == value
 
 
 def _has_feature(feature: str, protocol: Mapping[str, Any]) -> bool:

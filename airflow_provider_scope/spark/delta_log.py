@@ -13,7 +13,7 @@ from delta import exceptions as delta_errors
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException
 
-from airflow_provider_scope.delta.commit import parse, understanding
+from airflow_provider_scope.delta.commit import explaining_damage, parse
 from airflow_provider_scope.exceptions import BatchNotInTableError
 from airflow_provider_scope.protocol.records import notes
 from airflow_provider_scope.spark import settings, storage
@@ -247,5 +247,5 @@ class DeltaLog:
             commit = storage.read(self.spark, name)
         except FileNotFoundError:
             return []
-        with understanding(name, "the table; what was committed stays"):
+        with explaining_damage(name, "the table; what was committed stays"):
             return parse(version, commit, only=(kind,)).of(kind)

@@ -121,7 +121,7 @@ class Target:
                 if now and now["schemaString"] != metadata["schemaString"]:
                     raise ConcurrentCommitError("another writer changed the table's columns") from err
                 raise
-            self.told = after.told() if version is not None else ""
+            self.told = after.summary() if version is not None else ""
             return version
 
     def _fitted(

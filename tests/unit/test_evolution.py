@@ -367,7 +367,7 @@ def test_types_are_told_as_spark_writes_them() -> None:
     ],
 )
 def test_a_change_is_told_in_a_line(table: Any, select: Any, told: str) -> None:
-    assert grown("widen", table, select).told() == told
+    assert grown("widen", table, select).summary() == told
 
 
 @pytest.mark.parametrize(

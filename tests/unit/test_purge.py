@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from airflow_provider_scope.cli import inspection
-from airflow_provider_scope.delta.quarantine import Aside
+from airflow_provider_scope.delta.quarantine import QuarantinedFile
 from airflow_provider_scope.protocol import records
 from airflow_provider_scope.protocol.bad_records import Quarantined
 from airflow_provider_scope.protocol.retention import LEFTOVER_MS, Progress, Segment, purge_below, purgeable
@@ -87,7 +87,7 @@ def test_what_was_put_aside_by_a_purged_batch_can_still_be_given_back():
             record = replace(world.log().commit(1), quarantined={"files": Quarantined(1, {"unreadable": 1})})
             world.memory.control[f"{world.checkpoint}/commits/{1:020}"] = records.encode(record)
     path = "file:///landing/f1"
-    aside = Aside(batch=1, file=path, whole="unreadable")
+    aside = QuarantinedFile(batch=1, file=path, whole="unreadable")
 
     world.vacuum()
     world.drop("f4", at=900)

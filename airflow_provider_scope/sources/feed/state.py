@@ -7,7 +7,7 @@ import re
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_scope.delta.commit import parse, understanding
+from airflow_provider_scope.delta.commit import explaining_damage, parse
 from airflow_provider_scope.exceptions import ChangeFeedError, CheckpointCorruptError
 from airflow_provider_scope.values import duration_text, iso_time
 
@@ -145,7 +145,7 @@ def commit_of(name: str, version: int, data: bytes) -> SourceCommit:
 
     :raises TableUnreadableError: It could not be understood.
     """
-    with understanding(name, KEPT):
+    with explaining_damage(name, KEPT):
         commit = parse(version, data)
         moved = [*commit.of("add"), *commit.of("remove")]
         size = sum(int(file.get("size") or 0) for file in moved if file.get("dataChange"))
