@@ -1,4 +1,4 @@
-"""The emulator as one object, and the way from a request to the service that answers it."""
+"""The emulator, and the routing of requests to its two services."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from airflow_provider_scope.emulator.files import Account, FilesService
 from airflow_provider_scope.emulator.jobs import JobStore
 from airflow_provider_scope.emulator.jobs_service import JobsService
 from airflow_provider_scope.emulator.scripts import ScriptRunner
-from airflow_provider_scope.emulator.switches import Controls, Switches, changed
+from airflow_provider_scope.emulator.switches import Controls, Switches, with_changes
 from airflow_provider_scope.emulator.web import HOST, DropConnection, Server
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Emulator:
     """
 
     certificate: Path | None = None
-    """What clients trust, if the emulator speaks https."""
+    """The certificate file that clients must trust, if the emulator speaks https."""
 
     def __init__(
         self,
@@ -46,17 +46,17 @@ class Emulator:
         tls: bool = False,
         **switches: Any,
     ) -> None:
-        self.controls = Controls(changed(Switches(), switches))
+        self.controls = Controls(with_changes(Switches(), switches))
         self.account = Account(Path(root))
         self._clock = clock
         self._port = port
-        self._tls = self._context() if tls else None
+        self._tls = self._tls_context() if tls else None
         self._server: Server | None = None
         self._jobs: JobStore | None = None
         self._claim: IO[bytes] | None = None
 
     def start(self) -> Self:
-        """Open the port, and let jobs that were left go on."""
+        """Open the port, and continue the jobs that had not ended."""
         claim = self.account.claim()
         try:
             server = Server(self._port, self._tls)
@@ -74,7 +74,7 @@ class Emulator:
         return self
 
     def stop(self) -> None:
-        """Close the port; scripts that run are waited for, other jobs go on at the next start."""
+        """Close the port. Running scripts are waited for; other jobs continue at the next start."""
         server, jobs = self._server, self._jobs
         self._server = self._jobs = None
         if server is not None:
@@ -99,7 +99,7 @@ class Emulator:
 
     @property
     def port(self) -> int:
-        """The port that is listened on."""
+        """The port on which the emulator listens."""
         if self._server is None:
             msg = "the emulator is not running"
             raise RuntimeError(msg)
@@ -111,18 +111,18 @@ class Emulator:
         return f"{'https' if self._tls else 'http'}://{HOST}:{self.port}"
 
     def set(self, **switches: Any) -> None:
-        """Change switches while it runs.
+        """Change switches while the emulator runs.
 
         :raises InputError: A switch is not known.
         """
         self.controls.set(switches)
 
     def counts(self) -> dict[str, int]:
-        """Give what was counted: requests, answers, faults, jobs."""
+        """Give the counters: requests, answers, faults, jobs."""
         return self.controls.counts()
 
-    def _context(self) -> ssl.SSLContext:
-        # Only here: most runs need no certificate, and the library takes a while to load.
+    def _tls_context(self) -> ssl.SSLContext:
+        # Imported here: most runs need no certificate, and the library is slow to load.
         from airflow_provider_scope.emulator.web import server_context  # noqa: PLC0415
 
         context, self.certificate = server_context(self.account.private / "tls")
@@ -133,14 +133,14 @@ class Emulator:
 
 _SERVICES = {"jobs": "jobs", "webhdfs": "files"}
 """First segment of a path below the account -> service."""
-_NAMES = {401: "SecurityException", 403: "AccessControlException", 429: "ThrottledException"}
-"""Status of a fault -> the exception by which the file service reports it."""
+_EXCEPTIONS = {401: "SecurityException", 403: "AccessControlException", 429: "ThrottledException"}
+"""Status of a fault -> the exception with which the file service reports it."""
 
 
 class Router:
     """Answers every request.
 
-    The path may begin with an account (``/acct/Jobs``); all accounts are the same one.
+    The path may begin with an account (``/acct/Jobs``), but all names are those of the same account.
     """
 
     def __init__(self, jobs: JobsService, files: FilesService, controls: Controls) -> None:
@@ -167,7 +167,7 @@ class Router:
         if "drop_before" in kinds:
             raise DropConnection
         if "status" in kinds:
-            response = _failed(service, faults[kinds.index("status")].status)
+            response = _fault_response(service, faults[kinds.index("status")].status)
         elif service == "jobs":
             response = self._jobs.answer(op, request, segments, base)
         else:
@@ -178,8 +178,8 @@ class Router:
         return response
 
 
-def _failed(service: str, status: int) -> Response:
+def _fault_response(service: str, status: int) -> Response:
     message = "The request was made to fail."
     if service == "files":
-        return files.error_response(status, _NAMES.get(status, "RuntimeException"), message)
+        return files.error_response(status, _EXCEPTIONS.get(status, "RuntimeException"), message)
     return jobs_service.error_response(status, "MadeToFail", message)

@@ -59,7 +59,6 @@ class RemoteError(Exception):
         self.exception = exception
 
     def response(self) -> Response:
-        """Give the answer."""
         status, package, hresult = _ERRORS[self.exception]
         return error_response(status, self.exception, str(self), package, hresult)
 
@@ -67,7 +66,7 @@ class RemoteError(Exception):
 def error_response(
     status: int, exception: str, message: str, package: str = "java.lang", hresult: str = "0x83090000"
 ) -> Response:
-    """Give an error as the service writes it; it always has a length, since a client parses no other."""
+    """Give an error as the service writes it, always with a length: a client does not parse others."""
     headers = _headers(hresult)
     remote = {
         "exception": exception,
@@ -84,12 +83,12 @@ class FilesService:
         self._account = account
         self._controls = controls
         self._lock = threading.RLock()
-        self._aside = account.private / "writing"
-        shutil.rmtree(self._aside, ignore_errors=True)
-        self._aside.mkdir()
+        self._temporary_folder = account.private / "writing"
+        shutil.rmtree(self._temporary_folder, ignore_errors=True)
+        self._temporary_folder.mkdir()
 
     def answer(self, request: Request, path: str) -> Response:
-        """Answer a request for a percent-encoded path."""
+        """Answer a request; the path is percent-encoded."""
         op = (request.param("op") or "").upper()
         try:
             return self._answer(op, request, path)
@@ -119,7 +118,7 @@ class FilesService:
         return _ok({"FileStatus": _status(self._stat(parts), "")})
 
     def _list(self, request: Request, parts: Parts) -> Response:
-        """Give a page of a folder and the token of the next one; a page that is full has a token."""
+        """Give one page of a folder. A full page has a token, with which the next one begins."""
         stats = self._stat(parts)
         if not stat.S_ISDIR(stats.st_mode):
             return _page([_status(stats, "")], "")
@@ -135,7 +134,7 @@ class FilesService:
             try:
                 entries.append(_status(self._stat((*parts, name)), name))
             except (RemoteError, PathError):
-                continue  # deleted since, a link that leads out, or neither file nor folder
+                continue  # deleted meanwhile, a link that leads out, or neither file nor folder
         return _page(entries, entries[-1]["pathSuffix"] if len(entries) == size else "")
 
     def _open(self, request: Request, parts: Parts) -> Response:
@@ -143,12 +142,12 @@ class FilesService:
         offset = _number(request, "offset") or 0
         if 0 < size <= offset:
             raise RemoteError("BadOffsetException", f"OPEN {_BAD_OFFSET}")
-        # Opened before the answer begins: it may have been deleted a moment ago.
+        # Opened before the answer begins, since the file may have been deleted meanwhile.
         file = self._account.path(parts).open("rb")
         headers = {**_headers(), "Content-Type": "application/octet-stream"}
         return Response(200, headers=headers, stream=_pieces(file, offset, _number(request, "length")))
 
-    # ---- writing: what is written shows at once, whatever ``syncFlag`` says, and no lease locks a file ----
+    # ---- writing: written data show at once, whatever ``syncFlag`` says, and no lease locks a file ----
 
     def _create(self, request: Request, parts: Parts) -> Response:
         self._check_size(request)
@@ -159,10 +158,10 @@ class FilesService:
             if path.is_dir() or (path.exists() and not _flag(request, "overwrite")):
                 raise _exists(parts)
             self._make_folders(parts[:-1])
-            written = self._aside / secrets.token_hex(16)
-            written.write_bytes(request.body)
-            # Replaced from aside: nobody sees half a file, and no other name shows in the folder.
-            written.replace(path)
+            temporary = self._temporary_folder / secrets.token_hex(16)
+            temporary.write_bytes(request.body)
+            # Moved from another folder: nobody sees half a file, and the folder shows no temporary name.
+            temporary.replace(path)
         location = f"{request.origin}{request.path}?{request.raw_query}"
         return Response(201, b"", {**_headers(), "Location": location})
 
@@ -189,12 +188,12 @@ class FilesService:
         self._check_access("RENAME", target)
         overwrite = (request.param("renameoptions") or "").upper() == "OVERWRITE"
         with self._lock:
-            if self._renamed(parts, target, overwrite=overwrite):
+            if self._try_rename(parts, target, overwrite=overwrite):
                 return _ok({"boolean": True})
         return _ok({"boolean": False}, status=_NOTHING_DONE)
 
-    def _renamed(self, source: Parts, target: Parts, *, overwrite: bool) -> bool:
-        """Rename; into the target if it is a folder. False when HDFS would refuse."""
+    def _try_rename(self, source: Parts, target: Parts, *, overwrite: bool) -> bool:
+        """Rename, or move into the target if it is a folder. False where HDFS would refuse."""
         try:
             is_folder = stat.S_ISDIR(self._stat(source).st_mode)
         except RemoteError:
@@ -234,9 +233,9 @@ class FilesService:
     # ---- the rest ----
 
     def _stat(self, parts: Parts) -> os.stat_result:
-        """Look at a file or folder; the service knows nothing else.
+        """Read the status of a file or folder.
 
-        :raises RemoteError: It is not there.
+        :raises RemoteError: The path is neither a file nor a folder.
         """
         try:
             stats = self._account.path(parts).stat()
@@ -302,15 +301,15 @@ def _pieces(file: IO[bytes], offset: int, length: int | None) -> Iterator[bytes]
 
 
 def _status(stats: os.stat_result, suffix: str) -> dict[str, Any]:
-    """Give the status of a file or folder, keys in the recorded order."""
+    """Give the status of a file or folder, with keys in the recorded order."""
     is_folder = stat.S_ISDIR(stats.st_mode)
     modified = stats.st_mtime_ns // 1_000_000
-    shown: dict[str, Any] = {
+    entry: dict[str, Any] = {
         "length": 0 if is_folder else stats.st_size,
         "pathSuffix": suffix,
         "type": "DIRECTORY" if is_folder else "FILE",
         "blockSize": 0 if is_folder else 268435456,
-        # Reads do not move it on the service, but may on this disk.
+        # On the service, reads do not change it; on this disk they may.
         "accessTime": min(stats.st_atime_ns // 1_000_000, modified),
         "modificationTime": modified,
         "replication": 0 if is_folder else 1,
@@ -319,13 +318,13 @@ def _status(stats: os.stat_result, suffix: str) -> dict[str, Any]:
         "group": "c2b1f0de-7a41-4f0f-8f2b-90d1a6b4e311",
     }
     if not is_folder:
-        shown["msExpirationTime"] = 0
-    shown["aclBit"] = False
-    return shown
+        entry["msExpirationTime"] = 0
+    entry["aclBit"] = False
+    return entry
 
 
 def _ordinal(name: str) -> bytes:
-    """Give the key of the recorded order: by code unit, upper case before lower case."""
+    """Give the sort key of the recorded order: by code unit, upper case before lower case."""
     return name.encode("utf-16-be", errors="surrogatepass")
 
 
@@ -375,7 +374,7 @@ def _number(request: Request, name: str) -> int | None:
     return int(text)
 
 
-# ---- the account directory: which path of the service is which file ----
+# ---- the account directory: from the paths of the service to files ----
 
 PRIVATE = ".emulator"
 """The folder of the emulator's own state; no path of the service leads there."""
@@ -386,9 +385,9 @@ class PathError(Exception):
 
 
 def parts_of(path: str) -> tuple[str, ...]:
-    """Give the segments of a path; empty ones and ``.`` are left out, as clients send both.
+    """Split a path into segments, without ``.`` and empty ones, since clients send both.
 
-    :raises PathError: A segment is ``..``, or not a name.
+    :raises PathError: A segment is ``..``, or not a valid name.
     """
     parts = tuple(part for part in path.split("/") if part not in ("", "."))
     if ".." in parts or any("\0" in part for part in parts):
@@ -397,9 +396,9 @@ def parts_of(path: str) -> tuple[str, ...]:
 
 
 def decoded_parts(path: str) -> tuple[str, ...]:
-    """Give the segments of a percent-encoded path; a plus is a plus.
+    """Split a percent-encoded path into segments. A plus does not mean a blank.
 
-    :raises PathError: It is not valid.
+    :raises PathError: The path is not valid.
     """
     try:
         return parts_of(unquote(path, errors="strict"))
@@ -408,7 +407,7 @@ def decoded_parts(path: str) -> tuple[str, ...]:
 
 
 class Account:
-    """A directory that stands for a store."""
+    """The directory that holds the files of the account."""
 
     def __init__(self, root: Path) -> None:
         root.mkdir(parents=True, exist_ok=True)
@@ -417,7 +416,7 @@ class Account:
         self.private.mkdir(exist_ok=True)
 
     def claim(self) -> IO[bytes]:
-        """Take the directory for this process, until the file is closed or the process ends.
+        """Lock the directory for this process, until the returned file is closed or the process ends.
 
         :raises InputError: Another emulator has it.
         """
@@ -434,9 +433,9 @@ class Account:
         return file
 
     def path(self, parts: tuple[str, ...]) -> Path:
-        """Give the file or folder of a path; links are followed as long as they stay inside.
+        """Give the local path of a file or folder. Links are followed as long as they stay inside.
 
-        :raises PathError: It leads out of the account, or to the emulator's own state.
+        :raises PathError: The path leads out of the account, or to the emulator's own state.
         """
         path = self.root.joinpath(*parts)
         if not self.contains(path):
@@ -444,7 +443,7 @@ class Account:
         return path
 
     def contains(self, path: Path) -> bool:
-        """Tell whether a path, its links followed, lies inside, and not in the emulator's own state."""
+        """Tell whether a path, with links followed, is in the account and not in the emulator's own state."""
         try:
             real = Path(os.path.realpath(path))
         except (OSError, ValueError):
@@ -459,7 +458,7 @@ class Account:
         ``abfss://data@acct.dfs.core.windows.net/a/b`` is ``<root>/data/a/b``. A ``file:`` URI and a plain
         path that lies below the root are taken as they are; any other plain path is one of the account.
 
-        :raises PathError: It leads out of the account, or its scheme is not known.
+        :raises PathError: The path leads out of the account, or its scheme is not known.
         """
         scheme, separator, rest = uri.partition("://")
         if not separator:

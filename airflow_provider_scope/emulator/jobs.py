@@ -1,7 +1,7 @@
 """The jobs and their life cycle.
 
-A job moves on when a request comes in and, without requests, every few milliseconds. All of it happens
-under one lock; scripts run outside of it.
+Jobs advance at every request and, without requests, every few milliseconds. This happens under one lock;
+scripts run outside of it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _RETENTION_SECONDS = 30 * 86400.0
 
 
 class QueueFullError(Exception):
-    """Too many jobs wait."""
+    """Too many jobs are waiting."""
 
 
 class JobNotFoundError(Exception):
@@ -61,22 +61,22 @@ class Job:
     payload: dict[str, Any]
     """The body that submitted it."""
     order: int
-    """Grows with every submission: who comes first among equal priorities."""
+    """Grows with every submission: among equal priorities, the lowest order comes first."""
     submitted: float
     syntax_error: dict[str, Any] | None = None
-    """Why the script cannot be compiled: message and place."""
+    """Why the script cannot be compiled: the message and its place in the script."""
     state: str = "New"
     result: str = "None"
     entered: float = 0.0
-    """When the present state began."""
+    """When the current state began."""
     started: float | None = None
     ended: float | None = None
     audit: list[dict[str, Any]] = field(default_factory=list)
     errors: list[dict[str, Any]] = field(default_factory=list)
     run: str = "no"
-    """Whether its script was run: ``no``, ``begun``, ``done``."""
+    """Whether its script was run: ``no``, ``begun`` or ``done``."""
     attempts: int = 0
-    """How often the script was begun; more than once only after a kill of the emulator."""
+    """How often the script was begun; more than once only if the emulator was killed."""
     failure: str = ""
     """Why the script failed; empty if it did not."""
     user_error: bool = True
@@ -100,8 +100,8 @@ class Job:
 class JobStore:
     """All jobs of the account.
 
-    On disk they are one file each, replaced at once, so a kill leaves the old or the new record. Files are
-    not forced to the disk: they survive a kill of the process, not a power cut.
+    Each is one file on disk, replaced atomically, so a kill leaves the old or the new record. Files are not
+    forced to the disk: they survive a kill of the process, not a power cut.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class JobStore:
         self._ticker.start()
 
     def close(self) -> None:
-        """Stop; scripts that run are waited for, jobs that wait go on at the next start."""
+        """Stop. Running scripts are waited for; waiting jobs continue at the next start."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
@@ -134,10 +134,10 @@ class JobStore:
     def submit(
         self, job_id: str, payload: dict[str, Any], syntax_error: dict[str, Any] | None
     ) -> dict[str, Any]:
-        """Take a job, or show the one that has this id and body already.
+        """Accept a job, or give the existing one with this id and body.
 
         :raises JobExistsError: The id is in use for another job.
-        :raises QueueFullError: Too many jobs wait.
+        :raises QueueFullError: Too many jobs are waiting.
         """
         with self._changed:
             self._check_open()
@@ -146,7 +146,7 @@ class JobStore:
             if existing is not None:
                 if self._controls.now.duplicate_put == "conflict" or existing.payload != payload:
                     raise JobExistsError
-                return full(existing)
+                return full_json(existing)
             waiting = sum(job.state in _BEFORE_RUNNING for job in self._active.values())
             if waiting >= self._controls.now.max_queued_jobs:
                 raise QueueFullError
@@ -158,7 +158,7 @@ class JobStore:
             self._save()
             self._controls.count("jobs.submitted")
             self._changed.notify_all()
-            return submitted(job)
+            return submitted_json(job)
 
     def show(self, job_id: str) -> dict[str, Any]:
         """Give a job.
@@ -167,16 +167,16 @@ class JobStore:
         """
         with self._changed:
             self._advance()
-            return full(self._job(job_id))
+            return full_json(self._job(job_id))
 
     def items(self) -> list[dict[str, Any]]:
-        """Give all jobs as a list shows them, oldest submission first."""
+        """Give all jobs as a list shows them, the oldest submission first."""
         with self._changed:
             self._advance()
-            return [basic(job) for job in self._jobs.values()]
+            return [basic_json(job) for job in self._jobs.values()]
 
     def cancel(self, job_id: str) -> None:
-        """Ask for the end of a job; nothing happens to one that ended.
+        """Request the cancellation of a job; nothing happens if it has ended.
 
         :raises JobNotFoundError: It is not known.
         """
@@ -196,18 +196,18 @@ class JobStore:
         with self._changed:
             while not self._closing:
                 self._advance()
-                # Time may be injected, so it is looked at often, but only while a job waits for it.
+                # The clock may be a fake one, so it is read often, but only while a job is waiting for it.
                 self._changed.wait(_TICK_SECONDS if self._active else None)
 
     def _advance(self) -> None:
-        """Move every job as far as it can go."""
+        """Advance every job as far as possible."""
         if self._closing:
             return
         now = self._now()
-        moved = True
-        while moved:
+        has_moved = True
+        while has_moved:
             steps = [self._step(job, now) for job in list(self._active.values())]
-            moved = self._admit(now) or any(steps)
+            has_moved = self._admit(now) or any(steps)
         self._save()
         for job in list(self._jobs.values()):
             if job.ended is not None and job.ended < now - _RETENTION_SECONDS:
@@ -215,7 +215,7 @@ class JobStore:
                 self._path(job).unlink(missing_ok=True)
 
     def _step(self, job: Job, now: float) -> bool:
-        """Move a job by one state at most."""
+        """Advance a job by at most one state; tell whether it has changed."""
         if job.cancelled and job.run != "begun":
             return self._step_to_cancelled(job, now)
         is_due = now >= self._due(job)
@@ -251,7 +251,7 @@ class JobStore:
         return True
 
     def _admit(self, now: float) -> bool:
-        """Let jobs out of the queue, the most important first."""
+        """Let jobs out of the queue, the most important first; tell whether there were any."""
         queue = sorted(
             (job for job in self._active.values() if job.state == "Queued" and now >= self._due(job)),
             key=lambda job: (job.priority, job.order),
@@ -263,7 +263,7 @@ class JobStore:
         return bool(admitted)
 
     def _begin(self, job: Job) -> None:
-        """Have the script run; it waits for the lock, and so until the job's record is saved."""
+        """Start the script in a thread; it waits for the lock, and so until the job's record is saved."""
         job.run = "begun"
         job.attempts += 1
         self._unsaved[job.job_id] = job
@@ -335,9 +335,9 @@ class JobStore:
 
     def _save(self) -> None:
         for job in self._unsaved.values():
-            written = self._folder / f".{job.job_id}.tmp"
-            written.write_text(json.dumps(asdict(job)), encoding="utf-8")
-            written.replace(self._path(job))
+            temporary = self._folder / f".{job.job_id}.tmp"
+            temporary.write_text(json.dumps(asdict(job)), encoding="utf-8")
+            temporary.replace(self._path(job))
         self._unsaved.clear()
 
     def _job(self, job_id: str) -> Job:
@@ -349,7 +349,7 @@ class JobStore:
         return self._folder / f"{job.job_id}.json"
 
     def _check_open(self) -> None:
-        """Answer nothing once the emulator stops: the next one may have the jobs already."""
+        """Refuse to answer once the emulator stops: the next one may have the jobs already."""
         if self._closing:
             raise DropConnection
 
@@ -357,16 +357,16 @@ class JobStore:
         return self._clock() + self._controls.now.clock_skew_seconds
 
     def _due(self, job: Job) -> float:
-        """Give when a job may leave its state."""
+        """Give the earliest time at which a job may leave its state."""
         return job.entered + self._controls.now.state_seconds.get(job.state, 0.0)
 
 
-# ---- The JSON that clients see, as far as one of them reads it ----
+# ---- The JSON that clients see, with the fields that any of them reads ----
 
 
-def basic(job: Job) -> dict[str, Any]:
-    """Give the fields of an item in a list."""
-    shown: dict[str, Any] = {
+def basic_json(job: Job) -> dict[str, Any]:
+    """Give the fields of a job in a list."""
+    item: dict[str, Any] = {
         "jobId": job.job_id,
         "name": job.payload["name"],
         "type": "Scope",
@@ -377,50 +377,50 @@ def basic(job: Job) -> dict[str, Any]:
         "submitTime": timestamp(job.submitted),
     }
     if job.started is not None:
-        shown["startTime"] = timestamp(job.started)
+        item["startTime"] = timestamp(job.started)
     if job.ended is not None:
-        shown["endTime"] = timestamp(job.ended)
+        item["endTime"] = timestamp(job.ended)
     moment = datetime.fromtimestamp(job.submitted, UTC)
     folder = f"system/jobservice/jobs/Scope/{moment:%Y/%m/%d/%H/%M}/{job.job_id}/"
-    shown |= {
+    item |= {
         "state": job.state,
         "result": job.result,
         "logFolder": f"adl://emulator.azuredatalakestore.net/{folder}",
     }
-    return shown | {name: job.payload[name] for name in ("related", "tags") if job.payload.get(name)}
+    return item | {name: job.payload[name] for name in ("related", "tags") if job.payload.get(name)}
 
 
-def full(job: Job) -> dict[str, Any]:
-    """Give everything that a GET of one job shows."""
-    shown = basic(job)
+def full_json(job: Job) -> dict[str, Any]:
+    """Give the fields of a job in the answer to a GET."""
+    body = basic_json(job)
     if job.errors:
-        shown["errorMessage"] = job.errors
-    shown["stateAuditRecords"] = [
+        body["errorMessage"] = job.errors
+    body["stateAuditRecords"] = [
         {"newState": entry["newState"], "timeStamp": timestamp(entry["time"])}
         | ({"details": entry["details"]} if "details" in entry else {})
         for entry in job.audit
     ]
     properties = job.payload["properties"]
-    shown["properties"] = {
+    body["properties"] = {
         "owner": _SUBMITTER,
         "runtimeVersion": properties.get("runtimeVersion") or "default",
         "script": properties["script"],
         "type": "Scope",
     }
     if job.result == "Failed":
-        shown["properties"]["errorSource"] = "UserError" if job.user_error else "Unknown"
-    return shown
+        body["properties"]["errorSource"] = "UserError" if job.user_error else "Unknown"
+    return body
 
 
-def submitted(job: Job) -> dict[str, Any]:
-    """Give the answer to a PUT: compiling already, with one audit record and without the script."""
-    shown = full(job) | {"state": "Compiling"}
-    del shown["properties"]["script"]
-    return shown
+def submitted_json(job: Job) -> dict[str, Any]:
+    """Give the answer to a PUT: already compiling, with one audit record and without the script."""
+    body = full_json(job) | {"state": "Compiling"}
+    del body["properties"]["script"]
+    return body
 
 
-def _error(error_id: str, message: str, **others: Any) -> dict[str, Any]:
-    """Give an item of a job's errors; identifiers of a script that failed are the emulator's own."""
+def _error(error_id: str, message: str, **fields: Any) -> dict[str, Any]:
+    """Give an item of a job's errors. The identifiers for failed scripts are the emulator's own."""
     return {
         "errorId": error_id,
         "name": error_id,
@@ -434,7 +434,7 @@ def _error(error_id: str, message: str, **others: Any) -> dict[str, Any]:
         "helpLink": "",
         "filePath": "",
         "innerError": None,
-        **others,
+        **fields,
     }
 
 

@@ -1,4 +1,4 @@
-"""The job service: from requests to the jobs and back."""
+"""The job service: requests about jobs, and their answers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class RejectedError(Exception):
 
 
 def operation_of(method: str, segments: list[str]) -> str:
-    """Name the operation of a request; empty when there is none."""
+    """Name the operation of a request; empty if there is none."""
     match [method, *(segment.lower() for segment in segments)]:
         case ["GET", "jobs"]:
             return "list"
@@ -88,8 +88,8 @@ class JobsService:
             return _json(200, page_of(self._store.items(), request, self._controls.now.page_size, base))
         job_id = _guid(segments[1])
         if op == "submit":
-            payload = _checked(request.body, job_id)
-            # Here, and not when the job compiles: a long script takes a while, and no other job waits.
+            payload = _read_submission(request.body, job_id)
+            # Not when the job compiles: that would hold up the other jobs while a long script is read.
             problem = syntax_error(payload["properties"]["script"])
             return _json(200, self._store.submit(job_id, payload, problem))
         if op == "cancel":
@@ -104,7 +104,7 @@ def error_response(status: int, code: str, message: str) -> Response:
 
 
 def _json(status: int, payload: Any) -> Response:
-    """Give an answer; without a payload the body is empty."""
+    """Give an answer; without a payload its body is empty."""
     headers = {
         "Cache-Control": "no-store, no-cache, max-age=0, private",
         "Expires": "-1",
@@ -120,10 +120,10 @@ def _json(status: int, payload: Any) -> Response:
 # ---- The body of a submission ----
 
 
-def _checked(body: bytes, job_id: str) -> dict[str, Any]:
+def _read_submission(body: bytes, job_id: str) -> dict[str, Any]:
     """Read the body of a submission.
 
-    :raises RejectedError: A field is missing or not valid.
+    :raises RejectedError: The body is not JSON, or a field is missing or not valid.
     """
     try:
         payload = json.loads(body.decode("utf-8-sig"))
@@ -140,9 +140,9 @@ def _checked(body: bytes, job_id: str) -> dict[str, Any]:
     _require(size <= SCRIPT_LIMIT_BYTES, f"The script is longer than {SCRIPT_LIMIT_BYTES} bytes.")
     if payload.get("jobId") is not None:
         _require(_guid(str(payload["jobId"])) == job_id, "jobId in the body is not the one in the path.")
-    for field, least in (("degreeOfParallelism", None), ("priority", 1)):
+    for field, minimum in (("degreeOfParallelism", None), ("priority", 1)):
         value = payload.get(field)
-        valid = value is None or (type(value) is int and (least is None or value >= least))
+        valid = value is None or (type(value) is int and (minimum is None or value >= minimum))
         _require(valid, f"{field} is not valid.")
     tags = payload.get("tags") or {}
     _require(
@@ -175,8 +175,7 @@ def _require(condition: bool, message: str) -> None:
         raise RejectedError("InvalidJob", message)
 
 
-# ---- The list of jobs. Of OData it knows what this package's client and dbt-scope's send ----
-
+# ---- The list of jobs. It supports the OData that this package's client and dbt-scope's send ----
 
 _TEST = re.compile(
     r"""\s*(?:startswith\(\s*(?P<start>name)\s*,\s*(?P<prefix>'(?:[^']|'')*')\s*\)
@@ -192,10 +191,10 @@ _QUERY = frozenset({"$filter", "$orderby", "$top", "$skiptoken", "api-version"})
 
 
 def page_of(items: list[dict[str, Any]], request: Request, page_size: int, base: str) -> dict[str, Any]:
-    """Give one page.
+    """Give one page of the list of jobs.
 
-    ``$top`` is the size of a page: ``nextLink`` leads on as long as there are more. The link names the
-    last job of the page, so jobs that end or come in meanwhile cause no gaps.
+    ``$top`` is the size of a page, and ``nextLink`` leads to the next one. The link names the last job of
+    the page, so jobs that end or come in meanwhile cause no gaps.
 
     :raises RejectedError: A parameter is not valid, or not known.
     """
@@ -219,42 +218,41 @@ def page_of(items: list[dict[str, Any]], request: Request, page_size: int, base:
         if after not in ids:
             raise RejectedError("InvalidSkipToken", "The token is not, or no longer, valid.")
         ordered = ordered[ids.index(after) + 1 :]
-    rest = [item for item in ordered if is_listed(item)]
-    answer: dict[str, Any] = {"value": rest[:size]}
-    if len(rest) > size:
+    remaining = [item for item in ordered if is_listed(item)]
+    answer: dict[str, Any] = {"value": remaining[:size]}
+    if len(remaining) > size:
         kept = [(name, value) for name, value in request.query if name.lower() != "$skiptoken"]
-        pairs = [*kept, ("$skiptoken", rest[size - 1]["jobId"])]
+        pairs = [*kept, ("$skiptoken", remaining[size - 1]["jobId"])]
         query = "&".join(f"{quote(name, safe='$')}={quote(value, safe='')}" for name, value in pairs)
         answer["nextLink"] = f"{base}/Jobs?{query}"
     return answer
 
 
 def _filter(text: str) -> Callable[[dict[str, Any]], bool]:
-    """Read ``startswith(name,'…')`` and ``name eq|ne '…'``, joined by ``and``; a quote is doubled."""
+    """Parse ``startswith(name,'…')`` and ``name eq|ne '…'``, joined by ``and``; a quote is doubled."""
     tests: list[tuple[Callable[[str, str], bool], str, str]] = []
-    place, more = 0, bool(text.strip())
-    while more:
-        match = _TEST.match(text, place)
+    position, has_more = 0, bool(text.strip())
+    while has_more:
+        match = _TEST.match(text, position)
         if match is None:
-            raise RejectedError("InvalidFilter", f"$filter cannot be read at character {place + 1}.")
+            raise RejectedError("InvalidFilter", f"$filter cannot be read at character {position + 1}.")
         name = match["start"] or match["name"]
         value = (match["prefix"] or match["value"])[1:-1].replace("''", "'")
         tests.append((_PASSES[match["comparison"] or "startswith"], name, value))
-        place, more = match.end(), bool(match["more"])
+        position, has_more = match.end(), bool(match["more"])
     return lambda item: all(passes(str(item.get(name)), value) for passes, name, value in tests)
 
 
-# ---- What is wrong with a script before it runs: statements and queries that cannot be read ----
-# Names and types are looked at when it runs, and so is what the translator knows of SCOPE.
-
+# ---- Errors of a script before it runs: statements and queries that cannot be parsed ----
+# Names, types and shapes that the translator does not support are checked when the script runs.
 
 _SYNTAX_CODES = frozenset({"syntax", "no-from", "single-equals"})
-"""Codes of the translator that blame the text, and not a name, a type or what it does not know."""
+"""Codes of the translator for a wrong text; others are about names, types or unsupported shapes."""
 _LINE_END = re.compile("\r\n|[" + LINE_ENDS + "]")
 
 
 def syntax_error(script: str) -> dict[str, str | int] | None:
-    """Compile a script: its first error as a job's errors have it, or None."""
+    """Compile a script; give its first error as it appears in a job, or None."""
     try:
         _compile(script)
     except ScriptError as err:
@@ -281,23 +279,25 @@ def _compile(script: str) -> None:
                 columns = translate(statement.select, rowsets).columns
             except ScriptError as err:
                 if err.code in _SYNTAX_CODES:
-                    raise _in_script(script, statement, err) from err
+                    raise _error_in_script(script, statement, err) from err
                 return
             if isinstance(statement, Assign):
                 rowsets[statement.rowset] = columns
 
 
-def _in_script(script: str, statement: Assign | Insert, err: ScriptError) -> ScriptError:
-    """Give an error of a query with its place in the whole script."""
-    begin = script.index(statement.select, _offset(script, *statement.at) + 1)
-    place = begin + _offset(statement.select, err.line, err.column)
-    starts = _line_starts(script)
-    line = bisect_right(starts, place)
-    return ScriptError(err.code, line, place - starts[line - 1] + 1, err.what.partition(": ")[2], err.do)
+def _error_in_script(script: str, statement: Assign | Insert, err: ScriptError) -> ScriptError:
+    """Convert the place of an error from the query to the whole script."""
+    query_start = script.index(statement.select, _offset(script, *statement.at) + 1)
+    position = query_start + _offset(statement.select, err.line, err.column)
+    line_starts = _line_starts(script)
+    line = bisect_right(line_starts, position)
+    return ScriptError(
+        err.code, line, position - line_starts[line - 1] + 1, err.what.partition(": ")[2], err.do
+    )
 
 
 def _offset(script: str, line: int, column: int) -> int:
-    """Give the place of a line and a column, from 1, in characters from 0."""
+    """Convert a line and a column, both from 1, to an offset in characters from 0."""
     return _line_starts(script)[line - 1] + column - 1
 
 

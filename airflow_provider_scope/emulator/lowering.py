@@ -1,8 +1,8 @@
-"""C# operators on typed values, as Spark SQL.
+"""Translating C# operators on typed values to Spark SQL.
 
 Every value of type ``bool`` is true or false and never null, as in C# (``bool?`` is another type), so
-NOT, AND and OR mean the same on both sides. What C# raises on (a member of a null, a cast of a null to a
-type without null) raises in Spark too.
+NOT, AND and OR mean the same on both sides. Where C# raises (a member of a null, a cast of a null to a type
+without null), Spark raises too.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ class Scalar:
     """The name of the column if it is nothing but a column."""
     constant: str | None = None
     """The characters of a string or character literal."""
-    aggregate: bool = False
-    """Whether an aggregate is in it."""
-    plain: bool = False
-    """Whether a column is in it that no aggregate is around."""
-    raises: bool = False
-    """Whether it raises for some rows, so it must not be evaluated where C# would not."""
-    loose: bool = False
+    has_aggregate: bool = False
+    """Whether it contains an aggregate."""
+    has_bare_column: bool = False
+    """Whether it contains a column outside of any aggregate."""
+    may_raise: bool = False
+    """Whether it raises for some rows, so it must not be evaluated where C# would not evaluate it."""
+    is_bare_conditional: bool = False
     """Whether it is a ``?:`` or ``??`` without brackets."""
 
     @property
@@ -49,22 +49,22 @@ class Scalar:
         is_reference = self.kind in ("string", "byte[]") or self.kind.startswith("SQL.")
         return self.kind + ("?" if self.nullable and not is_reference else "")
 
-    def made(self, sql: str, kind: str, *others: Scalar, nullable: bool = False) -> Scalar:
-        """Give an expression that is made of this one and others."""
-        parts = (self, *others)
+    def combined(self, sql: str, kind: str, *operands: Scalar, nullable: bool = False) -> Scalar:
+        """Give an expression whose operands are this one and ``operands``."""
+        parts = (self, *operands)
         return Scalar(
             sql,
             kind,
             nullable,
-            aggregate=any(part.aggregate for part in parts),
-            plain=any(part.plain for part in parts),
-            raises=any(part.raises for part in parts),
+            has_aggregate=any(part.has_aggregate for part in parts),
+            has_bare_column=any(part.has_bare_column for part in parts),
+            may_raise=any(part.may_raise for part in parts),
         )
 
 
-def no_loose(token: Token, *parts: Scalar) -> None:
+def refuse_bare_conditionals(token: Token, *parts: Scalar) -> None:
     """Refuse a bare ``?:`` or ``??`` beside AND, OR and NOT: how they bind is not documented."""
-    if any(part.loose for part in parts):
+    if any(part.is_bare_conditional for part in parts):
         refuse(
             token,
             "unclear-precedence",
@@ -74,7 +74,7 @@ def no_loose(token: Token, *parts: Scalar) -> None:
 
 
 def condition(token: Token, value: Scalar) -> Scalar:
-    """Give a value that is a condition, or refuse it."""
+    """Give the value if it is a condition; refuse it otherwise."""
     if value.kind != "bool" or value.nullable:
         refuse(
             token,
@@ -86,35 +86,35 @@ def condition(token: Token, value: Scalar) -> Scalar:
 
 
 def boolean(left: Scalar, token: Token, right: Scalar) -> Scalar:
-    """Give ``&&`` and ``||``, which do not look at the right side when the left one decides."""
+    """Translate ``&&`` and ``||``, which do not evaluate the right side if the left one decides."""
     condition(token, left)
     condition(token, right)
     is_and = token.text in ("&&", "AND")
-    if right.raises:
-        ends = ("THEN {} ELSE false" if is_and else "THEN true ELSE {}").format(right.sql)
-        return left.made(f"(CASE WHEN {left.sql} {ends} END)", "bool", right)
-    return left.made(f"({left.sql} {'AND' if is_and else 'OR'} {right.sql})", "bool", right)
+    if right.may_raise:
+        branches = ("THEN {} ELSE false" if is_and else "THEN true ELSE {}").format(right.sql)
+        return left.combined(f"(CASE WHEN {left.sql} {branches} END)", "bool", right)
+    return left.combined(f"({left.sql} {'AND' if is_and else 'OR'} {right.sql})", "bool", right)
 
 
 def equality(left: Scalar, token: Token, right: Scalar) -> Scalar:
-    """Give ``==`` and ``!=``: a null equals a null and nothing else."""
+    """Translate ``==`` and ``!=``: a null equals a null and nothing else."""
     negate = token.text == "!="
     if "null" in (left.kind, right.kind):
         value = right if left.kind == "null" else left
-        return left.made(f"({value.sql} IS {'NOT ' if negate else ''}NULL)", "bool", right)
+        return left.combined(f"({value.sql} IS {'NOT ' if negate else ''}NULL)", "bool", right)
     kind = _comparable(token, left, right)
     if kind not in (*NUMERIC, "string", "bool", "DateTime", "Guid"):
         refuse(token, "not-comparable", f"{left.type} compares by identity", "compare scalars")
-    one, two = (f"lower({side.sql})" if kind == "Guid" else side.sql for side in (left, right))
-    sql = f"({one} {'<=>' if left.nullable or right.nullable else '='} {two})"
+    left_sql, right_sql = (f"lower({side.sql})" if kind == "Guid" else side.sql for side in (left, right))
+    sql = f"({left_sql} {'<=>' if left.nullable or right.nullable else '='} {right_sql})"
     if kind in ("float", "double"):
         # In C# nothing equals NaN; in Spark NaN does.
-        sql = f"({sql} AND NOT isnan({one if left.kind == kind else two}))"
-    return left.made(f"(NOT {sql})" if negate else sql, "bool", right)
+        sql = f"({sql} AND NOT isnan({left_sql if left.kind == kind else right_sql}))"
+    return left.combined(f"(NOT {sql})" if negate else sql, "bool", right)
 
 
 def relational(left: Scalar, token: Token, right: Scalar) -> Scalar:
-    """Give ``<``, ``>``, ``<=`` and ``>=``: false where a side is null."""
+    """Translate ``<``, ``>``, ``<=`` and ``>=``: false where a side is null."""
     kind = _comparable(token, left, right)
     if kind not in (*NUMERIC, "DateTime"):
         refuse(
@@ -130,14 +130,14 @@ def relational(left: Scalar, token: Token, right: Scalar) -> Scalar:
         sql = f"({sql}{''.join(f' AND NOT isnan({side})' for side in floating)})"
     if left.nullable or right.nullable:
         sql = f"coalesce({sql}, false)"
-    return left.made(sql, "bool", right)
+    return left.combined(sql, "bool", right)
 
 
 def arithmetic(left: Scalar, token: Token, right: Scalar) -> Scalar:
-    """Give ``+``, ``-``, ``*``, ``/`` and ``%``."""
+    """Translate ``+``, ``-``, ``*``, ``/`` and ``%``."""
     if token.text == "+" and "string" in (left.kind, right.kind):
         parts = ", ".join(as_text(token, side).sql for side in (left, right))
-        return left.made(f"concat({parts})", "string", right)
+        return left.combined(f"concat({parts})", "string", right)
     kind = _promoted(token, left, right)
     if kind not in ("int", "long", "double"):
         refuse(
@@ -147,16 +147,18 @@ def arithmetic(left: Scalar, token: Token, right: Scalar) -> Scalar:
             "cast both sides to int, long or double first",
         )
     spark = parse_type(kind).spark
-    one, two = (f"CAST({side.sql} AS {spark})" for side in (left, right))
-    sign = "DIV" if token.text == "/" and kind != "double" else token.text
-    # DIV gives a bigint whatever it divides.
-    sql = f"CAST({one} DIV {two} AS {spark})" if sign == "DIV" else f"({one} {sign} {two})"
-    made = left.made(sql, kind, right, nullable=left.nullable or right.nullable)
-    return replace(made, raises=made.raises or token.text in "/%")
+    left_sql, right_sql = (f"CAST({side.sql} AS {spark})" for side in (left, right))
+    if token.text == "/" and kind != "double":
+        # DIV gives a bigint whatever it divides.
+        sql = f"CAST({left_sql} DIV {right_sql} AS {spark})"
+    else:
+        sql = f"({left_sql} {token.text} {right_sql})"
+    result = left.combined(sql, kind, right, nullable=left.nullable or right.nullable)
+    return replace(result, may_raise=result.may_raise or token.text in "/%")
 
 
 def _promoted(token: Token, left: Scalar, right: Scalar) -> str:
-    """Give the type in which C# calculates or compares two numbers."""
+    """Give the type in which C# calculates with two numbers, or compares them."""
     kinds = {left.kind, right.kind}
     if not kinds <= set(NUMERIC):
         _mismatch(token, left, right)
@@ -172,7 +174,6 @@ def _promoted(token: Token, left: Scalar, right: Scalar) -> str:
 
 
 def _comparable(token: Token, left: Scalar, right: Scalar) -> str:
-    """Give the type in which two values are compared."""
     if left.kind == right.kind:
         return left.kind
     return _promoted(token, left, right)
@@ -201,7 +202,6 @@ def common(token: Token, left: Scalar, right: Scalar) -> str:
 
 
 def _mismatch(token: Token, left: Scalar, right: Scalar) -> NoReturn:
-    """Refuse two types."""
     refuse(
         token,
         "type-mismatch",
@@ -211,7 +211,7 @@ def _mismatch(token: Token, left: Scalar, right: Scalar) -> NoReturn:
 
 
 def as_text(token: Token, value: Scalar) -> Scalar:
-    """Give what C# makes of a value in a string: a null is empty."""
+    """Translate the conversion of a value to text inside a string expression: a null is empty."""
     if value.kind == "bool":
         text = f"CASE WHEN {value.sql} THEN 'True' WHEN NOT {value.sql} THEN 'False' END"
     elif value.kind in INTEGRAL:
@@ -229,42 +229,42 @@ def as_text(token: Token, value: Scalar) -> Scalar:
             f"the text of a {value.type} depends on the culture or has no counterpart in Spark",
             'use whole numbers, strings and booleans, or DateTime.ToString("yyyy-MM-dd")',
         )
-    return value.made(f"coalesce({text}, '')" if value.nullable else text, "string")
+    return value.combined(f"coalesce({text}, '')" if value.nullable else text, "string")
 
 
-def not_null(value: Scalar, what: str) -> Scalar:
-    """Raise in Spark where C# raises on a null."""
+def not_null(value: Scalar, message: str) -> Scalar:
+    """Make Spark raise where C# raises on a null."""
     if not value.nullable:
         return value
-    sql = f"coalesce({value.sql}, raise_error({literal(what)}))"
-    return replace(value, sql=sql, nullable=False, name=None, raises=True)
+    sql = f"coalesce({value.sql}, raise_error({literal(message)}))"
+    return replace(value, sql=sql, nullable=False, name=None, may_raise=True)
 
 
-def cast_to(token: Token, wanted: ScopeType, value: Scalar) -> Scalar:
-    """Give ``(T)value``."""
+def cast_to(token: Token, target: ScopeType, value: Scalar) -> Scalar:
+    """Translate ``(T)value``."""
     if value.kind == "null":
-        if not wanted.nullable:
-            refuse(token, "null-cast", f"null is not a {wanted.text}", f"write ({wanted.text}?)null")
-        return value.made(f"CAST(NULL AS {wanted.spark})", wanted.name, nullable=True)
-    nullable = wanted.nullable and (value.nullable or wanted.name != "string")
-    if not wanted.nullable:
-        value = not_null(value, f"a null was cast to {wanted.text}")
-    if value.kind == wanted.name:
-        return value.made(value.sql, value.kind, nullable=nullable)
-    is_exact = value.kind in NUMERIC and not (wanted.name == "decimal" and value.kind in ("float", "double"))
-    if not is_exact or wanted.name not in _CASTABLE:
+        if not target.nullable:
+            refuse(token, "null-cast", f"null is not a {target.text}", f"write ({target.text}?)null")
+        return value.combined(f"CAST(NULL AS {target.spark})", target.name, nullable=True)
+    nullable = target.nullable and (value.nullable or target.name != "string")
+    if not target.nullable:
+        value = not_null(value, f"a null was cast to {target.text}")
+    if value.kind == target.name:
+        return value.combined(value.sql, value.kind, nullable=nullable)
+    is_exact = value.kind in NUMERIC and not (target.name == "decimal" and value.kind in ("float", "double"))
+    if not is_exact or target.name not in _CASTABLE:
         refuse(
             token,
             "cast",
-            f"a cast from {value.type} to {wanted.text} is not supported",
+            f"a cast from {value.type} to {target.text} is not supported",
             "cast between numbers, to one of " + ", ".join(_CASTABLE),
         )
-    made = value.made(f"CAST({value.sql} AS {wanted.spark})", wanted.name, nullable=nullable)
-    return replace(made, raises=True)
+    result = value.combined(f"CAST({value.sql} AS {target.spark})", target.name, nullable=nullable)
+    return replace(result, may_raise=True)
 
 
 def date_text(value: Scalar, token: Token, net: str | None) -> Scalar:
-    """Give ``DateTime.ToString("…")``."""
+    """Translate ``DateTime.ToString("…")``."""
     pattern = None if net is None else date_format(net)
     if pattern is None or value.nullable:
         refuse(
@@ -273,11 +273,10 @@ def date_text(value: Scalar, token: Token, net: str | None) -> Scalar:
             f"{value.type}.ToString({net!r}) depends on the culture or has no counterpart in Spark",
             'use a constant such as "yyyy-MM-dd HH:mm:ss", and x ?? DateTime.MinValue if x can be null',
         )
-    return value.made(f"date_format({value.sql}, {literal(pattern)})", "string")
+    return value.combined(f"date_format({value.sql}, {literal(pattern)})", "string")
 
 
 def aggregate_kind(token: Token, value: Scalar) -> str:
-    """Give the type of an aggregate."""
     if token.text == "COUNT" and value.kind in (*INTEGRAL, "decimal", "string", "bool", "DateTime"):
         return "long"
     if token.text == "SUM" and value.kind in (*INTEGRAL, "double"):
@@ -296,7 +295,6 @@ def aggregate_kind(token: Token, value: Scalar) -> str:
 
 
 # ---- .NET's date formats as Spark's ----
-
 
 _FORMATS = {
     **{token: token for token in ("yyyy", "yy", "MMMM", "MMM", "MM", "M", "dd", "d")},

@@ -1,4 +1,4 @@
-"""Read a script back into its statements: the ones the product writes, and no others."""
+"""Parsing scripts into statements: those that the product writes, and no others."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _OPENING = {"(": ")", "[": "]", "{": "}"}
 def parse(script: str) -> list[Statement]:
     """Give the statements of a script, in order.
 
-    :raises ScriptError: The text is not a script of these statements; the error has line and column.
+    :raises ScriptError: The text is not a script of supported statements; the error has line and column.
     """
     return _Parser(script).script()
 
@@ -46,24 +46,24 @@ class _Parser:
     def __init__(self, text: str) -> None:
         self.text = text
         self.tokens = tokens(text)
-        self.place = 0
+        self.position = 0
         self.constants: dict[str, Value] = {}
 
     # ---- tokens ---------------------------------------------------------------------------------
 
     @property
     def token(self) -> Token:
-        return self.tokens[self.place]
+        return self.tokens[self.position]
 
     def advance(self) -> Token:
         token = self.token
-        self.place += token.kind != "end"
+        self.position += token.kind != "end"
         return token
 
     def fail(self, expected: str, token: Token | None = None) -> NoReturn:
         token = token or self.token
-        found = repr(token.text) if token.text else "the end of the script"
-        refuse(token, "syntax", f"expected {expected}, found {found}", f"write {expected} here")
+        actual = repr(token.text) if token.text else "the end of the script"
+        refuse(token, "syntax", f"expected {expected}, found {actual}", f"write {expected} here")
 
     def take(self, kind: str, expected: str) -> str:
         if self.token.kind != kind:
@@ -82,14 +82,14 @@ class _Parser:
             self.advance()
 
     def accept_keyword(self, word: str) -> bool:
-        found = self.token.is_keyword(word)
-        self.place += found
-        return found
+        is_next = self.token.is_keyword(word)
+        self.position += is_next
+        return is_next
 
     def accept_symbol(self, text: str) -> bool:
-        found = self.token.is_symbol(text)
-        self.place += found
-        return found
+        is_next = self.token.is_symbol(text)
+        self.position += is_next
+        return is_next
 
     def name(self) -> str:
         if self.token.kind not in ("name", "quoted"):
@@ -97,25 +97,25 @@ class _Parser:
         return self.advance().value
 
     def names(self) -> tuple[str, ...]:
-        """Read different names up to the bracket that closes them."""
-        found: dict[str, str] = {}
-        while not found or self.accept_symbol(","):
+        """Read names up to the closing bracket; each may occur once, in any case."""
+        names: dict[str, str] = {}
+        while not names or self.accept_symbol(","):
             token = self.token
             name = self.name()
-            if name.lower() in found:
+            if name.lower() in names:
                 self.fail("each name once", token)
-            found[name.lower()] = name
+            names[name.lower()] = name
         self.symbol(")")
-        return tuple(found.values())
+        return tuple(names.values())
 
     # ---- statements -----------------------------------------------------------------------------
 
     def script(self) -> list[Statement]:
-        found: list[Statement] = []
+        statements: list[Statement] = []
         while self.token.kind != "end":
-            found.append(self.statement())
+            statements.append(self.statement())
             self.symbol(";")
-        return found
+        return statements
 
     def statement(self) -> Statement:
         token = self.token
@@ -191,13 +191,13 @@ class _Parser:
         start = self.token
         name = self.take("variable", "a constant such as @deltaPath")
         kind = self.token
-        wanted = _CONSTANT_TYPES.get(self.take("name", "a type"))
-        if wanted is None:
+        value_type = _CONSTANT_TYPES.get(self.take("name", "a type"))
+        if value_type is None:
             self.fail("one of " + ", ".join(_CONSTANT_TYPES), kind)
         self.symbol("=")
         token = self.token
         value = self.value()
-        if type(value) is not wanted:
+        if type(value) is not value_type:
             self.fail(f"a value of type {kind.text}", token)
         if name in self.constants:
             refuse(start, "declared-twice", f"@{name} is declared twice", "remove one of them")
@@ -251,15 +251,15 @@ class _Parser:
 
     def properties(self) -> tuple[tuple[str, Value], ...]:
         self.symbol("(")
-        found: list[tuple[str, Value]] = []
+        properties: list[tuple[str, Value]] = []
         while True:
             key = self.take("string", 'a key such as "delta.appendOnly"')
             self.symbol("=")
-            found.append((key, self.value()))
+            properties.append((key, self.value()))
             if not self.accept_symbol(","):
                 break
         self.symbol(")")
-        return tuple(found)
+        return tuple(properties)
 
     def rowset(self, at: Place) -> Extract | Assign:
         rowset = self.advance().value
@@ -270,7 +270,7 @@ class _Parser:
         columns: list[Column] = []
         virtual: list[VirtualColumn] = []
         while True:
-            if self.token.kind != "end" and self.tokens[self.place + 1].is_symbol("="):
+            if self.token.kind != "end" and self.tokens[self.position + 1].is_symbol("="):
                 virtual.append(self.virtual())
             else:
                 columns.append(self.column())
@@ -289,8 +289,9 @@ class _Parser:
         self.symbol("=")
         token = self.token
         function = self.call()
-        if function not in VIRTUAL_FUNCTIONS.values():
-            self.fail("one of " + ", ".join(f"{known}()" for known in VIRTUAL_FUNCTIONS.values()), token)
+        functions = VIRTUAL_FUNCTIONS.values()
+        if function not in functions:
+            self.fail("one of " + ", ".join(f"{supported}()" for supported in functions), token)
         return VirtualColumn(name, function)
 
     def call(self) -> str:
@@ -314,7 +315,7 @@ class _Parser:
             if token.is_symbol(",") and depth == 0:
                 break
             self.advance()
-        text = self.text[first.start : self.tokens[self.place - 1].end]
+        text = self.text[first.start : self.tokens[self.position - 1].end]
         if self.token is first:
             self.fail("a type")
         try:
@@ -337,7 +338,7 @@ class _Parser:
         return self.constants[token.value]
 
     def rest(self, expected: str) -> str:
-        """Give the text up to the ``;`` that ends the statement."""
+        """Read the text up to the ``;`` that ends the statement."""
         first = self.token
         closing: list[str] = []
         while not (self.token.kind == "end" or (self.token.is_symbol(";") and not closing)):
@@ -356,7 +357,7 @@ class _Parser:
             self.fail(repr(closing[-1]))
         if self.token is first:
             self.fail(expected)
-        return self.text[first.start : self.tokens[self.place - 1].end]
+        return self.text[first.start : self.tokens[self.position - 1].end]
 
 
 def _number(token: Token, *, negative: bool) -> int | float:

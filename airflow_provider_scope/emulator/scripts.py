@@ -61,7 +61,7 @@ class Task:
     job_id: str
     script: str
     is_cancelled: Callable[[], bool]
-    """Asked before each commit."""
+    """Called before each commit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +71,11 @@ class Outcome:
     failure: str = ""
     """Why it failed; empty if it did not."""
     user_error: bool = True
-    """Whether the script is to blame, or else the emulator."""
+    """Whether the script is to blame; otherwise it is the emulator."""
 
 
 class ScriptFailedError(Exception):
-    """The script is to blame: it names what is not there, or asks for what cannot be done."""
+    """The script is to blame: it names something that does not exist, or cannot be carried out."""
 
 
 class ScriptRunner:
@@ -100,10 +100,10 @@ class ScriptRunner:
                 if isinstance(statement, CreateTable | DeclareTable)
             }
             run = _Run(self._account, task, self._tables)
-            with ExitStack() as held:
-                # In one order, so that two scripts on the same two tables do not wait for each other.
+            with ExitStack() as locks:
+                # Always in the same order, so that two scripts on the same two tables do not deadlock.
                 for path in sorted(paths):
-                    held.enter_context(self._tables.lock(path))
+                    locks.enter_context(self._tables.lock(path))
                 for number, statement in enumerate(statements, start=1):
                     run.step(number, statement)
         except ScriptError as err:
@@ -118,8 +118,8 @@ class ScriptRunner:
 class _Tables:
     """The tables that scripts use, each opened once.
 
-    Opening reads the whole log, which takes longer the more jobs there were; going on from an open one
-    reads what is new.
+    Opening a table reads its whole log, which takes longer the more jobs there were. Updating an open table
+    reads only the new part.
     """
 
     def __init__(self) -> None:
@@ -128,23 +128,22 @@ class _Tables:
         self._open: dict[Path, tuple[tuple[int, int], DeltaTable]] = {}
 
     def lock(self, path: Path) -> threading.Lock:
-        """Give the lock of a table."""
         with self._guard:
             return self._locks[path]
 
     def open(self, path: Path) -> DeltaTable:
-        """Open a table, its lock held.
+        """Open a table, whose lock must be held.
 
-        :raises ScriptFailedError: There is none.
+        :raises ScriptFailedError: The table does not exist.
         """
         try:
-            first = (path / "_delta_log" / f"{0:020}.json").stat()
+            first_commit = (path / "_delta_log" / f"{0:020}.json").stat()
             # A table that was deleted and made again has another first commit.
-            identity = (first.st_ino, first.st_mtime_ns)
-            known = self._open.get(path)
-            if known is not None and known[0] == identity:
-                known[1].update_incremental()
-                return known[1]
+            identity = (first_commit.st_ino, first_commit.st_mtime_ns)
+            open_identity, open_table = self._open.get(path, (None, None))
+            if open_table is not None and open_identity == identity:
+                open_table.update_incremental()
+                return open_table
             table = DeltaTable(str(path))
         except (FileNotFoundError, TableNotFoundError) as err:
             raise ScriptFailedError(f"There is no table at {path.name}.") from err
@@ -160,7 +159,7 @@ class _Rowset:
 
 
 class _Run:
-    """One script on its way."""
+    """One run of a script."""
 
     def __init__(self, account: Account, task: Task, tables: _Tables) -> None:
         self._account = account
@@ -192,8 +191,8 @@ class _Run:
                 self._rowsets[statement.rowset] = self._select(statement.select)
             case AlterTable() | AddColumn() | Delete() | Insert():
                 table = self._table(statement.table)
-                done = table.transaction_version(self._app)
-                if done is None or done < number:
+                newest = table.transaction_version(self._app)
+                if newest is None or newest < number:
                     self._change(table, statement, self._commit(number))
 
     def _change(
@@ -208,10 +207,10 @@ class _Run:
             case AddColumn():
                 _add_column(table, statement, commit)
             case Delete():
-                predicate = delete_predicate(statement.where, _comparable(table.schema()))
+                predicate = delete_predicate(statement.where, _comparable_columns(table.schema()))
                 table.delete(None if predicate == "true" else predicate, commit_properties=commit)
             case Insert():
-                rows = self._inserted(table, statement)
+                rows = self._rows_to_insert(table, statement)
                 self._check_cancelled()
                 write_deltalake(table, rows, mode="append", commit_properties=commit)
 
@@ -220,7 +219,7 @@ class _Run:
             raise ScriptFailedError("The job was cancelled.")
 
     def _commit(self, number: int | None) -> CommitProperties:
-        """Give the properties of a commit; a statement without a number may be repeated."""
+        """Give the properties of a commit. Without a number, a statement may be carried out twice."""
         return CommitProperties(
             custom_metadata={"userMetadata": json.dumps({"scopeJobId": self._task.job_id})},
             app_transactions=[] if number is None else [Transaction(self._app, number)],
@@ -247,14 +246,14 @@ class _Run:
             raise ScriptFailedError(f"Table {name} is not declared.")
         return self._tables.open(path)
 
-    def _inserted(self, table: DeltaTable, statement: Insert) -> pa.Table:
-        """Give the rows of an INSERT as the table's columns."""
+    def _rows_to_insert(self, table: DeltaTable, statement: Insert) -> pa.Table:
+        """Give the rows of an INSERT, with the columns of the table."""
         rows = self._select(statement.select).rows
         schema = pa.schema(table.schema().to_arrow())
-        places = _places(statement, rows.num_columns, schema.names)
+        positions = _select_positions(statement, rows.num_columns, schema.names)
         columns = [
-            pa.nulls(rows.num_rows, field.type) if place is None else rows.column(place)
-            for field, place in zip(schema, places, strict=True)
+            pa.nulls(rows.num_rows, field.type) if position is None else rows.column(position)
+            for field, position in zip(schema, positions, strict=True)
         ]
         rows = _cast(pa.table(columns, names=schema.names), schema, "INSERT")
         _check_nulls(rows, self._declared.get(statement.table, ()), "INSERT")
@@ -272,21 +271,21 @@ class _Run:
         return _Rowset(picked.rename_columns(list(query.columns)), query.columns)
 
 
-def _places(statement: Insert, given: int, columns: list[str]) -> list[int | None]:
-    """Give for each column of a table which column of the SELECT goes into it, if any.
+def _select_positions(statement: Insert, count: int, columns: list[str]) -> list[int | None]:
+    """Give for each column of a table the position of its column in the SELECT; None if it has none.
 
-    :param given: How many columns the SELECT gives.
-    :param columns: Those of the table, in order.
+    :param count: The number of columns that the SELECT gives.
+    :param columns: The columns of the table, in order.
     """
     if not statement.columns:
-        if given != len(columns):
+        if count != len(columns):
             raise ScriptFailedError(
-                f"INSERT gives {given} columns, and the table has {len(columns)}: {', '.join(columns)}."
+                f"INSERT gives {count} columns, and the table has {len(columns)}: {', '.join(columns)}."
             )
-        return list(range(given))
-    if given != len(statement.columns):
+        return list(range(count))
+    if count != len(statement.columns):
         raise ScriptFailedError(
-            f"INSERT names {len(statement.columns)} columns, and its SELECT gives {given}."
+            f"INSERT names {len(statement.columns)} columns, and its SELECT gives {count}."
         )
     for name in statement.columns:
         if name not in columns:
@@ -294,17 +293,17 @@ def _places(statement: Insert, given: int, columns: list[str]) -> list[int | Non
     return [statement.columns.index(name) if name in statement.columns else None for name in columns]
 
 
-def _cast(rows: pa.Table, schema: Any, where: str) -> pa.Table:
+def _cast(rows: pa.Table, schema: Any, place: str) -> pa.Table:
     try:
         return rows.cast(schema)
     except (pa.ArrowException, ValueError) as err:
-        raise ScriptFailedError(f"{where}: {err}") from err
+        raise ScriptFailedError(f"{place}: {err}") from err
 
 
-def _check_nulls(rows: pa.Table, columns: tuple[Column, ...], where: str) -> None:
+def _check_nulls(rows: pa.Table, columns: tuple[Column, ...], place: str) -> None:
     for column in columns:
         if not column.nullable and rows[column.name].null_count:
-            raise ScriptFailedError(f"{where}: column {column.name} of type {column.type} cannot hold null.")
+            raise ScriptFailedError(f"{place}: column {column.name} of type {column.type} cannot hold null.")
 
 
 # ---- The files of an EXTRACT: parquet or CSV content, whatever their names ----
@@ -317,28 +316,28 @@ def _extract(account: Account, statement: Extract) -> _Rowset:
         pa.schema([*schema, *(pa.field(name, kind) for name, (_, kind) in virtual.items())]).empty_table()
     ]
     for uri in statement.files:
-        path, units = _stream(account, uri)
+        path, units = _stream_files(account, uri)
         status = path.stat()
-        about = {
+        virtual_values = {
             "FILE.URI": uri,
             "FILE.LENGTH": status.st_size + sum(unit.stat().st_size for unit in units),
-            "FILE.CREATED": None,  # no disk tells it everywhere: unknown rather than guessed
+            "FILE.CREATED": None,  # not every disk gives it: unknown rather than guessed
             "FILE.MODIFIED": status.st_mtime_ns // 1_000_000 * 1_000,
         }
         for part in units or [path]:
             if part.stat().st_size:
-                rows = _cast(_content(part, uri, schema), schema, uri)
+                rows = _cast(_read_rows(part, uri, schema), schema, uri)
                 _check_nulls(rows, statement.columns, uri)
                 for column in statement.virtual:
-                    value = pa.scalar(about[column.function], VIRTUAL[column.function][1])
+                    value = pa.scalar(virtual_values[column.function], VIRTUAL[column.function][1])
                     rows = rows.append_column(column.name, pa.repeat(value, rows.num_rows))
                 pieces.append(rows)
     types = {column.name: column.type for column in statement.columns}
     return _Rowset(pa.concat_tables(pieces), types | {name: kind for name, (kind, _) in virtual.items()})
 
 
-def _stream(account: Account, uri: str) -> tuple[Path, list[Path]]:
-    """Give a file and the units of its rows.
+def _stream_files(account: Account, uri: str) -> tuple[Path, list[Path]]:
+    """Give a file, and the units that hold its rows if it is a manifest.
 
     ``X.ss`` with a folder ``X`` beside it is a manifest; the rows are in the ``.du`` files of the folder.
     """
@@ -351,14 +350,14 @@ def _stream(account: Account, uri: str) -> tuple[Path, list[Path]]:
     return path, sorted(unit for unit in folder.rglob("*.du") if unit.is_file() and account.contains(unit))
 
 
-def _content(part: Path, uri: str, schema: pa.Schema) -> pa.Table:
+def _read_rows(part: Path, uri: str, schema: pa.Schema) -> pa.Table:
     try:
         with part.open("rb") as file:
             is_parquet = file.read(4) == b"PAR1"
         if is_parquet:
             rows = parquet.read_table(part, partitioning=None)
         else:
-            # By the types of the script: guessed ones would turn the text "007" into a number and back.
+            # With the types of the script: inferred types would turn the text "007" into a number and back.
             types = {field.name: field.type for field in schema}
             options = csv.ConvertOptions(column_types=types, strings_can_be_null=True, null_values=[""])
             rows = csv.read_csv(part, convert_options=options)
@@ -382,7 +381,7 @@ def _add_column(table: DeltaTable, statement: AddColumn, commit: CommitPropertie
 
 
 def delta_schema(columns: tuple[Column, ...]) -> Schema:
-    """Give columns as Delta writes them."""
+    """Give the columns as a schema of Delta."""
     fields = [
         {
             "name": column.name,
@@ -417,16 +416,15 @@ def _property(value: Any) -> str:
 
 # ---- The predicate of a DELETE: from SCOPE to the SQL that ``deltalake`` reads ----
 
-
 _TABLE = "scope table"
 _OPERATORS = frozenset({"==", "!=", "<", "<=", ">", ">=", "&&", "||", "!", "(", ")", "-"})
 _WORDS = frozenset({"AND", "OR", "NOT", "IS", "NULL", "true", "false", "null"})
 _LONG = re.compile(r"\b(\d+)L\b")
 _NEGATIVE = re.compile(r"\(- CAST\((\d+) AS \w+\)\)")
-"""``deltalake`` breaks on a cast behind a minus."""
+"""``deltalake`` fails on a cast behind a minus."""
 
 
-def _comparable(schema: Schema) -> dict[str, str]:
+def _comparable_columns(schema: Schema) -> dict[str, str]:
     """Give the columns of a table that a predicate can name -> SCOPE type."""
     spark = {delta: name for name, delta in _DELTA_NAMES.items()}
     columns = {}
@@ -438,22 +436,22 @@ def _comparable(schema: Schema) -> dict[str, str]:
 
 
 def delete_predicate(where: str, columns: Mapping[str, str]) -> str:
-    """Give a predicate that compares columns with constants.
+    """Translate a predicate that compares columns with constants.
 
-    Such a predicate means the same to Spark and to ``deltalake``, but for how constants are written.
+    Such a predicate means the same to Spark and to ``deltalake``, apart from how constants are written.
 
     :param columns: Columns of the table that can be compared -> SCOPE type.
-    :raises ScriptFailedError: It is more than that.
-    :raises ScriptError: It cannot be read, or its types do not go together.
+    :raises ScriptFailedError: The predicate has anything else.
+    :raises ScriptError: It cannot be parsed, or its types do not go together.
     """
     words = tokens(where)
     for before, token in zip((None, *words), words, strict=False):
-        known = token.kind in ("number", "quoted", "string", "end") or (
+        is_supported = token.kind in ("number", "quoted", "string", "end") or (
             token.text in _OPERATORS if token.kind == "symbol" else token.text in {*_WORDS, *columns}
         )
         if before is not None and token.is_symbol("-"):
-            known = before.kind == "symbol" and before.text != ")"
-        if not known or (token.kind == "string" and set(token.value) & set("'\\$")):
+            is_supported = before.kind == "symbol" and before.text != ")"
+        if not is_supported or (token.kind == "string" and set(token.value) & set("'\\$")):
             raise ScriptFailedError(
                 f"The emulator deletes by comparisons of columns with constants, without {token.text!r}."
             )

@@ -1,4 +1,4 @@
-"""Queries that do more than pick columns, on Spark. Imported when the first one runs: it needs Java."""
+"""Runs queries that do more than pick columns on Spark. Imported by the first of them: it needs Java."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 
 def run_query(sql: str, views: Mapping[str, pa.Table]) -> pa.Table:
-    """Give the rows of a query over some tables.
+    """Run a query over some tables and give its rows.
 
-    :raises InputError: Spark cannot read it, or fails on a row.
+    :raises InputError: Spark cannot parse the query, or fails on a row.
     """
     session = _session()
     try:
@@ -40,14 +40,14 @@ def run_query(sql: str, views: Mapping[str, pa.Table]) -> pa.Table:
 
 
 def _session() -> SparkSession:
-    """Give a session of its own in the Spark of this process, which is started if there is none.
+    """Give a new session in the Spark of this process, which is started if there is none.
 
-    It is never stopped: others in the process may use it by then, and it ends with the process.
+    That Spark is never stopped: other code in the process may use it, and it ends with the process.
     """
     builder = SparkSession.builder
     if SparkContext._active_spark_context is None:  # noqa: SLF001 - nothing public tells without a start
         builder = builder.master("local[*]").appName("scope-emulator")
-        # With Delta, which a Spark that runs cannot be given: whoever comes next in this process may want it.
+        # With Delta, which cannot be added to a running Spark: later code in this process may need it.
         settings = {
             "spark.jars.packages": delta_package(),
             "spark.jars.excludes": ",".join(EXCLUDED_PACKAGES),

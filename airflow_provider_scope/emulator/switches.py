@@ -1,7 +1,7 @@
-"""What can be set on the emulator: what no document settles, limits, and faults.
+"""The switches of the emulator: behaviour that no document settles, limits, and faults.
 
 A default is either recorded behaviour of the service or, where nothing is known, the emulator's own
-choice; the comments say which.
+choice; the descriptions say which.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ JOB_FAULTS = ("fail_job", "fail_after_commit")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """One way in which something goes wrong, and for which requests or jobs.
+    """One kind of failure, and the requests or jobs in which it happens.
 
     Request faults: ``status`` (answers ``status`` without any effect), ``drop_before`` and ``drop_after``
     (close the connection without an answer, before or after the effect). Job faults: ``fail_job`` (fails
@@ -58,7 +58,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Switches:
-    """Everything that can be set, at the start and while the emulator runs."""
+    """All switches. They can be set at the start and while the emulator runs."""
 
     # ---- both services ----
     clock_skew_seconds: float = 0.0
@@ -93,8 +93,8 @@ class Switches:
 _TYPES = get_type_hints(Switches)
 
 
-def changed(switches: Switches, values: dict[str, Any]) -> Switches:
-    """Give the switches with some values changed.
+def with_changes(switches: Switches, values: dict[str, Any]) -> Switches:
+    """Give a copy of the switches with some values changed.
 
     :raises InputError: A name or a value is not known.
     """
@@ -118,18 +118,18 @@ def _value(name: str, value: Any) -> Any:
         if value not in choices:
             raise _bad(name, value, choices)
     elif _TYPES[name] is int:
-        least = 0 if name in ("seed", "max_queued_jobs") else 1
-        if type(value) is not int or value < least:
-            raise _bad(name, value, (f"a number from {least}",))
+        minimum = 0 if name in ("seed", "max_queued_jobs") else 1
+        if type(value) is not int or value < minimum:
+            raise _bad(name, value, (f"a number from {minimum}",))
     elif type(value) not in (int, float):
         raise _bad(name, value, ("a number of seconds",))
     return value
 
 
 def _fault(values: Any) -> Fault:
-    known = {field.name for field in fields(Fault)}
-    if not isinstance(values, dict) or "kind" not in values or set(values) - known:
-        raise _bad("fault", values, tuple(sorted(known)))
+    names = {field.name for field in fields(Fault)}
+    if not isinstance(values, dict) or "kind" not in values or set(values) - names:
+        raise _bad("fault", values, tuple(sorted(names)))
     return Fault(**values)
 
 
@@ -142,46 +142,45 @@ def _bad(name: str, value: object, expected: tuple[str, ...]) -> InputError:
 
 
 class Controls:
-    """The switches that hold now, what was counted, and the draw of the faults. Safe to share."""
+    """The current switches, the counters, and the random draw of faults. Threads may share it."""
 
     def __init__(self, switches: Switches) -> None:
         self._lock = threading.Lock()
         self._switches = switches
         self._counts: Counter[str] = Counter()
         self._random = random.Random(switches.seed)  # noqa: S311 - repeatable faults, no secret
-        self._met: Counter[Fault] = Counter()
-        self._done: Counter[Fault] = Counter()
+        self._matches: Counter[Fault] = Counter()
+        self._occurrences: Counter[Fault] = Counter()
 
     @property
     def now(self) -> Switches:
-        """The switches that hold now."""
+        """The current switches."""
         return self._switches
 
     def set(self, values: dict[str, Any]) -> None:
-        """Change some switches; faults that are set again start counting again.
+        """Change some switches. Setting the faults resets their counts.
 
         :raises InputError: A name or a value is not known.
         """
         with self._lock:
-            self._switches = changed(self._switches, values)
+            self._switches = with_changes(self._switches, values)
             if "faults" in values:
-                self._met.clear()
-                self._done.clear()
+                self._matches.clear()
+                self._occurrences.clear()
             if "seed" in values:
                 self._random.seed(self._switches.seed)
 
-    def count(self, what: str) -> None:
+    def count(self, counter: str) -> None:
         """Add one to a counter."""
         with self._lock:
-            self._counts[what] += 1
+            self._counts[counter] += 1
 
     def counts(self) -> dict[str, int]:
-        """Give all counters."""
         with self._lock:
             return dict(sorted(self._counts.items()))
 
     def request_faults(self, service: str, op: str) -> list[Fault]:
-        """Draw the faults of one request."""
+        """Draw the faults that happen to a request."""
         return self._draw(
             fault
             for fault in self._switches.faults
@@ -191,22 +190,24 @@ class Controls:
         )
 
     def job_faults(self, name: str) -> list[str]:
-        """Draw the faults of one job: their kinds."""
-        matching = (f for f in self._switches.faults if f.kind in JOB_FAULTS and re.search(f.op, name))
+        """Draw the faults that happen to a job; give their kinds."""
+        matching = (
+            fault for fault in self._switches.faults if fault.kind in JOB_FAULTS and re.search(fault.op, name)
+        )
         return [fault.kind for fault in self._draw(matching)]
 
     def _draw(self, matching: Iterable[Fault]) -> list[Fault]:
         drawn = []
         with self._lock:
             for fault in matching:
-                self._met[fault] += 1
-                if self._met[fault] <= fault.skip:
+                self._matches[fault] += 1
+                if self._matches[fault] <= fault.skip:
                     continue
-                if fault.times is not None and self._done[fault] >= fault.times:
+                if fault.times is not None and self._occurrences[fault] >= fault.times:
                     continue
                 if fault.probability < 1 and self._random.random() >= fault.probability:
                     continue
-                self._done[fault] += 1
+                self._occurrences[fault] += 1
                 self._counts[f"fault.{fault.kind}"] += 1
                 drawn.append(fault)
         return drawn

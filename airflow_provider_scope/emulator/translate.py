@@ -1,6 +1,6 @@
-"""A SCOPE query as Spark SQL, for the shapes that dbt-scope's models have; all else is refused.
+"""Translating SCOPE queries to Spark SQL: the shapes that dbt-scope's models have, and no others.
 
-The text assumes a Spark session with ``spark.sql.ansi.enabled=true`` and
+The SQL assumes a Spark session with ``spark.sql.ansi.enabled=true`` and
 ``spark.sql.session.timeZone=UTC``.
 """
 
@@ -24,8 +24,8 @@ from airflow_provider_scope.emulator.lowering import (
     condition,
     date_text,
     equality,
-    no_loose,
     not_null,
+    refuse_bare_conditionals,
     relational,
 )
 from airflow_provider_scope.scope.check import KEYWORDS, ScriptError, Token, error_at, refuse, tokens
@@ -46,53 +46,53 @@ class Translation:
     rowset: str
     """The rowset that it reads."""
     picks: list[str] | None
-    """Which columns of the rowset they are, if it only picks and renames columns."""
+    """The columns of the rowset in order, if the query only picks and renames columns; None otherwise."""
 
 
 def translate(select_text: str, rowsets: Mapping[str, Mapping[str, str]]) -> Translation:
-    """Give a SCOPE query as Spark SQL.
+    """Translate a SCOPE query to Spark SQL.
 
     :param rowsets: Rowset without its ``@`` -> column -> SCOPE type. Spark must know each rowset as a view
         of the same name.
     :raises ScriptError: The query is not of the supported shapes; the error has a code, a place and advice.
     """
-    found = tokens(select_text)
-    for token in found:
+    query_tokens = tokens(select_text)
+    for token in query_tokens:
         if token.kind in ("directive", "parameter", "system"):
             refuse(
                 token, token.kind, f"{token.text} is not supported inside a query", "write the value itself"
             )
-    source, alias = _source(found, rowsets)
-    parser = ScalarParser(found, rowsets[source.value], alias or source.value)
+    source, alias = _source(query_tokens, rowsets)
+    parser = ScalarParser(query_tokens, rowsets[source.value], alias or source.value)
     try:
         return _Query(parser, source, alias).translate()
     except RecursionError as error:
         raise ScriptError("too-deep", 1, 1, "the query nests too deeply", "use fewer brackets") from error
 
 
-def _source(found: list[Token], rowsets: Mapping[str, Mapping[str, str]]) -> tuple[Token, str | None]:
-    """Find the rowset after FROM first: the items before it need its columns."""
-    start = next((place for place, token in enumerate(found) if token.is_keyword("FROM")), None)
+def _source(query_tokens: list[Token], rowsets: Mapping[str, Mapping[str, str]]) -> tuple[Token, str | None]:
+    """Read the rowset after FROM, and its alias. It comes first: the items before it need its columns."""
+    start = next((position for position, token in enumerate(query_tokens) if token.is_keyword("FROM")), None)
     if start is None:
-        refuse(found[-1], "no-from", "the query has no FROM", "write SELECT … FROM @data")
-    source = found[start + 1]
+        refuse(query_tokens[-1], "no-from", "the query has no FROM", "write SELECT … FROM @data")
+    source = query_tokens[start + 1]
     if source.kind != "variable":
         refuse(
             source, "not-a-rowset", f"{source.text!r} is not a rowset", "select from a rowset such as @data"
         )
     if source.value not in rowsets:
-        known = ", ".join(f"@{name}" for name in rowsets)
-        refuse(source, "unknown-rowset", f"{source.text} is not assigned above", f"use one of {known}")
+        names = ", ".join(f"@{name}" for name in rowsets)
+        refuse(source, "unknown-rowset", f"{source.text} is not assigned above", f"use one of {names}")
     lower = [name.lower() for name in rowsets[source.value]]
     if len(set(lower)) != len(lower):
         refuse(
             source, "ambiguous", f"{source.text} has columns that differ only in case", "rename one of them"
         )
     alias = None
-    if found[start + 2].is_keyword("AS"):
-        alias = found[start + 3].value
-        if found[start + 3].kind not in ("name", "quoted") or alias in KEYWORDS:
-            refuse(found[start + 3], "syntax", "AS needs a name", "write FROM @data AS d")
+    if query_tokens[start + 2].is_keyword("AS"):
+        alias = query_tokens[start + 3].value
+        if query_tokens[start + 3].kind not in ("name", "quoted") or alias in KEYWORDS:
+            refuse(query_tokens[start + 3], "syntax", "AS needs a name", "write FROM @data AS d")
     return source, alias
 
 
@@ -111,7 +111,7 @@ class _Query:
         while parser.accept(","):
             self.item()
         parser.expect("FROM")
-        parser.place += 3 if self.alias else 1
+        parser.position += 3 if self.alias else 1
         where = self.where()
         groups = self.groups()
         token = parser.token
@@ -137,9 +137,11 @@ class _Query:
         parser = self.parser
         token = parser.token
         if parser.accept("*"):
-            for each in parser.columns:
-                column = Token("quoted", each, each, token.start, token.end, token.line, token.column)
-                self.items.append((token, each, parser.column(column)))
+            for column in parser.columns:
+                column_token = Token(
+                    "quoted", column, column, token.start, token.end, token.line, token.column
+                )
+                self.items.append((token, column, parser.column(column_token)))
             return
         value = parser.expression()
         if value.kind in ("null", "char", "strings"):
@@ -159,7 +161,7 @@ class _Query:
         if not self.parser.accept("WHERE"):
             return ""
         test = condition(token, self.parser.expression())
-        if test.aggregate:
+        if test.has_aggregate:
             refuse(token, "aggregate", "WHERE holds an aggregate", "filter in a second query")
         return f" WHERE {test.sql}"
 
@@ -167,28 +169,28 @@ class _Query:
         if not self.parser.accept("GROUP"):
             return ""
         self.parser.expect("BY")
-        found = [self.group()]
+        expressions = [self.group()]
         while self.parser.accept(","):
-            found.append(self.group())
-        return " GROUP BY " + ", ".join(found)
+            expressions.append(self.group())
+        return " GROUP BY " + ", ".join(expressions)
 
     def group(self) -> str:
         token = self.parser.token
         value = self.parser.expression()
         # Spark reads GROUP BY 1 as the first item.
-        if not value.plain or value.aggregate:
+        if not value.has_bare_column or value.has_aggregate:
             refuse(token, "group-by", "this is the same for all rows, or an aggregate", "group by columns")
         return value.sql
 
     def check(self, *, grouped: bool) -> None:
-        seen = set()
+        names = set()
         for token, name, _ in self.items:
-            if name.lower() in seen:
+            if name.lower() in names:
                 refuse(token, "ambiguous", f"the query has two columns {name}", "rename one with AS")
-            seen.add(name.lower())
-        if not grouped and any(value.aggregate for *_, value in self.items):
+            names.add(name.lower())
+        if not grouped and any(value.has_aggregate for *_, value in self.items):
             for token, name, value in self.items:
-                if value.plain:
+                if value.has_bare_column:
                     refuse(
                         token,
                         "implicit-group-by",
@@ -210,51 +212,50 @@ _OPERATORS: tuple[tuple[tuple[str, ...], Callable[[Scalar, Token, Scalar], Scala
     (("+", "-"), arithmetic),
     (("*", "/", "%"), arithmetic),
 )
-"""From loose to tight."""
+"""From the operators that bind most loosely to those that bind most tightly."""
 
 
 class ScalarParser:
-    """Reads expressions from a place in the tokens on.
+    """Reads expressions, beginning at the token at ``position``.
 
     :param columns: Name -> SCOPE type.
-    :param relation: The name of the rows, which may stand before a column and a dot.
+    :param relation: The name of the rows, by which columns may be qualified.
     """
 
-    def __init__(self, found: list[Token], columns: Mapping[str, str], relation: str) -> None:
-        self.tokens = found
-        self.place = 0
+    def __init__(self, query_tokens: list[Token], columns: Mapping[str, str], relation: str) -> None:
+        self.tokens = query_tokens
+        self.position = 0
         self.columns = columns
         self.relation = relation
         self.inside_aggregate = False
 
     @property
     def token(self) -> Token:
-        """The token that is next."""
-        return self.tokens[self.place]
+        """The next token."""
+        return self.tokens[self.position]
 
     def _peek(self, count: int = 1) -> Token:
-        return self.tokens[min(self.place + count, len(self.tokens) - 1)]
+        return self.tokens[min(self.position + count, len(self.tokens) - 1)]
 
     def advance(self) -> Token:
-        """Step over a token and give it."""
+        """Step over the next token and give it."""
         token = self.token
-        self.place += token.kind != "end"
+        self.position += token.kind != "end"
         return token
 
     def accept(self, text: str) -> bool:
-        """Step over this symbol or keyword if it is next."""
-        found = self.token.is_symbol(text) or self.token.is_keyword(text)
-        self.place += found
-        return found
+        """Step over this symbol or keyword if it is next; tell whether it was."""
+        is_next = self.token.is_symbol(text) or self.token.is_keyword(text)
+        self.position += is_next
+        return is_next
 
     def expect(self, text: str) -> None:
-        """Step over this symbol or keyword, or refuse what is there."""
+        """Step over this symbol or keyword; refuse anything else."""
         if not self.accept(text):
-            found = repr(self.token.text) if self.token.text else "the end"
-            refuse(self.token, "syntax", f"expected {text!r}, found {found}", f"write {text!r} here")
+            actual = repr(self.token.text) if self.token.text else "the end"
+            refuse(self.token, "syntax", f"expected {text!r}, found {actual}", f"write {text!r} here")
 
     def expression(self) -> Scalar:
-        """Read one expression."""
         left = self._conjunction()
         while self.token.is_keyword("OR"):
             left = self._logical(left, self.advance(), self._conjunction())
@@ -279,12 +280,12 @@ class ScalarParser:
         if self.token.is_keyword("NOT"):
             token = self.advance()
             inner = self._negation()
-            no_loose(token, inner)
-            return inner.made(f"(NOT {condition(token, inner).sql})", "bool")
+            refuse_bare_conditionals(token, inner)
+            return inner.combined(f"(NOT {condition(token, inner).sql})", "bool")
         return self._conditional()
 
     def _logical(self, left: Scalar, token: Token, right: Scalar) -> Scalar:
-        no_loose(token, left, right)
+        refuse_bare_conditionals(token, left, right)
         return boolean(left, token, right)
 
     def _conditional(self) -> Scalar:
@@ -299,7 +300,7 @@ class ScalarParser:
         kind = common(token, yes, no)
         nullable = yes.nullable or no.nullable
         sql = f"(CASE WHEN {test.sql} THEN {yes.sql} ELSE {no.sql} END)"
-        return replace(test.made(sql, kind, yes, no, nullable=nullable), loose=True)
+        return replace(test.combined(sql, kind, yes, no, nullable=nullable), is_bare_conditional=True)
 
     def _coalescing(self) -> Scalar:
         left = self._binary(0)
@@ -316,7 +317,7 @@ class ScalarParser:
             )
         kind = common(token, left, right)
         sql = f"coalesce({left.sql}, {right.sql})"
-        return replace(left.made(sql, kind, right, nullable=right.nullable), loose=True)
+        return replace(left.combined(sql, kind, right, nullable=right.nullable), is_bare_conditional=True)
 
     def _binary(self, level: int) -> Scalar:
         if level == len(_OPERATORS):
@@ -336,13 +337,13 @@ class ScalarParser:
         self.advance()
         is_not = "NOT " if self.accept("NOT") else ""
         self.expect("NULL")
-        return left.made(f"({left.sql} IS {is_not}NULL)", "bool")
+        return left.combined(f"({left.sql} IS {is_not}NULL)", "bool")
 
     def _unary(self) -> Scalar:
         token = self.token
         if self.accept("!"):
             inner = condition(token, self._unary())
-            return inner.made(f"(NOT {inner.sql})", "bool")
+            return inner.combined(f"(NOT {inner.sql})", "bool")
         if self.accept("-"):
             inner = self._unary()
             if inner.kind not in (*SMALL, "int", "long", "double"):
@@ -351,13 +352,13 @@ class ScalarParser:
                 )
             kind = "int" if inner.kind in SMALL else inner.kind
             sql = f"(- CAST({inner.sql} AS {parse_type(kind).spark}))"
-            return inner.made(sql, kind, nullable=inner.nullable)
-        if wanted := self._cast_type():
-            return cast_to(token, wanted, self._unary())
+            return inner.combined(sql, kind, nullable=inner.nullable)
+        if target := self._cast_type():
+            return cast_to(token, target, self._unary())
         return self._postfix(self._primary())
 
     def _cast_type(self) -> ScopeType | None:
-        """Read ``(T)`` or ``(T?)`` if it is a cast."""
+        """Read ``(T)`` or ``(T?)`` if it is a cast; None otherwise."""
         if not self.token.is_symbol("(") or not self._peek().is_keyword(*_TYPE_WORDS):
             return None
         has_mark = self._peek(2).is_symbol("?") and not self._peek().is_keyword("string")
@@ -371,7 +372,7 @@ class ScalarParser:
             or (after.kind == "symbol" and after.text not in ("(", "!"))
         ):
             return None
-        self.place += 3 + has_mark
+        self.position += 3 + has_mark
         return parse_type(word + "?" * has_mark)
 
     def _primary(self) -> Scalar:
@@ -379,7 +380,7 @@ class ScalarParser:
         if token.is_symbol("("):
             inner = self.expression()
             self.expect(")")
-            return replace(inner, loose=False)
+            return replace(inner, is_bare_conditional=False)
         if token.kind in ("string", "char"):
             return Scalar(literal(token.value), token.kind, nullable=False, constant=token.value)
         if token.kind == "number":
@@ -388,11 +389,11 @@ class ScalarParser:
             return self._aggregate(token)
         if token.kind == "quoted" or (token.kind == "name" and token.text not in KEYWORDS):
             return self._word(token)
-        found = repr(token.text) if token.text else "the end"
+        actual = repr(token.text) if token.text else "the end"
         raise error_at(
             token,
             "not-supported",
-            f"{found} is not a supported expression",
+            f"{actual} is not a supported expression",
             "use columns and literals",
         )
 
@@ -449,7 +450,7 @@ class ScalarParser:
             refuse(
                 token, "type-mismatch", f"IsNullOrEmpty takes a string, not {value.type}", "give it a string"
             )
-        return value.made(f"(coalesce({value.sql}, '') = '')", "bool")
+        return value.combined(f"(coalesce({value.sql}, '') = '')", "bool")
 
     def column(self, token: Token) -> Scalar:
         """Give the column that a token names."""
@@ -463,9 +464,15 @@ class ScalarParser:
                 f"{token.text} is not a column",
                 "use one of " + ", ".join(self.columns) + "; upper and lower case differ",
             )
-        found = parse_type(kind)
+        column_type = parse_type(kind)
         sql = f"{quoted(self.relation)}.{quoted(token.value)}"
-        return Scalar(sql, found.name, found.nullable, name=token.value, plain=not self.inside_aggregate)
+        return Scalar(
+            sql,
+            column_type.name,
+            column_type.nullable,
+            name=token.value,
+            has_bare_column=not self.inside_aggregate,
+        )
 
     def _postfix(self, value: Scalar) -> Scalar:
         while True:
@@ -489,7 +496,7 @@ class ScalarParser:
         self.expect("]")
         if value.kind != "strings" or not re.fullmatch(r"\d{1,9}", index.text):
             refuse(token, "not-supported", "only x.Split('c')[0] has an index here", "use a number from 0 on")
-        return replace(value.made(f"{value.sql}[{index.text}]", "string"), raises=True)
+        return replace(value.combined(f"{value.sql}[{index.text}]", "string"), may_raise=True)
 
     def _member(self, value: Scalar, token: Token) -> Scalar:
         arguments: list[Scalar] = []
@@ -500,12 +507,13 @@ class ScalarParser:
             self.expect(")")
         constants = [argument.constant for argument in arguments]
         kinds = [argument.kind for argument in arguments]
-        called = self.tokens[self.place - 1].is_symbol(")")
+        called = self.tokens[self.position - 1].is_symbol(")")
         if called and token.text == "Split" and value.kind == "string" and kinds == ["char"]:
             receiver = not_null(value, "Split was called on a null string")
             pattern = literal(re.escape(constants[0] or ""))
             return replace(
-                receiver.made(f"split({receiver.sql}, {pattern})", "strings"), raises=receiver.raises
+                receiver.combined(f"split({receiver.sql}, {pattern})", "strings"),
+                may_raise=receiver.may_raise,
             )
         if called and token.text == "ToString" and not kinds and value.kind in (*INTEGRAL, "bool", "Guid"):
             return as_text(token, value)
@@ -523,7 +531,7 @@ class ScalarParser:
             refuse(token, "nested-aggregate", "an aggregate is inside another one", "use two steps")
         self.advance()
         if token.text == "COUNT" and (self.accept(")") or (self.accept("*") and self.accept(")"))):
-            return Scalar("count(*)", "long", nullable=False, aggregate=True)
+            return Scalar("count(*)", "long", nullable=False, has_aggregate=True)
         distinct = "DISTINCT " if token.text == "COUNT" and self.accept("DISTINCT") else ""
         self.inside_aggregate = True
         value = self.expression()
@@ -531,4 +539,6 @@ class ScalarParser:
         self.expect(")")
         kind = aggregate_kind(token, value)
         sql = f"{token.text.lower()}({distinct}{value.sql})"
-        return Scalar(sql, kind, nullable=token.text != "COUNT", aggregate=True, raises=value.raises)
+        return Scalar(
+            sql, kind, nullable=token.text != "COUNT", has_aggregate=True, may_raise=value.may_raise
+        )

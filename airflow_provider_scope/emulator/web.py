@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 HOST = "127.0.0.1"
-"""Loopback alone: whoever reaches the emulator can run scripts and write files."""
+"""Only loopback: whoever can reach the emulator can run scripts and write files."""
 HARDENING = {
     "X-Content-Type-Options": "nosniff",
     "Strict-Transport-Security": "max-age=15724800; includeSubDomains",
@@ -46,7 +46,7 @@ class DropConnection(Exception):  # noqa: N818 - an order to the server, not an 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request, its body read."""
+    """One request, with its body."""
 
     method: str
     path: str
@@ -60,8 +60,8 @@ class Request:
 
     def param(self, name: str) -> str | None:
         """Give the first parameter of that name, whatever its case."""
-        wanted = name.lower()
-        return next((value for key, value in self.query if key.lower() == wanted), None)
+        lower_name = name.lower()
+        return next((value for key, value in self.query if key.lower() == lower_name), None)
 
     @property
     def origin(self) -> str:
@@ -86,7 +86,7 @@ class Server(ThreadingHTTPServer):
     block_on_close = False
     request_queue_size = 128
     answer: Callable[[Request], Response]
-    """Set before the server serves."""
+    """Must be set before the server starts."""
 
     def __init__(self, port: int, tls: ssl.SSLContext | None = None) -> None:
         self.tls = tls
@@ -97,7 +97,7 @@ class Server(ThreadingHTTPServer):
         """Accept a connection, and remember it."""
         connection, address = super().get_request()
         if self.tls is not None:
-            # The handshake waits for the connection's own thread: a slow client must not hold up others.
+            # The handshake is left to the connection's own thread: a slow client must not hold up others.
             connection = self.tls.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
         self._connections.add(connection)
         return connection, address
@@ -108,7 +108,7 @@ class Server(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def stop(self) -> None:
-        """Close the port and all connections: one that is kept open must not reach a stopped emulator."""
+        """Close the port and all connections, so that no kept connection reaches a stopped emulator."""
         self.shutdown()
         self.server_close()
         for connection in list(self._connections):
@@ -116,7 +116,7 @@ class Server(ThreadingHTTPServer):
                 connection.shutdown(socket.SHUT_RDWR)
 
     def server_bind(self) -> None:
-        """Bind without looking up the name of this machine, which may take seconds."""
+        """Bind without a lookup of the name of this machine, which may take seconds."""
         TCPServer.server_bind(self)
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
 
@@ -133,7 +133,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: Server
 
     def __getattr__(self, name: str) -> Any:
-        """Serve every method: the services decide which one an operation wants."""
+        """Serve every HTTP method: the services decide which one an operation needs."""
         if name.startswith("do_"):
             return self._serve
         raise AttributeError(name)
@@ -143,12 +143,12 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _serve(self) -> None:
         try:
-            body = self._body()
+            body = self._read_body()
         except ValueError as err:
             self.close_connection = True
             self._send(Response(400, f"The body is malformed: {err}.".encode()))
             return
-        # Hadoop's client sends the bytes of other letters as they are; they were read as Latin-1.
+        # Hadoop's client does not percent-encode other letters; http.server has read their bytes as Latin-1.
         target = re.sub("[^\0-\x7f]", lambda letter: f"%{ord(letter[0]):02X}", self.path)
         path, _, raw_query = target.partition("?")
         request = Request(
@@ -166,7 +166,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             self.connection.shutdown(socket.SHUT_RDWR)
             return
-        except Exception as err:  # noqa: BLE001 - a fault of the emulator's own must be seen by the client
+        except Exception as err:  # noqa: BLE001 - the client must see a bug of the emulator
             text = f"{type(err).__name__}: {err}"
             response = Response(500, text.encode(), {"Content-Type": "text/plain; charset=utf-8"})
         self._send(response)
@@ -190,23 +190,23 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(b"0\r\n\r\n")
         self.wfile.flush()
 
-    def _body(self) -> bytes:
+    def _read_body(self) -> bytes:
         """Read the body.
 
-        :raises ValueError: It is malformed, or cut short.
+        :raises ValueError: The body is malformed, or cut short.
         """
         if self.headers.get("Transfer-Encoding", "").strip().lower() == "chunked":
-            return b"".join(self._chunks())
-        return self._exactly(int(self.headers.get("Content-Length") or 0))
+            return b"".join(self._read_chunks())
+        return self._read_exactly(int(self.headers.get("Content-Length") or 0))
 
-    def _chunks(self) -> Iterator[bytes]:
+    def _read_chunks(self) -> Iterator[bytes]:
         while size := int(self.rfile.readline(_LONGEST_CHUNK_LINE).partition(b";")[0], 16):
-            yield self._exactly(size)
+            yield self._read_exactly(size)
             self.rfile.readline(_LONGEST_CHUNK_LINE)
         while self.rfile.readline(_LONGEST_CHUNK_LINE).strip():
             pass
 
-    def _exactly(self, length: int) -> bytes:
+    def _read_exactly(self, length: int) -> bytes:
         data = self.rfile.read(max(length, 0))
         if len(data) != length:
             raise ValueError(f"{len(data)} bytes instead of {length}")
@@ -214,7 +214,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def timestamp(seconds: float | None = None) -> str:
-    """Write a time, by default now, as recorded jobs have it: seven fractional digits and a local offset."""
+    """Write a time, by default now, in the format of recorded jobs: seven fractional digits and an offset."""
     zone = timezone(timedelta(hours=-8))
     moment = datetime.fromtimestamp(time.time() if seconds is None else seconds, zone)
     return f"{moment:%Y-%m-%dT%H:%M:%S.%f}0-08:00"
@@ -230,7 +230,7 @@ _NAMES = (
 
 
 def server_context(folder: Path) -> tuple[ssl.SSLContext, Path]:
-    """Give the server's side of TLS, and the file that clients trust."""
+    """Give the server's side of TLS, and the certificate file that clients must trust."""
     certificate, key = _certificate(folder)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
@@ -238,25 +238,25 @@ def server_context(folder: Path) -> tuple[ssl.SSLContext, Path]:
 
 
 def _certificate(folder: Path) -> tuple[Path, Path]:
-    """Give certificate and key for loopback, made if there are none that are valid for another day.
+    """Give a certificate and a key for loopback. They are created unless valid ones exist for another day.
 
-    The certificate signs itself, so clients trust it by its own file.
+    The certificate is self-signed, so clients must trust its own file.
     """
     certificate, key = folder / "certificate.pem", folder / "key.pem"
     now = datetime.now(UTC)
     if certificate.exists() and key.exists():
-        known = x509.load_pem_x509_certificate(certificate.read_bytes())
-        if known.not_valid_after_utc > now + timedelta(days=1):
+        existing = x509.load_pem_x509_certificate(certificate.read_bytes())
+        if existing.not_valid_after_utc > now + timedelta(days=1):
             return certificate, key
     folder.mkdir(exist_ok=True)
-    secret = ec.generate_private_key(ec.SECP256R1())
+    private_key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "emulator of Azure Data Lake")])
     usage = dict.fromkeys(
         ("content_commitment", "key_encipherment", "data_encipherment", "key_agreement", "crl_sign"),
         False,
     )
-    made = (
-        x509.CertificateBuilder(issuer_name=name, subject_name=name, public_key=secret.public_key())
+    signed = (
+        x509.CertificateBuilder(issuer_name=name, subject_name=name, public_key=private_key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - timedelta(days=1))
         .not_valid_after(now + timedelta(days=_VALID_DAYS))
@@ -269,14 +269,14 @@ def _certificate(folder: Path) -> tuple[Path, Path]:
             critical=True,
         )
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(secret.public_key()), critical=False)
-        .sign(secret, hashes.SHA256())
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(private_key.public_key()), critical=False)
+        .sign(private_key, hashes.SHA256())
     )
-    pem = secret.private_bytes(
+    pem = private_key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     key.unlink(missing_ok=True)
     with os.fdopen(os.open(key, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(pem)
-    certificate.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    certificate.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
     return certificate, key
