@@ -8,7 +8,13 @@ import pytest
 
 from airflow_provider_scope.exceptions import BadFileError, SourceUnreadableError
 from airflow_provider_scope.protocol.records import OffsetEntry
-from airflow_provider_scope.spark.files.listing import Problem, bad_files, choices, unread, unreadable_footers
+from airflow_provider_scope.spark.files.listing import (
+    Problem,
+    bad_files,
+    choices,
+    read_problem,
+    unreadable_footers,
+)
 from airflow_provider_scope.spark.plan import FilesPlan, Plan
 from airflow_provider_scope.values import FileEntry, FileSlice
 
@@ -53,15 +59,15 @@ ENTRY = OffsetEntry(
 
 @pytest.mark.parametrize("said", DAMAGED)
 def test_a_damaged_file_is_at_fault_itself(said):
-    problem = unread("file:/in/a%20b.csv", said)
+    problem = read_problem("file:/in/a%20b.csv", said)
 
     assert problem
-    assert problem.what == f"it cannot be read: {said.partition(': ')[2].rstrip('.')}"
+    assert problem.fault == f"it cannot be read: {said.partition(': ')[2].rstrip('.')}"
 
 
 @pytest.mark.parametrize("said", PASSING)
 def test_a_store_that_does_not_answer_is_not_the_fault_of_a_file(said):
-    assert unread("file:/in/c.csv", said) is None
+    assert read_problem("file:/in/c.csv", said) is None
 
 
 def test_the_error_names_the_files_as_users_write_them_and_hides_secrets():

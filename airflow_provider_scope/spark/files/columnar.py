@@ -42,7 +42,9 @@ def records(spark: SparkSession, entry: OffsetEntry, source: Source) -> list[Rec
         told = [Problem(shapes[0].paths[0], "; ".join(clashes), hint=_NO_TYPE)]
         problems = _problems(shapes, _not_of_spark) or (told if clashes else [])
     else:
-        differences = partial(_differences, declared=columns, extra=source.extra, missing=source.missing)
+        differences = partial(
+            _differences, declared=columns, extra=source.ignores_extra, missing=source.allows_missing
+        )
         problems = _problems(shapes, differences)
     if problems:
         raise bad_files(entry, problems)

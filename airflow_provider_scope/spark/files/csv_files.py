@@ -113,7 +113,7 @@ def _open_records(
     files = [row[FILE] for row in lines.where(quotes.leaves_open("value")).select(FILE).distinct().collect()]
     if not files:
         return {}
-    files = sorted(files) if source.sorts else [min(files)]
+    files = sorted(files) if source.quarantines else [min(files)]
     in_file = Window.partitionBy(FILE).orderBy(NUMBER)
     with in_order(spark):
         lines = raw_lines(spark, [path_of(entry, file) for file in files], given)
@@ -122,8 +122,8 @@ def _open_records(
         lines = lines.withColumn("after", F.lead("value").over(in_file)).where(quotes.leaves_open("value"))
         continues = F.expr(f"coalesce({quotes.continues('after')}, false)").alias("continues")
         found = lines.select(FILE, NUMBER, "value", continues, F.row_number().over(in_file).alias("place"))
-        rows = sorted(found.where(f"place <= {_MOST + 1 if source.sorts else 1}").collect())
-    if not source.sorts:
+        rows = sorted(found.where(f"place <= {_MOST + 1 if source.quarantines else 1}").collect())
+    if not source.quarantines:
         raise _not_closed(entry, rows[0][FILE], rows[0][NUMBER], rows[0].value, _BREAKS_HINT)
     unclosed: dict[str, dict[int, str]] = {file: {} for file in files}
     for row in rows:
@@ -194,7 +194,7 @@ def _last_records(
     if of_header:
         what = f"{_NOT_CLOSED} in its header"
         raise bad_files(entry, [Problem(path, what, hint=_NO_QUOTES) for path in sorted(of_header)])
-    if not source.sorts:
+    if not source.quarantines:
         raise _not_closed(entry, found[0][FILE], found[0][NUMBER], found[0].text, _NO_QUOTES)
     return {row[FILE]: {row[NUMBER]: row.text} for row in found}
 
@@ -267,7 +267,7 @@ def _typed(
     """
     fields = f"the {len(columns)} field{'' if len(columns) == 1 else 's'}"
     what = f"it has not {fields} of the columns {', '.join(columns.names)}"
-    found = [formats.parsed(what, _FIELDS_HINT)]
+    found = [formats.parse_check(what, _FIELDS_HINT)]
     record = formats.record_of(columns.names)
     if unclosed:
         # As a literal: it needs no join.
@@ -282,12 +282,12 @@ def _typed(
         if not isinstance(field.dataType, T.StringType):
             # Only a text can be empty and not NULL.
             text = f"nullif({text}, '')"
-        conversion = candidates.strict if source.inferred else convert
+        conversion = candidates.strict if source.infers_columns else convert
         converted = conversion(text, field.dataType, field.name, source.options)
         if converted.is_exact:
-            found.append(formats.exact(field, text, converted.is_exact))
-        elif not source.trusted:
-            found.append(text_files.decoded(field.name))
+            found.append(formats.type_check(field, text, converted.is_exact))
+        elif not source.has_checked_bytes:
+            found.append(text_files.encoding_check(field.name))
         values.append((field.name, converted.value))
     return Records(rows, found, record, values)
 

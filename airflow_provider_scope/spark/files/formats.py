@@ -1,6 +1,6 @@
-"""What a file format is told, a ``Source``, and what it gives: ``Records``, with what may be wrong with one.
+"""What a file format gets, a ``Source``, and what it gives: ``Records``, with checks that each has to pass.
 
-A format is a module with a function ``records(spark, entry, source)``; ``reading`` knows them by their names.
+A format is a module with a function ``records(spark, entry, source)``; ``reading`` lists them by name.
 """
 
 from __future__ import annotations
@@ -27,8 +27,10 @@ if TYPE_CHECKING:
     from airflow_provider_scope.spark.shaping import TableTypes
 
 
-_OURS = frozenset({"mode", "columnnameofcorruptrecord", "enforceschema", "columnpruning", "mergeschema"})
-"""Options that the specs let through only with the value that they have anyway."""
+_FIXED_OPTIONS = frozenset(
+    {"mode", "columnnameofcorruptrecord", "enforceschema", "columnpruning", "mergeschema"}
+)
+"""Options in lower case that the specs let through only with the value that they have anyway."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,60 +42,58 @@ class Source:
     """The declared columns; None takes those of the files."""
     options: Mapping[str, str]
     """The user's options by their names in lower case, but for those that we set whatever they say."""
-    extra: bool
+    ignores_extra: bool
     """Whether columns and keys that are not declared are left out; else they are a problem."""
-    missing: bool
+    allows_missing: bool
     """Whether declared columns that a file lacks are NULL; else that is a problem."""
-    inferred: bool
+    infers_columns: bool
     """Whether nobody declared the columns: then no text may be changed by its type; see ``candidates``."""
-    trusted: bool = False
-    """Whether the bytes of the files are known to be of their encoding; see ``text_files.decoded``."""
+    has_checked_bytes: bool = False
+    """Whether the bytes of the files are known to be of their encoding: see ``text_files.check_bytes``."""
     table: TableTypes | None = None
     """The table's columns, if nobody declared those of the files."""
-    sorts: bool = False
+    quarantines: bool = False
     """Whether bad records are put aside, so that what is wrong with one need not fail its file."""
 
     @property
     def is_multi_line(self) -> bool:
-        """Whether a record may have several lines."""
         return self.options.get("multiline", "false").lower() == "true"
 
     @property
     def encoding(self) -> str:
         """The encoding of the files, in capitals, with hyphens."""
-        named = self.options.get("encoding", self.options.get("charset", "UTF-8"))
-        return named.upper().replace("_", "-")
+        encoding = self.options.get("encoding", self.options.get("charset", "UTF-8"))
+        return encoding.upper().replace("_", "-")
 
     @property
     def is_utf8(self) -> bool:
-        """Whether the files are UTF-8."""
         return self.encoding in ("UTF-8", "UTF8")
 
     @property
     def is_wide(self) -> bool:
-        """Whether a character has at least two bytes, so that a line end has, too."""
+        """Whether each character has at least two bytes, a line end included."""
         return self.encoding.startswith(("UTF-16", "UTF-32"))
 
 
 def source_of(plan: Plan) -> Source:
-    """Give what the files of a plan's batches are read as.
+    """Give the source of a plan's files, with the columns as they are declared.
 
     :raises InputError: A declared type is not one of Spark's.
     """
     files = plan.files
-    named = {name.lower(): value for name, value in files.options.items()}
+    options = {name.lower(): value for name, value in files.options.items()}
     return Source(
         format=files.format,
         columns=to_struct(files.columns) if files.columns else None,
-        options={name: value for name, value in named.items() if name not in _OURS},
-        extra=files.extra_columns == "ignore",
-        missing=files.missing_columns == "null",
-        inferred=files.infers_columns,
+        options={name: value for name, value in options.items() if name not in _FIXED_OPTIONS},
+        ignores_extra=files.extra_columns == "ignore",
+        allows_missing=files.missing_columns == "null",
+        infers_columns=files.infers_columns,
     )
 
 
 MARK = "@@airflow-provider-scope-record "
-"""How the message of an error begins that our own check of a record raised inside Spark."""
+"""How the message of an error begins that ``fail_on_bad_record`` raises inside Spark."""
 RECORD = "_scope_record"
 """Spark's text of a record that it could not parse, else NULL."""
 RULE = "_scope_rule"
@@ -113,15 +113,15 @@ class Check:
     """One thing that may be wrong with a record."""
 
     rule: str
-    """In words: ``amount is not decimal(10,2)``."""
+    """What is wrong with a record that does not pass, in words: ``amount is not decimal(10,2)``."""
     passes: str
     """SQL over the columns of the record; it does not pass if this is false or NULL."""
     value: str
     """SQL of the text that is shown."""
     hint: str = ""
     """What may help with a record that does not pass."""
-    told: str = ""
-    """SQL of the rule in words where it depends on the record; ``rule`` if empty."""
+    rule_sql: str = ""
+    """SQL of ``rule`` if its words depend on the record; else empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,12 +140,15 @@ class Records:
         """Give the typed rows and ``FILE``; reading them fails at the first record that breaks a rule."""
         rows, checks, values = self._converted_once()
         typed = [F.expr(value).alias(name) for name, value in values]
-        return failing(rows, checks, self.record).select(*typed, F.col(FILE))
+        return fail_on_bad_record(rows, checks, self.record).select(*typed, F.col(FILE))
 
     def judged(self) -> DataFrame:
-        """Give all records: typed values, NULL in those of a bad one, ``FILE``, ``RULE`` to ``NUMBER``."""
+        """Give all records, the bad ones with NULL for each value; and which rule a record breaks.
+
+        :return: The typed values, ``FILE``, ``RULE``, ``VALUE``, ``RAW`` and ``NUMBER``.
+        """
         rows = self.rows
-        if NUMBER not in rows.columns:  # first: behind a filter it would count other rows
+        if NUMBER not in rows.columns:  # first: after a filter it would count other rows
             rows = rows.select("*", number_in_file().alias(NUMBER))
         rows = rows.select(
             "*",
@@ -159,34 +162,33 @@ class Records:
         return rows.select(*typed, FILE, RULE, VALUE, raw, NUMBER)
 
     def _converted_once(self) -> tuple[DataFrame, list[Check], list[tuple[str, str]]]:
-        """Give rows, checks and values, in which what checks and values both need is a column of the rows."""
-        checks, made = [*self.checks], dict[str, str]()
+        """Give rows, checks and values; a value that a check uses, too, is computed once: as a column."""
+        checks, computed = [*self.checks], dict[str, str]()
         values: list[tuple[str, str]] = []
         for name, value in self.values:
-            kept = f"_scope_value_{len(values)}"
+            column = f"_scope_value_{len(values)}"
             if value != quoted(name) and any(value in check.passes for check in checks):
-                checks = [replace(check, passes=check.passes.replace(value, kept)) for check in checks]
-                made[kept] = value
-            values.append((name, kept if kept in made else value))
-        if not made:
+                checks = [replace(check, passes=check.passes.replace(value, column)) for check in checks]
+                computed[column] = value
+            values.append((name, column if column in computed else value))
+        if not computed:
             return self.rows, checks, values
         # The optimizer does not copy these columns into the checks if there is one beside them that may not
         # be computed twice, and that a check needs.
         checks[-1] = replace(checks[-1], passes=f"({checks[-1].passes} AND _scope_once >= 0)")
-        more = [F.expr(value).alias(name) for name, value in made.items()]
-        return self.rows.select("*", *more, F.spark_partition_id().alias("_scope_once")), checks, values
+        columns = [F.expr(value).alias(column) for column, value in computed.items()]
+        return self.rows.select("*", *columns, F.spark_partition_id().alias("_scope_once")), checks, values
 
 
-def parsed(what: str, hint: str = "", told: str = "") -> Check:
+def parse_check(rule: str, hint: str = "", rule_sql: str = "") -> Check:
     """Check that Spark could parse a record.
 
-    :param what: The rule in words.
-    :param told: SQL of it where the record tells more.
+    :param rule_sql: As ``Check.rule_sql``.
     """
-    return Check(what, f"{RECORD} IS NULL", RECORD, hint, told)
+    return Check(rule, f"{RECORD} IS NULL", RECORD, hint, rule_sql)
 
 
-def exact(field: T.StructField, text: str, is_exact: str) -> Check:
+def type_check(field: T.StructField, text: str, is_exact: str) -> Check:
     """Check that a text that is not NULL is a value of the declared type.
 
     :param text: SQL of the text.
@@ -215,7 +217,9 @@ def record_of(names: Sequence[str]) -> str:
 
 
 def not_compiled(value: str) -> str:
-    """Give SQL of the same value that is not compiled into the code for each record, which its size slows.
+    """Give SQL of the same value which Spark interprets, and does not compile into the code for each record.
+
+    The size of that code makes it slow.
 
     :param value: SQL that is rarely evaluated, and long.
     """
@@ -236,7 +240,7 @@ def json_of(struct: str) -> str:
 
 def broken_rule(checks: Sequence[Check]) -> str:
     """Give SQL for the first rule that a record breaks, NULL if it is good."""
-    return _of_first_broken(checks, [check.told or literal(check.rule) for check in checks])
+    return _of_first_broken(checks, [check.rule_sql or literal(check.rule) for check in checks])
 
 
 def broken_value(checks: Sequence[Check], at_most: int | None = None) -> str:
@@ -258,8 +262,8 @@ def _of_first_broken(checks: Sequence[Check], values: Sequence[str]) -> str:
     return f"CASE {cases} END" if checks else "CAST(NULL AS string)"
 
 
-def failing(rows: DataFrame, checks: Sequence[Check], record: str, file: str = FILE) -> DataFrame:
-    """Let a read fail at the first record that breaks a rule.
+def fail_on_bad_record(rows: DataFrame, checks: Sequence[Check], record: str, file: str = FILE) -> DataFrame:
+    """Make reading the rows fail at the first record that breaks a rule.
 
     :param rows: The columns that the checks name.
     :param record: SQL of the whole record, for the message.
@@ -267,23 +271,23 @@ def failing(rows: DataFrame, checks: Sequence[Check], record: str, file: str = F
     """
     if not checks:
         return rows
-    told = not_compiled(
+    report = not_compiled(
         f"to_json(named_struct('file', {file}, 'rule', {broken_rule(checks)}, "
         f"'value', {broken_value(checks, SHOWN)}, 'record', left({record}, {SHOWN}), "
         f"'hint', {_of_first_broken(checks, [literal(check.hint) for check in checks])}))"
     )
-    passes = " AND ".join(f"coalesce({c.passes}, false)" for c in checks)
+    passes = " AND ".join(f"coalesce({check.passes}, false)" for check in checks)
     # What is not deterministic stays where it is: the optimizer must not drop a bad record by the user's
     # WHERE first, nor leave the check out because the SELECT does not need its columns.
     stays = "spark_partition_id() >= 0"
     return rows.where(
-        F.expr(f"if({passes}, {stays}, CAST(raise_error(concat('{MARK}', {told})) AS boolean))")
+        F.expr(f"if({passes}, {stays}, CAST(raise_error(concat('{MARK}', {report})) AS boolean))")
     )
 
 
 @dataclass(frozen=True, slots=True)
 class BadRecord:
-    """What a check told about a record."""
+    """A record that breaks a rule, as ``fail_on_bad_record`` reports it."""
 
     file: str | None
     """None if it is not known."""
@@ -310,13 +314,19 @@ class BadRecord:
 
 
 def bad_record(text: str) -> BadRecord | None:
-    """Find what our check told in the text of Spark's error.
+    """Find the report of ``fail_on_bad_record`` in the text of Spark's error.
 
     :return: None if the error is another one.
     """
     # In an error about the SELECT the mark stands, too: as a part of the query.
-    told = next((rest for rest in text.split(MARK)[1:] if rest.startswith("{")), None)
-    if told is None:
+    report = next((rest for rest in text.split(MARK)[1:] if rest.startswith("{")), None)
+    if report is None:
         return None
-    value: dict[str, Any] = json.JSONDecoder().raw_decode(told)[0]
-    return BadRecord(value.get("file"), value["rule"], value.get("value"), value.get("record"), value["hint"])
+    fields: dict[str, Any] = json.JSONDecoder().raw_decode(report)[0]
+    return BadRecord(
+        file=fields.get("file"),
+        rule=fields["rule"],
+        value=fields.get("value"),
+        record=fields.get("record"),
+        hint=fields["hint"],
+    )

@@ -60,7 +60,7 @@ def inferred(spark: SparkSession, plan: Plan, entry: OffsetEntry) -> Plan:
     :raises InputError: The files have no column.
     """
     is_sorted = plan.files.bad_records == "quarantine"
-    source = replace(source_for(spark, plan, entry), sorts=is_sorted)
+    source = replace(source_for(spark, plan, entry), quarantines=is_sorted)
     left = entry
     while True:
         read = replace(source, columns=None, table=None)

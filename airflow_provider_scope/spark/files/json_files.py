@@ -76,11 +76,11 @@ def records(spark: SparkSession, entry: OffsetEntry, source: Source) -> list[Rec
             columns = source.table.read_as(columns, typed, adds=True)
     rounded = {path for path in paths if source.is_multi_line and path.lower().endswith(_COMPRESSED)}
     # Who declares a double wants the nearest one; who does not, wants to know of digits that it has not.
-    exact = _EXACT_INFERRED if source.inferred else _EXACT
+    exact = _EXACT_INFERRED if source.infers_columns else _EXACT
     if rounded and not all(isinstance(field.dataType, exact) for field in columns):
         raise bad_files(entry, [Problem(path, _ROUNDED, hint=_ROUNDED_HINT) for path in sorted(rounded)])
     found = _problems(spark, paths, columns, source)
-    by_line = _told_by_line(spark, entry, found, source) if source.sorts else set()
+    by_line = _told_by_line(spark, entry, found, source) if source.quarantines else set()
     found = [problem for problem in found if problem.file not in by_line]
     if found:
         has_lines = source.is_utf8 and not source.is_multi_line
@@ -183,13 +183,13 @@ def rows_of(
 
 
 def _typed(rows: DataFrame, columns: T.StructType, source: Source, *, is_rounded: bool = False) -> Records:
-    found = [formats.parsed(_NOT_TYPED, _NOT_JSON_HINT, told=_why_not_parsed(columns, source))]
+    found = [formats.parse_check(_NOT_TYPED, _NOT_JSON_HINT, rule_sql=_why_not_parsed(columns, source))]
     values = []
     for field in columns:
         name = quoted(field.name)
         converted = _convert(name, field.dataType, field.name, source, depth=0)
         if converted.is_exact:
-            found.append(formats.exact(field, name, converted.is_exact))
+            found.append(formats.type_check(field, name, converted.is_exact))
         if is_rounded:
             found += _unrounded(field)
         values.append((field.name, converted.value))
@@ -213,7 +213,7 @@ def _read_lines(spark: SparkSession, paths: Sequence[str], columns: T.StructType
     checked = f"if({_PARSED} IS NULL OR {_TEXT} IS NULL, CAST(raise_error({differ}) AS string), {_WRONG})"
     words = f"substring_index({_WRONG}, ': ', 1)"
     names = f"if({_WRONG} = {words}, {_TEXT}, substr({_WRONG}, length({words}) + 3))"
-    check = Check("its text is odd", f"{_WRONG} IS NULL", names, told=words)
+    check = Check("its text is odd", f"{_WRONG} IS NULL", names, rule_sql=words)
     typed = _typed(joined.withColumn(_WRONG, F.expr(checked)), columns, source)
     return Records(typed.rows, [check, *typed.checks], _TEXT, typed.values)
 
@@ -268,7 +268,7 @@ def _convert(value: str, kind: T.DataType, column: str, source: Source, *, depth
         changed = f"transform_values({value}, (k{depth}, {one}) -> {item.value})"
         return _each(item, value, changed, one, of=f"map_values({value})")
     if isinstance(kind, _TEXTS):
-        conversion = candidates.strict if source.inferred else convert
+        conversion = candidates.strict if source.infers_columns else convert
         return conversion(value, kind, column, source.options)
     return Converted(value, None)
 
@@ -346,7 +346,9 @@ def _problems(
         .agg(F.max_by(F.struct("wrong", "line"), of_file).alias("first"))
         .select("file", "first.wrong", "first.line")
     )
-    hints = {**_HINTS, UNDECLARED: _NOT_INFERRED} if source.inferred or source.columns is None else _HINTS
+    hints = (
+        {**_HINTS, UNDECLARED: _NOT_INFERRED} if source.infers_columns or source.columns is None else _HINTS
+    )
     return [
         Problem(row.file, row.wrong, row.line, next((hints[s] for s in hints if row.wrong.startswith(s)), ""))
         for row in found.collect()
@@ -357,7 +359,7 @@ def _told_by_line(
     spark: SparkSession, entry: OffsetEntry, problems: Sequence[Problem], source: Source
 ) -> set[str]:
     """Give the files, as problems name them, of which only records are wrong and each line is one record."""
-    files = {problem.file for problem in problems if problem.what not in (_NOT_UTF8, _SECOND_VALUE)}
+    files = {problem.file for problem in problems if problem.fault not in (_NOT_UTF8, _SECOND_VALUE)}
     if not files or source.is_multi_line or not source.is_utf8 or _lax(source.options):
         return set()
     lines, text = _value_texts(spark, [path_of(entry, file) for file in files], source)
@@ -367,7 +369,7 @@ def _told_by_line(
 
 def _wrong(columns: T.StructType, text: str, source: Source) -> str:
     """Give SQL for what is wrong with the text of a value; NULL if nothing is, or if the reader tells it."""
-    return not_compiled(_Look(_lax(source.options), extra=source.extra).wrong(columns, text))
+    return not_compiled(_Look(_lax(source.options), extra=source.ignores_extra).wrong(columns, text))
 
 
 def _is_blank(text: str) -> str:

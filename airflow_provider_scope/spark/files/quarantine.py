@@ -183,7 +183,7 @@ def sorted_out(spark: SparkSession, plan: Plan, entry: OffsetEntry) -> Iterator[
 
 
 def _sort(spark: SparkSession, plan: Plan, entry: OffsetEntry, block: ExitStack) -> Sorted:
-    source = replace(reading.source_for(spark, plan, entry), sorts=True)
+    source = replace(reading.source_for(spark, plan, entry), quarantines=True)
     left, error, data = entry, None, None
     wrong: dict[str, tuple[str, str | None]] = {}
     records = rows = Quarantined(0, {})
@@ -198,7 +198,7 @@ def _sort(spark: SparkSession, plan: Plan, entry: OffsetEntry, block: ExitStack)
                 seen_in = [file for file, rule in counts if rule == text_files.UNDECODED]
                 with naming_faults(spark, left):
                     text_files.check_bytes(spark, left, source, seen_in)
-                data, source = None, replace(source, trusted=True)
+                data, source = None, replace(source, has_checked_bytes=True)
         except BadFileError as err:
             error = error or err
             wrong.update(faults(spark, left, source, err))

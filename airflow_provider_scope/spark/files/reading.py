@@ -23,7 +23,7 @@ from airflow_provider_scope.spark.files.formats import (
     VALUE,
     Check,
     bad_record,
-    failing,
+    fail_on_bad_record,
     json_of,
     source_of,
 )
@@ -39,9 +39,9 @@ from airflow_provider_scope.spark.files.listing import (
     load,
     path_of,
     place_of,
+    read_problem,
     same_key,
     union,
-    unread,
 )
 from airflow_provider_scope.spark.session import NANOSECONDS, SPARK_ERRORS, unread_file, whole_text
 from airflow_provider_scope.sql import quoted
@@ -76,24 +76,28 @@ _FORMATS: dict[str, Callable[[SparkSession, OffsetEntry, Source], list[Records]]
 }
 
 
-def select(spark: SparkSession, plan: Plan, entry: OffsetEntry, *, trusted: bool = False) -> DataFrame:
+def select(
+    spark: SparkSession, plan: Plan, entry: OffsetEntry, *, has_checked_bytes: bool = False
+) -> DataFrame:
     """Give the SELECT over the files of a batch, as a lazy DataFrame.
 
     Reading it fails at the first record that is not what was declared, and at the first row of the SELECT
     that breaks a rule of ``TableSpec.expect``.
 
-    :param trusted: Whether the bytes of the files are known to be of their encoding.
+    :param has_checked_bytes: Whether the bytes of the files are known to be of their encoding.
     :raises BadFileError: A file has other columns than declared, or is not of the declared form.
     """
-    source = source_for(spark, plan, entry, trusted=trusted)
+    source = source_for(spark, plan, entry, has_checked_bytes=has_checked_bytes)
     data = union([piece.strict() for piece in records(spark, entry, source)])
     return checked(plan, over(spark, plan, entry, data))
 
 
-def source_for(spark: SparkSession, plan: Plan, entry: OffsetEntry, *, trusted: bool = False) -> Source:
+def source_for(
+    spark: SparkSession, plan: Plan, entry: OffsetEntry, *, has_checked_bytes: bool = False
+) -> Source:
     """Give what the files of a batch are read as: columns that nobody declared have the table's types."""
-    source = replace(source_of(plan), trusted=trusted)
-    is_untyped = source.format in TEXT_FORMATS and source.format != "json" and not source.inferred
+    source = replace(source_of(plan), has_checked_bytes=has_checked_bytes)
+    is_untyped = source.format in TEXT_FORMATS and source.format != "json" and not source.infers_columns
     if source.columns is not None or is_untyped or entry.overwrites_table:
         return source
     metadata = DeltaLog(spark, plan.table).metadata()
@@ -144,7 +148,7 @@ def over_rows(
 
 def checked(plan: Plan, result: DataFrame) -> DataFrame:
     """Let the rows of a SELECT fail that break a rule of ``TableSpec.expect``."""
-    return failing(result, expected(plan), ROW, file_of(result))
+    return fail_on_bad_record(result, expected(plan), ROW, file_of(result))
 
 
 _RULE_HINT = "correct the rule or the SELECT; with source_file_uri in the SELECT the message names the file"
@@ -246,10 +250,10 @@ def read_by(
     :raises BadRecordError: A record does not have the declared columns, or a value of another type.
     :raises BadFileError: A file is not what the source says.
     """
-    trusted = False
+    has_checked_bytes = False
     while True:
         try:
-            return act(select(spark, plan, entry, trusted=True) if trusted else rows())
+            return act(select(spark, plan, entry, has_checked_bytes=True) if has_checked_bytes else rows())
         except SPARK_ERRORS as err:
             record = bad_record(whole_text(err))
             if record is None:
@@ -257,16 +261,18 @@ def read_by(
                     raise
             if record.rule != text_files.UNDECODED:
                 if plan.files.bad_records != "quarantine":  # which reads it again itself
-                    record = _first_in_its_file(spark, plan, entry, record, trusted=trusted)
+                    record = _first_in_its_file(
+                        spark, plan, entry, record, has_checked_bytes=has_checked_bytes
+                    )
                 raise record.error(place_of(entry, record.file)) from err
             with naming_faults(spark, entry):
                 text_files.check_bytes(spark, entry, source_of(plan), [record.file] if record.file else [])
         # What was suspected is in the files as such.
-        trusted = True
+        has_checked_bytes = True
 
 
 def _first_in_its_file(
-    spark: SparkSession, plan: Plan, entry: OffsetEntry, record: BadRecord, *, trusted: bool
+    spark: SparkSession, plan: Plan, entry: OffsetEntry, record: BadRecord, *, has_checked_bytes: bool
 ) -> BadRecord:
     """Give the first bad record of a file with its number, in place of one that Spark came upon.
 
@@ -277,7 +283,7 @@ def _first_in_its_file(
     if not alone.files:
         return record
     try:
-        source = source_for(spark, plan, entry, trusted=trusted)
+        source = source_for(spark, plan, entry, has_checked_bytes=has_checked_bytes)
         with in_order(spark):
             rows = union([piece.judged() for piece in records(spark, alone, source)])
             (first,) = rows.where(F.col(RULE) == record.rule).limit(1).collect()
@@ -314,7 +320,7 @@ def _problems(spark: SparkSession, entry: OffsetEntry, err: Exception) -> list[P
             if _has_negative_nanoseconds(spark, file.path)
         ]
     failed = unread_file(err)
-    problem = unread(*failed) if failed else None
+    problem = read_problem(*failed) if failed else None
     if problem is None:
         return []
     if problem.hint in GZIP_ENDS and storage.has_more_behind_gzip(spark, path_of(entry, problem.file)):
