@@ -105,12 +105,12 @@ def read_changes(
         max_commits=spec.max_commits_per_batch,
         max_bytes=spec.max_bytes_per_batch,
     )
-    rows.look()
+    rows.read_source_log()
     offered = _offered(storage, place)
     if offered is None:
         report = rows.begin_report(int(time.time() * 1000))
         with _in_a_session():
-            planned = rows.slice_behind(state, report)
+            planned = rows.slice_after(state, report)
         for message in report.warnings.values():
             warnings.warn(message.replace(feed_state.START_OVER, _START_OVER), stacklevel=2)
         if planned is None:

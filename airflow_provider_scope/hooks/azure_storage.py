@@ -55,19 +55,19 @@ class AzureAccess:
             endpoint = self.blob_endpoint or f"https://{blob_host}"
             text = f"AccountName={account};BlobEndpoint={endpoint};{name}={self.secret}"
             return AzureBlobFileSystem(connection_string=text, skip_instance_cache=True)
-        found = AzureBlobFileSystem(
+        filesystem = AzureBlobFileSystem(
             account_name=account,
             account_host=urlsplit(self.blob_endpoint).netloc if self.blob_endpoint else blob_host,
             credential=self._credential(),
             skip_instance_cache=True,
         )
-        if found.connection_string:
+        if filesystem.connection_string:
             raise InputError(
                 "The environment has AZURE_STORAGE_CONNECTION_STRING, which adlfs prefers to the connection.",
                 kept="everything; nothing was read or written",
                 do="remove it from the worker's environment; or put it into the connection",
             )
-        return found
+        return filesystem
 
     def spark_conf(self, host: str) -> dict[str, str]:
         """Give the properties with which Hadoop's ABFS client is the same identity; secrets included."""
@@ -118,12 +118,12 @@ class AzureAccess:
 
         if self.kind == "client_secret":
             return ClientSecretCredential(self.tenant or "", self.client_id or "", self.secret)
-        given = {
+        options = {
             "managed_identity_client_id": self.managed_identity_client_id,
             "workload_identity_tenant_id": self.workload_identity_tenant_id,
             "workload_identity_client_id": self.client_id if self.workload_identity_tenant_id else None,
         }
-        return DefaultAzureCredential(**{name: value for name, value in given.items() if value})
+        return DefaultAzureCredential(**{name: value for name, value in options.items() if value})
 
 
 DEFAULT = AzureAccess(kind="default")
@@ -189,17 +189,17 @@ def access_of(fields: Fields, host: str) -> AzureAccess:
 
 def _of_connection_string(fields: Fields, text: str, host: str) -> AzureAccess:
     parts = dict(part.split("=", 1) for part in text.split(";") if "=" in part)
-    given = {name.strip().lower(): value.strip() for name, value in parts.items()}
-    account = given.get("accountname", "")
+    settings = {name.strip().lower(): value.strip() for name, value in parts.items()}
+    account = settings.get("accountname", "")
     if account:
         _check_account(fields, account, host)
-    endpoint = given.get("blobendpoint") or None
+    endpoint = settings.get("blobendpoint") or None
     if not account and endpoint:
         _check_account(fields, endpoint, host)
-    if given.get("accountkey"):
-        return AzureAccess(kind="account_key", secret=given["accountkey"], blob_endpoint=endpoint)
-    if given.get("sharedaccesssignature"):
-        secret = given["sharedaccesssignature"].lstrip("?")
+    if settings.get("accountkey"):
+        return AzureAccess(kind="account_key", secret=settings["accountkey"], blob_endpoint=endpoint)
+    if settings.get("sharedaccesssignature"):
+        secret = settings["sharedaccesssignature"].lstrip("?")
         return AzureAccess(kind="sas", secret=secret, blob_endpoint=endpoint)
     raise fields.bad("connection_string", "…", "one with AccountKey or SharedAccessSignature")
 
@@ -212,20 +212,23 @@ def _client(tenant: str, client_id: str, secret: str) -> tuple[str, dict[str, st
     }
 
 
-def _check_account(fields: Fields, found: str, host: str) -> None:
+def _check_account(fields: Fields, address: str, host: str) -> None:
     """Refuse a connection of another account: its key or signature is not for this one.
 
-    :param found: An account's name, host or URL; empty if none is told.
+    :param address: An account's name, host or URL; empty if the connection has none.
     """
-    named = (urlsplit(found).hostname or "") if "://" in found else found.partition("/")[0].partition(":")[0]
-    if not named or is_loopback(named):
+    if "://" in address:
+        account_host = urlsplit(address).hostname or ""
+    else:
+        account_host = address.partition("/")[0].partition(":")[0]
+    if not account_host or is_loopback(account_host):
         return
-    account = named.partition(".")[0].lower()
-    wanted = host.partition(".")[0]
+    account = account_host.partition(".")[0].lower()
+    target = host.partition(".")[0]
     # Endpoints of a geo-replica have the account's name with a suffix.
-    if account.removesuffix("-secondary") != wanted:
+    if account.removesuffix("-secondary") != target:
         raise InputError(
-            f"The connection {fields.conn_id} is for the account {account}, and the location is on {wanted}.",
+            f"The connection {fields.conn_id} is for the account {account}, and the location is on {target}.",
             kept="everything; nothing was read or written",
             do="name the connection of that account, or correct the location",
         )

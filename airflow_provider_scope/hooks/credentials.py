@@ -105,22 +105,22 @@ def credential_of(identity: Identity) -> Any:
             return ManagedIdentityCredential(client_id=identity.managed_identity_client_id)
         case "workload_identity":
             # What is None comes from the environment that the cluster sets.
-            given = {
+            options = {
                 "tenant_id": identity.workload_identity_tenant_id or identity.tenant,
                 "client_id": identity.client_id,
             }
-            return WorkloadIdentityCredential(**{name: value for name, value in given.items() if value})
+            return WorkloadIdentityCredential(**{name: value for name, value in options.items() if value})
         case "azure_cli":
             return AzureCliCredential(tenant_id=identity.tenant or "")
         case "class":
             module, _, name = (identity.credential_class or "").rpartition(".")
             return getattr(import_module(module), name)(**json.loads(identity.credential_kwargs))
         case _:
-            given = {
+            options = {
                 "managed_identity_client_id": identity.managed_identity_client_id,
                 "workload_identity_tenant_id": identity.workload_identity_tenant_id,
             }
-            return DefaultAzureCredential(**{name: value for name, value in given.items() if value})
+            return DefaultAzureCredential(**{name: value for name, value in options.items() if value})
 
 
 def acquire(identity: Identity) -> Token:
@@ -132,8 +132,8 @@ def acquire(identity: Identity) -> Token:
         return Token("emulator", float("inf"))
     try:
         # A credential keeps its token, also one that the service refused: so each one is used once.
-        found = credential_of(identity).get_token(SCOPE)
-        return Token(found.token, float(found.expires_on))
+        token = credential_of(identity).get_token(SCOPE)
+        return Token(token.token, float(token.expires_on))
     except Exception as err:  # noqa: BLE001 - a class of the user's own may raise anything
         text = mask(f"{type(err).__name__}: {err}", *_secrets(identity))
     # Outside of the handler: the original error is not chained, for its text may hold a secret.
@@ -222,8 +222,8 @@ def _secret_text(fields: Fields, name: str) -> str | None:
 
 def _secrets(identity: Identity) -> list[str]:
     """Give every text that must not be shown, the longest first: one may hold another."""
-    given = [identity.secret, identity.certificate_password, *_leaves(json.loads(identity.credential_kwargs))]
-    return sorted((text for text in given if text), key=len, reverse=True)
+    texts = [identity.secret, identity.certificate_password, *_leaves(json.loads(identity.credential_kwargs))]
+    return sorted((text for text in texts if text), key=len, reverse=True)
 
 
 def _leaves(value: object) -> list[str]:

@@ -51,8 +51,8 @@ class Database:
     @property
     def spark_conf(self) -> dict[str, str]:
         """Give the properties of the application; the one with the password has a name that Spark hides."""
-        given = {"url": self.url, "user": self.user, "password": self.password, "driver": self.driver}
-        return {CONF + name: value for name, value in given.items() if value}
+        properties = {"url": self.url, "user": self.user, "password": self.password, "driver": self.driver}
+        return {CONF + name: value for name, value in properties.items() if value}
 
 
 def database_of(conn_id: str, parts: int = 1) -> Database:
@@ -63,16 +63,16 @@ def database_of(conn_id: str, parts: int = 1) -> Database:
     :raises InputError: It is of a type that is not known, or lacks something, or its database does not let
         several connections read one snapshot.
     """
-    found = _database_of(conn_id)
-    if parts > 1 and found.kind != "postgresql":
+    database = _database_of(conn_id)
+    if parts > 1 and database.kind != "postgresql":
         raise InputError(
             f"num_partitions={parts} is not possible with the connection {conn_id}, of the kind "
-            f"{found.kind}: several connections can read one snapshot only on PostgreSQL. Parts that are "
+            f"{database.kind}: several connections can read one snapshot only on PostgreSQL. Parts that are "
             "read at different times can lose rows that change in between, and duplicate others.",
             kept="everything; nothing was read or written",
             do="leave num_partitions and partition_column out; max_rows_per_batch makes batches smaller",
         )
-    return found
+    return database
 
 
 def kind_of(conn_id: str) -> str:
@@ -113,36 +113,39 @@ def fetch(conn_id: str, sql: str, count: int) -> list[dict[str, Any]] | None:
 
 
 def _database_of(conn_id: str) -> Database:
-    found = connection_of(conn_id)
-    kind = _KINDS.get(found.conn_type or "", "jdbc")
-    if kind == "jdbc" and found.conn_type != "jdbc":
+    connection = connection_of(conn_id)
+    kind = _KINDS.get(connection.conn_type or "", "jdbc")
+    if kind == "jdbc" and connection.conn_type != "jdbc":
         raise _bad(
-            conn_id, f"the type {found.conn_type!r}", "postgres, mysql, sqlite, or jdbc with the URL as host"
+            conn_id,
+            f"the type {connection.conn_type!r}",
+            "postgres, mysql, sqlite, or jdbc with the URL as host",
         )
     if kind == "jdbc":
-        return _generic(conn_id, found)
+        return _generic(conn_id, connection)
     driver, package = DRIVERS[kind]
     return Database(
         kind=kind,
-        url={"postgresql": _postgres, "mysql": _mysql, "sqlite": _sqlite}[kind](conn_id, found),
-        user=found.login if kind != "sqlite" else None,
-        password=found.password if kind != "sqlite" else None,
+        url={"postgresql": _postgres, "mysql": _mysql, "sqlite": _sqlite}[kind](conn_id, connection),
+        user=connection.login if kind != "sqlite" else None,
+        password=connection.password if kind != "sqlite" else None,
         driver=driver,
         packages=(package,),
     )
 
 
-def _postgres(conn_id: str, found: Connection) -> str:
-    extra = found.extra_dejson
+def _postgres(conn_id: str, connection: Connection) -> str:
+    extra = connection.extra_dejson
     if extra.get("iam"):
         raise _bad(conn_id, "iam", "a password: AWS tokens are not supported")
     words = {_RENAMED.get(name, name): str(extra[name]) for name in _POSTGRES if extra.get(name)}
     words["ApplicationName"] = "airflow-provider-scope"
     query = "&".join(f"{name}={quote(value, safe='')}" for name, value in words.items())
-    return f"jdbc:postgresql://{_address(conn_id, found, 5432)}/{quote(_schema(conn_id, found))}?{query}"
+    address, schema = _address(conn_id, connection, 5432), quote(_schema(conn_id, connection))
+    return f"jdbc:postgresql://{address}/{schema}?{query}"
 
 
-def _mysql(conn_id: str, found: Connection) -> str:
+def _mysql(conn_id: str, connection: Connection) -> str:
     words = {
         "connectionTimeZone": "UTC",
         "forceConnectionTimeZoneToSession": "true",
@@ -150,23 +153,24 @@ def _mysql(conn_id: str, found: Connection) -> str:
         "yearIsDateType": "false",
         "useCursorFetch": "true",
     }
-    mode = found.extra_dejson.get("ssl_mode") or found.extra_dejson.get("sslMode")
+    mode = connection.extra_dejson.get("ssl_mode") or connection.extra_dejson.get("sslMode")
     if mode:
         words["sslMode"] = str(mode).upper().replace("-", "_")
     query = "&".join(f"{name}={quote(value, safe='')}" for name, value in words.items())
-    return f"jdbc:mysql://{_address(conn_id, found, 3306)}/{quote(_schema(conn_id, found))}?{query}"
+    address, schema = _address(conn_id, connection, 3306), quote(_schema(conn_id, connection))
+    return f"jdbc:mysql://{address}/{schema}?{query}"
 
 
-def _sqlite(conn_id: str, found: Connection) -> str:
-    path = found.host or ""
+def _sqlite(conn_id: str, connection: Connection) -> str:
+    path = connection.host or ""
     if not path.startswith("/"):
         raise _bad(conn_id, f"host={path!r}", "the absolute path of the database's file as host")
     # Read only: a load never makes an empty database where a path is wrong.
     return f"jdbc:sqlite:file:{quote(path)}?mode=ro"
 
 
-def _generic(conn_id: str, found: Connection) -> Database:
-    url, extra = found.host or "", found.extra_dejson
+def _generic(conn_id: str, connection: Connection) -> Database:
+    url, extra = connection.host or "", connection.extra_dejson
     if not url.startswith("jdbc:"):
         raise _bad(conn_id, "another host", "the URL as host: jdbc:…")
     if _SECRET.search(url):
@@ -178,24 +182,24 @@ def _generic(conn_id: str, found: Connection) -> Database:
     return Database(
         kind=kind,
         url=url,
-        user=found.login or None,
-        password=found.password or None,
+        user=connection.login or None,
+        password=connection.password or None,
         driver=extra.get("driver_class") or driver,
         packages=tuple(packages.split(",") if isinstance(packages, str) else packages),
     )
 
 
-def _address(conn_id: str, found: Connection, port: int) -> str:
-    if not found.host:
+def _address(conn_id: str, connection: Connection, port: int) -> str:
+    if not connection.host:
         raise _bad(conn_id, "no host", "the database's host")
-    host = f"[{found.host}]" if ":" in found.host else found.host
-    return f"{host}:{found.port or port}"
+    host = f"[{connection.host}]" if ":" in connection.host else connection.host
+    return f"{host}:{connection.port or port}"
 
 
-def _schema(conn_id: str, found: Connection) -> str:
-    if not found.schema:
+def _schema(conn_id: str, connection: Connection) -> str:
+    if not connection.schema:
         raise _bad(conn_id, "no schema", "the database's name in the field schema")
-    return str(found.schema)
+    return str(connection.schema)
 
 
 def _bad(conn_id: str, has: str, expected: str) -> InputError:

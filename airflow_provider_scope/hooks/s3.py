@@ -94,13 +94,13 @@ def _time(value: Any) -> datetime:
     from botocore.utils import parse_timestamp
 
     try:
-        found = datetime.fromisoformat(value)
+        moment = datetime.fromisoformat(value)
     except (TypeError, ValueError):
-        found = datetime.min  # noqa: DTZ901 - as one without a zone
-    if found.tzinfo:
-        return found
-    other: datetime = parse_timestamp(value)
-    return other
+        moment = datetime.min  # noqa: DTZ901 - as one without a zone
+    if moment.tzinfo:
+        return moment
+    parsed: datetime = parse_timestamp(value)
+    return parsed
 
 
 def open_store(_: str, conn_id: str | None, connection: Connection | None) -> Store:

@@ -39,8 +39,8 @@ def store_of(uri: str, storage_conn_id: str | None = None, *, connection: Connec
 
 def hadoop_version() -> str:
     """Give the version of Hadoop in the installed pyspark: its jars must be of one version."""
-    found = find_spec("pyspark")
-    folder = Path(found.origin).parent / "jars" if found and found.origin else Path("jars")
+    spec = find_spec("pyspark")
+    folder = Path(spec.origin).parent / "jars" if spec and spec.origin else Path("jars")
     for jar in folder.glob("hadoop-client-api-*.jar"):
         match = re.fullmatch(r"hadoop-client-api-(.+)\.jar", jar.name)
         if match:

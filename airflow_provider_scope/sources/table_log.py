@@ -29,15 +29,15 @@ def open_source(table: str, storage: Storage | None) -> Iterator[OpenTable]:
 
     :raises SourceNotFoundError: There is no table.
     """
-    with open_table(table, storage) as found:
-        if found is None:
+    with open_table(table, storage) as opened:
+        if opened is None:
             raise SourceNotFoundError(
                 f"There is no Delta table at {table}.",
                 kept="everything; nothing was read or written",
                 do="bring it back, if it was moved or dropped; or correct source.table; or let the task "
                 "that creates it run first",
             )
-        yield found
+        yield opened
 
 
 @dataclass
@@ -60,16 +60,16 @@ class SourceLog:
 
         :raises SourceNotFoundError: There is no table.
         """
-        with open_source(table, storage) as found:
-            metadata = found.delta.metadata()
-            read = feed_state.Metadata.of(
+        with open_source(table, storage) as opened:
+            metadata = opened.delta.metadata()
+            parsed = feed_state.Metadata.of(
                 {
                     "id": metadata.id,
                     "configuration": metadata.configuration,
-                    "schemaString": found.delta.schema().to_json(),
+                    "schemaString": opened.delta.schema().to_json(),
                 }
             )
-            return cls(table, storage, found.delta.version(), read)
+            return cls(table, storage, opened.delta.version(), parsed)
 
     def cleaned(self, oldest: int, argument: str) -> ChangeFeedError:
         """Give the error for versions that are older than the log.
@@ -92,15 +92,15 @@ class SourceLog:
 
     def history(self) -> list[SourceCommit]:
         """Give all versions that the log still has, without a gap, oldest first."""
-        found: list[SourceCommit] = []
+        commits: list[SourceCommit] = []
         for version in range(self.newest, -1, -1):
             commit = self.commit(version)
             if commit is None:
                 break
-            found.append(commit)
-        if not found:
+            commits.append(commit)
+        if not commits:
             raise feed_state.missing(self.table, self.newest)
-        return found[::-1]
+        return commits[::-1]
 
     def metadata_before(self, first: int) -> Metadata | None:
         """Give the metadata in front of a version; None if the log does not have it any more."""
@@ -116,11 +116,11 @@ class SourceLog:
         """Tell whether the table had rows before a version; true, too, if that cannot be seen any more."""
         if first.begins:
             return False
-        with open_table(self.table, self.storage, since=first.version - 1) as found:
+        with open_table(self.table, self.storage, since=first.version - 1) as opened:
             try:
-                if found is not None:
-                    found.delta.load_as_version(first.version - 1)
-                return found is None or bool(found.delta.file_uris())
+                if opened is not None:
+                    opened.delta.load_as_version(first.version - 1)
+                return opened is None or bool(opened.delta.file_uris())
             except DeltaError:
                 return True
 

@@ -48,8 +48,8 @@ def _unwanted(  # noqa: PLR0917 - a row of a table
     beside: Case, argument: str, value: Any, expected: str, why: str, only: type[Any] | None = None
 ) -> Refusal:
     """Refuse a value that is best left out."""
-    do, what = f"leave it out: {why}", f"{expected} with {beside.text}"
-    return Refusal(beside, Case(argument, value), do, what, only)
+    do = f"leave it out: {why}"
+    return Refusal(beside, Case(argument, value), do, f"{expected} with {beside.text}", only)
 
 
 _SPARK = Case("engine", SparkEngine, "SparkEngine")
@@ -237,28 +237,30 @@ IN_JOBS = (
 """What SCOPE jobs cannot do; refused when all arguments are known."""
 
 
-def check(refusals: Iterable[Refusal], known: Mapping[str, Any]) -> None:
+def check(refusals: Iterable[Refusal], values: Mapping[str, Any]) -> None:
     """Refuse the first two cases that do not go together.
 
-    :param known: Argument -> its value, validated alone. None is a spec that only the task knows.
+    :param values: Argument -> its value, validated alone. None is a spec that only the task knows.
     :raises InputError: With the argument, what is expected beside the other, and what to write instead.
     """
-    for one in refusals:
-        of_write = one.only is None or isinstance(known.get("write"), one.only)
-        if of_write and _is_so(one.beside, known) and _is_so(one.refused, known):
-            name, value = one.refused.argument, _value(one.refused, known)
-            if one.expected:
-                raise validation.bad(name, "replace" if value == Replace() else value, one.expected, one.do)
+    for refusal in refusals:
+        of_write = refusal.only is None or isinstance(values.get("write"), refusal.only)
+        if of_write and _is_so(refusal.beside, values) and _is_so(refusal.refused, values):
+            name, value = refusal.refused.argument, _value(refusal.refused, values)
+            if refusal.expected:
+                raise validation.bad(
+                    name, "replace" if value == Replace() else value, refusal.expected, refusal.do
+                )
             # Not the values in a mapping: they may be secrets.
             shown = "" if isinstance(value, Mapping) else f"={value!r}"
-            if isinstance(one.refused.value, type):
+            if isinstance(refusal.refused.value, type):
                 shown = f"={type(value).__name__}(…)"
             kept = "everything; nothing was read or written"
-            raise InputError(f"{name}{shown} is not possible with SCOPE jobs.", kept=kept, do=one.do)
+            raise InputError(f"{name}{shown} is not possible with SCOPE jobs.", kept=kept, do=refusal.do)
 
 
-def _is_so(case: Case, known: Mapping[str, Any]) -> bool:
-    value = _value(case, known)
+def _is_so(case: Case, values: Mapping[str, Any]) -> bool:
+    value = _value(case, values)
     if case.value is GIVEN:
         return bool(value)
     if isinstance(case.value, type | UnionType):
@@ -266,9 +268,9 @@ def _is_so(case: Case, known: Mapping[str, Any]) -> bool:
     return bool(value == case.value)
 
 
-def _value(case: Case, known: Mapping[str, Any]) -> Any:
+def _value(case: Case, values: Mapping[str, Any]) -> Any:
     argument, *path = case.argument.split(".")
-    value = known.get(argument)
+    value = values.get(argument)
     for field in path:
         value = getattr(value, field, None)
     return value

@@ -163,24 +163,25 @@ def from_dbt_scope(
     return arguments
 
 
-def _check_keys(what: str, given: Mapping[str, Any], known: set[str]) -> None:
-    if not isinstance(given, Mapping):
-        raise validation.bad(what, given, "a dict")
-    unknown = sorted(str(key) for key in given if key not in known)
+def _check_keys(argument: str, values: Mapping[str, Any], names: set[str]) -> None:
+    if not isinstance(values, Mapping):
+        raise validation.bad(argument, values, "a dict")
+    unknown = sorted(str(key) for key in values if key not in names)
     if unknown:
         raise InputError(
-            f"{what} has keys that are not dbt-scope's, or have no counterpart here: {', '.join(unknown)}.",
+            f"{argument} has keys that are not dbt-scope's, or have no counterpart here: "
+            f"{', '.join(unknown)}.",
             kept="everything; nothing was read or written",
-            do="; ".join(_instead(what, key) for key in unknown),
+            do="; ".join(_instead(argument, key) for key in unknown),
         )
 
 
-def _instead(what: str, key: str) -> str:
+def _instead(argument: str, key: str) -> str:
     if key in _OTHER_VERSIONS:
         return _OTHER_VERSIONS[key]
-    if what == "config" and key in _OF_PROFILE:
+    if argument == "config" and key in _OF_PROFILE:
         return f"take {key} out of config: it belongs in the profile"
-    if what == "profile" and key in _CONFIG:
+    if argument == "profile" and key in _CONFIG:
         return f"take {key} out of the profile: it belongs in config"
     return f"{key}: correct the spelling, or leave it out"
 
@@ -258,15 +259,15 @@ def _root(root: str, account: Any) -> str:
 
 
 def _columns(argument: str, columns: Any) -> dict[str, str]:
-    found: dict[str, str] = {}
+    types: dict[str, str] = {}
     for column in columns or ():
         if not isinstance(column, Mapping) or not isinstance(column.get("name"), str):
             raise validation.bad(argument, column, "columns as {'name': …, 'type': …}")
         _check_keys(argument, column, {"name", "type"})
-        if column["name"] in found:
+        if column["name"] in types:
             raise validation.bad(argument, column["name"], "each column once")
-        found[column["name"]] = column.get("type", "string")
-    return found
+        types[column["name"]] = column.get("type", "string")
+    return types
 
 
 def _table(config: Mapping[str, Any]) -> dict[str, Any]:

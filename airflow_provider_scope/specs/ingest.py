@@ -109,7 +109,7 @@ def ingest_from(raw: Mapping[str, Any], late: Collection[str] = ()) -> Ingest | 
     first_run: Any = raw.get("first_run") or "refuse"
     validation.one_of("first_run", first_run, ("refuse", "add"))
     ends = {name: raw.get(name) for name in ("window_start", "window_end") if is_given(raw.get(name))}
-    known = {
+    values = {
         **specs,
         **ends,
         "delta_location": raw["delta_location"],
@@ -119,7 +119,7 @@ def ingest_from(raw: Mapping[str, Any], late: Collection[str] = ()) -> Ingest | 
         "full_refresh": refresh,
         "mode": mode,
     }
-    capabilities.check(capabilities.TOGETHER, known)
+    capabilities.check(capabilities.TOGETHER, values)
     window = window_from(ends)
     on_scope = isinstance(specs["engine"], ScopeEngine)
     sql = raw["sql"]
@@ -156,13 +156,13 @@ def _params(value: Any) -> Any:
     validation.mapping("sql_params", value)
     if validation.is_deferred(value):
         return value
-    found = {}
+    params = {}
     for name, item in (value or {}).items():
         is_plain = item is None or isinstance(item, str | bool | int | float) or validation.is_deferred(item)
         if not is_plain and not isinstance(item, date | Decimal):
             raise validation.bad(f"sql_params[{name!r}]", item, "text, a number, a boolean, a time or None")
-        found[name] = item if is_plain else str(item)
-    return found
+        params[name] = item if is_plain else str(item)
+    return params
 
 
 def _check_write(write: Write, sql: str, source: Any, table: Any) -> None:
@@ -225,15 +225,15 @@ def mode_from(value: Any) -> Mode:
     return "data_interval" if mode == "data_interval" else "incremental"
 
 
-def window_from(given: Mapping[str, Any]) -> Window | None:
+def window_from(ends: Mapping[str, Any]) -> Window | None:
     """Give the window that was written out.
 
-    :param given: ``window_start`` and ``window_end``, as far as there are values.
+    :param ends: ``window_start`` and ``window_end``, as far as there are values.
     :return: None if there is none, or if it is known only when the task runs.
     :raises InputError: One of the two is missing or not a time, or the window is empty.
     """
-    moments = {name: _milliseconds(name, value) for name, value in given.items()}
-    if not given or any(validation.is_deferred(value) for value in given.values()):
+    moments = {name: _milliseconds(name, value) for name, value in ends.items()}
+    if not ends or any(validation.is_deferred(value) for value in ends.values()):
         return None
     for name in ("window_start", "window_end"):
         if name not in moments:
@@ -242,7 +242,7 @@ def window_from(given: Mapping[str, Any]) -> Window | None:
             )
     window = Window(moments["window_start"] or 0, moments["window_end"] or 0)
     if window.start_ms >= window.end_ms:
-        start, end = given["window_start"], given["window_end"]
+        start, end = ends["window_start"], ends["window_end"]
         raise validation.bad("window_end", end, f"a time after window_start={start!r}")
     return window
 
@@ -291,14 +291,14 @@ def check_select(sql: str, columns: Iterable[str]) -> None:
     if tables - ctes != {_VIEW}:
         return
     declared = {name.lower(): name for name in columns}
-    known = {*declared, *VIRTUAL_COLUMNS, *_made_in(tree)}
+    names = {*declared, *VIRTUAL_COLUMNS, *_made_in(tree)}
     relations = _relations(tree) | ctes
     unknown = []
     for column in tree.find_all(exp.Column):
         parts = [part.name.lower() for part in column.parts]
         if parts[0] in relations and len(parts) > 1:
             parts = parts[1:]
-        if not isinstance(column.this, exp.Star) and parts[0] not in known:
+        if not isinstance(column.this, exp.Star) and parts[0] not in names:
             unknown.append(column.parts[0].name if len(parts) == len(column.parts) else column.name)
     if unknown:
         raise SqlError(

@@ -157,8 +157,8 @@ class Scd2:
         if first == second:
             raise validation.bad("validity_column_names", validity, "two names that differ")
         if version is not None and version.lower() in (first, second):
-            what = "a name that is none of validity_column_names"
-            raise validation.bad("row_version_column_name", version, what)
+            expected = "a name that is none of validity_column_names"
+            raise validation.bad("row_version_column_name", version, expected)
         if version is None and scd2_rule.ROW_HASH in (first, second):
             raise validation.bad(
                 "validity_column_names",
@@ -187,14 +187,14 @@ def write_from(value: Any) -> Write:
     if isinstance(value, (Replace, Merge, Scd2)):
         return value
     if isinstance(value, Mapping):
-        given = dict(value)
+        arguments = dict(value)
         # A dict without a kind is the one that there was first.
-        kind = given.pop("kind", None)
-        if kind is None and given.keys() & _WITH_KIND:
+        kind = arguments.pop("kind", None)
+        if kind is None and arguments.keys() & _WITH_KIND:
             raise validation.bad("write", value, "a kind", "add it: {'kind': 'merge', …}, or 'scd2'")
         kind = "replace" if kind is None else kind
         if isinstance(kind, str) and kind in _KINDS:
-            return validation.from_dict(_KINDS[kind], "write", given)
+            return validation.from_dict(_KINDS[kind], "write", arguments)
         do = f"write {{'kind': 'merge', 'strategy': {kind!r}, …}}" if kind in STRATEGIES else ""
         raise validation.bad("kind", kind, "one of 'replace', 'merge', 'scd2'", do)
     raise validation.bad("write", value, "'append', 'replace', Replace(where=…), Merge(…) or Scd2(…)")
@@ -202,7 +202,7 @@ def write_from(value: Any) -> Write:
 
 def write_to_dict(write: Replace | Merge | Scd2) -> dict[str, Any]:
     """Give a write as a dict that ``write_from`` reads."""
-    kind = next(name for name, one in _KINDS.items() if isinstance(write, one))
+    kind = next(name for name, cls in _KINDS.items() if isinstance(write, cls))
     return {"kind": kind, **validation.to_dict(write)}
 
 
@@ -223,9 +223,9 @@ def check_columns(write: Write, columns: Iterable[str]) -> None:
     :raises InputError: With the argument, the name, and the columns that there are.
     """
     names = [*columns]
-    there = {name.lower() for name in names}
+    existing = {name.lower() for name in names}
     for argument, name in _named(write):
-        if not validation.is_deferred(name) and name.lower() not in there:
+        if not validation.is_deferred(name) and name.lower() not in existing:
             raise InputError(
                 f"{argument} names {name!r}, which is not a column of the rows: {', '.join(names)}.",
                 kept="everything; nothing was read or written",

@@ -13,7 +13,7 @@ from airflow_provider_scope.exceptions import (
     SourceNotFoundError,
     SourceUnreadableError,
 )
-from airflow_provider_scope.sources.files.arrival import Wanted, absent, arrived
+from airflow_provider_scope.sources.files.arrival import Requirements, absent, arrived
 from airflow_provider_scope.sources.files.discovery import Tally
 from airflow_provider_scope.sources.files.spec import starting_at_ms
 from airflow_provider_scope.specs import Checkpoint
@@ -52,7 +52,7 @@ class Search:
 
     roots: tuple[str, ...]
     """Canonical URIs, all on one store."""
-    wanted: Wanted
+    wanted: Requirements
     checkpoint: str | None
     """Canonical URI of a table or a checkpoint."""
     missing_root: Literal["wait", "fail"]
@@ -105,7 +105,7 @@ def search_from(raw: Mapping[str, Any]) -> Search:
     stable, checkpoint = values["stable_for_seconds"], values["newer_than_checkpoint"]
     return Search(
         roots=roots,
-        wanted=Wanted(
+        wanted=Requirements(
             patterns=tuple(values["source_patterns"]),
             min_files=values["min_files"] or 1,
             min_bytes=values["min_bytes"] or 0,

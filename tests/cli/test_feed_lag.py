@@ -175,11 +175,11 @@ def test_a_run_warns_of_columns_that_the_batch_behind_it_will_not_take(desk: Any
     mapped(world, 3, ident=1, day=2)
     rows = world.source(world.log(), None)
     rows.goes_by_names, rows.goes_by_keys = True, True
-    rows.look()
+    rows.read_source_log()
     report = rows.begin_report(world.now_ms)
     state = world.log().commit(0).state
 
-    found = rows.slice_behind(state, report)
+    found = rows.slice_after(state, report)
 
     assert found is not None
     assert (found.first, found.last, found.before) == (1, 2, state)

@@ -148,7 +148,7 @@ def skip_by_watermark_file(patch: pytest.MonkeyPatch) -> None:
             modified = round(datetime.fromisoformat(value["modifiedTime"]).timestamp() * 1000)
             marks.append(Position(modified, "file://" + value["path"]))
         highest = max(marks, default=None)
-        new = discovery.unseen(self.found.files, {}, self.rules, highest, discovery.Tally())
+        new = discovery.unseen(self.candidates.files, {}, self.rules, highest, discovery.Tally())
         return PendingFiles(self, new, found.newest.slice.highest if found.newest else None)
 
     patch.setattr(Files, "pending", pending)

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from airflow_provider_scope.sources.files.arrival import Wanted, absent, arrived, next_look
+from airflow_provider_scope.sources.files.arrival import Requirements, absent, arrived, next_look
 from airflow_provider_scope.sources.files.discovery import History
 from tests.support.values import a_file, below_in
 
@@ -15,7 +15,9 @@ ROOTS = ("file:///in",)
 
 
 def look(*files, loaded=None, **wanted):
-    return arrived(files, Wanted(**{"patterns": (r"\.ss$",), **wanted}), ROOTS, now_ms=NOW, loaded=loaded)
+    return arrived(
+        files, Requirements(**{"patterns": (r"\.ss$",), **wanted}), ROOTS, now_ms=NOW, loaded=loaded
+    )
 
 
 # ---- what counts ------------------------------------------------------------------------------------

@@ -322,13 +322,13 @@ def test_a_first_load_may_begin_at_the_next_version_and_not_behind_it(
     source = ChangeRows(
         place="here", table=f"file://{tmp_path}/src", storage=LocalStorage(), start_version=start
     )
-    source.look()
+    source.read_source_log()
     report = source.begin_report(0)
     if refused:
         with pytest.raises(ChangeFeedError, match=refused):
-            source.slice_behind(None, report)
+            source.slice_after(None, report)
         return
-    found = source.slice_behind(None, report)
+    found = source.slice_after(None, report)
 
     assert (found is None) == bool(nothing)
     assert nothing in report.nothing

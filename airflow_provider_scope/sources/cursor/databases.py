@@ -1,4 +1,4 @@
-"""What worker and application agree on about a database, and how its rows are divided."""
+"""What the worker and the Spark application share about a database, and how its rows are divided."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ CONF = "spark.airflow_provider_scope.jdbc."
 """Properties of the application begin so; Spark hides the value of the one that ends in "password"."""
 
 MARK = "airflow-provider-scope: "
-"""So an error begins that a statement of ours raises: ``<mark>column <name> has the value <value>"``."""
+"""The beginning of an error that our statements raise: ``<mark>column <name> has the value <value>"``."""
 _REFUSED = re.compile(re.escape(MARK) + r"(column .{1,200}? has the value .{1,100}?)\"")
 _BY_SQLITE = re.compile(r"bad JSON path: '" + _REFUSED.pattern + "'")
 """It quotes what it does not take as SQL does."""
@@ -32,7 +32,7 @@ def named(name: str) -> str:
 
 
 def rows_of(table: str | None, query: str | None) -> str:
-    """Give what stands behind FROM."""
+    """Give the text after FROM."""
     if table:
         return f"{table} AS q"
     # A statement may end with a semicolon; it is a part of another one here.
@@ -54,22 +54,22 @@ def postgres_literal(kind: str, text: str) -> str:
 
 
 def refused_value(text: str) -> str | None:
-    """Give what an error says of a value that cannot be loaded; None if it is another one."""
-    if found := _BY_SQLITE.search(text):
-        return found[1].replace("''", "'")
-    found = _REFUSED.search(text)
-    return found[1] if found else None
+    """Find the column and the value that cannot be loaded in an error's text; None for any other error."""
+    if match := _BY_SQLITE.search(text):
+        return match[1].replace("''", "'")
+    match = _REFUSED.search(text)
+    return match[1] if match else None
 
 
-def finding(kind: str, source: str, said: str) -> str:
+def finding(kind: str, source: str, refused: str) -> str:
     """Give the query with which a user finds the rows of a value that cannot be loaded.
 
     :param kind: The database's.
     :param source: What stands behind FROM.
-    :param said: What ``refused_value`` gave.
+    :param refused: What ``refused_value`` gave.
     :return: Empty if the database is of another kind.
     """
-    column, _, value = said.removeprefix("column ").partition(" has the value ")
+    column, _, value = refused.removeprefix("column ").partition(" has the value ")
     name, text = named(column), value.replace("'", "''")
     of_mysql = "`" + column.replace("`", "``") + "`"
     conditions = {
@@ -93,17 +93,17 @@ def edges(low: str, high: str, count: int, kind: str) -> list[str]:
     """
     if kind == WHOLE:
         first, width = int(low), int(high) - int(low)
-        found = [str(first + width * part // count) for part in range(1, count)]
-        return [one for one in dict.fromkeys(found) if int(one) > first]
+        texts = [str(first + width * part // count) for part in range(1, count)]
+        return [text for text in dict.fromkeys(texts) if int(text) > first]
     if kind == FLOAT:
         # Not from the width, which may be infinite.
         start, end = float(low), float(high)
-        made = [start * (1 - part / count) + end * (part / count) for part in range(1, count)]
-        return [repr(one) for one in sorted({one for one in made if start < one <= end})]
+        numbers = [start * (1 - part / count) + end * (part / count) for part in range(1, count)]
+        return [repr(number) for number in sorted({number for number in numbers if start < number <= end})]
     with localcontext(prec=len(low) + len(high) + 20):
         least, most = Decimal(low), Decimal(high)
-        among = {least + (most - least) * part / count for part in range(1, count)}
-        return [f"{one:f}" for one in sorted(among) if one > least]
+        decimals = {least + (most - least) * part / count for part in range(1, count)}
+        return [f"{number:f}" for number in sorted(decimals) if number > least]
 
 
 def ranges(value: str, literals: list[str], *, may_be_null: bool = True) -> list[str]:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 COMMITS = 100
-"""So many at the most are looked at: more are not read faster than the table."""
+"""Most commits that are read: more of them are not read faster than the table."""
 _ADD_NO_ROW = {"commitInfo", "remove", "txn", "cdc", "domainMetadata"}
 _WHOLE = ("tinyint", "smallint", "int", "bigint")
 _TIMES = ("timestamp", "timestamp_ntz")
@@ -76,8 +76,8 @@ def _is_before(action: Mapping[str, Any], rule: CursorRule, limit: Any, kind: st
         return False
     if nulls == stats["numRecords"]:
         return True
-    found = stats["maxValues" if rule.func == "max" else "minValues"]
-    value = _value(found[_name(found, rule.column)], kind)
+    bounds = stats["maxValues" if rule.func == "max" else "minValues"]
+    value = _value(bounds[_name(bounds, rule.column)], kind)
     if kind in EXACT_SINCE and value.year < EXACT_SINCE[kind]:
         return bool(rule.func == "max" and limit.year > EXACT_SINCE[kind])
     if kind in _TIMES:
@@ -90,24 +90,24 @@ def _name(values: Mapping[str, Any], column: str) -> str:
 
     :raises ValueError: There is not exactly one of this name.
     """
-    (found,) = (name for name in values if name.lower() == column.lower())
-    return found
+    (match,) = (name for name in values if name.lower() == column.lower())
+    return match
 
 
-def _value(said: Any, kind: str) -> Any:
+def _value(text: Any, kind: str) -> Any:
     """Read a value of the column, of the state or of statistics.
 
     :raises ValueError: It is none.
     """
     if kind in _WHOLE:
-        if isinstance(said, (bool, float)):
-            raise ValueError(said)
-        return int(said)
+        if isinstance(text, (bool, float)):
+            raise ValueError(text)
+        return int(text)
     if kind == "date":
-        return date.fromisoformat(said)
-    moment = datetime.fromisoformat(said)
+        return date.fromisoformat(text)
+    moment = datetime.fromisoformat(text)
     if (moment.tzinfo is None) is (kind == "timestamp"):
-        raise ValueError(said)
+        raise ValueError(text)
     return moment
 
 
@@ -143,12 +143,12 @@ def question(
         return None  # of rows before that it is not known which are loaded
     # The user may write the column in another letter case.
     name = named(next((c for c in state.columns if c.lower() == rule.column.lower()), rule.column))
-    others = "" if rule.missing == "exclude" else f" OR {name} IS NULL"
+    or_condition = "" if rule.missing == "exclude" else f" OR {name} IS NULL"
     if database == "postgresql" and (kind in _POSTGRES or kind.startswith("decimal")):
         value, limit = name, postgres_literal(kind, start)
         if kind == "string":
             value = f'{name} COLLATE "C"'
-            others += " OR current_setting('server_encoding') <> 'UTF8'"
+            or_condition += " OR current_setting('server_encoding') <> 'UTF8'"
     elif database == "sqlite" and kind in _WHOLE:
         value, limit = name, start
     elif database == "sqlite" and kind == "string":
@@ -158,7 +158,7 @@ def question(
         return None  # it compares otherwise than Spark, or may hold NaN
     sign = ">=" if rule.func == "max" else "<="
     count = sum(n for _, _, n in state.known) + 1
-    return f"SELECT * FROM {rows_of}\nWHERE {value} {sign} {limit}{others}\nLIMIT {count}", count  # noqa: S608 - quoted
+    return f"SELECT * FROM {rows_of}\nWHERE {value} {sign} {limit}{or_condition}\nLIMIT {count}", count  # noqa: S608 - quoted
 
 
 def are_known(rows: Sequence[Mapping[str, Any]], rule: CursorRule, state: CursorState) -> bool:
@@ -166,19 +166,19 @@ def are_known(rows: Sequence[Mapping[str, Any]], rule: CursorRule, state: Cursor
 
     :param rows: Column -> value, as ``question`` fetches them.
     """
-    known = Counter({(at, row): n for at, row, n in state.known})
-    if len(rows) > known.total():
+    loaded = Counter({(cursor_text, row): n for cursor_text, row, n in state.known})
+    if len(rows) > loaded.total():
         return False
     try:
-        found = Counter(
+        fetched = Counter(
             (_value_text(row, rule.column, state.kind or ""), row_hash(row, rule)) for row in rows
         )
     except (ValueError, OverflowError):
         return False
     if rule.dedup_key:
-        return found.keys() <= known.keys()
-    values = {at for at, _ in found}
-    return found == Counter({mark: n for mark, n in known.items() if mark[0] in values})
+        return fetched.keys() <= loaded.keys()
+    values = {cursor_text for cursor_text, _ in fetched}
+    return fetched == Counter({mark: n for mark, n in loaded.items() if mark[0] in values})
 
 
 def row_hash(row: Mapping[str, Any], rule: CursorRule) -> str:
@@ -189,10 +189,10 @@ def row_hash(row: Mapping[str, Any], rule: CursorRule) -> str:
     names = {name.lower(): name for name in row}
     if len(names) != len(row):
         raise ValueError(*row)
-    wanted = {name.lower() for name in rule.dedup_key} if rule.dedup_key else names.keys()
-    if wanted - names.keys():
-        raise ValueError(*wanted)
-    texts = {name: _text(row[names[name]]) for name in sorted(wanted) if row[names[name]] is not None}
+    compared = {name.lower() for name in rule.dedup_key} if rule.dedup_key else names.keys()
+    if compared - names.keys():
+        raise ValueError(*compared)
+    texts = {name: _text(row[names[name]]) for name in sorted(compared) if row[names[name]] is not None}
     line = json.dumps(texts, ensure_ascii=False, separators=(",", ":"))
     return sha256(line.encode()).hexdigest()[:_HASH_LENGTH]
 

@@ -53,14 +53,14 @@ class CursorRows:
     """How rows are told from each other; None if the table's own rows are not what the cursor sees."""
     is_unchanged: Callable[[CursorState], bool] | None = None
     """Asks a database whether it has no row that the next load would take; None if it cannot be asked."""
-    found: tuple[str | None, int | None] = field(default=(None, None), init=False)
-    """The table's id and newest version."""
+    table_id: str | None = field(default=None, init=False)
+    newest_version: int | None = field(default=None, init=False)
     names_columns: bool = field(default=False, init=False)
     """Whether the table's files name its columns otherwise."""
     is_text: bool | None = field(default=None, init=False)
     """Whether the column holds text; None if that is not known."""
     began: int = field(default=0, init=False)
-    """The first entry that can be logged after the look at the table."""
+    """The first entry that can be logged after the table was read."""
 
     @property
     def says_from_when(self) -> bool:
@@ -68,45 +68,45 @@ class CursorRows:
         return self.first is not None
 
     def begin_report(self, now_ms: int) -> RunReport:
-        """Give a report that names the table."""
+        """Start a report that names the table."""
         return RunReport(roots=(self.table,), now_ms=now_ms)
 
     def look_back(self, view: LogView, request: Request, now_ms: int) -> bool:  # noqa: ARG002 - a protocol
-        """Nobody else loads by a cursor."""
+        """No other program loads by a cursor: there is nothing to take over."""
         return True
 
     def check(self, entry: OffsetEntry) -> None:
         """Refuse an entry whose state cannot be read.
 
-        :raises CheckpointCorruptError: As said.
+        :raises CheckpointCorruptError: The state cannot be read.
         """
         cursor_state.decode(entry.slice.before, f"batch {entry.seq} of {self.log.location}")
 
     def state_behind(self, entry: OffsetEntry) -> None:
-        """Check that the table is the one of a batch; only its rows tell the state behind it.
+        """Check that the table is the one of a batch; only the rows of the batch tell the state after it.
 
-        :raises CursorError: It is another one.
+        :raises CursorError: It is another table.
         """
-        found: CursorSlice = entry.slice  # type: ignore[assignment] # as its kind says
-        if self.is_pinned and found.source != self.found[0]:
-            raise cursor_state.recreated(self.table, self.found[0], found.source)
+        batch: CursorSlice = entry.slice  # type: ignore[assignment] # as its kind says
+        if self.is_pinned and batch.source != self.table_id:
+            raise cursor_state.recreated(self.table, self.table_id, batch.source)
 
     def discover(self, request: Request, view: LogView, report: RunReport) -> None:  # noqa: ARG002 - a protocol
-        """Look where the table ends.
+        """Read the id and the newest version of the table.
 
         :raises SourceNotFoundError: There is no table.
         """
         self.began = view.next_seq
         if self.is_pinned:
-            self._look()
+            self._read_table()
 
-    def _look(self) -> None:
+    def _read_table(self) -> None:
         with open_source(self.table, self.storage) as table:
             metadata = table.delta.metadata()
-            self.found = str(metadata.id), table.delta.version()
+            self.table_id, self.newest_version = str(metadata.id), table.delta.version()
             mapping = metadata.configuration.get("delta.columnMapping.mode")
             self.names_columns = mapping not in (None, "none")
-            kinds = {one.name.lower(): one.type for one in table.delta.schema().fields}
+            kinds = {column.name.lower(): column.type for column in table.delta.schema().fields}
             if self.rule and self.column.lower() in kinds:
                 self.is_text = kinds[self.column.lower()] == PrimitiveType("string")
 
@@ -127,26 +127,26 @@ class CursorRows:
         if state is None or state.more:
             return PendingRows(self, before)
         if not self.is_pinned:
-            # Where the database cannot tell, only a batch that looks can.
+            # Where the database cannot tell, only a batch that reads it can.
             nothing = self._is_logged(view, self.began)
             if not nothing and self.is_unchanged and self.is_unchanged(state):
                 report.nothing = f"0 rows: nothing new in {self.table}"
                 nothing = True
             return PendingRows(self, before, nothing=nothing)
-        if (state.version or 0) > (self.found[1] or 0):
-            self._look()  # a run that looked later may have loaded a version that is newer than this look
+        if (state.version or 0) > (self.newest_version or 0):
+            self._read_table()  # a run that read the table later may have loaded a newer version
         self._check_same(state)
         report.nothing = f"0 rows: version {state.version} of {self.table} is loaded"
-        if state.version == self.found[1]:
+        if state.version == self.newest_version:
             return PendingRows(self, before, nothing=True)
         holds_none = self._holds_none(state)
         if holds_none:
-            report.nothing = f"0 rows: nothing newer in version {self.found[1]} of {self.table}"
+            report.nothing = f"0 rows: nothing newer in version {self.newest_version} of {self.table}"
         return PendingRows(self, before, nothing=holds_none)
 
     def _holds_none(self, state: CursorState) -> bool:
-        """Tell, by the log alone, that the versions since the state have no row that would be read."""
-        since, newest = state.version, self.found[1]
+        """Tell, from the log alone, whether the versions since the state have no row that would be read."""
+        since, newest = state.version, self.newest_version
         if self.rule is None or self.names_columns or since is None or newest is None:
             return False
         if newest - since > newer.COMMITS:
@@ -174,10 +174,10 @@ class CursorRows:
         return False
 
     def _check_overlap(self, view: LogView, begin: int) -> None:
-        for seq, there in self._slices(view, begin):
-            if there.column != self.column or not (self.first and self.end and there.first and there.end):
+        for seq, loaded in self._slices(view, begin):
+            if loaded.column != self.column or not (self.first and self.end and loaded.first and loaded.end):
                 continue
-            first, end = Bound.decode(there.first), Bound.decode(there.end)
+            first, end = Bound.decode(loaded.first), Bound.decode(loaded.end)
             ends = (self.first, self.end)
             if overlap(ends, (first, end), is_text=self.is_text) and self._counts(seq):
                 raise CursorError(
@@ -190,15 +190,17 @@ class CursorRows:
 
     def _is_logged(self, view: LogView, begin: int) -> bool:
         """Tell whether an entry from ``begin`` on, of any run, is of this range, and was not abandoned."""
-        of_range = (seq for seq, one in self._slices(view, begin) if (one.first, one.end) == self._range())
+        of_range = (
+            seq for seq, loaded in self._slices(view, begin) if (loaded.first, loaded.end) == self._range()
+        )
         return any(self._counts(seq) for seq in of_range)
 
     def _slices(self, view: LogView, begin: int) -> Iterator[tuple[int, CursorSlice]]:
-        """Give the slices of the entries from ``begin`` on, the last one first."""
+        """Give the slices of the log entries from ``begin`` on, the newest first."""
         for seq in range(view.next_seq - 1, begin - 1, -1):
-            there = self.log.offset(seq).slice
-            if isinstance(there, CursorSlice):
-                yield seq, there
+            logged = self.log.offset(seq).slice
+            if isinstance(logged, CursorSlice):
+                yield seq, logged
 
     def _counts(self, seq: int) -> bool:
         """Tell whether an entry was not abandoned."""
@@ -209,11 +211,11 @@ class CursorRows:
         return self.first and self.first.encode(), self.end and self.end.encode()
 
     def _check_same(self, state: CursorState) -> None:
-        there, version = self.found
-        if state.source == there and (state.version or 0) <= (version or 0):
+        table_id, version = self.table_id, self.newest_version
+        if state.source == table_id and (state.version or 0) <= (version or 0):
             return
         raise CursorError(
-            f"The table {self.table} is not the one that was loaded before: its id is {there}, version "
+            f"The table {self.table} is not the one that was loaded before: its id is {table_id}, version "
             f"{version}; the last load read {state.source}, version {state.version}.",
             kept="the table and all records; nothing was written",
             do="bring back the table that was loaded before; or run the task once with full_refresh=True",
@@ -222,7 +224,7 @@ class CursorRows:
 
 @dataclass
 class PendingRows:
-    """At most one slice: what comes behind it follows from its rows."""
+    """At most one slice: where the next one begins follows from its rows."""
 
     source: CursorRows
     before: str | None
@@ -239,23 +241,23 @@ class PendingRows:
             return None
         self.nothing = True
         first, end = self.source._range()  # noqa: SLF001 - one thing in two parts
-        table, version = self.source.found
-        return CursorSlice(self.before, self.source.column, first, end, table, version)
+        source = self.source
+        return CursorSlice(self.before, source.column, first, end, source.table_id, source.newest_version)
 
 
 def check_range_not_loaded(log: CheckpointLog, window: Window) -> None:
     """Refuse to begin an interval that ``mode="incremental"`` has loaded already.
 
     :param log: The log of ``mode="incremental"`` in the same checkpoint, which need not exist.
-    :raises InputError: As said.
+    :raises InputError: Rows of the interval were loaded.
     """
     logged = log.logged()
     if not logged:
         return
-    there = log.offset(logged[-1]).slice
-    text = there.first if isinstance(there, CursorSlice) else None
-    begins = Bound.decode(text).milliseconds() if text else None
-    if begins is None or begins < window.end_ms:
+    newest = log.offset(logged[-1]).slice
+    first = newest.first if isinstance(newest, CursorSlice) else None
+    first_ms = Bound.decode(first).milliseconds() if first else None
+    if first_ms is None or first_ms < window.end_ms:
         raise InputError(
             f'Rows of the interval {window.name} were loaded before, by mode="incremental" ({log.location}): '
             "they would be in the table twice.",

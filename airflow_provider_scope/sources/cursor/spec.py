@@ -233,16 +233,16 @@ class JdbcSource:
 def _options(options: Any) -> dict[str, Any]:
     if not isinstance(options, Mapping):
         raise validation.bad("options", options, "a dict of options")
-    known = {name.lower(): name for name in OPTIONS}
+    spellings = {name.lower(): name for name in OPTIONS}
     for name in options:
-        if name.lower() not in known:
+        if name.lower() not in spellings:
             raise InputError(
                 f"options[{name!r}] is refused: it may be one of {', '.join(OPTIONS)}.",
                 kept="everything; nothing was read or written",
                 do="leave it out: the connection says where the database is and who reads it, and the "
                 "cursor says which rows are read",
             )
-    found = {known[name.lower()]: value for name, value in options.items()}
-    if "fetchsize" in found:
-        validation.number("fetchsize", found["fetchsize"], at_least=1)
-    return found
+    canonical = {spellings[name.lower()]: value for name, value in options.items()}
+    if "fetchsize" in canonical:
+        validation.number("fetchsize", canonical["fetchsize"], at_least=1)
+    return canonical

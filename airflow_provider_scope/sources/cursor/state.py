@@ -1,4 +1,4 @@
-"""What a cursor knows between two loads, and from where on the next one reads."""
+"""The state of a cursor between two loads, and the value at which the next one begins."""
 
 from __future__ import annotations
 
@@ -21,24 +21,22 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Bound(NamedTuple):
-    """One end of the rows that are read, as the user or an interval says it."""
+    """One end of the rows that are read, as the user wrote it, or the end of an interval."""
 
     kind: str
     """"number", "date", "timestamp", "timestamp_ntz", "text", or "instant" of an interval."""
     text: str
 
     def encode(self) -> str:
-        """Give it as one text."""
         return f"{self.kind}:{self.text}"
 
     @classmethod
     def decode(cls, text: str) -> Bound:
-        """Read what ``encode`` gave."""
         kind, _, value = text.partition(":")
         return cls(kind, value)
 
     def milliseconds(self) -> int | None:
-        """Give it as an instant, as an interval would compare with it; None if it is none.
+        """Convert it to an instant that can be compared with an interval; None if it is none.
 
         Numbers are unix seconds, and what has no zone is UTC: as an interval's ends become such values.
         """
@@ -49,30 +47,33 @@ class Bound(NamedTuple):
         return None if moment is None else (moment - EPOCH) // timedelta(milliseconds=1)
 
     def beyond(self, other: Bound, func: str) -> bool:
-        """Tell whether it comes behind another one of its kind; never for text, whose type is not known."""
+        """Tell whether it comes after another bound of its kind; never for text, whose type is not known."""
         if self.kind == "number":
-            one, two = Decimal(self.text), Decimal(other.text)
+            value, limit = Decimal(self.text), Decimal(other.text)
         elif self.kind == "text":
             return False
         else:
-            one, two = (moment_of(bound.text) for bound in (self, other))  # type: ignore[assignment]
-        return one > two if func == "max" else one < two
+            value, limit = (moment_of(bound.text) for bound in (self, other))  # type: ignore[assignment]
+        return value > limit if func == "max" else value < limit
 
 
-def overlap(one: tuple[Bound, Bound], other: tuple[Bound, Bound], *, is_text: bool | None = None) -> bool:
+def overlap(
+    first_range: tuple[Bound, Bound], second_range: tuple[Bound, Bound], *, is_text: bool | None = None
+) -> bool:
     """Tell whether two ranges have values in common.
 
-    :param one: Its first value, and its end, which is not in it. It goes down if the end is the smaller one.
+    Each range is its first value, and its end, which is not in it. It goes down if the end is smaller.
+
     :param is_text: Whether the column holds text; None if it is not known. Then ends that can all be read as
-        numbers, or all as times, are.
+        numbers, or all as times, are compared as such.
     """
-    ends = (*one, *other)
-    ways = {None: (_number, _instant, _text), True: (_text,), False: (_number, _instant)}[is_text]
-    for way in ways:
-        found = [way(bound) for bound in ends]
-        if None not in found:
-            left, right = found[:2], found[2:]
-            return _reaches(left, right) and _reaches(right, left)
+    ends = (*first_range, *second_range)
+    readers = {None: (_number, _instant, _text), True: (_text,), False: (_number, _instant)}[is_text]
+    for reader in readers:
+        values = [reader(bound) for bound in ends]
+        if None not in values:
+            first, second = values[:2], values[2:]
+            return _reaches(first, second) and _reaches(second, first)
     return False
 
 
@@ -97,9 +98,9 @@ def _text(bound: Bound) -> bytes | None:
     return bound.text.encode() if bound.kind == "text" else None
 
 
-def _reaches(one: Sequence[Any], other: Sequence[Any]) -> bool:
+def _reaches(upper: Sequence[Any], lower: Sequence[Any]) -> bool:
     """Tell whether the largest value of one range is not below the smallest of another."""
-    (first, end), (start, stop) = one, other
+    (first, end), (start, stop) = upper, lower
     high, is_in = (end, False) if end > first else (first, True)
     low, is_there = (start, True) if stop > start else (stop, False)
     return bool(high > low or (is_in and is_there and high == low))
@@ -145,7 +146,7 @@ class CursorRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CursorState:
-    """What is known behind a batch: it is committed with the batch's rows."""
+    """The state after a batch, which is committed with the batch's rows."""
 
     column: str
     func: str | None = None
@@ -172,13 +173,13 @@ class CursorState:
     """Whether rows of that version are left, because a batch takes only so many."""
 
     def encode(self) -> str:
-        """Give it as text, with what is there."""
-        there = {
+        """Write it as JSON, without fields that have no value."""
+        fields = {
             name: value
             for name, value in asdict(self).items()
             if value is not None and value is not False and value != ()
         }
-        return json.dumps(there, ensure_ascii=False, sort_keys=True)
+        return json.dumps(fields, ensure_ascii=False, sort_keys=True)
 
 
 def decode(text: str | None, where: str) -> CursorState | None:
@@ -203,10 +204,10 @@ def decode(text: str | None, where: str) -> CursorState | None:
 
 
 def check_column(state: CursorState | None, column: str, func: str | None, where: str) -> None:
-    """Refuse a state of another column, or of the other end of its values: it says nothing of this one.
+    """Refuse a state of another column, or of the other ``last_value_func``: it says nothing about this one.
 
     :param func: ``last_value_func``; None if it is not known here.
-    :raises CursorError: As said.
+    :raises CursorError: The state is such a one.
     """
     if state and state.column.lower() != column.lower():
         raise CursorError(
@@ -229,14 +230,14 @@ def compared_by(rule: CursorRule) -> str:
     return "*" if rule.dedup_key is None else json.dumps(sorted(name.lower() for name in rule.dedup_key))
 
 
-def recreated(table: str, there: str | None, source: str | None) -> CursorError:
+def recreated(table: str, present: str | None, source: str | None) -> CursorError:
     """Give the error for a batch of a table that was dropped and created again.
 
-    :param there: The id of the table that is there now.
+    :param present: The id of the table that is there now.
     :param source: The id of the batch's table.
     """
     return CursorError(
-        f"The table {table} was dropped and recreated: its id is {there}, and the batch is of {source}.",
+        f"The table {table} was dropped and recreated: its id is {present}, and the batch is of {source}.",
         kept=NO_ROW_WRITTEN,
         do="bring the table back; or abandon the batch with `airflow scope abandon`, and run the task "
         "once with full_refresh=True",
@@ -244,9 +245,9 @@ def recreated(table: str, there: str | None, source: str | None) -> CursorError:
 
 
 def check_dedup(state: CursorState | None, rule: CursorRule, where: str) -> None:
-    """Refuse to compare rows by other columns than the ones that are known of them.
+    """Refuse to compare rows by other columns than those by which the state knows them.
 
-    :raises CursorError: As said.
+    :raises CursorError: ``dedup_key`` has changed.
     """
     now = compared_by(rule)
     if state is None or state.dedup in (None, now) or rule.dedup_key == ():
@@ -263,7 +264,7 @@ def check_dedup(state: CursorState | None, rule: CursorRule, where: str) -> None
 def check_kind(column: str, kind: str, state: CursorState | None) -> None:
     """Refuse a column that cannot be a cursor, and one whose type is not that of the state.
 
-    :raises CursorError: As said.
+    :raises CursorError: The column has such a type.
     """
     if not _KINDS.fullmatch(kind):
         raise CursorError(
@@ -287,13 +288,13 @@ def is_end_of_time(last: str | None, kind: str) -> bool:
     return last >= "9999-12-31" or last.startswith("+")
 
 
-def start_of_slice(rule: CursorRule, found: CursorSlice, kind: str, where: str) -> str | None:
+def start_of_slice(rule: CursorRule, batch: CursorSlice, kind: str, where: str) -> str | None:
     """Give the value from which on the rows of a slice may be new; None is all of them.
 
     :param where: What errors name as the place of the slice.
     """
-    before = None if found.end else decode(found.before, where)
-    return start_of(rule, before, kind, Bound.decode(found.first) if found.first else None)
+    before = None if batch.end else decode(batch.before, where)
+    return start_of(rule, before, kind, Bound.decode(batch.first) if batch.first else None)
 
 
 def start_of(rule: CursorRule, state: CursorState | None, kind: str, initial: Bound | None) -> str | None:
@@ -319,17 +320,17 @@ def value_of(argument: str, bound: Bound, kind: str) -> str:
     :raises CursorError: It is of another type.
     """
     try:
-        found = _converted(bound, kind)
+        text = _converted(bound, kind)
     except (InvalidOperation, ValueError):
-        found = None
-    if found is None:
-        what = f"{bound.text!r} (text)" if bound.kind == "text" else f"{bound.text} ({bound.kind})"
+        text = None
+    if text is None:
+        shown = f"{bound.text!r} (text)" if bound.kind == "text" else f"{bound.text} ({bound.kind})"
         raise CursorError(
-            f"cursor.{argument} is {what}, and the column has the type {kind}.",
+            f"cursor.{argument} is {shown}, and the column has the type {kind}.",
             kept=NO_ROW_WRITTEN,
             do=_WANTED.get(kind, "give a number" if _NUMBER.fullmatch(kind) else "give a value of its type"),
         )
-    return found
+    return text
 
 
 _WANTED = {
@@ -382,7 +383,7 @@ def _plain(moment: datetime) -> str:
 
 
 def _shifted(last: str, kind: str, rule: CursorRule) -> str:
-    """Give the value that lies so far before the last one as the lag says."""
+    """Give the value that lies before the last one by the lag."""
     lag = Decimal(str(rule.lag))
     lag = lag if rule.func == "max" else lag.copy_negate()
     try:
@@ -408,10 +409,10 @@ def _shifted(last: str, kind: str, rule: CursorRule) -> str:
     )
 
 
-def is_beyond(one: str, other: str, kind: str, func: str) -> bool:
-    """Tell whether a value comes behind another, both as text of the column's type."""
-    left, right = (_ordered(value, kind) for value in (one, other))
-    return bool(left > right if func == "max" else left < right)
+def is_beyond(first: str, second: str, kind: str, func: str) -> bool:
+    """Tell whether a value comes after another, both as text of the column's type."""
+    first_order, second_order = (_ordered(value, kind) for value in (first, second))
+    return bool(first_order > second_order if func == "max" else first_order < second_order)
 
 
 def _ordered(text: str, kind: str) -> Any:

@@ -51,18 +51,18 @@ def _schema_end(
     newest schema of all.
     """
     first_end = len(commits)
-    known = before
+    previous = before
     for count, commit in enumerate(commits):
         now = commit.metadata
         if now is None:
             continue
-        other = None if known is None else _narrowed(known.schema, now.schema)
-        if other:
+        difference = None if previous is None else _narrowed(previous.schema, now.schema)
+        if difference:
             if not now.is_mapped:
-                raise _not_read_across(table, commit.version, other, is_first=is_first)
+                raise _not_read_across(table, commit.version, difference, is_first=is_first)
             if count:
                 first_end = min(first_end, count)
-        known = now
+        previous = now
     return first_end
 
 
@@ -115,7 +115,7 @@ def check_reused(table: str, before: Metadata | None, newest: Metadata) -> None:
 def other_columns(
     table: str, commits: Sequence[SourceCommit], before: Metadata | None, newest: Metadata
 ) -> ChangeFeedError | None:
-    """Give the error for the first column that is dropped, renamed or another one behind some versions."""
+    """Give the error for the first column that some versions drop, rename or replace by another one."""
     try:
         for commit in commits:
             check_reused(table, before, newest)
@@ -130,22 +130,22 @@ def _names(kind: Any, path: str = "") -> Iterator[tuple[int, str]]:
     """Give the number and the name of each field of a type of Delta's schema whose columns are mapped."""
     if not isinstance(kind, dict):
         return
-    for one in kind.get("fields", ()):
-        name = f"{path}{one['name']}"
-        if number := one.get("metadata", {}).get("delta.columnMapping.id"):
+    for field in kind.get("fields", ()):
+        name = f"{path}{field['name']}"
+        if number := field.get("metadata", {}).get("delta.columnMapping.id"):
             yield number, name
-        yield from _names(one["type"], f"{name}.")
+        yield from _names(field["type"], f"{name}.")
     for part in ("elementType", "keyType", "valueType"):
         yield from _names(kind.get(part), path)
 
 
-def _not_read_across(table: str, version: int, what: str, *, is_first: bool) -> ChangeFeedError:
+def _not_read_across(table: str, version: int, difference: str, *, is_first: bool) -> ChangeFeedError:
     advice = START_OVER
     if is_first:
         advice = f"set full_load=True, which loads the rows as they are; or start_version={version}"
     return ChangeFeedError(
-        f"Version {version} of {table} {what}: the feed cannot be read across this version, as the table has "
-        "no column mapping (delta.columnMapping.mode = name).",
+        f"Version {version} of {table} {difference}: the feed cannot be read across this version, as the "
+        "table has no column mapping (delta.columnMapping.mode = name).",
         kept=KEPT,
         do=advice,
     )
@@ -156,13 +156,13 @@ def _narrowed(old: Any, new: Any, path: str = "") -> str | None:
     if not isinstance(old, dict) or not isinstance(new, dict) or old.get("type") != new.get("type"):
         return None if old == new else f"changes the type of {path!r} from {_named(old)} to {_named(new)}"
     if old.get("type") == "struct":
-        there = {str(field["name"]).lower(): field["type"] for field in new["fields"]}
+        new_types = {str(field["name"]).lower(): field["type"] for field in new["fields"]}
         for field in old["fields"]:
             name = f"{path}.{field['name']}" if path else str(field["name"])
-            if field["name"].lower() not in there:
+            if field["name"].lower() not in new_types:
                 return f"drops or renames the column {name!r}"
-            if found := _narrowed(field["type"], there[field["name"].lower()], name):
-                return found
+            if difference := _narrowed(field["type"], new_types[field["name"].lower()], name):
+                return difference
         return None
     parts = ("elementType", "keyType", "valueType")
     return next(filter(None, (_narrowed(old.get(part), new.get(part), path) for part in parts)), None)

@@ -75,13 +75,13 @@ def read_rows(location: str, storage: Storage, pipeline: str) -> list[BatchRow]:
                 return []
             _check_owner(table, location, pipeline)
             names = pa.table(table.delta.get_add_actions(flatten=True))["path"].to_pylist()
-        found: list[BatchRow] = []
+        rows: list[BatchRow] = []
         for name in names:
             data = storage.read(f"{location}/{name}")
             if data is None:
                 raise unreadable(location, f"the file {name} is missing")
-            found += map(_from_row, pq.read_table(io.BytesIO(data), partitioning=None).to_pylist())
-        return sorted(found, key=lambda row: row.batch)
+            rows += map(_from_row, pq.read_table(io.BytesIO(data), partitioning=None).to_pylist())
+        return sorted(rows, key=lambda row: row.batch)
     except (DeltaError, pa.ArrowException, KeyError, ValueError, TypeError, OSError) as err:
         if isinstance(err, TableUnreadableError | InputError):
             raise
@@ -145,9 +145,9 @@ def _check_owner(table: OpenTable, location: str, pipeline: str) -> None:
     described = table.delta.metadata().description or ""
     if described != f"{_OWNER}{pipeline}":
         is_ours = described.startswith(_OWNER)
-        whose = f"the pipeline {described.removeprefix(_OWNER)}" if is_ours else "somebody else"
+        owner = f"the pipeline {described.removeprefix(_OWNER)}" if is_ours else "somebody else"
         raise InputError(
-            f"The table {location} belongs to {whose}.",
+            f"The table {location} belongs to {owner}.",
             kept="that table, and the load",
             do="set source.metadata_location to a folder of its own; a table of an earlier checkpoint may "
             "be deleted",
@@ -219,20 +219,20 @@ class FeedMetadata:
         try:
             self._write(view, view.pipeline.pipeline)
         except Exception as err:  # noqa: BLE001 - whatever it is, the load is done
-            what = str(err).partition("\n")[0].removesuffix(".")
+            reason = str(err).partition("\n")[0].removesuffix(".")
             report.warnings[TOPIC] = (
-                f"the metadata table {self.location} was not written: {what}. This changes nothing in the "
+                f"the metadata table {self.location} was not written: {reason}. This changes nothing in the "
                 "loaded table; the next run that commits a batch writes it"
             )
 
     def _write(self, view: LogView, pipeline: str) -> None:
-        known = read_rows(self.location, self.storage, pipeline)
-        begin = max(first_unknown(known), self.log.vacuumed_below())
-        found = [
+        stored = read_rows(self.location, self.storage, pipeline)
+        begin = max(first_unknown(stored), self.log.vacuumed_below())
+        batches = [
             Batch(self.log.offset(seq), self.log.find_commit(seq)) for seq in range(begin, view.next_seq)
         ]
-        rows = rows_of(known, found, view.overwrite_start)
-        if rows != known:
+        rows = rows_of(stored, batches, view.overwrite_start)
+        if rows != stored:
             write_rows(self.location, self.storage, pipeline, rows)
 
 
@@ -276,47 +276,49 @@ class Batch:
     record: CommitRecord | None
 
 
-def first_unknown(known: Iterable[BatchRow]) -> int:
+def first_unknown(stored: Iterable[BatchRow]) -> int:
     """Give the first batch of which the log has to be asked: rows that are final stay as they are."""
-    by_batch = {row.batch: row for row in known}
+    by_batch = {row.batch: row for row in stored}
     waiting = [row.batch for row in by_batch.values() if not row.is_final]
     return min([*waiting, max(by_batch, default=-1) + 1])
 
 
-def rows_of(known: Sequence[BatchRow], found: Iterable[Batch], overwrite_start: int | None) -> list[BatchRow]:
+def rows_of(
+    stored: Sequence[BatchRow], batches: Iterable[Batch], overwrite_start: int | None
+) -> list[BatchRow]:
     """Give the rows of all batches, in order.
 
     A batch is stale if it was abandoned, if a full refresh came after it, or if a RESTORE took its rows: then
     the record of a batch behind it, which was abandoned, has the state that is left.
 
-    :param known: Those that were there; they count where the log was not asked.
-    :param found: What the log has of others.
+    :param stored: Those that were there; they count where the log was not asked.
+    :param batches: What the log has of others.
     :param overwrite_start: The newest full refresh.
     :raises CheckpointCorruptError: A state cannot be read.
     """
-    found = list(found)
-    by_batch = {row.batch: row for row in known}
-    left: list[tuple[int, int]] = []
-    for one in found:
-        row = _row(one)
+    batches = list(batches)
+    by_batch = {row.batch: row for row in stored}
+    rolled_back: list[tuple[int, int]] = []
+    for logged in batches:
+        row = _row(logged)
         if row is None:
             continue
         by_batch[row.batch] = row
-        record = one.record
+        record = logged.record
         if record and record.abandoned:
             state = feed_state.decode(record.state, f"the record of batch {record.seq}")
-            left.append((record.seq, -1 if state is None else state.version))
+            rolled_back.append((record.seq, -1 if state is None else state.version))
     rows = [by_batch[batch] for batch in sorted(by_batch)]
-    return [_stale(row) if _is_stale(row, left, overwrite_start or 0) else row for row in rows]
+    return [_stale(row) if _is_stale(row, rolled_back, overwrite_start or 0) else row for row in rows]
 
 
-def _row(one: Batch) -> BatchRow | None:
-    part, record = one.entry.slice, one.record
+def _row(batch: Batch) -> BatchRow | None:
+    part, record = batch.entry.slice, batch.record
     if not isinstance(part, VersionSlice):
         return None
-    is_given_up = one.entry.mode == "empty" or (record is not None and record.abandoned)
+    is_given_up = batch.entry.mode == "empty" or (record is not None and record.abandoned)
     return BatchRow(
-        batch=one.entry.seq,
+        batch=batch.entry.seq,
         identifier=part.identifier,
         source=part.location,
         is_processed=record is not None and not is_given_up,
@@ -330,8 +332,10 @@ def _row(one: Batch) -> BatchRow | None:
     )
 
 
-def _is_stale(row: BatchRow, left: Iterable[tuple[int, int]], overwrite_start: int) -> bool:
-    return row.batch < overwrite_start or any(row.batch < seq and row.last > version for seq, version in left)
+def _is_stale(row: BatchRow, rolled_back: Iterable[tuple[int, int]], overwrite_start: int) -> bool:
+    return row.batch < overwrite_start or any(
+        row.batch < seq and row.last > version for seq, version in rolled_back
+    )
 
 
 def _stale(row: BatchRow) -> BatchRow:

@@ -53,8 +53,8 @@ class ChangeRows:
     """Whether columns of the source are those of the target that have their names."""
     check_columns: Callable[[Sequence[Column]], None] | None = None
     """Refuses columns that do not fit the target; None if `sql` may give other ones than the source has."""
-    looked_at: SourceLog | None = field(default=None, init=False)
-    """The source's log, as it was when the run looked."""
+    _source_log: SourceLog | None = field(default=None, init=False)
+    """The source's log, as it was when ``read_source_log`` read it."""
 
     @property
     def says_from_when(self) -> bool:
@@ -62,11 +62,11 @@ class ChangeRows:
         return self.start_version is not None or self.start_ms is not None
 
     def begin_report(self, now_ms: int) -> RunReport:
-        """Give a report that names the table."""
+        """Start a report that names the table."""
         return RunReport(roots=(self.table,), now_ms=now_ms)
 
     def look_back(self, view: LogView, request: Request, now_ms: int) -> bool:  # noqa: ARG002 - a protocol
-        """Nobody else loads a feed."""
+        """No other program loads a feed: there is nothing to take over."""
         return True
 
     def check(self, entry: OffsetEntry) -> None:
@@ -80,29 +80,29 @@ class ChangeRows:
         self._check_identifier(entry.slice.identifier, where)  # type: ignore[attr-defined] # as its kind says
 
     def state_behind(self, entry: OffsetEntry) -> str:
-        """Check that the source has the versions of a batch; the slice tells the state behind it.
+        """Check that the source has the versions of a batch; the slice tells the state after it.
 
-        :raises ChangeFeedError: It is another table, or lacks one.
+        :raises ChangeFeedError: It is another table, or lacks a version.
         :raises SchemaMismatchError: Its columns do not fit the target.
         """
-        found: VersionSlice = entry.slice  # type: ignore[assignment] # as its kind says
-        self.check_planned(found)
-        for version in () if found.snapshot else range(found.first, found.last + 1):
+        batch: VersionSlice = entry.slice  # type: ignore[assignment] # as its kind says
+        self.check_planned(batch)
+        for version in () if batch.snapshot else range(batch.first, batch.last + 1):
             self.source_log.needed(version)
         metadata = self.source_log.metadata
         # Spark reads a mapped table with the columns of the last version, which may be older ones.
-        is_newest = found.last == self.source_log.newest or not metadata.is_mapped
+        is_newest = batch.last == self.source_log.newest or not metadata.is_mapped
         # A batch without changes is not compared with the target.
-        if self.check_columns and is_newest and found.changed_bytes and not entry.overwrites_table:
+        if self.check_columns and is_newest and batch.changed_bytes and not entry.overwrites_table:
             self.check_columns(columns_of(metadata.schema["fields"]))
-        return feed_state.state_behind(found)
+        return feed_state.state_behind(batch)
 
     def discover(self, request: Request, view: LogView, report: RunReport) -> None:  # noqa: ARG002
-        """Look where the table ends.
+        """Read the source's log, up to its newest version.
 
         :raises ChangeFeedError: A batch has to be read of a table that is not there any more.
         """
-        self.look()
+        self.read_source_log()
         if not request.replaces_table:
             self.check_waiting(view)
 
@@ -126,22 +126,22 @@ class ChangeRows:
         state = feed_state.state_of(planned)
         feed_state.check_history(self.table, state, self.source_log.commit(state.version))
 
-    def look(self) -> None:
-        """Look where the table ends.
+    def read_source_log(self) -> None:
+        """Read the source's log, up to its newest version.
 
         :raises SourceNotFoundError: There is no table.
         """
-        self.looked_at = SourceLog.of(self.table, self.storage)
+        self._source_log = SourceLog.of(self.table, self.storage)
 
     def pending(self, view: LogView, report: RunReport, *, refresh: bool) -> PendingChanges:
         """Give the next slice, if there are new versions."""
         text = None if refresh else view.state
-        return PendingChanges(self.slice_behind(text, report, replaces=refresh))
+        return PendingChanges(self.slice_after(text, report, replaces=refresh))
 
-    def slice_behind(
+    def slice_after(
         self, text: str | None, report: RunReport, *, replaces: bool = False
     ) -> VersionSlice | None:
-        """Give the slice behind a state; None if there are no new versions.
+        """Give the slice that follows a state; None if there are no new versions.
 
         :param text: The state; None is that nothing was read.
         :param replaces: Whether the rows of the slice replace those that are loaded.
@@ -151,7 +151,7 @@ class ChangeRows:
         report.lag = ""
         report.warnings.pop(LEFT, None)
         if state and state.version > self.source_log.newest:
-            self.look()  # a run that looked later may have loaded versions that are newer than this look
+            self.read_source_log()  # a run that read the log later may have loaded newer versions
         if state is None and (self.full_load or not self.needs_feed):
             return self._snapshot(text)
         self._check_same(state)
@@ -163,50 +163,54 @@ class ChangeRows:
                 begins = f"version {self.start_version}" if self.start_ms is None else "start_timestamp"
                 report.nothing = f"0 changes: {self.table} is at version {end}, before {begins}"
             return None
-        found = [self.source_log.needed(version) for version in range(first, end + 1)]
+        commits = [self.source_log.needed(version) for version in range(first, end + 1)]
         metadata = self.source_log.metadata
-        feed_state.check_range(self.table, found, metadata.table, is_first=state is None)
-        before = self.source_log.metadata_before(first) if any(commit.metadata for commit in found) else None
+        feed_state.check_range(self.table, commits, metadata.table, is_first=state is None)
+        before = (
+            self.source_log.metadata_before(first) if any(commit.metadata for commit in commits) else None
+        )
         if state and self.goes_by_keys:
             feed_columns.check_reused(self.table, before, metadata)
         if state and self.goes_by_names:
-            feed_columns.check_names(self.table, before, found[0])
+            feed_columns.check_names(self.table, before, commits[0])
         count = feed_columns.cut(
             self.table,
-            found,
+            commits,
             before,
             max_commits=self.max_commits,
             max_bytes=self.max_bytes,
             is_first=state is None,
         )
-        if state is None and not self.says_from_when and self.source_log.has_rows_before(found[0]):
-            told = feed_state.earlier_rows(self.table, first, replaces=replaces)
-            report.warnings.setdefault("earlier rows", told)
-        self._tell(found, count, metadata, report)
-        other = feed_columns.other_columns(self.table, found, before, metadata)
-        if other and state and self.goes_by_names:
-            refused = f"{other.what} The batch of that version will be refused: {other.do}"
-            report.warnings.setdefault("other columns", refused)
+        if state is None and not self.says_from_when and self.source_log.has_rows_before(commits[0]):
+            warning = feed_state.earlier_rows(self.table, first, replaces=replaces)
+            report.warnings.setdefault("earlier rows", warning)
+        self._report_lag(commits, count, metadata, report)
+        refusal = feed_columns.other_columns(self.table, commits, before, metadata)
+        if refusal and state and self.goes_by_names:
+            warning = f"{refusal.what} The batch of that version will be refused: {refusal.do}"
+            report.warnings.setdefault("other columns", warning)
         return VersionSlice(
             before=text,
             identifier=self.identifier,
             source=metadata.table,
             first=first,
-            last=found[count - 1].version,
+            last=commits[count - 1].version,
             snapshot=False,
-            changed_bytes=sum(commit.size_bytes for commit in found[:count]),
+            changed_bytes=sum(commit.size_bytes for commit in commits[:count]),
             location=self.table,
-            first_ms=found[0].time_ms,
-            last_ms=found[count - 1].time_ms,
+            first_ms=commits[0].time_ms,
+            last_ms=commits[count - 1].time_ms,
         )
 
-    def _tell(self, found: list[SourceCommit], count: int, metadata: Metadata, report: RunReport) -> None:
-        """Say in the report what the batch leaves, and warn of what the source keeps not much longer."""
-        left = feed_state.lag_of(found[count:])
-        report.lag = left.text(self.table) if left else ""
-        for topic, one in ((READ, feed_state.lag_of(found)), (LEFT, left)):
+    def _report_lag(
+        self, commits: list[SourceCommit], count: int, metadata: Metadata, report: RunReport
+    ) -> None:
+        """Report the versions that the batch leaves, and warn of those that the source soon no longer has."""
+        remaining = feed_state.lag_of(commits[count:])
+        report.lag = remaining.text(self.table) if remaining else ""
+        for topic, lag in ((READ, feed_state.lag_of(commits)), (LEFT, remaining)):
             is_read = topic == READ
-            text = feed_state.lag_warning(self.table, one, metadata.kept, report.now_ms, is_read=is_read)
+            text = feed_state.lag_warning(self.table, lag, metadata.kept, report.now_ms, is_read=is_read)
             if text:
                 report.warnings.setdefault(topic, text)
 
@@ -221,33 +225,33 @@ class ChangeRows:
             cannot be read across one of these.
         """
         state = feed_state.decode(view.state, self.place)
-        self.look()
+        self.read_source_log()
         self.check_waiting(view)
         if state is None:
             return None, []
         self.identifier = state.identifier
         self._check_same(state)
-        found, metadata = self._behind(state.version), self.source_log.metadata
-        feed_state.check_range(self.table, found, metadata.table)
+        commits, metadata = self._commits_after(state.version), self.source_log.metadata
+        feed_state.check_range(self.table, commits, metadata.table)
         warnings = []
-        if any(commit.metadata for commit in found):
+        if any(commit.metadata for commit in commits):
             before = self.source_log.metadata_before(state.version + 1)
-            feed_columns.cut(self.table, found, before, max_commits=None, max_bytes=None)
-            if other := feed_columns.other_columns(self.table, found, before, metadata):
-                warnings.append(f"{other.what} A run that loads all columns will refuse that: {other.do}")
-        lag = feed_state.lag_of(found)
+            feed_columns.cut(self.table, commits, before, max_commits=None, max_bytes=None)
+            if refusal := feed_columns.other_columns(self.table, commits, before, metadata):
+                warnings.append(f"{refusal.what} A run that loads all columns will refuse that: {refusal.do}")
+        lag = feed_state.lag_of(commits)
         return lag, [
             *filter(None, [feed_state.lag_warning(self.table, lag, metadata.kept, now_ms)]),
             *warnings,
         ]
 
     def _snapshot(self, before: str | None) -> VersionSlice:
-        """Give the slice of all rows; the changes behind them have to be in the feed."""
+        """Give the slice of all rows; the changes after them have to be in the feed."""
         end, metadata = self._end(), self.source_log.metadata
         if self.needs_feed:
             self._check_feed()
-            feed_state.check_range(self.table, self._behind(end), metadata.table)
-        at_ms = found.time_ms if (found := self.source_log.commit(end)) else None
+            feed_state.check_range(self.table, self._commits_after(end), metadata.table)
+        at_ms = commit.time_ms if (commit := self.source_log.commit(end)) else None
         return VersionSlice(
             before=before,
             identifier=self.identifier,
@@ -261,16 +265,16 @@ class ChangeRows:
             last_ms=at_ms,
         )
 
-    def _behind(self, version: int) -> list[SourceCommit]:
-        return [self.source_log.needed(one) for one in range(version + 1, self.source_log.newest + 1)]
+    def _commits_after(self, version: int) -> list[SourceCommit]:
+        return [self.source_log.needed(number) for number in range(version + 1, self.source_log.newest + 1)]
 
     @property
     def source_log(self) -> SourceLog:
-        """The source's log; ``look`` reads it."""
-        if self.looked_at is None:
+        """The source's log; ``read_source_log`` reads it."""
+        if self._source_log is None:
             msg = "the source was not looked at"
             raise TypeError(msg)
-        return self.looked_at
+        return self._source_log
 
     def _end(self) -> int:
         if self.end_version is None:
@@ -305,12 +309,12 @@ class ChangeRows:
             feed_state.check_history(self.table, state, self.source_log.commit(state.version))
         self._check_feed()
 
-    def _check_identifier(self, there: str, where: str) -> None:
-        if there != self.identifier:
+    def _check_identifier(self, identifier: str, where: str) -> None:
+        if identifier != self.identifier:
             raise ChangeFeedError(
-                f"{where} belongs to the load {there!r}, but source.identifier is {self.identifier!r}.",
+                f"{where} belongs to the load {identifier!r}, but source.identifier is {self.identifier!r}.",
                 kept=feed_state.KEPT,
-                do=f"set identifier={there!r}; or give the task its own table and checkpoint",
+                do=f"set identifier={identifier!r}; or give the task its own table and checkpoint",
             )
 
     def _check_feed(self) -> None:
@@ -327,46 +331,46 @@ class ChangeRows:
 
         :raises ChangeFeedError: It is not in the log, or the feed begins later.
         """
-        there = self.source_log.history()
+        history = self.source_log.history()
         if self.start_ms is not None:
-            found = feed_state.version_at(there, self.start_ms)
-            if found is None:
+            first = feed_state.version_at(history, self.start_ms)
+            if first is None:
                 return self.source_log.newest + 1
-            if found == there[0].version and found > 0:
-                raise self.source_log.cleaned(found, "start_timestamp")
+            if first == history[0].version and first > 0:
+                raise self.source_log.cleaned(first, "start_timestamp")
         else:
-            found = self.start_version
-        readable = feed_state.first_version(there, self.source_log.metadata)
-        if found is None:
+            first = self.start_version
+        readable = feed_state.first_version(history, self.source_log.metadata)
+        if first is None:
             if readable is None:
-                raise self.source_log.cleaned(there[0].version, "")
+                raise self.source_log.cleaned(history[0].version, "")
             return readable
         # The next version may be named: whoever takes over a load begins behind its last one.
-        if found > self.source_log.newest + 1:
+        if first > self.source_log.newest + 1:
             raise ChangeFeedError(
-                f"source.start_version is {found}, and the newest version of {self.table} is "
+                f"source.start_version is {first}, and the newest version of {self.table} is "
                 f"{self.source_log.newest}.",
                 kept=feed_state.KEPT,
                 do=f"set a version that it has, or {self.source_log.newest + 1}, its next one",
             )
-        if found < there[0].version:
-            raise self.source_log.cleaned(there[0].version, "start_version")
-        on = feed_state.enabled_since(there, self.source_log.metadata)
-        if on is not None and found < on:
+        if first < history[0].version:
+            raise self.source_log.cleaned(history[0].version, "start_version")
+        enabled = feed_state.enabled_since(history, self.source_log.metadata)
+        if enabled is not None and first < enabled:
             raise ChangeFeedError(
-                f"The first load begins at version {found} of {self.table}, but its change data feed was "
-                f"enabled only with version {on}.",
+                f"The first load begins at version {first} of {self.table}, but its change data feed was "
+                f"enabled only with version {enabled}.",
                 kept=feed_state.KEPT,
-                do=f"begin at {on}; or set full_load=True, which also takes the rows from before that",
+                do=f"begin at {enabled}; or set full_load=True, which also takes the rows from before that",
             )
-        return found
+        return first
 
 
 @dataclass
 class PendingChanges:
     """At most one slice: a batch is logged when the one before it is committed."""
 
-    found: VersionSlice | None
+    next_slice: VersionSlice | None
 
     @property
     def left(self) -> int:
@@ -375,5 +379,5 @@ class PendingChanges:
 
     def cut(self) -> VersionSlice | None:
         """Give the slice, once."""
-        found, self.found = self.found, None
-        return found
+        next_slice, self.next_slice = self.next_slice, None
+        return next_slice

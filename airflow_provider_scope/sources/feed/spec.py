@@ -90,8 +90,8 @@ class CdfSource:
             if value is not None and self.full_load is True:
                 do = "leave it out: the changes after the snapshot follow"
                 raise validation.bad(name, value, "None with full_load=True", do)
-        both = (self.start_version, self.end_version)
-        if all(isinstance(one, int) for one in both) and both[0] > both[1]:  # type: ignore[operator]
+        versions = (self.start_version, self.end_version)
+        if all(isinstance(version, int) for version in versions) and versions[0] > versions[1]:  # type: ignore[operator]
             raise validation.bad("end_version", self.end_version, "start_version, or a later version")
 
     @property

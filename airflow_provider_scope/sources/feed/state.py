@@ -1,4 +1,4 @@
-"""What a change data feed knows between two loads, and which versions the next one reads."""
+"""The state of a change data feed between two loads, and the versions that the next one reads."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _ON = "delta.enablechangedatafeed"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeState:
-    """What is known behind a batch: it is committed with the batch's rows."""
+    """The state after a batch, which is committed with the batch's rows."""
 
     identifier: str
     source: str
@@ -46,9 +46,9 @@ class ChangeState:
     """When ``version`` was committed; None is unknown."""
 
     def encode(self) -> str:
-        """Give it as text, with what is there."""
-        there = {name: value for name, value in asdict(self).items() if value is not None}
-        return json.dumps(there, ensure_ascii=False, sort_keys=True)
+        """Write it as JSON, without fields that have no value."""
+        fields = {name: value for name, value in asdict(self).items() if value is not None}
+        return json.dumps(fields, ensure_ascii=False, sort_keys=True)
 
 
 def decode(text: str | None, where: str) -> ChangeState | None:
@@ -76,20 +76,20 @@ def decode(text: str | None, where: str) -> ChangeState | None:
         ) from err
 
 
-def state_behind(found: VersionSlice) -> str:
-    """Give the state behind a batch, as text."""
-    return state_of(found).encode()
+def state_behind(batch: VersionSlice) -> str:
+    """Give the state after a batch, as text."""
+    return state_of(batch).encode()
 
 
-def state_of(found: VersionSlice) -> ChangeState:
-    """Give the state behind a batch."""
-    before = decode(found.before, "the entry")
+def state_of(batch: VersionSlice) -> ChangeState:
+    """Give the state after a batch."""
+    before = decode(batch.before, "the entry")
     return ChangeState(
-        identifier=found.identifier,
-        source=found.source,
-        version=found.last,
-        first=before.first if before else found.first,
-        at_ms=found.last_ms,
+        identifier=batch.identifier,
+        source=batch.source,
+        version=batch.last,
+        first=before.first if before else batch.first,
+        at_ms=batch.last_ms,
     )
 
 
@@ -239,13 +239,13 @@ def check_range(table: str, commits: Sequence[SourceCommit], source: str, *, is_
             )
 
 
-def recreated(table: str, there: str | None, source: str, of: str = "") -> ChangeFeedError:
+def recreated(table: str, present: str | None, source: str, of: str = "") -> ChangeFeedError:
     """Give the error for another table under the same name.
 
     :param of: What is of the table that was there before.
     """
     return ChangeFeedError(
-        f"{of}The table {table} is not the one that was read before: its id is {there}, and was {source}.",
+        f"{of}The table {table} is not the one that was read before: its id is {present}, and was {source}.",
         kept=KEPT,
         do=f"bring back the table that was read before; or {START_OVER}",
     )
@@ -285,15 +285,15 @@ def earlier_rows(table: str, first: int, *, replaces: bool) -> str:
     :param replaces: Whether the rows that are loaded would be replaced.
     :raises ChangeFeedError: As said.
     """
-    told = f"{table} had rows before version {first}, which enabled its change data feed"
+    text = f"{table} had rows before version {first}, which enabled its change data feed"
     if replaces:
         raise ChangeFeedError(
-            f"{told}: a full refresh from the feed would replace the table without them.",
+            f"{text}: a full refresh from the feed would replace the table without them.",
             kept=KEPT,
             do=f"set full_load=True in the source, which loads all rows; or start_version={first}, to load "
             "only what changed since",
         )
-    return f"{told}. They are not loaded. To load them, {START_OVER}"
+    return f"{text}. They are not loaded. To load them, {START_OVER}"
 
 
 # ---- How long a source keeps the changes that are not loaded ----
@@ -385,28 +385,28 @@ def lag_warning(
     """
     if lag is None:
         return ""
-    spelled = {name: kept.get(name, default) for name, default in DEFAULTS.items()}
-    read = {name: interval_ms(text) for name, text in spelled.items()}
-    told = [
+    texts = {name: kept.get(name, default) for name, default in DEFAULTS.items()}
+    durations = {name: interval_ms(text) for name, text in texts.items()}
+    warnings = [
         (
-            f"{name} of {table} is {spelled[name]!r}, which is not an interval: it is not known how long "
+            f"{name} of {table} is {texts[name]!r}, which is not an interval: it is not known how long "
             "changes are kept"
         )
-        for name, found in read.items()
-        if found is None
+        for name, duration in durations.items()
+        if duration is None
     ]
-    known = [(found, name) for name, found in read.items() if found is not None]
-    if known and lag.oldest_ms is not None:
+    horizons = [(duration, name) for name, duration in durations.items() if duration is not None]
+    if horizons and lag.oldest_ms is not None:
         # Of two that are equal, the files': VACUUM comes at any time, and the log is cleaned by whole days.
-        horizon, name = min(known, key=lambda one: (one[0], one[1] == LOG))
+        horizon, name = min(horizons, key=lambda horizon: (horizon[0], horizon[1] == LOG))
         age = max(0, now_ms - lag.oldest_ms)
-        what = f"version {lag.version} of {table} is {duration_text(age)} old and "
-        what += "loaded only now" if is_read else "not loaded"
-        told.append(_near(what, age, horizon, name))
-    return "; ".join(filter(None, told))
+        subject = f"version {lag.version} of {table} is {duration_text(age)} old and "
+        subject += "loaded only now" if is_read else "not loaded"
+        warnings.append(_near(subject, age, horizon, name))
+    return "; ".join(filter(None, warnings))
 
 
-def _near(what: str, age_ms: int, horizon_ms: int, name: str) -> str:
+def _near(subject: str, age_ms: int, horizon_ms: int, name: str) -> str:
     """Say what comes of an age; empty if there is time enough."""
     if age_ms * WARNED_FROM <= horizon_ms:
         return ""
@@ -414,5 +414,5 @@ def _near(what: str, age_ms: int, horizon_ms: int, name: str) -> str:
     lost = "changes that are not loaded by then can only be loaded by starting over"
     do = "What to do: run the load more often, or set a longer time on the source table"
     if age_ms > horizon_ms:
-        return f"{what}, which is beyond {name} ({limit}): {_GOES[name]} at any time, and {lost}. {do}"
-    return f"{what}. At {limit} ({name}) {_GOES[name]}, and {lost}. {do}"
+        return f"{subject}, which is beyond {name} ({limit}): {_GOES[name]} at any time, and {lost}. {do}"
+    return f"{subject}. At {limit} ({name}) {_GOES[name]}, and {lost}. {do}"

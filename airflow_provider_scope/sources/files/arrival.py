@@ -29,8 +29,8 @@ _NEVER_TOO_YOUNG = 2**63
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """What a wait is for; times in milliseconds."""
+class Requirements:
+    """The files for which a wait waits; times in milliseconds."""
 
     patterns: tuple[str, ...]
     min_files: int = 1
@@ -43,7 +43,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """What one look found."""
+    """The result of one listing."""
 
     files: tuple[FileEntry, ...]
     """The files that count, oldest first."""
@@ -78,14 +78,14 @@ class Arrival:
 
 def arrived(
     listing: Iterable[FileEntry],
-    wanted: Wanted,
+    requirements: Requirements,
     roots: Sequence[str],
     *,
     now_ms: int,
     loaded: History | None = None,
     not_taken_over: Callable[[Sequence[FileEntry]], Sequence[FileEntry]] | None = None,
 ) -> Arrival:
-    """Tell whether a listing holds what is wanted.
+    """Tell whether a listing holds the required files.
 
     What counts is what the ingest operator would take: see ``discovery.candidates``. A file that is too
     young still counts, and makes the whole wait go on.
@@ -94,45 +94,47 @@ def arrived(
     :param loaded: Files that a pipeline has loaded; they do not count, changed or not.
     :param not_taken_over: Gives those of some files that no other program loaded before the pipeline.
     """
-    after = wanted.modified_after_ms
+    modified_after_ms = requirements.modified_after_ms
     rules = Rules(
-        patterns=wanted.patterns,
+        patterns=requirements.patterns,
         young_after_ms=_NEVER_TOO_YOUNG,
-        starting_at_ms=None if after is None else after + 1,
+        starting_at_ms=None if modified_after_ms is None else modified_after_ms + 1,
     )
-    found = candidates(listing, rules, roots)
-    files = found.files
+    listed = candidates(listing, rules, roots)
+    files = listed.files
     if not_taken_over:
         files = tuple(not_taken_over(files))
     if loaded:
         files = tuple(unseen(files, loaded.find([file.path for file in files]), rules, None, Tally()))
-    lacking = _lacking(files, wanted, now_ms)
-    seen = len(found.files) - len(files)
-    others = [f"{seen:,} loaded before"] if seen else []
-    others += [f"{count:,} left out: {reason}" for reason, count in sorted(found.left_out.counts.items())]
+    lacking = _lacking(files, requirements, now_ms)
+    loaded_count = len(listed.files) - len(files)
+    remarks = [f"{loaded_count:,} loaded before"] if loaded_count else []
+    remarks += [f"{count:,} left out: {reason}" for reason, count in sorted(listed.left_out.counts.items())]
     size = sum(file.size_bytes for file in files)
     text = f"{len(files):,} files of {size:,} bytes in {', '.join(roots)}"
-    text += f" ({', '.join(others)})" if others else ""
+    text += f" ({', '.join(remarks)})" if remarks else ""
     return Arrival(files, not lacking, f"{text}; waiting for {', '.join(lacking)}" if lacking else text)
 
 
-def absent(what: str) -> Arrival:
-    """Give what a look found where a folder does not exist yet.
+def absent(sentence: str) -> Arrival:
+    """Give the result where a folder does not exist yet.
 
-    :param what: The sentence that says so.
+    :param sentence: The sentence about the missing folder.
     """
-    return Arrival((), is_complete=False, text=f"{what} Waiting for it")
+    return Arrival((), is_complete=False, text=f"{sentence} Waiting for it")
 
 
-def _lacking(files: Sequence[FileEntry], wanted: Wanted, now_ms: int) -> list[str]:
+def _lacking(files: Sequence[FileEntry], requirements: Requirements, now_ms: int) -> list[str]:
     lacking = []
-    if len(files) < wanted.min_files:
-        lacking.append(f"{wanted.min_files:,} files")
-    if sum(file.size_bytes for file in files) < wanted.min_bytes:
-        lacking.append(f"{wanted.min_bytes:,} bytes")
-    if files and files[-1].modified_ms > now_ms - wanted.stable_for_ms:
+    if len(files) < requirements.min_files:
+        lacking.append(f"{requirements.min_files:,} files")
+    if sum(file.size_bytes for file in files) < requirements.min_bytes:
+        lacking.append(f"{requirements.min_bytes:,} bytes")
+    if files and files[-1].modified_ms > now_ms - requirements.stable_for_ms:
         age = (now_ms - files[-1].modified_ms) / 1000
-        lacking.append(f"{wanted.stable_for_ms / 1000:g} s without a change, the last was {age:g} s ago")
+        lacking.append(
+            f"{requirements.stable_for_ms / 1000:g} s without a change, the last was {age:g} s ago"
+        )
     return lacking
 
 

@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 
 
 NAMED_AT_MOST = 20
-"""Names a report keeps for each reason; the rest is counted."""
+"""Names that a report keeps for each reason; further files are only counted."""
 LISTED_AT_ONCE = 16_384
-"""Files of a listing that are compared with those that are loaded together."""
+"""How many files of a listing are compared at once with those that are loaded."""
 SHOWN_OF_UNMATCHED = 3
-"""Names a report shows if no file matches the patterns."""
+"""Names that a report shows if no file matches the patterns."""
 
 Reason = Literal[
     "too young",
@@ -59,7 +59,7 @@ Reason = Literal[
 
 
 _MAY_BE_CHANGES: frozenset[Reason] = frozenset({"too young", "zero length", "no modification time"})
-"""Why a file is left out that may have been loaded when it was another one."""
+"""Reasons to leave out a file that may have been loaded with other content before."""
 
 
 @dataclass
@@ -205,7 +205,7 @@ def new_candidates(
 ) -> Candidates | None:
     """Do what ``candidates`` does, and leave out the files that are loaded and have not changed.
 
-    They are left out while the listing comes: what a run keeps does not grow with what was loaded.
+    They are left out during the listing: the memory of a run does not grow with the number of loaded files.
 
     :param roots: The folders that are listed; none lies below another.
     :return: None if there is a structured stream: what belongs to it, only a whole listing tells.
@@ -321,15 +321,15 @@ Seen = dict[str, Status]
 
 
 def status(file: FileEntry) -> Status:
-    """Give what tells a file from what it may become."""
+    """Give the values by which a later change of a file is recognized."""
     return file.modified_ms, file.size_bytes, file.content_md5
 
 
 def is_changed(file: FileEntry, before: Status) -> bool:
-    """Tell whether a file is another one than when it was loaded.
+    """Tell whether a file has changed since it was loaded.
 
-    Its content decides where its sum was noted then and is told now: in Azure a file's time changes with its
-    metadata, too.
+    Its content decides where a checksum was noted then and is told now: in Azure a file's time changes with
+    its metadata, too.
     """
     modified_ms, size_bytes, md5 = before
     if size_bytes is None:
@@ -457,13 +457,13 @@ def not_loaded_again(
     :param loaded: Those whose rows it replaces.
     :param table_version: The version that has their rows; None if there is no table.
     """
-    others = {file.path: file for file in files}
+    by_path = {file.path: file for file in files}
     total, absent = 0, list[tuple[str, Status]]()
     for path, before in loaded:
         total += 1
-        if others.pop(path, None) is None:
+        if by_path.pop(path, None) is None:
             absent.append((path, before))
-    missing = [path for path, file in _same_content(others.values(), absent) if file is None]
+    missing = [path for path, file in _same_content(by_path.values(), absent) if file is None]
     if not missing:
         return ""
     older = (
@@ -480,14 +480,14 @@ def not_loaded_again(
 
 
 def _changed(files: Sequence[FileEntry], seen: Mapping[str, Status]) -> SourceFileChangedError:
-    file, *others = files
+    file, *more_files = files
     modified_ms, size_bytes, _ = seen[file.path]
     size = "an unknown number of" if size_bytes is None else f"{size_bytes:,}"
     return SourceFileChangedError(
         f"The file {printable(file.path)} was loaded with {size} bytes, modified at "
         f"{iso_time(modified_ms)}; it now has {file.size_bytes:,} bytes, modified at "
         f'{iso_time(file.modified_ms)} (on_changed_file="fail").'
-        f"{and_others([other.path for other in others], 'have changed')}",
+        f"{and_others([file.path for file in more_files], 'have changed')}",
         kept="everything that was loaded before; no new batch was logged",
         do='put the old content back, or set on_changed_file="ignore" (changes are reported and not '
         'loaded) or "reload" (the new content is loaded too; rows of the old content stay)',
@@ -497,7 +497,7 @@ def _changed(files: Sequence[FileEntry], seen: Mapping[str, Status]) -> SourceFi
 def next_batch(
     files: Sequence[FileEntry], start: int, *, max_files: int | None, max_bytes: int | None
 ) -> int:
-    """Give the index behind the last file of the batch that begins at ``start``.
+    """Give the index after the last file of the batch that begins at ``start``.
 
     The first file is always taken, also one that is larger than ``max_bytes`` on its own: it would
     never be ingested otherwise.
@@ -518,7 +518,7 @@ def next_batch(
 
 
 class History:
-    """What each file was like when it was loaded; of one that was loaded twice, the last time.
+    """The status of each file when it was loaded; of a file that was loaded twice, when it was loaded last.
 
     There may be millions: ``protocol.derived.SeenFiles`` keeps most of them in columns.
     """

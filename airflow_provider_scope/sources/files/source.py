@@ -53,11 +53,11 @@ class Files:
     """Whether a source without a file that matches is an error."""
     fits: Callable[[tuple[FileEntry, ...]], int] | None = None
     """How many of some files one batch can take, from the first; None is all."""
-    found: Candidates = field(init=False, repr=False, compare=False)
+    candidates: Candidates = field(init=False, repr=False, compare=False)
     _logged: dict[str, FileEntry | None] = field(default_factory=dict, init=False, repr=False, compare=False)
     """The files of open batches, as the listing has them; None if it does not."""
     _leaves_out: bool = field(default=False, init=False, repr=False, compare=False)
-    """Whether loaded files were left out of ``found``."""
+    """Whether loaded files were left out of ``candidates``."""
     _since: int | None = field(default=None, init=False, repr=False, compare=False)
     """The refresh since which they were loaded."""
 
@@ -108,25 +108,26 @@ class Files:
         :raises SourceFileChangedError: One has changed.
         """
         listed = ((file, self._logged.get(file.path, file)) for file in entry.files)
-        looks = ((file, found and (found.modified_ms, found.size_bytes)) for file, found in listed)
-        check_as_logged(entry.seq, looks, kept="the batches before it; this one stays logged")
+        statuses = ((file, now and (now.modified_ms, now.size_bytes)) for file, now in listed)
+        check_as_logged(entry.seq, statuses, kept="the batches before it; this one stays logged")
 
     def discover(self, request: Request, view: LogView, report: RunReport) -> None:
         """List the folders."""
         self._leaves_out = self.reads_history and not request.refresh and not _overlap(self.roots)
         self._since = view.refresh_start
         self._logged = {file.path: None for entry in view.open for file in entry.slice.audited}
-        found = self.found = self._list(view.seen if self._leaves_out else None)
-        report.listed, report.matched, report.newest = found.listed, found.matched, found.newest
-        report.left_out, report.unmatched = found.left_out, found.unmatched
+        candidates = self.candidates = self._list(view.seen if self._leaves_out else None)
+        report.listed, report.matched = candidates.listed, candidates.matched
+        report.newest, report.left_out = candidates.newest, candidates.left_out
+        report.unmatched = candidates.unmatched
         report.patterns = self.rules.patterns
         # An interval in which no file came has no rows to replace either, unless it had files before.
         may_be_empty = self.rules.window is not None and not self.log.is_begun()
-        would_empty = request.refresh and not found.files and not may_be_empty
+        would_empty = request.refresh and not candidates.files and not may_be_empty
         check_found(report, request.table, fail_on_empty=self.fail_on_empty, would_empty=would_empty)
         if request.loads_files_again:
             version = view.table.version if view.table.identity else None
-            missing = discovery.not_loaded_again(found.files, view.seen.items(), version)
+            missing = discovery.not_loaded_again(candidates.files, view.seen.items(), version)
             report.warnings |= {READ: missing} if missing else {}
 
     def _list(self, loaded: History | None) -> Candidates:
@@ -138,25 +139,28 @@ class Files:
                     yield file
 
         if loaded is not None:
-            found = discovery.new_candidates(listing(), self.rules, self.roots, loaded)
-            if found:
-                return found
+            new = discovery.new_candidates(listing(), self.rules, self.roots, loaded)
+            if new:
+                return new
         return discovery.candidates(listing(), self.rules, self.roots)
 
     def pending(self, view: LogView, report: RunReport, *, refresh: bool) -> PendingFiles:
         """Leave out, by path, what the log holds; with ``late_files="skip"`` by time."""
         if refresh:
-            return PendingFiles(self, self.found.files)
+            return PendingFiles(self, self.candidates.files)
         if self._leaves_out and view.refresh_start != self._since:
-            self.found = self._list(None)  # another run has begun a refresh: what was left out counts as new
+            # Another run has begun a refresh: what was left out counts as new.
+            self.candidates = self._list(None)
             self._leaves_out = False
         history, newest = self.reads_history, view.newest.slice if view.newest else None
         highest = newest.highest if newest else None
-        tally = deepcopy(self.found.unfit)
-        files = dbt_scope.not_loaded(self.log, view, self.found.files, tally, history=history)
-        held = self.found.held
-        known = view.seen.find([*(file.path for file in files), *(file.path for _, file in held)])
-        new = discovery.unseen(files, known, self.rules, highest, tally, waiting=self._logged, held=held)
+        tally = deepcopy(self.candidates.unfit)
+        files = dbt_scope.not_loaded(self.log, view, self.candidates.files, tally, history=history)
+        held = self.candidates.held
+        loaded_status = view.seen.find([*(file.path for file in files), *(file.path for _, file in held)])
+        new = discovery.unseen(
+            files, loaded_status, self.rules, highest, tally, waiting=self._logged, held=held
+        )
         loaded = view.seen
         if newest and not history:
             loaded = History()
@@ -193,10 +197,10 @@ class PendingFiles:
         files = tuple(self.files[self.start : stop])
         if limits.fits:
             files = files[: limits.fits(files)]
-        found = slice_of(files, self.highest)
-        self.highest = found.highest
+        batch = slice_of(files, self.highest)
+        self.highest = batch.highest
         self.start += len(files)
-        return found
+        return batch
 
 
 def _overlap(roots: Sequence[str]) -> bool:

@@ -311,14 +311,14 @@ def check_options(options: Mapping[str, Any]) -> None:
 
     :raises InputError: One of ``REFUSED`` is given, or an option is given in two spellings.
     """
-    seen: dict[str, str] = {}
+    spellings: dict[str, str] = {}
     for name, value in options.items():
-        other = seen.setdefault(name.lower(), name)
-        if other != name:
+        spelling = spellings.setdefault(name.lower(), name)
+        if spelling != name:
             raise validation.bad(
                 "options",
                 name,
-                f"each option once: {other} and {name} are the same option to Spark",
+                f"each option once: {spelling} and {name} are the same option to Spark",
                 "leave one of the two out",
             )
         refused = _BY_LOWER_CASE.get(name.lower())
