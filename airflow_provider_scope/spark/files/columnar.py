@@ -39,11 +39,14 @@ def records(spark: SparkSession, entry: OffsetEntry, source: Source) -> list[Rec
         columns, clashes = _merged(shapes)
         if source.table and not clashes:
             columns = source.table.read_as(columns, _with_table, adds=False)
-        told = [Problem(shapes[0].paths[0], "; ".join(clashes), hint=_NO_TYPE)]
-        problems = _problems(shapes, _not_of_spark) or (told if clashes else [])
+        clash_problem = [Problem(shapes[0].paths[0], "; ".join(clashes), hint=_NO_TYPE)]
+        problems = _problems(shapes, _not_of_spark) or (clash_problem if clashes else [])
     else:
         differences = partial(
-            _differences, declared=columns, extra=source.ignores_extra, missing=source.allows_missing
+            _differences,
+            declared=columns,
+            ignores_extra=source.ignores_extra,
+            allows_missing=source.allows_missing,
         )
         problems = _problems(shapes, differences)
     if problems:
@@ -52,7 +55,7 @@ def records(spark: SparkSession, entry: OffsetEntry, source: Source) -> list[Rec
 
 
 def _with_table(files: T.DataType, table: T.DataType) -> T.DataType:
-    """Take the table for one file more; what it cannot hold is told when the SELECT is fitted to it."""
+    """Treat the table as one file more. What it cannot hold is refused when the SELECT is fitted to it."""
     return _common(table, files) or files
 
 
@@ -61,10 +64,10 @@ def _problems(
 ) -> list[Problem]:
     problems = []
     for shape in shapes:
-        found = differences(shape)
-        what = "; ".join(what for what, _ in found)
-        hint = next((hint for _, hint in found if hint), "")
-        problems += [Problem(path, what, hint=hint) for path in shape.paths if found]
+        pairs = differences(shape)
+        fault = "; ".join(fault for fault, _ in pairs)
+        hint = next((hint for _, hint in pairs if hint), "")
+        problems += [Problem(path, fault, hint=hint) for path in shape.paths if pairs]
     return problems
 
 
@@ -73,19 +76,19 @@ def _read(
 ) -> list[Records]:
     scans: dict[tuple[bool, bool, str, tuple[str, ...]], tuple[T.StructType, list[str]]] = {}
     for shape in shapes:
-        layout, wanted = _plan(shape, columns)
-        key = (shape.is_calendar_known, shape.may_be_cut, layout.simpleString(), tuple(wanted))
+        layout, value_sqls = _plan(shape, columns)
+        key = (shape.is_calendar_known, shape.may_be_cut, layout.simpleString(), tuple(value_sqls))
         scans.setdefault(key, (layout, []))[1].extend(shape.paths)
-    found, cut = [], list[Problem]()
+    pieces, cut = [], list[Problem]()
     for (is_calendar_known, may_be_cut, _, values), (layout, paths) in scans.items():
-        asked = T.StructType([layout[name] for name in columns.names])
+        columns_read = T.StructType([layout[name] for name in columns.names])
         calendar = _GREGORIAN if is_calendar_known else {}
         reader = partial(_reader, spark, source.format, {**calendar, **_CHECKED, **source.options})
         rows = listing.load(partial(reader, layout), paths)
-        if source.format == "orc" and "timestamp" in asked.simpleString():
+        if source.format == "orc" and "timestamp" in columns_read.simpleString():
             rows = in_utc(rows)
         if may_be_cut:
-            cut += _with_nanoseconds(partial(reader, _with_digits(layout)), asked, paths)
+            cut += _with_nanoseconds(partial(reader, _with_digits(layout)), columns_read, paths)
         checks = [
             Check(
                 f"{name} {_TOO_FINE}",
@@ -96,13 +99,13 @@ def _read(
             if value.startswith(_MICROS)
         ]
         if source.format == "orc" and not is_calendar_known:
-            passes = _each(asked, (T.DateType, *_TIMES), "{0} >= DATE'1582-10-15'")
+            passes = _each(columns_read, (T.DateType, *_TIMES), "{0} >= DATE'1582-10-15'")
             checks += [Check(f"{name} {_TOO_OLD}", sql, quoted(name)) for name, sql in passes]
-        record = json_of("struct(" + ", ".join(map(quoted, asked.names)) + ")")
-        found.append(Records(rows, checks, record, list(zip(columns.names, values, strict=True))))
+        record = json_of("struct(" + ", ".join(map(quoted, columns_read.names)) + ")")
+        pieces.append(Records(rows, checks, record, list(zip(columns.names, values, strict=True))))
     if cut:
         raise bad_files(entry, cut)
-    return found
+    return pieces
 
 
 _TIMES = (T.TimestampType, T.TimestampNTZType)
@@ -140,12 +143,12 @@ def _with_nanoseconds(
     rows = listing.load(reader, paths)
     bad = rows.where(f"NOT ({' AND '.join(sql for _, sql in passes)})")
     names = ", ".join(f"if({sql}, NULL, {literal(name)})" for name, sql in passes)
-    found = bad.selectExpr(listing.FILE, f"explode(array_compact(array({names}))) AS name").distinct()
-    told: dict[str, list[str]] = {}
-    for file, name in sorted(found.collect()):
-        told.setdefault(file, []).append(f"{name} {_TOO_FINE}")
+    names_by_file = bad.selectExpr(listing.FILE, f"explode(array_compact(array({names}))) AS name").distinct()
+    faults: dict[str, list[str]] = {}
+    for file, name in sorted(names_by_file.collect()):
+        faults.setdefault(file, []).append(f"{name} {_TOO_FINE}")
     hint = "write the times in microseconds; or as text, or as numbers"
-    return [Problem(file, "; ".join(what), hint=hint) for file, what in told.items()]
+    return [Problem(file, "; ".join(messages), hint=hint) for file, messages in faults.items()]
 
 
 def _each(columns: T.StructType, kinds: tuple[type[T.DataType], ...], rule: str) -> list[tuple[str, str]]:
@@ -182,33 +185,33 @@ def _reader(
 def _plan(shape: Shape, columns: T.StructType) -> tuple[T.StructType, list[str]]:
     """Give the columns to ask Spark for, and SQL of each value.
 
-    Where Spark takes columns by their position, all of the file's are asked for, in the file's order.
+    Where Spark takes columns by position, the layout has all columns of the file, in its order.
     """
     read = {field.name.lower(): field.dataType for field in shape.columns}
     nanoseconds = {name.lower() for name in shape.nanoseconds}
-    asked = T.StructType()
+    layout = T.StructType()
     values = []
     for field in columns:
         name, target = quoted(field.name), type_text(field.dataType)
-        there = read.get(field.name.lower())
-        if there is not None and field.name.lower() in nanoseconds:
-            asked = asked.add(field.name, T.LongType())
+        file_type = read.get(field.name.lower())
+        if file_type is not None and field.name.lower() in nanoseconds:
+            layout = layout.add(field.name, T.LongType())
             is_number = isinstance(field.dataType, T.LongType)
             values.append(name if is_number else f"{_MICROS}{name} DIV 1000) AS {target})")
             continue
-        if there is None:
+        if file_type is None:
             kind = field.dataType
-        elif isinstance(there, (T.StructType, T.ArrayType, T.MapType)):
-            kind = cast("T.DataType", merge_types(field.dataType, there, _as_read))
+        elif isinstance(file_type, (T.StructType, T.ArrayType, T.MapType)):
+            kind = cast("T.DataType", merge_types(field.dataType, file_type, _as_read))
         else:
-            kind = there
-        asked = asked.add(field.name, kind)
+            kind = file_type
+        layout = layout.add(field.name, kind)
         values.append(name if type_text(kind) == target else f"CAST({name} AS {target})")
     if not shape.positions:
-        return asked, values
-    further = {field.name.lower(): field for field in asked}
-    placed = [further.pop(field.name.lower(), field) for field in shape.positions]
-    return T.StructType([*placed, *further.values()]), values
+        return layout, values
+    remaining = {field.name.lower(): field for field in layout}
+    in_file_order = [remaining.pop(field.name.lower(), field) for field in shape.positions]
+    return T.StructType([*in_file_order, *remaining.values()]), values
 
 
 # ---- which columns a batch has, whose files are not all of one shape, or not of the declared one ----
@@ -245,18 +248,18 @@ def _merged(shapes: Sequence[Shape]) -> tuple[T.StructType, list[str]]:
         path = shape.paths[0]
         for field in shape.own:
             key = field.name.lower()
-            known = merged.get(key)
-            if known is None:
+            merged_field = merged.get(key)
+            if merged_field is None:
                 merged[key], first[key] = field, path
                 continue
-            kind = _common(known.dataType, field.dataType)
+            kind = _common(merged_field.dataType, field.dataType)
             if kind is None:
                 problems.append(
-                    f"{field.name} is {known.dataType.simpleString()} in {first[key]} and "
+                    f"{field.name} is {merged_field.dataType.simpleString()} in {first[key]} and "
                     f"{field.dataType.simpleString()} in {path}"
                 )
             else:
-                merged[key] = T.StructField(known.name, kind)
+                merged[key] = T.StructField(merged_field.name, kind)
     columns = map_leaves(T.StructType(list(merged.values())), _without_zone)
     return cast("T.StructType", columns), problems
 
@@ -266,72 +269,72 @@ def _without_zone(kind: T.DataType) -> T.DataType:
 
 
 def _differences(
-    shape: Shape, declared: T.StructType, *, extra: bool = False, missing: bool = False
+    shape: Shape, declared: T.StructType, *, ignores_extra: bool = False, allows_missing: bool = False
 ) -> list[tuple[str, str]]:
     """Give what keeps the files of a shape from being read as the declared columns, and what may help.
 
-    :param extra: Whether columns that are not declared are left out.
-    :param missing: Whether declared columns that the files lack are NULL.
+    :param ignores_extra: Whether columns that are not declared are left out.
+    :param allows_missing: Whether declared columns that the files lack are NULL.
     """
     own = {field.name.lower(): field for field in shape.own}
-    wanted = {field.name.lower() for field in declared}
+    declared_names = {field.name.lower() for field in declared}
     unknown = {name.lower() for name in shape.unknown}
-    found = _not_of_spark(shape, wanted if extra else None)
+    differences = _not_of_spark(shape, declared_names if ignores_extra else None)
     if shape.has_union:
-        return found
-    if not extra:
-        further = [field.name for key, field in own.items() if key not in wanted]
-        found += [(f"it has the column {name}, which is not declared", _DECLARE) for name in further]
+        return differences
+    if not ignores_extra:
+        undeclared = [field.name for key, field in own.items() if key not in declared_names]
+        differences += [(f"it has the column {name}, which is not declared", _DECLARE) for name in undeclared]
     for field in declared:
-        there = own.get(field.name.lower())
-        if there is None:
-            if not missing and field.name.lower() not in unknown:
-                found.append((f"it has no column {field.name}", _ALLOW))
+        file_field = own.get(field.name.lower())
+        if file_field is None:
+            if not allows_missing and field.name.lower() not in unknown:
+                differences.append((f"it has no column {field.name}", _ALLOW))
         elif field.name in shape.nanoseconds and isinstance(field.dataType, T.LongType):
             continue  # declared as the number that it is in the file
-        elif not _holds(there.dataType, field.dataType):
-            own_kind, kind = there.dataType.simpleString(), field.dataType.simpleString()
+        elif not _holds(file_field.dataType, field.dataType):
+            own_kind, kind = file_field.dataType.simpleString(), field.dataType.simpleString()
             zones = ", ".join(sorted(shape.writer_zones))
             hint = _NO_ZONE.format(zones=zones) if zones and "timestamp_ntz" in own_kind else _NO_TYPE
-            found.append((f"{field.name} is {own_kind}, declared is {kind}", hint))
-    return found
+            differences.append((f"{field.name} is {own_kind}, declared is {kind}", hint))
+    return differences
 
 
-def _not_of_spark(shape: Shape, wanted: Collection[str] | None = None) -> list[tuple[str, str]]:
+def _not_of_spark(shape: Shape, names: Collection[str] | None = None) -> list[tuple[str, str]]:
     """Give the columns of a type that Spark does not have, and what may help.
 
-    :param wanted: Their names in lower case; None is all.
+    :param names: The columns to look at, in lower case; None is all.
     """
     hint = _NO_UNION if shape.has_union else _NOT_OF_SPARK
     return [
         (f"{name} cannot be read: {why}", hint)
         for name, why in shape.unknown.items()
-        if wanted is None or shape.has_union or name.lower() in wanted
+        if names is None or shape.has_union or name.lower() in names
     ]
 
 
-def _holds(kind: T.DataType, wanted: T.DataType) -> bool:
-    return _common(kind, wanted) == bare_type(wanted)
+def _holds(kind: T.DataType, target: T.DataType) -> bool:
+    return _common(kind, target) == bare_type(target)
 
 
-def _common(one: T.DataType, other: T.DataType) -> T.DataType | None:
+def _common(first: T.DataType, second: T.DataType) -> T.DataType | None:
     """Give the type that holds all values of two types unchanged; None if there is none."""
-    return merge_types(bare_type(one), bare_type(other), _wider)
+    return merge_types(bare_type(first), bare_type(second), _wider)
 
 
-def _wider(one: T.DataType, other: T.DataType) -> T.DataType | None:
-    if one == other:
-        return one
-    if keeps_values(one.simpleString(), other.simpleString()):
-        return other
-    if keeps_values(other.simpleString(), one.simpleString()):
-        return one
-    for clock, kind in ((one, other), (other, one)):
+def _wider(first: T.DataType, second: T.DataType) -> T.DataType | None:
+    if first == second:
+        return first
+    if keeps_values(first.simpleString(), second.simpleString()):
+        return second
+    if keeps_values(second.simpleString(), first.simpleString()):
+        return first
+    for clock, kind in ((first, second), (second, first)):
         if isinstance(clock, ClockOfUTC) and isinstance(kind, (T.TimestampType, T.TimestampNTZType)):
             return kind
-    if isinstance(one, T.DecimalType) and isinstance(other, T.DecimalType):
-        scale = max(one.scale, other.scale)
-        precision = scale + max(one.precision - one.scale, other.precision - other.scale)
+    if isinstance(first, T.DecimalType) and isinstance(second, T.DecimalType):
+        scale = max(first.scale, second.scale)
+        precision = scale + max(first.precision - first.scale, second.precision - second.scale)
         return T.DecimalType(precision, scale) if precision <= _MOST_DIGITS else None
     return None
 

@@ -58,7 +58,7 @@ _NOT_CLOSED = "a quote is not closed"
 _OR_BREAKS = "a quoted field has a line break, or its quote is not closed"
 _NO_QUOTES = "if quotes have no meaning in the file, set quote=''"
 _BREAKS_HINT = f"if a quoted field holds line breaks, set multiLine=true; {_NO_QUOTES}"
-_MOST = 1_000
+_MAX_OPEN_RECORDS = 1_000
 """So many records with an open quote are put aside one by one; a file with more is read by wrong rules."""
 _BLANK = "it has a line of blanks, which the parser leaves out"
 _BLANK_HINT = "read it with format='text'"
@@ -68,7 +68,7 @@ _OPEN = "_scope_open"
 """The column with the text of a record in which a quote is not closed, else NULL."""
 _UNUSED = "\uffff"
 """A character that no text has: as separator and quote it leaves each line one field, as it stands."""
-_OF_FIELDS = (
+_FIELD_OPTIONS = (
     "delimiter",
     "chartoescapequoteescaping",
     "unescapedquotehandling",
@@ -87,42 +87,45 @@ def records(spark: SparkSession, entry: OffsetEntry, source: Source) -> list[Rec
     :raises BadRecordError: A quote is not closed, and bad records are not put aside.
     """
     paths = [file.path for file in entry.files]
-    given = {**_STRICT, **source.options}
+    options = {**_STRICT, **source.options}
     columns = source.columns or names(spark, entry, source.options)
     if source.is_multi_line:
-        return _of_many_lines(spark, entry, given, columns, source)
-    unclosed = _open_records(spark, entry, given, source)
+        return _of_many_lines(spark, entry, options, columns, source)
+    unclosed = _open_records(spark, entry, options, source)
     if len(columns) == 1:
         blank = _with_blank_lines(spark, paths)
         if blank:
             raise bad_files(entry, [Problem(file, _BLANK, hint=_BLANK_HINT) for file in blank])
-    return [_typed(_texts(spark, paths, given, columns), columns, source, unclosed, _OPEN)]
+    return [_typed(_texts(spark, paths, options, columns), columns, source, unclosed, _OPEN)]
 
 
 def _open_records(
-    spark: SparkSession, entry: OffsetEntry, given: Mapping[str, str], source: Source
+    spark: SparkSession, entry: OffsetEntry, options: Mapping[str, str], source: Source
 ) -> dict[str, dict[int, str]]:
     """Find records that end inside a quoted field, in files with one on each line: the parser takes them.
 
     :return: File, as Spark spells it -> number of the record -> its line.
     """
-    quotes = quotes_of(spark, given)
+    quotes = quotes_of(spark, options)
     if quotes is None:
         return {}
-    lines = raw_lines(spark, [file.path for file in entry.files], given)
+    lines = raw_lines(spark, [file.path for file in entry.files], options)
     files = [row[FILE] for row in lines.where(quotes.leaves_open("value")).select(FILE).distinct().collect()]
     if not files:
         return {}
     files = sorted(files) if source.quarantines else [min(files)]
     in_file = Window.partitionBy(FILE).orderBy(NUMBER)
     with in_order(spark):
-        lines = raw_lines(spark, [path_of(entry, file) for file in files], given)
+        lines = raw_lines(spark, [path_of(entry, file) for file in files], options)
         lines = lines.select(FILE, "value", number_in_file().alias(NUMBER))
         lines = lines.where(f"contains(value, {literal(quotes.quote)})")
         lines = lines.withColumn("after", F.lead("value").over(in_file)).where(quotes.leaves_open("value"))
         continues = F.expr(f"coalesce({quotes.continues('after')}, false)").alias("continues")
-        found = lines.select(FILE, NUMBER, "value", continues, F.row_number().over(in_file).alias("place"))
-        rows = sorted(found.where(f"place <= {_MOST + 1 if source.quarantines else 1}").collect())
+        open_lines = lines.select(
+            FILE, NUMBER, "value", continues, F.row_number().over(in_file).alias("place")
+        )
+        at_most = _MAX_OPEN_RECORDS + 1 if source.quarantines else 1
+        rows = sorted(open_lines.where(f"place <= {at_most}").collect())
     if not source.quarantines:
         raise _not_closed(entry, rows[0][FILE], rows[0][NUMBER], rows[0].value, _BREAKS_HINT)
     unclosed: dict[str, dict[int, str]] = {file: {} for file in files}
@@ -132,9 +135,11 @@ def _open_records(
     problems = [
         Problem(file, _OR_BREAKS, next(iter(records.values())), _BREAKS_HINT)
         if file in broken
-        else Problem(file, f"in more than {_MOST:,} of its records {_NOT_CLOSED}", hint=_NO_QUOTES)
+        else Problem(
+            file, f"in more than {_MAX_OPEN_RECORDS:,} of its records {_NOT_CLOSED}", hint=_NO_QUOTES
+        )
         for file, records in unclosed.items()
-        if file in broken or len(records) > _MOST
+        if file in broken or len(records) > _MAX_OPEN_RECORDS
     ]
     if problems:
         raise bad_files(entry, problems)
@@ -144,7 +149,7 @@ def _open_records(
 def _of_many_lines(
     spark: SparkSession,
     entry: OffsetEntry,
-    given: Mapping[str, str],
+    reader_options: Mapping[str, str],
     columns: T.StructType,
     source: Source,
 ) -> list[Records]:
@@ -154,9 +159,9 @@ def _of_many_lines(
     that follows an open quote for one field.
     """
     paths = [file.path for file in entry.files]
-    is_plain = "linesep" not in given and not source.is_wide
-    lines = text_files.lines_of(spark, paths) if is_plain else raw_lines(spark, paths, given)
-    ends = _line_ends(lines, quotes_of(spark, given), given.get("comment", ""))
+    is_plain = "linesep" not in reader_options and not source.is_wide
+    lines = text_files.lines_of(spark, paths) if is_plain else raw_lines(spark, paths, reader_options)
+    ends = _line_ends(lines, quotes_of(spark, reader_options), reader_options.get("comment", ""))
     mixed = [file for file, end in ends.items() if is_plain and end.with_crlf and end.with_lf]
     if mixed:
         raise bad_files(entry, [Problem(file, _MIXED, hint="set lineSep") for file in mixed])
@@ -165,16 +170,16 @@ def _of_many_lines(
     groups: dict[bool, list[str]] = {}
     for path in paths:
         groups.setdefault(is_plain and path in with_crlf, []).append(path)
-    found = []
+    pieces = []
     for is_crlf, same in groups.items():
-        options = {**given, "linesep": "\r\n" if is_crlf else "\n"} if is_plain else given
+        options = {**reader_options, "linesep": "\r\n" if is_crlf else "\n"} if is_plain else reader_options
         unclosed = {}
         if open_files := [path for path in same if path in is_open]:
             texts = _texts(spark, open_files, options, columns)
             unclosed = _last_records(entry, texts, columns, source, open_files)
         rows = _texts(spark, same, options, columns)
-        found.append(_typed(rows, columns, source, unclosed, formats.record_of(columns.names)))
-    return found
+        pieces.append(_typed(rows, columns, source, unclosed, formats.record_of(columns.names)))
+    return pieces
 
 
 def _last_records(
@@ -189,20 +194,21 @@ def _last_records(
     last = F.max(F.struct(NUMBER, "text")).alias("last")
     with in_order(rows.sparkSession):
         numbered = rows.select(FILE, number_in_file().alias(NUMBER), text)
-        found = sorted(numbered.groupBy(FILE).agg(last).select(FILE, "last.*").collect())
-    of_header = {*paths} - {path_of(entry, row[FILE]) for row in found}
+        last_records = sorted(numbered.groupBy(FILE).agg(last).select(FILE, "last.*").collect())
+    of_header = {*paths} - {path_of(entry, row[FILE]) for row in last_records}
     if of_header:
-        what = f"{_NOT_CLOSED} in its header"
-        raise bad_files(entry, [Problem(path, what, hint=_NO_QUOTES) for path in sorted(of_header)])
+        fault = f"{_NOT_CLOSED} in its header"
+        raise bad_files(entry, [Problem(path, fault, hint=_NO_QUOTES) for path in sorted(of_header)])
     if not source.quarantines:
-        raise _not_closed(entry, found[0][FILE], found[0][NUMBER], found[0].text, _NO_QUOTES)
-    return {row[FILE]: {row[NUMBER]: row.text} for row in found}
+        first = last_records[0]
+        raise _not_closed(entry, first[FILE], first[NUMBER], first.text, _NO_QUOTES)
+    return {row[FILE]: {row[NUMBER]: row.text} for row in last_records}
 
 
 def _not_closed(entry: OffsetEntry, file: str, number: int, record: str | None, hint: str) -> BadRecordError:
     text = record and record[: formats.SHOWN]
-    found = formats.BadRecord(file, _NOT_CLOSED, None, text, hint, number)
-    return found.error(place_of(entry, file))
+    bad = formats.BadRecord(file, _NOT_CLOSED, None, text, hint, number)
+    return bad.error(place_of(entry, file))
 
 
 def names(spark: SparkSession, entry: OffsetEntry, options: Mapping[str, str]) -> T.StructType:
@@ -210,11 +216,11 @@ def names(spark: SparkSession, entry: OffsetEntry, options: Mapping[str, str]) -
 
     :raises BadFileError: The header has a name twice, or an empty one.
     """
-    given = {**_STRICT, **options}
+    reader_options = {**_STRICT, **options}
     paths = listing.for_inference([file.path for file in entry.files])
-    found = spark.read.format("csv").options(**given).load(paths).schema
-    _check_header(spark, entry, given, found.names)
-    return found
+    columns = spark.read.format("csv").options(**reader_options).load(paths).schema
+    _check_header(spark, entry, reader_options, columns.names)
+    return columns
 
 
 def _check_header(
@@ -235,13 +241,13 @@ def _check_header(
         header = [name or "" for name in first or ()]
         if header == [*names]:
             return
-        same = repeated_names(header)
-        if same or "" in header:
+        repeated = repeated_names(header)
+        if repeated or "" in header:
             empty = [str(place) for place, name in enumerate(header, start=1) if not name]
-            parts = [f"a name more than once: {', '.join(same)}"] if same else []
+            parts = [f"a name more than once: {', '.join(repeated)}"] if repeated else []
             parts += [f"no name for column {', '.join(empty)}"] if empty else []
-            what = f"its CSV header has {' and '.join(parts)}"
-            raise bad_files(entry, [Problem(file.path, what, ",".join(header), _HEADER_HINT, line=1)])
+            fault = f"its CSV header has {' and '.join(parts)}"
+            raise bad_files(entry, [Problem(file.path, fault, ",".join(header), _HEADER_HINT, line=1)])
 
 
 def _texts(
@@ -260,22 +266,22 @@ def _typed(
     unclosed: Mapping[str, Mapping[int, str]],
     shown: str,
 ) -> Records:
-    """Give records, and what makes typed values of their fields.
+    """Give records with their checks, and with SQL of the typed values of their fields.
 
     :param unclosed: Those that are bad since a quote is not closed: file, as Spark spells it, and number.
     :param shown: SQL of the text of such a record.
     """
     fields = f"the {len(columns)} field{'' if len(columns) == 1 else 's'}"
-    what = f"it has not {fields} of the columns {', '.join(columns.names)}"
-    found = [formats.parse_check(what, _FIELDS_HINT)]
+    rule = f"it has not {fields} of the columns {', '.join(columns.names)}"
+    checks = [formats.parse_check(rule, _FIELDS_HINT)]
     record = formats.record_of(columns.names)
     if unclosed:
         # As a literal: it needs no join.
-        known = F.from_json(F.lit(json.dumps(unclosed)), "map<string,map<string,string>>")
+        open_lines = F.from_json(F.lit(json.dumps(unclosed)), "map<string,map<string,string>>")
         rows = rows.select("*", number_in_file().alias(NUMBER))
-        rows = rows.select("*", known[F.col(FILE)][F.col(NUMBER).cast("string")].alias(_OPEN))
+        rows = rows.select("*", open_lines[F.col(FILE)][F.col(NUMBER).cast("string")].alias(_OPEN))
         rows = rows.withColumn(RECORD, F.expr(f"if({_OPEN} IS NULL, {RECORD}, {shown})"))
-        found.insert(0, Check(_NOT_CLOSED, f"{_OPEN} IS NULL", RECORD, _BREAKS_HINT))
+        checks.insert(0, Check(_NOT_CLOSED, f"{_OPEN} IS NULL", RECORD, _BREAKS_HINT))
     values = []
     for field in columns:
         text = quoted(field.name)
@@ -285,11 +291,11 @@ def _typed(
         conversion = candidates.strict if source.infers_columns else convert
         converted = conversion(text, field.dataType, field.name, source.options)
         if converted.is_exact:
-            found.append(formats.type_check(field, text, converted.is_exact))
+            checks.append(formats.type_check(field, text, converted.is_exact))
         elif not source.has_checked_bytes:
-            found.append(text_files.encoding_check(field.name))
+            checks.append(text_files.encoding_check(field.name))
         values.append((field.name, converted.value))
-    return Records(rows, found, record, values)
+    return Records(rows, checks, record, values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,8 +314,8 @@ class Quotes:
 
     def stays_open(self, line: str) -> str:
         """Give SQL for whether a line, which begins inside a quoted field, ends inside one, too."""
-        behind = f"concat({literal(self.quote)}, {line}) RLIKE {literal(self.is_open)}"
-        return f"(NOT contains({line}, {literal(self.quote)}) OR {behind})"
+        is_open_after = f"concat({literal(self.quote)}, {line}) RLIKE {literal(self.is_open)}"
+        return f"(NOT contains({line}, {literal(self.quote)}) OR {is_open_after})"
 
     def continues(self, line: str) -> str:
         """Give SQL for whether a line may be the next one of a quoted field that is open before it."""
@@ -329,17 +335,17 @@ def quotes_of(spark: SparkSession, options: Mapping[str, str]) -> Quotes | None:
     # The parser's own default: an escape character is written twice, unless it is the quote.
     twice = options.get("chartoescapequoteescaping", "" if escape == quote else escape)
     java = spark._jvm.org.apache.spark.sql.catalyst.csv.CSVExprUtils  # type: ignore[union-attr]  # noqa: SLF001
-    given = java.toDelimiterStr(options.get("sep", options.get("delimiter", ",")))
-    separator = _verbatim(given)
+    delimiter = java.toDelimiterStr(options.get("sep", options.get("delimiter", ",")))
+    separator = _verbatim(delimiter)
     q, e, c = map(_verbatim, (quote, escape, twice))
     escaped = [c + e, e + q] if c and e else [e + q] if e else []
     inside = f"(?:{'|'.join([f'[^{q}{e}{c}]++', *escaped, *sorted({c, e} - {q, ''})])})*+"
     is_trimmed = options.get("ignoreleadingwhitespace", "false").lower() == "true"
     begin = rf"(?:(?!{separator})[\x00-\x20])*+{q}" if is_trimmed else q
-    rest = f"(?:(?!{separator}).)*+" if len(given) > 1 else f"[^{separator}]*+"
+    rest = f"(?:(?!{separator}).)*+" if len(delimiter) > 1 else f"[^{separator}]*+"
     field = f"(?:{begin}{inside}{q}(?!{q}){rest}|(?!{begin}){rest})"
     opened = rf"{begin}{inside}(?:\z|{q}{q})"
-    if len(given) > 1:
+    if len(delimiter) > 1:
         # The parser adds a quote to a last field that is not quoted and ends with one: x" is read as x"".
         opened = rf"(?:{opened}|(?!{begin}){rest}(?<={q})\z)"
     return Quotes(
@@ -358,15 +364,17 @@ def raw_lines(spark: SparkSession, paths: Sequence[str], options: Mapping[str, s
 
     With ``multiLine`` a record may have several of them.
     """
-    kept = {name: value for name, value in options.items() if name not in _OF_FIELDS}
-    given = {**kept, "sep": _UNUSED, "quote": _UNUSED, "escape": _UNUSED}
-    given |= {"nullvalue": _UNUSED * 2, "enforceschema": "true"}
+    kept = {name: value for name, value in options.items() if name not in _FIELD_OPTIONS}
+    reader_options = {**kept, "sep": _UNUSED, "quote": _UNUSED, "escape": _UNUSED}
+    reader_options |= {"nullvalue": _UNUSED * 2, "enforceschema": "true"}
     if options.get("multiline", "false").lower() == "true":
         # A header, and what looks like a comment, may be a part of a field.
-        given["header"] = "false"
-        given.pop("comment", None)
+        reader_options["header"] = "false"
+        reader_options.pop("comment", None)
     rows = listing.load(
-        lambda: spark.read.format("csv").options(**given).schema("value string"), paths, with_start=True
+        lambda: spark.read.format("csv").options(**reader_options).schema("value string"),
+        paths,
+        with_start=True,
     )
     return rows.select("value", FILE, START)
 

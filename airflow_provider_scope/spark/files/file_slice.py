@@ -56,25 +56,25 @@ def _commit(
 ) -> int | None:
     spark, entry = target.spark, transaction.entry
 
-    def looked_at() -> DataFrame:
+    def rows_of_unchanged_files() -> DataFrame:
         try:
             return rows()
         finally:
-            # Behind Spark's own look, because what it saw is what it reads; a file that is gone is told by
-            # name.
+            # After Spark's own listing, because it reads what it listed then; the error names a file that is
+            # missing.
             storage.check_unchanged(spark, entry)
 
     try:
         if plan.files.format in TEXT_FORMATS:
             storage.check_bzip2(spark, entry)
         if plan.files.has_to_infer or plan.extends_columns:
-            known, plan = plan.files.columns, inference.inferred(spark, plan, entry)
-            if plan.files.columns != known:
+            columns_before, plan = plan.files.columns, inference.inferred(spark, plan, entry)
+            if plan.files.columns != columns_before:
                 emit(event="columns", seq=entry.seq, told=f"inferred columns: {inference.columns_of(plan)}")
             rows = partial(select, spark, plan, entry)
         notes = _notes(plan) or None
         version = read_by(
-            spark, plan, entry, looked_at, lambda found: target.write(transaction, found, notes)
+            spark, plan, entry, rows_of_unchanged_files, lambda data: target.write(transaction, data, notes)
         )
     except (BadFileError, BadRecordError):
         if plan.files.bad_records != "quarantine" or plan.files.has_to_infer:
@@ -87,41 +87,41 @@ def _commit(
 
 def _commit_sorted(plan: Plan, target: Target, transaction: Transaction) -> int | None:
     """Commit what is bad to the quarantine, and then what is good to the table."""
-    aside, entry = target.quarantines[-1], transaction.entry
-    with sorted_out(target.spark, plan, entry) as found:
-        if found.good is None and target.log.metadata() is None and not plan.table_columns and found.error:
-            raise found.error
-        _check_limits(plan, entry, found)
-        count = sum(bad.count for bad in found.quarantined.values())
-        number = aside.put(entry, found.bad, count)
-        quarantined = {unit: asdict(bad) for unit, bad in found.quarantined.items()}
+    quarantine, entry = target.quarantines[-1], transaction.entry
+    with sorted_out(target.spark, plan, entry) as batch:
+        if batch.good is None and target.log.metadata() is None and not plan.table_columns and batch.error:
+            raise batch.error
+        _check_limits(plan, entry, batch)
+        count = sum(bad.count for bad in batch.quarantined.values())
+        number = quarantine.put(entry, batch.bad, count)
+        quarantined = {unit: asdict(bad) for unit, bad in batch.quarantined.items()}
         notes = {**_notes(plan), "quarantined": quarantined}
-        if found.good is None:
+        if batch.good is None:
             version = target.write_nothing(transaction, notes)
         else:
-            version = target.write(transaction, found.good, notes)
-        while version is not None and not aside.holds(entry, number):
+            version = target.write(transaction, batch.good, notes)
+        while version is not None and not quarantine.holds(entry, number):
             # A try that somebody believed to be dead has put its own there since; they do not count.
-            number = aside.put(entry, found.bad, count)
+            number = quarantine.put(entry, batch.bad, count)
     return version
 
 
-def _check_limits(plan: Plan, entry: OffsetEntry, found: Sorted) -> None:
+def _check_limits(plan: Plan, entry: OffsetEntry, batch: Sorted) -> None:
     """Refuse a batch with too much in it that is bad, before anything of it is written.
 
     :raises BadRecordError: As said, with the rules, and a bad value of each.
     """
-    limit = exceeded(found.quarantined, plan.files.max_bad_records, plan.files.max_bad_share)
+    limit = exceeded(batch.quarantined, plan.files.max_bad_records, plan.files.max_bad_share)
     if limit is None:
         return
-    first = found.bad.groupBy("rule").agg(F.min("value").alias("value")).limit(SHOWN_RULES)
+    first = batch.bad.groupBy("rule").agg(F.min("value").alias("value")).limit(SHOWN_RULES)
     values = {row.rule: mask(row.value)[:SHOWN_VALUE] for row in first.collect() if row.value}
     rules = [
         f"{line} ({values[line.partition(': ')[2]]!r})" if line.partition(": ")[2] in values else line
-        for line in rule_lines(found.quarantined)[:SHOWN_RULES]
+        for line in rule_lines(batch.quarantined)[:SHOWN_RULES]
     ]
     raise BadRecordError(
-        f"{text(found.quarantined)} of batch {entry.seq} are bad, which is more than {limit}: "
+        f"{text(batch.quarantined)} of batch {entry.seq} are bad, which is more than {limit}: "
         f"{'; '.join(rules)}.",
         kept=KEPT,
         do=f"correct the declaration (`columns`, `options`) or the rules of `expect`; or raise "

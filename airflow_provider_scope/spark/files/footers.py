@@ -100,10 +100,10 @@ def read_shapes(spark: SparkSession, kind: str, entry: OffsetEntry) -> list[Shap
     """
     paths = [file.path for file in entry.files]
     conf = spark._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001 - no Python API
-    look = (_parquet if kind == "parquet" else _orc)(spark, conf)
+    read_footer = (_parquet if kind == "parquet" else _orc)(spark, conf)
     groups: dict[_Footer, list[str]] = {}
     unreadable = []
-    for path, footer in zip(paths, storage.at_once(look, paths), strict=True):
+    for path, footer in zip(paths, storage.at_once(read_footer, paths), strict=True):
         if isinstance(footer, Exception):
             # What Java does not see may be there: its machine has another disk, or locale.
             unreadable.append((path, footer, not storage.is_missing(footer) and _opens(spark, path)))
@@ -247,13 +247,15 @@ def _parquet(spark: SparkSession, conf: Any) -> Callable[[str], _Footer | Except
     no_row_groups = jvm.org.apache.parquet.format.converter.ParquetMetadataConverter.SKIP_ROW_GROUPS
     options = jvm.org.apache.parquet.HadoopReadOptions.builder(conf).withMetadataFilter(no_row_groups).build()
 
-    def told(reader: Any) -> _Footer:
+    def footer_of(reader: Any) -> _Footer:
         meta = reader.getFileMetaData()
         # The first line names the program that wrote it.
         columns = str(meta.getSchema().toString()).partition("\n")[2]
         return _Footer(columns, is_calendar_known=not _may_be_julian(meta))
 
-    return _looking(lambda path: opened.open(input_file.fromPath(to_path(path), conf), options), told)
+    return _footer_reader(
+        lambda path: opened.open(input_file.fromPath(to_path(path), conf), options), footer_of
+    )
 
 
 def _may_be_julian(meta: Any) -> bool:
@@ -268,7 +270,7 @@ def _orc(spark: SparkSession, conf: Any) -> Callable[[str], _Footer | Exception]
     to_path = jvm.org.apache.hadoop.fs.Path
     orc = jvm.org.apache.orc.OrcFile
 
-    def told(reader: Any) -> _Footer:
+    def footer_of(reader: Any) -> _Footer:
         schema, is_known = reader.getSchema(), bool(reader.writerUsedProlepticGregorian())
         columns = str(schema.toString())
         if "timestamp" not in columns:
@@ -279,7 +281,7 @@ def _orc(spark: SparkSession, conf: Any) -> Callable[[str], _Footer | Exception]
         return _Footer(columns, is_known, timestamps, _writer_zones(reader), may_be_cut)
 
     # Options of its own for each: a reader puts the footer that it has read into them, and the next takes it.
-    return _looking(lambda path: orc.createReader(to_path(path), orc.readerOptions(conf)), told)
+    return _footer_reader(lambda path: orc.createReader(to_path(path), orc.readerOptions(conf)), footer_of)
 
 
 def _writer_zones(reader: Any) -> frozenset[str]:
@@ -289,17 +291,17 @@ def _writer_zones(reader: Any) -> frozenset[str]:
     return frozenset(zone or "a zone that the file does not name" for zone in zones - _UTC)
 
 
-def _looking(
-    opened: Callable[[str], Any], told: Callable[[Any], _Footer]
+def _footer_reader(
+    open_file: Callable[[str], Any], footer_of: Callable[[Any], _Footer]
 ) -> Callable[[str], _Footer | Exception]:
-    """Give what opens a file, lets it tell its columns, and closes it; or why that failed twice."""
+    """Give a function that reads the footer of a file; it gives the error if that fails twice."""
 
-    def look(path: str, tries: int = 2) -> _Footer | Exception:
+    def read_footer(path: str, tries: int = 2) -> _Footer | Exception:
         try:
-            with closing(opened(path)) as reader:
-                return told(reader)
+            with closing(open_file(path)) as reader:
+                return footer_of(reader)
         except SPARK_ERRORS as err:
             # What passes is not the file's fault.
-            return look(path, tries - 1) if tries > 1 else err
+            return read_footer(path, tries - 1) if tries > 1 else err
 
-    return look
+    return read_footer

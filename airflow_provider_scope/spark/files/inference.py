@@ -35,10 +35,10 @@ _NUMBERS = (T.DoubleType, T.DecimalType)
 def pinned(plan: Plan, log: DeltaLog) -> Plan:
     """Give a plan with the columns that its first batches have in the table.
 
-    Whoever committed them: if it was another run, its columns are those of the batches behind, too.
+    If another run committed them, later batches have its columns, too.
     """
-    found = log.inferred_columns(plan.pipeline, plan.batches[0])
-    return _with_columns(plan, found) if found else plan
+    columns = log.inferred_columns(plan.pipeline, plan.batches[0])
+    return _with_columns(plan, columns) if columns else plan
 
 
 def _with_columns(plan: Plan, text: str) -> Plan:
@@ -61,35 +61,37 @@ def inferred(spark: SparkSession, plan: Plan, entry: OffsetEntry) -> Plan:
     """
     is_sorted = plan.files.bad_records == "quarantine"
     source = replace(source_for(spark, plan, entry), quarantines=is_sorted)
-    left = entry
+    remaining = entry
     while True:
         read = replace(source, columns=None, table=None)
         try:
-            with naming_faults(spark, left):
+            with naming_faults(spark, remaining):
                 if source.format == "csv":  # all files have the header of one
-                    names = csv_files.names(spark, left, source.options).names
+                    names = csv_files.names(spark, remaining, source.options).names
                     read = replace(
                         read, columns=T.StructType([T.StructField(n, T.StringType()) for n in names])
                     )
-                found = (_of_json if source.format == "json" else _of_csv)(spark, left, read)
+                columns = (_of_json if source.format == "json" else _of_csv)(spark, remaining, read)
             break
         except BadFileError as err:
             if not is_sorted:
                 raise
-            wrong = faults(spark, left, read, err)
-            left = left.with_files(tuple(file for file in left.files if file.path not in wrong))
-            if not left.files:
+            unreadable = faults(spark, remaining, read, err)
+            remaining = remaining.with_files(
+                tuple(file for file in remaining.files if file.path not in unreadable)
+            )
+            if not remaining.files:
                 raise
     if source.columns is not None:
-        found = cast("T.StructType", shaping.type_of_texts(found, source.columns))
+        columns = cast("T.StructType", shaping.type_of_texts(columns, source.columns))
     elif source.table:
-        found = source.table.read_as(found, shaping.type_of_texts, adds=source.format == "json")
-    text = structs.to_text(found)
-    if not found.fields or T.StructType.fromDDL(text) != found:
+        columns = source.table.read_as(columns, shaping.type_of_texts, adds=source.format == "json")
+    text = structs.to_text(columns)
+    if not columns.fields or T.StructType.fromDDL(text) != columns:
         raise InputError(
             f"The files of batch {entry.seq} have no columns, so none can be inferred. They may not be "
-            f"{plan.files.format}: {', '.join(file.path for file in left.files[:NAMED])}."
-            if not found.fields
+            f"{plan.files.format}: {', '.join(file.path for file in remaining.files[:NAMED])}."
+            if not columns.fields
             else f"The columns of batch {entry.seq} have names that cannot be kept: {text}.",
             kept=KEPT,
             do="check the `format`, or declare `columns`",
@@ -104,12 +106,12 @@ def _of_csv(spark: SparkSession, entry: OffsetEntry, source: Source) -> T.Struct
         return T.StructType()
     kinds = tuple(candidates.candidates(source.options))
     texts = ", ".join(f"nullif({quoted(name)}, '')" for name in names)
-    found = csv_files.records(spark, entry, source)
+    records = csv_files.records(spark, entry, source)
     pieces = [
         piece.rows.where(f"{RECORD} IS NULL").selectExpr(f"posexplode(array({texts})) AS (place, text)")
-        for piece in found
+        for piece in records
     ]
-    is_numbered = any(NUMBER in piece.rows.columns for piece in found)
+    is_numbered = any(NUMBER in piece.rows.columns for piece in records)
     with in_order(spark) if is_numbered else nullcontext():
         bits = _possible(union(pieces), kinds, source.options)
     return T.StructType(
@@ -122,12 +124,12 @@ def _of_csv(spark: SparkSession, entry: OffsetEntry, source: Source) -> T.Struct
 
 def _of_json(spark: SparkSession, entry: OffsetEntry, source: Source) -> T.StructType:
     """Give the columns that Spark finds, with types of numbers that hold each digit."""
-    found = json_files.columns_of(spark, entry, source.options)
-    numbers = [one for field in found for one in _numbers(quoted(field.name), field.dataType)]
+    columns = json_files.columns_of(spark, entry, source.options)
+    numbers = [number for field in columns for number in _numbers(quoted(field.name), field.dataType)]
     if not numbers:
-        return found
+        return columns
     paths = [file.path for file in entry.files]
-    rows = json_files.rows_of(spark, paths, found, source.options).where(f"{RECORD} IS NULL")
+    rows = json_files.rows_of(spark, paths, columns, source.options).where(f"{RECORD} IS NULL")
     lists = rows.selectExpr(f"posexplode(array({', '.join(numbers)})) AS (place, texts)")
     bits = _possible(lists.selectExpr("place", "explode(texts) AS text"), candidates.NUMBERS, source.options)
     of_places = iter([bits.get(place, candidates.ANY) for place in range(len(numbers))])
@@ -138,7 +140,7 @@ def _of_json(spark: SparkSession, entry: OffsetEntry, source: Source) -> T.Struc
             candidates.narrowest(next(of_places), candidates.NUMBERS) if isinstance(kind, _NUMBERS) else kind
         )
 
-    return cast("T.StructType", structs.map_leaves(found, narrowed))
+    return cast("T.StructType", structs.map_leaves(columns, narrowed))
 
 
 def _possible(texts: DataFrame, kinds: tuple[T.DataType, ...], options: Mapping[str, str]) -> dict[int, int]:

@@ -79,12 +79,12 @@ def records(spark: SparkSession, entry: OffsetEntry, source: Source) -> list[Rec
     exact = _EXACT_INFERRED if source.infers_columns else _EXACT
     if rounded and not all(isinstance(field.dataType, exact) for field in columns):
         raise bad_files(entry, [Problem(path, _ROUNDED, hint=_ROUNDED_HINT) for path in sorted(rounded)])
-    found = _problems(spark, paths, columns, source)
-    by_line = _told_by_line(spark, entry, found, source) if source.quarantines else set()
-    found = [problem for problem in found if problem.file not in by_line]
-    if found:
+    problems = _problems(spark, paths, columns, source)
+    by_line = _told_by_line(spark, entry, problems, source) if source.quarantines else set()
+    problems = [problem for problem in problems if problem.file not in by_line]
+    if problems:
         has_lines = source.is_utf8 and not source.is_multi_line
-        raise bad_files(entry, with_lines(spark, entry, found) if has_lines else found)
+        raise bad_files(entry, with_lines(spark, entry, problems) if has_lines else problems)
     lines = sorted(path_of(entry, file) for file in by_line)
     pieces = []
     for is_rounded in (False, True):
@@ -113,19 +113,19 @@ def columns_of(spark: SparkSession, entry: OffsetEntry, options: Mapping[str, st
 
     :raises BadFileError: Keys differ in letter case alone.
     """
-    given = {**_STRICT, **options}
+    reader_options = {**_STRICT, **options}
     paths = listing.for_inference([file.path for file in entry.files])
     try:
-        found = spark.read.format("json").options(**given).load(paths).schema
+        columns = spark.read.format("json").options(**reader_options).load(paths).schema
     except AnalysisException as err:
-        told = _clashing_keys(spark, entry, given) if err.getCondition() == _CLASH else None
-        if told is None:
+        error = _clashing_keys(spark, entry, reader_options) if err.getCondition() == _CLASH else None
+        if error is None:
             raise
-        raise told from None
+        raise error from None
     return T.StructType(
         [
             T.StructField(f.name, T.StringType() if isinstance(f.dataType, T.NullType) else f.dataType)
-            for f in found
+            for f in columns
             if f.name != RECORD
         ]
     )
@@ -143,8 +143,8 @@ def _clashing_keys(
     session.conf.set("spark.sql.caseSensitive", "true")
 
     def keys(path: str) -> list[str]:
-        found = session.read.format("json").options(**options).load(listing.for_inference([path])).schema
-        return [".".join(path) for path in paths_of(found)]
+        columns = session.read.format("json").options(**options).load(listing.for_inference([path])).schema
+        return [".".join(path) for path in paths_of(columns)]
 
     paths = [file.path for file in entry.files]
     keys_of = dict(zip(paths, storage.at_once(keys, paths, storage.READS_AT_ONCE), strict=True))
@@ -163,9 +163,9 @@ def _clashing_keys(
     if not same:
         return None
     # No file is at fault alone, so that none of them is put aside.
-    told = "; ".join(f"{name} in {first[name]}" for name in same)
+    keys_with_files = "; ".join(f"{name} in {first[name]}" for name in same)
     return BadFileError(
-        f"The files of batch {entry.seq} have keys that differ in letter case alone: {told}.",
+        f"The files of batch {entry.seq} have keys that differ in letter case alone: {keys_with_files}.",
         kept=KEPT,
         do=_KEYS_HINT,
     )
@@ -176,24 +176,24 @@ def rows_of(
 ) -> DataFrame:
     """Read files with text in place of the types that Spark's parser changes, and with ``RECORD``."""
     texts = T.StructType([T.StructField(field.name, _read_as(field.dataType)) for field in columns])
-    wanted = texts.add(RECORD, T.StringType())
+    schema = texts.add(RECORD, T.StringType())
     return listing.load(
-        lambda: spark.read.format("json").options(**{**_STRICT, **options}).schema(wanted), paths
+        lambda: spark.read.format("json").options(**{**_STRICT, **options}).schema(schema), paths
     )
 
 
 def _typed(rows: DataFrame, columns: T.StructType, source: Source, *, is_rounded: bool = False) -> Records:
-    found = [formats.parse_check(_NOT_TYPED, _NOT_JSON_HINT, rule_sql=_why_not_parsed(columns, source))]
+    checks = [formats.parse_check(_NOT_TYPED, _NOT_JSON_HINT, rule_sql=_why_not_parsed(columns, source))]
     values = []
     for field in columns:
         name = quoted(field.name)
         converted = _convert(name, field.dataType, field.name, source, depth=0)
         if converted.is_exact:
-            found.append(formats.type_check(field, name, converted.is_exact))
+            checks.append(formats.type_check(field, name, converted.is_exact))
         if is_rounded:
-            found += _unrounded(field)
+            checks += _unrounded(field)
         values.append((field.name, converted.value))
-    return Records(rows, found, formats.record_of(columns.names), values)
+    return Records(rows, checks, formats.record_of(columns.names), values)
 
 
 def _read_lines(spark: SparkSession, paths: Sequence[str], columns: T.StructType, source: Source) -> Records:
@@ -227,15 +227,15 @@ def _why_not_parsed(columns: T.StructType, source: Source) -> str:
     lax = _lax(source.options)
 
     def fails(name: str, kind: str) -> str:
-        wanted = f"{quoted(name)} {kind}, {RECORD} string"
-        return f"{_parse(RECORD, wanted, lax, bad=RECORD)}.{RECORD} IS NOT NULL"
+        schema = f"{quoted(name)} {kind}, {RECORD} string"
+        return f"{_parse(RECORD, schema, lax, bad=RECORD)}.{RECORD} IS NOT NULL"
 
     # Of an array it would see the first value alone.
     cases = [f"WHEN ltrim({RECORD}) LIKE '[%' THEN {literal(_NOT_TYPED)}"]
     cases.append(f"WHEN {fails('_scope_none', 'int')} THEN {literal(_NOT_JSON)}")
     for field in typed:
-        told = literal(f"{field.name} is not {field.dataType.simpleString()}")
-        cases.append(f"WHEN {fails(field.name, type_text(_read_as(field.dataType)))} THEN {told}")
+        rule = literal(f"{field.name} is not {field.dataType.simpleString()}")
+        cases.append(f"WHEN {fails(field.name, type_text(_read_as(field.dataType)))} THEN {rule}")
     return formats.not_compiled(f"CASE {' '.join(cases)} ELSE {literal(_NOT_TYPED)} END")
 
 
@@ -245,7 +245,7 @@ def _read_as(kind: T.DataType) -> T.DataType:
 
 def _convert(value: str, kind: T.DataType, column: str, source: Source, *, depth: int) -> Converted:
     """Give the typed value of what was read: what holds no text that is converted stays as it is."""
-    one = f"x{depth}"
+    element = f"x{depth}"
     if isinstance(kind, T.StructType):
         inner = [
             (f.name, _convert(f"{value}.{quoted(f.name)}", f.dataType, column, source, depth=depth))
@@ -261,29 +261,29 @@ def _convert(value: str, kind: T.DataType, column: str, source: Source, *, depth
         ]
         return Converted(f"if({value} IS NULL, NULL, named_struct({fields}))", f"({' AND '.join(exact)})")
     if isinstance(kind, T.ArrayType):
-        item = _convert(one, kind.elementType, column, source, depth=depth + 1)
-        return _each(item, value, f"transform({value}, {one} -> {item.value})", one)
+        item = _convert(element, kind.elementType, column, source, depth=depth + 1)
+        return _each(item, value, f"transform({value}, {element} -> {item.value})", element)
     if isinstance(kind, T.MapType):
-        item = _convert(one, kind.valueType, column, source, depth=depth + 1)
-        changed = f"transform_values({value}, (k{depth}, {one}) -> {item.value})"
-        return _each(item, value, changed, one, of=f"map_values({value})")
+        item = _convert(element, kind.valueType, column, source, depth=depth + 1)
+        changed = f"transform_values({value}, (k{depth}, {element}) -> {item.value})"
+        return _each(item, value, changed, element, of=f"map_values({value})")
     if isinstance(kind, _TEXTS):
         conversion = candidates.strict if source.infers_columns else convert
         return conversion(value, kind, column, source.options)
     return Converted(value, None)
 
 
-def _each(item: Converted, value: str, changed: str, one: str, of: str = "") -> Converted:
+def _each(item: Converted, value: str, changed: str, element: str, of: str = "") -> Converted:
     """Give an array or a map whose items are converted.
 
     :param changed: SQL of it, converted.
-    :param one: The name of an item in the SQL of ``item``.
+    :param element: The name of an item in the SQL of ``item``.
     :param of: SQL of the items; the value itself if empty.
     """
     if not item.is_exact:
         return Converted(value, None)
-    is_exact = f"{one} IS NULL OR coalesce({item.is_exact}, false)"
-    return Converted(changed, f"forall({of or value}, {one} -> {is_exact})")
+    is_exact = f"{element} IS NULL OR coalesce({item.is_exact}, false)"
+    return Converted(changed, f"forall({of or value}, {element} -> {is_exact})")
 
 
 # ---- the text of the files: what Spark's parser drops without a word ----
@@ -339,7 +339,7 @@ def _problems(
         odd = f"CASE WHEN NOT is_valid_utf8(value) THEN {literal(_NOT_UTF8)} ELSE {odd} END"
     # What is wrong with a whole file goes before what is wrong with a record.
     of_file = F.col("wrong").isin(_NOT_UTF8, _SECOND_VALUE)
-    found = (
+    problems = (
         lines.select("file", F.expr(odd).alias("wrong"), F.expr(f"left({text}, {_SHOWN})").alias("line"))
         .where("wrong IS NOT NULL")
         .groupBy("file")
@@ -351,7 +351,7 @@ def _problems(
     )
     return [
         Problem(row.file, row.wrong, row.line, next((hints[s] for s in hints if row.wrong.startswith(s)), ""))
-        for row in found.collect()
+        for row in problems.collect()
     ]
 
 
@@ -399,10 +399,10 @@ def _value_texts(spark: SparkSession, paths: Sequence[str], source: Source) -> t
     :return: The texts are bytes in a column ``value`` if they are UTF-8, else decoded in ``text``.
     """
     line_sep = source.options.get("linesep")
-    given = {"wholetext": str(source.is_multi_line or source.is_wide).lower()}
+    reader_options = {"wholetext": str(source.is_multi_line or source.is_wide).lower()}
     if line_sep is not None and not source.is_wide:
-        given["lineSep"] = line_sep
-    files = listing.load(lambda: spark.read.format("text").options(**given), paths)
+        reader_options["lineSep"] = line_sep
+    files = listing.load(lambda: spark.read.format("text").options(**reader_options), paths)
     files = files.select("value", F.col(listing.FILE).alias("file"))
     if source.is_utf8:
         return files, "ltrim('\ufeff', value)" if source.is_multi_line else "value"
@@ -425,7 +425,7 @@ def _is_plain(columns: T.StructType, text: str) -> str:
         return "false"
     keys = [name for name in columns.names if '"' not in name and "\\" not in name]
     named = [literal('"' + name + '":') for name in keys]
-    there = " + ".join(f"CAST(contains({text}, {key}) AS int)" for key in named) or "0"
+    declared_count = " + ".join(f"CAST(contains({text}, {key}) AS int)" for key in named) or "0"
     ends = f"""(octet_length({text}) - octet_length(replace({text}, '":', ''))) DIV 2"""
     # An escape may be half of a character.
     whole = " AND ".join(f"NOT contains({text}, {literal(start)})" for start in _ESCAPED_SURROGATES)
@@ -434,7 +434,7 @@ def _is_plain(columns: T.StructType, text: str) -> str:
     closes = f"{whole} AND {before} = octet_length(rtrim({text})) - 1"
     apart = " AND ".join(f"NOT contains({text}, {literal(part)})" for part in _SEPARATED)
     opens = f"ltrim({text}) LIKE '{{%'"
-    return f"({opens} AND {closes} AND {ends} = {there} AND {apart})"
+    return f"({opens} AND {closes} AND {ends} = {declared_count} AND {apart})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -483,44 +483,43 @@ class _Look:
 
     def _keys(self, kind: T.DataType, text: str, depth: int = 0) -> str:
         """Give SQL for the first key that is repeated or not declared in a value's text; NULL if none."""
-        one = f"e{depth}"
+        element = f"e{depth}"
         if isinstance(kind, T.StructType):
             return self._keys_of_struct(kind, text, depth)
         if isinstance(kind, T.ArrayType) and _is_nested(kind.elementType):
-            inner = self._keys(kind.elementType, one, depth + 1)
-            return self._first(f"transform({self._parse(text, 'array<string>')}, {one} -> {inner})")
+            inner = self._keys(kind.elementType, element, depth + 1)
+            return self._first(f"transform({self._parse(text, 'array<string>')}, {element} -> {inner})")
         if isinstance(kind, T.MapType):
             inner = "CAST(NULL AS string)"
             if _is_nested(kind.valueType):
                 values = f"map_values({self._parse(text, 'map<string,string>')})"
-                of_value = self._keys(kind.valueType, one, depth + 1)
-                inner = self._first(f"transform({values}, {one} -> {of_value})")
+                of_value = self._keys(kind.valueType, element, depth + 1)
+                inner = self._first(f"transform({values}, {element} -> {of_value})")
             return f"CASE {self._twice(text)} ELSE {inner} END"
         return "CAST(NULL AS string)"
 
     def _keys_of_struct(self, kind: T.StructType, text: str, depth: int) -> str:
         names = self._names(text)
-        known = ", ".join(literal(name) for name in kind.names)
-        unknown = f"array_except({names}, array({known}))"
-        told = f"concat('it has keys that are not declared: ', array_join({unknown}, ', '))"
-        more = "" if self.extra else f"WHEN size({unknown}) > 0 THEN {told}"
+        declared = ", ".join(literal(name) for name in kind.names)
+        unknown = f"array_except({names}, array({declared}))"
+        message = f"concat('it has keys that are not declared: ', array_join({unknown}, ', '))"
+        undeclared_case = "" if self.extra else f"WHEN size({unknown}) > 0 THEN {message}"
         nested = []
         for field in kind:
             if _is_nested(field.dataType):
                 inner = f"{self._parse(text, f'{quoted(field.name)} string')}.{quoted(field.name)}"
                 nested.append(self._keys(field.dataType, inner, depth + 1))
         deeper = f"coalesce({', '.join(nested)})" if nested else "CAST(NULL AS string)"
-        return f"CASE {self._twice(text)} {more} ELSE {deeper} END"
+        return f"CASE {self._twice(text)} {undeclared_case} ELSE {deeper} END"
 
     def _twice(self, text: str) -> str:
         names = self._names(text)
-        told = f"concat('it has a key twice: ', array_join({names}, ', '))"
-        return (
-            f"WHEN {names} IS NULL THEN NULL WHEN size({names}) > size(array_distinct({names})) THEN {told}"
-        )
+        message = f"concat('it has a key twice: ', array_join({names}, ', '))"
+        is_repeated = f"size({names}) > size(array_distinct({names}))"
+        return f"WHEN {names} IS NULL THEN NULL WHEN {is_repeated} THEN {message}"
 
-    def _first(self, found: str) -> str:
-        return f"try_element_at(filter({found}, p -> p IS NOT NULL), 1)"
+    def _first(self, array: str) -> str:
+        return f"try_element_at(filter({array}, p -> p IS NOT NULL), 1)"
 
 
 def _is_nested(kind: T.DataType) -> bool:

@@ -109,9 +109,9 @@ class Quarantine:
                 .option("txnVersion", str(entry.seq * _TRIES_OF_A_BATCH + number))
             )
             if number:
-                mine = f"pipeline = {literal(self.pipeline)} AND batch = {entry.seq}"
+                is_of_batch = f"pipeline = {literal(self.pipeline)} AND batch = {entry.seq}"
                 writer = writer.mode("overwrite").option("partitionOverwriteMode", "static")
-                writer = writer.option("replaceWhere", mine)
+                writer = writer.option("replaceWhere", is_of_batch)
             else:
                 writer = writer.mode("append")
             version = self.log.save(writer)
@@ -141,10 +141,10 @@ class Quarantine:
         metadata = self.log.metadata()
         if metadata is None:
             return
-        found = of_table(metadata).names
-        if [*found] != COLUMNS.names:
+        names = of_table(metadata).names
+        if [*names] != COLUMNS.names:
             raise InputError(
-                f"The table {self.table} is not a quarantine table: it has the columns {', '.join(found)}.",
+                f"The table {self.table} is not a quarantine table: it has the columns {', '.join(names)}.",
                 kept="both tables; no row of this batch was written, and the batch stays logged",
                 do="name another folder: table=TableSpec(quarantine=…)",
             )
@@ -184,32 +184,34 @@ def sorted_out(spark: SparkSession, plan: Plan, entry: OffsetEntry) -> Iterator[
 
 def _sort(spark: SparkSession, plan: Plan, entry: OffsetEntry, block: ExitStack) -> Sorted:
     source = replace(reading.source_for(spark, plan, entry), quarantines=True)
-    left, error, data = entry, None, None
-    wrong: dict[str, tuple[str, str | None]] = {}
+    remaining, error, data = entry, None, None
+    bad_files: dict[str, tuple[str, str | None]] = {}
     records = rows = Quarantined(0, {})
-    while left.files and data is None:
+    while remaining.files and data is None:
         try:
-            with naming_faults(spark, left):
-                pieces = reading.records(spark, left, source)
+            with naming_faults(spark, remaining):
+                pieces = reading.records(spark, remaining, source)
                 with in_order(spark):
                     judged = union([piece.judged() for piece in pieces])
-                    data, counts = _held(left, judged, block)
+                    data, counts = _held(remaining, judged, block)
             if text_files.UNDECODED in {rule for _, rule in counts}:
-                seen_in = [file for file, rule in counts if rule == text_files.UNDECODED]
-                with naming_faults(spark, left):
-                    text_files.check_bytes(spark, left, source, seen_in)
+                suspects = [file for file, rule in counts if rule == text_files.UNDECODED]
+                with naming_faults(spark, remaining):
+                    text_files.check_bytes(spark, remaining, source, suspects)
                 data, source = None, replace(source, has_checked_bytes=True)
         except BadFileError as err:
             error = error or err
-            wrong.update(faults(spark, left, source, err))
+            bad_files.update(faults(spark, remaining, source, err))
             data = None
-            left = left.with_files(tuple(file for file in left.files if file.path not in wrong))
+            remaining = remaining.with_files(
+                tuple(file for file in remaining.files if file.path not in bad_files)
+            )
     good, bad = None, []
     if data is not None:
         records = _quarantined(counts)
-        spelled = {file: path_of(left, file) for file, rule in counts if rule is not None}
+        spelled = {file: path_of(remaining, file) for file, rule in counts if rule is not None}
         lost = spelled.keys() - {file for file, rule in counts if rule is None}
-        wrong.update({spelled[file]: (NOTHING_GOOD, _LISTED) for file in sorted(lost)})
+        bad_files.update({spelled[file]: (NOTHING_GOOD, _LISTED) for file in sorted(lost)})
         pairs = ", ".join(f"{literal(file)}, {literal(path)}" for file, path in spelled.items())
         file = f"element_at(map({pairs}), {FILE})" if pairs else FILE
         is_good = F.col(RULE).isNull()
@@ -218,14 +220,14 @@ def _sort(spark: SparkSession, plan: Plan, entry: OffsetEntry, block: ExitStack)
     elif source.columns:
         good = spark.createDataFrame([], source.columns.add(FILE, "string"))
     if good is not None:
-        good = reading.over(spark, plan, left, good)
+        good = reading.over(spark, plan, remaining, good)
         if plan.expect:
             good, broken, rows = _expected(plan, entry, good, block)
             bad.append(broken)
-    bad.append(_of_files(spark, entry, plan, wrong))
-    whole = Quarantined(len(entry.files), dict(Counter(what for what, _ in wrong.values())))
+    bad.append(_of_files(spark, entry, plan, bad_files))
+    whole = Quarantined(len(entry.files), dict(Counter(rule for rule, _ in bad_files.values())))
     units = {RECORDS: records, ROWS: rows, FILES: whole}
-    quarantined = {unit: found for unit, found in units.items() if found.rules}
+    quarantined = {unit: counted for unit, counted in units.items() if counted.rules}
     return Sorted(good, union(bad), quarantined, error)
 
 
@@ -285,24 +287,24 @@ def faults(
         return {}
 
     paths = [file.path for file in entry.files]
-    found = dict(err.files)
+    bad_files = dict(err.files)
     if err.__cause__ is not None:
         alone = storage.at_once(fault, paths, storage.READS_AT_ONCE)
-        found = {path: why for one in alone for path, why in one.items()}
-    if not found.keys() & {*paths}:
+        bad_files = {path: why for file_faults in alone for path, why in file_faults.items()}
+    if not bad_files.keys() & {*paths}:
         raise err.__cause__ or err from None
-    return found
+    return bad_files
 
 
 def _of_files(
     spark: SparkSession, entry: OffsetEntry, plan: Plan, wrong: Mapping[str, tuple[str, str | None]]
 ) -> DataFrame:
-    told = json.dumps(
-        [{"file": file, "rule": what, "value": details} for file, (what, details) in wrong.items()]
+    literal_rows = json.dumps(
+        [{"file": file, "rule": rule, "value": details} for file, (rule, details) in wrong.items()]
     )
     # As a literal: a list of Python rows would start a Python worker.
     schema = "array<struct<file string, rule string, value string>>"
-    rows = spark.range(1).select(F.inline(F.from_json(F.lit(told), schema)))
+    rows = spark.range(1).select(F.inline(F.from_json(F.lit(literal_rows), schema)))
     return _rows(rows, entry, plan, file="file", rule="rule", value="value", raw="NULL")
 
 

@@ -126,9 +126,9 @@ def over(spark: SparkSession, plan: Plan, entry: OffsetEntry, data: DataFrame) -
 
     :param data: The columns of the source, and ``FILE``.
     """
-    wanted = [name for name in VIRTUAL.names if name in sql_text.words(plan.sql)]
-    data = _with_virtual_columns(spark, data, entry, wanted) if wanted else data.drop(FILE)
-    return _once(over_rows(spark, plan.sql, plan.sql_params, data, entry.seq), wanted)
+    virtual_names = [name for name in VIRTUAL.names if name in sql_text.words(plan.sql)]
+    data = _with_virtual_columns(spark, data, entry, virtual_names) if virtual_names else data.drop(FILE)
+    return _once(over_rows(spark, plan.sql, plan.sql_params, data, entry.seq), virtual_names)
 
 
 def over_rows(
@@ -170,7 +170,7 @@ def file_of(result: DataFrame) -> str:
 
 
 def _with_virtual_columns(
-    spark: SparkSession, data: DataFrame, entry: OffsetEntry, wanted: list[str]
+    spark: SparkSession, data: DataFrame, entry: OffsetEntry, virtual_names: list[str]
 ) -> DataFrame:
     """Add the virtual columns that the SQL names, with the values of the log.
 
@@ -189,7 +189,7 @@ def _with_virtual_columns(
     ]
     # As a literal: a list of Python rows would start a Python worker, half a second for each batch.
     schema = "array<struct<_scope_key string, uri string, length bigint, created bigint, modified bigint>>"
-    known = (
+    files = (
         spark.range(1)
         .select(F.inline(F.from_json(F.lit(json.dumps(rows)), schema)))
         .select(
@@ -203,22 +203,24 @@ def _with_virtual_columns(
     key = F.regexp_replace(F.col(FILE), "^file:/+", "file:///")
     names = [name for name in data.columns if name != FILE]
     keyed = data.select("*", key.alias("_scope_key"))
-    joined = keyed.join(F.broadcast(known.withColumn("_scope_found", F.lit(col=True))), "_scope_key", "left")
-    return joined.select(*[F.col(quoted(name)) for name in names], *[_known(name) for name in wanted])
+    joined = keyed.join(F.broadcast(files.withColumn("_scope_found", F.lit(col=True))), "_scope_key", "left")
+    return joined.select(
+        *[F.col(quoted(name)) for name in names], *[_of_known_file(name) for name in virtual_names]
+    )
 
 
-def _known(name: str) -> Column:
+def _of_known_file(name: str) -> Column:
     message = F.concat(F.lit("rows of a file that is not in the batch: "), F.col("_scope_key"))
     return F.when(F.col("_scope_found"), F.col(name)).otherwise(F.raise_error(message)).alias(name)
 
 
-def _once(result: DataFrame, wanted: list[str]) -> DataFrame:
+def _once(result: DataFrame, virtual_names: list[str]) -> DataFrame:
     """Drop the second copy of a virtual column: ``SELECT *, source_file_uri`` names it twice."""
     names = [field.name for field in result.schema.fields]
     seen: set[str] = set()
     keep = []
     for index, name in enumerate(names):
-        if name in wanted and name in seen:
+        if name in virtual_names and name in seen:
             continue
         seen.add(name)
         keep.append(index)
