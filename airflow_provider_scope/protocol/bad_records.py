@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 RECORDS, ROWS, FILES = "records", "rows", "files"
 """Units: records of files, rows of the SELECT, and whole files."""
+UNITS = (RECORDS, ROWS, FILES)
+"""In the order in which people are told of them; a record of the log has its keys sorted."""
 WARN_ABOVE = 0.1
 """The share of bad records, rows or files above which a run warns."""
 
@@ -50,7 +52,8 @@ def total(quarantined: Iterable[Mapping[str, Quarantined]]) -> dict[str, Quarant
 
 def text(quarantined: Mapping[str, Quarantined]) -> str:
     """Give the sums for people: ``3 of 40 records, 1 of 2 files``."""
-    return ", ".join(f"{bad.count:,} of {named(bad.out_of, unit)}" for unit, bad in quarantined.items())
+    units = [(unit, quarantined[unit]) for unit in UNITS if unit in quarantined]
+    return ", ".join(f"{bad.count:,} of {named(bad.out_of, unit)}" for unit, bad in units)
 
 
 def rule_lines(quarantined: Mapping[str, Quarantined]) -> list[str]:

@@ -263,7 +263,7 @@ RULES = (
         "doubled",
         first=161,
     ),
-    Rule("a no-op is not the job", no_op_is_a_success, "abandon", "lost", first=193),
+    Rule("a no-op is not the job", no_op_is_a_success, "abandon", "failures", first=443),
     Rule("a failed job may be in the table", evidence_ignored, "append", "doubled", first=4),
     Rule(
         "a batch is given up when its job has ended",
@@ -280,7 +280,7 @@ RULES = (
         restore_under_a_refresh_ignored,
         "diverge",
         "doubled",
-        first=93,
+        first=5179,
     ),
     Rule("nobody accepts beside a running job", accepted_beside_a_running_job, "accept", "lost", first=25),
     Rule(
