@@ -36,14 +36,14 @@ def show_batches(
     for entry in entries[:SHOWN_AT_MOST]:
         mode = entry.mode if entry.where is None else f"{entry.mode} where {entry.where}"
         say(f"{indent}{entry.seq}: {mode}{_size_text(entry)}: {entry.slice.text()}")
-        committed = repair.settled(view, entry) if view else None
-        if committed:
-            where = (
+        commit = repair.settled(view, entry) if view else None
+        if commit:
+            outcome = (
                 "its rows are no longer in the table"
-                if committed.abandoned
-                else f"in the table as version {committed.version}"
+                if commit.abandoned
+                else f"in the table as version {commit.version}"
             )
-            say(f"{' ' * len(indent)}   {where}; the next run records that")
+            say(f"{' ' * len(indent)}   {outcome}; the next run records that")
         for line in details(entry):
             say(f"{' ' * len(indent)}   {line}")
     if len(entries) > SHOWN_AT_MOST:

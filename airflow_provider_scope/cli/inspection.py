@@ -153,8 +153,8 @@ def _show_progress(view: LogView, table: str, log: CheckpointLog, storage_conn_i
         say("committed   nothing")
     else:
         is_files = view.newest is None or isinstance(view.newest.slice, FileSlice)
-        much = counted(commit.files, "file") if is_files else counted(commit.rows or 0, "row")
-        outcome = "abandoned" if commit.abandoned else f"{much}, version {commit.table_version}"
+        amount = counted(commit.files, "file") if is_files else counted(commit.rows or 0, "row")
+        outcome = "abandoned" if commit.abandoned else f"{amount}, version {commit.table_version}"
         say(f"committed   batch {commit.seq}: {outcome}; {time_text(commit.committed_at_ms)}")
     _show_counts(log)
     pinned = pinned_columns(log, view)
@@ -173,8 +173,8 @@ def _show_progress(view: LogView, table: str, log: CheckpointLog, storage_conn_i
             return "the next run is refused: see `state`"
         return show_lag(view, table, log, storage_conn_id)
     highest = last_entry.slice.highest if last_entry else None
-    mark = highest.modified_ms if highest else takeover.floor_ms if takeover else None
-    say(f"watermark   {'none' if mark is None else time_text(mark)}")
+    watermark_ms = highest.modified_ms if highest else takeover.floor_ms if takeover else None
+    say(f"watermark   {'none' if watermark_ms is None else time_text(watermark_ms)}")
     if (
         last_entry
         and last_entry.refresh_start == view.refresh_start
@@ -208,8 +208,8 @@ def _batches_text(newest: Sequence[CommitRecord]) -> str:
 
 def _takeover_text(takeover: Takeover) -> str:
     """Say which files count as loaded because dbt-scope has loaded them."""
-    named = "the files that sources/ names"
-    until = f"all files up to {takeover.modified_time}" if takeover.floor_ms is not None else named
+    listed_files = "the files that sources/ names"
+    until = f"all files up to {takeover.modified_time}" if takeover.floor_ms is not None else listed_files
     if not takeover.missing:
         return f"loaded there: {until}; {counted(takeover.files, 'file')} by name"
     gaps = counted(takeover.missing, "batch", "batches")
@@ -251,8 +251,8 @@ def plan(args: Namespace) -> None:
     for title, entries in groups:
         if entries:
             files = sum(len(entry.slice.audited) for entry in entries)
-            much = f", {counted(files, 'file')}" if files else ""
-            say(f"{title}: {counted(len(entries), 'batch', 'batches')}{much}")
+            size = f", {counted(files, 'file')}" if files else ""
+            say(f"{title}: {counted(len(entries), 'batch', 'batches')}{size}")
             show_batches(entries, "  ")
     if not preview.is_complete:
         say("whether more batches follow, only the rows of the last one tell")

@@ -222,11 +222,11 @@ def _consequences_for_files(consequences: Consequences, checkpoint: str) -> list
     if consequences.rolled_back and consequences.lost != 0:
         batches = span([record.seq for record in consequences.rolled_back])
         files = sum(record.files for record in consequences.rolled_back)
-        those = f"{batches} ({counted(files, 'file')})"
+        lost_files = f"{batches} ({counted(files, 'file')})"
         if consequences.lost is not None:
-            those = f"{counted(consequences.lost, 'file')} of {batches}"
+            lost_files = f"{counted(consequences.lost, 'file')} of {batches}"
         lines += [
-            f"the rows of {those} are no longer in the table: the files count as loaded",
+            f"the rows of {lost_files} are no longer in the table: the files count as loaded",
             f"to get these rows back, {recovery.load_again(checkpoint, _ALL_FILES)}",
         ]
     if consequences.vacuumed:
@@ -288,9 +288,9 @@ def _show_dbt_scope(state: LeftState) -> None:
     watermark = state.watermark
     time = watermark.modified_time or "has no time"
     say(f"dbt-scope's newest batch is {watermark.batch_id}, its watermark {time}")
-    listed = watermark.batch_id + 1 - len(state.missing)
+    listed_batches = watermark.batch_id + 1 - len(state.missing)
     say(
-        f"sources/ lists {counted(len(state.files), 'file')}, from {listed:,} of "
+        f"sources/ lists {counted(len(state.files), 'file')}, from {listed_batches:,} of "
         f"{counted(watermark.batch_id + 1, 'batch', 'batches')}"
     )
     if watermark.batch_id not in state.batches:

@@ -79,8 +79,8 @@ def _attempt_text(engine: Engine, log: CheckpointLog, pipeline: str, attempt: At
     guid = job_id(pipeline, attempt.seq, attempt.number)
     job = engine.jobs.get_job(guid) if is_scope(engine) else None
     settlement = log.settlement(attempt.seq, attempt.number)
-    decided = "" if settlement is None else f"; settled: {_decision_text(committed=settlement.landed)}"
-    return f"attempt {attempt.number}: job {guid}, {_state_text(job)}{decided}"
+    decision = "" if settlement is None else f"; settled: {_decision_text(committed=settlement.landed)}"
+    return f"attempt {attempt.number}: job {guid}, {_state_text(job)}{decision}"
 
 
 def _state_text(job: Job | None) -> str:
@@ -159,8 +159,8 @@ def _own_jobs(hook: ScopeHook, tag: str) -> list[Job]:
             do="give the job_tag of the task, or its task_id if it has none",
         )
     quoted = tag.replace("'", "''")
-    listed = hook.list_jobs(f"startswith(name,'{quoted}') and state ne 'Ended'", orderby="submitTime asc")
-    named = [job for job in listed if job.name == tag or job.name.startswith(f"{tag}_")]
+    candidates = hook.list_jobs(f"startswith(name,'{quoted}') and state ne 'Ended'", orderby="submitTime asc")
+    with_tag = [job for job in candidates if job.name == tag or job.name.startswith(f"{tag}_")]
     # A service that leaves the pipeline out of lists still gives it for a single job.
-    complete = [job if job.pipeline_id else hook.get_job(job.job_id) for job in named]
-    return [job for job in complete if job and is_ours(job)]
+    jobs = [job if job.pipeline_id else hook.get_job(job.job_id) for job in with_tag]
+    return [job for job in jobs if job and is_ours(job)]

@@ -267,8 +267,8 @@ class _Run:
 
             views = {name: rowset.rows for name, rowset in self._rowsets.items()}
             return _Rowset(run_query(query.sql, views), query.columns)
-        picked = self._rowsets[query.rowset].rows.select(query.picks)
-        return _Rowset(picked.rename_columns(list(query.columns)), query.columns)
+        columns = self._rowsets[query.rowset].rows.select(query.picks)
+        return _Rowset(columns.rename_columns(list(query.columns)), query.columns)
 
 
 def _select_positions(statement: Insert, count: int, columns: list[str]) -> list[int | None]:
@@ -444,19 +444,19 @@ def delete_predicate(where: str, columns: Mapping[str, str]) -> str:
     :raises ScriptFailedError: The predicate has anything else.
     :raises ScriptError: It cannot be parsed, or its types do not go together.
     """
-    words = tokens(where)
-    for before, token in zip((None, *words), words, strict=False):
+    predicate_tokens = tokens(where)
+    for previous, token in zip((None, *predicate_tokens), predicate_tokens, strict=False):
         is_supported = token.kind in ("number", "quoted", "string", "end") or (
             token.text in _OPERATORS if token.kind == "symbol" else token.text in {*_WORDS, *columns}
         )
-        if before is not None and token.is_symbol("-"):
-            is_supported = before.kind == "symbol" and before.text != ")"
+        if previous is not None and token.is_symbol("-"):
+            is_supported = previous.kind == "symbol" and previous.text != ")"
         if not is_supported or (token.kind == "string" and set(token.value) & set("'\\$")):
             raise ScriptFailedError(
                 f"The emulator deletes by comparisons of columns with constants, without {token.text!r}."
             )
-    parser = ScalarParser(words, columns, _TABLE)
-    test = condition(words[0], parser.expression())
+    parser = ScalarParser(predicate_tokens, columns, _TABLE)
+    test = condition(predicate_tokens[0], parser.expression())
     if parser.token.kind != "end":
         raise ScriptFailedError(f"The emulator cannot read the predicate at {parser.token.text!r}.")
     # No string holds a quote, so every other piece is outside of strings.

@@ -83,8 +83,8 @@ def _source(query_tokens: list[Token], rowsets: Mapping[str, Mapping[str, str]])
     if source.value not in rowsets:
         names = ", ".join(f"@{name}" for name in rowsets)
         refuse(source, "unknown-rowset", f"{source.text} is not assigned above", f"use one of {names}")
-    lower = [name.lower() for name in rowsets[source.value]]
-    if len(set(lower)) != len(lower):
+    lower_names = [name.lower() for name in rowsets[source.value]]
+    if len(set(lower_names)) != len(lower_names):
         refuse(
             source, "ambiguous", f"{source.text} has columns that differ only in case", "rename one of them"
         )

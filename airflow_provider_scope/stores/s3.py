@@ -270,10 +270,10 @@ class S3Storage:
             if has_objects or not folder:
                 return
             # An object with exactly this name is the first of those that begin with it.
-            first = next(self._pages(bucket, folder)).get("Contents", [])[:1]
+            first_objects = next(self._pages(bucket, folder)).get("Contents", [])[:1]
         except Exception as err:  # noqa: BLE001 - whatever the client raises, it is not absence
             raise unreadable(root, err) from without_secrets(err)
-        if [item["Key"] for item in first] == [folder]:
+        if [item["Key"] for item in first_objects] == [folder]:
             raise unreadable(root, "it is a file, not a folder")
         raise no_root(root, _NEEDS_MARKER)
 

@@ -76,8 +76,8 @@ class WebHdfs:
         if after:
             params["listAfter"] = after
         answer = self.call("GET", folder, "LISTSTATUS", doing, params)
-        whole = not self._dialect.is_gen1
-        return parse_page(self._listing(answer, folder, doing), after, doing, is_whole=whole)
+        is_whole = not self._dialect.is_gen1
+        return parse_page(self._listing(answer, folder, doing), after, doing, is_whole=is_whole)
 
     def read(self, path: str, start: int, end: int, doing: str) -> bytes | None:
         """Read a range of a file; None if the service says that it does not exist.

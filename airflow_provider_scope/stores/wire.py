@@ -84,11 +84,11 @@ class Answer:
 
 def answer_of(status: int, headers: Mapping[str, str], body: bytes, token: str = "") -> Answer:
     """Make an answer; the text of an error is masked, ``token`` included."""
-    lower = {name.lower(): value for name, value in headers.items()}
+    lower_headers = {name.lower(): value for name, value in headers.items()}
     if 200 <= status < 300:  # noqa: PLR2004
-        return Answer(status, body, lower)
+        return Answer(status, body, lower_headers)
     code, message = _error_text(body)
-    return Answer(status, body, lower, mask(code, token)[:200], mask(message, token)[:TEXT_LIMIT])
+    return Answer(status, body, lower_headers, mask(code, token)[:200], mask(message, token)[:TEXT_LIMIT])
 
 
 def not_understood(doing: str, problem: str) -> ServiceProtocolError:
