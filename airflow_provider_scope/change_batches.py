@@ -154,12 +154,12 @@ def _folder(spark: SparkSession, table: str) -> str:
     if not is_name(table):
         return table
     try:
-        told = spark.sql(f"DESCRIBE DETAIL {table}").select("format", "location").first()
+        detail = spark.sql(f"DESCRIBE DETAIL {table}").select("format", "location").first()
     except PySparkException as err:
         raise _no_table(table, short_cause(err)) from err
-    if told is None or told["format"] != "delta":
-        raise _no_table(table, f"it is {told['format'] if told else 'nothing'}")
-    return str(told["location"])
+    if detail is None or detail["format"] != "delta":
+        raise _no_table(table, f"it is {detail['format'] if detail else 'nothing'}")
+    return str(detail["location"])
 
 
 def _no_table(table: str, why: str) -> InputError:
@@ -180,19 +180,19 @@ def consume(batch: ChangeBatch) -> None:
         return
     storage = open_storage(batch.place)
     reader = (storage.read(f"{batch.place}-reader") or b"").decode()
-    found = _offered(storage, batch.place)
-    if found is None or reader != batch.reader:
+    versions = _offered(storage, batch.place)
+    if versions is None or reader != batch.reader:
         raise ChangeFeedError(
             f"The changes {batch.place} have since been given to another reader, which has to consume them.",
             kept="everything; whether the changes count as consumed has not changed",
             do="read them again with read_changes, and consume that batch",
         )
-    with _in_a_session(), open_table(batch.table, open_storage(batch.table)) as there:
-        source = None if there is None else str(there.delta.metadata().id)
-        if source != found.source:
-            raise feed_state.recreated(batch.table, source, found.source)
-    done = storage.put_if_absent(f"{batch.place}-consumed", feed_state.state_behind(found).encode())
-    if not done:
+    with _in_a_session(), open_table(batch.table, open_storage(batch.table)) as source_table:
+        source = None if source_table is None else str(source_table.delta.metadata().id)
+        if source != versions.source:
+            raise feed_state.recreated(batch.table, source, versions.source)
+    is_first = storage.put_if_absent(f"{batch.place}-consumed", feed_state.state_behind(versions).encode())
+    if not is_first:
         raise ChangeFeedError(
             f"The changes {batch.place} have already been consumed.",
             kept="everything; the changes still count as consumed",

@@ -73,18 +73,18 @@ def converted(rows: Iterable[Any], columns: T.StructType) -> list[tuple[Any, ...
     :raises InputError: A row or a value does not fit; the message has its place.
     """
     convert = _struct(columns)
-    done = []
+    tuples = []
     for number, row in enumerate(rows):
         try:
-            done.append(convert(row))
+            tuples.append(convert(row))
         except _UnfitError as err:
-            what = f"data[{number}]{err.path}"
+            place = f"data[{number}]{err.path}"
             raise InputError(
-                f"{what} {err.reason}.",
+                f"{place} {err.reason}.",
                 kept=KEPT,
                 do=err.do or (_ROWS if not err.path else "correct the value"),
             ) from None
-    return done
+    return tuples
 
 
 def _columns(spark: SparkSession, rows: list[Any], schema: str | T.StructType | None) -> T.StructType:
@@ -163,7 +163,7 @@ def _refuse_null() -> None:
 
 
 def _struct(kind: T.StructType) -> Convert:
-    known = set(kind.names)
+    names = set(kind.names)
     show = ".{}".format
     parts = [(field.name, _converter(field.dataType), field.nullable) for field in kind]
 
@@ -175,8 +175,8 @@ def _struct(kind: T.StructType) -> Convert:
             if len(value) != len(parts):
                 raise _UnfitError(f"has {len(value)} values for the columns {', '.join(kind.names)}")
             named = dict(zip(kind.names, value, strict=True))
-        elif not known.issuperset(named):
-            unknown = next(name for name in named if name not in known)
+        elif not names.issuperset(named):
+            unknown = next(name for name in named if name not in names)
             raise _UnfitError(
                 f"has the key {unknown!r}, which is not a column: {', '.join(kind.names)}",
                 "name it in schema, or leave it out of the rows",
@@ -212,8 +212,8 @@ def _array(kind: T.ArrayType) -> Convert:
         if not isinstance(value, (list, tuple)):
             raise _unfit(value, kind)
         return [
-            _within("[{}]".format, number, make, one, is_nullable=kind.containsNull)
-            for number, one in enumerate(value)
+            _within("[{}]".format, number, make, element, is_nullable=kind.containsNull)
+            for number, element in enumerate(value)
         ]
 
     return convert
@@ -232,14 +232,14 @@ def _map(kind: T.MapType) -> Convert:
         if not isinstance(value, Mapping):
             raise _unfit(value, kind)
         converted = {}
-        for key, one in value.items():
+        for key, item in value.items():
             new = _within(lambda key: f", key {_text(key)}", key, make_key, key, is_nullable=False)
             # Python tells NaN from NaN; Spark does not.
             new = math.nan if isinstance(new, float) and math.isnan(new) else new
             if new in converted:
                 raise _UnfitError(f"has two keys that are {_text(new)} as {kind.keyType.simpleString()}")
             converted[new] = _within(
-                lambda key: f"[{_text(key)}]", key, make, one, is_nullable=kind.valueContainsNull
+                lambda key: f"[{_text(key)}]", key, make, item, is_nullable=kind.valueContainsNull
             )
         return converted
 

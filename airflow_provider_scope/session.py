@@ -205,13 +205,13 @@ def _check_owner(text: str | None, table: str, cursor: Cursor | None, state: Any
         return
     is_callers = _is_callers(json.loads(text))
     if is_callers and cursor is not None:
-        what = "the caller's (state=), and says nothing of which rows a cursor has loaded"
+        owner = "the caller's (state=), and says nothing of which rows a cursor has loaded"
     elif not is_callers and state is not None:
-        what = "its cursor's, and state= would replace it"
+        owner = "its cursor's, and state= would replace it"
     else:
         return
     raise InputError(
-        f"The state of {table} is {what}.",
+        f"The state of {table} is {owner}.",
         kept=NOTHING,
         do=f"leave {'cursor' if is_callers else 'state'} out, or load into another table; or replace all "
         "rows and forget the state, with full_refresh=True",
@@ -319,8 +319,8 @@ class _Session:
         if self.cursor is None:
             state = self._state()
             return target.write(transaction, self.rows, {} if state is None else {"state": state})
-        with self._beyond(self.cursor, transaction.entry.seq).held() as (rows, told):
-            return target.write(transaction, rows, {} if told is None else {"state": told})
+        with self._beyond(self.cursor, transaction.entry.seq).held() as (rows, cursor_state):
+            return target.write(transaction, rows, {} if cursor_state is None else {"state": cursor_state})
 
     def _beyond(self, cursor: Cursor, seq: int) -> Reading:
         """Give the rows that are new by the cursor."""
@@ -332,9 +332,9 @@ class _Session:
                 bound_of("end_value", cursor.end_value),
             )
         )
-        found = CursorSlice(before, cursor.column, first, end, None, None)
+        cursor_slice = CursorSlice(before, cursor.column, first, end, None, None)
         folder = f"{self.log.location}/boundary/{seq}"
-        return Reading(self.spark, cursor_plan(cursor), found, folder, self.rows)
+        return Reading(self.spark, cursor_plan(cursor), cursor_slice, folder, self.rows)
 
     def _state(self) -> str | None:
         before = None if self.forgets else _text_of_state(self.log)

@@ -68,9 +68,9 @@ def main(arguments: list[str]) -> int:
                 break
             run(spark, plan)
     except Exception as err:  # the boundary of the process: whatever it is becomes the reported cause
-        told = err if isinstance(err, ScopeProviderError) else as_error(err)
-        emit(event="failed", error=type(told).__name__, what=told.what, kept=told.kept, do=told.do)
-        if told is not err:
+        error = err if isinstance(err, ScopeProviderError) else as_error(err)
+        emit(event="failed", error=type(error).__name__, what=error.what, kept=error.kept, do=error.do)
+        if error is not err:
             raise
         return 1
     finally:
@@ -112,7 +112,7 @@ def run(spark: SparkSession, plan: Plan) -> None:
             began = time.monotonic()
             version = run_batch(plan, target, entry, rows)
             seconds = time.monotonic() - began
-            emit(event="batch", seq=seq, what=_what(plan, entry), version=version, seconds=seconds)
+            emit(event="batch", seq=seq, what=_batch_text(plan, entry), version=version, seconds=seconds)
             if version is not None and target.told:
                 emit(event="columns", seq=seq, told=target.told)
             if not is_last and not is_known:
@@ -130,7 +130,7 @@ def _is_next_known(plan: Plan, target: Target, entry: OffsetEntry) -> bool:
     return target.log.metadata() is not None
 
 
-def _what(plan: Plan, entry: OffsetEntry) -> str:
+def _batch_text(plan: Plan, entry: OffsetEntry) -> str:
     """Name what a batch holds, on one line."""
     count = len(entry.slice.audited)
     text = ("1 file" if count == 1 else f"{count:,} files") if count else entry.slice.text()

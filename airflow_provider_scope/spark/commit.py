@@ -46,8 +46,8 @@ class Transaction:
         :raises BatchNotInTableError: Nothing was committed.
         :raises UnknownRowsError: The rows were, without the number.
         """
-        ours = {"abandoned": abandoned, "pipeline": self.pipeline, "seq": self.entry.seq, **notes}
-        version = write(batch, Commit(self.log, (self.pipeline, self.entry.seq), ours))
+        commit_notes = {"abandoned": abandoned, "pipeline": self.pipeline, "seq": self.entry.seq, **notes}
+        version = write(batch, Commit(self.log, (self.pipeline, self.entry.seq), commit_notes))
         if self.is_committed():
             return version
         if version is not None:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from airflow_provider_scope.values import CursorSlice
 
 
-_GONE = re.compile(
+_MISSING_DATA = re.compile(
     r"FILE_NOT_EXIST|FileNotFoundException|DELTA_VERSION_NOT_FOUND|DELTA_LOG_FILE_NOT_FOUND|TIME_TRAVEL"
 )
 """What Spark and Delta say of files, and of commits, that VACUUM and the cleaning of the log have deleted."""
@@ -47,7 +47,7 @@ _CHANGED = (
     "loaded. That is right if they all changed. If a column of the source was dropped or renamed, they are "
     "loaded a second time: a cursor.dedup_key that is set from the first load on prevents that"
 )
-_COLUMNS_GONE = (
+_COLUMNS_MISSING = (
     "{count:,} rows up to the last value are loaded, and were perhaps loaded before: rows are compared by "
     "all columns, and the source no longer has {columns}. A cursor.dedup_key that is set from the first load "
     "on prevents that; Merge stores each key once"
@@ -62,15 +62,15 @@ def select(
     :param until_read: To be closed when the rows of a database were read.
     :raises CursorError: The table is not the one that the entry names.
     """
-    found: CursorSlice = entry.slice  # type: ignore[assignment] # as the reader was chosen
+    cursor_slice: CursorSlice = entry.slice  # type: ignore[assignment] # as the reader was chosen
     source = plan.cursor
     database = source.database
-    with _of_a_version(source, found, entry.seq):
+    with _of_a_version(source, cursor_slice, entry.seq):
         if database is None:
-            rows = _table(spark, source, found)
+            rows = _table(spark, source, cursor_slice)
         else:
             rows = databases.rows(
-                spark, source, database, found, entry.seq, until_read=until_read or ExitStack()
+                spark, source, database, cursor_slice, entry.seq, until_read=until_read or ExitStack()
             )
         rows = without_metadata(rows)
     if source.pre_filter_sql:
@@ -78,17 +78,17 @@ def select(
     return rows
 
 
-def _table(spark: SparkSession, source: CursorPlan, found: CursorSlice) -> DataFrame:
+def _table(spark: SparkSession, source: CursorPlan, cursor_slice: CursorSlice) -> DataFrame:
     reader = spark.read.format("delta")
     if source.is_named:
         # All that is read of it here is one version. Another try may read another one, and commits alone.
         newest = spark.sql(f"DESCRIBE HISTORY {source.table} LIMIT 1").first()
         version = newest["version"] if newest else None
         return spark.read.option("versionAsOf", version).table(source.table)
-    there = (DeltaLog(spark, source.table).metadata() or {}).get("id")
-    if there != found.source:
-        raise cursor_state.recreated(source.table, there, found.source)
-    return reader.option("versionAsOf", found.version).load(source.table)
+    table_id = (DeltaLog(spark, source.table).metadata() or {}).get("id")
+    if table_id != cursor_slice.source:
+        raise cursor_state.recreated(source.table, table_id, cursor_slice.source)
+    return reader.option("versionAsOf", cursor_slice.version).load(source.table)
 
 
 def commit(plan: Plan, target: Target, transaction: Transaction, rows: Callable[[], DataFrame]) -> int | None:
@@ -99,25 +99,25 @@ def commit(plan: Plan, target: Target, transaction: Transaction, rows: Callable[
     :raises CursorError: A row has no value of the cursor, or something does not fit together.
     """
     entry = transaction.entry
-    found: CursorSlice = entry.slice  # type: ignore[assignment] # as the reader was chosen
+    cursor_slice: CursorSlice = entry.slice  # type: ignore[assignment] # as the reader was chosen
     with ExitStack() as stack:
-        with _of_a_version(plan.cursor, found, entry.seq):
+        with _of_a_version(plan.cursor, cursor_slice, entry.seq):
             source, folder = plan.cursor, f"{plan.checkpoint}/boundary/{entry.seq}"
             # A version is the same whenever it is read; a SELECT over it may hold rand().
-            is_alike = found.version is not None and source.pre_filter_sql is None
+            is_alike = cursor_slice.version is not None and source.pre_filter_sql is None
             until_read = stack.enter_context(ExitStack())
             if source.database:
                 stack.enter_context(databases.errors(source.table, source.database))
                 data = select(target.spark, plan, entry, until_read)
             else:
                 data = rows()
-            batch = Reading(target.spark, source, found, folder, data, is_alike=is_alike)
+            batch = Reading(target.spark, source, cursor_slice, folder, data, is_alike=is_alike)
             new, state = stack.enter_context(batch.held())
             until_read.close()
         if batch.changed:
-            told = _COLUMNS_GONE if batch.gone else _CHANGED
-            told = told.format(count=batch.changed, columns=", ".join(map(repr, batch.gone)))
-            emit(event="notice", seq=entry.seq, told=told)
+            message = _COLUMNS_MISSING if batch.missing_columns else _CHANGED
+            message = message.format(count=batch.changed, columns=", ".join(map(repr, batch.missing_columns)))
+            emit(event="notice", seq=entry.seq, told=message)
         notes = {} if state is None else {"state": state}
         if not batch.count and entry.mode == "append" and target.log.metadata() is not None:
             return target.write_nothing(transaction, notes)
@@ -126,7 +126,7 @@ def commit(plan: Plan, target: Target, transaction: Transaction, rows: Callable[
 
 
 @contextmanager
-def _of_a_version(source: CursorPlan, found: CursorSlice, seq: int) -> Iterator[None]:
+def _of_a_version(source: CursorPlan, cursor_slice: CursorSlice, seq: int) -> Iterator[None]:
     """Say so if the version of the source that a batch reads is not there any more.
 
     :raises CursorError: As said.
@@ -134,18 +134,18 @@ def _of_a_version(source: CursorPlan, found: CursorSlice, seq: int) -> Iterator[
     try:
         yield
     except SPARK_ERRORS as err:
-        if found.version is None or not _GONE.search(whole_text(err)):
+        if cursor_slice.version is None or not _MISSING_DATA.search(whole_text(err)):
             raise
         raise CursorError(
-            f"Batch {seq} is of version {found.version} of {source.table}, which can no longer be read: "
-            f"{short_cause(err)}.",
+            f"Batch {seq} is of version {cursor_slice.version} of {source.table}, which can no longer be "
+            f"read: {short_cause(err)}.",
             kept=NO_ROW_WRITTEN,
             do=f"abandon it: `airflow scope abandon {seq}`. The next run reads the newest "
             "version from the same state",
         ) from err
 
 
-Known: TypeAlias = tuple[str, str, int]
+LoadedRow: TypeAlias = tuple[str, str, int]
 """Of rows that were loaded: cursor value, hash, how many."""
 _EXAMPLES = 3
 _MARKS = ["_scope_at", "_scope_row"]
@@ -164,7 +164,7 @@ class Reading:
         self,
         spark: SparkSession,
         source: CursorPlan,
-        found: CursorSlice,
+        cursor_slice: CursorSlice,
         folder: str,
         data: DataFrame,
         *,
@@ -173,15 +173,15 @@ class Reading:
         self.is_alike = is_alike
         self.spark = spark
         self.data = data
-        self.found = found
+        self.cursor_slice = cursor_slice
         self.folder = folder
         self.max_rows = source.max_rows
         self.is_of_database = source.database is not None
-        self.rule = source.rule(self.found.column)
+        self.rule = source.rule(self.cursor_slice.column)
         self.value, self.kind = column_of(data, self.rule.column)
-        self.before = cursor_state.decode(found.before, "the log")
-        self.end = Bound.decode(self.found.end) if self.found.end else None
-        self.first = Bound.decode(self.found.first) if self.found.first else None
+        self.before = cursor_state.decode(cursor_slice.before, "the log")
+        self.end = Bound.decode(self.cursor_slice.end) if self.cursor_slice.end else None
+        self.first = Bound.decode(self.cursor_slice.first) if self.cursor_slice.first else None
         if self.end is None:
             cursor_state.check_column(self.before, self.rule.column, self.rule.func, "the log")
             cursor_state.check_dedup(self.before, self.rule, "the log")
@@ -200,7 +200,7 @@ class Reading:
         self.count = 0
         self.changed = 0
         """Rows that were read again and are loaded, if it seems that they could not be compared."""
-        self.gone: list[str] = []
+        self.missing_columns: list[str] = []
         """Columns by which these were compared, and which are no longer there."""
 
     # ---- rows ----------------------------------------------------------------------------------
@@ -212,30 +212,30 @@ class Reading:
         :raises CursorError: A row has no value, and those are not left out.
         """
         with ExitStack() as stack:
-            found, more = self._candidates(), False
+            candidates, more = self._candidates(), False
             if self.max_rows is not None:
                 if not self.is_alike:
-                    found = stack.enter_context(released(found.localCheckpoint(eager=True)))
-                found, more = self._cut(found, self.max_rows)
-            rows, told = self._seen(found, stack)
-            if told["missing"] and self.rule.missing == "raise":
-                raise self._no_value(rows, int(told["missing"]))
-            if self.is_of_database and cursor_state.is_end_of_time(told["last"], self.kind):
-                raise self._never_newer(rows, told["last"])
-            state = self._state(told["last"], more=more)
-            self.count = int(told["rows"] - told["again"])
+                    candidates = stack.enter_context(released(candidates.localCheckpoint(eager=True)))
+                candidates, more = self._cut(candidates, self.max_rows)
+            rows, counts = self._read_once(candidates, stack)
+            if counts["missing"] and self.rule.missing == "raise":
+                raise self._no_value(rows, int(counts["missing"]))
+            if self.is_of_database and cursor_state.is_end_of_time(counts["last"], self.kind):
+                raise self._never_newer(rows, counts["last"])
+            state = self._state(counts["last"], more=more)
+            self.count = int(counts["rows"] - counts["again"])
             again = self._is_again()
-            new = rows.where(~again) if told["again"] else rows
-            behind = self._remembering(rows, state, again)
-            if behind is None and told["again"] and self.before:
+            new = rows.where(~again) if counts["again"] else rows
+            next_state = self._remembering(rows, state, again)
+            if next_state is None and counts["again"] and self.before:
                 late = self._unknown(rows.where(again), self.before)
-                new, taken = self._seen(new.unionByName(late), stack)
-                self._note_changed(int(told["again"]), int(taken["rows"]) - self.count, self.before)
-                self.count = int(taken["rows"])
+                new, late_counts = self._read_once(new.unionByName(late), stack)
+                self._note_changed(int(counts["again"]), int(late_counts["rows"]) - self.count, self.before)
+                self.count = int(late_counts["rows"])
                 noted = new if self.rule.dedup_key else rows
-                behind = self._remembering(noted, state, F.lit(False))  # noqa: FBT003 - a value
-            behind = behind or self._in_folder(new if self.rule.dedup_key else rows, state)
-            yield new, self.found.before if self.end else behind.encode()
+                next_state = self._remembering(noted, state, F.lit(False))  # noqa: FBT003 - a value
+            next_state = next_state or self._in_folder(new if self.rule.dedup_key else rows, state)
+            yield new, self.cursor_slice.before if self.end else next_state.encode()
 
     def _note_changed(self, again: int, late: int, before: CursorState) -> None:
         """Note rows that are loaded since they could not be compared, or perhaps could not.
@@ -243,13 +243,13 @@ class Reading:
         :param again: How many rows were read again.
         :param late: How many of these are loaded.
         """
-        there = {name.lower() for name in self.data.columns}
-        self.gone = [name for name in before.columns if name.lower() not in there]
+        names = {name.lower() for name in self.data.columns}
+        self.missing_columns = [name for name in before.columns if name.lower() not in names]
         none_is_known = late == again and (before.known_in or len(before.known) > 1)
-        if self.gone or none_is_known:
+        if self.missing_columns or none_is_known:
             self.changed = late
 
-    def _seen(self, rows: DataFrame, stack: ExitStack) -> tuple[DataFrame, dict[str, Any]]:
+    def _read_once(self, rows: DataFrame, stack: ExitStack) -> tuple[DataFrame, dict[str, Any]]:
         """Read rows once, hold them, and count them on the way."""
         values = (
             F.count(F.lit(1)).alias("rows"),
@@ -259,14 +259,14 @@ class Reading:
         )
         if self.is_alike and self._last() is None:
             # All rows of a table, as a rule: to read one column of it twice costs less than to hold them.
-            told: dict[str, Any] = rows.agg(*values).first().asDict()  # type: ignore[union-attr] # there is one
-            if not settings.is_small_batch(told["rows"]):
-                return rows, told
-        seen = Observation()
-        held = rows.observe(seen, *values).localCheckpoint(eager=True)
+            counts: dict[str, Any] = rows.agg(*values).first().asDict()  # type: ignore[union-attr] # there is one
+            if not settings.is_small_batch(counts["rows"]):
+                return rows, counts
+        observation = Observation()
+        held = rows.observe(observation, *values).localCheckpoint(eager=True)
         stack.enter_context(released(held))
         # A part of few rows would be a file of its own in the table.
-        return held.coalesce(1) if settings.is_small_batch(seen.get["rows"]) else held, seen.get
+        return held.coalesce(1) if settings.is_small_batch(observation.get["rows"]) else held, observation.get
 
     def _candidates(self) -> DataFrame:
         """Give the rows from where the load begins, up to its end."""
@@ -310,20 +310,20 @@ class Reading:
             number = F.row_number().over(Window.partitionBy(*_MARKS).orderBy(F.lit(1)))
         if before.known_in:
             stored = self._stored(before.known_in)
-            left = marked.withColumn("_scope_number", number).join(stored, _MARKS, "left")
-            return left.where("_scope_number > coalesce(_scope_n, 0)").select(*self._columns())
+            numbered = marked.withColumn("_scope_number", number).join(stored, _MARKS, "left")
+            return numbered.where("_scope_number > coalesce(_scope_n, 0)").select(*self._columns())
         # Few rows, as a rule: one partition spares a shuffle, and a literal a join.
-        known = {f"{at}\0{row}": n for at, row, n in before.known}
-        counts = F.from_json(F.lit(json.dumps(known)), "map<string,bigint>")
+        loaded_counts = {f"{at}\0{row}": n for at, row, n in before.known}
+        counts = F.from_json(F.lit(json.dumps(loaded_counts)), "map<string,bigint>")
         loaded = F.coalesce(counts[F.concat_ws("\0", *_MARKS)], F.lit(0))
-        left = marked.coalesce(1).withColumn("_scope_number", number)
-        return left.where(F.col("_scope_number") > loaded).select(*self._columns())
+        numbered = marked.coalesce(1).withColumn("_scope_number", number)
+        return numbered.where(F.col("_scope_number") > loaded).select(*self._columns())
 
     def _cut(self, rows: DataFrame, max_rows: int) -> tuple[DataFrame, bool]:
         """Leave out what is too much for one batch: rows with one value of the cursor stay together."""
         last = self.before.last if self.before and not self.end else None
-        there = rows.where(~self.is_missing)
-        fresh = there if last is None else there.where(self._is_beyond(self._literal(last)))
+        present = rows.where(~self.is_missing)
+        fresh = present if last is None else present.where(self._is_beyond(self._literal(last)))
         if fresh.count() <= max_rows:
             return rows, False
         is_within = ~self._is_beyond(self._nth(fresh, max_rows))
@@ -337,8 +337,8 @@ class Reading:
         ordered = rows.select(self.value.alias("v")).orderBy(
             value.asc() if self.rule.func == "max" else value.desc()
         )
-        told = ordered.limit(number).agg(self._text(self._furthest(value)).alias("v")).first()
-        return self._literal(str(told["v"]))  # type: ignore[index] # an aggregate has a row
+        last_row = ordered.limit(number).agg(self._text(self._furthest(value)).alias("v")).first()
+        return self._literal(str(last_row["v"]))  # type: ignore[index] # an aggregate has a row
 
     # ---- state ---------------------------------------------------------------------------------
 
@@ -356,8 +356,8 @@ class Reading:
             func=self.rule.func,
             kind=self.kind,
             last=last,
-            source=self.found.source,
-            version=self.found.version,
+            source=self.cursor_slice.source,
+            version=self.cursor_slice.version,
             more=more,
             dedup=cursor_state.compared_by(self.rule),
             columns=tuple(self.data.columns) if self.rule.dedup_key is None else (),
@@ -381,30 +381,30 @@ class Reading:
             return replace(state, known=(), known_in=None)
         if state.known_in:
             return None
-        found = rows.where(~self.is_missing & (self._is_from(state.since) | again))
+        to_note = rows.where(~self.is_missing & (self._is_from(state.since) | again))
         most = 2 * cursor_state.KNOWN_AT_MOST  # those of the last value, and those of the next
-        marks = found.select(again, *self._marks()).limit(most + 1).collect()
-        told = [(bool(is_again), str(at), str(row)) for is_again, at, row in marks]
-        if len(told) > most:
+        marks = to_note.select(again, *self._marks()).limit(most + 1).collect()
+        read_marks = [(bool(is_again), str(at), str(row)) for is_again, at, row in marks]
+        if len(read_marks) > most:
             return None
         old = {(at, row): n for at, row, n in state.known}
-        for mark, count in Counter((at, row) for is_again, at, row in told if is_again).items():
+        for mark, count in Counter((at, row) for is_again, at, row in read_marks if is_again).items():
             if mark not in old or (not self.rule.dedup_key and count > old[mark]):
                 return None
-        kept, read = [*state.known], [(at, row, 1) for is_again, at, row in told if not is_again]
+        kept, read = [*state.known], [(at, row, 1) for is_again, at, row in read_marks if not is_again]
         if not self.rule.dedup_key and self.count:
-            read = [(at, row, 1) for _, at, row in told]
+            read = [(at, row, 1) for _, at, row in read_marks]
             values = {at for at, _, _ in read}
-            kept = [one for one in kept if one[0] not in values]
-        known = self._counted([*kept, *read], state.since)
-        return replace(state, known=known) if len(known) <= cursor_state.KNOWN_AT_MOST else None
+            kept = [loaded_row for loaded_row in kept if loaded_row[0] not in values]
+        noted = self._counted([*kept, *read], state.since)
+        return replace(state, known=noted) if len(noted) <= cursor_state.KNOWN_AT_MOST else None
 
     def _in_folder(self, rows: DataFrame, state: CursorState) -> CursorState:
         """Note the rows that the next load reads again, where they may be many; see ``_remembering``."""
         if not self.count and self.before and self.before.last == state.last:
             return state
         read = rows.where(~self.is_missing & self._is_from(state.since)).select(*self._marks())
-        kept = self._known()
+        kept = self._loaded_before()
         if not self.rule.dedup_key:
             kept = kept.join(read.select(_MARKS[0]).distinct(), _MARKS[0], "left_anti").select(*kept.columns)
         loaded = read.select("*", F.lit(1).cast("bigint").alias("_scope_n")).unionByName(kept)
@@ -422,18 +422,18 @@ class Reading:
             return replace(state, known=tuple(sorted(stored)), known_in=None)
         return replace(state, known=(), known_in=folder)
 
-    def _counted(self, rows: list[Known], start: str | None) -> tuple[Known, ...]:
+    def _counted(self, rows: list[LoadedRow], start: str | None) -> tuple[LoadedRow, ...]:
         counts: Counter[tuple[str, str]] = Counter()
         for at, row, n in rows:
             if start is None or not cursor_state.is_beyond(start, at, self.kind, self.rule.func):
                 counts[at, row] += n
         return tuple(sorted((at, row, n) for (at, row), n in counts.items()))
 
-    def _known(self) -> DataFrame:
+    def _loaded_before(self) -> DataFrame:
         before = self.before or CursorState(column=self.rule.column)
         if before.known_in:
             return self._stored(before.known_in)
-        rows = [dict(zip((*_MARKS, "_scope_n"), one, strict=True)) for one in before.known]
+        rows = [dict(zip((*_MARKS, "_scope_n"), loaded_row, strict=True)) for loaded_row in before.known]
         # As a literal: a list of Python rows would start a Python worker, half a second for each batch.
         literal = F.from_json(F.lit(json.dumps(rows)), f"array<struct<{_KNOWN}>>")
         return self.spark.range(1).select(F.inline(literal))
@@ -509,10 +509,10 @@ class Reading:
 
     def _no_value(self, held: DataFrame, count: int) -> CursorError:
         pinned = ""
-        if self.found.version is not None:
+        if self.cursor_slice.version is not None:
             pinned = (
-                f". The batch keeps version {self.found.version} of the source: if you correct the source, "
-                "abandon the batch with `airflow scope abandon`"
+                f". The batch keeps version {self.cursor_slice.version} of the source: if you correct the "
+                "source, abandon the batch with `airflow scope abandon`"
             )
         return CursorError(
             f"{count:,} row{' has' if count == 1 else 's have'} no value in {self.rule.column!r} (NULL, "

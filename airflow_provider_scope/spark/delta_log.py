@@ -58,12 +58,12 @@ def one_commit_at_a_time(spark: SparkSession, table: str) -> Iterator[None]:
 
 
 def _take(channel: Any, table: str) -> None:
-    began, told = time.monotonic(), False
+    began, is_reported = time.monotonic(), False
     while not _is_taken(channel):
-        if not told and time.monotonic() - began > _TOLD_AFTER_SECONDS:
+        if not is_reported and time.monotonic() - began > _TOLD_AFTER_SECONDS:
             sys.stdout.write(f"another process is committing to {table}; waiting for it\n")
             sys.stdout.flush()
-            told = True
+            is_reported = True
         time.sleep(_LOOK_SECONDS)
 
 
@@ -143,8 +143,8 @@ class DeltaLog:
                     return int(action["version"])
         if version < 0:
             return None
-        found = snapshot.transactions().get(app_id)
-        return int(found.get()) if found.isDefined() else None
+        transaction = snapshot.transactions().get(app_id)
+        return int(transaction.get()) if transaction.isDefined() else None
 
     def inferred_columns(self, app_id: str, since: int) -> str | None:
         """Give the columns that were inferred for a batch of an application, as its commit says.
@@ -155,13 +155,13 @@ class DeltaLog:
         """
         for number in range(int(self._snapshot().version()), -1, -1):
             for info in self._actions(number, "commitInfo"):
-                ours = notes(info.get("userMetadata"))
-                if ours.get("pipeline") != app_id:
+                commit_notes = notes(info.get("userMetadata"))
+                if commit_notes.get("pipeline") != app_id:
                     continue
-                if not ours["abandoned"]:
-                    columns = ours.get("columns")
+                if not commit_notes["abandoned"]:
+                    columns = commit_notes.get("columns")
                     return None if columns is None else str(columns)
-                if ours["seq"] <= since:
+                if commit_notes["seq"] <= since:
                     return None
         raise BatchNotInTableError(
             f"The log of {self.table} does not show the commit of batch {since}, which was made just now.",
@@ -180,7 +180,7 @@ class DeltaLog:
         """
         session.conf.unset(_COMMITTED)
         with one_commit_at_a_time(self.spark, self.table):
-            self._look_at_transactions()
+            self._load_transactions()
             act()
         committed = session.conf.get(_COMMITTED, None)
         return None if committed is None else int(committed)
@@ -220,17 +220,17 @@ class DeltaLog:
     def size_bytes(self) -> int | None:
         """Give the bytes of all files of the table, if its newest commit tells; nothing is computed."""
         # Not sizeInBytesIfKnown(): what Delta does not know, that computes.
-        known = self._snapshot().checksumOpt()
-        return int(known.get().tableSizeBytes()) if known.isDefined() else None
+        checksum = self._snapshot().checksumOpt()
+        return int(checksum.get().tableSizeBytes()) if checksum.isDefined() else None
 
-    def _look_at_transactions(self) -> None:
+    def _load_transactions(self) -> None:
         """Let Delta reconstruct the state of a table of few files in one task.
 
         It does so for each commit with a number, to see whether that is there, and by itself in three jobs.
         """
         snapshot = self._snapshot()
-        known = snapshot.checksumOpt()
-        if known.isDefined() and settings.is_small_log(int(known.get().numFiles())):
+        checksum = snapshot.checksumOpt()
+        if checksum.isDefined() and settings.is_small_log(int(checksum.get().numFiles())):
             # Delta takes the settings from the thread's session, which may be the one of the last MERGE.
             with with_settings(type(self.spark).active(), settings.OF_SMALL):
                 snapshot.transactions()

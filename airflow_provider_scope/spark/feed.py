@@ -1,4 +1,4 @@
-"""The batch of an entry with versions: the changes of a table, the net one of each key, and the state."""
+"""Read a batch of versions: the changes of a table, the net change of each key, and the state after them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from airflow_provider_scope.sources.feed.state import DELETED, TIMESTAMP, TYPE, 
 from airflow_provider_scope.spark import settings, storage
 from airflow_provider_scope.spark.delta_log import DeltaLog
 from airflow_provider_scope.spark.files.reading import checked, over_rows
-from airflow_provider_scope.spark.held import Keys, looks, released
+from airflow_provider_scope.spark.held import Keys, key_aggregates, released
 from airflow_provider_scope.spark.row_hash import row_hash
 from airflow_provider_scope.spark.session import SPARK_ERRORS, emit, short_cause, whole_text
 from airflow_provider_scope.spark.structs import schema_without_metadata, without_metadata
@@ -56,7 +56,7 @@ _CAUSES = {
         "the table's columns have changed, and not only by columns that were added"
     ),
 }
-"""What Delta says of a range that it cannot read, as patterns -> why."""
+"""Pattern of Delta's error for a range that it cannot read -> why it cannot."""
 
 
 def select(spark: SparkSession, plan: Plan, entry: OffsetEntry) -> DataFrame:
@@ -64,18 +64,18 @@ def select(spark: SparkSession, plan: Plan, entry: OffsetEntry) -> DataFrame:
 
     :raises ChangeFeedError: The table is another one, or a commit is missing.
     """
-    found: VersionSlice = entry.slice  # type: ignore[assignment] # as the reader was chosen
+    version_slice: VersionSlice = entry.slice  # type: ignore[assignment] # as the reader was chosen
     source = plan.changes
-    _check_there(spark, source.table, found)
+    _check_commits(spark, source.table, version_slice)
     reader = spark.read.format("delta")
-    with naming_causes(source.table, found):
-        if found.snapshot:
-            rows = reader.option("versionAsOf", found.last).load(source.table)
+    with naming_causes(source.table, version_slice):
+        if version_slice.snapshot:
+            rows = reader.option("versionAsOf", version_slice.last).load(source.table)
             rows = without_metadata(rows)
-            return rows if source.replaces else _as_changes(spark, rows, source.table, found)
+            return rows if source.replaces else _as_changes(spark, rows, source.table, version_slice)
         # Both ends: without the second one, each reading would go as far as the table does then.
-        reader = reader.option("readChangeFeed", "true").option("startingVersion", found.first)
-        return _directly(spark, reader.option("endingVersion", found.last).load(source.table))
+        reader = reader.option("readChangeFeed", "true").option("startingVersion", version_slice.first)
+        return _directly(spark, reader.option("endingVersion", version_slice.last).load(source.table))
 
 
 def _directly(spark: SparkSession, feed: DataFrame) -> DataFrame:
@@ -107,12 +107,12 @@ def _directly(spark: SparkSession, feed: DataFrame) -> DataFrame:
     return DataFrame(session.internalCreateDataFrame(values, schema, False), spark)  # noqa: FBT003
 
 
-def _check_there(spark: SparkSession, table: str, found: VersionSlice) -> None:
-    """See that all commits of the range are there: Delta leaves one out that is not, without an error."""
-    there = (DeltaLog(spark, table).metadata() or {}).get("id")
-    if there != found.source:
-        raise feed_state.recreated(table, there, found.source)
-    for version in () if found.snapshot else range(found.first, found.last + 1):
+def _check_commits(spark: SparkSession, table: str, version_slice: VersionSlice) -> None:
+    """Check that all commits of the range are there: Delta skips a missing one without an error."""
+    table_id = (DeltaLog(spark, table).metadata() or {}).get("id")
+    if table_id != version_slice.source:
+        raise feed_state.recreated(table, table_id, version_slice.source)
+    for version in () if version_slice.snapshot else range(version_slice.first, version_slice.last + 1):
         name = f"{table}/_delta_log/{version:020}.json"
         try:
             storage.read(spark, name, at_most=1)
@@ -120,23 +120,25 @@ def _check_there(spark: SparkSession, table: str, found: VersionSlice) -> None:
             raise feed_state.missing(table, version) from err
 
 
-def _as_changes(spark: SparkSession, rows: DataFrame, table: str, found: VersionSlice) -> DataFrame:
-    history = spark.sql(f"DESCRIBE HISTORY delta.{quoted(table)}").where(F.col("version") == found.last)
-    told = history.select(F.date_format("timestamp", "yyyy-MM-dd'T'HH:mm:ss.SSSXXX")).first()
+def _as_changes(spark: SparkSession, rows: DataFrame, table: str, version_slice: VersionSlice) -> DataFrame:
+    history = spark.sql(f"DESCRIBE HISTORY delta.{quoted(table)}").where(
+        F.col("version") == version_slice.last
+    )
+    commit_time = history.select(F.date_format("timestamp", "yyyy-MM-dd'T'HH:mm:ss.SSSXXX")).first()
     return rows.withColumns(
         {
             TYPE: F.lit("insert"),
-            VERSION: F.lit(found.last).cast("bigint"),
-            TIMESTAMP: F.lit(told[0] if told else None).cast("timestamp"),
+            VERSION: F.lit(version_slice.last).cast("bigint"),
+            TIMESTAMP: F.lit(commit_time[0] if commit_time else None).cast("timestamp"),
         }
     )
 
 
 @contextmanager
-def naming_causes(table: str, found: VersionSlice) -> Iterator[None]:
-    """Say of what fails while a range is read why it cannot be read, and what to do.
+def naming_causes(table: str, version_slice: VersionSlice) -> Iterator[None]:
+    """Turn Spark's errors for a range of versions into one that says why it cannot be read, and what to do.
 
-    :raises ChangeFeedError: Instead of Spark's error, if it is a known one.
+    :raises ChangeFeedError: Instead of Spark's error, if its cause is known.
     """
     try:
         yield
@@ -146,7 +148,7 @@ def naming_causes(table: str, found: VersionSlice) -> Iterator[None]:
         if why is None:
             raise
         raise ChangeFeedError(
-            f"The {found.text()} ({table}) cannot be read: {why}. Delta says: {short_cause(err)}",
+            f"The {version_slice.text()} ({table}) cannot be read: {why}. Delta says: {short_cause(err)}",
             kept=NO_ROW_WRITTEN,
             do=f"put these files back, from a copy of the source's folder; or {feed_state.START_OVER}"
             if why in _MISSING
@@ -163,22 +165,22 @@ _EQUAL_KEYS = (
 def commit(plan: Plan, target: Target, transaction: Transaction, rows: Callable[[], DataFrame]) -> int | None:
     """Commit the changes, together with the state after them.
 
-    :param rows: Gives what ``select`` gave.
+    :param rows: Gives the result of ``select``.
     :return: The table's version, or None if the batch was there.
-    :raises ChangeFeedError: The changes cannot be read, or not be brought to one for each key.
+    :raises ChangeFeedError: The changes cannot be read, or have no single net change for a key.
     """
     entry = transaction.entry
-    found: VersionSlice = entry.slice  # type: ignore[assignment] # as the reader was chosen
-    notes = {"state": feed_state.state_behind(found)}
+    version_slice: VersionSlice = entry.slice  # type: ignore[assignment] # as the reader was chosen
+    notes = {"state": feed_state.state_behind(version_slice)}
     data = rows()
     key = plan.write.get({"merge": "primary_key", "scd2": "merge_key"}.get(plan.write.get("kind", ""), ""))
     if not key:
-        with _with_ways_out(found):
+        with _with_ways_out(version_slice):
             result = over_rows(target.spark, plan.sql, plan.sql_params, data, entry.seq)
-        with naming_causes(plan.changes.table, found):
+        with naming_causes(plan.changes.table, version_slice):
             return target.write(transaction, checked(plan, result), notes)
     net = Net(target.spark, plan, entry, data, key)
-    with _with_ways_out(found), net.held() as (result, deleted):
+    with _with_ways_out(version_slice), net.held() as (result, deleted):
         if not net.count and entry.mode == "append" and target.log.metadata() is not None:
             return target.write_nothing(transaction, notes)
         version = target.write(
@@ -189,42 +191,43 @@ def commit(plan: Plan, target: Target, transaction: Transaction, rows: Callable[
             keys=net.keys(result),
         )
         if version is not None and net.is_whole and entry.where is None:
-            _tell_of_equal_keys(net, target.log.growth(version))
+            _warn_of_equal_keys(net, target.log.growth(version))
         return version
 
 
-def _tell_of_equal_keys(net: Net, growth: int | None) -> None:
-    """Warn if the source has got more rows than the table: the feed does not say that a key was there.
+def _warn_of_equal_keys(net: Net, growth: int | None) -> None:
+    """Warn if the source grew by more rows than the table: rows of the source have equal keys.
 
-    A table that got more rows than the source lacked some, as if the first load began amid the changes.
+    The feed does not say whether the source had the key of a new row before. If the table grew by more, it
+    lacked rows of the source, such as when the first load began amid the changes.
     """
     if growth is not None and growth < net.growth:
-        told = _EQUAL_KEYS.format(count=net.growth - growth, keys=", ".join(net.key))
-        emit(event="notice", seq=net.seq, told=told)
+        message = _EQUAL_KEYS.format(count=net.growth - growth, keys=", ".join(net.key))
+        emit(event="notice", seq=net.seq, told=message)
 
 
 @contextmanager
-def _with_ways_out(found: VersionSlice) -> Iterator[None]:
-    """Say of a key or a column what can be done about it: the batch keeps its versions."""
+def _with_ways_out(version_slice: VersionSlice) -> Iterator[None]:
+    """Complete the advice of errors about a key or a column: the batch stays at its versions."""
     try:
         yield
     except AnalysisException as err:
         if "UNRESOLVED_COLUMN" not in str(err.getCondition()):
             raise
         raise SqlError(
-            f"The SQL fails on the {found.text()}: {short_cause(err)}",
+            f"The SQL fails on the {version_slice.text()}: {short_cause(err)}",
             kept=NO_ROW_WRITTEN,
-            do=f"correct `sql`: it sees the columns that the source had at version {found.last}. If a column "
-            "was renamed since, run the task with its old name until this batch is committed, and then with "
-            "the new one",
+            do="correct `sql`: it sees the columns that the source had at version "
+            f"{version_slice.last}. If a column was renamed since, run the task with its old name until this "
+            "batch is committed, and then with the new one",
         ) from err
     except MergeKeyError as err:
         raise MergeKeyError(
             err.what,
             kept=err.kept,
-            do=f"{err.do}. The batch is the {found.text()}: a correction in the source comes with a later "
-            "version. To load both together, correct the source, and abandon the batch with `airflow scope "
-            "abandon`: the next batch goes up to the newest version",
+            do=f"{err.do}. The batch is the {version_slice.text()}: a correction in the source comes with a "
+            "later version. To load both together, correct the source, and abandon the batch with `airflow "
+            "scope abandon`: the next batch goes up to the newest version",
         ) from err
 
 
@@ -233,7 +236,7 @@ _FEED = (TYPE, VERSION, TIMESTAMP)
 _ORDER, _NUMBER, _TWICE = "_scope_order", "_scope_number", "_scope_twice"
 _RANKS = 4
 _DELETED, _OLD, _UPDATED, _INSERTED = range(_RANKS)
-"""The order of changes within a commit: after one of the last two, the row exists."""
+"""The order of changes within a commit. After one of the last two, the row exists."""
 _EXAMPLES = 3
 
 
@@ -249,21 +252,21 @@ class Net:
     ) -> None:
         self.spark = spark
         self.plan = plan
-        self.found: VersionSlice = entry.slice  # type: ignore[assignment] # as the reader was chosen
+        self.version_slice: VersionSlice = entry.slice  # type: ignore[assignment] # as the reader was chosen
         self.seq = entry.seq
         self.deletes = plan.changes.deletes
         self.key = list(key)
         self.columns = [name for name in data.columns if name not in _FEED]
-        there = {name.lower() for name in self.columns}
+        names = {name.lower() for name in self.columns}
         for name in self.key:
-            if name.lower() not in there:
+            if name.lower() not in names:
                 raise InputError(
                     f"The key names {name!r}, which is not a column of {plan.changes.table}: "
                     f"{', '.join(self.columns)}. The last change of each key is found before `sql` is run.",
                     kept=NO_ROW_WRITTEN,
                     do="name columns of the source, and let `sql` keep their names",
                 )
-        if self.deletes == "soft" and DELETED in there:
+        if self.deletes == "soft" and DELETED in names:
             raise InputError(
                 f"The source has a column {DELETED!r}, which deletes='soft' writes itself.",
                 kept=NO_ROW_WRITTEN,
@@ -272,22 +275,24 @@ class Net:
         self.data = data.where(F.col(TYPE) != "delete") if self.deletes == "ignore" else data
         kinds = {name.lower(): kind for name, kind in data.dtypes}
         self._kinds = {name.lower(): kinds[name.lower()] for name in self.key}
-        self._seen: Mapping[str, Any] = {"rows": 0}
+        self._aggregates: Mapping[str, Any] = {"rows": 0}
         self.growth = 0
-        """By how many rows the source has grown, once the changes are read."""
+        """By how many rows the source has grown; known once the changes are read."""
 
     @property
     def is_whole(self) -> bool:
-        """Whether the table gets all rows of the source, and loses those that it has no more."""
+        """Whether the table gets all rows of the source, and loses those that the source no longer has."""
         rule = self.plan.write
         by_key = rule.get("kind") == "merge" and rule.get("strategy") != "insert-only"
-        some = self.plan.expect or rule.get("hard_delete") or rule.get("merge_key")
-        return bool(by_key and not some and self.deletes == "apply" and SELECT_ALL.fullmatch(self.plan.sql))
+        leaves_out = self.plan.expect or rule.get("hard_delete") or rule.get("merge_key")
+        return bool(
+            by_key and not leaves_out and self.deletes == "apply" and SELECT_ALL.fullmatch(self.plan.sql)
+        )
 
     @property
     def count(self) -> int:
-        """The keys with a change."""
-        return int(self._seen["rows"])
+        """How many keys have a change."""
+        return int(self._aggregates["rows"])
 
     @contextmanager
     def held(self) -> Iterator[tuple[DataFrame, DataFrame | None]]:
@@ -297,11 +302,11 @@ class Net:
         :raises ChangeFeedError: The changes cannot be read, or a commit has a key twice.
         """
         with ExitStack() as block:
-            changes, found = self._ranked(), None
-            if self.deletes != "soft":  # which writes whole rows that are gone, not their keys alone
+            changes, net_rows = self._ranked(), None
+            if self.deletes != "soft":  # "soft" writes deleted rows as a whole, not only their keys
                 changes = self._read(block, changes)
-                found = self._by_count(block, changes)
-            yield self._results(*(found or self._by_order(block, changes)))
+                net_rows = self._by_count(block, changes)
+            yield self._results(*(net_rows or self._by_order(block, changes)))
 
     def _ranked(self) -> DataFrame:
         """Give the changes with their order; within a commit, the rows that exist after it come last."""
@@ -310,39 +315,41 @@ class Net:
         rank = rank.when(kind == "update_postimage", _UPDATED).otherwise(_INSERTED)
         columns = [F.col(quoted(name)) for name in self.columns]
         if self.deletes != "soft":
-            # Of a row that no longer exists the key alone counts: Spark need not move the rest.
-            columns = [self._if_there(name) for name in self.columns]
-        # One number, version and rank: Spark sorts by what is to be compared, column by column.
+            # Only the key of a row that no longer exists is needed: Spark need not move the rest.
+            columns = [self._if_exists(name) for name in self.columns]
+        # Version and rank as one number: Spark compares several columns one after the other.
         return self.data.select(*columns, (F.col(VERSION) * _RANKS + rank).alias(_ORDER))
 
     def _read(self, block: ExitStack, changes: DataFrame) -> DataFrame:
-        seen, rank = Observation(), F.col(_ORDER) % _RANKS
+        observation, rank = Observation(), F.col(_ORDER) % _RANKS
         growth = F.count_if(rank == _INSERTED) - F.count_if(rank == _DELETED)
-        looked_at = changes.observe(seen, growth.alias("growth"), F.count(F.lit(1)).alias("rows"))
-        held = self._hold(block, looked_at)
-        self.growth = seen.get["growth"]
-        return held.coalesce(1) if settings.is_small_batch(seen.get["rows"]) else held
+        observed = changes.observe(observation, growth.alias("growth"), F.count(F.lit(1)).alias("rows"))
+        held = self._hold(block, observed)
+        self.growth = observation.get["growth"]
+        return held.coalesce(1) if settings.is_small_batch(observation.get["rows"]) else held
 
     def _by_count(self, block: ExitStack, changes: DataFrame) -> tuple[DataFrame, DataFrame] | None:
-        """Give the net rows, and the keys without one, if no key needs its changes put in order.
+        """Give the net rows, and the keys without one, if no key needs its changes sorted.
 
-        It takes an order if several rows of a key exist, if one came and went, or if one has no key: in few
-        batches. Counting moves the keys alone, where ``_by_order`` moves and sorts whole rows.
+        Changes have to be sorted if several rows of a key exist, if one came and went, or if one has no key:
+        in few batches. Counting moves only the keys, where ``_by_order`` moves and sorts whole rows.
 
-        :return: None if it takes an order.
+        :return: None if the changes have to be sorted.
         """
-        there, rows = _is_there(F.col(_ORDER)), F.col(_NUMBER)
+        exists, rows = _exists(F.col(_ORDER)), F.col(_NUMBER)
         keys = changes.groupBy(*self._keys()).agg(
-            F.max(_ORDER).alias(_ORDER), F.count_if(there).alias(_NUMBER)
+            F.max(_ORDER).alias(_ORDER), F.count_if(exists).alias(_NUMBER)
         )
-        several, seen = Observation(), Observation()
-        in_order = (rows > 1) | (~there & (rows > 0)) | ~self._has_key()
-        looked_at = keys.observe(several, F.count_if(in_order).alias("keys"))
-        gone = self._hold(block, looked_at.observe(seen, *self._looks()).where(~there))
-        if several.get["keys"]:
+        order_check, observation = Observation(), Observation()
+        needs_order = (rows > 1) | (~exists & (rows > 0)) | ~self._has_key()
+        observed = keys.observe(order_check, F.count_if(needs_order).alias("keys"))
+        deleted_keys = self._hold(
+            block, observed.observe(observation, *self._key_aggregates()).where(~exists)
+        )
+        if order_check.get["keys"]:
             return None
-        self._seen = seen.get
-        return changes.where(there), gone
+        self._aggregates = observation.get
+        return changes.where(exists), deleted_keys
 
     def _by_order(self, block: ExitStack, changes: DataFrame) -> tuple[DataFrame, DataFrame]:
         """Give the last change of each key: those after which a row exists, and the others.
@@ -350,64 +357,67 @@ class Net:
         :raises ChangeFeedError: A commit has a key twice.
         """
         order, has_key = F.col(_ORDER), self._has_key()
-        there = _is_there(order)
-        # NULL tells no rows from each other, but their values do: those exist that came and did not go.
+        exists = _exists(order)
+        # A key with NULL identifies no row, so rows are told apart by their values: those exist that came and
+        # did not go.
         same_row = F.when(~has_key, row_hash([f for f in changes.schema if f.name != _ORDER]))
         rows = Window.partitionBy(*self._keys(), same_row)
-        by_key, left = rows.orderBy(order.desc()), F.sum(F.when(there, 1).otherwise(-1)).over(rows)
-        other = F.lead(_ORDER).over(by_key)
-        same = (_version(other) == _version(order)) & _is_there(other) & there & has_key
+        by_key, net_count = rows.orderBy(order.desc()), F.sum(F.when(exists, 1).otherwise(-1)).over(rows)
+        next_order = F.lead(_ORDER).over(by_key)
+        is_twice = (_version(next_order) == _version(order)) & _exists(next_order) & exists & has_key
         marked = changes.withColumns(
             {
                 _NUMBER: F.row_number().over(by_key),
-                _TWICE: F.coalesce(same, F.lit(col=False)),
-                _ORDER: F.when(has_key, order).when(left > 0, _INSERTED).otherwise(_DELETED),
+                _TWICE: F.coalesce(is_twice, F.lit(col=False)),
+                _ORDER: F.when(has_key, order).when(net_count > 0, _INSERTED).otherwise(_DELETED),
             }
         )
-        doubled, seen = Observation(), Observation()
-        looked_at = marked.observe(doubled, F.count_if(F.col(_TWICE)).alias("rows"))
-        is_last = (F.col(_NUMBER) == 1) & (has_key | there)
-        last = looked_at.where(is_last).drop(_NUMBER, _TWICE)
-        held = self._hold(block, last.observe(seen, *self._looks()))
-        if doubled.get["rows"]:
+        twice_check, observation = Observation(), Observation()
+        observed = marked.observe(twice_check, F.count_if(F.col(_TWICE)).alias("rows"))
+        is_last = (F.col(_NUMBER) == 1) & (has_key | exists)
+        last = observed.where(is_last).drop(_NUMBER, _TWICE)
+        held = self._hold(block, last.observe(observation, *self._key_aggregates()))
+        if twice_check.get["rows"]:
             raise self._twice(marked)
-        self._seen = seen.get
-        return (held if self.deletes == "soft" else held.where(there)), held.where(~there)
+        self._aggregates = observation.get
+        return (held if self.deletes == "soft" else held.where(exists)), held.where(~exists)
 
     def _hold(self, block: ExitStack, rows: DataFrame) -> DataFrame:
-        with naming_causes(self.plan.changes.table, self.found):
+        with naming_causes(self.plan.changes.table, self.version_slice):
             held = rows.localCheckpoint(eager=True)
         block.enter_context(released(held))
         return held
 
     def keys(self, result: DataFrame) -> Keys | None:
-        """Give what was seen of the keys, if the rows are those that are held.
+        """Give the counts and ranges of the keys, if the rows to write are those that Spark holds.
 
-        A SELECT makes others of them, and a rule of ``expect`` is looked at when a row is read.
+        :return: None if the SELECT makes other rows of them, or a rule of ``expect`` is still to be checked.
         """
         if self.plan.expect or not SELECT_ALL.fullmatch(self.plan.sql):
             return None
         kinds = {name.lower(): kind for name, kind in result.dtypes}
-        return Keys({name: kinds[name] for name in self._kinds}, self._seen)
+        return Keys({name: kinds[name] for name in self._kinds}, self._aggregates)
 
-    def _looks(self) -> list[Column]:
-        there, has_key = _is_there(F.col(_ORDER)), self._has_key()
+    def _key_aggregates(self) -> list[Column]:
+        exists, has_key = _exists(F.col(_ORDER)), self._has_key()
         if self.deletes == "soft":
-            there, has_key = F.lit(col=True), F.lit(col=False)
+            exists, has_key = F.lit(col=True), F.lit(col=False)
         keys = {name: (F.col(quoted(name)), kind) for name, kind in self._kinds.items()}
-        return looks(keys, there, ~there & has_key)
+        return key_aggregates(keys, exists, ~exists & has_key)
 
-    def _if_there(self, name: str) -> Column:
+    def _if_exists(self, name: str) -> Column:
+        """Give a column, without its values in rows that no longer exist, unless it is one of the key."""
         column = F.col(quoted(name))
         if name.lower() in {key.lower() for key in self.key}:
             return column
-        is_gone = F.col(TYPE).isin("delete", "update_preimage")
-        return F.when(~is_gone | ~self._has_key(), column).alias(name)
+        is_old = F.col(TYPE).isin("delete", "update_preimage")
+        return F.when(~is_old | ~self._has_key(), column).alias(name)
 
-    def _results(self, rows: DataFrame, gone: DataFrame) -> tuple[DataFrame, DataFrame | None]:
+    def _results(self, rows: DataFrame, deleted_keys: DataFrame) -> tuple[DataFrame, DataFrame | None]:
+        """Give the result of the user's SELECT, and the keys of rows that the table is to lose."""
         columns = [F.col(quoted(name)) for name in self.columns]
         if self.deletes == "soft":
-            result = self._sql(rows.select(*columns, (~_is_there(F.col(_ORDER))).alias(DELETED)))
+            result = self._sql(rows.select(*columns, (~_exists(F.col(_ORDER))).alias(DELETED)))
             if DELETED not in {name.lower() for name in result.columns}:
                 raise InputError(
                     f"`sql` leaves out {DELETED!r}, which marks the rows that the source no longer has.",
@@ -416,20 +426,20 @@ class Net:
                 )
         else:
             result = self._sql(rows.select(*columns))
-        if self.found.snapshot:
+        if self.version_slice.snapshot:
             return result, None
         if SELECT_ALL.fullmatch(self.plan.sql):
-            return result, None if self.deletes == "soft" else self._known(gone)
-        # What the SELECT made of older images and makes of the new ones no more is there no more: so a row
-        # that a WHERE leaves out since it was updated goes, too.
+            return result, None if self.deletes == "soft" else self._keys_of(deleted_keys)
+        # Rows that the SELECT made of older images, and no longer makes of the new ones, are to be deleted:
+        # so is a row that a WHERE leaves out since it was updated.
         images = self.data.where(F.col(TYPE).isin("delete", "update_preimage"))
         flag = [F.lit(col=False).alias(DELETED)] if self.deletes == "soft" else []
         old = self._sql(images.select(*columns, *flag))
-        missed = self._known(old).distinct().join(result.select(*self._keys()), self.key, "left_anti")
-        return result, missed
+        missing = self._keys_of(old).distinct().join(result.select(*self._keys()), self.key, "left_anti")
+        return result, missing
 
-    def _known(self, rows: DataFrame) -> DataFrame:
-        """Give the keys of rows; one with NULL in it was never loaded."""
+    def _keys_of(self, rows: DataFrame) -> DataFrame:
+        """Give the keys of rows; not those with NULL, which were never loaded."""
         # Not by dropna: it takes a name with a dot for a path.
         return rows.select(*self._keys()).where(self._has_key())
 
@@ -450,7 +460,7 @@ class Net:
         shown = keys.select(key.alias("key"), VERSION).limit(_EXAMPLES).collect()
         examples = "; ".join(f"{row['key'][:200]} in {row[VERSION]}" for row in shown)
         come = "came twice in a version"
-        if self.found.snapshot:
+        if self.version_slice.snapshot:
             come = "was found twice" if count == 1 else "were found twice"
         return ChangeFeedError(
             f"{count:,} key{'' if count == 1 else 's'} of {self.plan.changes.table} {come}, such as "
@@ -465,5 +475,5 @@ def _version(order: Column) -> Column:
     return F.floor(order / _RANKS)
 
 
-def _is_there(order: Column) -> Column:
+def _exists(order: Column) -> Column:
     return order % _RANKS >= _UPDATED

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 @contextmanager
 def released(held: DataFrame) -> Iterator[DataFrame]:
-    """Let go of a local checkpoint when the block ends.
+    """Release the local checkpoint of rows when the block ends.
 
-    Spark itself does so when the JVM collects its garbage: after many batches.
+    Spark itself would release it only when the JVM collects its garbage: after many batches.
     """
     try:
         yield held
@@ -31,45 +31,47 @@ def released(held: DataFrame) -> Iterator[DataFrame]:
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """What was seen of the columns of a key while the rows were read.
+    """Counts and ranges of the columns of a key, which Spark computed while it read the rows.
 
     :param kinds: The columns -> their types.
-    :param found: What ``looks`` found of them.
+    :param aggregates: The values of ``key_aggregates``, by their names.
     """
 
     kinds: Mapping[str, str]
-    found: Mapping[str, Any]
+    aggregates: Mapping[str, Any]
 
     @property
     def rows(self) -> int:
-        """All rows, with those to be deleted."""
-        return int(self.found["rows"])
+        """How many rows there are, with those that stand for a key to be deleted."""
+        return int(self.aggregates["rows"])
 
     @property
-    def gone(self) -> int:
-        """Rows that tell a key to be deleted."""
-        return int(self.found["gone"])
+    def deleted(self) -> int:
+        """How many rows stand for a key to be deleted."""
+        return int(self.aggregates["deleted"])
 
     def nulls(self, column: str) -> int:
-        """Give how many rows that are there have no value in a column."""
-        return int(self.found[f"nulls {column}"])
+        """Give how many of the rows to be written have no value in a column."""
+        return int(self.aggregates[f"nulls {column}"])
 
     def range(self, column: str) -> tuple[str, str] | None:
-        """Give the least and the greatest value of a column as text, if files can be left out by them."""
-        low, high = (self.found.get(f"{end} {column}") for end in ("low", "high"))
+        """Give the least and the greatest value of a column as text; None if it is of no use."""
+        low, high = (self.aggregates.get(f"{end} {column}") for end in ("low", "high"))
         return None if low is None or high is None else (low, high)
 
 
-def looks(keys: Mapping[str, tuple[Column, str]], there: Column, gone: Column) -> list[Column]:
-    """Give what to find out about keys while rows are read; ``Keys`` takes it.
+def key_aggregates(
+    keys: Mapping[str, tuple[Column, str]], is_written: Column, is_deleted: Column
+) -> list[Column]:
+    """Give the aggregates of keys that Spark computes while it reads rows; ``Keys`` takes their values.
 
-    :param keys: Columns of the key, by name, and their types.
-    :param there: Whether a row is one to be written.
-    :param gone: Whether it tells a key to be deleted.
+    :param keys: Name of a column of the key -> the column and its type.
+    :param is_written: Whether a row is to be written.
+    :param is_deleted: Whether a row stands for a key to be deleted.
     """
-    values = [F.count(F.lit(1)).alias("rows"), F.count_if(gone).alias("gone")]
+    values = [F.count(F.lit(1)).alias("rows"), F.count_if(is_deleted).alias("deleted")]
     for name, (column, kind) in keys.items():
-        values.append(F.count_if(there & column.isNull()).alias(f"nulls {name}"))
+        values.append(F.count_if(is_written & column.isNull()).alias(f"nulls {name}"))
         if merge_rule.RANGED.fullmatch(kind):
             values.append(as_text(F.min(column), kind).alias(f"low {name}"))
             values.append(as_text(F.max(column), kind).alias(f"high {name}"))
@@ -77,5 +79,5 @@ def looks(keys: Mapping[str, tuple[Column, str]], there: Column, gone: Column) -
 
 
 def as_text(value: Column, kind: str) -> Column:
-    """Give a value as text that is the same for whoever reads it."""
+    """Give a value as text that does not depend on the settings of a session."""
     return F.date_format(value, INSTANT_FORMAT) if kind == "timestamp" else value.cast("string")

@@ -177,13 +177,13 @@ def encode(plan: Plan) -> bytes:
     """Give the bytes of a plan file, with every mapping in its order: columns are read by position."""
     value = asdict(plan)
     if plan.source:
-        kind = next(name for name, one in SOURCES.items() if isinstance(plan.source, one))
+        kind = next(name for name, plan_class in SOURCES.items() if isinstance(plan.source, plan_class))
         value["source"] = {"kind": kind, **value["source"]}
     return json.dumps(value, ensure_ascii=False).encode()
 
 
 def _source(kind: str, **value: Any) -> Any:
-    lists = {name: tuple(one) for name, one in value.items() if isinstance(one, list)}
+    lists = {name: tuple(item) for name, item in value.items() if isinstance(item, list)}
     if value.get("database"):
         value["database"] = DatabasePlan(**value["database"])
     return SOURCES[kind](**{**value, **lists})

@@ -104,8 +104,8 @@ def short_cause(err: Exception) -> str:
         return words[:CAUSE_LENGTH] or type(err).__name__
     # Outer ones say "task failed"; the file, the newest named condition and the innermost say why.
     named = [cause for cause in causes if cause.startswith("[")]
-    told = [*[cause for cause in named if "FAILED_READ_FILE" in cause][:1], *named[-1:], causes[-1]]
-    return "; ".join(cause[:CAUSE_LENGTH] for cause in dict.fromkeys(told))
+    parts = [*[cause for cause in named if "FAILED_READ_FILE" in cause][:1], *named[-1:], causes[-1]]
+    return "; ".join(cause[:CAUSE_LENGTH] for cause in dict.fromkeys(parts))
 
 
 def whole_text(err: Exception) -> str:
@@ -119,15 +119,15 @@ def unread_file(err: Exception) -> tuple[str, str] | None:
     :return: None if the error is about something else.
     """
     text = whole_text(err)
-    found = _UNREAD.search(text)
-    if found is None:
+    unread = _UNREAD.search(text)
+    if unread is None:
         return None
     limit = _MAX_COLUMNS.search(text)
     if limit:  # what lies behind it is an index out of bounds
-        return found["file"], f"{TOO_MANY_FIELDS}: a record has more than {int(limit[1]):,} fields"
+        return unread["file"], f"{TOO_MANY_FIELDS}: a record has more than {int(limit[1]):,} fields"
     causes = [match for match in _CAUSE.finditer(text) if match["by"]]
-    said = " ".join(causes[-1].group().removeprefix("Caused by: ").split()) if causes else ""
-    return found["file"], said
+    cause = " ".join(causes[-1].group().removeprefix("Caused by: ").split()) if causes else ""
+    return unread["file"], cause
 
 
 _HELPERS = "pyspark.testing.utils"
@@ -175,11 +175,11 @@ def in_utc(rows: DataFrame) -> DataFrame:
 
 def zone_error(text: str) -> InputError | None:
     """Give the error for what Spark says where that check failed; None if it is about something else."""
-    found = _FOUND.search(text)
-    if found is None:
+    zone = _FOUND.search(text)
+    if zone is None:
         return None
     return InputError(
-        f"Java is in the time zone {found[1]} where rows are read: times without a zone would change.",
+        f"Java is in the time zone {zone[1]} where rows are read: times without a zone would change.",
         kept=NO_ROW_WRITTEN,
         do="leave -Duser.timezone out of `spark.executor.extraJavaOptions` in `conf` of the engine and in "
         "spark-defaults.conf, or set it to UTC there; the next run loads the batch",

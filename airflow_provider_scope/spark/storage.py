@@ -69,17 +69,17 @@ def check_unchanged(spark: SparkSession, entry: OffsetEntry) -> None:
     :raises SourceFileChangedError: One has another time or length than its entry says.
     :raises SourceUnreadableError: The status of one could not be read.
     """
-    looks = [*_looks(spark, entry)]
-    for file, found in looks:
-        if isinstance(found, Exception) and not isinstance(found, FileNotFoundError):
-            cause = _cause(found)
+    checked_files = [*_read_statuses(spark, entry)]
+    for file, status in checked_files:
+        if isinstance(status, Exception) and not isinstance(status, FileNotFoundError):
+            cause = _cause(status)
             helps = "give Spark read access to it" if is_refusal(cause) else "check the file and its store"
             raise SourceUnreadableError(
                 f"The file {file.path} of batch {entry.seq} could not be checked: {cause}.",
                 kept="the batches before it; this one stays logged",
                 do=f"{helps}; the next try reads it again",
-            ) from found
-    statuses = ((file, found if isinstance(found, tuple) else None) for file, found in looks)
+            ) from status
+    statuses = ((file, status if isinstance(status, tuple) else None) for file, status in checked_files)
     check_as_logged(entry.seq, statuses, kept=KEPT)
 
 
@@ -92,11 +92,11 @@ def check_was_unchanged(spark: SparkSession, entry: OffsetEntry, version: int) -
     :param version: The table's version that has the rows.
     :raises SourceFileChangedError: One has another time or length than its entry says.
     """
-    for file, found in _looks(spark, entry):
-        if not isinstance(found, Exception) and not file.is_still(*found):
+    for file, status in _read_statuses(spark, entry):
+        if not isinstance(status, Exception) and not file.is_still(*status):
             raise SourceFileChangedError(
                 f"The file {file.path} of batch {entry.seq} was changed while it was read "
-                f"({_both(file, found)}).",
+                f"({_change_text(file, status)}).",
                 kept=f"version {version} of the table, with the rows of the batch: those of this file may "
                 "come from the old content, from the new one, or from both",
                 do="compare the rows of this file (`source_file_uri`) with the file and correct them, or "
@@ -110,13 +110,13 @@ def check_bzip2(spark: SparkSession, entry: OffsetEntry) -> None:
 
     :raises BadFileError: One does not.
     """
-    named = [file.path for file in entry.files if file.path.lower().endswith(".bz2")]
-    heads = at_once(lambda path: read(spark, path, at_most=10), named)
-    odd = [path for path, head in zip(named, heads, strict=True) if not _BZIP2.fullmatch(head)]
+    paths = [file.path for file in entry.files if file.path.lower().endswith(".bz2")]
+    heads = at_once(lambda path: read(spark, path, at_most=10), paths)
+    odd = [path for path, head in zip(paths, heads, strict=True) if not _BZIP2.fullmatch(head)]
     if odd:
-        what = "it has a name of bzip2 and does not begin like it: Spark would read no row of it"
+        reason = "it has a name of bzip2 and does not begin like it: Spark would read no row of it"
         hint = "give it a name that shows its compression"
-        raise bad_files(entry, [Problem(path, what, hint=hint) for path in odd])
+        raise bad_files(entry, [Problem(path, reason, hint=hint) for path in odd])
 
 
 def has_more_behind_gzip(spark: SparkSession, uri: str) -> bool:
@@ -138,21 +138,21 @@ def has_more_behind_gzip(spark: SparkSession, uri: str) -> bool:
     return True
 
 
-def _both(file: FileEntry, found: tuple[int, int]) -> str:
-    modified_ms, size = found
+def _change_text(file: FileEntry, status: tuple[int, int]) -> str:
+    modified_ms, size = status
     return f"{file.size_bytes:,} bytes at {file.modified_ms} ms, now {size:,} bytes at {modified_ms} ms"
 
 
-def _looks(
+def _read_statuses(
     spark: SparkSession, entry: OffsetEntry
 ) -> Iterator[tuple[FileEntry, tuple[int, int] | Exception]]:
     """Give each file's modification time and length, or why they are not known."""
     paths = [file.path for file in entry.files]
     most = 1 if all(path.startswith(LOCAL) for path in paths) else LOOKS_AT_ONCE
-    yield from zip(entry.files, at_once(lambda path: _look(spark, path), paths, most), strict=True)
+    yield from zip(entry.files, at_once(lambda path: _read_status(spark, path), paths, most), strict=True)
 
 
-def _look(spark: SparkSession, uri: str) -> tuple[int, int] | Exception:
+def _read_status(spark: SparkSession, uri: str) -> tuple[int, int] | Exception:
     try:
         if uri.startswith(LOCAL):
             local = Path(uri.removeprefix(LOCAL)).stat()

@@ -199,7 +199,7 @@ class Target:
         transaction: Transaction,
         write: Write,
         notes: Mapping[str, Any],
-        found: DataFrame,
+        rows: DataFrame,
         partition_by: Sequence[str] | None,
         *,
         abandoned: bool = False,
@@ -214,14 +214,14 @@ class Target:
         properties = {k: v for k, v in self.plan.properties.items() if k.lower().startswith("delta.")}
         entry = transaction.entry
         batch = Batch(
-            rows=found,
+            rows=rows,
             overwrites=entry.mode == "overwrite",
             where=entry.where,
             partition_by=partition_by,
             properties=properties,
             **more,
         )
-        with shaping.naming_invalid_columns(found, self.plan.table):
+        with shaping.naming_invalid_columns(rows, self.plan.table):
             return transaction.commit(write, batch, notes, abandoned=abandoned)
 
     # ---- the table itself ----------------------------------------------------------------------
@@ -239,15 +239,17 @@ class Target:
     def _partitions_of(self, columns: Sequence[schemas.Column]) -> list[str]:
         """Give the columns that partition a table that is made with these columns."""
         names = {name.lower() for name, _ in columns}
-        what, listed = None, ", ".join(name for name, _ in columns)
+        problem, listed = None, ", ".join(name for name, _ in columns)
         for name in self.plan.partition_by:
             if name.lower() not in names:
-                what = f"partition_by names {name!r}, which is not a column of the table: {listed}."
+                problem = f"partition_by names {name!r}, which is not a column of the table: {listed}."
         if names == {name.lower() for name in self.plan.partition_by}:
-            what = f"partition_by names all columns of the table, {listed}: its files would have no column."
-        if what:
+            problem = (
+                f"partition_by names all columns of the table, {listed}: its files would have no column."
+            )
+        if problem:
             raise InputError(
-                what,
+                problem,
                 kept="everything; the table was not created or changed, and the batch stays logged",
                 do="correct partition_by, or the columns of the SELECT",
             )
@@ -257,19 +259,19 @@ class Target:
         """Set the declared properties, once, and refuse a table that forgets transactions."""
         if self._prepared:
             return
-        there = {str(k).lower(): v for k, v in metadata.get("configuration", {}).items()}
-        if "delta.settransactionretentionduration" in there:
+        configuration = {str(k).lower(): v for k, v in metadata.get("configuration", {}).items()}
+        if "delta.settransactionretentionduration" in configuration:
             raise InputError(
                 f"The table {self.plan.table} has delta.setTransactionRetentionDuration="
-                f"{there['delta.settransactionretentionduration']!r}: it would forget which batches it "
-                "holds, and load them again.",
+                f"{configuration['delta.settransactionretentionduration']!r}: it would forget which batches "
+                "it holds, and load them again.",
                 kept="the table; nothing was written",
                 do=f"ALTER TABLE delta.`{self.plan.table}` UNSET TBLPROPERTIES "
                 "('delta.setTransactionRetentionDuration')",
             )
         if self.plan.properties:
-            there_now = metadata.get("configuration", {})
-            self._alter(missing_properties(self.plan.properties, there_now, self.log.protocol()))
+            stored_properties = metadata.get("configuration", {})
+            self._alter(missing_properties(self.plan.properties, stored_properties, self.log.protocol()))
         self._prepared = True
 
     def _alter(self, properties: dict[str, str]) -> None:
@@ -281,20 +283,24 @@ class Target:
         declared = self.plan.table_columns
         if not declared:
             return
-        wanted = to_columns(to_struct(declared))
-        one, other = ([(name.lower(), kind) for name, kind in columns] for columns in (wanted, table))
-        if one != other and (in_order or sorted(one) != sorted(other)):
+        declared_columns = to_columns(to_struct(declared))
+        declared_pairs, table_pairs = (
+            [(name.lower(), kind) for name, kind in columns] for columns in (declared_columns, table)
+        )
+        if declared_pairs != table_pairs and (in_order or sorted(declared_pairs) != sorted(table_pairs)):
             raise SchemaMismatchError(
                 f"The table {self.plan.table} has the columns {_listed(table)}; declared are "
-                f"{_listed(wanted)}.",
+                f"{_listed(declared_columns)}.",
                 kept=NO_ROW_WRITTEN,
                 do="declare the table's columns, change the table, or run once with full_refresh=True",
             )
 
     def _check_partitions(self, partitions: Sequence[str]) -> None:
         # Delta keeps a name as the SELECT that made the table has it.
-        declared, there = ([name.lower() for name in names] for names in (self.plan.partition_by, partitions))
-        if declared and declared != there:
+        declared, existing = (
+            [name.lower() for name in names] for names in (self.plan.partition_by, partitions)
+        )
+        if declared and declared != existing:
             raise InputError(
                 f"The table {self.plan.table} is partitioned by {list(partitions)!r}; declared is "
                 f"{list(self.plan.partition_by)!r}.",

@@ -300,8 +300,8 @@ def test_a_large_first_load_is_not_held_and_what_is_behind_it_is_exact(
         held.append(len(stack._exit_callbacks) - before)  # type: ignore[attr-defined]
         return found
 
-    look = Reading._seen
-    monkeypatch.setattr(Reading, "_seen", seen)
+    look = Reading._read_once
+    monkeypatch.setattr(Reading, "_read_once", seen)
     monkeypatch.setattr(core_settings, "SMALL_ROWS", 10)
     values = [0.5, None, 9.0, -1e300, 9.0, 3.25, float("nan"), 7.0, -0.0, None, 2.0, 9.0, 4.0]
     source.add(n=values, id=[*range(13)], t=list("abcdefghijklm"))

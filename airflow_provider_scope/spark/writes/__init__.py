@@ -1,4 +1,4 @@
-"""What becomes of the rows of a batch in the table: one module for each write, all with one signature."""
+"""The writes, by which the rows of a batch go into the table: one module for each, all with one signature."""
 
 from __future__ import annotations
 
@@ -14,6 +14,6 @@ if TYPE_CHECKING:
     from airflow_provider_scope.spark.commit import Write
 
 WRITES: dict[str, Write] = {"append": rows.write, "merge": merge.write, "scd2": scd2.write}
-"""The ``kind`` of a plan's write -> what its batches do."""
+"""The ``kind`` of a plan's write -> what commits its batches."""
 PREPARE: dict[str, Callable[[DataFrame, Mapping[str, Any]], DataFrame]] = {"scd2": scd2.prepare}
-"""What is done with the rows before they are put in the shape of the table, if anything is."""
+"""The ``kind`` of a write -> what changes the rows before they get the shape of the table."""

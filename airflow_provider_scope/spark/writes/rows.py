@@ -1,4 +1,4 @@
-"""Write the rows as they are: beside what is in the table, or in the place of what the batch replaces."""
+"""Write the rows as they are: they are added to the table, or replace what the batch replaces."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 
 def write(batch: Batch, commit: Commit) -> int | None:
-    """Add the rows of a batch, or make the table with them; a batch that overwrites replaces rows by them."""
+    """Add the rows of a batch, replace rows by them if it overwrites, or make the table with them."""
     writer = batch.writer()
     if batch.creates:
-        # Another pipeline may make the table now. To append then would skip the check of the columns.
+        # Another pipeline may make the table now; an append would then skip the check of the columns.
         return commit.save(writer.mode("errorifexists"))
     if not batch.overwrites:
         return commit.save(writer.mode("append"))
-    # Said in words: a session's dynamic mode would leave partitions without new rows alone.
+    # Set explicitly: in a session with the dynamic mode, partitions without new rows would keep their rows.
     writer = writer.mode("overwrite").option("partitionOverwriteMode", "static")
     if batch.partition_by is None:
         # Delta drops the clustering of a table that is overwritten without a predicate.
@@ -28,12 +28,14 @@ def write(batch: Batch, commit: Commit) -> int | None:
     clustering = [] if batch.partition_by else commit.log.clustering()
     version = commit.save(writer.option("overwriteSchema", "true"))
     if version is not None:
-        # With other columns no predicate is taken: a second commit clusters by those that are still there.
-        commit.log.cluster_by([column for column in clustering if _has(batch.rows, column)])
+        # Delta takes no predicate together with other columns: a second commit sets the clustering again, by
+        # those of its columns that the table still has.
+        commit.log.cluster_by([column for column in clustering if _has_column(batch.rows, column)])
     return version
 
 
-def _has(rows: DataFrame, column: str) -> bool:
+def _has_column(rows: DataFrame, column: str) -> bool:
+    """Tell whether rows have a column, or a field of a struct such as ``struct.field``."""
     try:
         rows.select(column)
     except AnalysisException:
