@@ -1,4 +1,4 @@
-"""The types that a text may be of without being changed: to infer them, and to read what was inferred.
+"""The types as which a text can be read without being changed: to infer types, and to read as them.
 
 A text is a value of such a type only if it comes back from it as it is. ``007`` is no number, since it would
 come back as ``7``, and a number of 20 digits is no double. What may differ is how the same value is written:
@@ -56,33 +56,37 @@ def candidates(options: Mapping[str, str]) -> list[T.DataType]:
     return [*first, *[kind for kind in rest if kind not in first]]
 
 
-def strict(text: str, kind: T.DataType, column: str, options: Mapping[str, str]) -> Converted:
-    """Do what ``convert`` does; but a text is a value of the type only if it comes back as it is."""
+def convert_reversibly(text: str, kind: T.DataType, column: str, options: Mapping[str, str]) -> Converted:
+    """Convert as ``convert`` does; but a text is a value of the type only if it comes back as it is."""
     converted = convert(text, kind, column, options)
     if converted.is_exact is None:
         return converted
-    shape = _shape(text, kind, converted.value, options)
-    return Converted(converted.value, f"({shape} AND {converted.is_exact})")
+    comes_back = _comes_back(text, kind, converted.value, options)
+    return Converted(converted.value, f"({comes_back} AND {converted.is_exact})")
 
 
-def possible(text: str, kinds: tuple[T.DataType, ...], options: Mapping[str, str]) -> str:
+def type_bits(text: str, kinds: tuple[T.DataType, ...], options: Mapping[str, str]) -> str:
     """Give SQL of a number whose bits say which types a text may be of; ``ANY`` for NULL.
 
     Those of several texts together are the bits that all of them have.
     """
     formatted = [kind for name, kind in _FORMATS.items() if name in options]
 
-    def bits_of(some: Iterable[T.DataType]) -> str:
-        """Look at the types among some that have no format of the user."""
-        held = [_bit(strict(text, k, "", options).is_exact, 1 << kinds.index(k)) for k in some if k in kinds]
-        return " | ".join(held) or "0L"
+    def bits_of(types: Iterable[T.DataType]) -> str:
+        """Give SQL of the bits of some types; those that are not among the kinds are left out."""
+        bits = []
+        for kind in types:
+            if kind in kinds:
+                is_exact = convert_reversibly(text, kind, "", options).is_exact
+                bits.append(_bit(is_exact, 1 << kinds.index(kind)))
+        return " | ".join(bits) or "0L"
 
     times = bits_of(kind for kind in _TIMES if kind not in formatted)
-    name = _is_name(text, options)
-    words = f"{bits_of([T.BooleanType()])} | {_bit(name, 1 << kinds.index(T.DoubleType()))}"
-    # Most texts begin with a letter: then it need not be looked at each type.
+    is_name = _is_name(text, options)
+    words = f"{bits_of([T.BooleanType()])} | {_bit(is_name, 1 << kinds.index(T.DoubleType()))}"
+    # Most texts begin with a letter: then few types need a check.
     return (
-        f"CASE WHEN {text} IS NULL THEN {ANY}L ELSE {bits_of(formatted)} | {_bit(name, _ONLY_NAMES)} |"
+        f"CASE WHEN {text} IS NULL THEN {ANY}L ELSE {bits_of(formatted)} | {_bit(is_name, _ONLY_NAMES)} |"
         f" CASE WHEN NOT {text} RLIKE '^[-.0-9]' THEN {words}"
         f" WHEN {text} RLIKE '^[0-9]{{4}}-' THEN {times} ELSE {bits_of(NUMBERS)} END END"
     )
@@ -99,7 +103,7 @@ def narrowest(bits: int, kinds: tuple[T.DataType, ...]) -> T.DataType:
     return next((kind for place, kind in enumerate(kinds) if bits & 1 << place), T.StringType())
 
 
-def _shape(text: str, kind: T.DataType, value: str, options: Mapping[str, str]) -> str:
+def _comes_back(text: str, kind: T.DataType, value: str, options: Mapping[str, str]) -> str:
     """Give SQL for whether a text that is a value of a type comes back as it is."""
     if isinstance(kind, T.BooleanType):
         return f"lower({text}) IN ('true', 'false')"
@@ -112,17 +116,17 @@ def _shape(text: str, kind: T.DataType, value: str, options: Mapping[str, str]) 
         return f"({_matches(text, _FLOATING)} AND {_digits(text)} = {_digits(shortest)})"
     if isinstance(kind, T.DoubleType):
         return f"({_is_name(text, options)} OR ({_matches(text, _FLOATING)} AND {_keeps_digits(text)}))"
-    return _shape_of_time(text, kind, value, options)
+    return _time_comes_back(text, kind, value, options)
 
 
-def _shape_of_time(text: str, kind: T.DataType, value: str, options: Mapping[str, str]) -> str:
+def _time_comes_back(text: str, kind: T.DataType, value: str, options: Mapping[str, str]) -> str:
     zone = options.get("timezone")
-    named: dict[type[T.DataType], tuple[str, str]] = {
+    formats: dict[type[T.DataType], tuple[str, str]] = {
         T.DateType: ("dateformat", _DAY),
         T.TimestampType: ("timestampformat", f"{_DAY}{_TIME}(?:{_ZONE}){'?' if zone else ''}"),
         T.TimestampNTZType: ("timestampntzformat", f"{_DAY}{_TIME}"),
     }
-    option, pattern = named[type(kind)]
+    option, pattern = formats[type(kind)]
     if option not in options:
         return _matches(text, rf"^{pattern}\z")
     if isinstance(kind, T.TimestampType):
@@ -140,18 +144,18 @@ def _is_name(text: str, options: Mapping[str, str]) -> str:
 
 def _keeps_digits(text: str) -> str:
     value = f"try_cast({text} AS double)"
-    usual = f"abs({value}) BETWEEN {_LEAST} AND {_MOST}"
+    is_usual = f"abs({value}) BETWEEN {_LEAST} AND {_MOST}"
     digits = _digits(text)
     # What a program wrote of a double comes back as it is, too, with its 16 or 17 digits. Before Java 19 some
     # above 1e17 do not, and are no double here.
     return (
-        f"CASE WHEN length({text}) <= {_KEPT_DIGITS} AND {usual} THEN true"
-        f" WHEN length({digits}) <= {_KEPT_DIGITS} AND {usual} THEN true"
+        f"CASE WHEN length({text}) <= {_KEPT_DIGITS} AND {is_usual} THEN true"
+        f" WHEN length({digits}) <= {_KEPT_DIGITS} AND {is_usual} THEN true"
         f" ELSE {digits} = {_digits(f'CAST({value} AS string)')} END"
     )
 
 
 def _digits(text: str) -> str:
     """Give SQL of the significant digits of a number."""
-    bare = f"regexp_replace({text}, '[eE].*|[-.]', '')"
-    return f"regexp_replace({bare}, '^0+|0+\\\\z', '')"
+    digits = f"regexp_replace({text}, '[eE].*|[-.]', '')"
+    return f"regexp_replace({digits}, '^0+|0+\\\\z', '')"

@@ -99,7 +99,7 @@ def _read(
             if value.startswith(_MICROS)
         ]
         if source.format == "orc" and not is_calendar_known:
-            passes = _each(columns_read, (T.DateType, *_TIMES), "{0} >= DATE'1582-10-15'")
+            passes = _rules(columns_read, (T.DateType, *_TIMES), "{0} >= DATE'1582-10-15'")
             checks += [Check(f"{name} {_TOO_OLD}", sql, quoted(name)) for name, sql in passes]
         record = json_of("struct(" + ", ".join(map(quoted, columns_read.names)) + ")")
         pieces.append(Records(rows, checks, record, list(zip(columns.names, values, strict=True))))
@@ -137,7 +137,7 @@ def _with_nanoseconds(
     :param reader: Gives times as decimals.
     """
     # 35 digits: Spark would cut both sides to six to compare 38 with 38. `%` takes several times as long.
-    passes = _each(asked, _TIMES, "CAST({0} AS decimal(35,6)) = {0}")
+    passes = _rules(asked, _TIMES, "CAST({0} AS decimal(35,6)) = {0}")
     if not passes:
         return []
     rows = listing.load(reader, paths)
@@ -151,27 +151,31 @@ def _with_nanoseconds(
     return [Problem(file, "; ".join(messages), hint=hint) for file, messages in faults.items()]
 
 
-def _each(columns: T.StructType, kinds: tuple[type[T.DataType], ...], rule: str) -> list[tuple[str, str]]:
+def _rules(columns: T.StructType, kinds: tuple[type[T.DataType], ...], rule: str) -> list[tuple[str, str]]:
     """Give the columns with values of some types at any depth, and SQL that all of these pass a rule.
 
     :param rule: SQL with ``{0}`` for the value. NULL passes.
     """
-    passes = [(field.name, _all(quoted(field.name), field.dataType, kinds, rule)) for field in columns]
+    passes = [(field.name, _pass(quoted(field.name), field.dataType, kinds, rule)) for field in columns]
     return [(name, sql) for name, sql in passes if sql]
 
 
-def _all(value: str, kind: T.DataType, kinds: tuple[type[T.DataType], ...], rule: str, depth: int = 0) -> str:
+def _pass(
+    value: str, kind: T.DataType, kinds: tuple[type[T.DataType], ...], rule: str, depth: int = 0
+) -> str:
     if isinstance(kind, kinds):
         return f"coalesce({rule.format(value)}, true)"
     if isinstance(kind, T.StructType):
-        fields = [_all(f"{value}.{quoted(f.name)}", f.dataType, kinds, rule, depth) for f in kind]
+        fields = [_pass(f"{value}.{quoted(f.name)}", f.dataType, kinds, rule, depth) for f in kind]
         return " AND ".join(sql for sql in fields if sql)
     if isinstance(kind, T.MapType):
         lists = {"map_keys": T.ArrayType(kind.keyType), "map_values": T.ArrayType(kind.valueType)}
-        parts = [_all(f"{function}({value})", array, kinds, rule, depth) for function, array in lists.items()]
+        parts = [
+            _pass(f"{function}({value})", array, kinds, rule, depth) for function, array in lists.items()
+        ]
         return " AND ".join(sql for sql in parts if sql)
     if isinstance(kind, T.ArrayType):
-        element = _all(f"x{depth}", kind.elementType, kinds, rule, depth + 1)
+        element = _pass(f"x{depth}", kind.elementType, kinds, rule, depth + 1)
         return f"coalesce(forall({value}, x{depth} -> {element}), true)" if element else ""
     return ""
 

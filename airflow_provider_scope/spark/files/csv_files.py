@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 _NO_TEXT = "\0\1"
-"""What an empty field counts as, so that a quoted empty text is told from it."""
+"""What an empty field counts as, so that a quoted empty text differs from it."""
 
 _STRICT = {
     "mode": "PERMISSIVE",  # a record that does not parse is given as text, and checked
@@ -59,7 +59,7 @@ _OR_BREAKS = "a quoted field has a line break, or its quote is not closed"
 _NO_QUOTES = "if quotes have no meaning in the file, set quote=''"
 _BREAKS_HINT = f"if a quoted field holds line breaks, set multiLine=true; {_NO_QUOTES}"
 _MAX_OPEN_RECORDS = 1_000
-"""So many records with an open quote are put aside one by one; a file with more is read by wrong rules."""
+"""Records with an open quote that are put aside one by one; a file with more is read by wrong rules."""
 _BLANK = "it has a line of blanks, which the parser leaves out"
 _BLANK_HINT = "read it with format='text'"
 _HEADER_HINT = "give each column of the file a name of its own"
@@ -90,8 +90,8 @@ def records(spark: SparkSession, entry: OffsetEntry, source: Source) -> list[Rec
     options = {**_STRICT, **source.options}
     columns = source.columns or names(spark, entry, source.options)
     if source.is_multi_line:
-        return _of_many_lines(spark, entry, options, columns, source)
-    unclosed = _open_records(spark, entry, options, source)
+        return _multi_line_records(spark, entry, options, columns, source)
+    unclosed = _records_with_open_quote(spark, entry, options, source)
     if len(columns) == 1:
         blank = _with_blank_lines(spark, paths)
         if blank:
@@ -99,7 +99,7 @@ def records(spark: SparkSession, entry: OffsetEntry, source: Source) -> list[Rec
     return [_typed(_texts(spark, paths, options, columns), columns, source, unclosed, _OPEN)]
 
 
-def _open_records(
+def _records_with_open_quote(
     spark: SparkSession, entry: OffsetEntry, options: Mapping[str, str], source: Source
 ) -> dict[str, dict[int, str]]:
     """Find records that end inside a quoted field, in files with one on each line: the parser takes them.
@@ -146,7 +146,7 @@ def _open_records(
     return unclosed
 
 
-def _of_many_lines(
+def _multi_line_records(
     spark: SparkSession,
     entry: OffsetEntry,
     reader_options: Mapping[str, str],
@@ -176,13 +176,13 @@ def _of_many_lines(
         unclosed = {}
         if open_files := [path for path in same if path in is_open]:
             texts = _texts(spark, open_files, options, columns)
-            unclosed = _last_records(entry, texts, columns, source, open_files)
+            unclosed = _last_records_with_open_quote(entry, texts, columns, source, open_files)
         rows = _texts(spark, same, options, columns)
         pieces.append(_typed(rows, columns, source, unclosed, formats.record_of(columns.names)))
     return pieces
 
 
-def _last_records(
+def _last_records_with_open_quote(
     entry: OffsetEntry, rows: DataFrame, columns: T.StructType, source: Source, paths: Sequence[str]
 ) -> dict[str, dict[int, str]]:
     """Find the last records of files at whose ends a quote is open: they hold all that follows the quote.
@@ -195,10 +195,10 @@ def _last_records(
     with in_order(rows.sparkSession):
         numbered = rows.select(FILE, number_in_file().alias(NUMBER), text)
         last_records = sorted(numbered.groupBy(FILE).agg(last).select(FILE, "last.*").collect())
-    of_header = {*paths} - {path_of(entry, row[FILE]) for row in last_records}
-    if of_header:
+    with_open_header = {*paths} - {path_of(entry, row[FILE]) for row in last_records}
+    if with_open_header:
         fault = f"{_NOT_CLOSED} in its header"
-        raise bad_files(entry, [Problem(path, fault, hint=_NO_QUOTES) for path in sorted(of_header)])
+        raise bad_files(entry, [Problem(path, fault, hint=_NO_QUOTES) for path in sorted(with_open_header)])
     if not source.quarantines:
         first = last_records[0]
         raise _not_closed(entry, first[FILE], first[NUMBER], first.text, _NO_QUOTES)
@@ -288,7 +288,7 @@ def _typed(
         if not isinstance(field.dataType, T.StringType):
             # Only a text can be empty and not NULL.
             text = f"nullif({text}, '')"
-        conversion = candidates.strict if source.infers_columns else convert
+        conversion = candidates.convert_reversibly if source.infers_columns else convert
         converted = conversion(text, field.dataType, field.name, source.options)
         if converted.is_exact:
             checks.append(formats.type_check(field, text, converted.is_exact))
@@ -306,7 +306,7 @@ class Quotes:
     is_open: str
     """Of a line that begins with a record: at its end a quoted field is not closed."""
     is_closed_first: str
-    """Of a line that begins with a quoted field: it is closed, and nothing stands behind its quote."""
+    """Of a line that begins with a quoted field: it is closed, and nothing follows its closing quote."""
 
     def leaves_open(self, line: str) -> str:
         """Give SQL for whether a line, which begins with a record, ends inside a quoted field."""
@@ -390,11 +390,11 @@ class _LineEnds:
 
 
 def _line_ends(lines: DataFrame, quotes: Quotes | None, comment: str = "") -> dict[str, _LineEnds]:
-    r"""Tell how the lines of each file end that are outside of quotes.
+    r"""Find out how the lines of each file end that are outside of quotes.
 
     :param lines: ``value``, ``FILE`` and ``START``, each line as it stands in the file.
     :param quotes: None if they mean nothing.
-    :param comment: How a line begins that is none of a record, and whose quotes mean nothing.
+    :param comment: How a comment begins: a line that is no record, and whose quotes mean nothing.
     :return: By file, as Spark spells it; files without a line are left out.
     """
     # From outside, from inside: a line that leads to the same from both sets the state, one that leads to

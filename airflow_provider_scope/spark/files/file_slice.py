@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_scope.protocol.records import OffsetEntry
     from airflow_provider_scope.spark.commit import Transaction
-    from airflow_provider_scope.spark.files.quarantine import Sorted
+    from airflow_provider_scope.spark.files.quarantine import SortedBatch
     from airflow_provider_scope.spark.plan import Plan
     from airflow_provider_scope.spark.target import Target
 
@@ -106,7 +106,7 @@ def _commit_sorted(plan: Plan, target: Target, transaction: Transaction) -> int 
     return version
 
 
-def _check_limits(plan: Plan, entry: OffsetEntry, batch: Sorted) -> None:
+def _check_limits(plan: Plan, entry: OffsetEntry, batch: SortedBatch) -> None:
     """Refuse a batch with too much in it that is bad, before anything of it is written.
 
     :raises BadRecordError: As said, with the rules, and a bad value of each.

@@ -51,7 +51,7 @@ def columns_of(plan: Plan) -> str:
 
 
 def inferred(spark: SparkSession, plan: Plan, entry: OffsetEntry) -> Plan:
-    """Give a plan with the columns of the files of a batch; those that are known already come first.
+    """Give a plan with the columns of the files of a batch; columns that the plan has already come first.
 
     With ``bad_records="quarantine"``, files that cannot be read do not count; records that do not parse never
     do.
@@ -71,7 +71,7 @@ def inferred(spark: SparkSession, plan: Plan, entry: OffsetEntry) -> Plan:
                     read = replace(
                         read, columns=T.StructType([T.StructField(n, T.StringType()) for n in names])
                     )
-                columns = (_of_json if source.format == "json" else _of_csv)(spark, remaining, read)
+                columns = (_infer_json if source.format == "json" else _infer_csv)(spark, remaining, read)
             break
         except BadFileError as err:
             if not is_sorted:
@@ -99,7 +99,7 @@ def inferred(spark: SparkSession, plan: Plan, entry: OffsetEntry) -> Plan:
     return _with_columns(plan, text)
 
 
-def _of_csv(spark: SparkSession, entry: OffsetEntry, source: Source) -> T.StructType:
+def _infer_csv(spark: SparkSession, entry: OffsetEntry, source: Source) -> T.StructType:
     """Give the types of columns that are read as text."""
     names = source.columns.names if source.columns else []
     if not names:
@@ -113,7 +113,7 @@ def _of_csv(spark: SparkSession, entry: OffsetEntry, source: Source) -> T.Struct
     ]
     is_numbered = any(NUMBER in piece.rows.columns for piece in records)
     with in_order(spark) if is_numbered else nullcontext():
-        bits = _possible(union(pieces), kinds, source.options)
+        bits = _type_bits(union(pieces), kinds, source.options)
     return T.StructType(
         [
             T.StructField(name, candidates.narrowest(bits.get(place, candidates.ANY), kinds))
@@ -122,7 +122,7 @@ def _of_csv(spark: SparkSession, entry: OffsetEntry, source: Source) -> T.Struct
     )
 
 
-def _of_json(spark: SparkSession, entry: OffsetEntry, source: Source) -> T.StructType:
+def _infer_json(spark: SparkSession, entry: OffsetEntry, source: Source) -> T.StructType:
     """Give the columns that Spark finds, with types of numbers that hold each digit."""
     columns = json_files.columns_of(spark, entry, source.options)
     numbers = [number for field in columns for number in _numbers(quoted(field.name), field.dataType)]
@@ -131,30 +131,30 @@ def _of_json(spark: SparkSession, entry: OffsetEntry, source: Source) -> T.Struc
     paths = [file.path for file in entry.files]
     rows = json_files.rows_of(spark, paths, columns, source.options).where(f"{RECORD} IS NULL")
     lists = rows.selectExpr(f"posexplode(array({', '.join(numbers)})) AS (place, texts)")
-    bits = _possible(lists.selectExpr("place", "explode(texts) AS text"), candidates.NUMBERS, source.options)
-    of_places = iter([bits.get(place, candidates.ANY) for place in range(len(numbers))])
+    bits = _type_bits(lists.selectExpr("place", "explode(texts) AS text"), candidates.NUMBERS, source.options)
+    all_bits = iter([bits.get(place, candidates.ANY) for place in range(len(numbers))])
 
     def narrowed(kind: T.DataType) -> T.DataType:
         """Put types in the places of numbers, which come in the order of ``_numbers``."""
         return (
-            candidates.narrowest(next(of_places), candidates.NUMBERS) if isinstance(kind, _NUMBERS) else kind
+            candidates.narrowest(next(all_bits), candidates.NUMBERS) if isinstance(kind, _NUMBERS) else kind
         )
 
     return cast("T.StructType", structs.map_leaves(columns, narrowed))
 
 
-def _possible(texts: DataFrame, kinds: tuple[T.DataType, ...], options: Mapping[str, str]) -> dict[int, int]:
-    """Give what the texts of each place may be of, in one pass.
+def _type_bits(texts: DataFrame, kinds: tuple[T.DataType, ...], options: Mapping[str, str]) -> dict[int, int]:
+    """Give for each place the bits of the types that all of its texts may be of, in one pass.
 
     :param texts: The columns ``place`` and ``text``. That all places have one column keeps Spark's code
         small: it has a limit, and an expression for each of ten columns is beyond it.
     """
-    together = F.expr(f"bit_and({candidates.possible('text', kinds, options)})")
+    together = F.expr(f"bit_and({candidates.type_bits('text', kinds, options)})")
     return {row["place"]: row["bits"] for row in texts.groupBy("place").agg(together.alias("bits")).collect()}
 
 
 def _numbers(value: str, kind: T.DataType, depth: int = 0) -> Iterator[str]:
-    """Give SQL of a list of texts for each place of a type that has numbers which may be rounded."""
+    """Give SQL of an array of texts for each place in a type with numbers that may have been rounded."""
     if isinstance(kind, T.StructType):
         for field in kind:
             yield from _numbers(f"{value}.{quoted(field.name)}", field.dataType, depth)

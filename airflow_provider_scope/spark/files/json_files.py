@@ -80,12 +80,12 @@ def records(spark: SparkSession, entry: OffsetEntry, source: Source) -> list[Rec
     if rounded and not all(isinstance(field.dataType, exact) for field in columns):
         raise bad_files(entry, [Problem(path, _ROUNDED, hint=_ROUNDED_HINT) for path in sorted(rounded)])
     problems = _problems(spark, paths, columns, source)
-    by_line = _told_by_line(spark, entry, problems, source) if source.quarantines else set()
-    problems = [problem for problem in problems if problem.file not in by_line]
+    with_bad_lines = _files_with_bad_lines(spark, entry, problems, source) if source.quarantines else set()
+    problems = [problem for problem in problems if problem.file not in with_bad_lines]
     if problems:
         has_lines = source.is_utf8 and not source.is_multi_line
         raise bad_files(entry, with_lines(spark, entry, problems) if has_lines else problems)
-    lines = sorted(path_of(entry, file) for file in by_line)
+    lines = sorted(path_of(entry, file) for file in with_bad_lines)
     pieces = []
     for is_rounded in (False, True):
         same = [path for path in paths if path not in lines and (path in rounded) is is_rounded]
@@ -95,7 +95,7 @@ def records(spark: SparkSession, entry: OffsetEntry, source: Source) -> list[Rec
     return [*pieces, _read_lines(spark, lines, columns, source)] if lines else pieces
 
 
-def _unrounded(field: T.StructField) -> list[Check]:
+def _rounding_checks(field: T.StructField) -> list[Check]:
     """Check that a text of a rounded file is no number, and a number no infinity."""
     name = quoted(field.name)
     rule = f"{field.name} may be a number that was rounded, in a compressed multiLine file"
@@ -191,7 +191,7 @@ def _typed(rows: DataFrame, columns: T.StructType, source: Source, *, is_rounded
         if converted.is_exact:
             checks.append(formats.type_check(field, name, converted.is_exact))
         if is_rounded:
-            checks += _unrounded(field)
+            checks += _rounding_checks(field)
         values.append((field.name, converted.value))
     return Records(rows, checks, formats.record_of(columns.names), values)
 
@@ -205,7 +205,7 @@ def _read_lines(spark: SparkSession, paths: Sequence[str], columns: T.StructType
     number = listing.number_in_file().alias(NUMBER)
     rows = rows_of(spark, paths, columns, source.options).select("*", number, F.lit(1).alias(_PARSED))
     texts, text = _value_texts(spark, paths, source)
-    wrong = F.expr(_wrong(columns, text, source)).alias(_WRONG)
+    wrong = F.expr(_problem_sql(columns, text, source)).alias(_WRONG)
     lines = texts.where(f"NOT {_is_blank(text)}")
     lines = lines.select(F.col("file").alias(FILE), F.expr(text).alias(_TEXT), number, wrong)
     joined = rows.join(lines, [FILE, NUMBER], "full")
@@ -268,7 +268,7 @@ def _convert(value: str, kind: T.DataType, column: str, source: Source, *, depth
         changed = f"transform_values({value}, (k{depth}, {element}) -> {item.value})"
         return _each(item, value, changed, element, of=f"map_values({value})")
     if isinstance(kind, _TEXTS):
-        conversion = candidates.strict if source.infers_columns else convert
+        conversion = candidates.convert_reversibly if source.infers_columns else convert
         return conversion(value, kind, column, source.options)
     return Converted(value, None)
 
@@ -334,7 +334,7 @@ def _problems(
     lines, text = _value_texts(spark, paths, source)
     is_utf8 = "value" in lines.columns
     quick = f"({_is_plain(columns, text)} OR {_is_blank(text)})"
-    odd = f"CASE WHEN {quick} THEN NULL ELSE {_wrong(columns, text, source)} END"
+    odd = f"CASE WHEN {quick} THEN NULL ELSE {_problem_sql(columns, text, source)} END"
     if is_utf8:
         odd = f"CASE WHEN NOT is_valid_utf8(value) THEN {literal(_NOT_UTF8)} ELSE {odd} END"
     # What is wrong with a whole file goes before what is wrong with a record.
@@ -355,7 +355,7 @@ def _problems(
     ]
 
 
-def _told_by_line(
+def _files_with_bad_lines(
     spark: SparkSession, entry: OffsetEntry, problems: Sequence[Problem], source: Source
 ) -> set[str]:
     """Give the files, as problems name them, of which only records are wrong and each line is one record."""
@@ -367,9 +367,9 @@ def _told_by_line(
     return files - {row.file for row in arrays.collect()}
 
 
-def _wrong(columns: T.StructType, text: str, source: Source) -> str:
+def _problem_sql(columns: T.StructType, text: str, source: Source) -> str:
     """Give SQL for what is wrong with the text of a value; NULL if nothing is, or if the reader tells it."""
-    return not_compiled(_Look(_lax(source.options), extra=source.ignores_extra).wrong(columns, text))
+    return not_compiled(_TextCheck(_lax(source.options), extra=source.ignores_extra).wrong(columns, text))
 
 
 def _is_blank(text: str) -> str:
@@ -438,7 +438,7 @@ def _is_plain(columns: T.StructType, text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
+class _TextCheck:
     """A close look at one text."""
 
     lax: Mapping[str, str]

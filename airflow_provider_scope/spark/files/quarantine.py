@@ -1,4 +1,4 @@
-"""The table beside the target that takes what cannot be loaded, so that the rest can."""
+"""The quarantine, a table beside the target: it takes what cannot be loaded, so that the rest can be."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Quarantine:
         self.log = DeltaLog(spark, table)
         self._app_id = f"{pipeline}.quarantine"
         self._is_clean = False
-        """Whether it is known that no batch that is still to run has rows there."""
+        """Whether it is known that no batch that is still to run has rows in the quarantine."""
 
     def clear(self, entry: OffsetEntry) -> None:
         """Remove the rows of an earlier try of a batch, which never got to the target.
@@ -128,7 +128,7 @@ class Quarantine:
         return number
 
     def holds(self, entry: OffsetEntry, number: int) -> bool:
-        """Tell whether the rows of a batch there are those of a try of it."""
+        """Tell whether the rows that the quarantine has of a batch are those of this try, by its number."""
         newest = self._newest()
         return newest is not None and (newest[0] > entry.seq or newest == (entry.seq, number))
 
@@ -156,11 +156,11 @@ _LISTED = "its records are in the quarantine one by one, each with its rule"
 
 
 @dataclass(frozen=True, slots=True)
-class Sorted:
-    """What a batch has."""
+class SortedBatch:
+    """The rows of a batch, the good ones and the bad ones."""
 
     good: DataFrame | None
-    """The rows to load; None if no file could be read and nothing tells their columns."""
+    """The rows to load; None if no file could be read and their columns are not known."""
     bad: DataFrame
     """Rows of the quarantine."""
     quarantined: dict[str, Quarantined]
@@ -170,7 +170,7 @@ class Sorted:
 
 
 @contextmanager
-def sorted_out(spark: SparkSession, plan: Plan, entry: OffsetEntry) -> Iterator[Sorted]:
+def sorted_out(spark: SparkSession, plan: Plan, entry: OffsetEntry) -> Iterator[SortedBatch]:
     """Sort the records and files of a batch.
 
     Each file is read once, and what was read is kept on the disks of Spark's executors: good and bad are
@@ -182,7 +182,7 @@ def sorted_out(spark: SparkSession, plan: Plan, entry: OffsetEntry) -> Iterator[
         yield _sort(spark, plan, entry, block)
 
 
-def _sort(spark: SparkSession, plan: Plan, entry: OffsetEntry, block: ExitStack) -> Sorted:
+def _sort(spark: SparkSession, plan: Plan, entry: OffsetEntry, block: ExitStack) -> SortedBatch:
     source = replace(reading.source_for(spark, plan, entry), quarantines=True)
     remaining, error, data = entry, None, None
     bad_files: dict[str, tuple[str, str | None]] = {}
@@ -193,7 +193,7 @@ def _sort(spark: SparkSession, plan: Plan, entry: OffsetEntry, block: ExitStack)
                 pieces = reading.records(spark, remaining, source)
                 with in_order(spark):
                     judged = union([piece.judged() for piece in pieces])
-                    data, counts = _held(remaining, judged, block)
+                    data, counts = _read_once(remaining, judged, block)
             if text_files.UNDECODED in {rule for _, rule in counts}:
                 suspects = [file for file, rule in counts if rule == text_files.UNDECODED]
                 with naming_faults(spark, remaining):
@@ -222,16 +222,16 @@ def _sort(spark: SparkSession, plan: Plan, entry: OffsetEntry, block: ExitStack)
     if good is not None:
         good = reading.over(spark, plan, remaining, good)
         if plan.expect:
-            good, broken, rows = _expected(plan, entry, good, block)
+            good, broken, rows = _sort_by_expectations(plan, entry, good, block)
             bad.append(broken)
-    bad.append(_of_files(spark, entry, plan, bad_files))
+    bad.append(_file_rows(spark, entry, plan, bad_files))
     whole = Quarantined(len(entry.files), dict(Counter(rule for rule, _ in bad_files.values())))
     units = {RECORDS: records, ROWS: rows, FILES: whole}
     quarantined = {unit: counted for unit, counted in units.items() if counted.rules}
-    return Sorted(good, union(bad), quarantined, error)
+    return SortedBatch(good, union(bad), quarantined, error)
 
 
-def _held(
+def _read_once(
     entry: OffsetEntry, rows: DataFrame, block: ExitStack
 ) -> tuple[DataFrame, Counter[tuple[str, str | None]]]:
     """Read rows once, hold them for the block, and count those that break each rule.
@@ -240,11 +240,11 @@ def _held(
     :return: The rows, and how many of each file break each rule.
     :raises SourceMismatchError: Good and bad ones together are not all of them.
     """
-    seen = Observation()
-    looked_at = rows.observe(seen, F.count(F.lit(1)).alias("rows"))
-    held = looked_at.localCheckpoint(eager=True, storageLevel=StorageLevel.DISK_ONLY)
+    observation = Observation()
+    observed = rows.observe(observation, F.count(F.lit(1)).alias("rows"))
+    held = observed.localCheckpoint(eager=True, storageLevel=StorageLevel.DISK_ONLY)
     block.enter_context(released(held))
-    read = int(seen.get["rows"])
+    read = int(observation.get["rows"])
     held = held.coalesce(1) if settings.is_small_batch(read) else held
     groups = held.groupBy(FILE, RULE).count().collect()
     counts = Counter({(group[FILE], group[RULE]): group["count"] for group in groups})
@@ -259,7 +259,10 @@ def _held(
 
 
 def _quarantined(counts: Counter[tuple[str, str | None]]) -> Quarantined:
-    """Give how many rows break each rule, of how many."""
+    """Count the rows that break each rule, and all rows.
+
+    :param counts: As ``_read_once`` gives them.
+    """
     rules: Counter[str] = Counter()
     for (_, rule), count in counts.items():
         if rule is not None:
@@ -296,7 +299,7 @@ def faults(
     return bad_files
 
 
-def _of_files(
+def _file_rows(
     spark: SparkSession, entry: OffsetEntry, plan: Plan, wrong: Mapping[str, tuple[str, str | None]]
 ) -> DataFrame:
     literal_rows = json.dumps(
@@ -333,7 +336,7 @@ def _rows(
     return frame.select(*[F.expr(values[f.name]).cast(f.dataType).alias(f.name) for f in COLUMNS])
 
 
-def _expected(
+def _sort_by_expectations(
     plan: Plan, entry: OffsetEntry, rows: DataFrame, block: ExitStack
 ) -> tuple[DataFrame, DataFrame, Quarantined]:
     """Sort the rows of the SELECT by the rules of ``TableSpec.expect``.
@@ -344,7 +347,7 @@ def _expected(
     checks = [Check(name, predicate, "NULL") for name, predicate in plan.expect.items()]
     more = {FILE: reading.file_of(rows), RULE: broken_rule(checks), RAW: reading.ROW}
     judged = rows.select("*", *[F.expr(sql).alias(name) for name, sql in more.items()])
-    held, counts = _held(entry, judged, block)
+    held, counts = _read_once(entry, judged, block)
     is_good = F.col(RULE).isNull()
     moved = _rows(held.where(~is_good), entry, plan, file=FILE)
     return held.where(is_good).select(*names), moved, _quarantined(counts)
