@@ -236,6 +236,7 @@ class Window:
 def milliseconds(moment: datetime) -> int:
     """Convert a time to milliseconds since the epoch, rounded down."""
     # Not by subtraction: Airflow's times are pendulum's, whose differences are not divided by a timedelta.
+    # Not by `timestamp() * 1000` either: the float is often 1 ms less.
     return int(moment.replace(microsecond=0).timestamp()) * 1000 + moment.microsecond // 1000
 
 

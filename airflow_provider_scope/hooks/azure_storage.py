@@ -1,4 +1,4 @@
-"""As whom a connection of Azure's provider, or one of ours, reaches Azure Storage: adlfs and Spark alike."""
+"""The identity with which adlfs and Spark reach Azure Storage, made of an Airflow connection."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def access_of(fields: Fields, host: str) -> AzureAccess:
     :param host: The account's host in URIs.
     :raises InputError: It is for another account, or its credentials do not work on Azure Storage.
     """
-    text = _secret(fields, "connection_string")
+    text = fields.secret("connection_string")
     if text:
         return _of_connection_string(fields, text, host)
     tenant = fields.text("tenant_id") or fields.text("tenantId") or fields.text("tenant")
@@ -166,8 +166,8 @@ def access_of(fields: Fields, host: str) -> AzureAccess:
             client_id=fields.login,
             blob_endpoint=endpoint,
         )
-    key = _secret(fields, "shared_access_key") or _secret(fields, "account_key")
-    sas = _secret(fields, "sas_token")
+    key = fields.secret("shared_access_key") or fields.secret("account_key")
+    sas = fields.secret("sas_token")
     if not key and not sas and not elsewhere:
         key = fields.password
     if key:
@@ -236,10 +236,3 @@ def _check_account(fields: Fields, address: str, host: str) -> None:
 
 def _is_local(text: str) -> bool:
     return "://" in text and is_loopback(urlsplit(text).hostname or "")
-
-
-def _secret(fields: Fields, name: str) -> str | None:
-    value = fields.get(name)
-    if value is not None and not isinstance(value, str):
-        raise fields.bad(name, "…", "text")
-    return value

@@ -1,4 +1,4 @@
-"""As whom a connection talks to the services, through azure-identity."""
+"""The identity with which a connection calls the services, through azure-identity."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def identity_of(fields: Fields, service: Service) -> Identity:
         client_id=fields.login,
         secret=fields.password,
         certificate_path=fields.text("certificate_path"),
-        certificate_password=_secret_text(fields, "certificate_password"),
+        certificate_password=fields.secret("certificate_password"),
         managed_identity_client_id=fields.text("managed_identity_client_id"),
         workload_identity_tenant_id=fields.text("workload_identity_tenant_id"),
         credential_class=fields.text("credential_class"),
@@ -211,13 +211,6 @@ def _kwargs(fields: Fields) -> str:
     if not isinstance(value, dict):
         raise fields.bad("credential_kwargs", "…", "a JSON object")
     return json.dumps(value, sort_keys=True)
-
-
-def _secret_text(fields: Fields, name: str) -> str | None:
-    value = fields.get(name)
-    if value is not None and not isinstance(value, str):
-        raise fields.bad(name, "…", "text")
-    return value
 
 
 def _secrets(identity: Identity) -> list[str]:

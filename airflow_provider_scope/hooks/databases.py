@@ -1,4 +1,4 @@
-"""Where a database is and as whom Spark reads it, by an Airflow connection."""
+"""Where a database is, and as which user Spark reads it, from an Airflow connection."""
 
 from __future__ import annotations
 

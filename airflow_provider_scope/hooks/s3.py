@@ -134,7 +134,7 @@ def access_of(fields: Fields) -> S3Access:
         if fields.get(name):
             raise fields.bad(name, "…", "nothing: only a key, or the worker's own identity, is supported")
     key_id = fields.login or fields.text("aws_access_key_id")
-    secret = fields.password or _secret(fields, "aws_secret_access_key")
+    secret = fields.password or fields.secret("aws_secret_access_key")
     if bool(key_id) != bool(secret):
         missing = "password" if key_id else "login"
         raise fields.bad(
@@ -146,7 +146,7 @@ def access_of(fields: Fields) -> S3Access:
     return S3Access(
         key_id=key_id,
         secret=secret or "",
-        session_token=_secret(fields, "aws_session_token"),
+        session_token=fields.secret("aws_session_token"),
         region=fields.text("region_name"),
         endpoint=endpoint.rstrip("/") if endpoint else None,
         path_style=style == "path" or (bool(endpoint) and style is None),
@@ -156,10 +156,3 @@ def access_of(fields: Fields) -> S3Access:
 
 def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
-
-
-def _secret(fields: Fields, name: str) -> str | None:
-    value = fields.get(name)
-    if value is not None and not isinstance(value, str):
-        raise fields.bad(name, "…", "text")
-    return value

@@ -1,4 +1,4 @@
-"""What a connection says, read and checked: where the service is, as whom, and the defaults of jobs."""
+"""The fields of a connection, read and checked: where the service is, and the defaults of jobs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ QUEUE_FULL = (
     "re:Cannot exceed .*queued SCOPE jobs",
     "The maximum number of queued jobs for your account",
 )
-"""What the service says with status 400 when its queue is full: it passes."""
+"""Messages of the service with status 400 when its queue is full, which passes."""
 
 SHORTEST_DEFERRED_POLL_SECONDS = 10.0
 """A trigger that fires sooner makes Airflow 3.3 fail the task (the event of the earlier part is late)."""
@@ -44,7 +44,7 @@ _ACCOUNT = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """Where a service is and how it is talked to."""
+    """Where a service is, and how requests to it are made."""
 
     url: str
     authority: str
@@ -61,7 +61,7 @@ class Service:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScopeDefaults:
-    """What holds for jobs where the operator's argument is None: the connection's value, or the seed's."""
+    """The values for jobs where the operator's argument is None: the connection's, or else these defaults."""
 
     au: int = 100
     priority: int = 1
@@ -69,7 +69,7 @@ class ScopeDefaults:
     job_timeout_seconds: float = 36_000.0
     feature_previews: str = "EnableDeltaTableDynamicInsert:on"
     poll_interval: float = 5.0
-    """Seconds between two looks at a job from the worker."""
+    """Seconds between two requests for a job's state from the worker."""
     max_files_per_trigger: int = 50
     max_bytes_per_trigger: int = 10_737_418_240_000
     delta_root: str | None = None
@@ -77,7 +77,7 @@ class ScopeDefaults:
 
     @property
     def deferred_poll_interval(self) -> float:
-        """Seconds between two looks at a job from the triggerer."""
+        """Seconds between two requests for a job's state from the triggerer."""
         return max(SHORTEST_DEFERRED_POLL_SECONDS, self.poll_interval)
 
     def delta_location(self, table: str) -> str:
@@ -101,7 +101,7 @@ class ScopeDefaults:
 
 
 class Fields:
-    """The fields of a connection: an empty one is one that is not there."""
+    """The fields of a connection: an empty field counts as missing."""
 
     def __init__(self, connection: Connection) -> None:
         self.conn_id = connection.conn_id
@@ -127,6 +127,13 @@ class Fields:
         if value is not None and not isinstance(value, str):
             raise self.bad(name, value, "text")
         return value.strip() or None if value else None
+
+    def secret(self, name: str) -> str | None:
+        """Give a secret text field as it is; an error about it does not show the value."""
+        value = self.get(name)
+        if value is not None and not isinstance(value, str):
+            raise self.bad(name, "…", "text")
+        return value
 
     def number(self, name: str, default: float, *, at_least: float) -> float:
         """Give a number; forms may store it as text."""

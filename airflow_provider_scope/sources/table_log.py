@@ -42,7 +42,7 @@ def open_source(table: str, storage: Storage | None) -> Iterator[OpenTable]:
 
 @dataclass
 class SourceLog:
-    """The log as a run sees it: it looks at the table once, and no version is newer than that."""
+    """The log as a run sees it: the table is opened once, and newer versions than then are ignored."""
 
     table: str
     """Canonical URI of the table."""
@@ -56,7 +56,7 @@ class SourceLog:
 
     @classmethod
     def of(cls, table: str, storage: Storage) -> SourceLog:
-        """Look where the table ends.
+        """Read the newest version of a table and its metadata.
 
         :raises SourceNotFoundError: There is no table.
         """
@@ -77,7 +77,7 @@ class SourceLog:
         :param oldest: The oldest one that it has without a gap.
         :param argument: The field of the source that asks for them; empty if none does.
         """
-        # Delta cleans up the oldest ones: one that lies behind others was taken by somebody else.
+        # Delta cleans up the oldest versions: one that is missing after others was deleted by somebody else.
         names = self.storage.names(f"{self.table}/_delta_log")
         if any(_COMMIT.fullmatch(name) and int(name[:20]) < oldest - 1 for name in names):
             return feed_state.missing(self.table, oldest - 1)
@@ -103,7 +103,7 @@ class SourceLog:
         return commits[::-1]
 
     def metadata_before(self, first: int) -> Metadata | None:
-        """Give the metadata in front of a version; None if the log does not have it any more."""
+        """Give the metadata before a version; None if the log no longer has it."""
         for version in range(first - 1, -1, -1):
             commit = self.commit(version)
             if commit is None:
@@ -113,7 +113,7 @@ class SourceLog:
         return None
 
     def has_rows_before(self, first: SourceCommit) -> bool:
-        """Tell whether the table had rows before a version; true, too, if that cannot be seen any more."""
+        """Tell whether the table had rows before a version; also true if the log no longer tells it."""
         if first.begins:
             return False
         with open_table(self.table, self.storage, since=first.version - 1) as opened:
@@ -133,7 +133,7 @@ class SourceLog:
         return self.commits[version]
 
     def needed(self, version: int) -> SourceCommit:
-        """Give a commit of the range: Spark would leave one out that is missing, without a word."""
+        """Give a commit of the range, or raise: Spark would silently skip one that is missing."""
         commit = self.commit(version)
         if commit is None:
             raise feed_state.missing(self.table, version)

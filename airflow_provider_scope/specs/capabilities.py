@@ -28,7 +28,7 @@ class Case(NamedTuple):
     argument: str
     value: Any
     text: str = ""
-    """How it is named in a message about another argument."""
+    """How a message about another argument names this case."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Refusal:
     expected: str = ""
     """What is expected of ``refused``; empty: nothing is wrong with it, but SCOPE jobs cannot do it."""
     only: type[Any] | None = None
-    """The write that it is about; None is any."""
+    """The kind of write to which the refusal applies; None: any."""
 
 
 def _unwanted(  # noqa: PLR0917 - a row of a table

@@ -1,8 +1,8 @@
 """The table at ``metadata_location``: the batches of a change data feed as rows for people.
 
-It is read and written without a JVM, and brought up to the log after a run. Its rows say nothing that the
-log does not say: nothing is decided by them, and that it cannot be written fails no load. Names and
-meanings follow the metadata table of cloe-nessy where there is one.
+It is read and written without a JVM, and updated from the log after a run. It is for people only: no decision
+depends on it, and a failure to write it fails no load. Names and meanings follow the metadata table of
+cloe-nessy where it has the column.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 _OWNER = "batches of the pipeline "
-"""How the table's description begins; behind it comes the id of the pipeline that writes the table."""
+"""The beginning of the table's description; the id of the pipeline that writes the table follows."""
 _TIME = pa.timestamp("us", tz="UTC")
 SCHEMA = pa.schema(
     [
@@ -57,7 +57,7 @@ SCHEMA = pa.schema(
         pa.field("batch", pa.int64()),
     ]
 )
-"""The columns of cloe-nessy's metadata table, of its types, and the number of the batch."""
+"""The columns of cloe-nessy's metadata table, with its types, and the number of the batch."""
 
 
 def read_rows(location: str, storage: Storage, pipeline: str) -> list[BatchRow]:
@@ -120,7 +120,7 @@ def _write(folder: str, data: pa.Table, pipeline: str, *, is_new: bool) -> None:
 
 
 def _write_aside(folder: Path, data: pa.Table, pipeline: str, location: str, storage: Storage) -> None:
-    """Write into a copy of the log on this machine, and bring what is new to the store: the commit last.
+    """Write into a copy of the log here, then copy the new files to the store, data before the commit.
 
     So the store needs no credentials but those of its ``Storage``, which never overwrites a commit.
     """
@@ -250,7 +250,7 @@ class BatchRow:
     is_processed: bool
     """Whether the batch was committed."""
     is_stale: bool
-    """Whether its rows are not in the table by it any more, or never were."""
+    """Whether its rows are no longer in the table, or never were."""
     rows: int | None
     """Rows that it wrote, as the table's log tells them."""
     first: int
@@ -264,20 +264,20 @@ class BatchRow:
 
     @property
     def is_final(self) -> bool:
-        """Whether no record can change it but by making it stale."""
+        """Whether a later record can change the row only by making it stale."""
         return self.is_processed or self.is_stale
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What the log has of one batch."""
+    """The records of one batch in the log."""
 
     entry: OffsetEntry
     record: CommitRecord | None
 
 
 def first_unknown(stored: Iterable[BatchRow]) -> int:
-    """Give the first batch of which the log has to be asked: rows that are final stay as they are."""
+    """Give the first batch that has to be read in the log: rows that are final stay as they are."""
     by_batch = {row.batch: row for row in stored}
     waiting = [row.batch for row in by_batch.values() if not row.is_final]
     return min([*waiting, max(by_batch, default=-1) + 1])
@@ -288,11 +288,11 @@ def rows_of(
 ) -> list[BatchRow]:
     """Give the rows of all batches, in order.
 
-    A batch is stale if it was abandoned, if a full refresh came after it, or if a RESTORE took its rows: then
-    the record of a batch behind it, which was abandoned, has the state that is left.
+    A batch is stale if it was abandoned, if a full refresh came after it, or if a RESTORE removed its rows:
+    then the record of a later batch, which was abandoned, holds the remaining state.
 
-    :param stored: Those that were there; they count where the log was not asked.
-    :param batches: What the log has of others.
+    :param stored: The rows in the metadata table; they count where the log was not read.
+    :param batches: The other batches, as the log has them.
     :param overwrite_start: The newest full refresh.
     :raises CheckpointCorruptError: A state cannot be read.
     """

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, get_args
 from airflow_provider_scope import validation
 from airflow_provider_scope.columns import INFER, Columns, columns_from
 from airflow_provider_scope.exceptions import InputError
-from airflow_provider_scope.values import usual_pattern
+from airflow_provider_scope.values import milliseconds, usual_pattern
 
 FileFormat = Literal["sstream", "parquet", "csv", "json", "text", "orc"]
 LateFiles = Literal["ingest", "skip"]
@@ -234,12 +234,11 @@ def instant_ms(argument: str, value: Any) -> int | None:
             moment = None
     if not isinstance(moment, datetime) or moment.tzinfo is None:
         raise validation.bad(argument, value, "a time with its zone, such as '2026-01-01T00:00:00+00:00'")
-    # A thousand times the float that `timestamp()` gives is often 1 ms less.
-    return int(moment.replace(microsecond=0).timestamp()) * 1000 + moment.microsecond // 1000
+    return milliseconds(moment)
 
 
 class Refused(NamedTuple):
-    """Why an option is not taken."""
+    """Why an option is refused."""
 
     does: str
     """What it would do."""
@@ -307,9 +306,9 @@ _BY_LOWER_CASE = {name.lower(): refused for name, refused in REFUSED.items()}
 
 
 def check_options(options: Mapping[str, Any]) -> None:
-    """Refuse options that would make the rows others than those of the files.
+    """Refuse options with which the rows would differ from those of the files.
 
-    :raises InputError: One of ``REFUSED`` is given, or an option is given in two spellings.
+    :raises InputError: One of ``REFUSED`` is set, or an option is set in two spellings.
     """
     spellings: dict[str, str] = {}
     for name, value in options.items():
@@ -332,5 +331,5 @@ def check_options(options: Mapping[str, Any]) -> None:
 
 
 def _is(value: Any, harmless: str) -> bool:
-    """Tell whether a value is the harmless one; a template is told when the task runs."""
+    """Tell whether a value is the harmless one; a template is checked when the task runs."""
     return validation.is_deferred(value) or str(value).strip().lower() == harmless.lower()
