@@ -79,7 +79,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _awaited(spark: SparkSession, path: str) -> Plan | None:
-    """Read a plan as soon as it is there; None if it does not come."""
+    """Wait for a plan, and read it; None if it has not come after ``WAITS_SECONDS``."""
     deadline = time.monotonic() + WAITS_SECONDS
     while time.monotonic() < deadline:
         try:
@@ -122,7 +122,7 @@ def run(spark: SparkSession, plan: Plan) -> None:
 
 
 def _is_next_known(plan: Plan, target: Target, entry: OffsetEntry) -> bool:
-    """Tell whether what the next batch is read as is known before this one is committed."""
+    """Tell whether the columns of the next batch are known before this one is committed."""
     if not plan.reads_as_table:
         return True
     if plan.files.infers_columns or plan.schema_evolution != "fail" or entry.overwrites_table:
@@ -142,7 +142,7 @@ def _read_ahead(
 ) -> tuple[OffsetEntry, Callable[[], DataFrame]]:
     """Give a batch, and its rows for when they are asked for: what cannot be read fails then.
 
-    :param is_known: Whether what it is read as does not depend on batches that are still to be committed.
+    :param is_known: Whether its columns are known, and depend on no batch that is still to be committed.
     """
     seq = plan.batches[index]
     name = f"{plan.checkpoint}/offsets/{seq:020}"

@@ -1,4 +1,4 @@
-"""The transaction of a batch: when it may be made, and how its rows are committed with its number."""
+"""The transaction of a batch: when it may be committed, and how its rows and its number are committed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Transaction:
     def commit(
         self, write: Write, batch: Batch, notes: Mapping[str, Any], *, abandoned: bool = False
     ) -> int | None:
-        """Write, and see that it was committed with the batch's number.
+        """Write, and check that it was committed with the batch's number.
 
         :param notes: What the commit says of the batch beside that, for its record.
         :return: The table's version, or None if Delta skipped the write because the batch is there.
@@ -120,7 +120,7 @@ _IN_A_SESSION = {
     "txnVersion": "spark.databricks.delta.write.txnVersion",
     "userMetadata": "spark.databricks.delta.commitInfo.userMetadata",
 }
-"""Delta's options of a writer, and the settings by which a statement has them."""
+"""Delta's options of a writer -> the settings of a session that a statement takes them from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,12 +174,12 @@ class Commit:
     notes: dict[str, Any]
 
     def note(self, **notes: Any) -> None:
-        """Let the commit say more of the batch; before it is made."""
+        """Add notes to the commit, before it is made."""
         self.notes.update(notes)
 
     @property
     def carries(self) -> dict[str, str]:
-        """What goes with the rows, as options of Delta's writer."""
+        """The batch's number and the notes, as options of Delta's writer."""
         return {
             "txnAppId": self.number[0],
             "txnVersion": str(self.number[1]),

@@ -1,4 +1,4 @@
-"""The batch of an entry with a cursor: which rows of its source are new, and the state behind them."""
+"""Read a batch of a cursor: the rows of its source that are new, and the state after them."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def _table(spark: SparkSession, source: CursorPlan, cursor_slice: CursorSlice) -
 
 
 def commit(plan: Plan, target: Target, transaction: Transaction, rows: Callable[[], DataFrame]) -> int | None:
-    """Commit the rows that are new, together with the state behind them.
+    """Commit the rows that are new, together with the state after them.
 
     :param rows: Gives the rows of the source; of a database they are asked for here, for each try.
     :return: The table's version, or None if the batch was there.
@@ -127,9 +127,9 @@ def commit(plan: Plan, target: Target, transaction: Transaction, rows: Callable[
 
 @contextmanager
 def _of_a_version(source: CursorPlan, cursor_slice: CursorSlice, seq: int) -> Iterator[None]:
-    """Say so if the version of the source that a batch reads is not there any more.
+    """Turn Spark's errors for a version of the source that can no longer be read into our own.
 
-    :raises CursorError: As said.
+    :raises CursorError: The version, or a file of it, is missing.
     """
     try:
         yield
@@ -146,7 +146,7 @@ def _of_a_version(source: CursorPlan, cursor_slice: CursorSlice, seq: int) -> It
 
 
 LoadedRow: TypeAlias = tuple[str, str, int]
-"""Of rows that were loaded: cursor value, hash, how many."""
+"""Cursor value and hash of rows that were loaded, and how many are equal in both."""
 _EXAMPLES = 3
 _MARKS = ["_scope_at", "_scope_row"]
 _KNOWN = "_scope_at string, _scope_row string, _scope_n bigint"
@@ -199,15 +199,15 @@ class Reading:
             self.is_missing = self.is_missing | F.isnan(self.value) | F.abs(self.value).isin(float("inf"))
         self.count = 0
         self.changed = 0
-        """Rows that were read again and are loaded, if it seems that they could not be compared."""
+        """How many rows that were read again are loaded, if it seems that they could not be compared."""
         self.missing_columns: list[str] = []
-        """Columns by which these were compared, and which are no longer there."""
+        """Columns that these rows were compared by, and that the source no longer has."""
 
     # ---- rows ----------------------------------------------------------------------------------
 
     @contextmanager
     def held(self) -> Iterator[tuple[DataFrame, str | None]]:
-        """Read the new rows once, hold them for the block, and give the state behind them.
+        """Read the new rows once, hold them for the block, and give the state after them.
 
         :raises CursorError: A row has no value, and those are not left out.
         """
@@ -279,12 +279,12 @@ class Reading:
         return self._from(rows, start)
 
     def _last(self) -> str | None:
-        """Give the value up to which rows may be loaded; None if none is compared."""
+        """Give the value up to which rows may have been loaded already; None if no rows are compared."""
         is_compared = self.end is None and self._compares()
         return self.before.last if self.before and is_compared else None
 
     def _is_again(self) -> Column:
-        """Tell whether a row is not beyond the last value: it may have been loaded."""
+        """Give the condition that a row is not beyond the last value, so that it may have been loaded."""
         last = self._last()
         if last is None:
             return F.lit(False)  # noqa: FBT003 - a value
@@ -343,7 +343,7 @@ class Reading:
     # ---- state ---------------------------------------------------------------------------------
 
     def _state(self, newest: str | None, *, more: bool) -> CursorState:
-        """Give the state behind the batch, but for the rows that the next load reads again."""
+        """Give the state after the batch, without the rows that the next load reads again."""
         before = self.before or CursorState(column=self.rule.column)
         last = before.last
         if newest is not None and (
@@ -524,6 +524,6 @@ class Reading:
 
 
 def _shown(rows: DataFrame) -> str:
-    """Show a few rows that are held."""
+    """Give a few rows as JSON, for a message."""
     texts = rows.select(F.to_json(F.struct("*")).alias("row")).limit(_EXAMPLES).collect()
     return "; ".join(str(row["row"])[:200] for row in texts)

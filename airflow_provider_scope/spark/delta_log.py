@@ -88,16 +88,16 @@ _CONFLICTS = (  # Delta's Python has them side by side: none is below DeltaConcu
     delta_errors.ProtocolChangedException,
 )
 _LOOK_BACK = 20
-"""Commits that are searched for the newest transaction before Delta's whole state is asked."""
+"""How many commits are searched for the newest transaction before Delta reconstructs the table's state."""
 
 
 class ConcurrentCommitError(Exception):
-    """Another commit got in between; look at the table again before anything else."""
+    """Another commit got in between: the table has to be read again before anything else."""
 
 
 @contextmanager
 def conflicts() -> Iterator[None]:
-    """Turn Delta's conflict errors, which leave the outcome open, into one of ours."""
+    """Turn Delta's conflict errors, which do not tell whether the batch was committed, into ours."""
     try:
         yield
     except _CONFLICTS as err:
@@ -174,9 +174,9 @@ class DeltaLog:
         return self.commit(lambda: writer.save(self.table), self.spark)
 
     def commit(self, act: Callable[[], object], session: SparkSession) -> int | None:
-        """Do what commits to the table, and give the version; None if Delta committed nothing.
+        """Run a function that commits to the table, and give the version; None if Delta committed nothing.
 
-        :param session: The one that it is done in.
+        :param session: The session that the function uses.
         """
         session.conf.unset(_COMMITTED)
         with one_commit_at_a_time(self.spark, self.table):

@@ -46,7 +46,7 @@ def make_exact(spark: SparkSession) -> None:
 
 @contextmanager
 def with_settings(spark: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
-    """Set them for a block, and set back what was there when it ends."""
+    """Change settings of a session for a block, and restore the old values when it ends."""
     before = {name: spark.conf.get(name, None) for name in values}
     try:
         for name, value in values.items():
@@ -109,7 +109,7 @@ def short_cause(err: Exception) -> str:
 
 
 def whole_text(err: Exception) -> str:
-    """Give all that Spark says of an error, causes included."""
+    """Give the text of an error of Spark, with all its causes."""
     return f"{err}\n{getattr(err, '_stackTrace', None) or ''}"
 
 

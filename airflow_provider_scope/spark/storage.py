@@ -57,13 +57,13 @@ def read(spark: SparkSession, uri: str, at_most: int | None = None) -> bytes:
 
 
 def at_once(act: Callable[[_A], _B], files: Sequence[_A], most: int = LOOKS_AT_ONCE) -> list[_B]:
-    """Do something with all files, several at a time."""
+    """Run a function for each file, several at a time; the results are in the order of the files."""
     with ThreadPoolExecutor(most, thread_name_prefix="scope-files") as pool:
         return [*pool.map(act, files)]
 
 
 def check_unchanged(spark: SparkSession, entry: OffsetEntry) -> None:
-    """Look at every file of a batch again, just before it is read.
+    """Check that every file of a batch is as it was logged, just before it is read.
 
     :raises SourceFileGoneError: One is missing.
     :raises SourceFileChangedError: One has another time or length than its entry says.
@@ -84,10 +84,10 @@ def check_unchanged(spark: SparkSession, entry: OffsetEntry) -> None:
 
 
 def check_was_unchanged(spark: SparkSession, entry: OffsetEntry, version: int) -> None:
-    """Look at every file of a batch again, just after its rows were committed.
+    """Check that every file of a batch is as it was logged, just after its rows were committed.
 
-    A file that is gone was read to its end, or Spark would have failed. One that cannot be looked at tells
-    nothing; the listing of the next run sees a change.
+    A file that is gone was read to its end, or Spark would have failed. A file that cannot be checked is
+    passed over; the listing of the next run sees a change.
 
     :param version: The table's version that has the rows.
     :raises SourceFileChangedError: One has another time or length than its entry says.
@@ -106,7 +106,7 @@ def check_was_unchanged(spark: SparkSession, entry: OffsetEntry, version: int) -
 
 
 def check_bzip2(spark: SparkSession, entry: OffsetEntry) -> None:
-    """See that files with a name of bzip2 begin like it: of others Spark reads no row, without an error.
+    """Check that files named as bzip2 begin like it: Spark would read no row of others, without an error.
 
     :raises BadFileError: One does not.
     """
