@@ -17,7 +17,7 @@ VOID_NAME = "airflow_provider_scope_void"
 
 _DRIVER_MEMORY = "spark.driver.memory"
 _SIZE = re.compile(r"\d+[kmgt]?", re.IGNORECASE)
-"""What Java takes behind -Xmx. Spark hands it over as it is; Java names neither the setting nor the way."""
+"""What Java accepts after -Xmx. Spark passes it on unchanged; Java's error names no setting and no remedy."""
 
 
 @validation.with_known_fields

@@ -65,7 +65,7 @@ def finding(kind: str, source: str, refused: str) -> str:
     """Give the query with which a user finds the rows of a value that cannot be loaded.
 
     :param kind: The database's.
-    :param source: What stands behind FROM.
+    :param source: The text after FROM.
     :param refused: What ``refused_value`` gave.
     :return: Empty if the database is of another kind.
     """

@@ -128,7 +128,7 @@ def question(
     """Give the SELECT for the rows that the next load would read, and how many of them to fetch.
 
     :param database: Its kind: ``postgresql`` or ``sqlite``.
-    :param rows_of: What stands behind FROM.
+    :param rows_of: The text after FROM.
     :param first: Where the user said to begin.
     :return: None if the answer could not tell whether one of them is new.
     """

@@ -70,7 +70,7 @@ def check_names(table: str, before: Metadata | None, commit: SourceCommit) -> No
     """Refuse a version that drops a column or gives it another name: rows that are loaded still have it.
 
     :param before: The metadata before it; None if it is not known.
-    :raises ChangeFeedError: As said.
+    :raises ChangeFeedError: A column is dropped or renamed.
     """
     if before is None or commit.metadata is None:
         return
@@ -97,7 +97,7 @@ def check_reused(table: str, before: Metadata | None, newest: Metadata) -> None:
     """Refuse a source in which a name stands for another column than it did, whatever the user selects.
 
     :param before: The metadata before what is loaded now; None if it is not known.
-    :raises ChangeFeedError: As said.
+    :raises ChangeFeedError: A name stands for another column now.
     """
     if before is None:
         return

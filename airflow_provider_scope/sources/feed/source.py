@@ -1,4 +1,4 @@
-"""The change data feed of a table as a source: a slice is a range of versions, new is what is behind it."""
+"""The change data feed of a table as a source: a slice is a range of versions, new are those after it."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class ChangeRows:
         """Refuse an entry of another load, and one whose state cannot be read.
 
         :raises ChangeFeedError: It has another identifier.
-        :raises CheckpointCorruptError: As said.
+        :raises CheckpointCorruptError: The state cannot be read.
         """
         where = f"batch {entry.seq} of {self.place}"
         feed_state.decode(entry.slice.before, where)
@@ -118,7 +118,7 @@ class ChangeRows:
         """Refuse a slice that is not read yet, if it is of another table, or of versions that are others now.
 
         :param of: What the error says first if the table is another one.
-        :raises ChangeFeedError: As said.
+        :raises ChangeFeedError: The source is another table, or has another history now.
         """
         table = self.source_log.metadata.table
         if planned.source != table:
@@ -215,13 +215,13 @@ class ChangeRows:
                 report.warnings.setdefault(topic, text)
 
     def unread(self, view: LogView, now_ms: int) -> tuple[Lag | None, list[str]]:
-        """Tell how far a log is behind the newest version, and warn if the source keeps it not much longer.
+        """Tell how far a log is behind the newest version, and warn if the source soon loses that part.
 
         Warn of columns, too, that were renamed or dropped: whether a run refuses that depends on its task.
 
         :param view: The log. Its newest batch is of a feed.
         :param now_ms: The time, milliseconds since the epoch.
-        :raises ChangeFeedError: The source is another one, does not have all versions behind the state, or
+        :raises ChangeFeedError: The source is another one, does not have all versions after the state, or
             cannot be read across one of these.
         """
         state = feed_state.decode(view.state, self.place)
@@ -291,7 +291,7 @@ class ChangeRows:
     def _check_same(self, state: ChangeState | None) -> None:
         """Refuse another load, another table, one that was set back, and one that has no feed.
 
-        :raises ChangeFeedError: As said.
+        :raises ChangeFeedError: The source or the load is another one, or the feed is off.
         """
         metadata = self.source_log.metadata
         if state:
@@ -345,7 +345,7 @@ class ChangeRows:
             if readable is None:
                 raise self.source_log.cleaned(history[0].version, "")
             return readable
-        # The next version may be named: whoever takes over a load begins behind its last one.
+        # The next version may be named: whoever takes over a load begins after its last one.
         if first > self.source_log.newest + 1:
             raise ChangeFeedError(
                 f"source.start_version is {first}, and the newest version of {self.table} is "

@@ -210,7 +210,7 @@ def check_range(table: str, commits: Sequence[SourceCommit], source: str, *, is_
     :param table: The table's name, for people.
     :param source: The id that it has.
     :param is_first: Whether nothing is loaded yet.
-    :raises ChangeFeedError: As said.
+    :raises ChangeFeedError: A version is a RESTORE, is of another table, or has no feed.
     """
     for commit in commits:
         if commit.operation.upper() == "RESTORE" and is_first:
@@ -265,7 +265,7 @@ def check_history(table: str, state: ChangeState, commit: SourceCommit | None) -
     """Refuse a table in which a version that was read or planned is another one now, as in a copy put back.
 
     :param commit: Its version of the state's number; None if the log no longer has it.
-    :raises ChangeFeedError: As said.
+    :raises ChangeFeedError: The version was committed at another time than before.
     """
     now = commit.time_ms if commit else None
     if now is None or state.at_ms is None or now == state.at_ms:
@@ -283,7 +283,7 @@ def earlier_rows(table: str, first: int, *, replaces: bool) -> str:
 
     :param first: The version that enabled the feed.
     :param replaces: Whether the rows that are loaded would be replaced.
-    :raises ChangeFeedError: As said.
+    :raises ChangeFeedError: The refresh would replace the table without these rows.
     """
     text = f"{table} had rows before version {first}, which enabled its change data feed"
     if replaces:

@@ -431,7 +431,7 @@ def check_names(
 
     :param new: Files that would be loaded.
     :param elsewhere: Files that were, and lie below none of the roots.
-    :raises InputError: As said.
+    :raises InputError: A new file has the size and time of one that was loaded from elsewhere.
     """
     for path, file in _same_content(new, elsewhere) if new else ():
         if file:

@@ -88,7 +88,7 @@ class Files:
     def check(self, entry: OffsetEntry) -> None:
         """Refuse an entry that names a file outside of the folders.
 
-        :raises CheckpointCorruptError: As said.
+        :raises CheckpointCorruptError: A file is outside of the folders.
         """
         for file in entry.files:
             if not is_below(file.path, self.roots):
@@ -233,7 +233,7 @@ def check_not_loaded_before(
     """Refuse to begin an interval of which ``mode="incremental"``, or dbt-scope, has loaded files already.
 
     :param log: The log of ``mode="incremental"`` in the same checkpoint, which need not exist.
-    :raises InputError: As said.
+    :raises InputError: Files of the interval were loaded.
     """
     view = read_loaded(log, audit, roots, now_ms)
     doubled = sorted(path for path, (modified_ms, *_) in view.seen.items() if modified_ms in window)
