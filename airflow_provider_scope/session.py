@@ -246,7 +246,7 @@ class _Rows:
     says_from_when: ClassVar[bool] = True
     """Every load is new: rows of others in the table are no reason to doubt."""
     interval: ClassVar[str | None] = None
-    left: ClassVar[int] = 0
+    remaining: ClassVar[int] = 0
 
     def begin_report(self, now_ms: int) -> RunReport:
         return RunReport(roots=(), now_ms=now_ms)

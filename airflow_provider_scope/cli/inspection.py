@@ -25,7 +25,7 @@ from airflow_provider_scope.exceptions import BatchOutcomeUnknownError, mask
 from airflow_provider_scope.hooks.stores import store_of
 from airflow_provider_scope.protocol import bad_records, dbt_scope, dry_run, repair, retention
 from airflow_provider_scope.protocol.intervals import IntervalLog
-from airflow_provider_scope.protocol.report import told_changes
+from airflow_provider_scope.protocol.report import changes_text
 from airflow_provider_scope.protocol.view import check_table, pinned_columns, read_log
 from airflow_provider_scope.sql import literal, quoted
 from airflow_provider_scope.values import FileSlice, iso_time, printable
@@ -192,7 +192,7 @@ def _show_counts(log: CheckpointLog) -> None:
     for record in newest:
         changes.update(record.changes)
     if changes:
-        say(f"changed     {told_changes(changes)}; {_batches_text(newest)}")
+        say(f"changed     {changes_text(changes)}; {_batches_text(newest)}")
     quarantined = bad_records.total(record.quarantined for record in newest)
     if not quarantined:
         return

@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
     from airflow_provider_scope.engines.spark import SparkRunner
     from airflow_provider_scope.protocol.acceptance import Consequences
-    from airflow_provider_scope.protocol.dbt_scope_files import LeftState
+    from airflow_provider_scope.protocol.dbt_scope_files import DbtScopeState
     from airflow_provider_scope.protocol.derived import AuditFiles
     from airflow_provider_scope.protocol.log import CheckpointLog
     from airflow_provider_scope.protocol.records import Pipeline
-    from airflow_provider_scope.protocol.recovery import Behind, TableState
+    from airflow_provider_scope.protocol.recovery import SourceState, TableState
     from airflow_provider_scope.protocol.retention import Group
     from airflow_provider_scope.protocol.vacuum import Plan
     from airflow_provider_scope.protocol.view import LogView
@@ -140,7 +140,7 @@ def _accept(args: Namespace) -> None:
     if why is None:
         say(f"{table} and its log fit together: there is nothing to accept")
         return
-    consequences = acceptance.look_at_table(log, engine, table, reload_undecidable=args.reload_undecidable)
+    consequences = acceptance.consequences_of(log, engine, table, reload_undecidable=args.reload_undecidable)
     say(why)
     say(f"The table is at version {consequences.table.version}. To accept it as it is means:")
     if consequences.begins:
@@ -185,7 +185,7 @@ def _divergence(
     return None
 
 
-def _consequences_with_state(consequences: Consequences, begins: Behind, checkpoint: str) -> list[str]:
+def _consequences_with_state(consequences: Consequences, begins: SourceState, checkpoint: str) -> list[str]:
     """Say what it means to accept a table whose source has a state."""
     lines = []
     if consequences.rolled_back:
@@ -196,7 +196,7 @@ def _consequences_with_state(consequences: Consequences, begins: Behind, checkpo
                 'with write="append", the interval counts as loaded',
                 f"to get these rows back, {recovery.load_again(checkpoint)}",
             ]
-    lines += [f"the open batch {seq} is abandoned" for seq in consequences.gone]
+    lines += [f"the open batch {seq} is abandoned" for seq in consequences.open_rolled_back]
     if begins.problem:
         lines.append(f"it is not known where the next batch would begin: {only_refresh(checkpoint)}")
     else:
@@ -237,14 +237,14 @@ def _consequences_for_files(consequences: Consequences, checkpoint: str) -> list
     restores = consequences.table.restores
     if restores and max(restores, key=lambda restore: restore.version).to_version is None:
         lines.append("the RESTORE was to a time: it is not known which committed batches lost their rows")
-    for seq in consequences.gone:
+    for seq in consequences.open_rolled_back:
         lines.append(f"the files of the open batch {seq} count as new: the next run loads them")
     lines += [
         (
             f"the rows of batch {seq}, which was abandoned, stay unless somebody has deleted them; its files "
             "are loaded again"
         )
-        for seq in consequences.back
+        for seq in consequences.abandoned_in_table
     ]
     if consequences.needs_transaction:
         lines.append(
@@ -266,10 +266,10 @@ def take_over(args: Namespace) -> None:
         _decide(log, pipeline, loaded=args.at_watermark == "loaded", yes=args.yes)
         return
     if pipeline is None:
-        _show_dbt_scope(dbt_scope.left_behind(log))
+        _show_dbt_scope(dbt_scope.existing_state(log))
         say("the next run of the task takes the table over; there is nothing to do here")
         return
-    later_runs = dbt_scope.went_on(log, pipeline, clock.now_ms())
+    later_runs = dbt_scope.continuation(log, pipeline, clock.now_ms())
     if later_runs is None:
         say(f"dbt-scope has not run on {log.location} since it was taken over: there is nothing to do")
         return
@@ -284,7 +284,7 @@ def take_over(args: Namespace) -> None:
     say(f"taken over, as {log.location}/taken_over/{record.number:020}; the next run goes on from here")
 
 
-def _show_dbt_scope(state: LeftState) -> None:
+def _show_dbt_scope(state: DbtScopeState) -> None:
     watermark = state.watermark
     time = watermark.modified_time or "has no time"
     say(f"dbt-scope's newest batch is {watermark.batch_id}, its watermark {time}")
@@ -298,7 +298,7 @@ def _show_dbt_scope(state: LeftState) -> None:
 
 
 def _decide(log: CheckpointLog, pipeline: Pipeline | None, *, loaded: bool, yes: bool) -> None:
-    watermark = dbt_scope.undecided(log, pipeline)
+    watermark = dbt_scope.undecided_watermark(log, pipeline)
     meaning = "loaded: their rows are in the table" if loaded else "new: the next run loads them"
     say(f"files with exactly the time of dbt-scope's watermark that no record names count as {meaning}")
     if not yes:
@@ -334,13 +334,13 @@ def vacuum(args: Namespace) -> None:
     _check_not_intervals_alone(log)
     repair.existing_pipeline(log)
     engine = engine_of(args, log)
-    plan = vacuums.look(log, audit, engine, table, retain=args.retain_batches, now_ms=clock.now_ms())
+    plan = vacuums.make_plan(log, audit, engine, table, retain=args.retain_batches, now_ms=clock.now_ms())
     say(f"checkpoint  {log.location}")
     _show_deleted(plan)
     _show_kept(plan)
     if not plan.groups:
         return
-    if plan.record.below > plan.was:
+    if plan.record.below > plan.vacuumed_before:
         say(
             "After that, a table that was restored to a version before the oldest remaining record can no "
             "longer be accepted as it is: see `airflow scope accept-table`."

@@ -14,7 +14,7 @@ from airflow_provider_scope.protocol import recovery
 from airflow_provider_scope.protocol.engine import Work
 from airflow_provider_scope.protocol.records import Acceptance
 from airflow_provider_scope.protocol.repair import existing_pipeline, open_entries
-from airflow_provider_scope.protocol.view import is_gone, rows_in_table
+from airflow_provider_scope.protocol.view import has_lost_rows, rows_in_table
 from airflow_provider_scope.values import OTHERS_NAMED, FileSlice, some_names
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from airflow_provider_scope.protocol.engine import Engine
     from airflow_provider_scope.protocol.log import CheckpointLog
     from airflow_provider_scope.protocol.records import CommitRecord, OffsetEntry, Pipeline, TableIdentity
-    from airflow_provider_scope.protocol.recovery import Behind, Chain, CommittedBatch, TableState
+    from airflow_provider_scope.protocol.recovery import Chain, CommittedBatch, SourceState, TableState
     from airflow_provider_scope.values import Slice
 
 
@@ -35,17 +35,17 @@ class Consequences:
     newest_commit: int
     rolled_back: tuple[CommitRecord, ...]
     """Committed batches whose rows are no longer in the table; without a state they count as loaded."""
-    gone: tuple[int, ...]
+    open_rolled_back: tuple[int, ...]
     """Open batches that had been committed to the table, and whose rows are gone: they come again."""
     seen_version: int
     """The version to go on from: below the commits of open batches that are still to be recorded."""
-    back: tuple[int, ...]
+    abandoned_in_table: tuple[int, ...]
     """Batches that were abandoned before there was a table, and whose rows are in it."""
     vacuumed: int
     """Batches below this number may have lost their rows, too: their records were purged. 0 if none has."""
     needs_transaction: bool
     """The table has to be told which batch is its newest: it was created again."""
-    begins: Behind | None = None
+    begins: SourceState | None = None
     """Where the next batch begins; None if the source has no state."""
     undone: int | None = None
     """The first batch of the full refresh that was undone, so that the rows from before it are back."""
@@ -67,11 +67,13 @@ def refresh_next(checkpoint: str) -> str:
     )
 
 
-def _undecided(what: str, do: str) -> BatchOutcomeUnknownError:
-    return BatchOutcomeUnknownError(what, kept="the table, the log and all files; nothing was written", do=do)
+def _undecided(message: str, do: str) -> BatchOutcomeUnknownError:
+    return BatchOutcomeUnknownError(
+        message, kept="the table, the log and all files; nothing was written", do=do
+    )
 
 
-def look_at_table(
+def consequences_of(
     log: CheckpointLog, engine: Engine, table: str, *, reload_undecidable: bool = False
 ) -> Consequences:
     """Say what accepting the table as it is would mean; nothing is written.
@@ -82,80 +84,93 @@ def look_at_table(
     """
     pipeline = existing_pipeline(log)
     if (entry := newest_entry(log)) and entry.slice.has_state:
-        return _look_with_state(_read(log, engine, table), reload_undecidable=reload_undecidable)
+        return _consequences_with_state(
+            _take_reading(log, engine, table), reload_undecidable=reload_undecidable
+        )
     committed = log.committed()
     # Without a baseline the probe reads the table's whole log, and refuses nothing.
-    found = engine.probe(table, pipeline.pipeline, (None, -1))
-    if found.identity is None:
-        raise recovery.table_gone(table, log.location)
-    if found.running is not None:
+    table_state = engine.probe(table, pipeline.pipeline, (None, -1))
+    if table_state.identity is None:
+        raise recovery.missing_table_error(table, log.location)
+    if table_state.running is not None:
         raise _undecided(
-            f"A job of batch {found.running} is still running: it is not known what becomes of its rows in "
-            f"{table}.",
+            f"A job of batch {table_state.running} is still running: it is not known what becomes of its "
+            f"rows in {table}.",
             do="wait until the job has ended, which `airflow scope status` shows, or end it: see "
             "`airflow scope cancel-jobs --help`. Then run the command again",
         )
     logged = log.logged()
     vacuumed = log.vacuumed_below()
     newest = log.offset(logged[-1]) if logged else None
-    recovery.check_transaction(found, -1, newest.seq if newest else -1, table, log.location)
+    recovery.check_transaction(table_state, -1, newest.seq if newest else -1, table, log.location)
     still_open = open_entries(log)
-    result = recovery.outcomes(still_open, found)
-    in_table = {**{entry.seq: batch for entry, batch in result.committed}, **found.beyond}
-    gone = [seq for seq, batch in in_table.items() if recovery.rolled_back(batch, found.restores)]
-    unknown = [seq for seq, batch in in_table.items() if recovery.rolled_back(batch, found.restores) is None]
-    unknown += [entry.seq for entry in result.unclear]
+    outcomes = recovery.outcomes(still_open, table_state)
+    in_table = {**{entry.seq: batch for entry, batch in outcomes.committed}, **table_state.beyond}
+    open_rolled_back = [
+        seq for seq, batch in in_table.items() if recovery.rolled_back(batch, table_state.restores)
+    ]
+    undecidable = [
+        seq for seq, batch in in_table.items() if recovery.rolled_back(batch, table_state.restores) is None
+    ]
+    undecidable += [entry.seq for entry in outcomes.unclear]
     last_commit = log.commit(committed[-1]) if committed else None
     expected, _ = recovery.baseline(pipeline, last_commit, log.newest_acceptance())
-    in_doubt = {e.seq for e in still_open if is_about_another_table(log, e.seq, expected, found)}
-    gone = [seq for seq in gone if seq not in in_doubt]
+    in_doubt = {e.seq for e in still_open if is_about_another_table(log, e.seq, expected, table_state)}
+    open_rolled_back = [seq for seq in open_rolled_back if seq not in in_doubt]
     mixed = {
         e.seq: restore
-        for e, batch in result.committed
-        if e.seq not in gone and (restore := restore_under_refresh(log, e, batch, found))
+        for e, batch in outcomes.committed
+        if e.seq not in open_rolled_back and (restore := restore_under_refresh(log, e, batch, table_state))
     }
     if mixed and not reload_undecidable:
         raise old_rows_beside_new_ones(table, log.location, *next(iter(mixed.items())))
-    unknown = [*{*unknown, *in_doubt, *mixed}]
-    if unknown and not reload_undecidable:
+    undecidable = [*{*undecidable, *in_doubt, *mixed}]
+    if undecidable and not reload_undecidable:
         raise _undecided(
             f"The log of {table} does not show whether the rows of the open batches "
-            f"{', '.join(map(str, sorted(unknown)))} are in the table.",
+            f"{', '.join(map(str, sorted(undecidable)))} are in the table.",
             do=refresh_next(log.location)
-            if any(entry.overwrites_table for entry in still_open if entry.seq in unknown)
+            if any(entry.overwrites_table for entry in still_open if entry.seq in undecidable)
             else "look at the table. If the rows are there, delete them. Then run "
             "`airflow scope accept-table --reload-undecidable`: the files of these batches are loaded again",
         )
     start = newest.refresh_start or 0 if newest else 0
     records = [log.commit(seq) for seq in committed if seq >= start]
-    is_below = vacuumed > start and bool(records) and is_gone(records[0], found)
-    if is_below and not reload_undecidable and is_rolled_back(records[0], found):
+    is_below = vacuumed > start and bool(records) and has_lost_rows(records[0], table_state)
+    if is_below and not reload_undecidable and is_rolled_back(records[0], table_state):
         raise rolled_back_below(table, records[0], vacuumed)
-    rolled_back = tuple(r for r in records if not r.abandoned and is_gone(r, found))
+    rolled_back = tuple(r for r in records if not r.abandoned and has_lost_rows(r, table_state))
     is_refreshed = newest is not None and newest.refresh_start is not None
-    undone = is_refreshed and is_undone(records, found, gone=gone, start=start)
-    back = names_in_table(log, pipeline, found, start) if undone else set()
-    added = [entry for entry in still_open if entry.seq in in_table and entry.seq not in gone]
-    twice = _held_too(back, added)
-    doubled = back - _names_of(log, records) - twice
+    undone = is_refreshed and is_undone(records, table_state, open_rolled_back=open_rolled_back, start=start)
+    returned_names = names_in_table(log, pipeline, table_state, start) if undone else set()
+    added = [entry for entry in still_open if entry.seq in in_table and entry.seq not in open_rolled_back]
+    names_loaded_twice = _held_too(returned_names, added)
+    doubled = returned_names - _names_of(log, records) - names_loaded_twice
     if is_refreshed and not reload_undecidable:
         if undone and logged[0] > 0:
             raise undone_and_purged(table, log.location, start)
-        if twice:
-            raise beside_old_rows(table, log.location, start, twice)
-        check_doubled(log, table, found, records, start=start, doubled=doubled)
+        if names_loaded_twice:
+            raise beside_old_rows(table, log.location, start, names_loaded_twice)
+        check_doubled(log, table, table_state, records, start=start, doubled=doubled)
     return Consequences(
-        table=found,
+        table=table_state,
         newest_commit=committed[-1] if committed else -1,
         rolled_back=rolled_back,
-        gone=tuple(sorted([*gone, *unknown])),
-        seen_version=min([found.version, *(v.version - 1 for seq, v in in_table.items() if seq not in gone)]),
-        back=tuple(seq for seq in found.committed if seq < recovery.first_in_table(last_commit, None)),
+        open_rolled_back=tuple(sorted([*open_rolled_back, *undecidable])),
+        seen_version=min(
+            [
+                table_state.version,
+                *(v.version - 1 for seq, v in in_table.items() if seq not in open_rolled_back),
+            ]
+        ),
+        abandoned_in_table=tuple(
+            seq for seq in table_state.committed if seq < recovery.first_in_table(last_commit, None)
+        ),
         vacuumed=vacuumed if is_below else 0,
-        needs_transaction=bool(committed) and (found.txn is None or found.txn < committed[-1]),
+        needs_transaction=bool(committed) and (table_state.txn is None or table_state.txn < committed[-1]),
         undone=start if undone else None,
         doubled=tuple(sorted(doubled)),
-        lost=len(_names_of(log, rolled_back) - back) if undone else None,
+        lost=len(_names_of(log, rolled_back) - returned_names) if undone else None,
     )
 
 
@@ -170,28 +185,30 @@ def accept_table(
     pipeline = existing_pipeline(log)
     if (entry := newest_entry(log)) and entry.slice.has_state:
         return accept_with_state(log, engine, table, reload_undecidable=reload_undecidable)
-    seen = look_at_table(log, engine, table, reload_undecidable=reload_undecidable)
-    found = seen.table
-    for seq in seen.gone:
+    consequences = consequences_of(log, engine, table, reload_undecidable=reload_undecidable)
+    table_state = consequences.table
+    for seq in consequences.open_rolled_back:
         if log.attempts(seq):
             # Its files come again, so no job of it may change the table from now on.
             engine.fence(Work(pipeline.pipeline, table, log.location), log.offset(seq))
-    if seen.needs_transaction:
-        newest = log.offset(seen.newest_commit)
+    if consequences.needs_transaction:
+        newest = log.offset(consequences.newest_commit)
         harmless = replace(newest, mode="append", where=None)
         engine.fence(Work(pipeline.pipeline, table, log.location), harmless)
-        found = engine.probe(table, pipeline.pipeline, (None, -1))
-    if found.identity is None:
+        table_state = engine.probe(table, pipeline.pipeline, (None, -1))
+    if table_state.identity is None:
         msg = f"{table} vanished while it was being accepted"
         raise AssertionError(msg)
-    before = log.newest_acceptance()
+    previous = log.newest_acceptance()
     return log.put_acceptance(
         Acceptance(
-            number=before.number + 1 if before else 0,
-            after_commit=seen.newest_commit,
-            table=found.identity,
-            table_version=found.version if seen.needs_transaction else seen.seen_version,
-            gone=seen.gone,
+            number=previous.number + 1 if previous else 0,
+            after_commit=consequences.newest_commit,
+            table=table_state.identity,
+            table_version=table_state.version
+            if consequences.needs_transaction
+            else consequences.seen_version,
+            gone=consequences.open_rolled_back,
         )
     )
 
@@ -200,7 +217,7 @@ def accept_table(
 
 
 def is_about_another_table(
-    log: CheckpointLog, seq: int, expected: TableIdentity | None, found: TableState
+    log: CheckpointLog, seq: int, expected: TableIdentity | None, table_state: TableState
 ) -> bool:
     """Tell whether what is known of a batch's jobs says nothing about the table that is there now.
 
@@ -208,25 +225,27 @@ def is_about_another_table(
     attempt and a decision name, are about the table and the rows of that time.
     """
     attempts = [attempt for attempt in log.attempts(seq) if not attempt.void]
-    if expected and found.identity and expected.table_id != found.identity.table_id:
+    if expected and table_state.identity and expected.table_id != table_state.identity.table_id:
         return bool(attempts)
-    newest = max((restore.version for restore in found.restores), default=-1)
+    newest = max((restore.version for restore in table_state.restores), default=-1)
     decided = [log.settlement(seq, attempt.number) for attempt in attempts]
     return any(settled is not None and settled.table_version < newest for settled in decided)
 
 
 def restore_under_refresh(
-    log: CheckpointLog, entry: OffsetEntry, committed: CommittedBatch, found: TableState
+    log: CheckpointLog, entry: OffsetEntry, committed: CommittedBatch, table_state: TableState
 ) -> int | None:
     """Give the RESTORE between the deletion of a refresh's job and its rows, if there may be one.
 
     What it brought back is in the table beside those rows. Only the attempt's beginning and the rows
     have versions that are known for sure, so a RESTORE just before the deletion counts as well.
     """
-    began = [attempt.table_version for attempt in log.attempts(entry.seq) if not attempt.void]
-    if not entry.overwrites_table or not began:
+    versions_before = [attempt.table_version for attempt in log.attempts(entry.seq) if not attempt.void]
+    if not entry.overwrites_table or not versions_before:
         return None
-    return next((r.version for r in found.restores if began[-1] < r.version < committed.version), None)
+    return next(
+        (r.version for r in table_state.restores if versions_before[-1] < r.version < committed.version), None
+    )
 
 
 def old_rows_beside_new_ones(table: str, checkpoint: str, seq: int, restore: int) -> BatchOutcomeUnknownError:
@@ -239,23 +258,25 @@ def old_rows_beside_new_ones(table: str, checkpoint: str, seq: int, restore: int
 
 
 def is_undone(
-    records: Sequence[CommitRecord], found: TableState, *, gone: Collection[int], start: int
+    records: Sequence[CommitRecord], table_state: TableState, *, open_rolled_back: Collection[int], start: int
 ) -> bool:
     """Tell whether the table was set back to before the full refresh that began with a batch.
 
     The rows that the refresh replaced are back, but its log has not seen their files: those that no
     committed batch of the refresh names count as new.
     """
-    return start in gone or any(r.seq == start and is_rolled_back(r, found) for r in records)
+    return start in open_rolled_back or any(
+        r.seq == start and is_rolled_back(r, table_state) for r in records
+    )
 
 
 def _refresh_undone(table: str, start: int) -> str:
     return f"A RESTORE of {table}, or an older copy, undid the full refresh that began with batch {start}"
 
 
-def names_in_table(log: CheckpointLog, pipeline: Pipeline, found: TableState, start: int) -> set[str]:
+def names_in_table(log: CheckpointLog, pipeline: Pipeline, table_state: TableState, start: int) -> set[str]:
     """Name the files from before a refresh whose rows are in a table that was set back."""
-    entries, taken = rows_in_table(log, log.takeovers(pipeline), found)
+    entries, taken = rows_in_table(log, log.takeovers(pipeline), table_state)
     names = {name for entry in entries if entry.seq < start for name in _names(entry.slice)}
     return names | {file.path for file in (log.taken_files(taken) if taken else ())}
 
@@ -270,16 +291,16 @@ def undone_and_purged(table: str, checkpoint: str, start: int) -> BatchOutcomeUn
 
 
 def beside_old_rows(
-    table: str, checkpoint: str, start: int, twice: Collection[str]
+    table: str, checkpoint: str, start: int, names_loaded_twice: Collection[str]
 ) -> BatchOutcomeUnknownError:
     """Give the error for batches of a refresh that were added after the refresh was undone.
 
-    :param twice: Their files, as far as the old rows of these are back.
+    :param names_loaded_twice: Their files, as far as the old rows of these are back.
     """
     return _undecided(
         f"{_refresh_undone(table, start)}, and a later batch of the refresh was added after that. The rows "
-        f"of its files ({len(twice):,}) are in the table twice: "
-        f"{some_names(sorted(twice), OTHERS_NAMED)}.",
+        f"of its files ({len(names_loaded_twice):,}) are in the table twice: "
+        f"{some_names(sorted(names_loaded_twice), OTHERS_NAMED)}.",
         do="RESTORE the table to a version of the refresh and run `airflow scope accept-table --yes`. Or "
         f"{refresh_next(checkpoint)}",
     )
@@ -288,7 +309,7 @@ def beside_old_rows(
 def check_doubled(
     log: CheckpointLog,
     table: str,
-    found: TableState,
+    table_state: TableState,
     records: Sequence[CommitRecord],
     *,
     start: int,
@@ -302,29 +323,31 @@ def check_doubled(
     """
     if doubled:
         raise refresh_undone(table, start, doubled)
-    of_before = doubled_from_before(log, records, found, start)
-    if of_before:
-        raise batches_of_before(table, log.location, start, of_before)
+    names_from_before = doubled_from_before(log, records, table_state, start)
+    if names_from_before:
+        raise batches_of_before(table, log.location, start, names_from_before)
 
 
 def doubled_from_before(
-    log: CheckpointLog, records: Sequence[CommitRecord], found: TableState, start: int
+    log: CheckpointLog, records: Sequence[CommitRecord], table_state: TableState, start: int
 ) -> set[str]:
     """Give the files that would be loaded on top of their rows, because the table has batches of before.
 
     A run that slept through a full refresh may have put them into a table that was created after it. They
     count as replaced by the refresh, which is not in this table.
     """
-    table_id = found.identity.table_id if found.identity else None
+    table_id = table_state.identity.table_id if table_state.identity else None
     if not any(r.seq == start and r.table and r.table.table_id != table_id for r in records):
         return set()
-    older = [
+    batches_from_before = [
         seq
-        for seq, batch in found.committed.items()
-        if seq < start and not batch.abandoned and recovery.rolled_back(batch, found.restores) is not True
+        for seq, batch in table_state.committed.items()
+        if seq < start
+        and not batch.abandoned
+        and recovery.rolled_back(batch, table_state.restores) is not True
     ]
     loaded = _names_of(log, records)
-    entries = {seq: log.find_offset(seq) for seq in older}
+    entries = {seq: log.find_offset(seq) for seq in batches_from_before}
     # A batch whose entry is purged may have any file.
     names = {
         name for seq, e in entries.items() for name in (_names(e.slice) if e else [f"those of batch {seq}"])
@@ -344,9 +367,13 @@ def batches_of_before(
     )
 
 
-def _names(found: Slice) -> list[str]:
+def _names(batch_slice: Slice) -> list[str]:
     """Name what may be loaded twice; a slice of something else than files is told by its whole text."""
-    return [file.path for file in found.audited] if isinstance(found, FileSlice) else [found.text()]
+    return (
+        [file.path for file in batch_slice.audited]
+        if isinstance(batch_slice, FileSlice)
+        else [batch_slice.text()]
+    )
 
 
 def _held_too(names: set[str], entries: Sequence[OffsetEntry]) -> set[str]:
@@ -361,10 +388,12 @@ def _names_of(log: CheckpointLog, records: Iterable[CommitRecord]) -> set[str]:
     return {name for r in records if not r.abandoned for name in _names(log.offset(r.seq).slice)}
 
 
-def is_rolled_back(record: CommitRecord, found: TableState) -> bool:
+def is_rolled_back(record: CommitRecord, table_state: TableState) -> bool:
     """Tell whether a RESTORE took the rows of a recorded batch, out of the table that it was loaded into."""
-    same = record.table and found.identity and record.table.table_id == found.identity.table_id
-    return bool(same) and is_gone(record, found)
+    is_same_table = (
+        record.table and table_state.identity and record.table.table_id == table_state.identity.table_id
+    )
+    return bool(is_same_table) and has_lost_rows(record, table_state)
 
 
 def rolled_back_below(table: str, oldest: CommitRecord, vacuumed: int) -> BatchOutcomeUnknownError:
@@ -414,7 +443,7 @@ class _Reading:
     pipeline: Pipeline
     records: tuple[CommitRecord, ...]
     accepted: Acceptance | None
-    found: TableState
+    table_state: TableState
     newest: OffsetEntry
     open: tuple[OffsetEntry, ...]
 
@@ -428,7 +457,7 @@ class _Reading:
 
     @property
     def txn(self) -> int:
-        return -1 if self.found.txn is None else self.found.txn
+        return -1 if self.table_state.txn is None else self.table_state.txn
 
     @property
     def is_refreshing(self) -> bool:
@@ -447,18 +476,18 @@ class _Reading:
         expected, since = recovery.baseline(self.pipeline, self.last_commit, self.accepted)
         in_table = self.last_commit is not None and self.last_commit.table is not None
         try:
-            recovery.check_identity(self.found, expected, self.table, self.log.location)
+            recovery.check_identity(self.table_state, expected, self.table, self.log.location)
             newest_commit = self.newest_commit if in_table else -1
             recovery.check_transaction(
-                self.found, newest_commit, self.newest.seq, self.table, self.log.location
+                self.table_state, newest_commit, self.newest.seq, self.table, self.log.location
             )
             first = recovery.first_in_table(self.last_commit, self.accepted)
-            recovery.check_given_up(self.found, first, self.table, self.log.location)
+            recovery.check_given_up(self.table_state, first, self.table, self.log.location)
         except TableDivergedError:
             return True
-        gone = self.accepted.gone if self.accepted else ()
-        is_cleaned = expected is not None and self.found.oldest > since + 1
-        return is_cleaned or bool(recovery.outcomes(self.open, self.found, gone).unclear)
+        rolled_back = self.accepted.gone if self.accepted else ()
+        is_cleaned = expected is not None and self.table_state.oldest > since + 1
+        return is_cleaned or bool(recovery.outcomes(self.open, self.table_state, rolled_back).unclear)
 
 
 def newest_entry(log: CheckpointLog) -> OffsetEntry | None:
@@ -478,27 +507,29 @@ def accept_with_state(
     :raises InputError: A run would not refuse the table.
     :raises BatchOutcomeUnknownError: Nothing tells the state of its rows.
     """
-    read = _read(log, engine, table)
-    _look_with_state(
-        read, reload_undecidable=reload_undecidable
+    reading = _take_reading(log, engine, table)
+    _consequences_with_state(
+        reading, reload_undecidable=reload_undecidable
     )  # what is refused anyway is refused as it is
     for _ in range(ROUNDS):
-        if not read.is_acceptable:
-            return _accepted_already(read)
-        work = Work(read.pipeline.pipeline, table, log.location)
-        entry = read.to_give_up
-        if not read.open:
-            log.put_offset(replace(read.newest, seq=read.newest.seq + 1, mode="empty", where=None))
+        if not reading.is_acceptable:
+            return _accepted_already(reading)
+        work = Work(reading.pipeline.pipeline, table, log.location)
+        entry = reading.to_give_up
+        if not reading.open:
+            log.put_offset(replace(reading.newest, seq=reading.newest.seq + 1, mode="empty", where=None))
         elif entry:
             engine.fence(work, replace(entry, mode="append") if entry.mode == "empty" else entry)
-        elif read.txn < read.newest_commit:
+        elif reading.txn < reading.newest_commit:
             # The table was created again: it is told the number, and keeps its rows.
-            engine.fence(work, replace(log.offset(read.newest_commit), mode="append", where=None))
+            engine.fence(work, replace(log.offset(reading.newest_commit), mode="append", where=None))
         else:
-            mine = _acceptance(read, _look_with_state(read, reload_undecidable=reload_undecidable))
-            if log.put_acceptance(mine) == mine:
-                return mine
-        read = _read(log, engine, table)
+            acceptance = _acceptance(
+                reading, _consequences_with_state(reading, reload_undecidable=reload_undecidable)
+            )
+            if log.put_acceptance(acceptance) == acceptance:
+                return acceptance
+        reading = _take_reading(log, engine, table)
     raise BatchOutcomeUnknownError(
         f"{table} kept changing while it was being accepted, or an empty transaction does not appear in "
         "its log.",
@@ -507,7 +538,7 @@ def accept_with_state(
     )
 
 
-def _read(log: CheckpointLog, engine: Engine, table: str) -> _Reading:
+def _take_reading(log: CheckpointLog, engine: Engine, table: str) -> _Reading:
     pipeline = log.pipeline()
     if pipeline is None:
         msg = f"{log.location} has entries and no pipeline"
@@ -515,84 +546,84 @@ def _read(log: CheckpointLog, engine: Engine, table: str) -> _Reading:
     records = tuple(log.commit(seq) for seq in log.committed())
     accepted = log.newest_acceptance()
     # Without a baseline the probe reads the table's whole log, and refuses nothing.
-    found = engine.probe(table, pipeline.pipeline, (None, -1))
-    if found.identity is None:
-        raise recovery.table_gone(table, log.location)
+    table_state = engine.probe(table, pipeline.pipeline, (None, -1))
+    if table_state.identity is None:
+        raise recovery.missing_table_error(table, log.location)
     logged = log.logged()
     newest = log.offset(logged[-1])
-    recovery.check_transaction(found, -1, newest.seq, table, log.location)
+    recovery.check_transaction(table_state, -1, newest.seq, table, log.location)
     done = {record.seq for record in records}
     still_open = recovery.open_entries([log.offset(seq) for seq in logged if seq not in done], newest)
-    return _Reading(log, table, pipeline, records, accepted, found, newest, still_open)
+    return _Reading(log, table, pipeline, records, accepted, table_state, newest, still_open)
 
 
-def _look_with_state(read: _Reading, *, reload_undecidable: bool) -> Consequences:
-    found = read.found
-    chain = recovery.chain_of(found, recovery.recorded_states(read.records, found))
-    behind = recovery.Behind(None) if read.is_refreshing else _behind(read.log, chain)
-    if behind.problem and not reload_undecidable:
-        raise _unknown(read.table, read.log.location, behind)
-    open_ones = () if read.is_refreshing else read.open
-    gone = [e.seq for e in open_ones if behind.problem or not chain.has_rows_of(e.seq)]
-    in_table = [found.committed[e.seq].version for e in open_ones if e.seq not in gone]
-    rolled_back = (r for r in read.records if not r.abandoned and is_gone(r, found))
+def _consequences_with_state(reading: _Reading, *, reload_undecidable: bool) -> Consequences:
+    table_state = reading.table_state
+    chain = recovery.chain_of(table_state, recovery.recorded_states(reading.records, table_state))
+    source_state = recovery.SourceState(None) if reading.is_refreshing else _source_state(reading.log, chain)
+    if source_state.problem and not reload_undecidable:
+        raise _state_unknown(reading.table, reading.log.location, source_state)
+    open_batches = () if reading.is_refreshing else reading.open
+    open_rolled_back = [e.seq for e in open_batches if source_state.problem or not chain.has_rows_of(e.seq)]
+    in_table = [table_state.committed[e.seq].version for e in open_batches if e.seq not in open_rolled_back]
+    rolled_back = (r for r in reading.records if not r.abandoned and has_lost_rows(r, table_state))
     return Consequences(
-        table=found,
-        newest_commit=read.newest_commit,
-        rolled_back=tuple(r for r in rolled_back if r.seq >= (read.newest.overwrite_start or 0)),
-        gone=tuple(gone),
-        seen_version=min([found.version, *(version - 1 for version in in_table)]),
-        back=(),
+        table=table_state,
+        newest_commit=reading.newest_commit,
+        rolled_back=tuple(r for r in rolled_back if r.seq >= (reading.newest.overwrite_start or 0)),
+        open_rolled_back=tuple(open_rolled_back),
+        seen_version=min([table_state.version, *(version - 1 for version in in_table)]),
+        abandoned_in_table=(),
         vacuumed=0,
-        needs_transaction=read.txn < read.newest_commit,
-        begins=behind,
+        needs_transaction=reading.txn < reading.newest_commit,
+        begins=source_state,
     )
 
 
-def _behind(log: CheckpointLog, chain: Chain) -> Behind:
+def _source_state(log: CheckpointLog, chain: Chain) -> SourceState:
     entries = {seq: log.find_offset(seq) for seq, _ in chain.batches if seq >= log.vacuumed_below()}
     return recovery.state_behind(chain, {seq: entry for seq, entry in entries.items() if entry})
 
 
-def _acceptance(read: _Reading, seen: Consequences) -> Acceptance:
-    if read.found.identity is None or seen.begins is None:
-        msg = f"{read.table} was not looked at"
+def _acceptance(reading: _Reading, consequences: Consequences) -> Acceptance:
+    if reading.table_state.identity is None or consequences.begins is None:
+        msg = f"{reading.table} was not looked at"
         raise AssertionError(msg)
     return Acceptance(
-        number=read.accepted.number + 1 if read.accepted else 0,
-        after_commit=read.newest_commit,
-        table=read.found.identity,
-        table_version=seen.seen_version,
-        gone=seen.gone,
-        state=seen.begins.state,
-        state_unknown=bool(seen.begins.problem),
+        number=reading.accepted.number + 1 if reading.accepted else 0,
+        after_commit=reading.newest_commit,
+        table=reading.table_state.identity,
+        table_version=consequences.seen_version,
+        gone=consequences.open_rolled_back,
+        state=consequences.begins.state,
+        state_unknown=bool(consequences.begins.problem),
     )
 
 
-def _accepted_already(read: _Reading) -> Acceptance:
-    if read.accepted and read.accepted.after_commit >= read.newest_commit:
-        return read.accepted  # another command was faster
+def _accepted_already(reading: _Reading) -> Acceptance:
+    if reading.accepted and reading.accepted.after_commit >= reading.newest_commit:
+        return reading.accepted  # another command was faster
     raise InputError(
-        f"{read.table} and its log fit together: there is nothing to accept.",
+        f"{reading.table} and its log fit together: there is nothing to accept.",
         kept="everything; nothing was accepted",
         do="run the task",
     )
 
 
-def _unknown(table: str, checkpoint: str, behind: Behind) -> BatchOutcomeUnknownError:
-    if behind.problem == "mixed":
-        what = (
-            f"The rows of batch {behind.at} were added to {table} after a RESTORE, or after it was created "
-            "again, without the batch knowing of it: the table also holds rows that the batch does not "
-            "build on, and other rows may be missing."
+def _state_unknown(table: str, checkpoint: str, source_state: SourceState) -> BatchOutcomeUnknownError:
+    if source_state.problem == "mixed":
+        message = (
+            f"The rows of batch {source_state.at} were added to {table} after a RESTORE, or after it was "
+            "created again, without the batch knowing of it: the table also holds rows that the batch does "
+            "not build on, and other rows may be missing."
         )
     else:
-        what = (
-            f"It is not known what of the source is in {table}: the commit of version {behind.at}, or the "
-            "entry of its batch, can no longer be read."
+        message = (
+            f"It is not known what of the source is in {table}: the commit of version {source_state.at}, or "
+            "the entry of its batch, can no longer be read."
         )
     return BatchOutcomeUnknownError(
-        what,
+        message,
         kept=f"{_KEPT}; nothing was accepted",
         do="RESTORE the table to a version that a commit record names; or "
         + recovery.load_again(

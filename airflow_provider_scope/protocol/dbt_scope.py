@@ -11,8 +11,7 @@ from airflow_provider_scope.exceptions import (
     ScopeProviderError,
     WatermarkChangedError,
 )
-from airflow_provider_scope.protocol import repair, takeover
-from airflow_provider_scope.protocol import retention as audits
+from airflow_provider_scope.protocol import repair, retention, takeover
 from airflow_provider_scope.protocol.dbt_scope_files import read_state
 from airflow_provider_scope.protocol.records import Pipeline
 from airflow_provider_scope.protocol.takeover import Takeover
@@ -22,7 +21,7 @@ from airflow_provider_scope.values import is_below
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from airflow_provider_scope.protocol.dbt_scope_files import LeftState
+    from airflow_provider_scope.protocol.dbt_scope_files import DbtScopeState
     from airflow_provider_scope.protocol.log import CheckpointLog
     from airflow_provider_scope.protocol.records import OffsetEntry
     from airflow_provider_scope.protocol.view import LogView
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from airflow_provider_scope.values import FileEntry
 
 
-def look(
+def read_into_view(
     log: CheckpointLog,
     view: LogView,
     roots: Sequence[str],
@@ -49,15 +48,15 @@ def look(
     :raises InputError: The roots are on several stores, and dbt-scope notes paths alone.
     """
     try:
-        _look(log, view, roots, now_ms, history=history, is_void=is_void)
+        _read_into_view(log, view, roots, now_ms, history=history, is_void=is_void)
     except ScopeProviderError:
         if log.is_begun():
             return False
         raise
-    return view.left is None or not log.is_begun()
+    return view.dbt_scope_state is None or not log.is_begun()
 
 
-def _look(
+def _read_into_view(
     log: CheckpointLog, view: LogView, roots: Sequence[str], now_ms: int, *, history: bool, is_void: bool
 ) -> None:
     stores = sorted({store_of(root) for root in roots})
@@ -88,7 +87,7 @@ def _look(
     view.takeovers = [*view.takeovers, record_of(state, stores[0], now_ms)]
     if history:
         view.seen = History.of_dbt_scope(state.files)
-    view.left = state
+    view.dbt_scope_state = state
 
 
 def store_of(uri: str) -> str:
@@ -97,7 +96,7 @@ def store_of(uri: str) -> str:
     return f"{scheme}://{rest.split('/', 1)[0]}"
 
 
-def record_of(state: LeftState, store: str, now_ms: int) -> Takeover:
+def record_of(state: DbtScopeState, store: str, now_ms: int) -> Takeover:
     """Give the record of what dbt-scope left, for a pipeline that is still to be named."""
     floor = state.watermark.modified_ms
     return Takeover(
@@ -128,40 +127,40 @@ def adopt(log: CheckpointLog, view: LogView, new_id: str) -> None:
     older one. The record of this state is used again, so that runs at the same time make one pipeline.
     A full refresh that died before its first entry leaves a pipeline that has taken over nothing.
     """
-    if view.left is None:
+    if view.dbt_scope_state is None:
         msg = "nothing was looked at"
         raise AssertionError(msg)
-    lists = log.put_taken_files(view.left.files)
-    mine = replace(
+    lists = log.put_taken_files(view.dbt_scope_state.files)
+    record = replace(
         view.takeovers[-1], pipeline=view.pipeline.pipeline if view.pipeline else new_id, lists=lists
     )
-    there = _put(log, mine, any_pipeline=view.pipeline is None)
+    stored = _put(log, record, any_pipeline=view.pipeline is None)
     if view.pipeline:
         return
     identity = view.table.identity
     log.put_pipeline(
         Pipeline(
-            pipeline=there.pipeline,
+            pipeline=stored.pipeline,
             table=identity,
             table_version=view.table.version if identity else None,
-            taken_over=there.number,
+            taken_over=stored.number,
         )
     )
 
 
-def _put(log: CheckpointLog, mine: Takeover, *, any_pipeline: bool = False) -> Takeover:
+def _put(log: CheckpointLog, record: Takeover, *, any_pipeline: bool = False) -> Takeover:
     """Create a record under the next number, unless the newest one says the same; give it."""
-    there = log.newest_takeover()
-    while there is None or not _is_same(there, mine, any_pipeline=any_pipeline):
-        mine = replace(mine, number=there.number + 1 if there else 0)
-        there = log.put_takeover(mine)
-    return there
+    stored = log.newest_takeover()
+    while stored is None or not _is_same(stored, record, any_pipeline=any_pipeline):
+        record = replace(record, number=stored.number + 1 if stored else 0)
+        stored = log.put_takeover(record)
+    return stored
 
 
-def _is_same(there: Takeover, mine: Takeover, *, any_pipeline: bool) -> bool:
-    pipeline = mine.pipeline if any_pipeline else there.pipeline
-    return replace(there, pipeline=pipeline, number=0, taken_at_ms=0) == replace(
-        mine, number=0, taken_at_ms=0
+def _is_same(stored: Takeover, record: Takeover, *, any_pipeline: bool) -> bool:
+    pipeline = record.pipeline if any_pipeline else stored.pipeline
+    return replace(stored, pipeline=pipeline, number=0, taken_at_ms=0) == replace(
+        record, number=0, taken_at_ms=0
     )
 
 
@@ -173,7 +172,7 @@ def check(log: CheckpointLog, view: LogView) -> None:
     takeover.check_watermark(view.watermark, view.takeovers, view.overwrite_start, log.location)
 
 
-def replaced(log: CheckpointLog, view: LogView, now_ms: int) -> None:
+def note_replaced(log: CheckpointLog, view: LogView, now_ms: int) -> None:
     """Note, before a full refresh is logged, the state of dbt-scope's checkpoint that it makes void.
 
     The note counts only together with the entry that replaces the table.
@@ -218,14 +217,14 @@ def not_loaded(
             kept="the table, the checkpoint and all files; nothing was written",
             do="use late_files='ingest'",
         )
-    known = view.seen.find([file.path for file in files])
-    return takeover.not_loaded(files, taken, known, decision, tally, history=history)
+    statuses = view.seen.find([file.path for file in files])
+    return takeover.not_loaded(files, taken, statuses, decision, tally, history=history)
 
 
 _REFRESH = "run the task once with full_refresh=True, which replaces the table's rows with those of all files"
 
 
-def left_behind(log: CheckpointLog) -> LeftState:
+def existing_state(log: CheckpointLog) -> DbtScopeState:
     """Read what dbt-scope left for a pipeline that does not exist yet.
 
     :raises InputError: It left nothing.
@@ -240,29 +239,31 @@ def left_behind(log: CheckpointLog) -> LeftState:
     return state
 
 
-def undecided(log: CheckpointLog, pipeline: Pipeline | None) -> str:
+def undecided_watermark(log: CheckpointLog, pipeline: Pipeline | None) -> str:
     """Give the digest of the watermark whose newest batch has no record.
 
     :raises InputError: There is no such batch.
     """
     if pipeline is None:
-        state = left_behind(log)
-        found = None if state.watermark.batch_id in state.batches else state.watermark_digest
+        state = existing_state(log)
+        watermark = None if state.watermark.batch_id in state.batches else state.watermark_digest
     else:
         logged = log.logged()
         refresh_start = log.offset(logged[-1]).refresh_start if logged else None
         taken = takeover.counting(log.takeovers(pipeline), refresh_start)
-        found = taken.watermark if taken and not taken.is_recorded else None
-    if found is None:
+        watermark = taken.watermark if taken and not taken.is_recorded else None
+    if watermark is None:
         raise InputError(
             f"There is nothing to decide in {log.location}: the files of dbt-scope's newest batch are known.",
             kept="everything; nothing was written",
             do="leave --at-watermark out",
         )
-    return found
+    return watermark
 
 
-def went_on(log: CheckpointLog, pipeline: Pipeline, now_ms: int) -> tuple[Takeover, LeftState] | None:
+def continuation(
+    log: CheckpointLog, pipeline: Pipeline, now_ms: int
+) -> tuple[Takeover, DbtScopeState] | None:
     """Give what is to be taken over because dbt-scope loaded batches of its own; None if it did not.
 
     :raises InputError: Batches are open, which dbt-scope may have loaded.
@@ -287,11 +288,11 @@ def went_on(log: CheckpointLog, pipeline: Pipeline, now_ms: int) -> tuple[Takeov
     if state is None:
         takeover.check_watermark(None, takeovers, overwrite_start, log.location)
         return None
-    _check_it_goes_on(state, takeovers, newest, log.location)
-    there = log.newest_takeover()
+    _check_continues(state, takeovers, newest, log.location)
+    newest_record = log.newest_takeover()
     taken = replace(
         record_of(state, store, now_ms),
-        number=there.number + 1 if there else 0,
+        number=newest_record.number + 1 if newest_record else 0,
         pipeline=pipeline.pipeline,
         seq=newest.seq + 1 if newest else 0,
     )
@@ -304,28 +305,28 @@ def _store(takeovers: list[Takeover], newest: OffsetEntry | None) -> str:
     return next((taken.store for taken in reversed(takeovers) if taken.store), "")
 
 
-def _check_it_goes_on(
-    state: LeftState, takeovers: list[Takeover], newest: OffsetEntry | None, checkpoint: str
+def _check_continues(
+    state: DbtScopeState, takeovers: list[Takeover], newest: OffsetEntry | None, checkpoint: str
 ) -> None:
     """Refuse a watermark that does not follow on the newest batch: dbt-scope started over, or went back."""
     refresh_start = newest.refresh_start if newest else None
     taken = takeover.counting(takeovers, refresh_start)
     seq = newest.seq if newest else -1
-    last = audits.batch_id(seq, refresh_start, taken)
+    last = retention.batch_id(seq, refresh_start, taken)
     highest = newest.slice.highest if newest else None
     floor = highest.modified_ms if highest else 0
-    found = state.watermark
-    if found.batch_id > last and found.modified_ms is not None and found.modified_ms >= floor:
+    watermark = state.watermark
+    if watermark.batch_id > last and watermark.modified_ms is not None and watermark.modified_ms >= floor:
         return
     raise WatermarkChangedError(
-        f"dbt-scope's watermark in {checkpoint} (batch {found.batch_id}, "
-        f"{found.modified_time or 'no time'}) does not follow from batch {last} of the log: dbt-scope has "
-        "started over, or from an older state.",
+        f"dbt-scope's watermark in {checkpoint} (batch {watermark.batch_id}, "
+        f"{watermark.modified_time or 'no time'}) does not follow from batch {last} of the log: dbt-scope "
+        "has started over, or from an older state.",
         kept="the table, the log and all files; nothing was written",
         do=_REFRESH,
     )
 
 
-def write(log: CheckpointLog, taken: Takeover, state: LeftState) -> Takeover:
+def write(log: CheckpointLog, taken: Takeover, state: DbtScopeState) -> Takeover:
     """Put the record of a takeover, and before it the files that it names."""
     return log.put_takeover(replace(taken, lists=log.put_taken_files(state.files)))

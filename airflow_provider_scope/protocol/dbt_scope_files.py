@@ -24,7 +24,7 @@ _AT_ONCE = 65_536
 
 
 @dataclass(frozen=True, slots=True)
-class LeftState:
+class DbtScopeState:
     """dbt-scope's checkpoint at one moment."""
 
     watermark: Watermark
@@ -40,7 +40,7 @@ class LeftState:
         return sorted(set(range(self.watermark.batch_id + 1)) - self.batches)
 
 
-def read_state(storage: Storage, location: str, store: str) -> LeftState | None:
+def read_state(storage: Storage, location: str, store: str) -> DbtScopeState | None:
     """Read the checkpoint of dbt-scope; None if there is none.
 
     All files of ``sources/`` are read, not only the newest snapshot: dbt-scope leaves out of a snapshot
@@ -84,7 +84,7 @@ def read_state(storage: Storage, location: str, store: str) -> LeftState | None:
             kept="the table and the checkpoint; nothing was written",
             do="stop dbt-scope: only one of the two may load a table",
         )
-    state = LeftState(watermark, digest(before), tuple(rows.values()), frozenset(batches))
+    state = DbtScopeState(watermark, digest(before), tuple(rows.values()), frozenset(batches))
     if watermark.modified_ms is None and state.missing:
         raise takeover.damaged(
             name,

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from airflow_provider_scope.stores.protocol import Storage
     from airflow_provider_scope.values import FileEntry
 
+logger = logging.getLogger(__name__)
+
 # ---- the loaded files, and their segments ----
 
 SCHEMA = pa.schema(
@@ -72,43 +74,43 @@ class SeenFiles(History):
 
     def without_same(self, files: Sequence[FileEntry]) -> list[FileEntry]:
         """Compare columns, with no object for each file; of what is left, ``find`` tells."""
-        left: list[FileEntry] = []
+        remaining: list[FileEntry] = []
         for first in range(0, len(files), LISTED_AT_ONCE):
             part = files[first : first + LISTED_AT_ONCE]
             same = self._same(part)
-            left += [file for file, is_same in zip(part, same, strict=True) if not is_same]
-        return left
+            remaining += [file for file, is_same in zip(part, same, strict=True) if not is_same]
+        return remaining
 
     def _same(self, files: Sequence[FileEntry]) -> list[bool]:
-        found: dict[int, bool] = {}
+        is_same_by_index: dict[int, bool] = {}
         listed = rows_of((f.path, f.modified_ms, f.size_bytes, f.content_md5, None) for f in files)
-        for at, rows in _matches(reversed(self._tables), listed["path"].chunk(0)):
-            now = listed.take(at)
+        for indices, rows in _matches(reversed(self._tables), listed["path"].chunk(0)):
+            listed_rows = listed.take(indices)
             size = pc.and_kleene(
-                pc.is_valid(rows["size_bytes"]), pc.equal(rows["size_bytes"], now["size_bytes"])
+                pc.is_valid(rows["size_bytes"]), pc.equal(rows["size_bytes"], listed_rows["size_bytes"])
             )
-            same = pc.and_(pc.equal(rows["modified_ms"], now["modified_ms"]), size)
+            same = pc.and_(pc.equal(rows["modified_ms"], listed_rows["modified_ms"]), size)
             # Null where all else is the same and one of the sums is not known.
-            same = pc.and_kleene(same, pc.equal(rows["content_md5"], now["content_md5"]))
-            for index, is_same in zip(at.to_pylist(), same.to_pylist(), strict=True):
-                found.setdefault(index, is_same is not False)
+            same = pc.and_kleene(same, pc.equal(rows["content_md5"], listed_rows["content_md5"]))
+            for index, is_same in zip(indices.to_pylist(), same.to_pylist(), strict=True):
+                is_same_by_index.setdefault(index, is_same is not False)
         return [
             self._files[file.path] == status(file)
             if file.path in self._files
-            else found.get(index, False) and file.path not in self._removed
+            else is_same_by_index.get(index, False) and file.path not in self._removed
             for index, file in enumerate(files)
         ]
 
     def find(self, paths: Sequence[str]) -> Seen:
         """Look for many of them at once."""
-        known: Seen = {}
+        statuses: Seen = {}
         for first in range(0, len(paths), LISTED_AT_ONCE):
             part = _column(paths[first : first + LISTED_AT_ONCE], pa.string())
             for _, rows in _matches(self._tables, part):
-                known.update(_statuses(rows))
+                statuses.update(_statuses(rows))
         for path in self._removed:
-            known.pop(path, None)
-        return known | super().find(paths)
+            statuses.pop(path, None)
+        return statuses | super().find(paths)
 
     def outside(self, roots: tuple[str, ...]) -> Iterator[tuple[str, Status]]:
         """Pass over what lies below the folders, which is nearly all."""
@@ -145,18 +147,18 @@ class _Sorted:
         """
         first = self._position(least)
         part = self.rows.slice(first, self._position(f"{greatest}\0") - first)
-        at = pc.index_in(part["path"], value_set=paths)
-        is_there = pc.is_valid(at)
-        return at.filter(is_there), part.filter(is_there)
+        indices = pc.index_in(part["path"], value_set=paths)
+        is_present = pc.is_valid(indices)
+        return indices.filter(is_present), part.filter(is_present)
 
     def _position(self, path: str) -> int:
         """Give the first row whose path is not before ``path``, by bytes: so Arrow sorts."""
-        wanted = path.encode()
+        target = path.encode()
         paths = self.rows["path"]
         low, high = 0, len(paths)
         while low < high:
             middle = (low + high) // 2
-            if paths[middle].as_buffer().to_pybytes() < wanted:
+            if paths[middle].as_buffer().to_pybytes() < target:
                 low = middle + 1
             else:
                 high = middle
@@ -196,14 +198,14 @@ def _column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
 
     ``pa.array`` and ``pa.scalar`` import pandas first, if it is there: half a second of a run, and 45 MiB.
     """
-    there = pa.py_buffer(bytes(value is not None for value in values))
-    is_there = pa.Array.from_buffers(pa.uint8(), len(values), [None, there]).cast(pa.bool_())
+    flags = pa.py_buffer(bytes(value is not None for value in values))
+    is_valid = pa.Array.from_buffers(pa.uint8(), len(values), [None, flags]).cast(pa.bool_())
     if kind == pa.string():
         texts = [(value or "").encode() for value in values]
         buffers = [array("i", accumulate(map(len, texts), initial=0)), b"".join(texts)]
     else:
         buffers = [array("q", (value or 0 for value in values))]
-    return pa.Array.from_buffers(kind, len(values), [is_there.buffers()[1], *map(pa.py_buffer, buffers)])
+    return pa.Array.from_buffers(kind, len(values), [is_valid.buffers()[1], *map(pa.py_buffer, buffers)])
 
 
 def newest_of_each(rows: pa.Table) -> pa.Table:
@@ -253,10 +255,8 @@ def _statuses(rows: pa.RecordBatch) -> Iterator[tuple[str, Status]]:
     return ((path, (at, size, md5)) for path, at, size, md5 in zip(*columns, strict=True))
 
 
-logger = logging.getLogger(__name__)
-
-LOOKS = 4
-"""Times that the folder is listed when a segment is gone: another run has merged it meanwhile."""
+LISTINGS_AT_MOST = 4
+"""Times that the folder is listed when a segment is missing: another run has merged it meanwhile."""
 
 _DAMAGED = (pa.ArrowException, KeyError, ValueError, OSError)
 _EPOCH = b"airflow_provider_scope.epoch"
@@ -283,7 +283,7 @@ class Segments:
         :return: Their files, and the first entry that no segment holds.
         """
         tables: list[pq.ParquetFile] = []
-        for _ in range(LOOKS):
+        for _ in range(LISTINGS_AT_MOST):
             for segment in self._chain(epoch, start)[0]:
                 table = self._file(epoch, segment)
                 if table is None:
@@ -321,7 +321,7 @@ class Segments:
         :param anew_from: Write also what is there anew, from this entry on.
         :raises StorageError: A segment could not be read just now.
         """
-        chain, there = self._chain(epoch, start)
+        chain, existing = self._chain(epoch, start)
         if anew_from is not None:
             chain = [segment for segment in chain if segment.first < anew_from]
         first = chain[-1].last + 1 if chain else start
@@ -346,7 +346,7 @@ class Segments:
             return
         folder = self._folder(epoch)
         self.storage.replace(f"{folder}/{new.name}", data)
-        for old in there:
+        for old in existing:
             if old != new and new.first <= old.first and old.last <= new.last:
                 self.storage.delete(f"{folder}/{old.name}")
 
@@ -354,8 +354,10 @@ class Segments:
         return f"{self.location}/seen/{epoch}"
 
     def _chain(self, epoch: str, start: int) -> tuple[list[Segment], list[Segment]]:
-        there = retention.named(self.storage.names(self._folder(epoch)))
-        return retention.chain([one for one in there if one.name not in self._damaged], start), there
+        existing = retention.named(self.storage.names(self._folder(epoch)))
+        return retention.chain(
+            [segment for segment in existing if segment.name not in self._damaged], start
+        ), existing
 
     def _file(self, epoch: str, segment: Segment) -> pq.ParquetFile | None:
         """Read a segment; None if it is gone or damaged: all that it tells is in the log."""
@@ -391,16 +393,14 @@ def _open(data: bytes, epoch: str, segment: Segment) -> pq.ParquetFile:
         raise ValueError(msg)
     file = pq.ParquetFile(pa.BufferReader(data))
     schema = file.schema_arrow
-    found = ((schema.metadata or {}).get(_EPOCH), file.metadata.num_rows, schema.remove_metadata())
-    if found != (epoch.encode(), segment.rows, SCHEMA):
-        msg = f"it holds {found}"
+    content = ((schema.metadata or {}).get(_EPOCH), file.metadata.num_rows, schema.remove_metadata())
+    if content != (epoch.encode(), segment.rows, SCHEMA):
+        msg = f"it holds {content}"
         raise ValueError(msg)
     return file
 
 
 # ---- what a run writes beside its log ----
-
-logger = logging.getLogger(__name__)
 
 
 class AuditFiles:
@@ -428,13 +428,13 @@ class AuditFiles:
         :return: The files, and the first entry that has to be read for the rest.
         """
         start = takeover.epoch_start(refresh_start, taken)
-        tables, behind = self.segments.read(epoch(refresh_start, taken), start)
+        tables, first_unread = self.segments.read(epoch(refresh_start, taken), start)
         if not tables:
-            rows, behind = self._before(refresh_start, taken)
+            rows, first_unread = self._before_any_entry(refresh_start, taken)
             tables = [rows]
-        return SeenFiles(tables), behind
+        return SeenFiles(tables), first_unread
 
-    def _before(self, refresh_start: int | None, taken: Takeover | None) -> tuple[pa.Table, int]:
+    def _before_any_entry(self, refresh_start: int | None, taken: Takeover | None) -> tuple[pa.Table, int]:
         """Give what no entry has to be read for, and the first entry behind it."""
         files = self.log.taken_files(taken) if taken else []
         rows = rows_of((file.path, file.modified_ms, file.size_bytes, None, None) for file in files)
@@ -453,20 +453,20 @@ class AuditFiles:
         :raises WatermarkChangedError: dbt-scope has written the watermark since it was ours.
         """
         taken = takeover.counting(takeovers, last.refresh_start)
-        wanted = retention.watermark(last, taken)
-        there = self.log.watermark()
-        if there == wanted and not everything:
+        expected_watermark = retention.watermark(last, taken)
+        stored_watermark = self.log.watermark()
+        if stored_watermark == expected_watermark and not everything:
             return False
-        if takeover.is_dbt_scopes(there) or not everything:
-            takeover.check_watermark(there, takeovers, last.overwrite_start, self.log.location)
-        known = None if everything else takeover.covered(there)
-        if known is None and taken and not everything:
-            known = (taken.seq - 1, last.refresh_start)  # dbt-scope has written everything before
-        if known and known[0] > last.seq:
+        if takeover.is_dbt_scopes(stored_watermark) or not everything:
+            takeover.check_watermark(stored_watermark, takeovers, last.overwrite_start, self.log.location)
+        covered = None if everything else takeover.covered(stored_watermark)
+        if covered is None and taken and not everything:
+            covered = (taken.seq - 1, last.refresh_start)  # dbt-scope has written everything before
+        if covered and covered[0] > last.seq:
             return False  # another run is further on, and has written this already
-        is_next = known is not None and known[1] == last.refresh_start
+        is_next = covered is not None and covered[1] == last.refresh_start
         start = takeover.epoch_start(last.refresh_start, taken)
-        first = known[0] + 1 if known and is_next else start
+        first = covered[0] + 1 if covered and is_next else start
         batch = functools.lru_cache(self.retention_files)(self._batch)
         # Those that retention would delete at once are not written.
         for seq in range(max(first, last.seq + 1 - self.retention_files), last.seq + 1):
@@ -474,14 +474,19 @@ class AuditFiles:
                 self._write_diff(*batch(seq), taken)
         folder = epoch(last.refresh_start, taken)
 
-        def rows_from(behind: int) -> pa.Table:
-            before, behind = self._before(last.refresh_start, taken) if behind == start else (_NONE, behind)
-            batches = map(batch, range(behind, last.seq + 1))
+        def rows_from(first_entry: int) -> pa.Table:
+            before, first_entry = (
+                self._before_any_entry(last.refresh_start, taken)
+                if first_entry == start
+                else (_NO_ROWS, first_entry)
+            )
             # Each batch by itself: a column of texts holds 2 GiB at the most.
-            rows = [rows_of(_rows(one)) for one in batches]
-            if behind < self.log.vacuumed_below():
-                what = f"Entries of {self.log.location} from {behind} on are purged, and no segment has them."
-                raise RecordsVacuumedError(what)
+            rows = [rows_of(_rows(batch(seq))) for seq in range(first_entry, last.seq + 1)]
+            if first_entry < self.log.vacuumed_below():
+                raise RecordsVacuumedError(
+                    f"Entries of {self.log.location} from {first_entry} on are purged, and no segment has "
+                    "them."
+                )
             return pa.concat_tables([before, *rows])
 
         anew_from = self.log.vacuumed_below() if everything else None
@@ -490,10 +495,12 @@ class AuditFiles:
         except RecordsVacuumedError as err:
             logger.warning("seen/ was not written: %s", err.what)
         newest = retention.batch_id(last.seq, last.refresh_start, taken)
-        ours = taken.next_batch_id if taken else 0
-        for name in retention.expired(self.storage.names(self.folder), newest, self.retention_files, ours):
+        first_own_number = taken.next_batch_id if taken else 0
+        for name in retention.expired(
+            self.storage.names(self.folder), newest, self.retention_files, first_own_number
+        ):
             self.storage.delete(f"{self.folder}/{name}")
-        self.storage.replace(f"{self.log.location}/watermark.json", wanted)
+        self.storage.replace(f"{self.log.location}/watermark.json", expected_watermark)
         return True
 
     def _batch(self, seq: int) -> tuple[OffsetEntry, CommitRecord]:
@@ -508,7 +515,7 @@ class AuditFiles:
             self.storage.delete(path)  # an earlier refresh may have had a batch of this number
 
 
-_NONE = rows_of(())
+_NO_ROWS = rows_of(())
 
 
 def _rows(batch: tuple[OffsetEntry, CommitRecord]) -> Iterator[Row]:

@@ -36,8 +36,8 @@ def check(log: CheckpointLog, engine: Engine, view: LogView, request: Request, s
     is_first = view.newest is None and view.taken is None and view.accepted is None
     if not is_first or request.refresh or request.adds_to_rows or source.says_from_when:
         return True
-    found = engine.probe(request.table, None, _NO_BASELINE) if view.pipeline else view.table
-    if not found.has_rows:
+    table_state = engine.probe(request.table, None, _NO_BASELINE) if view.pipeline else view.table
+    if not table_state.has_rows:
         return True
     # Behind the look at the table: whoever wrote the rows logged them, or began, before that.
     if log.is_begun():
@@ -61,8 +61,8 @@ def table_of_others(log: CheckpointLog, engine: Engine, table: str) -> TableStat
     pipeline = log.pipeline()
     if log.newest_acceptance() or log.shares_table() or (pipeline and log.takeovers(pipeline)):
         return None
-    found = engine.probe(table, None, _NO_BASELINE)
-    return None if log.is_begun() or not found.has_rows else found
+    table_state = engine.probe(table, None, _NO_BASELINE)
+    return None if log.is_begun() or not table_state.has_rows else table_state
 
 
 def accept(log: CheckpointLog, engine: Engine, table: str, *, new_id: Callable[[], str]) -> Acceptance:
@@ -74,18 +74,20 @@ def accept(log: CheckpointLog, engine: Engine, table: str, *, new_id: Callable[[
     :return: The record; the one that is there, if somebody was faster.
     :raises InputError: There is nothing to accept.
     """
-    there = log.newest_acceptance()
-    if there:
-        return there
-    found = table_of_others(log, engine, table)
-    if found is None or found.identity is None:
+    existing = log.newest_acceptance()
+    if existing:
+        return existing
+    table_state = table_of_others(log, engine, table)
+    if table_state is None or table_state.identity is None:
         raise InputError(
             f"{table} holds no rows that a first run would refuse.",
             kept="everything; nothing was written",
             do="run the task",
         )
     if log.pipeline() is None:
-        log.put_pipeline(Pipeline(pipeline=new_id(), table=found.identity, table_version=found.version))
+        log.put_pipeline(
+            Pipeline(pipeline=new_id(), table=table_state.identity, table_version=table_state.version)
+        )
     return log.put_acceptance(
-        Acceptance(number=0, after_commit=-1, table=found.identity, table_version=found.version)
+        Acceptance(number=0, after_commit=-1, table=table_state.identity, table_version=table_state.version)
     )

@@ -93,8 +93,8 @@ class NoAuditFiles(AuditFiles):
 def known_intervals(storage: Storage, checkpoint: str) -> list[Window]:
     """List the intervals of a checkpoint, in order."""
     names = storage.names(_folder(checkpoint))
-    found = [window_of(name.removesuffix(_SUFFIX)) for name in names if name.endswith(_SUFFIX)]
-    return sorted(window for window in found if window)
+    windows = [window_of(name.removesuffix(_SUFFIX)) for name in names if name.endswith(_SUFFIX)]
+    return sorted(window for window in windows if window)
 
 
 def check_beside_intervals(

@@ -61,7 +61,7 @@ class CheckpointLog:
 
     def pipeline(self) -> Pipeline | None:
         """Read ``pipeline.json``; None before the first batch was logged."""
-        return self._there("pipeline.json", Pipeline)
+        return self._find("pipeline.json", Pipeline)
 
     def put_pipeline(self, pipeline: Pipeline) -> Pipeline:
         """Create ``pipeline.json``; give the one that is there, ours or another runner's."""
@@ -81,7 +81,7 @@ class CheckpointLog:
 
     def find_commit(self, seq: int) -> CommitRecord | None:
         """Read a commit record; None if there is none."""
-        return self._there(f"commits/{seq:020}", CommitRecord, seq=seq)
+        return self._find(f"commits/{seq:020}", CommitRecord, seq=seq)
 
     def commit(self, seq: int) -> CommitRecord:
         """Read a commit record that was listed.
@@ -90,21 +90,19 @@ class CheckpointLog:
         """
         record = self.find_commit(seq)
         if record is None:
-            raise self._missing(f"commits/{seq:020}", seq)
+            raise self._missing_or_purged(f"commits/{seq:020}", seq)
         return record
 
     def put_commit(self, record: CommitRecord) -> CommitRecord:
         """Create a commit record; give the one that is there."""
         path = self._path(f"commits/{record.seq:020}")
-        there = self._put_bytes(path, records.encode(record), record.seq)
-        return record if there is None else records.decode(CommitRecord, path, there, seq=record.seq)
+        existing = self._put_bytes(path, records.encode(record), record.seq)
+        return record if existing is None else records.decode(CommitRecord, path, existing, seq=record.seq)
 
     def newest_acceptance(self) -> Acceptance | None:
         """Read the newest record of an accepted table, if there is one."""
         numbers = self._numbers("accepted")
-        return (
-            self._listed(f"accepted/{numbers[-1]:020}", Acceptance, number=numbers[-1]) if numbers else None
-        )
+        return self._get(f"accepted/{numbers[-1]:020}", Acceptance, number=numbers[-1]) if numbers else None
 
     def put_acceptance(self, record: Acceptance) -> Acceptance:
         """Create the record of an accepted table; give the one that is there."""
@@ -119,7 +117,7 @@ class CheckpointLog:
     def quarantines(self) -> list[str]:
         """Give the tables that ever took what could not be loaded; the last one does now."""
         return [
-            self._listed(f"quarantines/{number:020}", QuarantineUse, number=number).table
+            self._get(f"quarantines/{number:020}", QuarantineUse, number=number).table
             for number in self._numbers("quarantines")
         ]
 
@@ -171,14 +169,14 @@ class CheckpointLog:
         """
         entry = self.find_offset(seq)
         if entry is None:
-            raise self._missing(f"offsets/{seq:020}", seq)
+            raise self._missing_or_purged(f"offsets/{seq:020}", seq)
         return entry
 
     def put_offset(self, entry: OffsetEntry) -> OffsetEntry:
         """Create an offset entry; give the one that is there, ours or the winner's."""
         path = self._path(f"offsets/{entry.seq:020}")
-        there = self._put_bytes(path, records.encode_offset(entry), entry.seq)
-        return entry if there is None else records.decode_offset(path, there, entry.seq)
+        existing = self._put_bytes(path, records.encode_offset(entry), entry.seq)
+        return entry if existing is None else records.decode_offset(path, existing, entry.seq)
 
     # ---- vacuumed/ -----------------------------------------------------------------------------
 
@@ -192,9 +190,9 @@ class CheckpointLog:
     def vacuumed(self) -> Vacuumed:
         """Read what the newest record of a purge says."""
         while below := self.vacuumed_below():
-            found = self._there(f"vacuumed/{below:020}", Vacuumed, below=below)
-            if found:
-                return found  # else a newer one has taken its place
+            record = self._find(f"vacuumed/{below:020}", Vacuumed, below=below)
+            if record:
+                return record  # else a newer one has taken its place
         return Vacuumed(below=0)
 
     def put_vacuumed(self, record: Vacuumed) -> Vacuumed:
@@ -203,8 +201,8 @@ class CheckpointLog:
         :raises RecordsVacuumedError: It was there, and a later purge has taken it away.
         """
         path = self._path(f"vacuumed/{record.below:020}")
-        there = self._put_bytes(path, records.encode(record), record.below)
-        return record if there is None else records.decode(Vacuumed, path, there, below=record.below)
+        existing = self._put_bytes(path, records.encode(record), record.below)
+        return record if existing is None else records.decode(Vacuumed, path, existing, below=record.below)
 
     # ---- attempts/ -----------------------------------------------------------------------------
 
@@ -215,21 +213,21 @@ class CheckpointLog:
 
         :raises CheckpointGapError: A number is missing: what became of that job is not known.
         """
-        found: list[Attempt] = []
-        while attempt := self._attempt(seq, len(found)):
-            found.append(attempt)
-        if self._attempt(seq, len(found) + 1):
+        attempts: list[Attempt] = []
+        while attempt := self._attempt(seq, len(attempts)):
+            attempts.append(attempt)
+        if self._attempt(seq, len(attempts) + 1):
             raise CheckpointGapError(
-                f"Attempt {len(found)} of batch {seq} is missing in {self._path('attempts')}; a later one "
+                f"Attempt {len(attempts)} of batch {seq} is missing in {self._path('attempts')}; a later one "
                 "is there.",
                 kept="the table and all records; nothing was written and no job was submitted",
                 do="restore the missing record from a copy of the checkpoint: a job of this attempt may be "
                 "running",
             )
-        return found
+        return attempts
 
     def _attempt(self, seq: int, number: int) -> Attempt | None:
-        return self._there(f"attempts/{seq:020}.{number}", Attempt, seq=seq, number=number)
+        return self._find(f"attempts/{seq:020}.{number}", Attempt, seq=seq, number=number)
 
     def put_attempt(self, attempt: Attempt) -> Attempt:
         """Create the record of an attempt; give the one that is there."""
@@ -242,7 +240,7 @@ class CheckpointLog:
 
     def settlement(self, seq: int, number: int) -> Settlement | None:
         """Read what somebody decided about an attempt; None if nobody did."""
-        return self._there(f"attempts/{seq:020}.{number}.settled", Settlement, seq=seq, number=number)
+        return self._find(f"attempts/{seq:020}.{number}.settled", Settlement, seq=seq, number=number)
 
     def put_settlement(self, settled: Settlement) -> Settlement:
         """Create the record of a decision; give the one that is there."""
@@ -256,11 +254,13 @@ class CheckpointLog:
 
         :raises CheckpointGapError: The record with which the pipeline began is missing.
         """
-        found = [self._takeover(number) for number in self._numbers("taken_over")]
-        ours = [taken for taken in found if taken.pipeline == pipeline.pipeline]
-        if pipeline.taken_over is not None and pipeline.taken_over not in [t.number for t in ours]:
-            raise _gone(f"{self._path('taken_over')}/{pipeline.taken_over:020}")
-        return ours
+        takeovers = [self._takeover(number) for number in self._numbers("taken_over")]
+        own_takeovers = [taken for taken in takeovers if taken.pipeline == pipeline.pipeline]
+        if pipeline.taken_over is not None and pipeline.taken_over not in [
+            taken.number for taken in own_takeovers
+        ]:
+            raise _missing_record(f"{self._path('taken_over')}/{pipeline.taken_over:020}")
+        return own_takeovers
 
     def newest_takeover(self) -> Takeover | None:
         """Read the newest record in ``taken_over/``, whichever pipeline it is of."""
@@ -281,22 +281,22 @@ class CheckpointLog:
 
     def taken_files(self, taken: Takeover) -> list[LoadedFile]:
         """Read the files that a takeover names."""
-        found: list[LoadedFile] = []
+        files: list[LoadedFile] = []
         for digest in taken.lists:
             path = self._path(f"taken_over/{digest}.files")
-            found += takeover.decode_files(path, self._read(path), digest)
-        return found
+            files += takeover.decode_files(path, self._read(path), digest)
+        return files
 
     def decision(self, watermark: str) -> Decision | None:
         """Read what somebody decided about the files that have exactly a watermark's time."""
-        return self._there(f"taken_over/{watermark}.decided", Decision, watermark=watermark)
+        return self._find(f"taken_over/{watermark}.decided", Decision, watermark=watermark)
 
     def put_decision(self, decided: Decision) -> Decision:
         """Create the record of a decision; give the one that is there."""
         return self._put(f"taken_over/{decided.watermark}.decided", decided, watermark=decided.watermark)
 
     def _takeover(self, number: int) -> Takeover:
-        return self._listed(f"taken_over/{number:020}", Takeover, number=number)
+        return self._get(f"taken_over/{number:020}", Takeover, number=number)
 
     # ---- how ------------------------------------------------------------------------------------
 
@@ -307,19 +307,19 @@ class CheckpointLog:
         names = self.storage.names(self._path(folder))
         return [int(name) for name in names if _NUMBER.fullmatch(name)]
 
-    def _there(self, name: str, kind: type[_R], **expected: object) -> _R | None:
+    def _find(self, name: str, kind: type[_R], **expected: object) -> _R | None:
         path = self._path(name)
         data = self.storage.read(path)
         return None if data is None else records.decode(kind, path, data, **expected)
 
-    def _listed(self, name: str, kind: type[_R], **expected: object) -> _R:
+    def _get(self, name: str, kind: type[_R], **expected: object) -> _R:
         path = self._path(name)
         return records.decode(kind, path, self._read(path), **expected)
 
-    def _missing(self, name: str, seq: int) -> CheckpointError:
+    def _missing_or_purged(self, name: str, seq: int) -> CheckpointError:
         below = self.vacuumed_below()
         if seq >= below:
-            return _gone(self._path(name))
+            return _missing_record(self._path(name))
         return RecordsVacuumedError(
             f"The record {self._path(name)} was purged by `airflow scope vacuum`, with all below {below}.",
             kept="the table and all other records",
@@ -329,13 +329,13 @@ class CheckpointLog:
     def _read(self, path: str) -> bytes:
         data = self.storage.read(path)
         if data is None:
-            raise _gone(path)
+            raise _missing_record(path)
         return data
 
     def _put(self, name: str, record: _R, **expected: object) -> _R:
         path = self._path(name)
-        there = self._put_bytes(path, records.encode(record))
-        return record if there is None else records.decode(type(record), path, there, **expected)
+        existing = self._put_bytes(path, records.encode(record))
+        return record if existing is None else records.decode(type(record), path, existing, **expected)
 
     def _put_bytes(self, path: str, data: bytes, seq: int | None = None) -> bytes | None:
         """Create a record; give what is there instead, if this did not.
@@ -355,23 +355,23 @@ class CheckpointLog:
         except StorageError:
             # The answer was lost, or the write was: only what is there now tells. If it is absent,
             # the caller's run fails with the storage's own error and the next one starts afresh.
-            there = self.storage.read(path)
-            if there is None:
+            existing = self.storage.read(path)
+            if existing is None:
                 raise
-            return there
-        there = self.storage.read(path)
-        if there is None and seq is not None and seq < self.vacuumed_below():
-            raise self._missing(path.removeprefix(f"{self.location}/"), seq)
-        if there is None:
+            return existing
+        existing = self.storage.read(path)
+        if existing is None and seq is not None and seq < self.vacuumed_below():
+            raise self._missing_or_purged(path.removeprefix(f"{self.location}/"), seq)
+        if existing is None:
             raise CheckpointGapError(
                 f"The record {path} existed a moment ago and is missing now.",
                 kept="the table and all other records",
                 do="nothing but this package may write there; find out what else does, then run again",
             )
-        return there
+        return existing
 
 
-def _gone(path: str) -> CheckpointGapError:
+def _missing_record(path: str) -> CheckpointGapError:
     return CheckpointGapError(
         f"The record {path} was listed but is missing now.",
         kept="the table and all other records; nothing was written",
@@ -425,9 +425,9 @@ class Tail:
         self.floor = record.seq
         # Downwards: whoever recorded a batch had recorded those before it.
         for seq in sorted(self._entries, reverse=True):
-            found = record if seq == record.seq else self._log.find_commit(seq)
-            if found:
-                self._commits[seq] = found
+            commit = record if seq == record.seq else self._log.find_commit(seq)
+            if commit:
+                self._commits[seq] = commit
         return True
 
     def _read_on(self, seq: int) -> bool:

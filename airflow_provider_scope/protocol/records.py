@@ -113,53 +113,53 @@ def text_of(name: str, data: bytes) -> str:
 def parsed(name: str, text: str) -> dict[str, Any]:
     """Give the JSON object of a record, of a format that this version reads."""
     value = _object(name, text)
-    found = value.get("format")
-    if type(found) is not int:
-        raise corrupt(name, f"has format={found!r}, expected a whole number")
-    if found > FORMAT:
-        raise newer(name, f"has format {found}", f"formats up to {FORMAT}")
+    format_number = value.get("format")
+    if type(format_number) is not int:
+        raise corrupt(name, f"has format={format_number!r}, expected a whole number")
+    if format_number > FORMAT:
+        raise newer(name, f"has format {format_number}", f"formats up to {FORMAT}")
     return value
 
 
-def newer(name: str, what: str, known: str) -> CheckpointVersionError:
+def newer(name: str, problem: str, supported: str) -> CheckpointVersionError:
     """Give the error for a record that only a newer version can read."""
     return CheckpointVersionError(
-        f"The checkpoint record {name} {what}; this version of airflow-provider-scope reads {known}.",
+        f"The checkpoint record {name} {problem}; this version of airflow-provider-scope reads {supported}.",
         kept="the table and all records; nothing was written",
         do="install the version of airflow-provider-scope that wrote it, or a newer one",
     )
 
 
-def typed(kind: type[_R], name: str, value: Mapping[str, Any], **made: object) -> _R:
+def typed(kind: type[_R], name: str, value: Mapping[str, Any], **field_values: object) -> _R:
     """Give a JSON object as its dataclass.
 
-    :param made: Fields that are not in the object as they are in the record.
+    :param field_values: Fields that are not in the object as they are in the record.
     """
     for key, annotation, plain, may_be_missing in _keys(kind):
-        if key in made:
+        if key in field_values:
             continue
         if key not in value:
             if may_be_missing:
                 continue
             raise corrupt(name, f"has no key {key!r}")
-        found = made[key] = value[key]
-        if type(found) not in plain:
+        json_value = field_values[key] = value[key]
+        if type(json_value) not in plain:
             try:
-                made[key] = _fitting(name, annotation, found)
+                field_values[key] = _fitting(name, annotation, json_value)
             except _UnfitError:
-                what = f"has {key}={found!r}, expected {_expected(annotation)}"
-                raise corrupt(name, what) from None
+                problem = f"has {key}={json_value!r}, expected {_expected(annotation)}"
+                raise corrupt(name, problem) from None
     try:
-        return kind(**made)
+        return kind(**field_values)
     except ValueError as err:
         raise corrupt(name, str(err)) from err
 
 
 def check_says(name: str, record: object, **expected: object) -> None:
     """Refuse a record that says something else than its name."""
-    found = {key: getattr(record, key) for key in expected}
-    if found != expected:
-        raise corrupt(name, "says " + ", ".join(f"{key}={value!r}" for key, value in found.items()))
+    actual = {key: getattr(record, key) for key in expected}
+    if actual != expected:
+        raise corrupt(name, "says " + ", ".join(f"{key}={value!r}" for key, value in actual.items()))
 
 
 def rows(
@@ -170,26 +170,26 @@ def rows(
     :param kind: The dataclass of a line.
     :param row: Makes the value of a line from the fields, in their order.
     """
-    always = itemgetter(*(key.name for key in _keys(kind) if not key.may_be_missing))
-    added = [key.name for key in _keys(kind) if key.may_be_missing]
-    usual = set(product(*(key.plain for key in _keys(kind))))
-    found = []
+    required_values = itemgetter(*(key.name for key in _keys(kind) if not key.may_be_missing))
+    optional_names = [key.name for key in _keys(kind) if key.may_be_missing]
+    usual_types = set(product(*(key.plain for key in _keys(kind))))
+    decoded = []
     for text in lines:
         value = _object(name, text)
         try:
-            values = (*always(value), *map(value.get, added))
+            values = (*required_values(value), *map(value.get, optional_names))
         except KeyError:
             values = ()
-        if tuple(map(type, values)) not in usual:
+        if tuple(map(type, values)) not in usual_types:
             typed(kind, name, value)  # which tells what is wrong
-        found.append(row(*values))
-    return found
+        decoded.append(row(*values))
+    return decoded
 
 
-def corrupt(name: str, what: str) -> CheckpointCorruptError:
+def corrupt(name: str, problem: str) -> CheckpointCorruptError:
     """Give the error for a record that says something that cannot be."""
     return CheckpointCorruptError(
-        f"The checkpoint record {name} {what}.",
+        f"The checkpoint record {name} {problem}.",
         kept="the table and all records; nothing was written",
         do="restore the record from a copy of the checkpoint. Do not delete or edit it: that may lose or "
         f"double rows. If there is no copy, {NEW_LOG}",
@@ -243,12 +243,12 @@ class _Key(NamedTuple):
 @cache
 def _keys(kind: type[DataclassInstance]) -> list[_Key]:
     hints = get_type_hints(kind)
-    found = []
+    keys = []
     for member in fields(kind):
         hint = hints[member.name]
         plain = get_args(hint) if isinstance(hint, UnionType) else (hint,)
-        found.append(_Key(member.name, hint, plain, "left out if empty" in member.metadata))
-    return found
+        keys.append(_Key(member.name, hint, plain, "left out if empty" in member.metadata))
+    return keys
 
 
 def _fitting(name: str, annotation: Any, value: Any) -> Any:
@@ -261,12 +261,12 @@ def _fitting(name: str, annotation: Any, value: Any) -> Any:
     if origin is Literal and type(value) is str and value in inner:
         return value
     if origin is tuple and inner[1:] == (...,) and type(value) is list:
-        return tuple(_fitting(name, inner[0], one) for one in value)
+        return tuple(_fitting(name, inner[0], item) for item in value)
     if type(value) is list and hasattr(annotation, "_fields") and len(value) == len(annotation._fields):
         hints = get_type_hints(annotation).values()
         return annotation(*(_fitting(name, *each) for each in zip(hints, value, strict=True)))
     if origin is Mapping and type(value) is dict:
-        return {key: _fitting(name, inner[1], one) for key, one in value.items()}
+        return {key: _fitting(name, inner[1], item) for key, item in value.items()}
     if type(value) is dict and isinstance(annotation, type) and is_dataclass(annotation):
         return typed(annotation, name, value)
     raise _UnfitError
@@ -487,13 +487,13 @@ class _FileLine:
 def encode_offset(entry: OffsetEntry) -> bytes:
     """Give the bytes of an entry: a header line; of files, then one line a file."""
     header = {key.name: getattr(entry, key.name) for key in fields(entry)} | {"format": FORMAT}
-    found = header.pop("slice")
-    if isinstance(found, FileSlice):
-        header |= {"files": len(found.files), "highest": found.highest}
+    batch_slice = header.pop("slice")
+    if isinstance(batch_slice, FileSlice):
+        header |= {"files": len(batch_slice.files), "highest": batch_slice.highest}
     else:
-        header |= {"kind": found.kind, "slice": asdict(found)}
+        header |= {"kind": batch_slice.kind, "slice": asdict(batch_slice)}
     lines = [line(header)]
-    lines += [row_line(_FileLine, file) for file in found.audited]
+    lines += [row_line(_FileLine, file) for file in batch_slice.audited]
     return ("\n".join(lines) + "\n").encode()
 
 
@@ -506,8 +506,8 @@ def decode_offset(name: str, data: bytes, seq: int) -> OffsetEntry:
     # Not splitlines(): a path may hold any of the other characters that it takes for line ends.
     first, *lines = text_of(name, data).split("\n")[:-1]
     header = parsed(name, first)
-    found = (_of_a_kind if "kind" in header else _of_files)(name, header, lines)
-    entry = typed(OffsetEntry, name, header, slice=found)
+    batch_slice = (_of_a_kind if "kind" in header else _of_files)(name, header, lines)
+    entry = typed(OffsetEntry, name, header, slice=batch_slice)
     check_says(name, entry, seq=seq)
     return entry
 
@@ -523,9 +523,9 @@ def _of_files(name: str, header: dict[str, Any], lines: list[str]) -> Slice:
 def _of_a_kind(name: str, header: dict[str, Any], lines: list[str]) -> Slice:
     kind, value = header["kind"], header.get("slice")
     if type(kind) is not str or type(value) is not dict or lines:
-        what = f"has kind={kind!r}, slice={value!r} and {len(lines)} more lines"
-        raise corrupt(name, f"{what}, expected text, an object and none")
+        content = f"has kind={kind!r}, slice={value!r} and {len(lines)} more lines"
+        raise corrupt(name, f"{content}, expected text, an object and none")
     if kind not in KINDS:
         raise newer(name, f"is of a batch of {kind}", f"no batches of {kind}")
-    found: Slice = typed(KINDS[kind], name, value)
-    return found
+    decoded: Slice = typed(KINDS[kind], name, value)
+    return decoded

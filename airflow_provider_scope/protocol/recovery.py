@@ -123,26 +123,28 @@ def load_again(checkpoint: str, refresh: str = _REFRESH) -> str:
     )
 
 
-def check_given_up(found: TableState, first: int, location: str, checkpoint: str) -> None:
+def check_given_up(table_state: TableState, first: int, location: str, checkpoint: str) -> None:
     """Refuse a table that holds a batch which was abandoned before there was a table.
 
     :param first: The first batch that can be in it.
     :param checkpoint: The folder of the log.
     :raises AbandonedBatchError: As said: an application that nobody waited for has made the table since.
     """
-    back = [seq for seq, batch in found.committed.items() if seq < first and not batch.abandoned]
-    if back:
+    abandoned = [seq for seq, batch in table_state.committed.items() if seq < first and not batch.abandoned]
+    if abandoned:
         raise _diverged(
             AbandonedBatchError,
-            f"The table {location} holds batch {min(back)}, which was abandoned before there was a table: "
-            "the application that ran it was still running. Its files count as new, and would be loaded "
-            "again.",
+            f"The table {location} holds batch {min(abandoned)}, which was abandoned before there was a "
+            "table: the application that ran it was still running. Its files count as new, and would be "
+            "loaded again.",
             do=f"{load_again(checkpoint)}. Or, if it is a batch of files, delete its rows, then run "
             "`airflow scope accept-table`",
         )
 
 
-def check_identity(found: TableState, expected: TableIdentity | None, location: str, checkpoint: str) -> None:
+def check_identity(
+    table_state: TableState, expected: TableIdentity | None, location: str, checkpoint: str
+) -> None:
     """Refuse a table that was restored or recreated since the newest record.
 
     :param checkpoint: The folder of the log.
@@ -150,65 +152,65 @@ def check_identity(found: TableState, expected: TableIdentity | None, location: 
     :raises TableRecreatedError: The id is not the recorded one.
     :raises TableGoneError: There is no table.
     """
-    restored = found.identity is not None and found.identity.restore_version is not None
+    restored = table_state.identity is not None and table_state.identity.restore_version is not None
     # Without a record the table is one that our batches made: whose id it is cannot be told.
-    if found.identity == expected or (expected is None and not restored):
+    if table_state.identity == expected or (expected is None and not restored):
         return
-    if found.identity is None:
-        raise table_gone(location, checkpoint)
+    if table_state.identity is None:
+        raise missing_table_error(location, checkpoint)
     kind: type[TableDivergedError] = TableRestoredError
     if expected is None:
-        what = (
-            f"The table {location} was restored (RESTORE at version {found.identity.restore_version}) before "
-            "the first record was written."
+        message = (
+            f"The table {location} was restored (RESTORE at version {table_state.identity.restore_version}) "
+            "before the first record was written."
         )
-    elif found.identity.table_id != expected.table_id:
+    elif table_state.identity.table_id != expected.table_id:
         kind = TableRecreatedError
-        what = (
-            f"The table {location} was dropped and created again: its id is {found.identity.table_id}, "
+        message = (
+            f"The table {location} was dropped and created again: its id is {table_state.identity.table_id}, "
             f"the newest record says {expected.table_id}."
         )
     else:
-        what = (
-            f"The table {location} was restored (RESTORE at version {found.identity.restore_version}; the "
-            f"newest record says {_or_none(expected.restore_version)})."
+        message = (
+            f"The table {location} was restored (RESTORE at version {table_state.identity.restore_version}; "
+            f"the newest record says {_or_none(expected.restore_version)})."
         )
-    raise _diverged(kind, what)
+    raise _diverged(kind, message)
 
 
-def table_gone(location: str, checkpoint: str) -> TableDivergedError:
+def missing_table_error(location: str, checkpoint: str) -> TableDivergedError:
     """Give the error for a table that is not there any more."""
-    again = (
+    remedy = (
         "run the task once with full_refresh=True, which makes the table again and loads everything into it"
     )
     if window_of_log(checkpoint):
         folder = checkpoint.rpartition("/")[0]
-        again = f"move the folder {folder} away while nothing runs, and clear the runs of the intervals"
+        remedy = f"move the folder {folder} away while nothing runs, and clear the runs of the intervals"
     return _diverged(
         TableGoneError,
         f"There is no table at {location} any more, and there was one when the newest record was written.",
         kept="the log and all files; nothing was written",
         do="if it was dropped by mistake, bring it back; if it was moved, set delta_location to where it is "
-        f"now. Otherwise {again}",
+        f"now. Otherwise {remedy}",
     )
 
 
-def check_version(found: TableState, since: int, location: str) -> None:
+def check_version(table_state: TableState, since: int, location: str) -> None:
     """Refuse a table that is older than the newest record.
 
     :param since: The version that the table had when that was written.
     :raises TableBehindLogError: As said.
     """
-    if found.version < since:
+    if table_state.version < since:
         raise _diverged(
             TableBehindLogError,
-            f"The table {location} is at version {found.version}, and was at version {since} when the newest "
-            "record was written: it is an older copy, or commits were deleted.",
+            f"The table {location} is at version {table_state.version}, and was at version {since} when the "
+            "newest record was written: it is an older copy, or commits were deleted.",
         )
 
 
 def check_transaction(
-    found: TableState, newest_commit: int, newest_entry: int, location: str, checkpoint: str
+    table_state: TableState, newest_commit: int, newest_entry: int, location: str, checkpoint: str
 ) -> None:
     """Refuse a table whose transaction is behind the commits or ahead of the log.
 
@@ -216,11 +218,11 @@ def check_transaction(
     :raises TableBehindLogError: It is behind.
     :raises TableAheadOfLogError: It is ahead.
     """
-    txn = -1 if found.txn is None else found.txn
+    txn = -1 if table_state.txn is None else table_state.txn
     if txn < newest_commit:
         raise _diverged(
             TableBehindLogError,
-            f"The table {location} holds batch {_or_none(found.txn)} as its newest, but batch "
+            f"The table {location} holds batch {_or_none(table_state.txn)} as its newest, but batch "
             f"{newest_commit} was committed to it.",
         )
     if txn > newest_entry:
@@ -247,11 +249,11 @@ def rows_of_others(location: str, checkpoint: str, kind: str, interval: str | No
     :param kind: The kind of the slices of the source.
     :param interval: The name of the interval that the run loads, if it loads one.
     """
-    ways = "To load everything again and replace all rows, run once with full_refresh=True"
+    advice = "To load everything again and replace all rows, run once with full_refresh=True"
     if interval:
-        ways = "To replace the rows of the interval, use write=Replace(where=…)"
+        advice = "To replace the rows of the interval, use write=Replace(where=…)"
     elif kind in _BEGINS_AFTER:
-        ways += (
+        advice += (
             f". To leave out what is in the table, {_BEGINS_AFTER[kind]}, and leave that set: without it, "
             "everything before would be loaded again"
         )
@@ -259,7 +261,7 @@ def rows_of_others(location: str, checkpoint: str, kind: str, interval: str | No
         UnknownRowsError,
         f"The table {location} holds rows, and there is no record in {checkpoint} of where they came from: "
         "what is in the table would be loaded again.",
-        do=f"if the checkpoint was moved or lost, bring it back. {ways}. If nothing from the source is in "
+        do=f"if the checkpoint was moved or lost, bring it back. {advice}. If nothing from the source is in "
         f'the table, set first_run="add"; or run `airflow scope accept-table`: it shows what '
         "accepting the table means, and with --yes the next run adds all of the source",
     )
@@ -267,12 +269,12 @@ def rows_of_others(location: str, checkpoint: str, kind: str, interval: str | No
 
 def _diverged(
     kind: type[TableDivergedError],
-    what: str,
+    message: str,
     do: str = "",
     kept: str = "the table, the log and all files; nothing was written",
 ) -> TableDivergedError:
     return kind(
-        what,
+        message,
         kept=kept,
         do=do
         or "look at the table, then run `airflow scope accept-table`: it shows what accepting "
@@ -338,33 +340,37 @@ class Outcomes:
     """The transaction says done, the table's log does not show the commit: superseded, or cleaned up."""
 
 
-def outcomes(entries: Sequence[OffsetEntry], found: TableState, gone: Collection[int] = ()) -> Outcomes:
+def outcomes(
+    entries: Sequence[OffsetEntry], table_state: TableState, rolled_back_batches: Collection[int] = ()
+) -> Outcomes:
     """Sort open entries by what the table shows.
 
-    :param gone: Batches whose rows a RESTORE took out, as an acceptance recorded them.
+    :param rolled_back_batches: Batches whose rows a RESTORE took out, as an acceptance recorded them.
     """
     committed: list[tuple[OffsetEntry, CommittedBatch]] = []
     waiting: list[OffsetEntry] = []
     unclear: list[OffsetEntry] = []
-    txn = -1 if found.txn is None else found.txn
+    txn = -1 if table_state.txn is None else table_state.txn
     for entry in entries:
         if entry.seq > txn:
             waiting.append(entry)
-        elif entry.seq in gone:
+        elif entry.seq in rolled_back_batches:
             # The record keeps the acceptance's version: newer ones may hold batches still to be recorded.
             committed.append((entry, CommittedBatch(-1, 0, 0, abandoned=True)))
-        elif entry.seq in found.committed:
-            committed.append((entry, found.committed[entry.seq]))
+        elif entry.seq in table_state.committed:
+            committed.append((entry, table_state.committed[entry.seq]))
         else:
             unclear.append(entry)
     return Outcomes(tuple(committed), tuple(waiting), tuple(unclear))
 
 
-def is_given_up(seq: int, found: TableState, gone: Collection[int] = ()) -> bool:
+def is_given_up(seq: int, table_state: TableState, rolled_back_batches: Collection[int] = ()) -> bool:
     """Tell whether a batch is in the table without its rows, so that its files count as not loaded."""
-    if found.txn is None or seq > found.txn:
+    if table_state.txn is None or seq > table_state.txn:
         return False
-    return seq in gone or (seq in found.committed and found.committed[seq].abandoned)
+    return seq in rolled_back_batches or (
+        seq in table_state.committed and table_state.committed[seq].abandoned
+    )
 
 
 def rolled_back(committed: CommittedBatch, restores: Sequence[Restored]) -> bool | None:
@@ -374,11 +380,11 @@ def rolled_back(committed: CommittedBatch, restores: Sequence[Restored]) -> bool
     RESTORE, one finds the version whose rows the table has. The batch is in them if it was committed
     at or before that version.
     """
-    answers = {_is_gone(version, restores) for version in committed.candidates or (committed.version,)}
+    answers = {_is_rolled_back(version, restores) for version in committed.candidates or (committed.version,)}
     return answers.pop() if len(answers) == 1 else None
 
 
-def _is_gone(version: int, restores: Sequence[Restored]) -> bool | None:
+def _is_rolled_back(version: int, restores: Sequence[Restored]) -> bool | None:
     visible = None
     for restore in sorted(restores, key=lambda r: r.version, reverse=True):
         if visible is not None and restore.version > visible:
@@ -400,7 +406,7 @@ Problem = Literal["", "unreadable", "mixed"]
 
 
 @dataclass(frozen=True, slots=True)
-class Behind:
+class SourceState:
     """The state behind the rows of a table."""
 
     state: str | None
@@ -414,7 +420,7 @@ class Behind:
 class Chain:
     """The commits that made the rows of a table, back to one whose state is known."""
 
-    bottom: Behind
+    bottom: SourceState
     """The state under them."""
     batches: tuple[tuple[int, CommittedBatch], ...]
     """Number and commit of the batches, in order; also of those that were abandoned."""
@@ -424,9 +430,9 @@ class Chain:
         return any(number == seq and not batch.abandoned for number, batch in self.batches)
 
 
-def recorded_states(records: Iterable[CommitRecord], found: TableState) -> dict[int, str | None]:
+def recorded_states(records: Iterable[CommitRecord], table_state: TableState) -> dict[int, str | None]:
     """Give the versions of this table whose state a record tells."""
-    table_id = found.identity.table_id if found.identity else None
+    table_id = table_state.identity.table_id if table_state.identity else None
     return {
         record.table_version: record.state
         for record in records
@@ -434,25 +440,25 @@ def recorded_states(records: Iterable[CommitRecord], found: TableState) -> dict[
     }
 
 
-def chain_of(found: TableState, recorded: Mapping[int, str | None]) -> Chain:
+def chain_of(table_state: TableState, recorded: Mapping[int, str | None]) -> Chain:
     """Go back from the newest version, through RESTOREs to what they brought back.
 
     A record says which state its version has: it was put when the table was the one that the log describes.
 
-    :param found: The table, with its whole log.
+    :param table_state: The table, with its whole log.
     :param recorded: Version -> state of the batches that have a record.
     """
-    restored = {restore.version: restore.to_version for restore in found.restores}
-    committed = {batch.version: (seq, batch) for seq, batch in found.committed.items()}
+    restored = {restore.version: restore.to_version for restore in table_state.restores}
+    committed = {batch.version: (seq, batch) for seq, batch in table_state.committed.items()}
     batches: list[tuple[int, CommittedBatch]] = []
-    version, bottom = found.version, Behind(None)
+    version, bottom = table_state.version, SourceState(None)
     while version >= 0:
         if version in recorded:
-            bottom = Behind(recorded[version])
+            bottom = SourceState(recorded[version])
             break
         target = restored.get(version, version - 1)
-        if version < found.oldest or target is None or target >= version:
-            bottom = Behind(None, "unreadable", version)
+        if version < table_state.oldest or target is None or target >= version:
+            bottom = SourceState(None, "unreadable", version)
             break
         if version in committed:
             batches.append(committed[version])
@@ -460,24 +466,24 @@ def chain_of(found: TableState, recorded: Mapping[int, str | None]) -> Chain:
     return Chain(bottom, tuple(reversed(batches)))
 
 
-def state_behind(chain: Chain, entries: Mapping[int, OffsetEntry]) -> Behind:
+def state_behind(chain: Chain, entries: Mapping[int, OffsetEntry]) -> SourceState:
     """Give the state behind the newest commit of a chain.
 
     Each batch must have been added to the rows of the state that it begins at.
 
     :param entries: The entries of its batches; one that is purged is missing.
     """
-    behind = chain.bottom
+    source_state = chain.bottom
     for seq, batch in chain.batches:
         entry = entries.get(seq)
         if entry is None:
-            behind = Behind(None, "unreadable", batch.version)
+            source_state = SourceState(None, "unreadable", batch.version)
         elif entry.mode == "overwrite":
-            behind = Behind(entry.slice.before if batch.abandoned else batch.state)
-        elif batch.abandoned or behind.problem:
+            source_state = SourceState(entry.slice.before if batch.abandoned else batch.state)
+        elif batch.abandoned or source_state.problem:
             continue
-        elif entry.slice.before != behind.state:
-            behind = Behind(None, "mixed", seq)
+        elif entry.slice.before != source_state.state:
+            source_state = SourceState(None, "mixed", seq)
         else:
-            behind = Behind(batch.state)
-    return behind
+            source_state = SourceState(batch.state)
+    return source_state

@@ -83,23 +83,25 @@ def abandon(  # the steps of one command, in order
     check_table(view, table)
     dbt_scope.check(log, view)
     entry = open_entry(view, seq, log.location)
-    found = settled(view, entry)
-    if found is None and (view.table.identity or engine.fences_without_table):
+    committed = settled(view, entry)
+    if committed is None and (view.table.identity or engine.fences_without_table):
         engine.fence(Work(pipeline.pipeline, table, log.location), entry)
         view.table = engine.probe(table, pipeline.pipeline, view.baseline)
-        found = settled(view, entry)
-    elif found is None:
-        found = CommittedBatch(-1, 0, 0, abandoned=True)  # the record alone says so: there is nowhere else to
-    recorded = log.find_commit(seq) if found is None else None
+        committed = settled(view, entry)
+    elif committed is None:
+        committed = CommittedBatch(
+            -1, 0, 0, abandoned=True
+        )  # the record alone says so: there is nowhere else to
+    recorded = log.find_commit(seq) if committed is None else None
     if recorded:
         return recorded  # another run recorded it in the meantime
-    if found is None:
+    if committed is None:
         raise BatchOutcomeUnknownError(
             f"The empty transaction for batch {seq} does not appear in the log of {table}.",
             kept="the table, the log and all files",
             do="run the command again",
         )
-    record = record_commit(log, view, table, entry, found, committed_at_ms=now_ms())
+    record = record_commit(log, view, table, entry, committed, committed_at_ms=now_ms())
     if record.table is None:
         view.table = engine.probe(table, pipeline.pipeline, view.baseline)
         check_table(view, table)

@@ -26,7 +26,7 @@ PATTERN_LENGTH = 50
 _OF_THE_TABLE = ("inserted", "updated", "deleted")
 _OF_THE_BATCH = {"deduplicated": "deduplicated", "hard_deleted": "marked as deleted"}
 """What row-level writes count: rows of the table, and rows of the batch that are none of the table."""
-READ, LEFT = "what is read", "what is left"
+READ, REMAINING = "what is read", "what is left"
 """Topics of warnings: of what a run is about to read, and of what it leaves, which only its end tells."""
 WARNING_LENGTH = 500
 """Of a warning, in XCom."""
@@ -51,7 +51,7 @@ class BatchReport:
     """``records``, ``rows`` or ``files`` -> those that are in the quarantine instead."""
     changes: Mapping[str, int] = field(default_factory=dict)
     """Rows that a row-level write inserted, updated, deleted, …"""
-    what: str = ""
+    slice_text: str = ""
     """What was read, of a source without files."""
 
 
@@ -108,10 +108,10 @@ class RunReport:
     @property
     def changes(self) -> Counter[str]:
         """Rows that row-level writes inserted, updated, deleted, …, in this order."""
-        found: Counter[str] = Counter()
+        totals: Counter[str] = Counter()
         for batch in self.batches:
-            found.update(batch.changes)
-        return found
+            totals.update(batch.changes)
+        return totals
 
     @property
     def loaded_nothing(self) -> bool:
@@ -140,9 +140,10 @@ class RunReport:
         if not self.listed:
             return f"0 files: {where} holds no file"
         if not self.matched:
-            such = f", such as {', '.join(self.unmatched)}," if self.unmatched else ""
-            asked = "".join(f" {_short(pattern)}" for pattern in self.patterns)
-            return f"0 files: none of the {self.listed:,} files in {where}{such} matches the patterns{asked}"
+            examples = f", such as {', '.join(self.unmatched)}," if self.unmatched else ""
+            patterns = "".join(f" {_short(pattern)}" for pattern in self.patterns)
+            files = f"the {self.listed:,} files in {where}{examples}"
+            return f"0 files: none of {files} matches the patterns{patterns}"
         newest = f"the newest of {self.matched:,} files in {where} is {_name(self.newest)}"
         parts = []
         if self.already_loaded:
@@ -183,7 +184,7 @@ class RunReport:
             lines.append(f"quarantined: {bad_records.text(self.quarantined)}")
             lines += [f"    {line}" for line in bad_records.rule_lines(self.quarantined)]
         if self.changes:
-            lines.append(told_changes(self.changes))
+            lines.append(changes_text(self.changes))
         if self.superseded:
             lines.append(f"superseded by a full refresh: batches {', '.join(map(str, self.superseded))}")
         if self.pending_files:
@@ -200,7 +201,7 @@ class RunReport:
 
     def _table(self) -> list[str]:
         """Give a line for each batch, without the columns that its source does not have."""
-        has_files = any(batch.files or not batch.what for batch in self.batches)
+        has_files = any(batch.files or not batch.slice_text for batch in self.batches)
         has_bytes = has_files or any(batch.size_bytes for batch in self.batches)
         widths = (7 * has_files, 15 * has_bytes, 13, 8)
 
@@ -262,7 +263,7 @@ class RunReport:
         return value
 
 
-def told_changes(changes: Mapping[str, int]) -> str:
+def changes_text(changes: Mapping[str, int]) -> str:
     """Give what row-level writes did as a line: ``rows: 2 inserted; in the batch: 1 deduplicated``."""
     of_table = ", ".join(f"{changes[name]:,} {name}" for name in _OF_THE_TABLE if name in changes)
     of_batch = ", ".join(
@@ -291,11 +292,11 @@ def _most(quarantined: Mapping[str, Quarantined]) -> dict[str, dict[str, Any]]:
     value: dict[str, dict[str, Any]] = {}
     for unit, bad in quarantined.items():
         rules = {rule[:NAME_LENGTH]: count for (of, rule), count in most if of == unit}
-        others = bad.count - sum(count for (of, _), count in most if of == unit)
+        other_count = bad.count - sum(count for (of, _), count in most if of == unit)
         value[unit] = {
             "count": bad.count,
             "out_of": bad.out_of,
-            "rules": {**rules, "other rules": others} if others else rules,
+            "rules": {**rules, "other rules": other_count} if other_count else rules,
         }
     return value
 
@@ -309,9 +310,11 @@ def _number(rows: int | None) -> str:
 
 
 def _note(batch: BatchReport) -> str:
-    notes = [batch.what] if batch.what else []
+    notes = [batch.slice_text] if batch.slice_text else []
     if batch.abandoned:
-        notes.append("abandoned: it counts as new" if batch.what else "abandoned: its files count as new")
+        notes.append(
+            "abandoned: it counts as new" if batch.slice_text else "abandoned: its files count as new"
+        )
     elif batch.already_there:
         notes.append("was in the table already; recorded now")
     return "  " + "; ".join(notes) if notes else ""
@@ -327,7 +330,7 @@ def _name(file: FileEntry | None) -> str:
     return f"{printable(base_name(file.path))} ({iso_time(file.modified_ms)[:19]}Z)"
 
 
-def check_found(report: RunReport, table: str, *, fail_on_empty: bool, would_empty: bool) -> None:
+def check_loadable(report: RunReport, table: str, *, fail_on_empty: bool, would_empty: bool) -> None:
     """Refuse a run without files where that is an error.
 
     :param report: What the listing held.

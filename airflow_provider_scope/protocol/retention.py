@@ -160,8 +160,10 @@ def epoch(refresh_start: int | None, taken: Takeover | None) -> str:
 
 def named(names: Iterable[str]) -> list[Segment]:
     """Give the segments among the files of a folder."""
-    found = (_NAME.fullmatch(name) for name in names)
-    return sorted(Segment(int(m[1]), int(m[2]), int(m[3]), m[4]) for m in found if m)
+    matches = (_NAME.fullmatch(name) for name in names)
+    return sorted(
+        Segment(int(match[1]), int(match[2]), int(match[3]), match[4]) for match in matches if match
+    )
 
 
 def chain(segments: Iterable[Segment], start: int) -> list[Segment]:
@@ -169,12 +171,12 @@ def chain(segments: Iterable[Segment], start: int) -> list[Segment]:
 
     Two may overlap: a run that was stopped while it merged segments may delete those that led to a newer one.
     """
-    left = sorted(segments)
-    found: list[Segment] = []
-    while fitting := [s for s in left if s.first <= start <= s.last]:
-        found.append(max(fitting, key=lambda s: (s.last, s.first)))
-        start = found[-1].last + 1
-    return found
+    ordered = sorted(segments)
+    chosen: list[Segment] = []
+    while fitting := [s for s in ordered if s.first <= start <= s.last]:
+        chosen.append(max(fitting, key=lambda s: (s.last, s.first)))
+        start = chosen[-1].last + 1
+    return chosen
 
 
 def to_merge(segments: Sequence[Segment], rows: int, fan_out: int) -> int:
@@ -287,7 +289,7 @@ class Group:
 
 
 @dataclass(slots=True)
-class _Found:
+class _Files:
     files: list[FileEntry] = field(default_factory=list)
     numbers: list[int] = field(default_factory=list)
 
@@ -314,8 +316,8 @@ def purgeable(
     """
     kinds = ["offsets", "commits", "vacuumed", "superseded segments", "boundary rows"]
     kinds += ["temporary files", "plans"]
-    found = {kind: _Found() for kind in kinds}
-    kept: dict[str, _Found] = {}
+    purged = {kind: _Files() for kind in kinds}
+    kept: dict[str, _Files] = {}
     for file in sorted(files, key=lambda file: file.path):
         name = file.path.removeprefix(f"{location}/")
         record = _RECORD.fullmatch(name)
@@ -332,18 +334,18 @@ def purgeable(
             kind = "temporary files"
         elif is_old and _PLAN.fullmatch(name):
             kind = "plans"
-        to = found[kind] if kind else kept.setdefault(name.split("/")[0] if "/" in name else "", _Found())
-        to.files.append(file)
+        group = purged[kind] if kind else kept.setdefault(name.split("/")[0] if "/" in name else "", _Files())
+        group.files.append(file)
         if record and record[1] in RECORDS:
-            to.numbers.append(int(record[2]))
-    return _groups(found), _groups(kept)
+            group.numbers.append(int(record[2]))
+    return _groups(purged), _groups(kept)
 
 
-def _groups(found: dict[str, _Found]) -> list[Group]:
+def _groups(files_by_kind: dict[str, _Files]) -> list[Group]:
     return [
-        Group(kind, tuple(one.files), min(one.numbers, default=None), max(one.numbers, default=None))
-        for kind, one in found.items()
-        if one.files
+        Group(kind, tuple(group.files), min(group.numbers, default=None), max(group.numbers, default=None))
+        for kind, group in files_by_kind.items()
+        if group.files
     ]
 
 
@@ -352,6 +354,7 @@ def _is_superseded(segment: re.Match[str], epoch: str, chain: Sequence[Segment])
     if segment[1] != epoch:
         return int(segment[2]) < int(epoch[:20])
     return any(
-        one not in chain and any(other.first <= one.first and one.last <= other.last for other in chain)
-        for one in named([segment[3]])
+        candidate not in chain
+        and any(other.first <= candidate.first and candidate.last <= other.last for other in chain)
+        for candidate in named([segment[3]])
     )

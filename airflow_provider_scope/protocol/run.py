@@ -18,7 +18,7 @@ from airflow_provider_scope.protocol.records import OffsetEntry, Pipeline
 from airflow_provider_scope.protocol.report import READ
 from airflow_provider_scope.protocol.view import (
     LogView,
-    accept_gone,
+    accept_missing_table,
     batch_report,
     check_table,
     commit_not_shown,
@@ -122,15 +122,15 @@ class MicroBatchExecution:
         if request.loads_files_again:
             self._read_loaded(request, view, report)
         self.source.discover(request, view, report)
-        while view.left:
+        while view.dbt_scope_state:
             self._adopt(request, view, report)
         was_open = view.open
         logged = self._log_batches(request, view, report)
         for _ in logged:
             self._run_open(request, view, report, logged)
         floor = view.overwrite_start or 0
-        told = {*report.superseded, *(batch.seq for batch in report.batches)}
-        report.superseded += tuple(e.seq for e in was_open if e.seq < floor and e.seq not in told)
+        reported = {*report.superseded, *(batch.seq for batch in report.batches)}
+        report.superseded += tuple(e.seq for e in was_open if e.seq < floor and e.seq not in reported)
         self._run_open(request, view, report)
         self._audit(view, report)
         if self.after:
@@ -217,7 +217,7 @@ class MicroBatchExecution:
                 do=recovery.load_again(self.log.location),
             )
 
-    def _entry(self, request: Request, view: LogView, found: Slice, *, refresh: bool) -> OffsetEntry:
+    def _entry(self, request: Request, view: LogView, batch_slice: Slice, *, refresh: bool) -> OffsetEntry:
         """Give the entry of the next batch."""
         seq = view.next_seq
         replaces_all = refresh and not request.where
@@ -225,7 +225,7 @@ class MicroBatchExecution:
             seq=seq,
             mode="overwrite" if refresh else "append",
             where=request.where,
-            slice=found,
+            slice=batch_slice,
             refresh_start=seq if refresh else view.refresh_start,
             overwrite_start=seq if replaces_all else view.overwrite_start,
         )
@@ -244,15 +244,15 @@ class MicroBatchExecution:
             if pending is None:
                 pending = self.pending(request, view, report, refresh=refresh)
                 self._warn(report)
-            found = pending.cut()
-            if found is None:
+            batch_slice = pending.cut()
+            if batch_slice is None:
                 break
-            entry = self._entry(request, view, found, refresh=refresh)
+            entry = self._entry(request, view, batch_slice, refresh=refresh)
             if view.pipeline is None:
                 self._create_pipeline(request, view)
             if refresh and request.replaces_table:
-                dbt_scope.replaced(self.log, view, self.now_ms())
-            there = self.log.put_offset(entry)
+                dbt_scope.note_replaced(self.log, view, self.now_ms())
+            logged_entry = self.log.put_offset(entry)
             if entry.seq < self.log.vacuumed_below():
                 # Other runs have used this number, and it was purged: it is free, and what is there is void.
                 logger.info(
@@ -261,17 +261,17 @@ class MicroBatchExecution:
                 view.take_over(self._open(replace(request, refresh=refresh)))
                 pending = None
                 continue
-            self._check_kind(there)
-            self.source.check(there)
-            view.append(there)
-            if there == entry:
+            self._check_kind(logged_entry)
+            self.source.check(logged_entry)
+            view.append(logged_entry)
+            if logged_entry == entry:
                 logged += 1
                 refresh = False
                 logger.debug("logged batch %d: %s", entry.seq, entry.slice.text())
             else:
                 logger.info("batch %d was logged by another run; planning the rest", entry.seq)
                 pending = None
-        report.pending_files = pending.left if pending else 0
+        report.pending_files = pending.remaining if pending else 0
 
     def _warn(self, report: RunReport) -> None:
         """Log the warnings of what is about to be read: a run that fails has no report."""
@@ -281,13 +281,13 @@ class MicroBatchExecution:
             self.is_warned = True
 
     def _create_pipeline(self, request: Request, view: LogView) -> None:
-        mine = Pipeline(
+        pipeline = Pipeline(
             pipeline=self.new_id(),
             table=view.table.identity,
             table_version=view.table.version if view.table.identity else None,
         )
-        view.pipeline = self.log.put_pipeline(mine)
-        if view.pipeline != mine:
+        view.pipeline = self.log.put_pipeline(pipeline)
+        if view.pipeline != pipeline:
             logger.info("the pipeline of %s was created by another run", request.table)
 
     # ---- 5, 6 ----------------------------------------------------------------------------------
@@ -300,10 +300,10 @@ class MicroBatchExecution:
         :param logged: Logs what follows from them, of a source whose batches are logged one at a time.
         """
         self._commit(request, view, report, already_there=True)
-        todo = view.open
-        if not todo or view.pipeline is None:
+        open_batches = view.open
+        if not open_batches or view.pipeline is None:
             return
-        if todo[0].overwrites_table and view.table.identity:
+        if open_batches[0].overwrites_table and view.table.identity:
             logger.warning(
                 "full refresh of %s: the old rows are at version %d (RESTORE brings them back)",
                 request.table,
@@ -314,13 +314,13 @@ class MicroBatchExecution:
             pinned = pinned_columns(self.log, view) if request.infers_columns else None
             work = Work(view.pipeline.pipeline, request.table, self.log.location, view.first, pinned)
             if view.table.identity is None and view.baseline[0]:
-                view.accepted = accept_gone(self.log, view)
-            if todo[0].mode == "empty":  # left by an `accept-table` that died
-                self.engine.fence(work, replace(todo[0], mode="append"))
+                view.accepted = accept_missing_table(self.log, view)
+            if open_batches[0].mode == "empty":  # left by an `accept-table` that died
+                self.engine.fence(work, replace(open_batches[0], mode="append"))
             elif logged is None:
-                self.engine.run(work, todo)
+                self.engine.run(work, open_batches)
             else:
-                self.engine.run(work, todo, lambda: self._more(request, view, report, logged))
+                self.engine.run(work, open_batches, lambda: self._more(request, view, report, logged))
         except ScopeProviderError as err:
             failure = err
         try:
@@ -390,12 +390,12 @@ class MicroBatchExecution:
         record = record_commit(self.log, view, request.table, entry, committed, committed_at_ms=self.now_ms())
         report.batches.append(batch_report(entry, record, already_there=already_there))
         if bad_records.share(record.quarantined) > bad_records.WARN_ABOVE:
-            told = request.address.complete(
+            message = request.address.complete(
                 f"batch {entry.seq}: {bad_records.text(record.quarantined)} are in the quarantine; "
                 f"`airflow scope quarantine` shows them"
             )
-            logger.warning(told)
-            report.warnings.setdefault("quarantine", told)
+            logger.warning(message)
+            report.warnings.setdefault("quarantine", message)
 
     # ---- 7 -------------------------------------------------------------------------------------
 

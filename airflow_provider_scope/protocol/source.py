@@ -53,7 +53,7 @@ class Pending(Protocol):
     """What is new in the source, in the order in which it is to be loaded."""
 
     @property
-    def left(self) -> int:
+    def remaining(self) -> int:
         """How much is still to be cut, as the report counts it."""
 
     def cut(self) -> Slice | None:

@@ -220,13 +220,13 @@ def check_watermark(
         return
     value = _as_object(watermark) or {}
     if watermark is None:
-        what = "is missing: somebody deleted it, or a full refresh of dbt-scope has begun"
+        problem = "is missing: somebody deleted it, or a full refresh of dbt-scope has begun"
         do = "if the table's rows are all there, run `airflow scope rebuild`, which writes it again"
     elif not is_dbt_scopes(watermark):
-        what = "cannot be read: an upload by dbt-scope may have been interrupted"
+        problem = "cannot be read: an upload by dbt-scope may have been interrupted"
         do = "if dbt-scope did not run, `airflow scope rebuild` writes it again"
     else:
-        what = (
+        problem = (
             f"says batch {value.get('batchId')}, and this package did not write it: dbt-scope has run since"
         )
         do = (
@@ -234,7 +234,7 @@ def check_watermark(
             "with --yes"
         )
     raise WatermarkChangedError(
-        f"{checkpoint}/watermark.json {what}. It is not known what else is in the table.",
+        f"{checkpoint}/watermark.json {problem}. It is not known what else is in the table.",
         kept="the table, the log and all files; nothing was written",
         do=f"stop dbt-scope for this table. Then {do}. Or run the task once with full_refresh=True, which "
         "replaces the table's rows with those of all files",
@@ -395,8 +395,8 @@ def loaded_file(name: str, row: Mapping[str, Any], store: str) -> LoadedFile:
 def _text(processed: object) -> str:
     """Give ``batchProcessingTime`` as text: DuckDB turns it into a timestamp in snapshots."""
     if isinstance(processed, datetime):
-        known = processed if processed.tzinfo else processed.replace(tzinfo=UTC)
-        return known.astimezone(UTC).isoformat(timespec="microseconds")
+        moment = processed if processed.tzinfo else processed.replace(tzinfo=UTC)
+        return moment.astimezone(UTC).isoformat(timespec="microseconds")
     return processed if isinstance(processed, str) else ""
 
 
@@ -410,10 +410,10 @@ def _object(name: str, data: bytes | str) -> dict[str, Any]:
     return value
 
 
-def damaged(name: str, what: str) -> CheckpointCorruptError:
+def damaged(name: str, problem: str) -> CheckpointCorruptError:
     """Give the error for a file of dbt-scope that cannot be read."""
     return CheckpointCorruptError(
-        f"{name}, which dbt-scope wrote, {what}. It is not known what dbt-scope has loaded.",
+        f"{name}, which dbt-scope wrote, {problem}. It is not known what dbt-scope has loaded.",
         kept="the table, the checkpoint and all files; nothing was written",
         do="restore the file from a copy. Or run the task once with full_refresh=True, which replaces the "
         "table's rows with those of all files, and needs nothing that dbt-scope wrote",

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.protocol import dbt_scope, retention, takeover
-from airflow_provider_scope.protocol import retention as audits
 from airflow_provider_scope.protocol.commands import RETAIN_AT_LEAST
 from airflow_provider_scope.protocol.derived import SeenFiles
 from airflow_provider_scope.protocol.records import Vacuumed
@@ -36,7 +35,7 @@ class Plan:
 
     record: Vacuumed
     """What is to be put before anything is deleted."""
-    was: int
+    vacuumed_before: int
     """The number below which records are purged already."""
     groups: tuple[Group, ...]
     """What is to be deleted, in this order."""
@@ -60,7 +59,7 @@ def check_retain(retain: int) -> None:
         )
 
 
-def look(
+def make_plan(
     log: CheckpointLog, audit: AuditFiles, engine: Engine, table: str, *, retain: int, now_ms: int
 ) -> Plan:
     """Say what may be deleted; nothing is written.
@@ -120,9 +119,9 @@ def run(log: CheckpointLog, plan: Plan) -> None:
     The record first: from then on nobody believes a record below its number, neither those that are still
     there when this dies, nor those that a run puts that was stopped before the records were purged.
 
-    :param plan: What ``look`` gave.
+    :param plan: What ``make_plan`` gave.
     """
-    if plan.record.below > plan.was:
+    if plan.record.below > plan.vacuumed_before:
         log.put_vacuumed(plan.record)
     for group in plan.groups:
         for file in group.files:
@@ -140,7 +139,7 @@ def _why_not(view: LogView) -> str:
         )
     if not isinstance(last.slice, FileSlice) and not last.slice.has_state:
         return f"the batches are of {last.slice.kind}"
-    if view.watermark != audits.watermark(last, view.taken):
+    if view.watermark != retention.watermark(last, view.taken):
         return "watermark.json is not up to date: the next run, or `airflow scope rebuild`, writes it"
     return ""
 
@@ -148,8 +147,8 @@ def _why_not(view: LogView) -> str:
 def _first_range(log: CheckpointLog, first: int, end: int) -> int | None:
     """Give the first batch of a range: that it is loaded is told by its own record alone."""
     for seq in range(first, end):
-        there = log.offset(seq).slice
-        if isinstance(there, CursorSlice) and there.end is not None:
+        batch_slice = log.offset(seq).slice
+        if isinstance(batch_slice, CursorSlice) and batch_slice.end is not None:
             return seq
     return None
 
@@ -162,8 +161,10 @@ def _boundary(log: CheckpointLog, view: LogView, below: int) -> Boundary | None:
     states = [record.state for record in records]
     states += [log.offset(seq).slice.before for seq in range(below, view.next_seq)]
     states += [view.accepted.state] if view.accepted else []
-    found = [cursor_state.decode(state, log.location) for state in states]
-    named = frozenset(one.known_in.rpartition("/")[2] for one in found if one and one.known_in)
+    decoded_states = [cursor_state.decode(state, log.location) for state in states]
+    named = frozenset(
+        state.known_in.rpartition("/")[2] for state in decoded_states if state and state.known_in
+    )
     return Boundary(named, records[-1].seq if records else -1)
 
 
@@ -179,9 +180,9 @@ def _first_unheld(log: CheckpointLog, held: History, first: int, end: int) -> in
     for at in range(first, end, AT_ONCE):
         numbers = range(at, min(at + AT_ONCE, end))
         files = {seq: _loaded_files(log, seq) for seq in numbers}
-        known = held.find([path for paths in files.values() for path in paths])
+        statuses = held.find([path for paths in files.values() for path in paths])
         for seq, paths in files.items():
-            if any(path not in known for path in paths):
+            if any(path not in statuses for path in paths):
                 return seq
     return end
 

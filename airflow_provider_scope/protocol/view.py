@@ -23,7 +23,7 @@ from airflow_provider_scope.values import FileSlice
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from airflow_provider_scope.protocol.dbt_scope_files import LeftState
+    from airflow_provider_scope.protocol.dbt_scope_files import DbtScopeState
     from airflow_provider_scope.protocol.derived import AuditFiles
     from airflow_provider_scope.protocol.engine import Engine
     from airflow_provider_scope.protocol.log import CheckpointLog
@@ -50,7 +50,7 @@ class LogView:
     """What the pipeline took over from dbt-scope; before the pipeline exists, what it would take over."""
     watermark: bytes | None = None
     """``watermark.json``, as it was before the table was looked at."""
-    left: LeftState | None = None
+    dbt_scope_state: DbtScopeState | None = None
     """What dbt-scope left, for a pipeline without an entry."""
 
     @property
@@ -71,19 +71,19 @@ class LogView:
         return self.last_commit.state if self.last_commit else None
 
     @property
-    def is_table_gone(self) -> bool:
+    def is_table_missing(self) -> bool:
         """Whether there is no table where there was one."""
         is_recorded = self.last_commit is not None and self.last_commit.table is not None
         return self.table.identity is None and (is_recorded or self.baseline[0] is not None)
 
     @property
-    def gone(self) -> tuple[int, ...]:
+    def rolled_back(self) -> tuple[int, ...]:
         """Batches whose rows a RESTORE took out, as an acceptance recorded them."""
         return self.accepted.gone if self.accepted else ()
 
     def outcomes(self, entries: Sequence[OffsetEntry]) -> recovery.Outcomes:
         """Sort open entries by what the table shows."""
-        return recovery.outcomes(entries, self.table, self.gone)
+        return recovery.outcomes(entries, self.table, self.rolled_back)
 
     @property
     def is_state_lost(self) -> bool:
@@ -198,7 +198,7 @@ def _read(
     view.uncommitted = [
         tail.entry(seq) for seq in tail.logged if seq not in done and seq >= (view.overwrite_start or 0)
     ]
-    _read_seen(tail, view, unread)
+    _count_as_loaded(tail, view, unread)
     newest_done = [seq for seq in tail.committed if seq >= start]
     if view.newest and newest_done:
         view.last_committed_entry = tail.entry(newest_done[-1])
@@ -227,12 +227,12 @@ def loaded_in_table(
         raise _history_lost(log.location, epoch(refresh_start, taken), unread, vacuumed)
     for seq in range(unread, newest.seq + 1 if newest else 0):
         record = log.find_commit(seq)
-        if not (record.abandoned if record else recovery.is_given_up(seq, view.table, view.gone)):
+        if not (record.abandoned if record else recovery.is_given_up(seq, view.table, view.rolled_back)):
             loaded.update(log.offset(seq).slice.audited)
     identity = view.table.identity
     if view.pipeline and identity and identity.restore_version is not None:
-        found = engine.probe(location, view.pipeline.pipeline, (None, -1))
-        entries, taken = rows_in_table(log, view.takeovers, found)
+        table_state = engine.probe(location, view.pipeline.pipeline, (None, -1))
+        entries, taken = rows_in_table(log, view.takeovers, table_state)
         if not vacuumed:  # of purged entries, only the history above tells
             loaded = History.of_dbt_scope(log.taken_files(taken) if taken else ())
         for entry in entries:
@@ -241,26 +241,26 @@ def loaded_in_table(
 
 
 def rows_in_table(
-    log: CheckpointLog, takeovers: Sequence[Takeover], found: TableState
+    log: CheckpointLog, takeovers: Sequence[Takeover], table_state: TableState
 ) -> tuple[list[OffsetEntry], Takeover | None]:
     """Give the batches whose rows are in the table, also in one that was set back, and what was taken over.
 
     A batch that has no record, and that the table's transaction has passed, counts where nothing tells that
     its rows are not there: the table's log was cleaned, or a job ran that may have died before its mark.
 
-    :param found: A probe of the table's whole log.
+    :param table_state: A probe of the table's whole log.
     """
     entries: list[OffsetEntry] = []
     floor: int | None = None
     for seq in log.logged():
-        record, commit = log.find_commit(seq), found.committed.get(seq)
+        record, commit = log.find_commit(seq), table_state.committed.get(seq)
         if record:
-            is_out = record.abandoned or is_gone(record, found)
+            is_out = record.abandoned or has_lost_rows(record, table_state)
         elif commit:
-            is_out = commit.abandoned or recovery.rolled_back(commit, found.restores) is True
+            is_out = commit.abandoned or recovery.rolled_back(commit, table_state.restores) is True
         else:
-            is_shown = found.oldest == 0 and not log.attempts(seq)
-            is_out = found.txn is None or seq > found.txn or is_shown
+            is_shown = table_state.oldest == 0 and not log.attempts(seq)
+            is_out = table_state.txn is None or seq > table_state.txn or is_shown
         if is_out:
             continue
         entry = log.offset(seq)
@@ -270,13 +270,19 @@ def rows_in_table(
     return entries, takeover.counting(takeovers, floor)
 
 
-def is_gone(record: CommitRecord, found: TableState) -> bool:
+def has_lost_rows(record: CommitRecord, table_state: TableState) -> bool:
     """Tell whether the rows of a recorded batch are no longer in the table, as far as its log tells."""
-    if found.identity is None or record.table is None or record.table.table_id != found.identity.table_id:
+    if (
+        table_state.identity is None
+        or record.table is None
+        or record.table.table_id != table_state.identity.table_id
+    ):
         return True
-    if found.txn is None or record.seq > found.txn or record.table_version > found.version:
+    if table_state.txn is None or record.seq > table_state.txn or record.table_version > table_state.version:
         return True  # the table was set back to an older copy
-    return recovery.rolled_back(CommittedBatch(record.table_version, None, None), found.restores) is True
+    return (
+        recovery.rolled_back(CommittedBatch(record.table_version, None, None), table_state.restores) is True
+    )
 
 
 def _history_lost(checkpoint: str, folder: str, unread: int, vacuumed: int) -> CheckpointGapError:
@@ -289,11 +295,11 @@ def _history_lost(checkpoint: str, folder: str, unread: int, vacuumed: int) -> C
     )
 
 
-def _read_seen(tail: Tail, view: LogView, first: int) -> None:
+def _count_as_loaded(tail: Tail, view: LogView, first: int) -> None:
     """Let the files of the entries from ``first`` on count as loaded, but for those of abandoned batches."""
     for seq in range(first, tail.logged.stop):
         record = tail.find_commit(seq)
-        if not (record.abandoned if record else recovery.is_given_up(seq, view.table, view.gone)):
+        if not (record.abandoned if record else recovery.is_given_up(seq, view.table, view.rolled_back)):
             view.seen.update(tail.entry(seq).slice.audited)
 
 
@@ -321,9 +327,16 @@ def record_commit(
             do="if the table was removed, restore it; if the engine writes elsewhere, correct "
             "delta_location: it must mean the same table to Airflow's workers and to the engine",
         )
-    if view.table.identity and view.baseline[0] is None and view.pipeline and (there := log.committed()):
+    if (
+        view.table.identity
+        and view.baseline[0] is None
+        and view.pipeline
+        and (committed_numbers := log.committed())
+    ):
         # Another run has put the first record since this one read the log: that one tells the table's id.
-        first, _ = recovery.baseline(view.pipeline, log.commit(there[-1]), log.newest_acceptance())
+        first, _ = recovery.baseline(
+            view.pipeline, log.commit(committed_numbers[-1]), log.newest_acceptance()
+        )
         recovery.check_identity(view.table, first, location, view.checkpoint)
     state, is_lost = _state_behind(view, entry, committed)
     record = log.put_commit(
@@ -370,9 +383,9 @@ def check_table(view: LogView, location: str, *, is_void: bool = False) -> None:
     :param is_void: What is in the table is about to be replaced.
     :raises TableDivergedError: As said.
     """
-    if view.is_table_gone:
+    if view.is_table_missing:
         if not is_void and not (view.open and view.open[0].overwrites_table):
-            raise recovery.table_gone(location, view.checkpoint)
+            raise recovery.missing_table_error(location, view.checkpoint)
         return
     expected, since = view.baseline
     recovery.check_identity(view.table, expected, location, view.checkpoint)
@@ -411,7 +424,7 @@ def commit_not_shown(entry: OffsetEntry, location: str) -> BatchOutcomeUnknownEr
     )
 
 
-def accept_gone(log: CheckpointLog, view: LogView) -> Acceptance:
+def accept_missing_table(log: CheckpointLog, view: LogView) -> Acceptance:
     """Record that the table is gone, before a batch that replaces all rows makes a new one.
 
     Of an older record, whatever table that batch makes would be another one.
@@ -443,8 +456,8 @@ def recorded(log: CheckpointLog, view: LogView, first: int) -> list[BatchReport]
     """Give the batches that have a commit record, from ``first`` on, as a report shows them."""
     last = view.last_commit.seq if view.last_commit else -1
     first = max(first, log.vacuumed_below())
-    found = [record for seq in range(first, last + 1) if (record := log.find_commit(seq))]
-    return [batch_report(log.offset(record.seq), record) for record in found]
+    records = [record for seq in range(first, last + 1) if (record := log.find_commit(seq))]
+    return [batch_report(log.offset(record.seq), record) for record in records]
 
 
 def batch_report(entry: OffsetEntry, record: CommitRecord, *, already_there: bool = False) -> BatchReport:
@@ -463,5 +476,5 @@ def batch_report(entry: OffsetEntry, record: CommitRecord, *, already_there: boo
         abandoned=record.abandoned,
         quarantined=record.quarantined,
         changes=record.changes,
-        what="" if entry.slice.audited else entry.slice.text(),
+        slice_text="" if entry.slice.audited else entry.slice.text(),
     )

@@ -94,20 +94,20 @@ def _accept(world: MemoryWorld, verdict: Verdict) -> set[Any]:
     log = world.log()
     undone = refresh = False
     try:
-        acceptance.look_at_table(log, world.engine(open_gate), world.table)
+        acceptance.consequences_of(log, world.engine(open_gate), world.table)
     except BatchOutcomeUnknownError as err:
         undone = True
         refresh = "created again after" in err.what
         refresh |= "undid the full refresh" in err.what and "vacuum" in err.what
         refresh |= "are in the table twice" in err.what
         if not refresh and "vacuum" not in err.what:
-            seen = acceptance.look_at_table(
+            seen = acceptance.consequences_of(
                 log, world.engine(open_gate), world.table, reload_undecidable=True
             )
             slices = [log.offset(seq).slice for seq in log.logged()]
             held = {name for one in slices if one.text() in seen.doubled for name in names_in(one)}
             _delete_rows(world, {*seen.doubled, *held})
-    seen = acceptance.look_at_table(log, world.engine(open_gate), world.table, reload_undecidable=undone)
+    seen = acceptance.consequences_of(log, world.engine(open_gate), world.table, reload_undecidable=undone)
     world.accept(reload_undecidable=undone)
     if refresh:
         world.run(refresh=True)

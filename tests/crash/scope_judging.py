@@ -108,13 +108,15 @@ def _accept(world: ScopeWorld, verdict: Verdict) -> set[str]:
     undone, refresh = False, False
     with world.seen_by_engine():
         try:
-            acceptance.look_at_table(log, world.engine(open_gate), world.table)
+            acceptance.consequences_of(log, world.engine(open_gate), world.table)
         except BatchOutcomeUnknownError as err:
             undone = True
             refresh = "full_refresh=True" in err.do
             if not refresh:
                 _delete_rows_in_question(world, err.what)
-        seen = acceptance.look_at_table(log, world.engine(open_gate), world.table, reload_undecidable=undone)
+        seen = acceptance.consequences_of(
+            log, world.engine(open_gate), world.table, reload_undecidable=undone
+        )
     world.accept(reload_undecidable=undone)
     if refresh:
         with suppress(ScopeJobFailedError, BatchOutcomeUnknownError):  # it is logged: the next runs finish it
@@ -127,7 +129,7 @@ def _delete_rows_in_question(world: ScopeWorld, what: str) -> None:
     """Delete the rows of the files that would be loaded twice, or of the batches that an error names."""
     table, log = world.delta, world.log()
     if "undid the full refresh" in what:
-        seen = acceptance.look_at_table(log, world.engine(open_gate), world.table, reload_undecidable=True)
+        seen = acceptance.consequences_of(log, world.engine(open_gate), world.table, reload_undecidable=True)
         files = {*seen.doubled}
     else:
         named = re.search(r"open batches ([0-9, ]+) are", what)

@@ -185,7 +185,7 @@ class Schedule(TurnTaking):
         """Let somebody accept the table at once, whatever runs."""
         log = self.world.log()
         try:
-            seen = acceptance.look_at_table(log, self.world.engine(open_gate), self.world.table)
+            seen = acceptance.consequences_of(log, self.world.engine(open_gate), self.world.table)
             self.world.accept()
         except ScopeProviderError as err:
             self.trace.append(f"somebody cannot accept the table: {err!r}")

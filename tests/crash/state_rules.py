@@ -18,7 +18,7 @@ from airflow_provider_scope.exceptions import (
 )
 from airflow_provider_scope.protocol import acceptance, recovery, repair, view
 from airflow_provider_scope.protocol.records import decode_offset
-from airflow_provider_scope.protocol.recovery import Behind
+from airflow_provider_scope.protocol.recovery import SourceState
 from tests.crash.judging import judge
 from tests.crash.number_world import LedgerWorld, without_three
 from tests.crash.tally import Tally
@@ -309,8 +309,8 @@ def restore_newest_record(patch: pytest.MonkeyPatch) -> None:
     """After a RESTORE go on at the state of the newest record."""
     patch.setattr(
         acceptance,
-        "_behind",
-        lambda log, _chain: Behind(log.commit(log.committed()[-1]).state),
+        "_source_state",
+        lambda log, _chain: SourceState(log.commit(log.committed()[-1]).state),
     )
 
 
@@ -336,14 +336,14 @@ def accept_logs_nothing(patch: pytest.MonkeyPatch) -> None:
 
 
 def _accept_as_it_is(log: Any, engine: Any, table: str, *, reload_undecidable: bool) -> Acceptance:
-    read = acceptance._read(log, engine, table)
-    seen = acceptance._look_with_state(read, reload_undecidable=reload_undecidable)
+    read = acceptance._take_reading(log, engine, table)
+    seen = acceptance._consequences_with_state(read, reload_undecidable=reload_undecidable)
     return log.put_acceptance(acceptance._acceptance(read, seen))
 
 
 def accept_looks_first(patch: pytest.MonkeyPatch) -> None:
     """Look at the table, and give the open batch up after that."""
-    original = acceptance._look_with_state
+    original = acceptance._consequences_with_state
     looks: dict[int, Any] = {}
 
     def look(read: Any, **how: Any) -> Any:
@@ -351,16 +351,16 @@ def accept_looks_first(patch: pytest.MonkeyPatch) -> None:
             looks[id(read.log)] = original(read, **how)
         return looks[id(read.log)]
 
-    patch.setattr(acceptance, "_look_with_state", look)
+    patch.setattr(acceptance, "_consequences_with_state", look)
 
 
 def no_mixed_check(patch: pytest.MonkeyPatch) -> None:
     """Take the state of a batch that came after a RESTORE of which it did not know."""
     original = recovery.state_behind
 
-    def behind(chain: Chain, entries: Any) -> Behind:
+    def behind(chain: Chain, entries: Any) -> SourceState:
         seen = original(chain, entries)
-        return Behind(chain.batches[-1][1].state) if seen.problem == "mixed" else seen
+        return SourceState(chain.batches[-1][1].state) if seen.problem == "mixed" else seen
 
     patch.setattr(recovery, "state_behind", behind)
 

@@ -164,7 +164,7 @@ class World:
 
     def vacuum(self, gate: Gate = open_gate, *, retain: int = 1) -> vacuum.Plan:
         log = self.log(gate)
-        plan = vacuum.look(
+        plan = vacuum.make_plan(
             log, self.audit_files(log), self.engine(gate), self.table, retain=retain, now_ms=NOW_MS
         )
         vacuum.run(log, plan)

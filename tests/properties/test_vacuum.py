@@ -101,7 +101,7 @@ def refusal(world: MemoryWorld) -> str:
     """Give why a table is not accepted as it is; "" if it would be."""
     log = world.log()
     try:
-        acceptance.look_at_table(log, world.engine(lambda call, effect, torn=None: effect()), world.table)
+        acceptance.consequences_of(log, world.engine(lambda call, effect, torn=None: effect()), world.table)
     except BatchOutcomeUnknownError as err:
         return err.what
     return ""

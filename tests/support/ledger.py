@@ -143,7 +143,7 @@ class PendingLines:
     at_most: int
 
     @property
-    def left(self) -> int:
+    def remaining(self) -> int:
         return self.lines - decode(self.before).version
 
     def cut(self) -> LedgerSlice | None:

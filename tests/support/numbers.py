@@ -131,7 +131,7 @@ class PendingNumbers:
     at_most: int
 
     @property
-    def left(self) -> int:
+    def remaining(self) -> int:
         return len(self.numbers)
 
     def cut(self) -> NumberSlice | None:

@@ -165,8 +165,8 @@ def test_the_total_of_a_table_at_version_zero_shows_it() -> None:
 
 
 def test_a_source_without_files_has_no_columns_for_them() -> None:
-    feed = a_batch(3, files=0, what="changes of version 4")
-    database = a_batch(4, files=0, size_bytes=0, what="id from 7", already_there=True)
+    feed = a_batch(3, files=0, slice_text="changes of version 4")
+    database = a_batch(4, files=0, size_bytes=0, slice_text="id from 7", already_there=True)
     report = a_report(batches=[feed], table_version=4)
     of_database = a_report(batches=[database], table_version=5)
 

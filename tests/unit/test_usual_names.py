@@ -6,7 +6,7 @@ import pytest
 
 from airflow_provider_scope.engines.sources import make_files
 from airflow_provider_scope.exceptions import EmptyRefreshError, InputError, SourceEmptyError
-from airflow_provider_scope.protocol.report import check_found
+from airflow_provider_scope.protocol.report import check_loadable
 from airflow_provider_scope.sources.files.discovery import candidates
 from airflow_provider_scope.specs import FileSource
 from airflow_provider_scope.specs.ingest import ARGUMENTS, ingest_from
@@ -103,11 +103,11 @@ def test_a_run_whose_patterns_match_no_file_that_is_there_is_told_from_an_empty_
 def test_what_a_run_without_files_does(report, asked, error, what):
     given = {"fail_on_empty": False, "would_empty": False, **asked}
     if error is None:
-        check_found(report, "file:///delta/t", **given)
+        check_loadable(report, "file:///delta/t", **given)
         return
 
     with pytest.raises(error, match=what):
-        check_found(report, "file:///delta/t", **given)
+        check_loadable(report, "file:///delta/t", **given)
 
 
 @pytest.mark.parametrize(("value", "expected"), [(True, True), ("True", True), ("no", False), (None, False)])

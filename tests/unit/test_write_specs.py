@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_scope.exceptions import InputError
-from airflow_provider_scope.protocol.report import told_changes
+from airflow_provider_scope.protocol.report import changes_text
 from airflow_provider_scope.specs import Merge, Scd2, ScopeEngine, TableSpec, capabilities
 from airflow_provider_scope.specs.write import write_from, write_to_dict
 
@@ -96,7 +96,7 @@ def test_what_a_write_changed_is_one_line() -> None:
     changes = {"hard_deleted": 3, "deduplicated": 4, "deleted": 0, "inserted": 2_000, "updated": 1}
 
     told = "rows: 2,000 inserted, 1 updated, 0 deleted; in the batch: 4 deduplicated, 3 marked as deleted"
-    assert told_changes(changes) == told
+    assert changes_text(changes) == told
     assert (
-        told_changes({"inserted": 1, "deduplicated": 0}) == "rows: 1 inserted; in the batch: 0 deduplicated"
+        changes_text({"inserted": 1, "deduplicated": 0}) == "rows: 1 inserted; in the batch: 0 deduplicated"
     )

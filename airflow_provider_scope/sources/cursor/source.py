@@ -231,7 +231,7 @@ class PendingRows:
     nothing: bool = False
 
     @property
-    def left(self) -> int:
+    def remaining(self) -> int:
         """Unknown: 0."""
         return 0
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from airflow_provider_scope.delta.log import columns_of
 from airflow_provider_scope.exceptions import ChangeFeedError
-from airflow_provider_scope.protocol.report import LEFT, READ, RunReport
+from airflow_provider_scope.protocol.report import READ, REMAINING, RunReport
 from airflow_provider_scope.sources.feed import columns as feed_columns
 from airflow_provider_scope.sources.feed import state as feed_state
 from airflow_provider_scope.sources.table_log import SourceLog
@@ -149,7 +149,7 @@ class ChangeRows:
         """
         state = feed_state.decode(text, self.place)
         report.lag = ""
-        report.warnings.pop(LEFT, None)
+        report.warnings.pop(REMAINING, None)
         if state and state.version > self.source_log.newest:
             self.read_source_log()  # a run that read the log later may have loaded newer versions
         if state is None and (self.full_load or not self.needs_feed):
@@ -208,7 +208,7 @@ class ChangeRows:
         """Report the versions that the batch leaves, and warn of those that the source soon no longer has."""
         remaining = feed_state.lag_of(commits[count:])
         report.lag = remaining.text(self.table) if remaining else ""
-        for topic, lag in ((READ, feed_state.lag_of(commits)), (LEFT, remaining)):
+        for topic, lag in ((READ, feed_state.lag_of(commits)), (REMAINING, remaining)):
             is_read = topic == READ
             text = feed_state.lag_warning(self.table, lag, metadata.kept, report.now_ms, is_read=is_read)
             if text:
@@ -373,7 +373,7 @@ class PendingChanges:
     next_slice: VersionSlice | None
 
     @property
-    def left(self) -> int:
+    def remaining(self) -> int:
         """No files: 0."""
         return 0
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol, cast
 from airflow_provider_scope.exceptions import CheckpointCorruptError, InputError
 from airflow_provider_scope.protocol import dbt_scope
 from airflow_provider_scope.protocol.recovery import MISSING_TABLE
-from airflow_provider_scope.protocol.report import READ, RunReport, check_found
+from airflow_provider_scope.protocol.report import READ, RunReport, check_loadable
 from airflow_provider_scope.protocol.view import read_log
 from airflow_provider_scope.sources.files import discovery
 from airflow_provider_scope.sources.files.discovery import History
@@ -81,9 +81,9 @@ class Files:
         return RunReport(roots=self.roots, safety_buffer_seconds=self.safety_buffer_seconds, now_ms=now_ms)
 
     def look_back(self, view: LogView, request: Request, now_ms: int) -> bool:
-        """Look what dbt-scope has loaded; see ``protocol.dbt_scope.look``."""
+        """Look what dbt-scope has loaded; see ``protocol.dbt_scope.read_into_view``."""
         history, is_void = self.reads_history, request.replaces_table
-        return dbt_scope.look(self.log, view, self.roots, now_ms, history=history, is_void=is_void)
+        return dbt_scope.read_into_view(self.log, view, self.roots, now_ms, history=history, is_void=is_void)
 
     def check(self, entry: OffsetEntry) -> None:
         """Refuse an entry that names a file outside of the folders.
@@ -124,7 +124,7 @@ class Files:
         # An interval in which no file came has no rows to replace either, unless it had files before.
         may_be_empty = self.rules.window is not None and not self.log.is_begun()
         would_empty = request.refresh and not candidates.files and not may_be_empty
-        check_found(report, request.table, fail_on_empty=self.fail_on_empty, would_empty=would_empty)
+        check_loadable(report, request.table, fail_on_empty=self.fail_on_empty, would_empty=would_empty)
         if request.loads_files_again:
             version = view.table.version if view.table.identity else None
             missing = discovery.not_loaded_again(candidates.files, view.seen.items(), version)
@@ -182,7 +182,7 @@ class PendingFiles:
     start: int = 0
 
     @property
-    def left(self) -> int:
+    def remaining(self) -> int:
         """Files that are still to be cut off."""
         return len(self.files) - self.start
 
@@ -222,7 +222,7 @@ def read_loaded(log: CheckpointLog, audit: AuditFiles, roots: Sequence[str], now
     :raises ScopeProviderError: The log, or what dbt-scope left, could not be read.
     """
     view = read_log(log, audit, cast("Engine", _NoTable()), log.location)
-    if view.newest is None and view.taken is None and not dbt_scope.look(log, view, roots, now_ms):
+    if view.newest is None and view.taken is None and not dbt_scope.read_into_view(log, view, roots, now_ms):
         return read_loaded(log, audit, roots, now_ms)
     return view
 
