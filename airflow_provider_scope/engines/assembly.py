@@ -270,8 +270,8 @@ def _files_and_runner(
 
 def _log_beside(ingest: Ingest, conn_id: str | None) -> tuple[CheckpointLog, AuditFiles]:
     """Give the log of ``mode="incremental"`` in the checkpoint of an interval."""
-    beside = open_log(ingest.delta_location, ingest.checkpoint, storage_conn_id=conn_id)
-    return beside, audit_files(beside, ingest.checkpoint)
+    log = open_log(ingest.delta_location, ingest.checkpoint, storage_conn_id=conn_id)
+    return log, audit_files(log, ingest.checkpoint)
 
 
 def located(ingest: Ingest, context: RunContext) -> Ingest:
@@ -281,8 +281,8 @@ def located(ingest: Ingest, context: RunContext) -> Ingest:
     """
     if ingest.delta_location or not isinstance(ingest.engine, ScopeEngine):
         return ingest
-    found = ScopeHook(ingest.engine.scope_conn_id).defaults.delta_location(context.table_name)
-    return replace(ingest, delta_location=found)
+    location = ScopeHook(ingest.engine.scope_conn_id).defaults.delta_location(context.table_name)
+    return replace(ingest, delta_location=location)
 
 
 def _check_for_spark(uris: Iterable[str]) -> None:

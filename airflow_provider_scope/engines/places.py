@@ -97,14 +97,14 @@ def _check_other_table(source: TableSource | CdfSource, resolved: Callable[[str]
         )
 
 
-def _check_metadata(source: CdfSource, resolved: Callable[[str], str], others: Sequence[str]) -> None:
+def _check_metadata(source: CdfSource, resolved: Callable[[str], str], target_places: Sequence[str]) -> None:
     """Refuse a table for people in the place of another one, inside of it, or around it.
 
-    :param others: URIs of the target and its checkpoint.
+    :param target_places: URIs of the target and its checkpoint.
     """
     location = resolved(canonical_uri(source.metadata_location or ""))
     names = ("the source", "the target", "the checkpoint")
-    for name, other in zip(names, (resolved(canonical_uri(source.table)), *others), strict=True):
+    for name, other in zip(names, (resolved(canonical_uri(source.table)), *target_places), strict=True):
         if location == other or is_below(location, (other,)) or is_below(other, (location,)):
             raise InputError(
                 f"source.metadata_location is {location}, which is {name} {other}, inside it, or contains "
@@ -128,14 +128,18 @@ def quarantine_of(table: str, named: str | None) -> str:
     """
     if named is None:
         return f"{table}_quarantine"
-    found = canonical_uri(named)
-    if place_of(found) != place_of(table) or is_below(found, (table,)) or is_below(table, (found,)):
+    quarantine = canonical_uri(named)
+    if (
+        place_of(quarantine) != place_of(table)
+        or is_below(quarantine, (table,))
+        or is_below(table, (quarantine,))
+    ):
         raise InputError(
-            f"The quarantine {found} is inside the table {table}, contains it, or is on another store.",
+            f"The quarantine {quarantine} is inside the table {table}, contains it, or is on another store.",
             kept="everything; nothing was read or written",
             do="name a separate folder next to the table: table=TableSpec(quarantine=…)",
         )
-    return found
+    return quarantine
 
 
 def check_one_store(roots: tuple[str, ...]) -> None:
@@ -162,14 +166,14 @@ DATA_FILES = (
     f"deletion_vector_{_ID}.bin",
 )
 """Names like those that writers give to a table's files: Spark's, those of delta-rs, and others'."""
-_OF_TABLE = (
+_TABLE_FILES = (
     *DATA_FILES,
     *(f"_delta_log/{_NUMBER}{end}" for end in (".json", ".crc", ".checkpoint.parquet")),
     f"_delta_log/_sidecars/{_ID}.parquet",
     "_delta_log/_last_checkpoint",
     *(f"_change_data/cdc-{rest.removeprefix('part-')}" for rest in DATA_FILES if rest.startswith("part-")),
 )
-_OF_CHECKPOINT = (
+_CHECKPOINT_FILES = (
     *(f"{folder}/{_NUMBER}" for folder in ("offsets", "commits", "accepted", "quarantines")),
     *(f"attempts/{_NUMBER}.0{end}" for end in ("", ".settled")),
     *("pipeline.json", "watermark.json", "sources/4", "sources/4.parquet"),
@@ -177,7 +181,7 @@ _OF_CHECKPOINT = (
     *(f"taken_over/{_NUMBER}", f"taken_over/{_ID}.files", f"taken_over/{_ID}.decided"),
     "intervals/20130101T000000000Z_20130102T000000000Z.json",
 )
-_DELTAS_OWN = ("_delta_index", "_change_data", "_delta_log")
+_DELTA_FOLDERS = ("_delta_index", "_change_data", "_delta_log")
 """How hidden folders begin whose files VACUUM or the log's cleaning deletes."""
 
 
@@ -201,17 +205,17 @@ def check_roots(roots: Sequence[str], rules: Rules, tables: Sequence[str], check
                     kept="everything; nothing was read or written",
                     do="move the files out of the table's folder, and name their new folder in `roots`",
                 )
-    written = [f"{table}/{name}" for table in tables for name in _OF_TABLE]
-    written += [f"{checkpoint}/{name}" for name in _OF_CHECKPOINT]
+    written = [f"{table}/{name}" for table in tables for name in _TABLE_FILES]
+    written += [f"{checkpoint}/{name}" for name in _CHECKPOINT_FILES]
     for root in roots:
         inside = [FileEntry(1, path, 1) for path in written if _below(path, root)]
-        found = {file.path for file in candidates(inside, rules, (root,)).files}
-        if found:
-            path = next(path for path in written if path in found)
+        paths_found = {file.path for file in candidates(inside, rules, (root,)).files}
+        if paths_found:
+            path = next(path for path in written if path in paths_found)
             place = next(p for p in (checkpoint, *tables) if _below(path, p))
-            what = "checkpoint" if place == checkpoint else "table"
+            kind = "checkpoint" if place == checkpoint else "table"
             raise InputError(
-                f"The root {root} contains the {what} {place}, and the patterns match names of files "
+                f"The root {root} contains the {kind} {place}, and the patterns match names of files "
                 f"there, such as {path[len(place) + 1 :]}: a run would load its own output.",
                 kept="everything; nothing was read or written",
                 do="name the folders next to it in `roots`, or use patterns that match only your files",
@@ -224,11 +228,11 @@ def check_distinct(roots: Sequence[str], real: Sequence[str]) -> None:
     :param real: Where each root leads.
     :raises InputError: As said.
     """
-    for root, there in zip(roots, real, strict=True):
-        for other, beyond in zip(roots, real, strict=True):
-            if _below(beyond, there) is not None and _below(other, root) is None:
+    for root, real_root in zip(roots, real, strict=True):
+        for other, other_real_root in zip(roots, real, strict=True):
+            if _below(other_real_root, real_root) is not None and _below(other, root) is None:
                 raise InputError(
-                    f"The roots {root} and {other} lead to the same files: {there}, {beyond}. "
+                    f"The roots {root} and {other} lead to the same files: {real_root}, {other_real_root}. "
                     "They would be loaded twice, under two names.",
                     kept="everything; nothing was read or written",
                     do="name only one of them",
@@ -263,7 +267,7 @@ def is_cleaned(path: str, table: str) -> bool:
         return False
     first = inside.partition("/")[0]
     is_hidden = first.startswith((".", "_")) and "=" not in first
-    return not is_hidden or first.startswith(_DELTAS_OWN)
+    return not is_hidden or first.startswith(_DELTA_FOLDERS)
 
 
 def _below(path: str, folder: str) -> str | None:

@@ -99,7 +99,7 @@ def make_changes(
 ) -> tuple[ChangeRows, tuple[str, ...]]:
     """Give the source of a run, and the URIs that Spark has to reach for it."""
     table = canonical_uri(source.table)
-    made = ChangeRows(
+    rows = ChangeRows(
         place=log.location,
         table=table,
         storage=store_of(table, conn_id).storage,
@@ -115,7 +115,7 @@ def make_changes(
         goes_by_names=isinstance(ingest.write, (Merge, Scd2)) and ingest.sql == SELECT_ALL,
         check_columns=_column_check(ingest, source, conn_id),
     )
-    return made, (table,)
+    return rows, (table,)
 
 
 def _column_check(
@@ -128,9 +128,9 @@ def _column_check(
     target = canonical_uri(ingest.delta_location)
 
     def check(columns: Sequence[Column]) -> None:
-        there = table_columns(target, store_of(target, conn_id).storage)
-        if there:
-            fit(columns, there.columns, target)
+        existing = table_columns(target, store_of(target, conn_id).storage)
+        if existing:
+            fit(columns, existing.columns, target)
 
     return check
 
@@ -161,7 +161,7 @@ def make_cursor(
     table, is_pinned = source.rows_of, False
     if isinstance(source, TableSource) and not source.is_named:
         table, is_pinned = canonical_uri(source.table), True
-    made = CursorRows(
+    rows = CursorRows(
         log=log,
         table=table,
         is_pinned=is_pinned,
@@ -172,12 +172,14 @@ def make_cursor(
         loads_once=ingest.write == "append",
         storage=store_of(table, conn_id).storage if is_pinned else None,
         rule=rule,
-        is_unchanged=_question(source, rule, first) if rule and isinstance(source, JdbcSource) else None,
+        is_unchanged=_unchanged_check(source, rule, first)
+        if rule and isinstance(source, JdbcSource)
+        else None,
     )
-    return made, (table,) if is_pinned else ()
+    return rows, (table,) if is_pinned else ()
 
 
-def _question(
+def _unchanged_check(
     source: JdbcSource, rule: CursorRule, first: Bound | None
 ) -> Callable[[CursorState], bool] | None:
     """Give what asks a database whether it has no row that the next load would take."""
@@ -186,8 +188,8 @@ def _question(
 
     def is_unchanged(state: CursorState) -> bool:
         rows_of = databases.rows_of(source.table, source.query)
-        asked = newer.question(kind_of(source.conn_id), rows_of, rule, state, first)
-        rows = fetch(source.conn_id, *asked) if asked else None
+        query = newer.question(kind_of(source.conn_id), rows_of, rule, state, first)
+        rows = fetch(source.conn_id, *query) if query else None
         return rows is not None and newer.are_known(rows, rule, state)
 
     return is_unchanged
@@ -232,19 +234,19 @@ def plan_of(
     :param database: The kind of the database; empty for other sources.
     """
     if isinstance(source, FileSource):
-        return _files(source, pinned, fence=fence)
+        return _files_plan(source, pinned, fence=fence)
     if isinstance(source, CdfSource):
         replaces = isinstance(write, Replace)
         return ChangesPlan(table=canonical_uri(source.table), deletes=source.deletes, replaces=replaces)
-    return _cursor(source, database)
+    return _cursor_plan(source, database)
 
 
-def _files(source: FileSource, pinned: str | None, *, fence: bool) -> FilesPlan:
+def _files_plan(source: FileSource, pinned: str | None, *, fence: bool) -> FilesPlan:
     infers = source.columns == INFER and not fence
-    known = dict(split_columns(pinned)) if infers and pinned else None
+    pinned_columns = dict(split_columns(pinned)) if infers and pinned else None
     return FilesPlan(
         format=source.format,
-        columns=known or declared(source.columns),
+        columns=pinned_columns or declared(source.columns),
         infers_columns=infers,
         options=dict(source.options or {}),
         extra_columns=source.extra_columns,
@@ -255,19 +257,21 @@ def _files(source: FileSource, pinned: str | None, *, fence: bool) -> FilesPlan:
     )
 
 
-def _cursor(source: TableSource | JdbcSource, database: str) -> CursorPlan:
+def _cursor_plan(source: TableSource | JdbcSource, database: str) -> CursorPlan:
     is_named = isinstance(source, JdbcSource) or source.is_named
-    made = for_plan(
+    plan = for_plan(
         source.cursor,
         source.rows_of if is_named else canonical_uri(source.rows_of),
         is_named=is_named,
         pre_filter_sql=source.pre_filter_sql,
         max_rows=source.max_rows_per_batch,
     )
-    return replace(made, database=_database(source, database)) if isinstance(source, JdbcSource) else made
+    return (
+        replace(plan, database=_database_plan(source, database)) if isinstance(source, JdbcSource) else plan
+    )
 
 
-def _database(source: JdbcSource, kind: str) -> DatabasePlan:
+def _database_plan(source: JdbcSource, kind: str) -> DatabasePlan:
     options = {name: str(value) for name, value in (source.options or {}).items()}
     return DatabasePlan(
         kind=kind,

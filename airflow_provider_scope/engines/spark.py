@@ -73,11 +73,11 @@ class SparkRunner:
     _hook: SubmitHook | None = field(default=None, repr=False)
     _failure: dict[str, str] | None = field(default=None, repr=False)
     _done: int = field(default=0, repr=False)
-    _asked: int = field(default=0, repr=False)
+    _batch_count: int = field(default=0, repr=False)
     """Batches that the application was given."""
-    _raised: ScopeProviderError | None = field(default=None, repr=False)
+    _error_while_waiting: ScopeProviderError | None = field(default=None, repr=False)
     """What went wrong here while the application waited."""
-    _follow: Callable[[], None] | None = field(default=None, repr=False)
+    _give_more: Callable[[], None] | None = field(default=None, repr=False)
     """Answers an application that waits for more batches."""
     _warned: set[str] = field(default_factory=set, repr=False)
     _cancelled: bool = field(default=False, repr=False)
@@ -143,12 +143,12 @@ class SparkRunner:
         paths: list[str] = []
 
         def give(entries: Sequence[OffsetEntry]) -> None:
-            self._asked += len(entries)
+            self._batch_count += len(entries)
             paths.append(plans.path(first, len(paths)))
             self.storage.replace(paths[-1], plans.encode(self.plan(work, entries, fence=fence)))
 
-        self._done, self._asked, self._raised = 0, 0, None
-        self._follow = partial(self._answer, more, give) if more else None
+        self._done, self._batch_count, self._error_while_waiting = 0, 0, None
+        self._give_more = partial(self._answer, more, give) if more else None
         folder = Path(tempfile.mkdtemp(prefix="airflow-provider-scope-"))
         try:
             give(entries)
@@ -162,12 +162,12 @@ class SparkRunner:
 
     def _answer(self, more: More, give: Callable[[Sequence[OffsetEntry]], None]) -> None:
         """Give an application that waits what follows; nothing ends it."""
-        found: Sequence[OffsetEntry] = ()
+        following: Sequence[OffsetEntry] = ()
         try:
-            found = more()
+            following = more()
         except ScopeProviderError as err:
-            self._raised = err  # for when it has ended
-        give(found)
+            self._error_while_waiting = err  # for when it has ended
+        give(following)
 
     def _delete(self, path: str) -> None:
         try:
@@ -178,7 +178,7 @@ class SparkRunner:
 
     def _run(self, archive: Path, arguments: list[str]) -> None:
         self._failure = None
-        batches = self._asked
+        batches = self._batch_count
         self._hook = self._make_hook(archive)
         if self._cancelled:
             self._hook.end()
@@ -189,17 +189,17 @@ class SparkRunner:
         try:
             self._hook.run(application.SCRIPT, arguments)
         except ScopeProviderError as err:
-            if self._cancelled or (self._failure is None and self._done < self._asked):
+            if self._cancelled or (self._failure is None and self._done < self._batch_count):
                 raise
             if self._failure is None:
                 # The caller looks at the table, which knows better than the end of a process.
                 logger.warning("Spark failed after it had run all batches: %s", err.what)
         finally:
             self._hook = None
-        if self._raised is not None:
-            raise self._raised
+        if self._error_while_waiting is not None:
+            raise self._error_while_waiting
         if self._failure is not None:
-            raise self._reported(self._failure)
+            raise self._reported_error(self._failure)
 
     def _make_hook(self, archive: Path) -> SubmitHook:
         local = self.engine.spark_conn_id is None
@@ -242,12 +242,12 @@ class SparkRunner:
             version = event["version"]
             outcome = "was in the table already" if version is None else f"is version {version}"
             self.report(f"batch {event['seq']}: {event['what']}, {outcome} ({event['seconds']:.1f} s)")
-        elif kind == "waiting" and self._follow:
-            self._follow()
+        elif kind == "waiting" and self._give_more:
+            self._give_more()
 
-    def _reported(self, failure: dict[str, str]) -> ScopeProviderError:
+    def _reported_error(self, failure: dict[str, str]) -> ScopeProviderError:
         """Give the application's own error, as the class that it was there."""
-        found: type[ScopeProviderError] = getattr(exceptions, failure["error"], SparkJobFailedError)
+        kind: type[ScopeProviderError] = getattr(exceptions, failure["error"], SparkJobFailedError)
         do = failure["do"]
         end = "\n" if "\n" in do else ". "  # behind a list, it is no part of the last choice
-        return found(failure["what"], kept=failure["kept"], do=f"{do}{end}Full log: {self.log_file}")
+        return kind(failure["what"], kept=failure["kept"], do=f"{do}{end}Full log: {self.log_file}")

@@ -90,7 +90,7 @@ class SubmitHook(SparkSubmitHook):
         **kwargs: Any,
     ) -> None:
         # A missing one is an error here, not YARN.
-        self._given = LOCAL if conn_id is None else connection_of(conn_id)
+        self._spark_connection = LOCAL if conn_id is None else connection_of(conn_id)
         try:
             super().__init__(conn_id=conn_id or "local", **kwargs)
         except (NameError, RuntimeError, ValueError) as err:
@@ -113,7 +113,7 @@ class SubmitHook(SparkSubmitHook):
 
     def get_connection(self, conn_id: str) -> Any:  # type: ignore[override]  # noqa: ARG002 - one is known
         """Give the connection, or the one for local mode."""
-        return self._given
+        return self._spark_connection
 
     def run(self, script: str, arguments: list[str]) -> None:
         """Run the application and wait for it.
@@ -317,9 +317,9 @@ def check_java() -> None:
     command = str(Path(home, "bin", "java")) if home else shutil.which("java")
     if command is None or not Path(command).exists():
         where = f"JAVA_HOME={home} has no bin/java" if home else "there is no `java` on PATH"
-        raise _missing(f"Spark needs Java {NEEDED}, but {where}.")
+        raise _java_missing(f"Spark needs Java {NEEDED}, but {where}.")
     try:
-        done = subprocess.run(  # noqa: S603
+        process = subprocess.run(  # noqa: S603
             [command, "-version"],
             env=environment_without_airflow(),
             capture_output=True,
@@ -327,19 +327,19 @@ def check_java() -> None:
             check=False,
         )
     except OSError as err:
-        raise _missing(f"{command} could not be run: {err.strerror}.") from err
+        raise _java_missing(f"{command} could not be run: {err.strerror}.") from err
     # "Picked up JAVA_TOOL_OPTIONS: ..." shows whatever somebody put there, passwords included.
-    answer = "\n".join(line for line in done.stderr.splitlines() if not line.startswith("Picked up "))
-    found = re.search(r'version "(?:1\.)?(\d+)', answer)
-    if done.returncode or not found:
-        raise _missing(f"`{command} -version` did not answer: {answer.strip()[:200]!r}.")
-    if int(found[1]) < NEEDED:
-        raise _missing(f"Spark needs Java {NEEDED}, but {command} is Java {found[1]}.")
+    answer = "\n".join(line for line in process.stderr.splitlines() if not line.startswith("Picked up "))
+    version = re.search(r'version "(?:1\.)?(\d+)', answer)
+    if process.returncode or not version:
+        raise _java_missing(f"`{command} -version` did not answer: {answer.strip()[:200]!r}.")
+    if int(version[1]) < NEEDED:
+        raise _java_missing(f"Spark needs Java {NEEDED}, but {command} is Java {version[1]}.")
 
 
-def _missing(what: str) -> JavaMissingError:
+def _java_missing(problem: str) -> JavaMissingError:
     return JavaMissingError(
-        what,
+        problem,
         kept="everything; batches that were logged stay logged",
         do=f"install a Java {NEEDED} runtime (Debian: apt-get install openjdk-{NEEDED}-jre-headless) and "
         "point JAVA_HOME at it on the worker",
@@ -363,13 +363,13 @@ def check_client_mode(connection: Connection | None, conf: Mapping[str, Any] | N
         places = [
             (f"The Spark connection {connection.conn_id!r}", named),
             *places,
-            (str(file), _of_defaults(file)),
+            (str(file), _mode_of_defaults(file)),
             ("The variable DEPLOY_MODE of the worker", os.environ.get("DEPLOY_MODE")),
         ]
     for where, mode in places:
         if mode:
             if str(mode).strip().lower() == "cluster":
-                raise _refused(where, has_connection=connection is not None)
+                raise _cluster_mode_refused(where, has_connection=connection is not None)
             return
 
 
@@ -387,19 +387,19 @@ def spark_home() -> Path | None:
     named = os.environ.get("SPARK_HOME")
     if named:
         return Path(named)
-    found = find_spec("pyspark")
-    return Path(found.origin).parent if found and found.origin else None
+    spec = find_spec("pyspark")
+    return Path(spec.origin).parent if spec and spec.origin else None
 
 
-def _of_defaults(file: Path | None) -> str | None:
+def _mode_of_defaults(file: Path | None) -> str | None:
     try:
-        found = _IN_DEFAULTS.findall(file.read_text(encoding="utf-8", errors="replace")) if file else []
+        modes = _IN_DEFAULTS.findall(file.read_text(encoding="utf-8", errors="replace")) if file else []
     except OSError:
         return None  # there is none, as a rule
-    return found[-1] if found else None
+    return modes[-1] if modes else None
 
 
-def _refused(where: str, *, has_connection: bool) -> InputError:
+def _cluster_mode_refused(where: str, *, has_connection: bool) -> InputError:
     do = "use client mode, where the driver runs on the worker: "
     if has_connection:
         do += "deploy mode `client` in the connection wins over conf and spark-defaults.conf"

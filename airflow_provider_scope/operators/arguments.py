@@ -40,16 +40,16 @@ SPECS: tuple[tuple[str, type[Any]], ...] = (
 VARIADIC = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
 
 
-def check_names(operator: type, given: Iterable[str]) -> None:
+def check_names(operator: type, arguments: Iterable[str]) -> None:
     """Refuse arguments that no class of an operator has; Airflow's own error does not say what may be meant.
 
     :raises InputError: There is no argument of this name.
     """
     # Airflow gives some of its own, whose names begin with _, to each operator.
-    names = [name for name in given if not name.startswith("_")]
-    known = _names(operator)
-    elsewhere = _fields() if "source" in known else None
-    validation.unknown_names(operator.__name__, "argument", names, known, elsewhere)
+    names = [name for name in arguments if not name.startswith("_")]
+    accepted = _names(operator)
+    elsewhere = _fields() if "source" in accepted else None
+    validation.unknown_names(operator.__name__, "argument", names, accepted, elsewhere)
 
 
 @functools.cache
@@ -64,11 +64,13 @@ def _fields() -> dict[str, str]:
 
 @functools.cache
 def _names(operator: type) -> tuple[str, ...]:
-    found: dict[str, inspect.Parameter] = {}
+    parameters: dict[str, inspect.Parameter] = {}
     for cls in operator.__mro__:
         if "__init__" in vars(cls):
-            found |= dict(inspect.signature(vars(cls)["__init__"]).parameters)
-    return tuple(name for name, item in found.items() if name != "self" and item.kind not in VARIADIC)
+            parameters |= dict(inspect.signature(vars(cls)["__init__"]).parameters)
+    return tuple(
+        name for name, parameter in parameters.items() if name != "self" and parameter.kind not in VARIADIC
+    )
 
 
 def engine_of(task: Any) -> Any:
@@ -78,8 +80,8 @@ def engine_of(task: Any) -> Any:
     """
     if not hasattr(task, "expand_input"):
         return getattr(task, "engine", None)
-    given = task.expand_input.value
-    if not isinstance(given, Mapping) or "engine" in given:
+    expanded = task.expand_input.value
+    if not isinstance(expanded, Mapping) or "engine" in expanded:
         return "given to each instance"
     return task.partial_kwargs.get("engine")
 
@@ -92,9 +94,9 @@ def mapped_late(task: Any, map_index: int | None) -> list[str]:
     if map_index is None or map_index < 0 or not task.has_dag():
         return []
     mapped = task.dag.task_dict.get(task.task_id)
-    given = getattr(getattr(mapped, "expand_input", None), "value", None)
-    if isinstance(given, list | tuple):  # expand_kwargs([…])
-        given = given[map_index]
-    if not isinstance(given, Mapping):  # expand_kwargs(XComArg), or nothing is known of it
-        return [*WITH_COLUMNS] if given is not None else []
-    return [name for name in WITH_COLUMNS if is_late(given.get(name))]
+    expanded = getattr(getattr(mapped, "expand_input", None), "value", None)
+    if isinstance(expanded, list | tuple):  # expand_kwargs([…])
+        expanded = expanded[map_index]
+    if not isinstance(expanded, Mapping):  # expand_kwargs(XComArg), or nothing is known of it
+        return [*WITH_COLUMNS] if expanded is not None else []
+    return [name for name in WITH_COLUMNS if is_late(expanded.get(name))]

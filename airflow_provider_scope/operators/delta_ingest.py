@@ -23,7 +23,7 @@ from airflow_provider_scope.exceptions import JobRunningError, ScopeProviderErro
 from airflow_provider_scope.hooks.scope import ScopeHook
 from airflow_provider_scope.operators import intervals
 from airflow_provider_scope.operators.arguments import check_names, engine_of, mapped_late
-from airflow_provider_scope.operators.reporting import address_of, emit, fail, only_told, without_assets
+from airflow_provider_scope.operators.reporting import address_of, emit, fail, warn_on_failure, without_assets
 from airflow_provider_scope.operators.waiting import JobWaitingOperator
 from airflow_provider_scope.protocol.commands import Address
 from airflow_provider_scope.specs import Checkpoint, Merge, Replace, Scd2, ScopeEngine, SparkEngine, TableSpec
@@ -225,12 +225,12 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
             self._note_job(ingest)
             self._runner = None
         result: dict[str, Any] = {}
-        with only_told(self.log, "The report cannot be shown"):
+        with warn_on_failure(self.log, "The report cannot be shown"):
             # Files that are there, and none that counts: most likely the patterns are not what was meant.
             is_odd = report.matches_nothing or report.warnings
             level = logging.WARNING if is_odd else logging.INFO
             self.log.log(level, "%s\n%s", request.table, report.text())
-        with only_told(self.log, "The report is not in XCom"):
+        with warn_on_failure(self.log, "The report is not in XCom"):
             result = report.to_xcom()
         if report.loaded_nothing and context["ti"].try_number == 1:
             # Airflow emits an event for each asset among the outlets of a task that succeeds. A second try
@@ -296,7 +296,7 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
         def tell(line: str) -> None:
             self.log.info(line)
             if store is not None:
-                with only_told(self.log, "The progress is not in the task's state"):
+                with warn_on_failure(self.log, "The progress is not in the task's state"):
                     store.set("progress", line[:500])
 
         return tell
@@ -317,7 +317,7 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
     def _note_job(self, ingest: Ingest | None) -> None:
         """Keep the address of the newest job, for its button."""
         if self._runner and self._runner.newest_job and ingest:
-            with only_told(self.log, "The button to the job is missing"):
+            with warn_on_failure(self.log, "The button to the job is missing"):
                 hook = ScopeHook(ingest.engine.scope_conn_id)  # type: ignore[union-attr] # as its runner
                 self.job_url = hook.url_of(self._runner.newest_job)
 

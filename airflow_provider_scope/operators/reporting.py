@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def address_of(
     ingest: Ingest, task: tuple[str, str], map_index: int | None, storage_conn_id: str | None
 ) -> Address:
-    """Give what the commands need to know that an error of a task names.
+    """Collect the options that complete the commands in the error messages of a task.
 
     :param task: The ids of the Dag and of the task.
     :param map_index: The instance, of a mapped task.
@@ -62,15 +62,15 @@ def fail(err: ScopeProviderError, log: Any) -> NoReturn:
 
 
 @contextmanager
-def only_told(log: Any, what: str) -> Iterator[None]:
-    """Turn a failure of the block into a warning: the rows are in the table, or not, whatever it says.
+def warn_on_failure(log: Any, consequence: str) -> Iterator[None]:
+    """Log a failure of the block as a warning. Whether the rows are in the table does not depend on it.
 
-    :param what: What does not come about then, as the beginning of a sentence.
+    :param consequence: What the failure means for the user, as the beginning of a sentence.
     """
     try:
         yield
     except Exception as err:  # noqa: BLE001 - whatever it is, it is about words
-        log.warning("%s: %s: %s. This changes nothing in the table.", what, type(err).__name__, err)
+        log.warning("%s: %s: %s. This changes nothing in the table.", consequence, type(err).__name__, err)
 
 
 def emit(
@@ -89,7 +89,7 @@ def emit(
     :param table: URI of the table.
     """
     for outlet in outlets:
-        with only_told(log, f"The event of the outlet {outlet!r} is without the run's result"):
+        with warn_on_failure(log, f"The event of the outlet {outlet!r} is without the run's result"):
             if isinstance(outlet, Asset | AssetRef):
                 context["outlet_events"][outlet].extra = dict(result)
             elif isinstance(outlet, AssetAlias) and result.get("batches"):

@@ -181,29 +181,29 @@ class ScopeSubmitJobOperator(JobWaitingOperator):
             deadline=self.deadline(self._ti),
         )
         submission = self._submission(context, hook, wait, resumed=resumed)
-        number = submission.job_id
-        self.job_url = hook.url_of(number)
-        job = hook.get_job(number)
+        job_id = submission.job_id
+        self.job_url = hook.url_of(job_id)
+        job = hook.get_job(job_id)
         if job is None:
             # Written down before it is sent. It also refuses a process that Airflow gave up on: its task
             # instance is not there any more.
             _store(context, submission)
-            job = hook.submit_job(number, self._new_job(hook))
-            self.log.info("submitted the job %s, %s", number, job.name)
+            job = hook.submit_job(job_id, self._new_job(hook))
+            self.log.info("submitted the job %s, %s", job_id, job.name)
         else:
-            self.log.info("going on with the job %s, which is %s", number, job.state)
+            self.log.info("going on with the job %s, which is %s", job_id, job.state)
         if self.wait_for_completion:
-            job = wait.wait(number, f"of {self._ti.dag_id}.{self._ti.task_id}")
+            job = wait.wait(job_id, f"of {self._ti.dag_id}.{self._ti.task_id}")
             if job is None or outcome(job) != "succeeded":
                 raise job_error(
                     job,
-                    f"The job {number} did not succeed",
+                    f"The job {job_id} did not succeed",
                     kept="what the script had committed before it ended",
                     correct="correct the script, then clear the task",
                     again="the next try submits it again, as another job",
                 )
         return {
-            "job_id": number,
+            "job_id": job_id,
             "name": job.name,
             "state": job.state,
             "result": job.result,
@@ -212,32 +212,32 @@ class ScopeSubmitJobOperator(JobWaitingOperator):
 
     def _submission(self, context: Context, hook: ScopeHook, wait: JobWait, *, resumed: bool) -> Submission:
         """Give the attempt to go on with."""
-        known = _stored(context)
-        if resumed and known is None and context.get("task_state_store") is not None:
+        stored = _stored(context)
+        if resumed and stored is None and context.get("task_state_store") is not None:
             raise StorageError(
                 "The task's state is missing: Airflow started another try of it, or somebody deleted it.",
                 kept="the job, which goes on",
                 do="nothing if another try runs; a retry looks for the job first",
             )
         epoch = self._ti.max_tries
-        if known and known.epoch != epoch:
+        if stored and stored.epoch != epoch:
             self.log.info("the task was cleared: it starts over")
-            hook.cancel_job(known.job_id)
-            wait.await_end(known.job_id)
-            known = None
-        found = known or self._attempt(epoch, 0)
-        while _failed(hook.get_job(found.job_id)):
-            following = self._attempt(epoch, found.attempt + 1)
+            hook.cancel_job(stored.job_id)
+            wait.await_end(stored.job_id)
+            stored = None
+        submission = stored or self._attempt(epoch, 0)
+        while _failed(hook.get_job(submission.job_id)):
+            following = self._attempt(epoch, submission.attempt + 1)
             if resumed and hook.get_job(following.job_id) is None:
                 break  # it failed in this try: that is for the next one
-            found = following
-        return found
+            submission = following
+        return submission
 
     def _attempt(self, epoch: int, attempt: int) -> Submission:
         ti = self._ti
         map_index = -1 if ti.map_index is None else ti.map_index
-        number = submission_id(*self._task(), ti.run_id, map_index, epoch, attempt)
-        return Submission(epoch, attempt, number)
+        job_id = submission_id(*self._task(), ti.run_id, map_index, epoch, attempt)
+        return Submission(epoch, attempt, job_id)
 
     def _task(self) -> tuple[str, str, str]:
         # Two Airflows may have the same Dag and run, and use the same account.

@@ -87,7 +87,7 @@ class MicroBatchExecution:
         self.now_ms = now_ms
         self.new_id = new_id
         self.after: Callable[[LogView, RunReport], None] | None = None
-        """What is told of a run when it is over; it does not fail."""
+        """Called with the result when a run is over; it never fails the run."""
         self.audits = True
         """Whether the derived files are brought up to date at the end."""
         self.is_warned = False
@@ -295,7 +295,7 @@ class MicroBatchExecution:
     def _run_open(
         self, request: Request, view: LogView, report: RunReport, logged: Iterator[None] | None = None
     ) -> None:
-        """Run the open batches, and those behind them.
+        """Run the open batches, and those that follow from them.
 
         :param logged: Logs what follows from them, of a source whose batches are logged one at a time.
         """

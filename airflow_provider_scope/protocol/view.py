@@ -116,7 +116,7 @@ class LogView:
         return recovery.open_entries(self.uncommitted, self.newest)
 
     def append(self, entry: OffsetEntry) -> None:
-        """Take in the entry behind the newest one."""
+        """Add an entry that was just logged."""
         if entry.refresh_start != self.refresh_start:
             self.seen = History()
         self.seen.update(entry.slice.audited)
@@ -124,11 +124,11 @@ class LogView:
         self.uncommitted.append(entry)
 
     def take_over(self, other: LogView) -> None:
-        """Become what another reading of the log found."""
+        """Replace this view by a newer reading of the log."""
         vars(self).update(vars(other))
 
     def record(self, commit: CommitRecord, entry: OffsetEntry) -> None:
-        """Take in a commit record."""
+        """Note that a batch has its commit record."""
         self.last_commit = commit
         self.last_committed_entry = entry
         self.uncommitted = [other for other in self.uncommitted if other.seq != entry.seq]

@@ -81,8 +81,10 @@ def new_columns(ingest: Ingest, table: TableColumns | None) -> tuple[str, ...]:
     """
     if ingest.table.schema_evolution == "fail" or table is None:
         return ()
-    there = {name.lower() for name, _ in table.columns}
-    missing = tuple(name for name in declared(ingest.table.columns) or {} if name.lower() not in there)
+    existing_names = {name.lower() for name, _ in table.columns}
+    missing = tuple(
+        name for name in declared(ingest.table.columns) or {} if name.lower() not in existing_names
+    )
     partitions = {name.lower() for name in ingest.table.partition_by}
     for name in missing:
         if name.lower() in partitions:
@@ -131,11 +133,14 @@ def check_unchanged(entry: OffsetEntry, status_of: Callable[[str], Status | None
     :raises SourceFileGoneError: One is missing.
     :raises SourceFileChangedError: One has another time or length than its entry says.
     """
-    looks = [(file, status_of(file.path)) for file in entry.files]
-    for file, status in looks:
+    files_now = [(file, status_of(file.path)) for file in entry.files]
+    for file, status in files_now:
         if status and status.is_folder:
             raise SourceUnreadableError(f"{file.path} of batch {entry.seq} is a folder now.")
-    statuses = ((file, (now.modified_ms, now.size_bytes) if now else None) for file, now in looks)
+    statuses = (
+        (file, (status_now.modified_ms, status_now.size_bytes) if status_now else None)
+        for file, status_now in files_now
+    )
     check_as_logged(entry.seq, statuses, kept=_KEPT)
 
 

@@ -27,27 +27,27 @@ def check_model(sql: str) -> str:
         or bracket open, or does not read ``@data``.
     """
     _check_text(sql)
-    found = tokens(sql)[:-1]
-    while found and found[-1].is_symbol(";"):
-        found.pop()
-    if not found:
+    query = tokens(sql)[:-1]
+    while query and query[-1].is_symbol(";"):
+        query.pop()
+    if not query:
         raise ScriptError("empty", 1, 1, "the SQL has no query", "write SELECT … FROM @data")
-    _check_tokens(found)
-    if not (found[0].is_keyword("SELECT") or found[0].is_symbol("(")):
+    _check_tokens(query)
+    if not (query[0].is_keyword("SELECT") or query[0].is_symbol("(")):
         refuse(
-            found[0],
+            query[0],
             "not-a-query",
-            f"the SQL starts with {found[0].text!r}",
+            f"the SQL starts with {query[0].text!r}",
             "write one query: SELECT … FROM @data; keywords are in upper case",
         )
-    if not any(token.kind == "variable" and token.value == "data" for token in found):
+    if not any(token.kind == "variable" and token.value == "data" for token in query):
         refuse(
-            found[0],
+            query[0],
             "no-data",
             "the SQL does not read @data",
             "select from @data, the files of one batch: SELECT … FROM @data",
         )
-    return sql[found[0].start : found[-1].end]
+    return sql[query[0].start : query[-1].end]
 
 
 def _check_text(sql: str) -> None:
@@ -82,9 +82,9 @@ def _check_text(sql: str) -> None:
             starts_line = starts_line and char.isspace()
 
 
-def _check_tokens(found: list[Token]) -> None:
+def _check_tokens(query: list[Token]) -> None:
     opened: list[Token] = []
-    for token in found:
+    for token in query:
         if token.kind == "directive":
             refuse(
                 token,
@@ -126,20 +126,20 @@ class ScriptError(SqlError):
     :param code: Short name of the rule, such as ``unclosed-string``.
     :param line: Line of the place, from 1.
     :param column: Column of the place in characters, from 1.
-    :param what: What is wrong there.
+    :param problem: What is wrong there.
     :param do: What to write instead.
     """
 
-    def __init__(self, code: str, line: int, column: int, what: str, do: str) -> None:
-        super().__init__(f"{code} at line {line}, column {column}: {what}", kept=UNTOUCHED, do=do)
+    def __init__(self, code: str, line: int, column: int, problem: str, do: str) -> None:
+        super().__init__(f"{code} at line {line}, column {column}: {problem}", kept=UNTOUCHED, do=do)
         self.code = code
         self.line = line
         self.column = column
-        self._given = (code, line, column, what, do)
+        self._arguments = (code, line, column, problem, do)
 
     def __reduce__(self) -> tuple[object, ...]:
         """Survive pickling with the place."""
-        return (type(self), self._given)
+        return (type(self), self._arguments)
 
 
 LINE_ENDS = "\n\r\x85\u2028\u2029"
@@ -200,14 +200,14 @@ class Token:
         return self.kind == "name" and self.text in words
 
 
-def error_at(token: Token, code: str, what: str, do: str) -> ScriptError:
+def error_at(token: Token, code: str, problem: str, do: str) -> ScriptError:
     """Give the error that refuses the text at a token."""
-    return ScriptError(code, token.line, token.column, what, do)
+    return ScriptError(code, token.line, token.column, problem, do)
 
 
-def refuse(token: Token, code: str, what: str, do: str) -> NoReturn:
+def refuse(token: Token, code: str, problem: str, do: str) -> NoReturn:
     """Refuse the text at a token."""
-    raise error_at(token, code, what, do)
+    raise error_at(token, code, problem, do)
 
 
 def tokens(text: str) -> list[Token]:
@@ -222,7 +222,7 @@ class _Lexer:
     def __init__(self, text: str) -> None:
         self.text = text
         self.place = 0
-        self.found: list[Token] = []
+        self.tokens: list[Token] = []
         self.starts = [0, *(match.end() for match in _ANY_LINE_END.finditer(text))]
         self.line = 1
 
@@ -231,7 +231,7 @@ class _Lexer:
             if not self.skip():
                 self.take()
         self.add("end", self.place, "")
-        return self.found
+        return self.tokens
 
     def where(self, place: int) -> tuple[int, int]:
         # Places only grow, so the line is found by walking on from the last one.
@@ -239,13 +239,13 @@ class _Lexer:
             self.line += 1
         return self.line, place - self.starts[self.line - 1] + 1
 
-    def fail(self, code: str, what: str, do: str, place: int | None = None) -> NoReturn:
+    def fail(self, code: str, problem: str, do: str, place: int | None = None) -> NoReturn:
         line, column = self.where(self.place if place is None else place)
-        raise ScriptError(code, line, column, what, do)
+        raise ScriptError(code, line, column, problem, do)
 
     def add(self, kind: str, end: int, value: str) -> None:
         line, column = self.where(self.place)
-        self.found.append(Token(kind, self.text[self.place : end], value, self.place, end, line, column))
+        self.tokens.append(Token(kind, self.text[self.place : end], value, self.place, end, line, column))
         self.place = end
 
     def skip(self) -> bool:
@@ -366,9 +366,9 @@ class _Lexer:
 
     def starts_quoted_name(self) -> bool:
         """Tell ``[name]`` from an indexer: only the token before it can."""
-        if not self.found:
+        if not self.tokens:
             return True
-        last = self.found[-1]
+        last = self.tokens[-1]
         if last.kind == "name":
             return last.text in KEYWORDS
         return last.kind == "symbol" and last.text not in (")", "]")

@@ -67,9 +67,9 @@ class AdlaClient:
                     "PUT", path, doing=doing, repeatable=False, params=_VERSION, json=new.body()
                 )
             except ServiceOutcomeUnknownError as err:
-                found = self._look_up(job_id, err)
-                if found is not None:
-                    return _same(found, new)
+                existing = self._look_up(job_id, err)
+                if existing is not None:
+                    return _checked_same(existing, new)
                 problem = err
             else:
                 return self._submitted(job_id, new, answer, doing)
@@ -146,13 +146,13 @@ class AdlaClient:
 
     def _submitted(self, job_id: str, new: NewJob, answer: Answer, doing: str) -> Job:
         if answer.ok:
-            return _same(_job(answer.json(doing), job_id, doing), new)
+            return _checked_same(_job(answer.json(doing), job_id, doing), new)
         refusal = answer.error(doing)
         if answer.status in _SAME_ID_TAKEN:
             # A first PUT that was thought lost may have arrived, and this answer means "exists".
-            found = self._look_up(job_id, refusal)
-            if found is not None:
-                return _same(found, new)
+            existing = self._look_up(job_id, refusal)
+            if existing is not None:
+                return _checked_same(existing, new)
         raise refusal
 
     def _look_up(self, job_id: str, doubt: ServiceError) -> Job | None:
@@ -219,27 +219,27 @@ def _masked(job: Job) -> Job:
     return replace(job, errors=errors)
 
 
-def _same(found: Job, new: NewJob) -> Job:
+def _checked_same(existing: Job, new: NewJob) -> Job:
     """Give the job that was found if it is the one that was submitted.
 
     What an answer leaves out is not compared: after a submission there is no script in it.
     """
     run_id = new.related.run_id if new.related else None
-    differs = []
-    if found.name != new.name:
-        differs.append(f"the name {found.name!r} instead of {new.name!r}")
-    if found.script is not None and _lines(found.script) != _lines(new.script):
-        differs.append("another script")
-    if found.run_id and run_id and found.run_id.casefold() != run_id.casefold():
-        differs.append(f"the run id {found.run_id} instead of {run_id}")
-    if differs:
+    differences = []
+    if existing.name != new.name:
+        differences.append(f"the name {existing.name!r} instead of {new.name!r}")
+    if existing.script is not None and _lines(existing.script) != _lines(new.script):
+        differences.append("another script")
+    if existing.run_id and run_id and existing.run_id.casefold() != run_id.casefold():
+        differences.append(f"the run id {existing.run_id} instead of {run_id}")
+    if differences:
         raise JobMismatchError(
-            f"The job {found.job_id} exists and has {' and '.join(differs)}.",
+            f"The job {existing.job_id} exists and has {' and '.join(differences)}.",
             kept="that job; it was not changed and not cancelled",
             do="let the task run again, which looks at that job first. If the ids come from your own "
             "code, give every job an id of its own",
         )
-    return found
+    return existing
 
 
 def _lines(script: str) -> list[str]:

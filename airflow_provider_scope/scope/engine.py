@@ -119,15 +119,15 @@ class ScopeRunner:
         overwrite = tail.entry(tail.logged[-1]).overwrite_start if tail.logged else None
         floor = max(overwrite or 0, newest + 1)
         for seq in range(floor, tail.logged.stop):
-            found = state.committed.get(seq) or fates.committed(seq, state.version)
-            if found == "undecidable":
+            outcome = state.committed.get(seq) or fates.committed(seq, state.version)
+            if outcome == "undecidable":
                 txn = max(txn, seq)  # done, and the table does not show it
                 continue
-            if not isinstance(found, CommittedBatch):
-                running = seq if found == "running" else None
+            if not isinstance(outcome, CommittedBatch):
+                running = seq if outcome == "running" else None
                 beyond = self._beyond(fates, range(seq + 1, tail.logged.stop), state.version)
                 break
-            committed[seq] = found
+            committed[seq] = outcome
             txn = max(txn, seq)
         recorded = self.log.commit(newest).table_version if newest >= 0 else -1
         since = max(baseline[1], recorded, state.oldest - 1)
@@ -145,14 +145,14 @@ class ScopeRunner:
 
     def _beyond(self, fates: JobFates, later: Sequence[int], version: int) -> dict[int, CommittedBatch]:
         """Give the batches with rows behind one without: somebody settled that one after a RESTORE."""
-        found: dict[int, CommittedBatch] = {}
+        batches: dict[int, CommittedBatch] = {}
         for seq in later:
             if not self.log.attempts(seq):
                 break  # nor has a later one
             committed = fates.committed(seq, version)
             if isinstance(committed, CommittedBatch) and not committed.abandoned:
-                found[seq] = committed
-        return found
+                batches[seq] = committed
+        return batches
 
     def _fates(self, work: Work) -> JobFates:
         return JobFates(self.jobs, self.log, work.table, work.pipeline, self.table_storage)
@@ -176,7 +176,7 @@ class ScopeRunner:
         if attempts:
             if attempts[-1].void:
                 raise _closed(entry)
-            fate = self._fates(work).look(attempts[-1]).fate
+            fate = self._fates(work).investigate(attempts[-1]).fate
             if fate in ("committed", "running"):
                 return
             if fate == "not committed":
@@ -197,7 +197,7 @@ class ScopeRunner:
                 self._start(entry, 0, version)
                 continue
             newest = attempts[-1]
-            finding = self._fates(work).look(newest)
+            finding = self._fates(work).investigate(newest)
             match finding.fate:
                 case "committed":
                     return
@@ -224,19 +224,19 @@ class ScopeRunner:
     def _submit(self, work: Work, entry: OffsetEntry, attempt: Attempt) -> None:
         identity = BatchIdentity(work.pipeline, entry.seq, attempt.number)
         self._waiter().check_time(f"of batch {entry.seq}")
-        number = self._id(work, attempt)
+        guid = self._id(work, attempt)
         name = f"{self.settings.name}_{entry.mode}_batch{entry.seq}_{len(entry.files)}files"
         try:
-            job = self.jobs.submit_job(number, self._new_job(work, name, self.script(identity, entry)))
+            job = self.jobs.submit_job(guid, self._new_job(work, name, self.script(identity, entry)))
         except JobMismatchError as err:
             # The id is this attempt's alone: the job has an older SQL, or is the no-op that closed it.
-            logger.info("the job %s exists already: %s", number, err.what)
+            logger.info("the job %s exists already: %s", guid, err.what)
             return
         if logger.isEnabledFor(logging.DEBUG):
             logger.debug("the files of batch %d, as estimated:\n%s", entry.seq, files_text(entry.files))
         self.report(
             f"batch {entry.seq}: {len(entry.files):,} file{'' if len(entry.files) == 1 else 's'}, "
-            f"job {number} is {job.state}"
+            f"job {guid} is {job.state}"
         )
 
     def _new_job(self, work: Work, name: str, script: str) -> NewJob:
@@ -258,8 +258,8 @@ class ScopeRunner:
         self.newest_job = self._id(work, attempt)
         self._waiter().wait(self.newest_job, f"of batch {entry.seq}")
 
-    def _await_end(self, number: str) -> None:
-        self._waiter().await_end(number)
+    def _await_end(self, guid: str) -> None:
+        self._waiter().await_end(guid)
 
     def _waiter(self) -> JobWait:
         self._waiting = JobWait(
@@ -282,7 +282,7 @@ class ScopeRunner:
         if newest is None:
             return None
         try:
-            finding = self._fates(work).look(newest)
+            finding = self._fates(work).investigate(newest)
         except BatchOutcomeUnknownError:
             return newest
         return newest if finding.fate == "undecidable" else None
@@ -338,17 +338,17 @@ class ScopeRunner:
                 self._end_job(work, attempt)
 
     def _end_job(self, work: Work, attempt: Attempt) -> None:
-        number = self._id(work, attempt)
-        if self.jobs.get_job(number) is None:
+        guid = self._id(work, attempt)
+        if self.jobs.get_job(guid) is None:
             # A late PUT of the real script can then only meet this one: an id is never used twice.
             identity = BatchIdentity(work.pipeline, attempt.seq, attempt.number)
             void = self._new_job(work, f"{VOID_NAME}_batch{attempt.seq}", generate_void(identity))
             try:
-                self.jobs.submit_job(number, void)
+                self.jobs.submit_job(guid, void)
             except JobMismatchError:
-                logger.info("the job %s arrived in the meantime", number)
-        self.jobs.cancel_job(number)
-        self._await_end(number)
+                logger.info("the job %s arrived in the meantime", guid)
+        self.jobs.cancel_job(guid)
+        self._await_end(guid)
 
     def cancel(self) -> None:
         """Cancel the job that is waited for."""

@@ -49,7 +49,7 @@ class Finding:
     """What is known of an attempt."""
 
     fate: Fate
-    seen: Evidence = decisions.NOTHING
+    evidence: Evidence = decisions.NOTHING
     job: Job | None = None
 
 
@@ -67,7 +67,7 @@ class JobFates:
     pipeline: str
     storage: Storage | None = None
 
-    def look(self, attempt: Attempt) -> Finding:
+    def investigate(self, attempt: Attempt) -> Finding:
         """Tell what became of an attempt.
 
         :raises BatchOutcomeUnknownError: The table's log no longer goes back to the attempt. Even a job
@@ -77,27 +77,27 @@ class JobFates:
         if settled:
             return Finding(decisions.fate(attempt, None, decisions.NOTHING, settled))
         # The job first: what it added before it ended is in the log that is read afterwards.
-        number = job_id(self.pipeline, attempt.seq, attempt.number)
-        job = self.jobs.get_job(number)
+        guid = job_id(self.pipeline, attempt.seq, attempt.number)
+        job = self.jobs.get_job(guid)
         ended = outcome(job) if job else None
-        seen = decisions.NOTHING
+        evidence = decisions.NOTHING
         if ended == "succeeded" and job and job.name.startswith(VOID_NAME):
             ended = "cancelled"  # a no-op took the place of the job
         if ended != "waiting":
             identity = BatchIdentity(self.pipeline, attempt.seq, attempt.number)
             newest = newest_version(self.location, self.storage)
             log = changes(self.location, attempt.table_version, newest, MARKER_PROPERTY, self.storage)
-            seen = decisions.evidence(attempt, identity.marker, identity.closing_marker, log)
-            if ended == "succeeded" and not seen.closed:
+            evidence = decisions.evidence(attempt, identity.marker, identity.closing_marker, log)
+            if ended == "succeeded" and not evidence.closed:
                 # The checkpoint may be an older copy, and the job one of before the attempt was recorded.
                 first = replace(attempt, table_version=-1)
                 log = self._whole_log(newest)
-                seen = decisions.evidence(first, identity.marker, identity.closing_marker, log)
-                seen = replace(seen, has_table=newest >= 0)
-        if job is None and seen.marked and self.jobs.get_job(number):
+                evidence = decisions.evidence(first, identity.marker, identity.closing_marker, log)
+                evidence = replace(evidence, has_table=newest >= 0)
+        if job is None and evidence.marked and self.jobs.get_job(guid):
             # Another runner submitted it between our two looks: ask it how it is.
-            return self.look(attempt)
-        return Finding(decisions.fate(attempt, ended, seen), seen, job)
+            return self.investigate(attempt)
+        return Finding(decisions.fate(attempt, ended, evidence), evidence, job)
 
     def _whole_log(self, newest: int) -> list[Change]:
         """Give what all versions changed; nothing if the oldest were cleaned up, and so cannot tell."""
@@ -119,16 +119,16 @@ class JobFates:
         settled = self.log.settlement(seq, newest.number)
         if settled and settled.landed:
             return CommittedBatch(settled.table_version, None, None)
-        finding = self.look(newest)
-        if finding.fate == "undecidable" and finding.seen.added:
+        finding = self.investigate(newest)
+        if finding.fate == "undecidable" and finding.evidence.added:
             raise self.undecidable(newest, finding)
         if finding.fate == "committed":
-            versions = tuple(change.version for change in finding.seen.added)
-            alone = finding.seen.added[0] if len(versions) == 1 else None
+            versions = tuple(change.version for change in finding.evidence.added)
+            only_change = finding.evidence.added[0] if len(versions) == 1 else None
             return CommittedBatch(
                 version=versions[-1] if versions else version,
-                rows=alone.rows if alone else None,
-                written_bytes=alone.size_bytes if alone else None,
+                rows=only_change.rows if only_change else None,
+                written_bytes=only_change.size_bytes if only_change else None,
                 candidates=versions,
             )
         # Whoever closed the batch may have died before the job ended: it can land yet.
@@ -138,13 +138,13 @@ class JobFates:
 
     def undecidable(self, attempt: Attempt, finding: Finding) -> BatchOutcomeUnknownError:
         """Say what nobody but a person can decide, and what to look at."""
-        number = job_id(self.pipeline, attempt.seq, attempt.number)
-        seen = finding.seen
-        versions = ", ".join(f"{change.version} ({change.made_by or 'unnamed'})" for change in seen.added)
+        guid = job_id(self.pipeline, attempt.seq, attempt.number)
+        evidence = finding.evidence
+        versions = ", ".join(f"{change.version} ({change.made_by or 'unnamed'})" for change in evidence.added)
         files = self.log.offset(attempt.seq).files
-        if not seen.added:
+        if not evidence.added:
             return BatchOutcomeUnknownError(
-                f"The job {number} of batch {attempt.seq} succeeded, but its mark is not in the log of "
+                f"The job {guid} of batch {attempt.seq} succeeded, but its mark is not in the log of "
                 f"{self.location}: the table is an older copy of the one that the job changed, or the job "
                 "changes another table, or the mark was cleaned up.",
                 kept="the table, the log and all files; no further job was submitted",
@@ -154,12 +154,12 @@ class JobFates:
                 f"Otherwise run `airflow scope settle {attempt.seq} --not-committed`: they are loaded again",
             )
         return BatchOutcomeUnknownError(
-            f"The job {number} of batch {attempt.seq} did not succeed, and it did not close its mark on "
+            f"The job {guid} of batch {attempt.seq} did not succeed, and it did not close its mark on "
             f"{self.location}. After the mark, rows were added in version {versions}, and nothing shows "
             "whether they are the job's.",
             kept="the table, the log and all files; no further job was submitted",
-            do=f"check who made {'this version' if len(seen.added) == 1 else 'these versions'}, or whether "
-            f"rows of the batch's files, such as {files[0].path}, are in the table. If they are, run "
+            do=f"check who made {'this version' if len(evidence.added) == 1 else 'these versions'}, or "
+            f"whether rows of the batch's files, such as {files[0].path}, are in the table. If they are, run "
             f"`airflow scope settle {attempt.seq} --committed`, otherwise "
             f"`airflow scope settle {attempt.seq} --not-committed`",
         )

@@ -223,9 +223,9 @@ def next_step(
     return NextStep("waiting", seconds if deadline is None else min(seconds, deadline - now))
 
 
-def _not_a_job(what: str) -> ServiceProtocolError:
+def _not_a_job(problem: str) -> ServiceProtocolError:
     return ServiceProtocolError(
-        f"The answer of Azure Data Lake Analytics cannot be read: {what}.",
+        f"The answer of Azure Data Lake Analytics cannot be read: {problem}.",
         kept="the job is left as it is",
         do="check that the connection's host is the service itself, and that no proxy answers for it",
     )
@@ -327,7 +327,7 @@ def evidence(attempt: Attempt, marker: str, closing_marker: str, changes: Iterab
 
 
 def fate(
-    attempt: Attempt, outcome: Outcome | None, found: Evidence, settled: Settlement | None = None
+    attempt: Attempt, outcome: Outcome | None, table_evidence: Evidence, settled: Settlement | None = None
 ) -> Fate:
     """Tell what became of an attempt.
 
@@ -341,12 +341,12 @@ def fate(
         return "committed" if settled.landed else "not committed"
     if outcome == "waiting":
         return "running"
-    if found.closed or (outcome == "succeeded" and not found.has_table):
+    if table_evidence.closed or (outcome == "succeeded" and not table_evidence.has_table):
         return "committed"
-    if found.added or outcome == "succeeded":
+    if table_evidence.added or outcome == "succeeded":
         # Rows may be the job's or another writer's, and nothing says which. A job that succeeded, and did not
         # close its mark, changed another table than this: that of before an older copy was put in its place.
         return "undecidable"
-    if outcome is None and not found.marked:
+    if outcome is None and not table_evidence.marked:
         return "unknown to the service"
     return "not committed"

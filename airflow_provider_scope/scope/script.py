@@ -159,9 +159,9 @@ def _settings(batch: ScriptBatch) -> str:
     if batch.feature_previews:
         previews = quote_string("feature_previews", ",".join(batch.feature_previews))
         lines.append(f"SET @@FeaturePreviews = {previews};\n")
-    given = {name.lower(): value for name, value in batch.settings.items()}
-    settings = {name: given.pop(name.lower(), value) for name, value in _DEFAULTS.items()}
-    settings |= {name: value for name, value in batch.settings.items() if name.lower() in given}
+    further_settings = {name.lower(): value for name, value in batch.settings.items()}
+    settings = {name: further_settings.pop(name.lower(), value) for name, value in _DEFAULTS.items()}
+    settings |= {name: value for name, value in batch.settings.items() if name.lower() in further_settings}
     _check_settings(settings)
     for name, value in settings.items():
         lines.append(f"SET @@{plain_name('settings', name)} = {value_text(f'settings[{name!r}]', value)};\n")
@@ -292,7 +292,7 @@ def quote_name(argument: str, value: str) -> str:
         not value.isprintable()
         or value != value.strip()
         or not value
-        or any(part in value for part in _NOT_IN_NAMES)
+        or any(sign in value for sign in _NOT_IN_NAMES)
     ):
         raise bad(argument, value, "a name of printable characters without " + " ".join(_NOT_IN_NAMES))
     return f"[{value}]"

@@ -244,10 +244,10 @@ def parse_type(text: str) -> ScopeType:
             raise _unknown(text)
         words.append("[]" if match.group(1).startswith("[") else match.group(1))
         place = match.end()
-    found = _type(words, text)
+    column_type = _type(words, text)
     if words:
         raise _unknown(text)
-    return found
+    return column_type
 
 
 def spark_type(text: str) -> str:
@@ -296,14 +296,14 @@ def _type(words: list[str], text: str) -> ScopeType:
 
 
 def _arguments(words: list[str], text: str, count: int) -> list[ScopeType]:
-    found = []
+    types = []
     for number in range(count):
         if not words or words.pop(0) != ("," if number else "<"):
             raise _unknown(text)
-        found.append(_type(words, text))
+        types.append(_type(words, text))
     if not words or words.pop(0) != ">":
         raise _unknown(text)
-    return found
+    return types
 
 
 def _unknown(text: str) -> InputError:

@@ -61,17 +61,17 @@ class JobWait:
     running: str | None = field(default=None, repr=False)
     """The job that is waited for."""
 
-    def wait(self, number: str, what: str) -> Job | None:
+    def wait(self, job_id: str, owner: str) -> Job | None:
         """Wait for a job's end, as long as a worker waits. One that takes too long is cancelled.
 
-        :param what: The job's name in a sentence, such as ``of batch 3``.
+        :param owner: What the job belongs to, as a sentence names it: ``of batch 3``.
         :return: The job, ended; None if the service does not know it, even after all its time.
         :raises JobRunningError: It is still running; the next try goes on with it.
         :raises JobNotEndedError: It was cancelled and does not end.
         """
         began = self.clock()
         while True:
-            job = self.jobs.get_job(number)
+            job = self.jobs.get_job(job_id)
             submitted = (job.submitted_at_ms or 0) / 1000 if job and job.submitted_at_ms else began
             deadline = submitted + self.timeout_seconds
             if self.deadline is not None:
@@ -84,46 +84,46 @@ class JobWait:
                 jitter=self.random(),
             )
             if step.timed_out:
-                self.jobs.cancel_job(number)
-                return self.await_end(number)
+                self.jobs.cancel_job(job_id)
+                return self.await_end(job_id)
             if step.outcome != "waiting":
                 return job
             waited = self.clock() - began
             longest = self.inline_wait_seconds
             if longest is not None and waited + step.seconds > longest:
                 raise JobRunningError(
-                    f"The job {number} {what} is still running.",
+                    f"The job {job_id} {owner} is still running.",
                     kept="what was recorded before; the job goes on",
                     do="nothing: the next try goes on with the same job",
-                    job_id=number,
+                    job_id=job_id,
                     deadline=deadline,
                 )
-            self.running = number
+            self.running = job_id
             self.sleep(step.seconds)
             self.running = None
 
-    def check_time(self, what: str) -> None:
+    def check_time(self, owner: str) -> None:
         """Refuse to submit a job that would be cancelled at once.
 
         :raises ScopeJobFailedError: The deadline is over.
         """
         if self.deadline is not None and self.clock() >= self.deadline:
             raise ScopeJobFailedError(
-                f"The task's execution_timeout has run out; the job {what} was not submitted.",
+                f"The task's execution_timeout has run out; the job {owner} was not submitted.",
                 kept="what was recorded before; the rest stays logged",
                 do="the next try goes on with it; give the task more time, or fewer batches in a run",
             )
 
-    def await_end(self, number: str) -> Job | None:
+    def await_end(self, job_id: str) -> Job | None:
         """Wait until a job that was cancelled has ended; None if the service does not know it.
 
         :raises JobNotEndedError: It has not, for ``CANCEL_SECONDS``.
         """
         deadline = self.clock() + CANCEL_SECONDS
-        while (job := self.jobs.get_job(number)) is not None and outcome(job) == "waiting":
+        while (job := self.jobs.get_job(job_id)) is not None and outcome(job) == "waiting":
             if self.clock() >= deadline:
                 raise JobNotEndedError(
-                    f"The job {number} was cancelled and is still {job.state}, "
+                    f"The job {job_id} was cancelled and is still {job.state}, "
                     f"{CANCEL_SECONDS / 60:g} minutes later.",
                     kept="what was recorded before; no further job was submitted, because this one may still "
                     "change the table",
@@ -140,11 +140,11 @@ class JobWait:
 
 
 def job_error(
-    job: Job | None, what: str, *, kept: str, correct: str, again: str
+    job: Job | None, problem: str, *, kept: str, correct: str, again: str
 ) -> ScopeJobFailedError | ScopeScriptError:
     """Give the error for a job that did not succeed, with what the service says of it.
 
-    :param what: The sentence without its cause and its full stop.
+    :param problem: The sentence without its cause and its full stop.
     :param correct: What to do if the service blames the script.
     :param again: What to do otherwise.
     """
@@ -154,7 +154,9 @@ def job_error(
     # A job that was cancelled has an error of the user's, too.
     is_users = any(e.source.upper() == "USER" for e in errors) and not (job and outcome(job) == "cancelled")
     kind = ScopeScriptError if is_users else ScopeJobFailedError
-    return kind(f"{what}: {cause}." if cause else f"{what}.", kept=kept, do=correct if is_users else again)
+    return kind(
+        f"{problem}: {cause}." if cause else f"{problem}.", kept=kept, do=correct if is_users else again
+    )
 
 
 NAME_LIMIT = 260

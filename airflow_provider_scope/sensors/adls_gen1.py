@@ -26,7 +26,7 @@ from airflow_provider_scope.triggers.file_search import (
     PATTERNS,
     STABLE_FOR_SECONDS,
     check,
-    look,
+    detect_arrival,
     search_from,
 )
 from airflow_provider_scope.triggers.gen1_files import AdlsGen1FilesTrigger, can_retry, error_of
@@ -113,7 +113,7 @@ class AdlsGen1FileSensor(KeepsPlainTexts, BaseSensorOperator):
         began = time.time()
         arrival: Arrival | None = None
         try:
-            arrival = self._look()
+            arrival = self._detect_arrival()
         except ScopeProviderError as err:
             if not can_retry(err):
                 self._fail(err)
@@ -127,7 +127,7 @@ class AdlsGen1FileSensor(KeepsPlainTexts, BaseSensorOperator):
         failures = 0
         while True:
             try:
-                arrival = self._look()
+                arrival = self._detect_arrival()
             except ScopeProviderError as err:
                 failures += 1
                 jitter = random.random()  # noqa: S311 - spreads looks, guards nothing
@@ -144,19 +144,19 @@ class AdlsGen1FileSensor(KeepsPlainTexts, BaseSensorOperator):
 
         :raises AirflowSensorTimeout: The files did not arrive in time.
         """
-        told = event or {}
-        match told.get("status"):
+        result = event or {}
+        match result.get("status"):
             case "arrived":
-                self.log.info("%s", told["text"])
-                return told["found"]
+                self.log.info("%s", result["text"])
+                return result["found"]
             case "timed out":
-                self._time_out(told["text"])
+                self._time_out(result["text"])
             case "failed":
-                self._fail(error_of(told))
+                self._fail(error_of(result))
         return self.execute(context)  # the trigger said nothing
 
-    def _look(self) -> Arrival:
-        arrival = look(search_from(self._arguments()))
+    def _detect_arrival(self) -> Arrival:
+        arrival = detect_arrival(search_from(self._arguments()))
         self.log.info("%s", arrival.text)
         return arrival
 

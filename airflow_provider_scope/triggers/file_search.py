@@ -52,7 +52,7 @@ class Search:
 
     roots: tuple[str, ...]
     """Canonical URIs, all on one store."""
-    wanted: Requirements
+    criteria: Requirements
     checkpoint: str | None
     """Canonical URI of a table or a checkpoint."""
     missing_root: Literal["wait", "fail"]
@@ -105,7 +105,7 @@ def search_from(raw: Mapping[str, Any]) -> Search:
     stable, checkpoint = values["stable_for_seconds"], values["newer_than_checkpoint"]
     return Search(
         roots=roots,
-        wanted=Requirements(
+        criteria=Requirements(
             patterns=tuple(values["source_patterns"]),
             min_files=values["min_files"] or 1,
             min_bytes=values["min_bytes"] or 0,
@@ -118,10 +118,10 @@ def search_from(raw: Mapping[str, Any]) -> Search:
     )
 
 
-def look(
+def detect_arrival(
     search: Search, *, connection: Connection | None = None, stopped: Callable[[], bool] = lambda: False
 ) -> Arrival:
-    """List once and tell what has arrived.
+    """List the folders once and report which files have arrived.
 
     :param connection: The one that ``search`` names, where it was read before.
     :param stopped: Asked after each file; True ends the listing with an error.
@@ -145,7 +145,7 @@ def look(
     try:
         return arrived(
             listing(),
-            search.wanted,
+            search.criteria,
             search.roots,
             now_ms=began_ms,
             loaded=loaded.seen,
@@ -161,7 +161,7 @@ def look(
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedFiles:
     """What counts as loaded."""
 
     seen: History | None = None
@@ -169,7 +169,7 @@ class Loaded:
     """Gives those of some files that dbt-scope has not loaded."""
 
 
-NOTHING = Loaded()
+NOTHING = LoadedFiles()
 
 
 def loaded_files(
@@ -177,7 +177,7 @@ def loaded_files(
     roots: tuple[str, ...],
     conn_id: str | None = None,
     connection: Connection | None = None,
-) -> Loaded:
+) -> LoadedFiles:
     """Read the log of a pipeline and give the files of its batches that are recorded as committed.
 
     The files of an open batch are not among them: they still have to be loaded, and a wait that comes
@@ -199,7 +199,7 @@ def loaded_files(
     view = read_loaded(log, audit_files(log, Checkpoint()), roots, now_ms())
     for entry in view.open:
         view.seen.remove(entry.slice.audited)
-    return Loaded(view.seen, lambda files: dbt_scope.not_loaded(log, view, files, Tally()))
+    return LoadedFiles(view.seen, lambda files: dbt_scope.not_loaded(log, view, files, Tally()))
 
 
 def _check_pattern(pattern: str) -> None:

@@ -18,7 +18,12 @@ from airflow_provider_scope import exceptions
 from airflow_provider_scope.exceptions import ScopeProviderError, SourceNotFoundError, SourceUnreadableError
 from airflow_provider_scope.hooks.adls_gen1 import AdlsGen1Hook
 from airflow_provider_scope.sources.files.arrival import TRIES, next_look
-from airflow_provider_scope.triggers.file_search import PATTERNS, STABLE_FOR_SECONDS, look, search_from
+from airflow_provider_scope.triggers.file_search import (
+    PATTERNS,
+    STABLE_FOR_SECONDS,
+    detect_arrival,
+    search_from,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
@@ -106,43 +111,43 @@ class AdlsGen1FilesTrigger(BaseEventTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Look until there is something to tell; without a deadline, again and again."""
-        told = await self._recall() if self.deadline is None else None
+        reported = await self._recall() if self.deadline is None else None
         while True:
             began = self._clock()
-            event, told = await self._wait(told)
+            event, reported = await self._wait(reported)
             await self._sleep(max(0.0, began + SHORTEST_HOLD_SECONDS - self._clock()))
             yield TriggerEvent(event)  # type: ignore[no-untyped-call]
             if self.deadline is not None:
                 return
             # After the event: a triggerer that dies in between tells it twice, and never not at all.
-            await self._remember(told)
+            await self._remember(reported)
 
-    async def _wait(self, told: str | None) -> tuple[dict[str, Any], str]:
+    async def _wait(self, reported: str | None) -> tuple[dict[str, Any], str]:
         """Look until there is something to tell.
 
-        :param told: The fingerprint of the files that were told last.
+        :param reported: The fingerprint of the files that were told last.
         :return: The event, and the fingerprint of its files.
         """
         failures = 0
         while True:
-            found: Arrival | None = None
+            arrival: Arrival | None = None
             problem: Exception | None = None
             fingerprint = ""
             try:
-                found = await self._look()
-                fingerprint = await asyncio.to_thread(found.fingerprint)
+                arrival = await self._detect_arrival()
+                fingerprint = await asyncio.to_thread(arrival.fingerprint)
                 failures = 0
-                self.log.info("%s", found.text)
+                self.log.info("%s", arrival.text)
             except Exception as err:  # noqa: BLE001 - a trigger that raises loses what happened
                 failures += 1
                 problem = err
                 self.log.warning("Could not look for the files (%d): %s", failures, _shown(err))
-            is_news = found is not None and found.is_complete and fingerprint != told
+            is_news = arrival is not None and arrival.is_complete and fingerprint != reported
             step = self._next(problem, failures, is_news=is_news)
             if step.status == "waiting":
                 await self._sleep(step.seconds)
                 continue
-            return self._event(step, found, problem), fingerprint
+            return self._event(step, arrival, problem), fingerprint
 
     def _next(self, problem: Exception | None, failures: int, *, is_news: bool) -> NextLook:
         return next_look(
@@ -157,25 +162,25 @@ class AdlsGen1FilesTrigger(BaseEventTrigger):
             jitter=random.random(),  # noqa: S311 - spreads looks, guards nothing
         )
 
-    def _event(self, step: NextLook, found: Arrival | None, problem: Exception | None) -> dict[str, Any]:
-        if self.deadline is None and found:
-            return found.to_xcom()
+    def _event(self, step: NextLook, arrival: Arrival | None, problem: Exception | None) -> dict[str, Any]:
+        if self.deadline is None and arrival:
+            return arrival.to_xcom()
         event: dict[str, Any] = {"status": step.status}
-        if step.status == "arrived" and found:
-            event["found"] = found.to_xcom()
-        if found:
-            event["text"] = _short(found.text)
+        if step.status == "arrived" and arrival:
+            event["found"] = arrival.to_xcom()
+        if arrival:
+            event["text"] = _short(arrival.text)
         if problem:
             event.update(described(problem))
         return event
 
-    async def _look(self) -> Arrival:
+    async def _detect_arrival(self) -> Arrival:
         search = search_from(self.arguments)
         # Read each time: a wait may be longer than the life of a secret.
         connection = await get_async_connection(search.conn_id) if search.needs_connection else None
         stop = threading.Event()
         try:
-            return await asyncio.to_thread(look, search, connection=connection, stopped=stop.is_set)
+            return await asyncio.to_thread(detect_arrival, search, connection=connection, stopped=stop.is_set)
         finally:
             stop.set()  # on a cancellation: a triggerer that ends waits for its threads
 
@@ -192,17 +197,17 @@ class AdlsGen1FilesTrigger(BaseEventTrigger):
     async def _recall(self) -> str | None:
         store = getattr(self, "asset_state_store", None)  # Airflow 3.3 and newer, one asset
         try:
-            told = None if store is None else await store.aget(self._key)
+            reported = None if store is None else await store.aget(self._key)
         except Exception as err:  # noqa: BLE001 - without it the same files are told once more
             self.log.warning("The files that were reported before cannot be read: %s", _shown(err))
             return None
-        return told if isinstance(told, str) else None
+        return reported if isinstance(reported, str) else None
 
-    async def _remember(self, told: str) -> None:
+    async def _remember(self, reported: str) -> None:
         store = getattr(self, "asset_state_store", None)
         try:
             if store is not None:
-                await store.aset(self._key, told)
+                await store.aset(self._key, reported)
         except Exception as err:  # noqa: BLE001 - as above
             self.log.warning("The files that were reported cannot be stored: %s", _shown(err))
 

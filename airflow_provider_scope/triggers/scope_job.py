@@ -146,8 +146,10 @@ def is_over(states: Mapping[str, Any], run_id: str, task_id: str) -> bool:
 
     :param states: What Airflow says: run -> task (with the map index of a mapped one) -> state.
     """
-    found = states.get(run_id) or {}
+    states_of_run = states.get(run_id) or {}
     of_task = [
-        str(state) for name, state in found.items() if name == task_id or name.startswith(f"{task_id}_")
+        str(state)
+        for name, state in states_of_run.items()
+        if name == task_id or name.startswith(f"{task_id}_")
     ]
     return bool(of_task) and all(state in OVER for state in of_task)

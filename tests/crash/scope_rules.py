@@ -126,12 +126,12 @@ def no_op_is_a_success(patch: pytest.MonkeyPatch) -> None:
             job = self.jobs.get_job(job_id)
             return job and replace(job, name="load")
 
-    original = JobFates.look
+    original = JobFates.investigate
 
     def look(self: JobFates, attempt: Attempt) -> Any:
         return original(replace(self, jobs=Nameless(self.jobs)), attempt)  # type: ignore[arg-type]
 
-    patch.setattr(JobFates, "look", look)
+    patch.setattr(JobFates, "investigate", look)
 
 
 def evidence_ignored(patch: pytest.MonkeyPatch) -> None:
@@ -165,7 +165,7 @@ def rows_after_the_mark_are_the_jobs(patch: pytest.MonkeyPatch) -> None:
 
 def success_without_a_log(patch: pytest.MonkeyPatch) -> None:
     """Believe a job that succeeded although the table's log does not go back to it."""
-    original = JobFates.look
+    original = JobFates.investigate
 
     def look(self: JobFates, attempt: Attempt) -> Any:
         try:
@@ -176,7 +176,7 @@ def success_without_a_log(patch: pytest.MonkeyPatch) -> None:
                 return Finding("committed", decisions.NOTHING, job)
             raise
 
-    patch.setattr(JobFates, "look", look)
+    patch.setattr(JobFates, "investigate", look)
 
 
 def restore_under_a_refresh_ignored(patch: pytest.MonkeyPatch) -> None:

@@ -41,7 +41,7 @@ def no_waiting(monkeypatch):
 def first_look(monkeypatch):
     """Do something after the worker's first look."""
     then = []
-    look = adls_gen1.look
+    look = adls_gen1.detect_arrival
 
     def looked(search):
         arrival = look(search)
@@ -49,7 +49,7 @@ def first_look(monkeypatch):
             then.pop(0)()
         return arrival
 
-    monkeypatch.setattr(adls_gen1, "look", looked)
+    monkeypatch.setattr(adls_gen1, "detect_arrival", looked)
     return then.append
 
 
