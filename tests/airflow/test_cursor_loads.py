@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from airflow.dag_processing.dagbag import DagBag
 from deltalake import DeltaTable, write_deltalake
 
@@ -29,6 +30,7 @@ def found(table: Path) -> list[tuple[Any, ...]]:
     return sorted((row["order_id"], row["status"]) for row in rows)
 
 
+@pytest.mark.spark
 def test_the_example_of_a_cursor_loads_what_changed_and_says_which_row_has_no_value(
     run_dag: Any, tmp_path: Path, capfd: Any
 ) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from airflow.configuration import conf
 from airflow.sdk import DAG
 from deltalake import DeltaTable, write_deltalake
@@ -22,6 +23,7 @@ def write(table: Path, *rows: tuple[int, str]) -> None:
     write_deltalake(str(table), data, mode="overwrite", configuration={"delta.enableChangeDataFeed": "true"})
 
 
+@pytest.mark.spark
 def test_a_feed_that_is_loaded_version_by_version_starts_spark_once(run_dag: Any, tmp_path: Path) -> None:
     source, table = tmp_path / "the source", tmp_path / "table"
     for name in ("b", "a", "d", "c"):

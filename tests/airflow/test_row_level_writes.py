@@ -105,6 +105,7 @@ WRONG = {
 }
 
 
+@pytest.mark.spark
 @pytest.mark.parametrize("case", WRONG)
 def test_what_is_wrong_with_a_batch_is_the_end_of_the_log(run_dag, tmp_path, capsys, case):
     write, text, said = WRONG[case]
