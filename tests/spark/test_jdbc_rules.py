@@ -176,6 +176,19 @@ def test_a_number_without_precision_is_refused_or_read_as_the_user_says(world: W
         pipe.run()
 
 
+def test_a_type_that_the_user_gives_counts_whatever_the_case_of_its_column(world: World) -> None:
+    world.run(
+        'CREATE TABLE t (n int, "Price" numeric(10,2), x numeric, d date)',
+        "INSERT INTO t VALUES (1, 1.25, 1e-30, '2026-01-01')",
+    )
+    pipe = world.pipe(options={"customSchema": "PRICE STRING, X STRING, D STRING"})
+    pipe.run()
+    assert pipe.rows("Price", "x", "d") == [("1.25", "0." + "0" * 29 + "1", "2026-01-01")]
+
+    with pytest.raises(CursorError, match=r"column Price has the value 1\.25"):
+        world.pipe(options={"customSchema": "price DECIMAL(10,0), X STRING"}).run()
+
+
 def test_all_columns_that_cannot_be_held_are_named_at_once(world: World) -> None:
     world.run("CREATE TABLE t (n int, x numeric, y numeric(50,2), z text, d date)")
     with pytest.raises(CursorError) as caught:

@@ -48,15 +48,14 @@ class Column(NamedTuple):
 def check_decimals(columns: Sequence[Column], custom_types: Mapping[str, T.DataType]) -> None:
     """Refuse columns of numbers that do not fit a decimal: Spark would round them silently.
 
-    :param custom_types: Column -> the type that the user names.
+    :param custom_types: Column, in lower case -> the type that the user names.
     :raises CursorError: Names all such columns.
     """
     unfit: list[str] = []
-    types = {name.lower(): kind for name, kind in custom_types.items()}
     for column in columns:
         if not column.is_decimal:
             continue
-        kind = types.get(column.name.lower())
+        kind = custom_types.get(column.name.lower())
         digits = f"{column.kind} of {column.precision} digits, {column.scale} of them after the decimal point"
         if kind is None and not column.precision:
             unfit.append(f"{column.name!r} ({column.kind} without a precision)")
@@ -139,10 +138,13 @@ class Session:
             statement.execute(sql)
 
     def custom_types(self) -> dict[str, T.DataType]:
-        """Give the types that the user names for columns (Spark's option ``customSchema``)."""
+        """Give the types that the user names for columns (Spark's option ``customSchema``).
+
+        :return: Column, in lower case -> its type: Spark compares these names whatever their case.
+        """
         text = self.options.get("customSchema")
         fields: list[T.StructField] = getattr(T.StructType.fromDDL(text), "fields", []) if text else []
-        return {field.name: field.dataType for field in fields}
+        return {field.name.lower(): field.dataType for field in fields}
 
     def columns(self) -> list[Column]:
         sql = f"SELECT * FROM {self.rows_of} WHERE 1 = 0"  # noqa: S608 - the user's own SQL

@@ -58,7 +58,7 @@ def rows(session: Session, source: CursorPlan, cursor_slice: CursorSlice, seq: i
     jdbc.check_decimals(columns, custom_types)
     jdbc.warn_of_late_rows(source, cursor_slice, seq)
     rule = None if source.pre_filter_sql else source.rule(cursor_slice.column)
-    statement = _statement(session, columns, rule, cursor_slice, {name.lower() for name in custom_types})
+    statement = _statement(session, columns, rule, cursor_slice, custom_types)
 
     def read(*, pushes: bool = False) -> DataFrame:
         return statement.with_times(jdbc.reader(session, f"({statement.sql}) AS q", pushes=pushes))

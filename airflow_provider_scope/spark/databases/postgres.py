@@ -109,10 +109,10 @@ def _as_decimal(column: Column) -> Column:
 def _check(columns: Sequence[Column], custom_types: Mapping[str, T.DataType]) -> None:
     """Refuse columns that no type of the table holds as they are.
 
-    :param custom_types: Column -> the type that the user names.
+    :param custom_types: Column, in lower case -> the type that the user names.
     :raises CursorError: Names all such columns.
     """
-    problems = [_unfit(column, custom_types.get(column.name)) for column in columns]
+    problems = [_unfit(column, custom_types.get(column.name.lower())) for column in columns]
     unfit = [problem for problem in problems if problem]
     if unfit:
         raise no_type_for(
@@ -184,10 +184,12 @@ def rows(session: Session, source: CursorPlan, cursor_slice: CursorSlice, seq: i
     custom_types = session.custom_types()
     _check(columns, custom_types)
     values = [
-        f"{_value_of(column, custom_types.get(column.name))} AS {named(column.name)}" for column in columns
+        f"{_value_of(column, custom_types.get(column.name.lower()))} AS {named(column.name)}"
+        for column in columns
     ]
     cursor = next((column for column in columns if column.name.lower() == cursor_slice.column.lower()), None)
-    if cursor and isinstance(custom_types.get(cursor.name), T.StringType) and cursor.kind not in _TEXTS:
+    cursor_type = custom_types.get(cursor_slice.column.lower())
+    if cursor and isinstance(cursor_type, T.StringType) and cursor.kind not in _TEXTS:
         raise CursorError(
             f"The column {cursor.name!r} is the cursor, and customSchema reads {cursor.kind} as text: the "
             "database would compare other values than Spark.",
@@ -220,7 +222,7 @@ def _typed(columns: Sequence[Column], custom_types: Mapping[str, T.DataType]) ->
     """Give Spark's SQL of the columns: dates and times come as days and microseconds since 1970."""
     return [
         f"{OF_NUMBERS[_KINDS[column.kind]] % quoted(column.name)} AS {quoted(column.name)}"
-        if column.kind in _TIMES and column.name not in custom_types
+        if column.kind in _TIMES and column.name.lower() not in custom_types
         else quoted(column.name)
         for column in columns
     ]

@@ -41,8 +41,7 @@ def rows(session: Session, source: CursorPlan, cursor_slice: CursorSlice, seq: i
     """Give the rows of a batch; reading them fails at a value that the driver would change."""
     columns, custom_types = session.columns(), session.custom_types()
     jdbc.warn_of_late_rows(source, cursor_slice, seq)
-    custom_columns = {name.lower() for name in custom_types}
-    types = {column.name: _type(column) for column in columns if column.name.lower() not in custom_columns}
+    types = {column.name: _type(column) for column in columns if column.name.lower() not in custom_types}
     values = [f"{_value(column, types.get(column.name))} AS {named(column.name)}" for column in columns]
     # Without the length or size that the table declares, which SQLite does not enforce.
     declared_types = {name: kind for name, kind in types.items() if kind in _FITS}
