@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airflow_provider_scope.columns import INFER, declared, split_columns
@@ -15,7 +14,7 @@ from airflow_provider_scope.hooks.stores import store_of
 from airflow_provider_scope.protocol.intervals import check_beside_intervals
 from airflow_provider_scope.sources.cursor import databases, newer
 from airflow_provider_scope.sources.cursor.source import CursorRows, check_range_not_loaded
-from airflow_provider_scope.sources.cursor.spec import JdbcSource, TableSource, bound_of, for_plan
+from airflow_provider_scope.sources.cursor.spec import JdbcSource, TableSource, bound_of
 from airflow_provider_scope.sources.cursor.state import window_bounds
 from airflow_provider_scope.sources.feed.metadata import FeedMetadata
 from airflow_provider_scope.sources.feed.source import ChangeRows
@@ -157,7 +156,7 @@ def make_cursor(
     if ingest.window:
         first, end = window_bounds(ingest.window)
     # A SELECT before the cursor may make other rows of old ones.
-    rule = None if source.pre_filter_sql else for_plan(cursor).rule(cursor.column)
+    rule = None if source.pre_filter_sql else cursor.rule
     table, is_pinned = source.rows_of, False
     if isinstance(source, TableSource) and not source.is_named:
         table, is_pinned = canonical_uri(source.table), True
@@ -259,15 +258,13 @@ def _files_plan(source: FileSource, pinned: str | None, *, fence: bool) -> Files
 
 def _cursor_plan(source: TableSource | JdbcSource, database: str) -> CursorPlan:
     is_named = isinstance(source, JdbcSource) or source.is_named
-    plan = for_plan(
-        source.cursor,
-        source.rows_of if is_named else canonical_uri(source.rows_of),
+    return CursorPlan(
+        rule=source.cursor.rule,
+        table=source.rows_of if is_named else canonical_uri(source.rows_of),
         is_named=is_named,
         pre_filter_sql=source.pre_filter_sql,
         max_rows=source.max_rows_per_batch,
-    )
-    return (
-        replace(plan, database=_database_plan(source, database)) if isinstance(source, JdbcSource) else plan
+        database=_database_plan(source, database) if isinstance(source, JdbcSource) else None,
     )
 
 

@@ -112,9 +112,7 @@ def _check_tokens(query: list[Token]) -> None:
         )
 
 
-# ---- tokens ----
-
-# ---- The error of everything that reads SCOPE text ----
+# ---- the error of everything that reads SCOPE text, and its tokens ----
 
 
 UNTOUCHED = "everything; no job was submitted"

@@ -177,7 +177,7 @@ class Reading:
         self.folder = folder
         self.max_rows = source.max_rows
         self.is_of_database = source.database is not None
-        self.rule = source.rule(self.cursor_slice.column)
+        self.rule = source.rule_over(self.cursor_slice.column)
         self.value, self.kind = column_of(data, self.rule.column)
         self.before = cursor_state.decode(cursor_slice.before, "the log")
         self.end = Bound.decode(self.cursor_slice.end) if self.cursor_slice.end else None

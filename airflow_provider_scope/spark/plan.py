@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
 from airflow_provider_scope.exceptions import CheckpointVersionError
@@ -55,21 +55,18 @@ class DatabasePlan:
 class CursorPlan:
     """How the rows of a batch with a cursor are read; see ``specs.TableSource`` and ``specs.JdbcSource``."""
 
-    table: str
+    rule: CursorRule
+    table: str = ""
     """URI of a Delta table, or its name in the catalog; of a database, what is read, for people."""
-    is_named: bool
-    func: str
-    lag: float | None
-    missing: str
-    dedup_key: tuple[str, ...] | None
-    pre_filter_sql: str | None
-    max_rows: int | None
+    is_named: bool = False
+    pre_filter_sql: str | None = None
+    max_rows: int | None = None
     database: DatabasePlan | None = None
     """None is a Delta table."""
 
-    def rule(self, column: str) -> CursorRule:
-        """Give how rows are told from each other by a column."""
-        return CursorRule(column, self.func, self.lag, self.missing, self.dedup_key)
+    def rule_over(self, column: str) -> CursorRule:
+        """Give the rule for the column of a batch, which may have been logged with another one."""
+        return replace(self.rule, column=column)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,10 +180,14 @@ def encode(plan: Plan) -> bytes:
 
 
 def _source(kind: str, **value: Any) -> Any:
-    lists = {name: tuple(item) for name, item in value.items() if isinstance(item, list)}
-    if value.get("database"):
-        value["database"] = DatabasePlan(**value["database"])
-    return SOURCES[kind](**{**value, **lists})
+    for name, part in (("rule", CursorRule), ("database", DatabasePlan)):
+        if value.get(name):
+            value[name] = part(**_with_tuples(value[name]))
+    return SOURCES[kind](**_with_tuples(value))
+
+
+def _with_tuples(value: dict[str, Any]) -> dict[str, Any]:
+    return {name: tuple(item) if isinstance(item, list) else item for name, item in value.items()}
 
 
 def decode(data: bytes) -> Plan:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 
-from airflow_provider_scope.sources.cursor.spec import Cursor, bound_of, for_plan
+from airflow_provider_scope.sources.cursor.spec import Cursor, bound_of
 from airflow_provider_scope.spark.cursor import Reading
+from airflow_provider_scope.spark.plan import CursorPlan
 from airflow_provider_scope.values import CursorSlice
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class Replay:
         # Not by createDataFrame: it makes times without zone into instants.
         pq.write_table(source, path)
         data = self.spark.read.parquet(str(path))
-        plan = for_plan(cursor, max_rows=self.max_rows)
+        plan = CursorPlan(rule=cursor.rule, max_rows=self.max_rows)
         first, end = (bound_of("value", value) for value in (cursor.initial_value, cursor.end_value))
         found = CursorSlice(
             self.state, cursor.column, first and first.encode(), end and end.encode(), None, None

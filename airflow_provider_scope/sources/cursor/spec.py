@@ -10,9 +10,8 @@ from typing import Any, Literal, get_args
 
 from airflow_provider_scope import validation
 from airflow_provider_scope.exceptions import InputError
-from airflow_provider_scope.sources.cursor.state import Bound
+from airflow_provider_scope.sources.cursor.state import Bound, CursorRule
 from airflow_provider_scope.sources.files.spec import is_name
-from airflow_provider_scope.spark.plan import CursorPlan
 
 LastValue = Literal["max", "min"]
 Missing = Literal["raise", "include", "exclude"]
@@ -68,6 +67,12 @@ class Cursor:
             raise validation.bad(
                 "end_value", self.end_value, f"a value after initial_value={self.initial_value!r}"
             )
+
+    @property
+    def rule(self) -> CursorRule:
+        """How rows are told from each other by it."""
+        key = None if self.dedup_key is None else tuple(self.dedup_key)
+        return CursorRule(self.column, self.last_value_func, self.lag, self.on_cursor_value_missing, key)
 
 
 def bound_of(argument: str, value: Any) -> Bound | None:
@@ -133,27 +138,6 @@ def check_reading(source: Any) -> None:
         validation.text("pre_filter_sql", source.pre_filter_sql)
     rows = validation.number("max_rows_per_batch", source.max_rows_per_batch, at_least=1)
     validation.set_field(source, "max_rows_per_batch", rows)
-
-
-def for_plan(
-    cursor: Cursor,
-    table: str = "",
-    *,
-    is_named: bool = False,
-    pre_filter_sql: str | None = None,
-    max_rows: int | None = None,
-) -> CursorPlan:
-    """Give what a plan says of a cursor, and of the table that it goes over."""
-    return CursorPlan(
-        table=table,
-        is_named=is_named,
-        func=cursor.last_value_func,
-        lag=cursor.lag,
-        missing=cursor.on_cursor_value_missing,
-        dedup_key=None if cursor.dedup_key is None else tuple(cursor.dedup_key),
-        pre_filter_sql=pre_filter_sql,
-        max_rows=max_rows,
-    )
 
 
 # ---- databases ----

@@ -173,7 +173,7 @@ def rows(session: Session, source: CursorPlan, cursor_slice: CursorSlice, seq: i
 
 def warn_of_late_rows(source: CursorPlan, cursor_slice: CursorSlice, seq: int) -> None:
     """Warn that rows that are committed late may be lost, unless a lag says how late they come."""
-    if source.lag is None and cursor_slice.end is None:
+    if source.rule.lag is None and cursor_slice.end is None:
         emit(event="notice", seq=seq, told=_LATE.format(column=cursor_slice.column))
 
 
@@ -190,7 +190,7 @@ def narrowed(
     :param read: Gives the rows; with ``pushes=True`` Spark may hand conditions to the database.
     :param are_times_text: Whether the database stores times as text, as SQLite does.
     """
-    rule, data = source.rule(cursor_slice.column), read(pushes=True)
+    rule, data = source.rule_over(cursor_slice.column), read(pushes=True)
     field = next((field for field in data.schema if field.name.lower() == cursor_slice.column.lower()), None)
     kind = field.dataType.simpleString() if field else ""
     # Not for text, which databases compare by other rules than Spark; nor for times of SQLite, which are text

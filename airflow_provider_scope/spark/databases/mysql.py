@@ -57,7 +57,7 @@ def rows(session: Session, source: CursorPlan, cursor_slice: CursorSlice, seq: i
     columns, custom_types = session.columns(), session.custom_types()
     jdbc.check_decimals(columns, custom_types)
     jdbc.warn_of_late_rows(source, cursor_slice, seq)
-    rule = None if source.pre_filter_sql else source.rule(cursor_slice.column)
+    rule = None if source.pre_filter_sql else source.rule_over(cursor_slice.column)
     statement = _statement(session, columns, rule, cursor_slice, custom_types)
 
     def read(*, pushes: bool = False) -> DataFrame:

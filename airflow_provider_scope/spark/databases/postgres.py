@@ -198,10 +198,11 @@ def rows(session: Session, source: CursorPlan, cursor_slice: CursorSlice, seq: i
         )
     where, reads_all = "", True
     if cursor is not None and source.pre_filter_sql is None:
-        conditions = _CursorConditions(session, source.rule(cursor_slice.column), cursor_slice, seq, cursor)
+        rule = source.rule_over(cursor_slice.column)
+        conditions = _CursorConditions(session, rule, cursor_slice, seq, cursor)
         conditions.narrow(source.max_rows)
         where, reads_all = conditions.where(), conditions.reads_all
-    elif cursor_slice.end is None and source.lag is None and source.pre_filter_sql is not None:
+    elif cursor_slice.end is None and source.rule.lag is None and source.pre_filter_sql is not None:
         emit(event="notice", seq=seq, told=_UNKNOWN.format(column=cursor_slice.column))
     parts = postgres_parts.divided(session, columns, where, reads_all=reads_all, seq=seq)
     if parts:
