@@ -1,4 +1,7 @@
-"""Accepting a table that diverged from its log: what it means, and how a pipeline goes on from there."""
+"""Accepting a table that diverged from its log: what it means, and how a pipeline goes on from there.
+
+Both kinds of source are here, with a state and without one: they share what a person is told and decides.
+"""
 
 from __future__ import annotations
 
@@ -84,9 +87,14 @@ def consequences_of(
     """
     pipeline = existing_pipeline(log)
     if (entry := newest_entry(log)) and entry.slice.has_state:
-        return _consequences_with_state(
-            _take_reading(log, engine, table), reload_undecidable=reload_undecidable
-        )
+        reading = _take_reading(log, engine, table)
+        return _consequences_with_state(reading, reload_undecidable=reload_undecidable)
+    return _consequences_without_state(log, engine, table, pipeline, reload_undecidable=reload_undecidable)
+
+
+def _consequences_without_state(
+    log: CheckpointLog, engine: Engine, table: str, pipeline: Pipeline, *, reload_undecidable: bool
+) -> Consequences:
     committed = log.committed()
     # Without a baseline the probe reads the table's whole log, and refuses nothing.
     table_state = engine.probe(table, pipeline.pipeline, (None, -1))
@@ -103,37 +111,11 @@ def consequences_of(
     vacuumed = log.vacuumed_below()
     newest = log.offset(logged[-1]) if logged else None
     recovery.check_transaction(table_state, -1, newest.seq if newest else -1, table, log.location)
-    still_open = open_entries(log)
-    outcomes = recovery.outcomes(still_open, table_state)
-    in_table = {**{entry.seq: batch for entry, batch in outcomes.committed}, **table_state.beyond}
-    open_rolled_back = [
-        seq for seq, batch in in_table.items() if recovery.rolled_back(batch, table_state.restores)
-    ]
-    undecidable = [
-        seq for seq, batch in in_table.items() if recovery.rolled_back(batch, table_state.restores) is None
-    ]
-    undecidable += [entry.seq for entry in outcomes.unclear]
     last_commit = log.commit(committed[-1]) if committed else None
     expected, _ = recovery.baseline(pipeline, last_commit, log.newest_acceptance())
-    in_doubt = {e.seq for e in still_open if is_about_another_table(log, e.seq, expected, table_state)}
-    open_rolled_back = [seq for seq in open_rolled_back if seq not in in_doubt]
-    mixed = {
-        e.seq: restore
-        for e, batch in outcomes.committed
-        if e.seq not in open_rolled_back and (restore := restore_under_refresh(log, e, batch, table_state))
-    }
-    if mixed and not reload_undecidable:
-        raise old_rows_beside_new_ones(table, log.location, *next(iter(mixed.items())))
-    undecidable = [*{*undecidable, *in_doubt, *mixed}]
-    if undecidable and not reload_undecidable:
-        raise _undecided(
-            f"The log of {table} does not show whether the rows of the open batches "
-            f"{', '.join(map(str, sorted(undecidable)))} are in the table.",
-            do=refresh_next(log.location)
-            if any(entry.overwrites_table for entry in still_open if entry.seq in undecidable)
-            else "look at the table. If the rows are there, delete them. Then run "
-            "`airflow scope accept-table --reload-undecidable`: the files of these batches are loaded again",
-        )
+    opened = _open_batches(log, table, table_state, expected)
+    if opened.problem and not reload_undecidable:
+        raise opened.problem
     start = newest.refresh_start or 0 if newest else 0
     records = [log.commit(seq) for seq in committed if seq >= start]
     is_below = vacuumed > start and bool(records) and has_lost_rows(records[0], table_state)
@@ -141,28 +123,27 @@ def consequences_of(
         raise rolled_back_below(table, records[0], vacuumed)
     rolled_back = tuple(r for r in records if not r.abandoned and has_lost_rows(r, table_state))
     is_refreshed = newest is not None and newest.refresh_start is not None
-    undone = is_refreshed and is_undone(records, table_state, open_rolled_back=open_rolled_back, start=start)
+    undone = is_refreshed and is_undone(
+        records, table_state, open_rolled_back=opened.rolled_back, start=start
+    )
     returned_names = names_in_table(log, pipeline, table_state, start) if undone else set()
-    added = [entry for entry in still_open if entry.seq in in_table and entry.seq not in open_rolled_back]
-    names_loaded_twice = _held_too(returned_names, added)
+    names_loaded_twice = _held_too(returned_names, opened.kept)
     doubled = returned_names - _names_of(log, records) - names_loaded_twice
     if is_refreshed and not reload_undecidable:
         if undone and logged[0] > 0:
             raise undone_and_purged(table, log.location, start)
         if names_loaded_twice:
             raise beside_old_rows(table, log.location, start, names_loaded_twice)
-        check_doubled(log, table, table_state, records, start=start, doubled=doubled)
+        if doubled:
+            raise refresh_undone(table, start, doubled)
+        if names_from_before := doubled_from_before(log, records, table_state, start):
+            raise batches_of_before(table, log.location, start, names_from_before)
     return Consequences(
         table=table_state,
         newest_commit=committed[-1] if committed else -1,
         rolled_back=rolled_back,
-        open_rolled_back=tuple(sorted([*open_rolled_back, *undecidable])),
-        seen_version=min(
-            [
-                table_state.version,
-                *(v.version - 1 for seq, v in in_table.items() if seq not in open_rolled_back),
-            ]
-        ),
+        open_rolled_back=tuple(sorted([*opened.rolled_back, *opened.undecidable])),
+        seen_version=min([table_state.version, *(version - 1 for version in opened.versions)]),
         abandoned_in_table=tuple(
             seq for seq in table_state.committed if seq < recovery.first_in_table(last_commit, None)
         ),
@@ -171,6 +152,57 @@ def consequences_of(
         undone=start if undone else None,
         doubled=tuple(sorted(doubled)),
         lost=len(_names_of(log, rolled_back) - returned_names) if undone else None,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _OpenBatches:
+    """The open batches, by what the table's log tells of their rows."""
+
+    kept: tuple[OffsetEntry, ...]
+    versions: tuple[int, ...]
+    """Those of the table in which rows of open batches were added that no RESTORE took out."""
+    rolled_back: tuple[int, ...]
+    undecidable: tuple[int, ...]
+    problem: BatchOutcomeUnknownError | None
+    """Why nothing is accepted unless the undecidable batches are to be loaded again."""
+
+
+def _open_batches(
+    log: CheckpointLog, table: str, table_state: TableState, expected: TableIdentity | None
+) -> _OpenBatches:
+    still_open = open_entries(log)
+    outcomes = recovery.outcomes(still_open, table_state)
+    in_table = {**{entry.seq: batch for entry, batch in outcomes.committed}, **table_state.beyond}
+    restores = table_state.restores
+    is_out = {seq: recovery.rolled_back(batch, restores) for seq, batch in in_table.items()}
+    in_doubt = {e.seq for e in still_open if is_about_another_table(log, e.seq, expected, table_state)}
+    rolled_back = tuple(seq for seq, is_lost in is_out.items() if is_lost and seq not in in_doubt)
+    mixed = {
+        e.seq: restore
+        for e, batch in outcomes.committed
+        if e.seq not in rolled_back and (restore := restore_under_refresh(log, e, batch, table_state))
+    }
+    not_told = [seq for seq, is_lost in is_out.items() if is_lost is None]
+    undecidable = {*not_told, *(entry.seq for entry in outcomes.unclear), *in_doubt, *mixed}
+    problem = None
+    if mixed:
+        problem = old_rows_beside_new_ones(table, log.location, *next(iter(mixed.items())))
+    elif undecidable:
+        problem = _undecided(
+            f"The log of {table} does not show whether the rows of the open batches "
+            f"{', '.join(map(str, sorted(undecidable)))} are in the table.",
+            do=refresh_next(log.location)
+            if any(entry.overwrites_table for entry in still_open if entry.seq in undecidable)
+            else "look at the table. If the rows are there, delete them. Then run "
+            "`airflow scope accept-table --reload-undecidable`: the files of these batches are loaded again",
+        )
+    return _OpenBatches(
+        kept=tuple(e for e in still_open if e.seq in in_table and e.seq not in rolled_back),
+        versions=tuple(batch.version for seq, batch in in_table.items() if seq not in rolled_back),
+        rolled_back=rolled_back,
+        undecidable=tuple(undecidable),
+        problem=problem,
     )
 
 
@@ -200,14 +232,13 @@ def accept_table(
         msg = f"{table} vanished while it was being accepted"
         raise AssertionError(msg)
     previous = log.newest_acceptance()
+    version = table_state.version if consequences.needs_transaction else consequences.seen_version
     return log.put_acceptance(
         Acceptance(
             number=previous.number + 1 if previous else 0,
             after_commit=consequences.newest_commit,
             table=table_state.identity,
-            table_version=table_state.version
-            if consequences.needs_transaction
-            else consequences.seen_version,
+            table_version=version,
             gone=consequences.open_rolled_back,
         )
     )
@@ -306,28 +337,6 @@ def beside_old_rows(
     )
 
 
-def check_doubled(
-    log: CheckpointLog,
-    table: str,
-    table_state: TableState,
-    records: Sequence[CommitRecord],
-    *,
-    start: int,
-    doubled: Collection[str],
-) -> None:
-    """Refuse a table to which the next runs would add rows that it has.
-
-    :param start: The first batch of the newest refresh.
-    :param doubled: Files whose rows are back because the refresh was undone.
-    :raises BatchOutcomeUnknownError: As said.
-    """
-    if doubled:
-        raise refresh_undone(table, start, doubled)
-    names_from_before = doubled_from_before(log, records, table_state, start)
-    if names_from_before:
-        raise batches_of_before(table, log.location, start, names_from_before)
-
-
 def doubled_from_before(
     log: CheckpointLog, records: Sequence[CommitRecord], table_state: TableState, start: int
 ) -> set[str]:
@@ -369,11 +378,9 @@ def batches_of_before(
 
 def _names(batch_slice: Slice) -> list[str]:
     """Name what may be loaded twice; a slice of something else than files is told by its whole text."""
-    return (
-        [file.path for file in batch_slice.audited]
-        if isinstance(batch_slice, FileSlice)
-        else [batch_slice.text()]
-    )
+    if isinstance(batch_slice, FileSlice):
+        return [file.path for file in batch_slice.audited]
+    return [batch_slice.text()]
 
 
 def _held_too(names: set[str], entries: Sequence[OffsetEntry]) -> set[str]:
@@ -404,8 +411,7 @@ def rolled_back_below(table: str, oldest: CommitRecord, vacuumed: int) -> BatchO
         f"batches below {vacuumed}.",
         do=f"RESTORE the table to version {oldest.table_version} or a newer one. Or run "
         "`airflow scope accept-table --reload-undecidable`: the files of all these batches still count as "
-        "loaded. To get lost rows "
-        "back, run the task once with full_refresh=True after that",
+        "loaded. To get lost rows back, run the task once with full_refresh=True after that",
     )
 
 
@@ -429,7 +435,6 @@ def refresh_undone(table: str, start: int, doubled: Collection[str]) -> BatchOut
 ROUNDS = 8
 """How often the table is looked at again after something was written; three times are enough if nobody else
 writes."""
-
 
 _KEPT = "the table, the log and the source"
 
@@ -508,9 +513,8 @@ def accept_with_state(
     :raises BatchOutcomeUnknownError: Nothing tells the state of its rows.
     """
     reading = _take_reading(log, engine, table)
-    _consequences_with_state(
-        reading, reload_undecidable=reload_undecidable
-    )  # what is refused anyway is refused as it is
+    # What is refused anyway is refused as it is.
+    _consequences_with_state(reading, reload_undecidable=reload_undecidable)
     for _ in range(ROUNDS):
         if not reading.is_acceptable:
             return _accepted_already(reading)
@@ -524,9 +528,8 @@ def accept_with_state(
             # The table was created again: it is told the number, and keeps its rows.
             engine.fence(work, replace(log.offset(reading.newest_commit), mode="append", where=None))
         else:
-            acceptance = _acceptance(
-                reading, _consequences_with_state(reading, reload_undecidable=reload_undecidable)
-            )
+            consequences = _consequences_with_state(reading, reload_undecidable=reload_undecidable)
+            acceptance = _acceptance(reading, consequences)
             if log.put_acceptance(acceptance) == acceptance:
                 return acceptance
         reading = _take_reading(log, engine, table)
