@@ -179,7 +179,7 @@ def beside_dlt(folder: str, given: argparse.Namespace) -> dict[str, float]:
         os.environ["AIRFLOW_CONN_SHOP"] = json.dumps({**shop, "password": "not looked at"})
         names = {"ours": "", "dlt": "", "ours over one connection": "1"}
         taken: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
-        # The first turn fetches the driver, and makes the archive of Java's classes.
+        # The first turn fetches the driver.
         for number in range(given.repeats + 1):
             for name, parts in names.items():
                 table = f"{folder}/{name.replace(' ', '-')}-{number}"

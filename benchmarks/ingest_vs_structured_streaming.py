@@ -5,10 +5,10 @@
 Three ways, in turn, each a process of its own with the same files in each batch: this package;
 ``readStream`` with ``AvailableNow`` at Spark's and Delta's defaults; the same with this package's session
 settings. Times are from the start of spark-submit, or of our run, to its end, JVM start included. Importing
-Airflow (seconds) is not counted: a task has it behind it before either of the two begins. Neither is the
-archive of Java's classes, which the second run on a machine makes: before all else, three runs with one file
-show what it costs and gains. The rows of the three tables are compared. The last lines give the ratios of the
-medians, theirs / ours: of wall times, and of CPU times, which say more on a machine that others use.
+Airflow (seconds) is not counted: a task has it behind it before either of the two begins. A run with one
+file, before all else, shows what starting costs. The rows of the three tables are compared. The last lines
+give the ratios of the medians, theirs / ours: of wall times, and of CPU times, which say more on a machine
+that others use.
 """
 
 from __future__ import annotations
@@ -139,13 +139,12 @@ def main() -> int:
         script, *arguments = (str(path) for path in (folder / "ours.py", files, table))
         return [sys.executable, script, *arguments, per_batch, str(log)]
 
-    for what in ("without an archive", "which makes the archive", "with the archive"):
-        seconds, cpu = timed(ours(folder / "one", folder / what), log)
-        print(f"  one file, {what:24} {seconds:7.1f} s {cpu:7.1f} s of CPU", flush=True)
+    seconds, cpu = timed(ours(folder / "one", folder / "table of one file"), log)
+    print(f"one file    {seconds:7.1f} s {cpu:7.1f} s of CPU", flush=True)
     print(f"{args.files:,} files of {args.rows:,} rows, {per_batch} in a batch, {os.cpu_count()} cores")
     correct = True
     for repeat in range(args.repeats):
-        for way, seen in times.items():
+        for way, runs in times.items():
             table = folder / f"{way}-{repeat}"
             if way == "ours":
                 command = ours(landing, table)
@@ -155,7 +154,7 @@ def main() -> int:
             seconds, cpu = timed(command, log)
             right = same_rows(table, args.files, args.rows)
             correct &= right
-            seen.append((seconds, cpu))
+            runs.append((seconds, cpu))
             print(
                 f"  {way:8} {seconds:7.1f} s {cpu:7.1f} s of CPU   rows {'exact' if right else 'WRONG'}",
                 flush=True,
@@ -165,7 +164,7 @@ def main() -> int:
     else:
         print(f"kept for a look: {folder}")
     for part, unit in ((1, " of CPU time"), (0, "")):
-        medians = {way: statistics.median(one[part] for one in values) for way, values in times.items()}
+        medians = {way: statistics.median(run[part] for run in runs) for way, runs in times.items()}
         default, tuned_ratio = medians["default"] / medians["ours"], medians["tuned"] / medians["ours"]
         print(f"ratio default {default:.2f}, ratio tuned {tuned_ratio:.2f}{unit}")
     return 0 if correct else 1
