@@ -56,7 +56,7 @@ __DCR TIMESTAMP, __DMR TIMESTAMP"""
 """The columns of cloe-nessy's metadata table."""
 
 
-def some(ids: DataFrame, seed: int) -> DataFrame:
+def random_rows(ids: DataFrame, seed: int) -> DataFrame:
     """Give rows for a column of ids."""
     return ids.select(
         "id",
@@ -76,7 +76,7 @@ class Source:
         made = "(id BIGINT, region INT, value DOUBLE, name STRING) USING delta"
         feed = "TBLPROPERTIES (delta.enableChangeDataFeed = true)"
         spark.sql(f"CREATE TABLE bench.source {made} LOCATION '{self.place}' {feed}")
-        some(spark.range(rows), 0).write.format("delta").mode("append").save(self.place)
+        random_rows(spark.range(rows), 0).write.format("delta").mode("append").save(self.place)
 
     def change(self, count: int) -> None:
         """Update, delete and insert rows in one commit; the table keeps its size."""
@@ -86,7 +86,7 @@ class Source:
         order = F.xxhash64(F.lit(self.turn), "id")
         old_rows = stored.orderBy(order).limit(old)
         new = self.spark.range(self.rows * (self.turn + 1), self.rows * (self.turn + 1) + count // 20)
-        change = some(old_rows.union(new), self.turn)
+        change = random_rows(old_rows.union(new), self.turn)
         change = change.withColumn("gone", F.rand(self.turn + 1000) < 1 / 19).localCheckpoint()
         merge = SparkTable.forPath(self.spark, self.place).alias("t").merge(change.alias("s"), "t.id = s.id")
         values: Any = {name: f"s.{name}" for name in COLUMNS}
@@ -142,8 +142,8 @@ def cloe_nessy(spark: SparkSession, source: Source, target: str) -> Callable[[Sp
         return DeltaCDFLoader(config, source.name, "benchmark", "spark_catalog.bench.metadata")
 
     def run(_: SparkSession) -> None:
-        one = loader()
-        rows = one.read_data()
+        loader_run = loader()
+        rows = loader_run.read_data()
         write = partial(
             DeltaMergeWriter().write,
             data_frame=rows,
@@ -152,7 +152,7 @@ def cloe_nessy(spark: SparkSession, source: Source, target: str) -> Callable[[Sp
             key_columns=["id"],
             use_partition_pruning=False,
         )
-        one.write_data(write)
+        loader_run.write_data(write)
 
     first = loader()
     rows = first.read_data()
@@ -199,11 +199,11 @@ def compare(spark: SparkSession, folder: Path, args: argparse.Namespace) -> dict
                     raise SystemExit(1)
         # The first turn warms the session up.
         clock, cpu = (
-            {who: statistics.median(one[which] for one in found[1:]) for who, found in took.items()}
+            {who: statistics.median(turn[which] for turn in turns[1:]) for who, turns in took.items()}
             for which in (0, 1)
         )
-        told = ", ".join(f"{who} {clock[who]:.2f} s ({cpu[who]:.2f} s of CPU)" for who in ways)
-        print(f"{count:,} changes of {args.rows:,} rows: {told}", flush=True)
+        medians = ", ".join(f"{who} {clock[who]:.2f} s ({cpu[who]:.2f} s of CPU)" for who in ways)
+        print(f"{count:,} changes of {args.rows:,} rows: {medians}", flush=True)
         medians[count] = clock
     if args.cloe_nessy:
         left = DeltaTable(f"{folder}/nessy").count() - DeltaTable(source.place).count()

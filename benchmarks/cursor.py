@@ -112,7 +112,7 @@ print("seconds", time.monotonic() - began, time.process_time() - cpu + spent.ru_
 """
 
 
-def some(start: int, count: int) -> pa.Table:
+def numbered_rows(start: int, count: int) -> pa.Table:
     """Give rows with ids from ``start`` on."""
     ids = range(start, start + count)
     return pa.table({"id": pa.array(ids, pa.int64()), "name": [f"name-{n % 1000}" for n in ids]})
@@ -132,12 +132,12 @@ def by_hand(spark: SparkSession, source: str, target: str) -> None:
     rows.write.format("delta").mode("append").save(target)
 
 
-def beside_hand(spark: SparkSession, folder: str, given: argparse.Namespace) -> float:
+def beside_hand(spark: SparkSession, folder: str, arguments: argparse.Namespace) -> float:
     """Load in turn, see that both tables have the rows of the source, and give the ratio."""
     source = f"{folder}/source"
-    part = given.rows // FILES
+    part = arguments.rows // FILES
     for number in range(FILES):
-        write_deltalake(source, some(number * part, part), mode="append")
+        write_deltalake(source, numbered_rows(number * part, part), mode="append")
     ways = {"ours": ours, "by hand": by_hand}
     for way in ways.values():
         way(spark, source, f"{folder}/warm-{way.__name__}")
@@ -147,22 +147,26 @@ def beside_hand(spark: SparkSession, folder: str, given: argparse.Namespace) -> 
         return measure(spark, lambda spark: ways[name](spark, source, tables[name]))
 
     first = {name: turn(name) for name in ways}
-    told = ", ".join(f"{name} {seconds:.1f} s (CPU {cpu:.1f})" for name, (seconds, cpu) in first.items())
-    print(f"first load of {part * FILES:,} rows: {told}", flush=True)
-    taken: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
-    for number in range(given.loads):
-        write_deltalake(source, some(part * FILES + number * given.new, given.new), mode="append")
+    times_text = ", ".join(
+        f"{name} {seconds:.1f} s (CPU {cpu:.1f})" for name, (seconds, cpu) in first.items()
+    )
+    print(f"first load of {part * FILES:,} rows: {times_text}", flush=True)
+    times: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
+    for number in range(arguments.loads):
+        write_deltalake(
+            source, numbered_rows(part * FILES + number * arguments.new, arguments.new), mode="append"
+        )
         for name in sorted(ways, reverse=number % 2 == 0):
-            taken[name].append(turn(name))
-    wanted = DeltaTable(source).to_pyarrow_table().sort_by("id")
+            times[name].append(turn(name))
+    expected = DeltaTable(source).to_pyarrow_table().sort_by("id")
     for name, table in tables.items():
-        if not DeltaTable(table).to_pyarrow_table().sort_by("id").equals(wanted):
+        if not DeltaTable(table).to_pyarrow_table().sort_by("id").equals(expected):
             raise SystemExit(f"the rows of {name} are not those of the source")
-    median = _told(f"loads of {given.new:,} rows", taken)
+    median = print_medians(f"loads of {arguments.new:,} rows", times)
     return median["ours"] / median["by hand"]
 
 
-def beside_dlt(folder: str, given: argparse.Namespace) -> dict[str, float]:
+def beside_dlt(folder: str, arguments: argparse.Namespace) -> dict[str, float]:
     """Load a table of a database in turn, compare the rows, and give the ratios."""
     for name, text in (("ours.py", OURS), ("dlt.py", DLT)):
         Path(f"{folder}/script-{name}").write_text(text)
@@ -172,31 +176,31 @@ def beside_dlt(folder: str, given: argparse.Namespace) -> dict[str, float]:
         with closing(psycopg2.connect(**address, user="airflow", dbname="postgres")) as connection:
             connection.autocommit = True
             with connection.cursor() as cursor:
-                for statement in ROWS.format(rows=given.database_rows).split(";"):
+                for statement in ROWS.format(rows=arguments.database_rows).split(";"):
                     cursor.execute(statement)
-            wanted = _stored(connection, folder)
+            expected = stored_rows(connection, folder)
         shop = {"conn_type": "postgres", **address, "schema": "postgres", "login": "airflow"}
         os.environ["AIRFLOW_CONN_SHOP"] = json.dumps({**shop, "password": "not looked at"})
         names = {"ours": "", "dlt": "", "ours over one connection": "1"}
-        taken: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
+        times: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
         # The first turn fetches the driver.
-        for number in range(given.repeats + 1):
+        for number in range(arguments.repeats + 1):
             for name, parts in names.items():
                 table = f"{folder}/{name.replace(' ', '-')}-{number}"
                 if name == "dlt":
-                    command = [given.dlt_python, f"{folder}/script-dlt.py", table, url]
+                    command = [arguments.dlt_python, f"{folder}/script-dlt.py", table, url]
                 else:
                     command = [sys.executable, f"{folder}/script-ours.py", table, parts]
-                took = _timed(command, Path(f"{folder}/log"))
-                _compare(name, f"{table}/d/orders" if name == "dlt" else table, wanted)
+                took = run_timed(command, Path(f"{folder}/log"))
+                compare(name, f"{table}/d/orders" if name == "dlt" else table, expected)
                 shutil.rmtree(table)
                 if number:
-                    taken[name].append(took)
-    median = _told(f"first load of {given.database_rows:,} rows of PostgreSQL", taken)
+                    times[name].append(took)
+    median = print_medians(f"first load of {arguments.database_rows:,} rows of PostgreSQL", times)
     return {name: median[name] / median["dlt"] for name in names if name != "dlt"}
 
 
-def _timed(command: list[str], log: Path) -> tuple[float, float]:
+def run_timed(command: list[str], log: Path) -> tuple[float, float]:
     """Run a command, and give the seconds on the clock and of CPU that it says."""
     environment = {**os.environ, "RUNTIME__DLTHUB_TELEMETRY": "false"}
     done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
@@ -208,7 +212,7 @@ def _timed(command: list[str], log: Path) -> tuple[float, float]:
     return float(said[-1][0]), float(said[-1][1])
 
 
-def _stored(connection: Any, folder: str) -> pa.Table:
+def stored_rows(connection: Any, folder: str) -> pa.Table:
     """Give the rows of the database by another way than the two that are measured."""
     with connection.cursor() as cursor, Path(f"{folder}/orders.csv").open("wb") as file:
         cursor.copy_expert("COPY orders TO STDOUT (FORMAT csv)", file)
@@ -217,19 +221,20 @@ def _stored(connection: Any, folder: str) -> pa.Table:
     return csv.read_csv(f"{folder}/orders.csv", names, convert_options=options).sort_by("id")
 
 
-def _compare(name: str, table: str, wanted: pa.Table) -> None:
-    found = DeltaTable(table).to_pyarrow_table(columns=wanted.column_names).cast(wanted.schema).sort_by("id")
-    if not found.equals(wanted):
+def compare(name: str, table: str, expected: pa.Table) -> None:
+    """End the benchmark where a table has other rows than the database."""
+    rows = DeltaTable(table).to_pyarrow_table(columns=expected.column_names).cast(expected.schema)
+    if not rows.sort_by("id").equals(expected):
         raise SystemExit(f"the rows of {name} are not those of the database")
 
 
-def _told(what: str, taken: dict[str, list[tuple[float, float]]]) -> dict[str, float]:
+def print_medians(title: str, times: dict[str, list[tuple[float, float]]]) -> dict[str, float]:
     """Print the medians, and give those of the seconds on the clock."""
-    found = {}
-    for name, turns in taken.items():
-        found[name], cpu = (statistics.median(turn[at] for turn in turns) for at in (0, 1))
-        print(f"{what}: {name}, median {found[name]:.2f} s, CPU {cpu:.2f} s, of {len(turns)}", flush=True)
-    return found
+    medians = {}
+    for name, turns in times.items():
+        medians[name], cpu = (statistics.median(turn[at] for turn in turns) for at in (0, 1))
+        print(f"{title}: {name}, median {medians[name]:.2f} s, CPU {cpu:.2f} s, of {len(turns)}", flush=True)
+    return medians
 
 
 def main() -> None:
@@ -241,14 +246,14 @@ def main() -> None:
     parser.add_argument("--database-rows", type=int, default=10_000_000)
     parser.add_argument("--repeats", type=int, default=3, help="first loads of the database, each way")
     parser.add_argument("--dlt-python", help="the Python in which dlt is installed")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     folder, ratios = tempfile.mkdtemp(prefix="cursor-"), []
     try:
-        if given.dlt_python:
-            for name, ratio in beside_dlt(folder, given).items():
+        if arguments.dlt_python:
+            for name, ratio in beside_dlt(folder, arguments).items():
                 ratios.append(f"dlt{name.removeprefix('ours')} {ratio:.2f}")
-        if given.loads:
-            ratios.insert(0, f"hand-written {beside_hand(session(), folder, given):.2f}")
+        if arguments.loads:
+            ratios.insert(0, f"hand-written {beside_hand(session(), folder, arguments):.2f}")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     print(", ".join(f"ratio {ratio}" for ratio in ratios))

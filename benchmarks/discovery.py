@@ -151,8 +151,8 @@ def find(store: str, place: str) -> None:
     else:
         fs, root = LocalFileSystem(), place
     steps = Steps()
-    found = fs.find(root, detail=True)
-    steps.done("bare find", len(found))
+    files = fs.find(root, detail=True)
+    steps.done("bare find", len(files))
 
 
 def discover(store: str, place: str, history: str) -> None:
@@ -169,11 +169,11 @@ def discover(store: str, place: str, history: str) -> None:
     tables, _ = segments.read(EPOCH, 0)
     seen = SeenFiles(tables)
     steps.done("read the history", sum(table.num_rows for table in tables))
-    found = new_candidates(storage.walk(root), rules, (root,), seen)
-    assert found
-    steps.done("list, match, leave out, sort", len(found.files))
-    known = seen.find([file.path for file in found.files])
-    new = unseen(found.files, known, rules, None, found.left_out)
+    candidates = new_candidates(storage.walk(root), rules, (root,), seen)
+    assert candidates
+    steps.done("list, match, leave out, sort", len(candidates.files))
+    loaded = seen.find([file.path for file in candidates.files])
+    new = unseen(candidates.files, loaded, rules, None, candidates.left_out)
     steps.done("filter", len(new))
     batches = start = 0
     while start < len(new):
@@ -303,10 +303,10 @@ def main() -> int:
 if __name__ == "__main__":
     if sys.argv[1:2] != ["child"]:
         sys.exit(main())
-    what, *rest = sys.argv[2:]
-    if what == "serve":
+    step, *rest = sys.argv[2:]
+    if step == "serve":
         serve(int(rest[0]))
-    elif what == "remember":
+    elif step == "remember":
         remember(rest[0], rest[1], rest[2], int(rest[3]))
     else:
-        {"find": find, "walk": walk, "discover": discover}[what](*rest)
+        {"find": find, "walk": walk, "discover": discover}[step](*rest)

@@ -82,9 +82,9 @@ class Counted(LocalStorage):
         self.written = 0
 
     def names(self, folder: str) -> list[str]:
-        found = super().names(_here(folder))
-        self.requests += max(1, -(-len(found) // PAGE))
-        return found
+        names = super().names(_here(folder))
+        self.requests += max(1, -(-len(names) // PAGE))
+        return names
 
     def read(self, path: str, at_most: int = 2**28) -> bytes | None:
         self.requests += 1
@@ -187,12 +187,12 @@ def _write_segments(log: CheckpointLog, batches: int, size: int) -> None:
         gone = chain[len(chain) - merged :]
         chain = chain[: len(chain) - merged]
         first = gone[0].first if gone else seq
-        chain.append(Segment(first, seq, sum(one.rows for one in gone) + size))
+        chain.append(Segment(first, seq, sum(segment.rows for segment in gone) + size))
     segments = Segments(log.storage, log.location, 1)
-    for one in chain:
-        numbers = range(one.first * size, (one.last + 1) * size)
+    for segment in chain:
+        numbers = range(segment.first * size, (segment.last + 1) * size)
         rows = rows_of((f.path, f.modified_ms, f.size_bytes, None, 0) for f in map(a_file, numbers))
-        segments.extend(epoch(None, None), 0, one.last, lambda _, rows=rows: rows)
+        segments.extend(epoch(None, None), 0, segment.last, lambda _, rows=rows: rows)
 
 
 def _write_table(table: Path, commits: int) -> None:
@@ -269,7 +269,7 @@ def run(folder: str, loaded: int, listed: int, new: int) -> None:
     assert report.already_loaded == listed, report
     peak = re.search(r"VmHWM:\s*(\d+) kB", Path("/proc/self/status").read_text())
     assert peak
-    found = {
+    measured = {
         "requests": storage.requests,
         "cpu_seconds": round(ended - began, 4),
         "process_seconds": round(ended, 2),
@@ -277,7 +277,7 @@ def run(folder: str, loaded: int, listed: int, new: int) -> None:
         "peak_mib": int(peak[1]) // 1024,
         "written_bytes": storage.written,
     }
-    print(json.dumps(found))
+    print(json.dumps(measured))
 
 
 def _seconds_of_list(table: str) -> float:
@@ -304,12 +304,14 @@ def measure(batches: int, size: int, listed: int) -> dict[str, dict[str, Any]]:
     folder = tempfile.mkdtemp(prefix="airflow-provider-scope-history-", dir=place)
     try:
         child("make", folder, batches, size)
-        found = {}
-        for what, new in (("idle", 0), ("one file", 1)):
+        measured = {}
+        for name, new in (("idle", 0), ("one file", 1)):
             runs = [child("run", folder, batches * size, listed, new) for _ in range(1 if new else 3)]
-            found[what] = min(runs, key=lambda run: run["cpu_seconds"])
-            print(f"{batches:>9,} batches, {batches * size:>11,} files, {what:>8}: {found[what]}", flush=True)
-        return found
+            measured[name] = min(runs, key=lambda run: run["cpu_seconds"])
+            print(
+                f"{batches:>9,} batches, {batches * size:>11,} files, {name:>8}: {measured[name]}", flush=True
+            )
+        return measured
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

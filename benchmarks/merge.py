@@ -57,7 +57,7 @@ def session() -> SparkSession:
     return spark
 
 
-def some(ids: Any, seed: int) -> Any:
+def random_rows(ids: Any, seed: int) -> Any:
     """Give rows for a column of ids."""
     return ids.select(
         "id",
@@ -108,10 +108,12 @@ def scd2(table: str, changes: str) -> Callable[[SparkSession], None]:
         content = F.sha2(F.to_json(F.struct(*COLUMNS)), 256)
         new = spark.read.parquet(changes).withColumn("version", content)
         stored = SparkTable.forPath(spark, table)
-        active = stored.toDF().where("_valid_to IS NULL").select("id", F.col("_row_hash").alias("there"))
-        changes_ = new.join(active, "id", "left").where("there IS NULL OR there <> version")
-        ends = changes_.where("there IS NOT NULL").select(F.col("id").alias("old"))
-        source = ends.unionByName(changes_.drop("there"), allowMissingColumns=True)
+        active = (
+            stored.toDF().where("_valid_to IS NULL").select("id", F.col("_row_hash").alias("stored_hash"))
+        )
+        changes_ = new.join(active, "id", "left").where("stored_hash IS NULL OR stored_hash <> version")
+        ends = changes_.where("stored_hash IS NOT NULL").select(F.col("id").alias("old"))
+        source = ends.unionByName(changes_.drop("stored_hash"), allowMissingColumns=True)
         merge = stored.alias("t").merge(source.alias("s"), "t.id = s.old AND t._valid_to IS NULL")
         values: Any = {name: f"s.{name}" for name in COLUMNS}
         values |= {"_valid_from": f"TIMESTAMP '{NOW}'", "_row_hash": "s.version"}
@@ -130,10 +132,10 @@ WAYS: dict[str, tuple[Any, Any]] = {
 
 def content(table: str) -> pa.Table:
     """Give the rows of a table in an order, without what identifies a version for us."""
-    found = DeltaTable(table).to_pyarrow_table()
-    found = found.select([name for name in found.column_names if name != "_row_hash"])
-    order = [(name, "ascending") for name in ("id", "_valid_from") if name in found.column_names]
-    return found.sort_by(order)
+    rows = DeltaTable(table).to_pyarrow_table()
+    rows = rows.select([name for name in rows.column_names if name != "_row_hash"])
+    order = [(name, "ascending") for name in ("id", "_valid_from") if name in rows.column_names]
+    return rows.sort_by(order)
 
 
 def cpu_seconds(pid: int) -> float:
@@ -207,10 +209,10 @@ def main() -> int:
 
 def _ratios(spark: SparkSession, folder: Path, args: argparse.Namespace) -> dict[str, float]:
     every = args.rows // (args.changed * 19 // 20)
-    stored = some(spark.range(args.rows), 1)
+    stored = random_rows(spark.range(args.rows), 1)
     changes = spark.range(args.changed * 19 // 20).select((F.col("id") * every).alias("id"))
     changes = changes.union(spark.range(args.rows, args.rows + args.changed // 20))
-    some(changes, 2).write.parquet(str(folder / "changes"))
+    random_rows(changes, 2).write.parquet(str(folder / "changes"))
     ratios = {}
     for name, (write, by_hand) in WAYS.items():
         first = folder / name
@@ -233,7 +235,7 @@ def _ratios(spark: SparkSession, folder: Path, args: argparse.Namespace) -> dict
                 shutil.rmtree(folder / f"{name} {who}")
         # The first turn warms the session up.
         clock, cpu = (
-            {who: statistics.median(one[which] for one in found[1:]) for who, found in took.items()}
+            {who: statistics.median(turn[which] for turn in turns[1:]) for who, turns in took.items()}
             for which in (0, 1)
         )
         ratios[name] = clock["ours"] / clock["by hand"]

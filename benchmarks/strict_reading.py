@@ -242,8 +242,8 @@ def cpu_seconds() -> float:
 
 def content(table: Path) -> pa.Table:
     """Give the rows of a table, by a reader that is not Spark."""
-    found = DeltaTable(str(table)).to_pyarrow_table().select([*COLUMNS])
-    return found.sort_by("id").cast(ARROW)
+    rows = DeltaTable(str(table)).to_pyarrow_table().select([*COLUMNS])
+    return rows.sort_by("id").cast(ARROW)
 
 
 def compare(spark: SparkSession, kind: Kind, folder: Path, args: argparse.Namespace) -> float:
@@ -333,8 +333,8 @@ def main() -> int:
         return 0
     print(f"{args.rows:,} rows of {len(COLUMNS)} columns, {os.cpu_count()} cores", flush=True)
     ratios = {kind.name: alone(kind.name, args) for kind in kinds}
-    told = ", ".join(f"{name} {ratio:.2f}" for name, ratio in ratios.items())
-    print(f"CPU ours / theirs (target {TARGET_RATIO}): {told}")
+    ratios_text = ", ".join(f"{name} {ratio:.2f}" for name, ratio in ratios.items())
+    print(f"CPU ours / theirs (target {TARGET_RATIO}): {ratios_text}")
     return 0 if max(ratios.values()) <= TARGET_RATIO else 1
 
 

@@ -221,9 +221,9 @@ class Demo:
             ("versions", ", ".join([*versions, f"java {java_version()}"])),
         ]
 
-    def _check(self, what: str, found: object, expected: object) -> None:
-        if found != expected:
-            raise DemoFailedError(f"{what}: {found!r}, but it must be {expected!r}")
+    def _check(self, subject: str, actual: object, expected: object) -> None:
+        if actual != expected:
+            raise DemoFailedError(f"{subject}: {actual!r}, but it must be {expected!r}")
 
     def _say(self, text: str = "") -> None:
         print(text, file=self.screen)
@@ -242,8 +242,8 @@ def java_version() -> str:
     home = os.environ.get("JAVA_HOME")
     command = str(Path(home, "bin", "java")) if home else "java"
     answer = subprocess.run([command, "-version"], capture_output=True, text=True, check=True).stderr
-    found = re.search(r'version "([^"]+)"', answer)
-    return found[1] if found else "unknown"
+    version = re.search(r'version "([^"]+)"', answer)
+    return version[1] if version else "unknown"
 
 
 def engine_name() -> str:

@@ -107,8 +107,8 @@ def run_example(home: Home, show: Callable[[str], None]) -> dict[str, Any]:
     if run.state != "success":
         raise RunFailedError("\n".join(failures) or f"the run ended as {run.state}")
     with create_session() as session:
-        found = XComModel.get_many(run_id=run.run_id, key="return_value", dag_ids=dag_id, task_ids=TASK_ID)
-        return dict(XComModel.deserialize_value(session.scalars(found).one()))
+        query = XComModel.get_many(run_id=run.run_id, key="return_value", dag_ids=dag_id, task_ids=TASK_ID)
+        return dict(XComModel.deserialize_value(session.scalars(query).one()))
 
 
 def _logger(task_id: str, show: Callable[[str], None]) -> logging.Logger:
