@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import re
 from contextlib import contextmanager
+from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -30,6 +31,7 @@ class ScopeProviderError(Exception):
     """
 
     is_retryable = False
+    _by_name: ClassVar[dict[str, type[ScopeProviderError]]] = {}
 
     def __init__(self, what: str, *, kept: str = "", do: str = "") -> None:
         super().__init__(what)
@@ -37,8 +39,11 @@ class ScopeProviderError(Exception):
         self.kept = kept
         self.do = do
 
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls._by_name[cls.__name__] = cls
+
     def __str__(self) -> str:
-        """Give the three parts as sentences on lines of their own."""
         lines = [self.what]
         if self.kept:
             lines.append(f"Kept: {self.kept}")
@@ -48,11 +53,17 @@ class ScopeProviderError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         """Survive pickling: Airflow moves errors between processes."""
-        return (_rebuild, (type(self), self.what, self.kept, self.do))
+        return (partial(type(self), kept=self.kept, do=self.do), (self.what,))
 
+    def to_dict(self) -> dict[str, str]:
+        """Return the class and the three parts, for events and JSON."""
+        return {"type": type(self).__name__, "what": self.what, "kept": self.kept, "do": self.do}
 
-def _rebuild(cls: type[ScopeProviderError], what: str, kept: str, do: str) -> ScopeProviderError:
-    return cls(what, kept=kept, do=do)
+    @classmethod
+    def from_dict(cls, parts: Mapping[str, str]) -> ScopeProviderError:
+        """Make the error that ``to_dict`` described; one of ``cls`` if its class is not known here."""
+        kind = cls._by_name.get(parts["type"], cls)
+        return kind(parts["what"], kept=parts["kept"], do=parts["do"])
 
 
 # ---- what the user wrote ---------------------------------------------------------------------------
@@ -335,7 +346,7 @@ class SourceRefusedError(SourceError):
 
 
 def how_to_install(extra: str) -> str:
-    """Give the command that installs the packages of an extra."""
+    """Return the command that installs the packages of an extra."""
     return f"pip install 'airflow-provider-scope[{extra}]'"
 
 

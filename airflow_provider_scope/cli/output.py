@@ -60,9 +60,9 @@ def command(function: Callable[[Namespace], None]) -> Callable[[Namespace], None
             with redirect_stdout(io.StringIO()) if is_json else nullcontext():
                 function(args)
         except (ScopeProviderError, AirflowException) as err:
-            if isinstance(err, ScopeProviderError):
-                err.do = _ADDRESS.get().complete(err.do)
-            args.facts["error"] = error_facts(err)
+            parts = err if isinstance(err, ScopeProviderError) else ScopeProviderError(str(err))
+            parts.do = _ADDRESS.get().complete(parts.do)
+            args.facts["error"] = {**parts.to_dict(), "type": type(err).__name__}
             if args.verbose:
                 raise
             sys.stderr.write(f"{type(err).__name__}: {err}\n")
@@ -72,13 +72,6 @@ def command(function: Callable[[Namespace], None]) -> Callable[[Namespace], None
                 sys.stdout.write(json.dumps(args.facts, indent=2, default=str) + "\n")
 
     return run
-
-
-def error_facts(err: Exception) -> dict[str, str]:
-    """Give an error as it appears in the JSON output."""
-    if isinstance(err, ScopeProviderError):
-        return {"type": type(err).__name__, "what": err.what, "kept": err.kept, "do": err.do}
-    return {"type": type(err).__name__, "what": str(err), "kept": "", "do": ""}
 
 
 def address_of(args: Namespace) -> Address:

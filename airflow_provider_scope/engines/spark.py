@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_provider_scope import exceptions
 from airflow_provider_scope.columns import declared
 from airflow_provider_scope.delta.probe import probe
 from airflow_provider_scope.engines import application
@@ -231,7 +230,7 @@ class SparkRunner:
     def _on_event(self, event: dict[str, Any]) -> None:
         kind = event.pop("event")
         if kind == "failed":
-            self._failure = event
+            self._failure = event["error"]
         elif kind == "columns":
             self.report(f"batch {event['seq']}: {event['told']}")
         elif kind == "notice" and event["told"] not in self._warned:
@@ -247,7 +246,7 @@ class SparkRunner:
 
     def _reported_error(self, failure: dict[str, str]) -> ScopeProviderError:
         """Give the application's own error, as the class that it was there."""
-        kind: type[ScopeProviderError] = getattr(exceptions, failure["error"], SparkJobFailedError)
-        do = failure["do"]
-        end = "\n" if "\n" in do else ". "  # behind a list, it is no part of the last choice
-        return kind(failure["what"], kept=failure["kept"], do=f"{do}{end}Full log: {self.log_file}")
+        error = SparkJobFailedError.from_dict(failure)
+        end = "\n" if "\n" in error.do else ". "  # behind a list, it is no part of the last choice
+        error.do = f"{error.do}{end}Full log: {self.log_file}"
+        return error

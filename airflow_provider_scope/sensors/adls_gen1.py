@@ -17,19 +17,20 @@ from airflow.providers.common.compat.sdk import (
     conf,
 )
 
-from airflow_provider_scope.exceptions import ScopeProviderError
+from airflow_provider_scope.exceptions import ScopeProviderError, SourceUnreadableError
 from airflow_provider_scope.hooks.adls_gen1 import AdlsGen1Hook
 from airflow_provider_scope.sources.files.arrival import next_look
 from airflow_provider_scope.templates import KeepsPlainTexts
-from airflow_provider_scope.triggers.file_search import (
+from airflow_provider_scope.triggers.gen1_files import (
     ARGUMENTS,
     PATTERNS,
     STABLE_FOR_SECONDS,
+    AdlsGen1FilesTrigger,
+    can_retry,
     check,
     detect_arrival,
     search_from,
 )
-from airflow_provider_scope.triggers.gen1_files import AdlsGen1FilesTrigger, can_retry, error_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -152,7 +153,7 @@ class AdlsGen1FileSensor(KeepsPlainTexts, BaseSensorOperator):
             case "timed out":
                 self._time_out(result["text"])
             case "failed":
-                self._fail(error_of(result))
+                self._fail(SourceUnreadableError.from_dict(result["error"]))
         return self.execute(context)  # the trigger said nothing
 
     def _detect_arrival(self) -> Arrival:

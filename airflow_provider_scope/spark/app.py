@@ -69,7 +69,7 @@ def main(arguments: list[str]) -> int:
             run(spark, plan)
     except Exception as err:  # the boundary of the process: whatever it is becomes the reported cause
         error = err if isinstance(err, ScopeProviderError) else as_error(err)
-        emit(event="failed", error=type(error).__name__, what=error.what, kept=error.kept, do=error.do)
+        emit(event="failed", error=error.to_dict())
         if error is not err:
             raise
         return 1

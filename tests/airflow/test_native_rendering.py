@@ -26,8 +26,7 @@ from airflow_provider_scope.specs import (
     TableSource,
     TableSpec,
 )
-from airflow_provider_scope.triggers.file_search import search_from
-from airflow_provider_scope.triggers.gen1_files import AdlsGen1FilesTrigger
+from airflow_provider_scope.triggers.gen1_files import AdlsGen1FilesTrigger, search_from
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 LATER = datetime(2026, 1, 2, 12, tzinfo=UTC)

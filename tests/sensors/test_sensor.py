@@ -195,7 +195,7 @@ def test_an_error_that_stays_fails_and_is_not_skipped_with_soft_fail(world, tmp_
 
 
 def test_what_the_trigger_could_not_look_at_is_raised_as_what_it_was():
-    event = {"status": "failed", "error": "SourceRefusedError", "what": "No.", "kept": "all", "do": "ask"}
+    event = {"status": "failed", "error": SourceRefusedError("No.", kept="all", do="ask").to_dict()}
 
     with pytest.raises(SourceRefusedError, match=r"No\.\nKept: all\nWhat to do: ask"):
         sensor().resume({}, event)

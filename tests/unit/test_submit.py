@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -407,12 +408,14 @@ def test_settings_that_java_does_not_start_with_are_told_whole_and_not_tried_aga
 # ---- what the runner makes of it ---------------------------------------------------------------------
 
 
+def failed_event(kind: str, what: str, kept: str = "k", do: str = "d") -> str:
+    error = {"type": kind, "what": what, "kept": kept, "do": do}
+    return f"{EVENT}{json.dumps({'event': 'failed', 'error': error})}\n"
+
+
 def test_the_error_that_the_application_reports_keeps_its_class_and_its_words(fake):
-    event = (
-        '{"event": "failed", "error": "SourceFileGoneError", "what": "a.parquet is gone.", '
-        '"kept": "the rest", "do": "put it back"}'
-    )
-    fake.prints(f"a stack\n  of Java\n{EVENT}{event}\n", 1)
+    event = failed_event("SourceFileGoneError", "a.parquet is gone.", kept="the rest", do="put it back")
+    fake.prints(f"a stack\n  of Java\n{event}", 1)
 
     with pytest.raises(SourceFileGoneError) as caught:
         fake.runner().run(fake.work(), [an_entry(0, a_file("a.parquet"))])
@@ -424,10 +427,7 @@ def test_the_error_that_the_application_reports_keeps_its_class_and_its_words(fa
 
 
 def test_the_full_log_is_no_part_of_the_last_of_several_choices(fake):
-    event = (
-        '{"event": "failed", "error": "BadFileError", "what": "w.", "kept": "k", "do": "one of these:\\n- a"}'
-    )
-    fake.prints(f"{EVENT}{event}\n", 1)
+    fake.prints(failed_event("BadFileError", "w.", do="one of these:\n- a"), 1)
 
     with pytest.raises(BadFileError) as caught:
         fake.runner().run(fake.work(), [an_entry(0, a_file("a.parquet"))])
@@ -436,8 +436,7 @@ def test_the_full_log_is_no_part_of_the_last_of_several_choices(fake):
 
 
 def test_a_class_that_this_version_does_not_know_is_a_failed_application(fake):
-    event = '{"event": "failed", "error": "OfTomorrowError", "what": "w", "kept": "k", "do": "d"}'
-    fake.prints(f"{EVENT}{event}\n", 1)
+    fake.prints(failed_event("OfTomorrowError", "w"), 1)
 
     with pytest.raises(SparkJobFailedError, match="w"):
         fake.runner().run(fake.work(), [an_entry(0, a_file("a.parquet"))])
@@ -480,8 +479,7 @@ def test_a_process_that_fails_before_the_last_batch_is_done_fails(fake):
 
 
 def test_an_error_that_is_reported_after_the_last_batch_is_raised(fake):
-    event = '{"event": "failed", "error": "SourceFileChangedError", "what": "w", "kept": "k", "do": "d"}'
-    fake.prints(f"{EVENT}{BATCH % (0, 0)}\n{EVENT}{event}\n", 1)
+    fake.prints(f"{EVENT}{BATCH % (0, 0)}\n{failed_event('SourceFileChangedError', 'w')}", 1)
 
     with pytest.raises(SourceFileChangedError):
         fake.runner().run(fake.work(), [an_entry(0, a_file("a"))])
@@ -552,10 +550,10 @@ def test_a_child_that_does_not_listen_is_killed_when_its_parent_has_ended(fake):
 
 
 def test_an_application_ended_on_request_does_not_blame_what_it_said_while_it_ended(fake):
-    event = '{"event": "failed", "error": "SqlError", "what": "gateway gone", "kept": "k", "do": "d"}'
+    event = failed_event("SqlError", "gateway gone").strip()
     fake.program(
         "spark-submit",
-        f"exec 9>{fake.fifo}\ntrap \"echo '{EVENT}{event}'; kill $!; exit 1\" TERM\n"
+        f"exec 9>{fake.fifo}\ntrap \"echo '{event}'; kill $!; exit 1\" TERM\n"
         "sleep 600 &\necho both >&9\nwait",
     )
     runner = fake.runner()
