@@ -143,7 +143,10 @@ def _consequences_without_state(
         newest_commit=committed[-1] if committed else -1,
         rolled_back=rolled_back,
         open_rolled_back=tuple(sorted([*opened.rolled_back, *opened.undecidable])),
-        seen_version=min([table_state.version, *(version - 1 for version in opened.versions)]),
+        # A version below 0 is that of a batch which a record alone closed.
+        seen_version=min(
+            [table_state.version, *(version - 1 for version in opened.versions if version >= 0)]
+        ),
         abandoned_in_table=tuple(
             seq for seq in table_state.committed if seq < recovery.first_in_table(last_commit, None)
         ),
@@ -482,6 +485,7 @@ class _Reading:
         in_table = self.last_commit is not None and self.last_commit.table is not None
         try:
             recovery.check_identity(self.table_state, expected, self.table, self.log.location)
+            recovery.check_version(self.table_state, since, self.table)
             newest_commit = self.newest_commit if in_table else -1
             recovery.check_transaction(
                 self.table_state, newest_commit, self.newest.seq, self.table, self.log.location

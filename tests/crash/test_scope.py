@@ -1,8 +1,28 @@
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import pytest
 
+from airflow_provider_scope.exceptions import TableRestoredError
 from tests.crash.scope_rules import LIMIT, RULES, Rule
+from tests.crash.scope_world import ScopeWorld
+
+if TYPE_CHECKING:
+    from tests.support.faulty_storage import Gate
+
+
+class DeadError(BaseException):
+    pass
+
+
+def dies_before(name: str) -> Gate:
+    def gate(call: Any, effect: Any, torn: Any = None) -> Any:
+        if call.name == name:
+            raise DeadError
+        return effect()
+
+    return gate
 
 
 @pytest.mark.loads
@@ -14,3 +34,24 @@ def test_leaving_a_rule_out_is_noticed(rule: Rule, monkeypatch: pytest.MonkeyPat
 
     assert played <= LIMIT
     assert getattr(found, rule.finds)
+
+
+def test_a_table_is_accepted_beside_a_batch_that_only_a_record_closed() -> None:
+    """Whoever gave the batch up died before the commit record."""
+    world = ScopeWorld()
+    for number in range(3):
+        world.drop(f"f{number}", at=9 - number)
+        if number < 2:
+            world.run()
+    with pytest.raises(DeadError):
+        world.run(dies_before(f"put attempts/{2:020}.0"))
+    with pytest.raises(DeadError):
+        world.abandon(2, dies_before(f"put commits/{2:020}"))
+    world.restore(world.version())
+    with pytest.raises(TableRestoredError):
+        world.run()
+
+    world.accept()
+    world.run()
+
+    assert sorted(world.rows()) == [(f"file:///landing/f{number}", 0, 1) for number in range(3)]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from airflow_provider_scope.exceptions import InputError, TableRestoredError
+from airflow_provider_scope.exceptions import InputError, TableBehindLogError, TableRestoredError
 from tests.crash.state_rules import before, ledger
 from tests.support.ledger import decode
 
@@ -74,3 +75,20 @@ def test_a_second_command_finds_the_table_accepted() -> None:
     world.accept(before(f"put accepted/{0:020}", world.accept))
 
     assert world.log().newest_acceptance().number == 0
+
+
+def test_an_older_copy_of_an_accepted_table_is_accepted_as_well() -> None:
+    world = ledger(2, 2)
+    versions = world.delta.versions
+    for _ in range(2):
+        world.restore(0)
+        versions.append(replace(versions[-1], restored=None))  # another writer's
+        world.accept()
+    del versions[-1]
+    with pytest.raises(TableBehindLogError):
+        world.run()
+
+    world.accept()
+    world.run()
+
+    assert sorted(number for _, number, _ in world.rows().elements()) == [1, 2, 3, 4]
