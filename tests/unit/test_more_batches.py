@@ -41,7 +41,8 @@ while True:
     with place.open("a") as file:
         file.write(f"{{batches}}\\n")
     if batches == [FAILS_AT]:
-        tell(event="failed", error="SparkJobFailedError", what="no", kept="", do="")
+        error = {{"type": "SparkJobFailedError", "what": "no", "kept": "", "do": ""}}
+        tell(event="failed", error=error)
         sys.exit(1)
     for seq in batches:
         tell(event="batch", seq=seq, what="rows", version=seq, seconds=0.1)
