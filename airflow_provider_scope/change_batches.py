@@ -28,11 +28,12 @@ from airflow_provider_scope.protocol.records import OffsetEntry, typed
 from airflow_provider_scope.sources.feed import state as feed_state
 from airflow_provider_scope.sources.feed.source import ChangeRows
 from airflow_provider_scope.sources.feed.spec import CdfSource
-from airflow_provider_scope.sources.files.spec import instant_ms, is_name
+from airflow_provider_scope.sources.files.spec import is_name
 from airflow_provider_scope.spark import feed
 from airflow_provider_scope.spark.plan import ChangesPlan, Plan
 from airflow_provider_scope.spark.session import short_cause
 from airflow_provider_scope.stores.opening import canonical_uri, open_storage
+from airflow_provider_scope.validation import instant_ms
 from airflow_provider_scope.values import VersionSlice
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Checks that the specs share, and the way between a spec and a plain dict.
+"""Checks of what users write, by the annotations of a spec; and the way between a spec and a plain dict.
 
 A value that is still a template (``{{ … }}``, ``{% … %}``) or an XComArg cannot be checked when the DAG
 is parsed. It is let through then, and checked when the task runs, rendered.
@@ -8,17 +8,22 @@ from __future__ import annotations
 
 import difflib
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, fields
-from typing import Any, TypeVar
+from datetime import datetime
+from functools import partial
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from airflow_provider_scope.exceptions import InputError
+from airflow_provider_scope.values import milliseconds
 
 _T = TypeVar("_T")
 
 
 def is_deferred(value: object) -> bool:
-    """Tell whether a value is known only when the task runs."""
+    """Whether a value is known only when the task runs."""
     if isinstance(value, str):
         return "{{" in value or "{%" in value
     # Not by `resolve`, which a pathlib.Path has too.
@@ -38,20 +43,24 @@ def set_field(spec: object, name: str, value: object) -> None:
     object.__setattr__(spec, name, value)
 
 
-def text(argument: str, value: object) -> None:
-    """Refuse a value that is not text, or is empty."""
+# ---- checks of single values: each returns the value as a spec holds it ----
+
+
+def text(argument: str, value: Any) -> Any:
     if not is_deferred(value) and not (isinstance(value, str) and value.strip()):
         raise bad(argument, value, "text that is not empty")
+    return value
 
 
-def one_of(argument: str, value: object, choices: Sequence[str], do: str = "") -> None:
+def one_of(argument: str, value: Any, choices: Sequence[str], do: str = "") -> Any:
     if not is_deferred(value) and value not in choices:
         raise bad(argument, value, "one of " + ", ".join(map(repr, choices)), do)
+    return value
 
 
-def number(argument: str, value: Any, *, at_least: float, whole: bool = True) -> Any:
-    """Check a number or None; text that a template rendered to a number becomes one."""
-    if value is None or is_deferred(value):
+def number(argument: str, value: Any, *, at_least: float, whole: bool = True, needed: bool = False) -> Any:
+    """Check a number, or None if it is not ``needed``; text that a template rendered to one becomes it."""
+    if (value is None and not needed) or is_deferred(value):
         return value
     result = value
     if isinstance(value, str):
@@ -66,7 +75,7 @@ def number(argument: str, value: Any, *, at_least: float, whole: bool = True) ->
         or not at_least <= result < float("inf")  # so written, it refuses NaN as well
     ):
         kind = "a whole number" if whole else "a number (int or float)"
-        raise bad(argument, value, f"{kind}, at least {at_least:g}, or None")
+        raise bad(argument, value, f"{kind}, at least {at_least:g}{'' if needed else ', or None'}")
     return result
 
 
@@ -84,6 +93,31 @@ def switch(argument: str, value: Any) -> bool | None:
     if value in (0, 1):  # of a template that is rendered natively
         return bool(value)
     raise bad(argument, value, "True or False, or a template that gives one of them")
+
+
+def instant_ms(argument: str, value: Any) -> int | None:
+    """Convert a time with its zone to milliseconds since the epoch; None for None, or for a template."""
+    if value is None or is_deferred(value):
+        return None
+    moment = value
+    if isinstance(value, str):
+        try:
+            moment = datetime.fromisoformat(value.strip())
+        except ValueError:
+            moment = None
+    if not isinstance(moment, datetime) or moment.tzinfo is None:
+        raise bad(argument, value, "a time with its zone, such as '2026-01-01T00:00:00+00:00'")
+    return milliseconds(moment)
+
+
+def instant(argument: str, value: Any) -> Any:
+    instant_ms(argument, value)
+    return value
+
+
+def is_given(value: Any) -> bool:
+    """Whether there is a value: a template of a time that does not exist renders to "" or to "None"."""
+    return not (value is None or (isinstance(value, str) and value.strip() in ("", "None")))
 
 
 def as_text(value: Any) -> Any:
@@ -114,12 +148,93 @@ def texts(argument: str, value: Any, *, needed: bool = False) -> Any:
     return tuple(result)
 
 
-def mapping(argument: str, value: Any) -> None:
+def patterns(argument: str, value: Any, *, ending: str) -> Any:
+    """Check regular expressions that are searched in names of files.
+
+    :param ending: Of an example, in the advice.
+    """
+    result = texts(argument, value, needed=True)
+    for pattern in () if is_deferred(result) else result:
+        try:
+            re.compile("" if is_deferred(pattern) else pattern)
+        except re.error as err:
+            raise bad(
+                argument,
+                pattern,
+                f"a regular expression ({err})",
+                f"regular expressions are searched in the file's name; for *.{ending} write "
+                f"r'.*\\.{ending}$'",
+            ) from err
+    return result
+
+
+def mapping(argument: str, value: Any) -> Any:
     """Refuse a value that is neither None nor a mapping with text keys."""
     if value is None or is_deferred(value):
-        return
+        return value
     if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
         raise bad(argument, value, "a mapping with text keys")
+    return value
+
+
+# ---- checks of fields, by their annotations ----
+
+Count = Annotated[int, partial(number, at_least=1)]
+Whole = Annotated[int, partial(number, at_least=0)]
+Amount = Annotated[float, partial(number, at_least=0, whole=False)]
+Flag = Annotated[bool, switch]
+Several = Annotated[Sequence[str], partial(texts, needed=True)]
+Instant = Annotated[datetime | str, instant]
+"""An annotation with the check of its values; with ``| str`` for templates of what is no text."""
+
+
+def check(argument: str, value: Any, hint: Any) -> Any:
+    """Check a value by an annotation: the check that it holds, or that of its type.
+
+    A template passes. What has several types is left to the spec, except None and the text of a template.
+
+    :return: The value as a spec holds it.
+    :raises InputError: It is not valid.
+    """
+    is_union = get_origin(hint) in (Union, UnionType)
+    kind, *more = [part for part in (get_args(hint) if is_union else (hint,)) if part is not NoneType]
+    is_optional = is_union and NoneType in get_args(hint)
+    if is_deferred(value) or (value is None and is_optional) or (more and more != [str]):
+        return value
+    origin = get_origin(kind)
+    if origin is Annotated:
+        return kind.__metadata__[0](argument, value)
+    if origin is Literal:
+        return one_of(argument, value, get_args(kind))
+    if origin is Mapping:
+        return mapping(argument, value)
+    if kind == Sequence[str]:
+        return texts(argument, value)
+    return text(argument, value) if kind is str and not more else value
+
+
+def checked(cls: type[_T]) -> type[_T]:
+    """Let a spec check its fields by their annotations, and refuse a field that it does not have.
+
+    What a field alone does not show is checked by its ``__post_init__``.
+    """
+    make = cls.__init__
+    names = [item.name for item in fields(cls)]  # type: ignore[arg-type]
+
+    @functools.wraps(make)
+    def init(self: _T, *args: Any, **values: Any) -> None:
+        unknown_names(cls.__name__, "field", values, names)
+        hints = _hints(cls)
+        make(self, *args, **{name: check(name, value, hints[name]) for name, value in values.items()})
+
+    cls.__init__ = init  # type: ignore[method-assign, assignment]
+    return cls
+
+
+_hints: Callable[[Any], dict[str, Any]] = functools.cache(partial(get_type_hints, include_extras=True))
+
+
+# ---- names of fields; dicts ----
 
 
 def to_dict(spec: Any) -> dict[str, Any]:
@@ -160,20 +275,6 @@ def unknown_names(
         )
 
 
-def with_known_fields(cls: type[_T]) -> type[_T]:
-    """Let a spec refuse a field that it does not have with an ``InputError``."""
-    make = cls.__init__
-    names = [item.name for item in fields(cls)]  # type: ignore[arg-type]
-
-    @functools.wraps(make)
-    def init(self: _T, *args: Any, **values: Any) -> None:
-        unknown_names(cls.__name__, "field", values, names)
-        make(self, *args, **values)
-
-    cls.__init__ = init  # type: ignore[method-assign, assignment]
-    return cls
-
-
 def _spelling(unknown: Iterable[str], names: Sequence[str]) -> str:
     close = {name: difflib.get_close_matches(name, names, n=1) for name in unknown}
     meant = [f"{match[0]!r} for {name!r}" for name, match in close.items() if match]
@@ -204,10 +305,18 @@ def from_dict(cls: type[_T], argument: str, value: Any) -> _T:
             kept="everything; nothing was read or written",
             do=f"add it: {argument}={{{needed[0]!r}: …}}",
         )
-    kinds = {item.name: str(item.type) for item in fields(cls)}  # type: ignore[arg-type]
-    return cls(**{name: as_text(item) if _is_text(kinds[name]) else item for name, item in value.items()})
+    hints = _hints(cls)
+    return cls(**{name: as_text(item) if _is_text(hints[name]) else item for name, item in value.items()})
 
 
-def _is_text(kind: str) -> bool:
-    """Tell by the annotation of a field whether it takes text, and no number."""
-    return "str" in kind and not any(not_text in kind for not_text in ("bool", "int", "float", "Any"))
+def _is_text(hint: Any) -> bool:
+    """Whether a field takes text, and no number."""
+    types = {*_types(hint)}
+    return str in types and not types & {bool, int, float, Any}
+
+
+def _types(hint: Any) -> Iterable[Any]:
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin is None or origin is Literal:
+        return [hint]
+    return [kind for part in (parts[:1] if origin is Annotated else parts) for kind in _types(part)]

@@ -25,13 +25,12 @@ from airflow_provider_scope.sources.files.spec import (
     MAX_BYTES_PER_TRIGGER,
     MAX_FILES_ON_SPARK,
     FileSource,
-    instant_ms,
-    starting_at_ms,
 )
 from airflow_provider_scope.spark.plan import ChangesPlan, CursorPlan, DatabasePlan, FilesPlan
 from airflow_provider_scope.specs.ingest import SELECT_ALL
 from airflow_provider_scope.specs.write import Merge, Replace, Scd2
 from airflow_provider_scope.stores.opening import canonical_root, canonical_uri
+from airflow_provider_scope.validation import instant_ms
 from airflow_provider_scope.values import TEXT_FORMATS
 
 if TYPE_CHECKING:
@@ -66,7 +65,7 @@ def check_intervals(
         check_beside_intervals(
             log.storage,
             log.location,
-            starting_at_ms(source.starting_timestamp)
+            instant_ms("starting_timestamp", source.starting_timestamp)
             if isinstance(source, FileSource)
             else _begins_ms(source),
             replaces_table=request.refresh and request.where is None,
@@ -210,7 +209,7 @@ def make_files(
         rules=Rules(
             patterns=source.name_patterns,
             young_after_ms=at_ms - int(source.safety_buffer_seconds * 1000),
-            starting_at_ms=starting_at_ms(source.starting_timestamp),
+            starting_at_ms=instant_ms("starting_timestamp", source.starting_timestamp),
             window=window,
             late_files=source.late_files,
             on_changed_file=source.on_changed_file,

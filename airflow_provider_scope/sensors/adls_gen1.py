@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -26,8 +27,8 @@ from airflow_provider_scope.triggers.gen1_files import (
     PATTERNS,
     STABLE_FOR_SECONDS,
     AdlsGen1FilesTrigger,
+    FileSearch,
     can_retry,
-    check,
     detect_arrival,
     search_from,
 )
@@ -102,10 +103,10 @@ class AdlsGen1FileSensor(KeepsPlainTexts, BaseSensorOperator):
         self.missing_root = missing_root
         self.adls_gen1_conn_id = adls_gen1_conn_id
         self.deferrable = deferrable
-        check(self._arguments())
+        self._search()
 
-    def _arguments(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in ARGUMENTS}
+    def _search(self) -> FileSearch:
+        return search_from({name: getattr(self, name) for name in ARGUMENTS})
 
     def execute(self, context: Context) -> Any:
         """Wait in the worker; or look once and wait in the triggerer."""
@@ -157,7 +158,7 @@ class AdlsGen1FileSensor(KeepsPlainTexts, BaseSensorOperator):
         return self.execute(context)  # the trigger said nothing
 
     def _detect_arrival(self) -> Arrival:
-        arrival = detect_arrival(search_from(self._arguments()))
+        arrival = detect_arrival(self._search())
         self.log.info("%s", arrival.text)
         return arrival
 
@@ -167,7 +168,7 @@ class AdlsGen1FileSensor(KeepsPlainTexts, BaseSensorOperator):
         :raises TaskDeferred: Always.
         """
         backstop = max(0.0, deadline - time.time()) + BACKSTOP_SECONDS
-        arguments = check(self._arguments())
+        arguments = asdict(self._search())
         self.defer(
             trigger=AdlsGen1FilesTrigger(**arguments, poll_interval=self.poke_interval, deadline=deadline),
             method_name="resume",

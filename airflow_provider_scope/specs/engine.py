@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from functools import partial
+from typing import Annotated, Any
 
 from airflow_provider_scope import validation
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.spark.settings import contradiction
+from airflow_provider_scope.validation import Count
 
 VOID_NAME = "airflow_provider_scope_void"
 """How the names of no-op jobs begin: a job so named adds no rows."""
@@ -20,7 +22,7 @@ _SIZE = re.compile(r"\d+[kmgt]?", re.IGNORECASE)
 """What Java accepts after -Xmx. Spark passes it on unchanged; Java's error names no setting and no remedy."""
 
 
-@validation.with_known_fields
+@validation.checked
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkEngine:
     """Spark, through ``spark-submit``.
@@ -41,15 +43,9 @@ class SparkEngine:
     jars: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
-        """Validate; values that are templates are let through."""
-        if self.spark_conn_id is not None:
-            validation.text("spark_conn_id", self.spark_conn_id)
-        validation.mapping("conf", self.conf)
+        """Check the fields together; values that are templates are let through."""
         if isinstance(self.conf, Mapping):
             _check_conf(self.conf)
-        for name in ("packages", "jars"):
-            if getattr(self, name) is not None:
-                validation.set_field(self, name, validation.texts(name, getattr(self, name)))
         if self.packages and self.jars:
             raise validation.bad("jars", self.jars, "None when packages are named", "name one of the two")
 
@@ -72,7 +68,27 @@ def _check_conf(conf: Mapping[str, Any]) -> None:
             )
 
 
-@validation.with_known_fields
+def check_tag(argument: str, value: Any) -> Any:
+    """Check how jobs' names are to begin.
+
+    :raises InputError: It is not text, or a job so named would be taken for a no-op.
+    """
+    validation.text(argument, value)
+    if not validation.is_deferred(value) and value.startswith(VOID_NAME):
+        raise validation.bad(
+            argument,
+            value,
+            f"text that does not begin with {VOID_NAME}",
+            "choose another name: jobs with this name add no rows, and count as such",
+        )
+    return value
+
+
+_Tag = Annotated[str, check_tag]
+_Seconds = Annotated[float, partial(validation.number, at_least=1, whole=False)]
+
+
+@validation.checked
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScopeEngine:
     """SCOPE jobs on Azure Data Lake Analytics, one for each batch.
@@ -91,41 +107,12 @@ class ScopeEngine:
     """
 
     scope_conn_id: str = "adla_scope_default"
-    au: int | None = None
-    priority: int | None = None
-    job_tag: str | None = None
-    job_timeout_seconds: float | None = None
+    au: Count | None = None
+    priority: Count | None = None
+    job_tag: _Tag | None = None
+    job_timeout_seconds: _Seconds | None = None
     feature_previews: Sequence[str] | None = None
     settings: Mapping[str, str | int | float | bool] | None = None
-
-    def __post_init__(self) -> None:
-        """Validate; values that are templates are let through."""
-        validation.text("scope_conn_id", self.scope_conn_id)
-        for name in ("au", "priority"):
-            validation.set_field(self, name, validation.number(name, getattr(self, name), at_least=1))
-        seconds = validation.number("job_timeout_seconds", self.job_timeout_seconds, at_least=1, whole=False)
-        validation.set_field(self, "job_timeout_seconds", seconds)
-        if self.job_tag is not None:
-            check_tag("job_tag", self.job_tag)
-        if self.feature_previews is not None:
-            previews = validation.texts("feature_previews", self.feature_previews)
-            validation.set_field(self, "feature_previews", previews)
-        validation.mapping("settings", self.settings)
-
-
-def check_tag(argument: str, value: Any) -> None:
-    """Check how jobs' names are to begin.
-
-    :raises InputError: It is not text, or a job so named would be taken for a no-op.
-    """
-    validation.text(argument, value)
-    if not validation.is_deferred(value) and value.startswith(VOID_NAME):
-        raise validation.bad(
-            argument,
-            value,
-            f"text that does not begin with {VOID_NAME}",
-            "choose another name: jobs with this name add no rows, and count as such",
-        )
 
 
 _OF_SCOPE = {field.name for field in fields(ScopeEngine)}

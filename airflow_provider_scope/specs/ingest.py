@@ -5,9 +5,10 @@ from __future__ import annotations
 import difflib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import date
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from airflow_provider_scope import validation
 from airflow_provider_scope.columns import check_order
@@ -20,7 +21,7 @@ from airflow_provider_scope.specs.engine import ScopeEngine, SparkEngine, engine
 from airflow_provider_scope.specs.table import TableSpec
 from airflow_provider_scope.specs.write import Write, check_columns, with_own_columns, write_from
 from airflow_provider_scope.sql import over_view
-from airflow_provider_scope.values import Window, milliseconds
+from airflow_provider_scope.values import Window
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -51,6 +52,13 @@ WITH_COLUMNS = ("source", "table")
 """Those with columns in them."""
 TEMPLATES = tuple(name for name in ARGUMENTS if name != "mode")
 """Those that may be templates. The mode decides when the Dag is parsed how many runs go on at once."""
+_SINGLE: dict[str, Any] = {
+    "delta_location": str | None,
+    "sql_dialect": Literal["spark", "scope"] | None,
+    "max_batches_per_run": validation.Count | None,
+    "first_run": Literal["refuse", "add"] | None,
+}
+"""Those that are checked by their types alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,22 +106,17 @@ def ingest_from(raw: Mapping[str, Any], late: Collection[str] = ()) -> Ingest | 
     source = raw["source"]
     specs["source"] = None if validation.is_deferred(source) else source_from(source or {})
     specs["engine"] = None if validation.is_deferred(raw["engine"]) else engine_from(raw["engine"])
-    if raw["sql_dialect"] is not None:
-        validation.one_of("sql_dialect", raw["sql_dialect"], ("spark", "scope"))
     write = None if validation.is_deferred(raw["write"]) else write_from(raw["write"])
-    batches = validation.number("max_batches_per_run", raw["max_batches_per_run"], at_least=1)
+    single = {name: validation.check(name, raw.get(name), kind) for name, kind in _SINGLE.items()}
+    batches = single["max_batches_per_run"]
     refresh = validation.switch("full_refresh", raw["full_refresh"])
-    if raw["delta_location"] is not None:
-        validation.text("delta_location", raw["delta_location"])
     mode = mode_from(raw.get("mode"))
-    first_run: Any = raw.get("first_run") or "refuse"
-    validation.one_of("first_run", first_run, ("refuse", "add"))
-    ends = {name: raw.get(name) for name in ("window_start", "window_end") if is_given(raw.get(name))}
+    bounds = {name: raw.get(name) for name in ("window_start", "window_end")}
+    ends = {name: value for name, value in bounds.items() if validation.is_given(value)}
     values = {
         **specs,
         **ends,
-        "delta_location": raw["delta_location"],
-        "sql_dialect": raw["sql_dialect"],
+        **single,
         "write": write,
         "max_batches_per_run": batches,
         "full_refresh": refresh,
@@ -141,7 +144,7 @@ def ingest_from(raw: Mapping[str, Any], late: Collection[str] = ()) -> Ingest | 
         write=write,
         full_refresh=bool(refresh),
         max_batches_per_run=batches,
-        first_run=first_run,
+        first_run=single["first_run"] or "refuse",
         mode=mode,
         window=window,
         **specs,  # type: ignore[arg-type]
@@ -182,7 +185,10 @@ def _check_write(write: Write, sql: str, source: Any, table: Any) -> None:
         check_columns(write, declared)
 
 
-@validation.with_known_fields
+_Needed = Annotated[int, partial(validation.number, at_least=1, needed=True)]
+
+
+@validation.checked
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
     """The checkpoint of a pipeline; one checkpoint is one pipeline.
@@ -196,18 +202,8 @@ class Checkpoint:
     """
 
     location: str | None = None
-    compaction_interval: int = 10
-    retention_files: int = 100
-
-    def __post_init__(self) -> None:
-        """Validate; values that are templates are let through."""
-        if self.location is not None:
-            validation.text("location", self.location)
-        for name in ("compaction_interval", "retention_files"):
-            value = validation.number(name, getattr(self, name), at_least=1)
-            if value is None:
-                raise validation.bad(name, value, "a whole number")
-            validation.set_field(self, name, value)
+    compaction_interval: _Needed = 10
+    retention_files: _Needed = 100
 
 
 Mode = Literal["incremental", "data_interval"]
@@ -232,7 +228,7 @@ def window_from(ends: Mapping[str, Any]) -> Window | None:
     :return: None if there is none, or if it is known only when the task runs.
     :raises InputError: One of the two is missing or not a time, or the window is empty.
     """
-    moments = {name: _milliseconds(name, value) for name, value in ends.items()}
+    moments = {name: validation.instant_ms(name, value) for name, value in ends.items()}
     if not ends or any(validation.is_deferred(value) for value in ends.values()):
         return None
     for name in ("window_start", "window_end"):
@@ -245,25 +241,6 @@ def window_from(ends: Mapping[str, Any]) -> Window | None:
         start, end = ends["window_start"], ends["window_end"]
         raise validation.bad("window_end", end, f"a time after window_start={start!r}")
     return window
-
-
-def is_given(value: Any) -> bool:
-    """Tell whether one end of a window is there; a template may render to nothing."""
-    return not (value is None or (isinstance(value, str) and value.strip() in ("", "None")))
-
-
-def _milliseconds(argument: str, value: Any) -> int | None:
-    if validation.is_deferred(value):
-        return None
-    moment = value
-    if isinstance(value, str):
-        try:
-            moment = datetime.fromisoformat(value.strip())
-        except ValueError:
-            moment = None
-    if not isinstance(moment, datetime) or moment.tzinfo is None:
-        raise validation.bad(argument, value, "a time with its zone, such as '2026-01-01T00:00:00+00:00'")
-    return milliseconds(moment)
 
 
 _VIEW = "scope_data"

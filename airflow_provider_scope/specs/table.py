@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 from airflow_provider_scope import validation
 from airflow_provider_scope.columns import Columns, columns_from
@@ -14,7 +14,7 @@ _RULE = re.compile(r"\w[\w .-]{0,99}")
 """The name of a rule: it stands in messages."""
 
 
-@validation.with_known_fields
+@validation.checked
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSpec:
     """The table, where the SELECT alone does not say it.
@@ -34,7 +34,7 @@ class TableSpec:
     :raises InputError: A value is not valid.
     """
 
-    columns: Columns | None = None
+    columns: Annotated[Columns, columns_from] | None = None
     partition_by: Sequence[str] = ()
     properties: Mapping[str, str] | None = None
     schema_evolution: Literal["fail", "add", "widen"] = "fail"
@@ -42,13 +42,7 @@ class TableSpec:
     quarantine: str | None = None
 
     def __post_init__(self) -> None:
-        """Validate; values that are templates are let through."""
-        validation.set_field(self, "partition_by", validation.texts("partition_by", self.partition_by))
-        validation.set_field(self, "columns", columns_from("columns", self.columns))
-        validation.mapping("properties", self.properties)
-        validation.one_of("schema_evolution", self.schema_evolution, ("fail", "add", "widen"))
-        if self.quarantine is not None:
-            validation.text("quarantine", self.quarantine)
+        """Check the fields together; values that are templates are let through."""
         self._check_expect()
         self._check_columns()
         self._check_properties()
@@ -88,7 +82,6 @@ class TableSpec:
                     )
 
     def _check_expect(self) -> None:
-        validation.mapping("expect", self.expect)
         if not isinstance(self.expect, Mapping):
             return
         if not self.expect:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import date
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from airflow_provider_scope import validation
 from airflow_provider_scope.delta import scd2_rule
@@ -14,7 +14,7 @@ from airflow_provider_scope.exceptions import InputError
 STRATEGIES = ("delete-insert", "upsert", "insert-only")
 
 
-@validation.with_known_fields
+@validation.checked
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replace:
     """Every run reads all files of the source and replaces the table, or a part of it.
@@ -25,13 +25,8 @@ class Replace:
 
     where: str | None = None
 
-    def __post_init__(self) -> None:
-        """Validate; a template is let through."""
-        if self.where is not None:
-            validation.text("where", self.where)
 
-
-@validation.with_known_fields
+@validation.checked
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merge:
     """Rows replace those of the table that have the same keys; one batch is one commit.
@@ -57,12 +52,7 @@ class Merge:
     hard_delete: str | None = None
 
     def __post_init__(self) -> None:
-        """Validate; values that are templates are let through."""
-        validation.one_of("strategy", self.strategy, STRATEGIES)
-        for name in ("primary_key", "merge_key"):
-            validation.set_field(self, name, validation.texts(name, getattr(self, name)))
-        if self.hard_delete is not None:
-            validation.text("hard_delete", self.hard_delete)
+        """Check the fields together; values that are templates are let through."""
         self._check_sort()
         if self.strategy in {"upsert", "insert-only"}:
             if not self.primary_key:
@@ -81,16 +71,24 @@ class Merge:
         sort = self.dedup_sort
         if sort is None or validation.is_deferred(sort):
             return
-        if isinstance(sort, str) or not isinstance(sort, Sequence) or len(sort) != 2:  # noqa: PLR2004
+        if len(sort) != 2:  # noqa: PLR2004
             raise validation.bad("dedup_sort", sort, "one column and 'asc' or 'desc': ('changed_at', 'desc')")
-        validation.text("dedup_sort", sort[0])
         validation.one_of("dedup_sort", sort[1], ("asc", "desc"))
         if not self.primary_key:
             raise validation.bad("dedup_sort", sort, "None without primary_key, which identifies rows")
-        validation.set_field(self, "dedup_sort", tuple(sort))
 
 
-@validation.with_known_fields
+def _instant(argument: str, value: Any) -> str:
+    try:
+        return scd2_rule.instant(value)
+    except (OverflowError, TypeError, ValueError) as err:
+        raise validation.bad(argument, value, "a date or a timestamp in ISO form, or None") from err
+
+
+_Instant = Annotated[str | date, _instant]
+
+
+@validation.checked
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scd2:
     """Every version of a row stays in the table, with the time in which it was the active one.
@@ -117,22 +115,17 @@ class Scd2:
 
     merge_key: Sequence[str] = ()
     validity_column_names: Sequence[str] = (scd2_rule.VALID_FROM, scd2_rule.VALID_TO)
-    active_record_timestamp: str | date | None = None
-    boundary_timestamp: str | date | None = None
+    active_record_timestamp: _Instant | None = None
+    boundary_timestamp: _Instant | None = None
     row_version_column_name: str | None = None
     on_empty_extract: Literal["ignore", "retire"] = "ignore"
 
     def __post_init__(self) -> None:
-        """Validate; values that are templates are let through."""
-        validation.set_field(self, "merge_key", validation.texts("merge_key", self.merge_key))
-        names = validation.texts("validity_column_names", self.validity_column_names)
-        validation.set_field(self, "validity_column_names", names)
+        """Check the fields together; values that are templates are let through."""
+        names = self.validity_column_names
         if not validation.is_deferred(names) and len(names) != 2:  # noqa: PLR2004
             raise validation.bad("validity_column_names", names, "two names that differ")
-        if self.row_version_column_name is not None:
-            validation.text("row_version_column_name", self.row_version_column_name)
         self._check_names(names)
-        validation.one_of("on_empty_extract", self.on_empty_extract, ("ignore", "retire"))
         if self.on_empty_extract == "retire" and self.merge_key:
             raise validation.bad(
                 "on_empty_extract",
@@ -140,13 +133,6 @@ class Scd2:
                 "'ignore' with merge_key",
                 "leave it out: an empty extract has no key, so it retires nothing",
             )
-        for name in ("active_record_timestamp", "boundary_timestamp"):
-            value = getattr(self, name)
-            if value is not None and not validation.is_deferred(value):
-                try:
-                    validation.set_field(self, name, scd2_rule.instant(value))
-                except (OverflowError, TypeError, ValueError) as err:
-                    raise validation.bad(name, value, "a date or a timestamp in ISO form, or None") from err
 
     def _check_names(self, validity: Any) -> None:
         """Refuse columns of the write that have the same name, whatever its letter case."""

@@ -6,12 +6,13 @@ import asyncio
 import hashlib
 import json
 import random
-import re
 import threading
 import time
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from airflow.providers.common.compat.connection import get_async_connection
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
@@ -27,13 +28,13 @@ from airflow_provider_scope.exceptions import (
 from airflow_provider_scope.hooks.adls_gen1 import AdlsGen1Hook
 from airflow_provider_scope.sources.files.arrival import TRIES, Requirements, absent, arrived, next_look
 from airflow_provider_scope.sources.files.discovery import Tally
-from airflow_provider_scope.sources.files.spec import starting_at_ms
 from airflow_provider_scope.specs import Checkpoint
 from airflow_provider_scope.stores.kinds import kind_of, place_of
 from airflow_provider_scope.stores.opening import canonical_root, canonical_uri
+from airflow_provider_scope.validation import Amount, Count, Several, Whole
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 
     from airflow.providers.common.compat.sdk import Connection
 
@@ -44,31 +45,57 @@ if TYPE_CHECKING:
 PATTERNS = (r".*\.ss$",)
 STABLE_FOR_SECONDS = 30.0
 
-ARGUMENTS = (
-    "source_roots",
-    "source_patterns",
-    "min_files",
-    "min_bytes",
-    "modified_after",
-    "newer_than_checkpoint",
-    "stable_for_seconds",
-    "missing_root",
-    "adls_gen1_conn_id",
-)
-"""What the sensor and the trigger have in common."""
+
+def _modified_after(argument: str, value: Any) -> Any:
+    return validation.instant(argument, value) if validation.is_given(value) else None
 
 
+@validation.checked
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Search:
-    """Where to look and for what: the arguments, checked."""
+class FileSearch:
+    """Where to look, and for what: the arguments that the sensor and the trigger have in common."""
 
-    roots: tuple[str, ...]
-    """Canonical URIs, all on one store."""
-    criteria: Requirements
-    checkpoint: str | None
-    """Canonical URI of a table or a checkpoint."""
-    missing_root: Literal["wait", "fail"]
-    conn_id: str
+    source_roots: Several
+    source_patterns: Annotated[Sequence[str], partial(validation.patterns, ending="ss")] = PATTERNS
+    min_files: Count | str = 1
+    min_bytes: Whole | str = 0
+    modified_after: Annotated[datetime | str, _modified_after] | None = None
+    newer_than_checkpoint: str | None = None
+    stable_for_seconds: Amount | str = STABLE_FOR_SECONDS
+    missing_root: Literal["wait", "fail"] = "wait"
+    adls_gen1_conn_id: str = AdlsGen1Hook.default_conn_name
+
+    @property
+    def roots(self) -> tuple[str, ...]:
+        """Canonical URIs.
+
+        :raises InputError: They are on several stores, or one is not valid.
+        """
+        roots = tuple(dict.fromkeys(canonical_root(root) for root in self.source_roots))
+        if len({place_of(root) for root in roots}) > 1:
+            raise InputError(
+                f"The source_roots {', '.join(roots)} are on different stores.",
+                kept="everything; nothing was listed",
+                do="use one sensor for each store",
+            )
+        return roots
+
+    @property
+    def checkpoint(self) -> str | None:
+        """Canonical URI of a table or a checkpoint."""
+        return canonical_uri(self.newer_than_checkpoint) if self.newer_than_checkpoint else None
+
+    @property
+    def requirements(self) -> Requirements:
+        """What the files have to be; all arguments are known."""
+        stable = self.stable_for_seconds
+        return Requirements(
+            patterns=tuple(self.source_patterns),
+            min_files=int(self.min_files or 1),
+            min_bytes=int(self.min_bytes or 0),
+            modified_after_ms=validation.instant_ms("modified_after", self.modified_after),
+            stable_for_ms=int(float(STABLE_FOR_SECONDS if stable is None else stable) * 1000),
+        )
 
     @property
     def needs_connection(self) -> bool:
@@ -76,62 +103,19 @@ class Search:
         return any(kind_of(uri).needs_connection for uri in (*self.roots, self.checkpoint or ""))
 
 
-def check(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Check the arguments as far as they are known, and give them with texts of numbers made numbers.
-
-    :param raw: The names in ``ARGUMENTS``.
-    :raises InputError: A value is not valid.
-    """
-    texts = ("source_roots", "source_patterns", "newer_than_checkpoint", "modified_after")
-    checked = {name: validation.as_text(value) if name in texts else value for name, value in raw.items()}
-    for name in ("source_roots", "source_patterns"):
-        checked[name] = validation.texts(name, checked[name], needed=True)
-    if not validation.is_deferred(checked["source_patterns"]):
-        for pattern in checked["source_patterns"]:
-            _check_pattern(pattern)
-    checked["min_files"] = validation.number("min_files", raw["min_files"], at_least=1)
-    checked["min_bytes"] = validation.number("min_bytes", raw["min_bytes"], at_least=0)
-    stable = validation.number("stable_for_seconds", raw["stable_for_seconds"], at_least=0, whole=False)
-    checked["stable_for_seconds"] = stable
-    _modified_after_ms(checked["modified_after"])
-    if checked["newer_than_checkpoint"] is not None:
-        validation.text("newer_than_checkpoint", checked["newer_than_checkpoint"])
-    validation.one_of("missing_root", raw["missing_root"], ("wait", "fail"))
-    validation.text("adls_gen1_conn_id", raw["adls_gen1_conn_id"])
-    return checked
+ARGUMENTS = tuple(field.name for field in fields(FileSearch))
 
 
-def search_from(raw: Mapping[str, Any]) -> Search:
-    """Make a search out of arguments that are all known.
+def search_from(arguments: Mapping[str, Any]) -> FileSearch:
+    """Check the arguments, as far as they are known; texts of numbers become numbers.
 
     :raises InputError: A value is not valid.
     """
-    values = check(raw)
-    roots = tuple(dict.fromkeys(canonical_root(root) for root in values["source_roots"]))
-    if len({place_of(root) for root in roots}) > 1:
-        raise InputError(
-            f"The source_roots {', '.join(roots)} are on different stores.",
-            kept="everything; nothing was listed",
-            do="use one sensor for each store",
-        )
-    stable, checkpoint = values["stable_for_seconds"], values["newer_than_checkpoint"]
-    return Search(
-        roots=roots,
-        criteria=Requirements(
-            patterns=tuple(values["source_patterns"]),
-            min_files=values["min_files"] or 1,
-            min_bytes=values["min_bytes"] or 0,
-            modified_after_ms=_modified_after_ms(values["modified_after"]),
-            stable_for_ms=int((STABLE_FOR_SECONDS if stable is None else stable) * 1000),
-        ),
-        checkpoint=canonical_uri(checkpoint) if checkpoint else None,
-        missing_root=values["missing_root"],
-        conn_id=values["adls_gen1_conn_id"],
-    )
+    return validation.from_dict(FileSearch, "arguments", arguments)
 
 
 def detect_arrival(
-    search: Search, *, connection: Connection | None = None, stopped: Callable[[], bool] = lambda: False
+    search: FileSearch, *, connection: Connection | None = None, stopped: Callable[[], bool] = lambda: False
 ) -> Arrival:
     """List the folders once and report which files have arrived.
 
@@ -142,13 +126,12 @@ def detect_arrival(
     from airflow_provider_scope.hooks.stores import store_of
 
     began_ms = now_ms()
-    loaded = NOTHING
-    if search.checkpoint:
-        loaded = loaded_files(search.checkpoint, search.roots, search.conn_id, connection)
-    store = store_of(search.roots[0], search.conn_id, connection=connection)
+    roots, checkpoint, conn_id = search.roots, search.checkpoint, search.adls_gen1_conn_id
+    loaded = loaded_files(checkpoint, roots, conn_id, connection) if checkpoint else LoadedFiles()
+    store = store_of(roots[0], conn_id, connection=connection)
 
     def listing() -> Iterator[FileEntry]:
-        for root in search.roots:
+        for root in roots:
             for file in store.storage.walk(root):
                 if stopped():
                     raise SourceUnreadableError(f"The listing of {root} was stopped.")
@@ -157,8 +140,8 @@ def detect_arrival(
     try:
         return arrived(
             listing(),
-            search.criteria,
-            search.roots,
+            search.requirements,
+            roots,
             now_ms=began_ms,
             loaded=loaded.seen,
             not_taken_over=loaded.not_taken_over,
@@ -179,9 +162,6 @@ class LoadedFiles:
     seen: History | None = None
     not_taken_over: Callable[[Sequence[FileEntry]], Sequence[FileEntry]] | None = None
     """Gives those of some files that dbt-scope has not loaded."""
-
-
-NOTHING = LoadedFiles()
 
 
 def loaded_files(
@@ -354,7 +334,8 @@ class AdlsGen1FilesTrigger(BaseEventTrigger):
     async def _detect_arrival(self) -> Arrival:
         search = search_from(self.arguments)
         # Read each time: a wait may be longer than the life of a secret.
-        connection = await get_async_connection(search.conn_id) if search.needs_connection else None
+        conn_id = search.adls_gen1_conn_id if search.needs_connection else None
+        connection = await get_async_connection(conn_id) if conn_id else None
         stop = threading.Event()
         try:
             return await asyncio.to_thread(detect_arrival, search, connection=connection, stopped=stop.is_set)
@@ -413,25 +394,3 @@ def _short(text: str) -> str:
 
 def _shown(err: Exception) -> str:
     return str(err) if isinstance(err, ScopeProviderError) else type(err).__name__
-
-
-def _check_pattern(pattern: str) -> None:
-    if validation.is_deferred(pattern):
-        return
-    try:
-        re.compile(pattern)
-    except re.error as err:
-        expected = f"a regular expression ({err})"
-        do = r"regular expressions are searched in the file's name; for *.ss write r'.*\.ss$'"
-        raise validation.bad("source_patterns", pattern, expected, do) from err
-
-
-def _modified_after_ms(value: Any) -> int | None:
-    """Give milliseconds since the epoch; a template of a date that there is not renders to ``None``."""
-    if isinstance(value, str) and value.strip() in ("", "None"):
-        return None
-    try:
-        return starting_at_ms(value)
-    except InputError:
-        expected = "a time with its zone, such as '2026-01-01T00:00:00+00:00'"
-        raise validation.bad("modified_after", value, expected) from None

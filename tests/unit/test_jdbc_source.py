@@ -30,7 +30,7 @@ def test_a_dict_with_a_connection_is_one() -> None:
         ({"table": "a", "options": {"url": "jdbc:x"}}, r"options\['url'\] is refused"),
         ({"table": "a", "options": {"numPartitions": 2}}, r"options\['numPartitions'\] is refused"),
         ({"table": "a", "options": {"fetchsize": 0}}, "at least 1"),
-        ({"table": "a", "options": [("fetchsize", 1)]}, "a dict of options"),
+        ({"table": "a", "options": [("fetchsize", 1)]}, "a mapping with text keys"),
         ({"table": "a", "max_rows_per_batch": 0}, "at least 1"),
         (
             {"query": "SELECT 1", "num_partitions": 4},

@@ -11,7 +11,6 @@ import pytest
 
 from airflow_provider_scope import validation
 from airflow_provider_scope.exceptions import InputError
-from airflow_provider_scope.sources.files.spec import starting_at_ms
 from airflow_provider_scope.specs import Checkpoint, FileSource, Replace, SparkEngine, TableSpec
 from airflow_provider_scope.specs.write import write_from
 from tests.support.values import XComArgLike
@@ -32,6 +31,7 @@ SOURCE = f"FileSource(…) or a dict with the keys {KEYS}"
 
 TEXTS = "a list of texts"
 TEXT = "text that is not empty"
+NEEDED_WHOLE = "a whole number, at least 1"
 WHOLE = "a whole number, at least 1, or None"
 ZONE = "a time with its zone, such as '2026-01-01T00:00:00+00:00'"
 MAPPING = "a mapping with text keys"
@@ -118,9 +118,9 @@ BAD: list[tuple[type[Any], str, Any, str, str]] = [
     (SparkEngine, "jars", True, "jars=True", TEXTS),
     (Checkpoint, "location", "", "location=''", TEXT),
     (Checkpoint, "location", Path("/c"), "location=PosixPath('/c')", TEXT),
-    (Checkpoint, "compaction_interval", 0, "compaction_interval=0", WHOLE),
-    (Checkpoint, "compaction_interval", None, "compaction_interval=None", "a whole number"),
-    (Checkpoint, "retention_files", "all", "retention_files='all'", WHOLE),
+    (Checkpoint, "compaction_interval", 0, "compaction_interval=0", NEEDED_WHOLE),
+    (Checkpoint, "compaction_interval", None, "compaction_interval=None", NEEDED_WHOLE),
+    (Checkpoint, "retention_files", "all", "retention_files='all'", NEEDED_WHOLE),
 ]
 NEEDED: dict[type[Any], dict[str, Any]] = {FileSource: {"roots": ["/in"]}}
 
@@ -344,6 +344,7 @@ def test_defaults_are_the_documented_ones() -> None:
         (TEMPLATE, None),
         (XCOM, None),
         ("1970-01-01T00:00:00Z", 0),
+        (" 1970-01-01T00:00:00Z\n", 0),
         ("2026-01-01T00:00:00+00:00", 1_767_225_600_000),
         ("2026-01-01T02:00:00+02:00", 1_767_225_600_000),
         (datetime(2026, 1, 1, tzinfo=UTC), 1_767_225_600_000),
@@ -355,7 +356,7 @@ def test_defaults_are_the_documented_ones() -> None:
     ],
 )
 def test_the_starting_time_is_exact_to_the_millisecond(value: Any, expected: int | None) -> None:
-    assert starting_at_ms(value) == expected
+    assert validation.instant_ms("starting_timestamp", value) == expected
 
 
 # ---- templates and XComArgs -------------------------------------------------------------------------

@@ -6,18 +6,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 from airflow_provider_scope import validation
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.sources.cursor.state import Bound, CursorRule
 from airflow_provider_scope.sources.files.spec import is_name
+from airflow_provider_scope.validation import Amount, Count
 
 LastValue = Literal["max", "min"]
 Missing = Literal["raise", "include", "exclude"]
 
 
-@validation.with_known_fields
+@validation.checked
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cursor:
     """Which rows are new: those beyond the last value of a column.
@@ -46,18 +47,12 @@ class Cursor:
     initial_value: Any = None
     end_value: Any = None
     last_value_func: LastValue = "max"
-    lag: float | None = None
+    lag: Amount | None = None
     on_cursor_value_missing: Missing = "raise"
     dedup_key: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
-        """Validate; values that are templates are let through."""
-        validation.text("column", self.column)
-        validation.one_of("last_value_func", self.last_value_func, get_args(LastValue))
-        validation.one_of("on_cursor_value_missing", self.on_cursor_value_missing, get_args(Missing))
-        validation.set_field(self, "lag", validation.number("lag", self.lag, at_least=0, whole=False))
-        if self.dedup_key is not None:
-            validation.set_field(self, "dedup_key", validation.texts("dedup_key", self.dedup_key))
+        """Check the fields together; values that are templates are let through."""
         first, end = (bound_of(name, getattr(self, name)) for name in ("initial_value", "end_value"))
         if self.end_value is not None and self.initial_value is None:
             raise validation.bad(
@@ -95,7 +90,11 @@ def bound_of(argument: str, value: Any) -> Bound | None:
     return Bound("number", str(value))
 
 
-@validation.with_known_fields
+def _cursor(argument: str, value: Any) -> Cursor:
+    return validation.from_dict(Cursor, argument, value)
+
+
+@validation.checked
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSource:
     """A Delta table: its rows by a cursor column.
@@ -110,14 +109,9 @@ class TableSource:
     """
 
     table: str
-    cursor: Cursor
+    cursor: Annotated[Cursor, _cursor]
     pre_filter_sql: str | None = None
-    max_rows_per_batch: int | None = None
-
-    def __post_init__(self) -> None:
-        """Validate; values that are templates are let through."""
-        validation.text("table", self.table)
-        check_reading(self)
+    max_rows_per_batch: Count | None = None
 
     @property
     def rows_of(self) -> str:
@@ -130,23 +124,30 @@ class TableSource:
         return is_name(self.table)
 
 
-def check_reading(source: Any) -> None:
-    """Check the fields that all sources with a cursor have."""
-    if not validation.is_deferred(source.cursor):
-        validation.set_field(source, "cursor", validation.from_dict(Cursor, "cursor", source.cursor))
-    if source.pre_filter_sql is not None:
-        validation.text("pre_filter_sql", source.pre_filter_sql)
-    rows = validation.number("max_rows_per_batch", source.max_rows_per_batch, at_least=1)
-    validation.set_field(source, "max_rows_per_batch", rows)
-
-
 # ---- databases ----
 
 OPTIONS = ("customSchema", "fetchsize", "queryTimeout", "sessionInitStatement")
 """Options of Spark's reader that change no row, or are checked."""
 
 
-@validation.with_known_fields
+def _options(argument: str, options: Any) -> dict[str, Any]:
+    validation.mapping(argument, options)
+    spellings = {name.lower(): name for name in OPTIONS}
+    for name in options:
+        if name.lower() not in spellings:
+            raise InputError(
+                f"options[{name!r}] is refused: it may be one of {', '.join(OPTIONS)}.",
+                kept="everything; nothing was read or written",
+                do="leave it out: the connection says where the database is and who reads it, and the "
+                "cursor says which rows are read",
+            )
+    canonical = {spellings[name.lower()]: value for name, value in options.items()}
+    if "fetchsize" in canonical:
+        validation.number("fetchsize", canonical["fetchsize"], at_least=1)
+    return canonical
+
+
+@validation.checked
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JdbcSource:
     """A table of a database, or the rows of a query in it, by a cursor column.
@@ -174,35 +175,21 @@ class JdbcSource:
     """
 
     conn_id: str
-    cursor: Cursor
+    cursor: Annotated[Cursor, _cursor]
     table: str | None = None
     query: str | None = None
     pre_filter_sql: str | None = None
-    max_rows_per_batch: int | None = None
-    num_partitions: int | None = None
+    max_rows_per_batch: Count | None = None
+    num_partitions: Count | None = None
     partition_column: str | None = None
     time_zone: str = "UTC"
-    options: Mapping[str, Any] | None = None
+    options: Annotated[Mapping[str, Any], _options] | None = None
 
     def __post_init__(self) -> None:
-        """Validate; values that are templates are let through."""
-        validation.text("conn_id", self.conn_id)
-        validation.text("time_zone", self.time_zone)
-        for name in ("table", "query"):
-            if getattr(self, name) is not None:
-                validation.text(name, getattr(self, name))
+        """Check the fields together; values that are templates are let through."""
         if (self.table is None) == (self.query is None):
             raise validation.bad("table", self.table, "either table or query")
-        check_reading(self)
-        self._check_partitions()
-        if self.options is not None and not validation.is_deferred(self.options):
-            validation.set_field(self, "options", _options(self.options))
-
-    def _check_partitions(self) -> None:
-        if self.partition_column is not None:
-            validation.text("partition_column", self.partition_column)
-        count = validation.number("num_partitions", self.num_partitions, at_least=1)
-        validation.set_field(self, "num_partitions", count)
+        count = self.num_partitions
         if self.partition_column is not None and count is None:
             raise validation.bad("num_partitions", None, "a number, as partition_column is set")
         if self.partition_column is None and self.query and isinstance(count, int) and count > 1:
@@ -212,21 +199,3 @@ class JdbcSource:
     def rows_of(self) -> str:
         """Name what is read, for people."""
         return self.table or "a query"
-
-
-def _options(options: Any) -> dict[str, Any]:
-    if not isinstance(options, Mapping):
-        raise validation.bad("options", options, "a dict of options")
-    spellings = {name.lower(): name for name in OPTIONS}
-    for name in options:
-        if name.lower() not in spellings:
-            raise InputError(
-                f"options[{name!r}] is refused: it may be one of {', '.join(OPTIONS)}.",
-                kept="everything; nothing was read or written",
-                do="leave it out: the connection says where the database is and who reads it, and the "
-                "cursor says which rows are read",
-            )
-    canonical = {spellings[name.lower()]: value for name, value in options.items()}
-    if "fetchsize" in canonical:
-        validation.number("fetchsize", canonical["fetchsize"], at_least=1)
-    return canonical

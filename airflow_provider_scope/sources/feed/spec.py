@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Literal, get_args
+from typing import Literal
 
 from airflow_provider_scope import validation
-from airflow_provider_scope.sources.files.spec import instant_ms, is_name
+from airflow_provider_scope.sources.files.spec import is_name
+from airflow_provider_scope.validation import Count, Flag, Instant, Whole
 
 Deletes = Literal["apply", "ignore", "soft"]
 
 
-@validation.with_known_fields
+@validation.checked
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CdfSource:
     """The changes of a Delta table, by version, from its change data feed.
@@ -42,18 +42,17 @@ class CdfSource:
     table: str
     identifier: str = "default"
     deduplication: Literal["last"] = "last"
-    full_load: bool = False
-    start_version: int | None = None
-    end_version: int | None = None
-    start_timestamp: datetime | str | None = None
+    full_load: Flag = False
+    start_version: Whole | None = None
+    end_version: Whole | None = None
+    start_timestamp: Instant | None = None
     deletes: Deletes = "apply"
-    max_commits_per_batch: int | None = None
-    max_bytes_per_batch: int | None = None
+    max_commits_per_batch: Count | None = None
+    max_bytes_per_batch: Count | None = None
     metadata_location: str | None = None
 
     def __post_init__(self) -> None:
-        """Validate; values that are templates are let through."""
-        validation.text("table", self.table)
+        """Check the fields together; values that are templates are let through."""
         if not validation.is_deferred(self.table) and self.is_named:
             raise validation.bad(
                 "table",
@@ -61,21 +60,6 @@ class CdfSource:
                 "the table's folder: an absolute path or a URI",
                 "give its location (DESCRIBE DETAIL shows it): the log is read before Spark is started",
             )
-        validation.text("identifier", self.identifier)
-        if self.metadata_location is not None:
-            validation.text("metadata_location", self.metadata_location)
-        validation.one_of("deduplication", self.deduplication, ("last",))
-        validation.one_of("deletes", self.deletes, get_args(Deletes))
-        whole = validation.switch("full_load", self.full_load)
-        validation.set_field(self, "full_load", self.full_load if whole is None else whole)
-        for name, least in (
-            ("start_version", 0),
-            ("end_version", 0),
-            ("max_commits_per_batch", 1),
-            ("max_bytes_per_batch", 1),
-        ):
-            validation.set_field(self, name, validation.number(name, getattr(self, name), at_least=least))
-        instant_ms("start_timestamp", self.start_timestamp)
         self._check_start()
 
     def _check_start(self) -> None:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, Literal, NamedTuple, get_args
+from functools import partial
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 from airflow_provider_scope import validation
 from airflow_provider_scope.columns import INFER, Columns, columns_from
 from airflow_provider_scope.exceptions import InputError
-from airflow_provider_scope.values import milliseconds, usual_pattern
+from airflow_provider_scope.validation import Amount, Count, Flag, Instant, Several, Whole
+from airflow_provider_scope.values import usual_pattern
 
 FileFormat = Literal["sstream", "parquet", "csv", "json", "text", "orc"]
 LateFiles = Literal["ingest", "skip"]
@@ -46,7 +46,20 @@ VIRTUAL_COLUMNS = {
 """Columns that every file has: name -> Spark type."""
 
 
-@validation.with_known_fields
+def _format(argument: str, value: Any) -> Any:
+    return validation.one_of(argument, value, get_args(FileFormat), _NOT_FORMATS.get(str(value), ""))
+
+
+def _columns(argument: str, value: Any) -> Any:
+    return value if value == INFER else columns_from(argument, value)
+
+
+def _buffer(argument: str, value: Any) -> Any:
+    seconds = validation.number(argument, value, at_least=0, whole=False)
+    return SAFETY_BUFFER_SECONDS if seconds is None else seconds
+
+
+@validation.checked
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileSource:
     """Files below one or more folders.
@@ -89,64 +102,36 @@ class FileSource:
     :raises InputError: A value is not valid.
     """
 
-    roots: Sequence[str]
-    patterns: Sequence[str] | None = None
-    format: FileFormat = "sstream"
-    columns: Columns | None = None
+    roots: Several
+    patterns: Annotated[Sequence[str], partial(validation.patterns, ending="csv")] | None = None
+    format: Annotated[FileFormat, _format] = "sstream"
+    columns: Annotated[Columns, _columns] | None = None
     options: Mapping[str, str] | None = None
-    max_files_per_trigger: int | None = None
-    max_bytes_per_trigger: int | None = None
-    safety_buffer_seconds: float = SAFETY_BUFFER_SECONDS
-    starting_timestamp: datetime | str | None = None
+    max_files_per_trigger: Count | None = None
+    max_bytes_per_trigger: Count | None = None
+    safety_buffer_seconds: Annotated[float, _buffer] = SAFETY_BUFFER_SECONDS
+    starting_timestamp: Instant | None = None
     late_files: LateFiles = "ingest"
     on_changed_file: OnChangedFile = "ignore"
     extra_columns: ExtraColumns = "fail"
     missing_columns: MissingColumns = "fail"
     bad_records: BadRecords = "fail"
-    max_bad_records: int | None = None
-    max_bad_share: float | None = None
-    fail_on_empty: bool | str = False
+    max_bad_records: Whole | None = None
+    max_bad_share: Amount | None = None
+    fail_on_empty: Flag | str = False
 
     def __post_init__(self) -> None:
-        """Validate; values that are templates are let through."""
-        put = validation.set_field
-        put(self, "roots", validation.texts("roots", self.roots, needed=True))
-        if self.patterns is not None:
-            put(self, "patterns", validation.texts("patterns", self.patterns, needed=True))
-        if self.patterns is not None and not validation.is_deferred(self.patterns):
-            for pattern in self.patterns:
-                _check_pattern(pattern)
-        validation.one_of("format", self.format, get_args(FileFormat), _NOT_FORMATS.get(str(self.format), ""))
-        validation.one_of("late_files", self.late_files, get_args(LateFiles))
-        validation.one_of("on_changed_file", self.on_changed_file, get_args(OnChangedFile))
-        validation.one_of("extra_columns", self.extra_columns, get_args(ExtraColumns))
-        validation.one_of("missing_columns", self.missing_columns, get_args(MissingColumns))
-        validation.one_of("bad_records", self.bad_records, get_args(BadRecords))
+        """Check the fields together; values that are templates are let through."""
         self._check_limits()
         if self.columns == INFER:
             _check_inferred(self.format, self.options)
-        else:
-            put(self, "columns", columns_from("columns", self.columns))
-        validation.mapping("options", self.options)
         if isinstance(self.options, Mapping):
             check_options(self.options)
         if isinstance(self.columns, Mapping):
             _check_columns(self.columns)
-        for name in ("max_files_per_trigger", "max_bytes_per_trigger"):
-            put(self, name, validation.number(name, getattr(self, name), at_least=1))
-        buffer = validation.number(
-            "safety_buffer_seconds", self.safety_buffer_seconds, at_least=0, whole=False
-        )
-        put(self, "safety_buffer_seconds", SAFETY_BUFFER_SECONDS if buffer is None else buffer)
-        starting_at_ms(self.starting_timestamp)
-        switch = validation.switch("fail_on_empty", self.fail_on_empty)
-        put(self, "fail_on_empty", self.fail_on_empty if switch is None else switch)
 
     def _check_limits(self) -> None:
-        put = validation.set_field
-        put(self, "max_bad_records", validation.number("max_bad_records", self.max_bad_records, at_least=0))
-        share = validation.number("max_bad_share", self.max_bad_share, at_least=0, whole=False)
-        put(self, "max_bad_share", share)
+        share = self.max_bad_share
         if isinstance(share, int | float) and share > 1:
             do = f"write {share / 100:g} for {share:g} percent"
             raise validation.bad("max_bad_share", share, "a share from 0 to 1, or None", do)
@@ -160,20 +145,6 @@ class FileSource:
     def name_patterns(self) -> tuple[str, ...]:
         """The patterns that count: those of the user, or the one for the usual names of the format."""
         return (usual_pattern(self.format),) if self.patterns is None else tuple(self.patterns)
-
-
-def _check_pattern(pattern: str) -> None:
-    if validation.is_deferred(pattern):
-        return
-    try:
-        re.compile(pattern)
-    except re.error as err:
-        raise validation.bad(
-            "patterns",
-            pattern,
-            f"a regular expression ({err})",
-            r"regular expressions are searched in the file's name; for *.csv write r'.*\.csv$'",
-        ) from err
 
 
 def _check_inferred(kind: str, options: Any) -> None:
@@ -209,32 +180,9 @@ def _check_columns(columns: Mapping[str, str]) -> None:
             )
 
 
-def starting_at_ms(value: Any) -> int | None:
-    """Give ``starting_timestamp`` in milliseconds since the epoch; None for none, or for a template."""
-    return instant_ms("starting_timestamp", value)
-
-
 def is_name(table: str) -> bool:
     """Tell whether a table is named as a catalog does, and not by its folder."""
     return not table.startswith("/") and ":/" not in table and "file:" not in table
-
-
-def instant_ms(argument: str, value: Any) -> int | None:
-    """Give an instant in milliseconds since the epoch; None for none, or for a template.
-
-    :raises InputError: It is none, or has no zone.
-    """
-    if value is None or validation.is_deferred(value):
-        return None
-    moment = value
-    if isinstance(value, str):
-        try:
-            moment = datetime.fromisoformat(value)
-        except ValueError:
-            moment = None
-    if not isinstance(moment, datetime) or moment.tzinfo is None:
-        raise validation.bad(argument, value, "a time with its zone, such as '2026-01-01T00:00:00+00:00'")
-    return milliseconds(moment)
 
 
 class Refused(NamedTuple):
