@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_scope.cli import scope_jobs, targets
+from airflow_provider_scope.cli import targets
 from airflow_provider_scope.cli.entries import (
     batch_facts,
     blocking_files,
@@ -55,7 +55,7 @@ def status(args: Namespace) -> None:
         return
     pipeline = repair.existing_pipeline(log)
     engine = engine_of(args, log)
-    jobs = scope_jobs.describer(engine, log, pipeline.pipeline)
+    jobs = targets.describer(engine, log, pipeline.pipeline)
     try:
         view = read_log(log, audit, engine, table, history=False)
     except BatchOutcomeUnknownError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airflow_provider_scope.cli import scope_jobs, targets
+from airflow_provider_scope.cli import targets
 from airflow_provider_scope.cli.entries import only_refresh, show_batches, span, state_text
 from airflow_provider_scope.cli.output import (
     ADD_YES,
@@ -18,12 +18,14 @@ from airflow_provider_scope.cli.output import (
 from airflow_provider_scope.cli.targets import engine_of, open_pipeline
 from airflow_provider_scope.engines import assembly, clock
 from airflow_provider_scope.exceptions import InputError, TableError
+from airflow_provider_scope.hooks.scope import ScopeHook
 from airflow_provider_scope.protocol import acceptance, dbt_scope, first_run, recovery, repair
 from airflow_provider_scope.protocol import vacuum as vacuums
 from airflow_provider_scope.protocol.intervals import known_intervals
 from airflow_provider_scope.protocol.retention import RECORDS, WHY_KEPT
 from airflow_provider_scope.protocol.takeover import Decision
 from airflow_provider_scope.protocol.view import check_decided, check_table, read_log
+from airflow_provider_scope.scope.submission import is_ours
 from airflow_provider_scope.specs import Checkpoint
 from airflow_provider_scope.stores.opening import canonical_uri
 from airflow_provider_scope.values import some_names, window_of_log
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from airflow_provider_scope.protocol.vacuum import Plan
     from airflow_provider_scope.protocol.view import LogView
     from airflow_provider_scope.scope.engine import ScopeRunner
+    from airflow_provider_scope.scope.jobs import Job
 
 
 _ALL_FILES = "run the task once with full_refresh=True, which loads all files again"
@@ -112,7 +115,7 @@ def abandon(args: Namespace) -> None:
 
 
 def _how_batch_is_closed(engine: SparkRunner | ScopeRunner, view: LogView) -> str:
-    if scope_jobs.is_scope(engine):
+    if targets.is_scope(engine):
         return "its job is cancelled if it has one, and no other is submitted"
     if view.table.identity is None:
         return "there is no table yet, so only a record says so. Make sure that no run is in progress"
@@ -393,3 +396,79 @@ def _batches_text(group: Group) -> str:
 
 def _size_text(group: Group) -> str:
     return f"{counted(len(group.files), 'file')}, {counted(group.size_bytes, 'byte')}"
+
+
+# ---- SCOPE jobs ----
+
+
+@command
+def settle(args: Namespace) -> None:
+    """Record the decision of a user about a job."""
+    if args.committed == args.not_committed:
+        raise InputError(
+            "Exactly one of --committed and --not-committed is required.",
+            kept="everything; nothing was read or written",
+            do="look at the table first: --committed if the rows of the batch are in it",
+        )
+    table = canonical_uri(args.delta_location)
+    log = assembly.open_log(
+        args.delta_location, Checkpoint(location=args.checkpoint), storage_conn_id=args.storage_conn_id
+    )
+    pipeline = repair.existing_pipeline(log)
+    engine = targets.scope_runner(args.scope_conn_id, log, table, args.storage_conn_id)
+    attempt = repair.in_doubt(log, engine, table, args.seq)
+    say(f"batch {args.seq}, {targets.attempt_text(engine, log, pipeline.pipeline, attempt)}")
+    next_run = "records the batch" if args.committed else "submits the batch again"
+    say(f"{targets.decision_text(committed=args.committed)}: the next run {next_run}")
+    if not args.yes:
+        say("A wrong decision loses the rows of the batch, or duplicates them; it cannot be undone.")
+        say(ADD_YES)
+        return
+    settlement = repair.settle(
+        log, engine, table, args.seq, committed=args.committed, storage=engine.table_storage
+    )
+    if settlement.landed != args.committed:
+        raise InputError(
+            f"Somebody else settled batch {args.seq} just now: "
+            f"{targets.decision_text(committed=settlement.landed)}.",
+            kept="that decision",
+            do="look at the table again before the next run",
+        )
+    say(f"settled, as {log.location}/attempts/{settlement.seq:020}.{settlement.number}.settled")
+
+
+@command
+def cancel_jobs(args: Namespace) -> None:
+    """Cancel jobs of this package that have not ended."""
+    hook = ScopeHook(args.scope_conn_id)
+    jobs = _own_jobs(hook, args.tag)
+    if not jobs:
+        say(f"no job of this package whose name begins with {args.tag}_ is queued or running")
+        return
+    for job in jobs:
+        say(f"{job.job_id}  {job.state:<11}  {job.name}  {job.submitter or ''}".rstrip())
+    if not args.yes:
+        say(f"{counted(len(jobs), 'job')} would be cancelled")
+        say(ADD_YES)
+        return
+    for job in jobs:
+        hook.cancel_job(job.job_id)
+    say(
+        f"cancellation of {counted(len(jobs), 'job')} requested; runs that wait for them fail and submit "
+        "them again"
+    )
+
+
+def _own_jobs(hook: ScopeHook, tag: str) -> list[Job]:
+    if not tag.strip("_ "):
+        raise InputError(
+            f"--tag={tag!r} is not valid: expected text that is not empty.",
+            kept="everything; no job was cancelled",
+            do="give the job_tag of the task, or its task_id if it has none",
+        )
+    quoted = tag.replace("'", "''")
+    candidates = hook.list_jobs(f"startswith(name,'{quoted}') and state ne 'Ended'", orderby="submitTime asc")
+    with_tag = [job for job in candidates if job.name == tag or job.name.startswith(f"{tag}_")]
+    # A service that leaves the pipeline out of lists still gives it for a single job.
+    jobs = [job if job.pipeline_id else hook.get_job(job.job_id) for job in with_tag]
+    return [job for job in jobs if job and is_ours(job)]

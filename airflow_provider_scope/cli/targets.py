@@ -2,34 +2,40 @@
 
 from __future__ import annotations
 
+import random
+import time
 from argparse import Namespace
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from airflow.providers.common.compat.sdk import conf
 
-from airflow_provider_scope.cli import scope_jobs
 from airflow_provider_scope.cli.output import SHOWN_AT_MOST, address_of, counted, say, set_address
 from airflow_provider_scope.engines import assembly
 from airflow_provider_scope.exceptions import InputError, TableError
+from airflow_provider_scope.hooks.scope import ScopeHook
+from airflow_provider_scope.hooks.stores import store_of
 from airflow_provider_scope.protocol import repair
 from airflow_provider_scope.protocol.intervals import IntervalLog, NoAuditFiles, known_intervals
 from airflow_provider_scope.protocol.view import check_decided, check_table, read_log
-from airflow_provider_scope.specs import Checkpoint
-from airflow_provider_scope.specs.ingest import ARGUMENTS, SELECT_ALL, ingest_from
+from airflow_provider_scope.scope.engine import JobSettings, ScopeRunner, job_id
+from airflow_provider_scope.specs import Checkpoint, FileSource, SparkEngine
+from airflow_provider_scope.specs.ingest import Ingest
 from airflow_provider_scope.stores.opening import canonical_uri
 from airflow_provider_scope.values import Window, iso_time, window_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from typing import TypeGuard
 
     from airflow_provider_scope.engines.spark import SparkRunner
     from airflow_provider_scope.protocol.derived import AuditFiles
     from airflow_provider_scope.protocol.engine import Engine
     from airflow_provider_scope.protocol.log import CheckpointLog
-    from airflow_provider_scope.protocol.records import OffsetEntry
-    from airflow_provider_scope.scope.engine import ScopeRunner
+    from airflow_provider_scope.protocol.records import Attempt, OffsetEntry
+    from airflow_provider_scope.scope.jobs import Job
+    from airflow_provider_scope.scope.script import BatchIdentity
 
 
 def named_interval(args: Namespace) -> Window | None:
@@ -178,20 +184,12 @@ def engine_of(args: Namespace, log: CheckpointLog) -> SparkRunner | ScopeRunner:
     is_spark = args.engine == "spark" or isinstance(log, IntervalLog)  # SCOPE loads no intervals
     if not is_spark and (args.engine == "scope" or log.has_attempts()):
         table = canonical_uri(args.delta_location)
-        return scope_jobs.runner(args.scope_conn_id, log, table, args.storage_conn_id)
-    raw: dict[str, Any] = dict.fromkeys(ARGUMENTS)
-    raw.update(
+        return scope_runner(args.scope_conn_id, log, table, args.storage_conn_id)
+    ingest = Ingest(
         delta_location=args.delta_location,
-        sql=SELECT_ALL,
-        write="append",
-        source={"roots": ["/"], "format": "parquet"},
-        engine={"spark_conn_id": getattr(args, "spark_conn_id", None)},
-        full_refresh=False,
+        source=FileSource(roots="/", format="parquet"),  # no command reads it
+        engine=SparkEngine(spark_conn_id=getattr(args, "spark_conn_id", None)),
     )
-    ingest = ingest_from(raw)
-    if ingest is None:
-        msg = "the arguments of a command hold no templates"
-        raise AssertionError(msg)
     runner = assembly.spark_runner(ingest, log, log_file(), args.storage_conn_id)
     runner.report = say
     return runner
@@ -200,3 +198,72 @@ def engine_of(args: Namespace, log: CheckpointLog) -> SparkRunner | ScopeRunner:
 def log_file() -> Path:
     """Give the file for Spark's output, beside Airflow's own logs."""
     return Path(conf.get("logging", "base_log_folder"), "airflow_provider_scope", "commands", "spark.log")
+
+
+# ---- SCOPE jobs ----
+
+
+def scope_runner(
+    scope_conn_id: str, log: CheckpointLog, table: str, storage_conn_id: str | None
+) -> ScopeRunner:
+    """Give an engine that reads and closes batches; it runs none."""
+    hook = ScopeHook(scope_conn_id)
+    defaults = hook.defaults
+    settings = JobSettings(
+        name="airflow_scope",
+        au=defaults.au,
+        priority=defaults.priority,
+        timeout_seconds=defaults.job_timeout_seconds,
+        poll_seconds=defaults.poll_interval,
+        inline_wait_seconds=None,
+        run_id=assembly.new_id(),
+    )
+    return ScopeRunner(
+        jobs=hook,
+        log=log,
+        settings=settings,
+        script=_no_script,
+        clock=time.time,
+        sleep=time.sleep,
+        random=random.random,
+        report=say,
+        table_storage=store_of(table, storage_conn_id).storage,
+    )
+
+
+def _no_script(identity: BatchIdentity, entry: OffsetEntry) -> str:
+    msg = f"a command runs no batch ({identity.seq} of {len(entry.files)} files)"
+    raise AssertionError(msg)
+
+
+def is_scope(engine: Engine) -> TypeGuard[ScopeRunner]:
+    return isinstance(engine, ScopeRunner)
+
+
+def describer(engine: Engine, log: CheckpointLog, pipeline: str) -> Callable[[OffsetEntry], list[str]]:
+    """Give a function that describes the jobs of a batch, one per line."""
+
+    def job_lines(entry: OffsetEntry) -> list[str]:
+        return [attempt_text(engine, log, pipeline, attempt) for attempt in log.attempts(entry.seq)]
+
+    return job_lines if is_scope(engine) else lambda _: []
+
+
+def attempt_text(engine: Engine, log: CheckpointLog, pipeline: str, attempt: Attempt) -> str:
+    if attempt.void:
+        return f"attempt {attempt.number}: no job; the batch is closed"
+    guid = job_id(pipeline, attempt.seq, attempt.number)
+    job = engine.jobs.get_job(guid) if is_scope(engine) else None
+    settlement = log.settlement(attempt.seq, attempt.number)
+    decision = "" if settlement is None else f"; settled: {decision_text(committed=settlement.landed)}"
+    return f"attempt {attempt.number}: job {guid}, {_state_text(job)}{decision}"
+
+
+def _state_text(job: Job | None) -> str:
+    if job is None:
+        return "unknown to the service"
+    return f"{job.state}, {job.result}" if job.state.casefold() == "ended" else job.state
+
+
+def decision_text(*, committed: bool) -> str:
+    return "its rows are in the table" if committed else "its rows are not in the table"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
 from decimal import Decimal
 from functools import partial
@@ -61,6 +61,27 @@ _SINGLE: dict[str, Any] = {
 """Those that are checked by their types alone."""
 
 
+_Needed = Annotated[int, partial(validation.number, at_least=1, needed=True)]
+
+
+@validation.checked
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """The checkpoint of a pipeline; one checkpoint is one pipeline.
+
+    :param location: A folder. None is ``_checkpoint`` below the table. A second pipeline on the same
+        table needs a location of its own.
+    :param compaction_interval: A segment of the loaded files that is this many times as large as what
+        comes is not merged with it.
+    :param retention_files: Files kept in ``sources/``, those of the newest batches.
+    :raises InputError: A value is not valid.
+    """
+
+    location: str | None = None
+    compaction_interval: _Needed = 10
+    retention_files: _Needed = 100
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ingest:
     """The arguments of ``DeltaIncrementalIngestOperator`` as values."""
@@ -68,15 +89,15 @@ class Ingest:
     delta_location: str
     """Empty: the engine's connection says where tables are."""
     source: AnySource
-    sql: str
-    sql_dialect: Literal["spark", "scope"]
-    sql_params: dict[str, Any]
-    table: TableSpec
-    write: Write
-    engine: SparkEngine | ScopeEngine
-    full_refresh: bool
-    max_batches_per_run: int | None
-    checkpoint: Checkpoint
+    sql: str = SELECT_ALL
+    sql_dialect: Literal["spark", "scope"] = "spark"
+    sql_params: dict[str, Any] = field(default_factory=dict)
+    table: TableSpec = field(default_factory=TableSpec)
+    write: Write = "append"
+    engine: SparkEngine | ScopeEngine = field(default_factory=SparkEngine)
+    full_refresh: bool = False
+    max_batches_per_run: int | None = None
+    checkpoint: Checkpoint = field(default_factory=Checkpoint)
     first_run: Literal["refuse", "add"] = "refuse"
     mode: Mode = "incremental"
     window: Window | None = None
@@ -183,27 +204,6 @@ def _check_write(write: Write, sql: str, source: Any, table: Any) -> None:
     elif isinstance(declared, Mapping) and table.schema_evolution == "fail":
         # The rows of a batch have all columns of the table, and no others.
         check_columns(write, declared)
-
-
-_Needed = Annotated[int, partial(validation.number, at_least=1, needed=True)]
-
-
-@validation.checked
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Checkpoint:
-    """The checkpoint of a pipeline; one checkpoint is one pipeline.
-
-    :param location: A folder. None is ``_checkpoint`` below the table. A second pipeline on the same
-        table needs a location of its own.
-    :param compaction_interval: A segment of the loaded files that is this many times as large as what
-        comes is not merged with it.
-    :param retention_files: Files kept in ``sources/``, those of the newest batches.
-    :raises InputError: A value is not valid.
-    """
-
-    location: str | None = None
-    compaction_interval: _Needed = 10
-    retention_files: _Needed = 100
 
 
 Mode = Literal["incremental", "data_interval"]
