@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -26,7 +27,7 @@ from airflow_provider_scope.specs import (
     TableSource,
     TableSpec,
 )
-from airflow_provider_scope.triggers.gen1_files import AdlsGen1FilesTrigger, search_from
+from airflow_provider_scope.triggers.gen1_files import AdlsGen1FilesTrigger
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 LATER = datetime(2026, 1, 2, 12, tzinfo=UTC)
@@ -191,7 +192,7 @@ def test_digits_are_the_texts_of_a_job_and_of_a_sensor(text: str) -> None:
     if text != "+5":  # no regular expression
         by_template = rendered(AdlsGen1FileSensor, arguments, x=text)
         by_value = rendered(AdlsGen1FileSensor, {**arguments, "source_patterns": text})
-        assert search_from(by_template._arguments()) == search_from(by_value._arguments())
+        assert by_template._search() == by_value._search()
 
 
 @pytest.mark.parametrize("native", [True, False])
@@ -266,6 +267,6 @@ def test_a_template_gives_a_field_of_the_sensor_what_its_expression_gives(name: 
     by_template = rendered(AdlsGen1FileSensor, {**arguments, name: "{{ x }}"}, x=value)
     by_value = rendered(AdlsGen1FileSensor, {**arguments, name: value})
 
-    assert search_from(by_template._arguments()) == search_from(by_value._arguments())
-    trigger = AdlsGen1FilesTrigger(**by_template._arguments())
-    assert trigger.serialize() == AdlsGen1FilesTrigger(**by_value._arguments()).serialize()
+    assert by_template._search() == by_value._search()
+    trigger = AdlsGen1FilesTrigger(**asdict(by_template._search()))
+    assert trigger.serialize() == AdlsGen1FilesTrigger(**asdict(by_value._search())).serialize()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 MIB = 2**20
 
 # A million in a gibibyte; and a fifth of them in what is left then of the memory that no file takes.
-SIZES = [(200_000, 370 * MIB), pytest.param(1_000_000, 1024 * MIB, marks=pytest.mark.loads)]
+SIZES = [(200_000, 300 * MIB), pytest.param(1_000_000, 1024 * MIB, marks=pytest.mark.loads)]
 
 
 def in_a_process(what: str, count: int, folder: Path) -> dict[str, Any]:
