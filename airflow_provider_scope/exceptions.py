@@ -30,7 +30,7 @@ class ScopeProviderError(Exception):
     :param do: What to do, or what the next try does by itself.
     """
 
-    is_retryable = False
+    is_retryable: ClassVar[bool] = False
     _by_name: ClassVar[dict[str, type[ScopeProviderError]]] = {}
 
     def __init__(self, what: str, *, kept: str = "", do: str = "") -> None:
@@ -39,9 +39,11 @@ class ScopeProviderError(Exception):
         self.kept = kept
         self.do = do
 
-    def __init_subclass__(cls) -> None:
+    def __init_subclass__(cls, *, is_retryable: bool | None = None) -> None:
         super().__init_subclass__()
         cls._by_name[cls.__name__] = cls
+        if is_retryable is not None:
+            cls.is_retryable = is_retryable
 
     def __str__(self) -> str:
         lines = [self.what]
@@ -97,10 +99,8 @@ class EmptyRefreshError(InputError):
     """A full refresh found no file, so it would empty the table."""
 
 
-class ConnectionMissingError(ScopeProviderError):
+class ConnectionMissingError(ScopeProviderError, is_retryable=True):  # Airflow says the same in both cases
     """Airflow has no connection of the given id, or its store of secrets does not answer."""
-
-    is_retryable = True  # Airflow says the same in both cases
 
 
 # ---- the files ------------------------------------------------------------------------------------
@@ -110,22 +110,16 @@ class SourceError(ScopeProviderError):
     """Base of errors about the source's files and folders."""
 
 
-class SourceNotFoundError(SourceError):
+class SourceNotFoundError(SourceError, is_retryable=True):
     """A root folder of the source does not exist."""
 
-    is_retryable = True
 
-
-class SourceEmptyError(SourceError):
+class SourceEmptyError(SourceError, is_retryable=True):
     """No file of the source matches its patterns, and ``fail_on_empty=True``."""
 
-    is_retryable = True
 
-
-class SourceUnreadableError(SourceError):
+class SourceUnreadableError(SourceError, is_retryable=True):
     """A folder could not be listed, a file's status could not be read, or a database ended what reads it."""
-
-    is_retryable = True
 
 
 class SourceFileGoneError(SourceError):
@@ -157,10 +151,8 @@ class BadRecordError(SourceError):
 # ---- the checkpoint -------------------------------------------------------------------------------
 
 
-class StorageError(ScopeProviderError):
+class StorageError(ScopeProviderError, is_retryable=True):
     """A read or write of a control file failed, and it is not known to be absent."""
-
-    is_retryable = True
 
 
 class CheckpointError(ScopeProviderError):
@@ -175,10 +167,8 @@ class CheckpointGapError(CheckpointError):
     """A number is missing in the log."""
 
 
-class RecordsVacuumedError(CheckpointError):
-    """A record that is needed was purged by `airflow scope vacuum`."""
-
-    is_retryable = True  # a run that began before the vacuum goes on from the newer records
+class RecordsVacuumedError(CheckpointError, is_retryable=True):
+    """A record was purged by `airflow scope vacuum` after the run began; the next one needs newer ones."""
 
 
 class CheckpointVersionError(CheckpointError):
@@ -192,10 +182,8 @@ class TableError(ScopeProviderError):
     """Base of errors about the target table."""
 
 
-class TableUnreadableError(TableError):
+class TableUnreadableError(TableError, is_retryable=True):
     """The table's log could not be read, so what it holds is not known."""
-
-    is_retryable = True
 
 
 class TableDivergedError(TableError):
@@ -242,45 +230,35 @@ class BatchOutcomeUnknownError(TableError):
     """The table's log no longer tells whether a batch is in the table."""
 
 
-class BatchNotInTableError(TableError):
+class BatchNotInTableError(TableError, is_retryable=True):
     """The engine reported success, but the batch is not in the table."""
-
-    is_retryable = True
 
 
 # ---- the engine -----------------------------------------------------------------------------------
 
 
-class EngineError(ScopeProviderError):
+class EngineError(ScopeProviderError, is_retryable=True):
     """Base of errors of whatever runs the batches."""
-
-    is_retryable = True
 
 
 class SparkJobFailedError(EngineError):
     """The Spark application failed; the message holds its cause."""
 
 
-class JavaMissingError(EngineError):
+class JavaMissingError(EngineError, is_retryable=False):
     """Java is missing or too old for Spark."""
-
-    is_retryable = False
 
 
 class DeltaJarsError(EngineError):
     """Spark could not resolve Delta's jars."""
-
-    is_retryable = True
 
 
 class ScopeJobFailedError(EngineError):
     """A SCOPE job failed or was cancelled, and its rows are not in the table."""
 
 
-class ScopeScriptError(EngineError):
+class ScopeScriptError(EngineError, is_retryable=False):
     """The service blames the script: the SELECT, the columns or the files."""
-
-    is_retryable = False
 
 
 class JobRunningError(EngineError):
@@ -313,22 +291,16 @@ class ServiceRefusedError(ServiceError):
     """The service refused a request; the message holds the service's own text."""
 
 
-class ServiceAuthError(ServiceError):
+class ServiceAuthError(ServiceError, is_retryable=True):
     """There is no token, or the service does not let its owner do what was asked for."""
 
-    is_retryable = True
 
-
-class ServiceUnavailableError(ServiceError):
+class ServiceUnavailableError(ServiceError, is_retryable=True):
     """The service did not answer, or answered with 429 or 5xx, until the tries were used up."""
 
-    is_retryable = True
 
-
-class ServiceOutcomeUnknownError(ServiceError):
+class ServiceOutcomeUnknownError(ServiceError, is_retryable=True):
     """A request that changes something was sent, and no answer says whether it took effect."""
-
-    is_retryable = True
 
 
 class ServiceProtocolError(ServiceError):
@@ -339,10 +311,8 @@ class JobMismatchError(ServiceError):
     """A job with this id exists, and it is another job."""
 
 
-class SourceRefusedError(SourceError):
+class SourceRefusedError(SourceError, is_retryable=True):
     """A folder may be there or not: the connection's identity is not allowed to look."""
-
-    is_retryable = True
 
 
 def how_to_install(extra: str) -> str:

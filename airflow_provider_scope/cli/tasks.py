@@ -155,7 +155,7 @@ def ingest_of_task(args: Namespace) -> tuple[Ingest, RunContext]:
     # Airflow's Dag machinery is slow to load, and most commands do not need it.
     from airflow.utils.cli import get_bagged_dag  # noqa: PLC0415
 
-    from airflow_provider_scope.operators.reporting import address_of  # noqa: PLC0415
+    from airflow_provider_scope.operators.base import address_of  # noqa: PLC0415
 
     with quiet(verbose=args.verbose):
         dag = get_bagged_dag(args.bundle_name, args.dag_id)

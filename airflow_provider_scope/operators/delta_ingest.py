@@ -22,9 +22,17 @@ from airflow_provider_scope.engines.places import check_literal_places
 from airflow_provider_scope.exceptions import JobRunningError, ScopeProviderError
 from airflow_provider_scope.hooks.scope import ScopeHook
 from airflow_provider_scope.operators import intervals
-from airflow_provider_scope.operators.arguments import check_names, engine_of, mapped_late
-from airflow_provider_scope.operators.reporting import address_of, emit, fail, warn_on_failure, without_assets
-from airflow_provider_scope.operators.waiting import JobWaitingOperator
+from airflow_provider_scope.operators.base import (
+    JobWaitingOperator,
+    address_of,
+    check_names,
+    emit,
+    engine_of,
+    fail,
+    mapped_late,
+    warn_on_failure,
+    without_assets,
+)
 from airflow_provider_scope.protocol.commands import Address
 from airflow_provider_scope.specs import Checkpoint, Merge, Replace, Scd2, ScopeEngine, SparkEngine, TableSpec
 from airflow_provider_scope.specs.engine import may_be_scope

@@ -15,9 +15,7 @@ from airflow.providers.common.compat.sdk import conf
 from airflow_provider_scope import validation
 from airflow_provider_scope.exceptions import JobRunningError, ScopeProviderError, StorageError
 from airflow_provider_scope.hooks.scope import ScopeHook
-from airflow_provider_scope.operators.arguments import check_names
-from airflow_provider_scope.operators.reporting import fail
-from airflow_provider_scope.operators.waiting import JobWaitingOperator
+from airflow_provider_scope.operators.base import JobWaitingOperator, check_names, fail
 from airflow_provider_scope.scope.jobs import SCRIPT_LIMIT_BYTES, NewJob, outcome
 from airflow_provider_scope.scope.submission import JobWait, job_error, related_to
 from airflow_provider_scope.specs.engine import check_tag

@@ -9,8 +9,8 @@ import pytest
 from airflow.sdk import DAG
 
 from airflow_provider_scope.exceptions import SourceNotFoundError
+from airflow_provider_scope.operators.base import fail
 from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator
-from airflow_provider_scope.operators.reporting import fail
 from airflow_provider_scope.specs import FileSource
 from airflow_provider_scope.stores.local import LocalStorage
 
