@@ -227,40 +227,37 @@ def plan(args: Namespace) -> None:
     """Show what a run of a task would do now; nothing is written, no JVM is started."""
     execution, request, _ = assembly.assemble(*ingest_of_task(args))
     preview = dry_run.plan(execution, request)
+    report = preview.report
+    groups = {
+        "recorded": ("in the table already, only recorded", preview.recorded),
+        "superseded": ("superseded by the full refresh, never run", preview.superseded),
+        "open": ("open, run first", preview.opened),
+        "new": ("new", preview.new),
+        "blocked": ("not loaded, because the run fails", preview.blocked),
+    }
     args.facts.update(
         table=request.table,
         checkpoint=execution.log.location,
-        recorded=batch_facts(preview.recorded),
-        superseded=batch_facts(preview.superseded),
-        open=batch_facts(preview.opened),
-        new=batch_facts(preview.new),
-        blocked=batch_facts(preview.blocked),
+        **{name: batch_facts(entries) for name, (_, entries) in groups.items()},
         is_complete=preview.is_complete,
-        left_out=preview.report.left_out.counts,
-        pending_files=preview.report.pending_files,
-        lag=preview.report.lag or None,
-        warnings=[*dict.fromkeys(preview.report.warnings.values())],
+        left_out=report.left_out.counts,
+        pending_files=report.pending_files,
+        lag=report.lag or None,
+        warnings=report.warning_texts,
     )
-    groups = (
-        ("in the table already, only recorded", preview.recorded),
-        ("superseded by the full refresh, never run", preview.superseded),
-        ("open, run first", preview.opened),
-        ("new", preview.new),
-        ("not loaded, because the run fails", preview.blocked),
-    )
-    for title, entries in groups:
-        if entries:
-            files = sum(len(entry.slice.audited) for entry in entries)
-            size = f", {counted(files, 'file')}" if files else ""
-            say(f"{title}: {counted(len(entries), 'batch', 'batches')}{size}")
-            show_batches(entries, "  ")
+    shown = [(title, entries) for title, entries in groups.values() if entries]
+    for title, entries in shown:
+        files = sum(len(entry.slice.audited) for entry in entries)
+        size = f", {counted(files, 'file')}" if files else ""
+        say(f"{title}: {counted(len(entries), 'batch', 'batches')}{size}")
+        show_batches(entries, "  ")
     if not preview.is_complete:
         say("whether more batches follow, only the rows of the last one tell")
-    if preview.error and not any(entries for _, entries in groups):
+    if not shown and preview.error:
         raise preview.error
-    if not any(entries for _, entries in groups):
-        say(preview.report.why_nothing())
-    _show_remainder(preview.report)
+    if not shown:
+        say(report.why_nothing())
+    _show_remainder(report)
     say("nothing was written")
     if preview.error:
         raise preview.error
@@ -276,7 +273,7 @@ def _show_remainder(report: RunReport) -> None:
         say(f"left for the run after it (max_batches_per_run): {counted(report.pending_files, 'file')}")
     if report.lag:
         say(f"left for the run after it: {report.lag}")
-    for text in dict.fromkeys(report.warnings.values()):
+    for text in report.warning_texts:
         say(f"warning: {text}")
 
 

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 SHOWN_AT_MOST = 10
 DEFAULT_SCOPE = "adla_scope_default"
-ADD_YES = "nothing was written; add --yes to do it"
 
 _ADDRESS: ContextVar[Address] = ContextVar("address", default=Address())  # noqa: B039 - it is frozen
 """The pipeline that the running command is about; `say` adds it to the commands that are printed."""
@@ -39,6 +38,13 @@ def set_address(address: Address) -> None:
 def say(text: str = "") -> None:
     """Write a line to standard output, and complete the commands in it with their arguments."""
     sys.stdout.write(_ADDRESS.get().complete(text) + "\n")
+
+
+def is_confirmed(args: Namespace) -> bool:
+    """Tell whether the user wants what was shown to be done; if not, say so."""
+    if not args.yes:
+        say("nothing was written; add --yes to do it")
+    return bool(args.yes)
 
 
 def command(function: Callable[[Namespace], None]) -> Callable[[Namespace], None]:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from airflow_provider_scope.cli import targets
 from airflow_provider_scope.cli.entries import only_refresh, show_batches, span, state_text
 from airflow_provider_scope.cli.output import (
-    ADD_YES,
     SHOWN_AT_MOST,
     address_of,
     command,
     counted,
+    is_confirmed,
     say,
     set_address,
 )
@@ -26,8 +26,6 @@ from airflow_provider_scope.protocol.retention import RECORDS, WHY_KEPT
 from airflow_provider_scope.protocol.takeover import Decision
 from airflow_provider_scope.protocol.view import check_decided, check_table, read_log
 from airflow_provider_scope.scope.submission import is_ours
-from airflow_provider_scope.specs import Checkpoint
-from airflow_provider_scope.stores.opening import canonical_uri
 from airflow_provider_scope.values import some_names, window_of_log
 
 if TYPE_CHECKING:
@@ -38,8 +36,7 @@ if TYPE_CHECKING:
     from airflow_provider_scope.protocol.dbt_scope_files import DbtScopeState
     from airflow_provider_scope.protocol.derived import AuditFiles
     from airflow_provider_scope.protocol.log import CheckpointLog
-    from airflow_provider_scope.protocol.records import Pipeline
-    from airflow_provider_scope.protocol.recovery import SourceState, TableState
+    from airflow_provider_scope.protocol.records import OffsetEntry, Pipeline
     from airflow_provider_scope.protocol.retention import Group
     from airflow_provider_scope.protocol.vacuum import Plan
     from airflow_provider_scope.protocol.view import LogView
@@ -55,15 +52,16 @@ def rebuild(args: Namespace) -> None:
     """Write the derived files again from the log."""
     _, log, audit = open_pipeline(args)
     repair.existing_pipeline(log)
+    files = f"watermark.json and sources/ in {log.location}"
     if not args.yes:
-        say(f"watermark.json and sources/ in {log.location} would be written again from the log")
-        say(ADD_YES)
+        say(f"{files} would be written again from the log")
+    if not is_confirmed(args):
         return
     last = repair.rebuild(log, audit)
     if last is None:
         say("nothing is committed yet, so there is nothing to write")
     else:
-        say(f"watermark.json and sources/ in {log.location} are written again, up to batch {last.seq}")
+        say(f"{files} are written again, up to batch {last.seq}")
 
 
 @command
@@ -78,48 +76,47 @@ def abandon(args: Namespace) -> None:
     entry = repair.open_entry(view, args.seq, log.location)
     if not args.yes:
         show_batches([entry], "batch ", view)
-        if repair.settled(view, entry):
-            say("it would be recorded, not abandoned")
-        else:
-            say(f"it would be abandoned for good: {_how_batch_is_closed(engine, view)}")
-            if entry.mode == "overwrite":
-                say(f"the rows that it replaces ({entry.where}) are removed")
-            if entry.slice.has_state:
-                say(
-                    "the next batch begins where this one began: "
-                    f"{state_text(entry.slice.before, log.location)}"
-                )
-            else:
-                say(
-                    "its files count as new again; the next run loads those that still exist (with "
-                    'late_files="skip" only those after the newest file that was logged)'
-                )
-                if len(view.open) > 1:
-                    say(
-                        f"batch {view.open[1].seq}, which is open, is loaded before them: if rows replace "
-                        "each other by key, abandon the later open batches as well, and the next run loads "
-                        "all of these files in their order"
-                    )
-        say(ADD_YES)
+        for line in _abandoning_lines(entry, view, engine):
+            say(line)
+    if not is_confirmed(args):
         return
     record = repair.abandon(log, audit, engine, table, args.seq, now_ms=clock.now_ms)
-    if record.abandoned and entry.slice.has_state:
+    if not record.abandoned:
+        version = record.table_version
+        say(f"batch {args.seq} was already in the table, as version {version}; this is now recorded")
+    elif entry.slice.has_state:
         say(f"batch {args.seq} is abandoned; the next run begins where it began")
-    elif record.abandoned:
-        say(f"batch {args.seq} is abandoned; the next run loads those of its files that still exist")
     else:
-        say(
-            f"batch {args.seq} was already in the table, as version {record.table_version}; this is now "
-            "recorded"
-        )
+        say(f"batch {args.seq} is abandoned; the next run loads those of its files that still exist")
 
 
-def _how_batch_is_closed(engine: SparkRunner | ScopeRunner, view: LogView) -> str:
+def _abandoning_lines(entry: OffsetEntry, view: LogView, engine: SparkRunner | ScopeRunner) -> list[str]:
+    """Say what would be done with an open batch."""
+    if repair.settled(view, entry):
+        return ["it would be recorded, not abandoned"]
     if targets.is_scope(engine):
-        return "its job is cancelled if it has one, and no other is submitted"
-    if view.table.identity is None:
-        return "there is no table yet, so only a record says so. Make sure that no run is in progress"
-    return "an empty transaction takes its place in the table"
+        how = "its job is cancelled if it has one, and no other is submitted"
+    elif view.table.identity is None:
+        how = "there is no table yet, so only a record says so. Make sure that no run is in progress"
+    else:
+        how = "an empty transaction takes its place in the table"
+    lines = [f"it would be abandoned for good: {how}"]
+    if entry.mode == "overwrite":
+        lines.append(f"the rows that it replaces ({entry.where}) are removed")
+    if entry.slice.has_state:
+        state = state_text(entry.slice.before, view.checkpoint)
+        return [*lines, f"the next batch begins where this one began: {state}"]
+    lines.append(
+        "its files count as new again; the next run loads those that still exist (with "
+        'late_files="skip" only those after the newest file that was logged)'
+    )
+    if len(view.open) > 1:
+        lines.append(
+            f"batch {view.open[1].seq}, which is open, is loaded before them: if rows replace "
+            "each other by key, abandon the later open batches as well, and the next run loads "
+            "all of these files in their order"
+        )
+    return lines
 
 
 @command
@@ -135,44 +132,36 @@ def _accept(args: Namespace) -> None:
     targets.check_interval_named(args, log)
     engine = engine_of(args, log)
     # Records of dbt-scope beside a table say which files are in it: the next run takes the table over.
-    if log.watermark() is None and (unknown := first_run.table_of_others(log, engine, table)):
-        _accept_rows(args, log, engine, unknown)
-        return
-    repair.existing_pipeline(log)
-    why = _divergence(log, audit, engine, table)
-    if why is None:
-        say(f"{table} and its log fit together: there is nothing to accept")
-        return
-    consequences = acceptance.consequences_of(log, engine, table, reload_undecidable=args.reload_undecidable)
-    say(why)
-    say(f"The table is at version {consequences.table.version}. To accept it as it is means:")
-    if consequences.begins:
-        lines = _consequences_with_state(consequences, consequences.begins, log.location)
+    others = first_run.table_of_others(log, engine, table) if log.watermark() is None else None
+    if others:
+        say(f"The table {table} holds rows, and {log.location} has no record of where they came from.")
+        version, next_run = others.version, "adds its source"
+        lines = [
+            "the rows stay, and the next run adds all of its source: all files, or all rows or changes",
+            "what of it is among the rows already is loaded again",
+        ]
     else:
-        lines = _consequences_for_files(consequences, log.location)
+        repair.existing_pipeline(log)
+        why = _divergence(log, audit, engine, table)
+        if why is None:
+            say(f"{table} and its log fit together: there is nothing to accept")
+            return
+        consequences = acceptance.consequences_of(
+            log, engine, table, reload_undecidable=args.reload_undecidable
+        )
+        say(why)
+        version, next_run = consequences.table.version, "goes on from here"
+        lines = _consequence_lines(consequences, log.location)
+    say(f"The table is at version {version}. To accept it as it is means:")
     for line in lines:
         say(f"- {line}")
-    if not args.yes:
-        say(ADD_YES)
+    if not is_confirmed(args):
         return
-    record = acceptance.accept_table(log, engine, table, reload_undecidable=args.reload_undecidable)
-    say(f"accepted, as {log.location}/accepted/{record.number:020}; the next run goes on from here")
-
-
-def _accept_rows(
-    args: Namespace, log: CheckpointLog, engine: SparkRunner | ScopeRunner, table_state: TableState
-) -> None:
-    """Accept rows that no record explains, before the first run."""
-    table = canonical_uri(args.delta_location)
-    say(f"The table {table} holds rows, and {log.location} has no record of where they came from.")
-    say(f"The table is at version {table_state.version}. To accept it as it is means:")
-    say("- the rows stay, and the next run adds all of its source: all files, or all rows or changes")
-    say("- what of it is among the rows already is loaded again")
-    if not args.yes:
-        say(ADD_YES)
-        return
-    record = first_run.accept(log, engine, table, new_id=assembly.new_id)
-    say(f"accepted, as {log.location}/accepted/{record.number:020}; the next run adds its source")
+    if others:
+        record = first_run.accept(log, engine, table, new_id=assembly.new_id)
+    else:
+        record = acceptance.accept_table(log, engine, table, reload_undecidable=args.reload_undecidable)
+    say(f"accepted, as {log.location}/accepted/{record.number:020}; the next run {next_run}")
 
 
 def _divergence(
@@ -188,8 +177,11 @@ def _divergence(
     return None
 
 
-def _consequences_with_state(consequences: Consequences, begins: SourceState, checkpoint: str) -> list[str]:
-    """Say what it means to accept a table whose source has a state."""
+def _consequence_lines(consequences: Consequences, checkpoint: str) -> list[str]:
+    """Say what it means to accept a table."""
+    begins = consequences.begins
+    if begins is None:
+        return _consequences_for_files(consequences, checkpoint)
     lines = []
     if consequences.rolled_back:
         batches = span([record.seq for record in consequences.rolled_back])
@@ -262,11 +254,10 @@ def _consequences_for_files(consequences: Consequences, checkpoint: str) -> list
 @command
 def take_over(args: Namespace) -> None:
     """Show the state that dbt-scope left, or its runs since; with ``--yes`` go on from there."""
-    checkpoint = Checkpoint(location=args.checkpoint)
-    log = assembly.open_log(args.delta_location, checkpoint, storage_conn_id=args.storage_conn_id)
+    _, log, _ = open_pipeline(args)
     pipeline = log.pipeline()
     if args.at_watermark:
-        _decide(log, pipeline, loaded=args.at_watermark == "loaded", yes=args.yes)
+        _decide(args, log, pipeline)
         return
     if pipeline is None:
         _show_dbt_scope(dbt_scope.existing_state(log))
@@ -280,8 +271,7 @@ def take_over(args: Namespace) -> None:
     _show_dbt_scope(state)
     say("files up to this watermark count as loaded, as sources/ lists them")
     say(f"batch {takeover.seq} of this pipeline will be batch {takeover.next_batch_id} in dbt-scope's count")
-    if not args.yes:
-        say(ADD_YES)
+    if not is_confirmed(args):
         return
     record = dbt_scope.write(log, takeover, state)
     say(f"taken over, as {log.location}/taken_over/{record.number:020}; the next run goes on from here")
@@ -300,13 +290,14 @@ def _show_dbt_scope(state: DbtScopeState) -> None:
         say(f"it says nothing about the newest batch, {watermark.batch_id}")
 
 
-def _decide(log: CheckpointLog, pipeline: Pipeline | None, *, loaded: bool, yes: bool) -> None:
+def _decide(args: Namespace, log: CheckpointLog, pipeline: Pipeline | None) -> None:
+    loaded = args.at_watermark == "loaded"
     watermark = dbt_scope.undecided_watermark(log, pipeline)
     meaning = "loaded: their rows are in the table" if loaded else "new: the next run loads them"
     say(f"files with exactly the time of dbt-scope's watermark that no record names count as {meaning}")
-    if not yes:
+    if not args.yes:
         say("A wrong decision loses rows, or duplicates them; it cannot be undone.")
-        say(ADD_YES)
+    if not is_confirmed(args):
         return
     stored = log.put_decision(Decision(watermark=watermark, loaded=loaded))
     if stored.loaded != loaded:
@@ -348,8 +339,7 @@ def vacuum(args: Namespace) -> None:
             "After that, a table that was restored to a version before the oldest remaining record can no "
             "longer be accepted as it is: see `airflow scope accept-table`."
         )
-    if not args.yes:
-        say(ADD_YES)
+    if not is_confirmed(args):
         return
     vacuums.run(log, plan)
     count = sum(len(group.files) for group in plan.groups)
@@ -367,31 +357,29 @@ def _check_not_intervals_alone(log: CheckpointLog) -> None:
 
 
 def _show_deleted(plan: Plan) -> None:
-    if not plan.groups:
-        say("deletes     nothing")
-    for number, group in enumerate(plan.groups):
-        name = _NAMES.get(group.kind, group.kind)
-        title = "            " if number else "deletes     "
-        say(f"{title}{name}{_batches_text(group)}: {_size_text(group)}")
+    lines = [f"{_NAMES.get(g.kind, g.kind)}{_batches_text(g)}: {_size_text(g)}" for g in plan.groups]
+    _show("deletes", lines or ["nothing"])
 
 
 def _show_kept(plan: Plan) -> None:
-    shown = [group for group in plan.kept if group.kind in RECORDS or group.kind in WHY_KEPT]
-    for number, group in enumerate(shown):
-        name = f"{_NAMES[group.kind]}{_batches_text(group)}" if group.kind in RECORDS else f"{group.kind}/"
-        why = plan.why if group.kind in RECORDS else WHY_KEPT[group.kind]
-        title = "            " if number else "keeps       "
-        say(f"{title}{name}: {_size_text(group)}; {why}")
+    lines = []
+    for group in plan.kept:
+        if group.kind in RECORDS:
+            lines.append(f"{_NAMES[group.kind]}{_batches_text(group)}: {_size_text(group)}; {plan.why}")
+        elif group.kind in WHY_KEPT:
+            lines.append(f"{group.kind}/: {_size_text(group)}; {WHY_KEPT[group.kind]}")
+    _show("keeps", lines)
+
+
+def _show(title: str, lines: list[str]) -> None:
+    for number, line in enumerate(lines):
+        say(f"{'' if number else title:12}{line}")
 
 
 def _batches_text(group: Group) -> str:
-    if group.first is None:
+    if group.first is None or group.last is None:
         return ""
-    return (
-        f" of batch {group.first}"
-        if group.first == group.last
-        else f" of batches {group.first} to {group.last}"
-    )
+    return f" of {span(range(group.first, group.last + 1))}"
 
 
 def _size_text(group: Group) -> str:
@@ -410,10 +398,7 @@ def settle(args: Namespace) -> None:
             kept="everything; nothing was read or written",
             do="look at the table first: --committed if the rows of the batch are in it",
         )
-    table = canonical_uri(args.delta_location)
-    log = assembly.open_log(
-        args.delta_location, Checkpoint(location=args.checkpoint), storage_conn_id=args.storage_conn_id
-    )
+    table, log, _ = open_pipeline(args)
     pipeline = repair.existing_pipeline(log)
     engine = targets.scope_runner(args.scope_conn_id, log, table, args.storage_conn_id)
     attempt = repair.in_doubt(log, engine, table, args.seq)
@@ -422,7 +407,7 @@ def settle(args: Namespace) -> None:
     say(f"{targets.decision_text(committed=args.committed)}: the next run {next_run}")
     if not args.yes:
         say("A wrong decision loses the rows of the batch, or duplicates them; it cannot be undone.")
-        say(ADD_YES)
+    if not is_confirmed(args):
         return
     settlement = repair.settle(
         log, engine, table, args.seq, committed=args.committed, storage=engine.table_storage
@@ -449,7 +434,7 @@ def cancel_jobs(args: Namespace) -> None:
         say(f"{job.job_id}  {job.state:<11}  {job.name}  {job.submitter or ''}".rstrip())
     if not args.yes:
         say(f"{counted(len(jobs), 'job')} would be cancelled")
-        say(ADD_YES)
+    if not is_confirmed(args):
         return
     for job in jobs:
         hook.cancel_job(job.job_id)

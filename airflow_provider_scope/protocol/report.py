@@ -114,6 +114,11 @@ class RunReport:
         return totals
 
     @property
+    def warning_texts(self) -> list[str]:
+        """What the warnings say, each text once."""
+        return list(dict.fromkeys(self.warnings.values()))
+
+    @property
     def loaded_nothing(self) -> bool:
         """Whether the table is as it was: no batch, or none with a row, a file or a change."""
         return all(
@@ -191,7 +196,7 @@ class RunReport:
             lines.append(f"left for the next run (max_batches_per_run): {self.pending_files:,} files")
         if self.lag:
             lines.append(f"left for the next run: {self.lag}")
-        lines += [f"warning: {text}" for text in dict.fromkeys(self.warnings.values())]
+        lines += [f"warning: {text}" for text in self.warning_texts]
         for reason in sorted(self.left_out.counts):
             lines.append(f"not loaded, {self._because(reason)}")
             lines += [f"    {path}" for path in self.left_out.names.get(reason, [])]
@@ -242,7 +247,7 @@ class RunReport:
             "pending_files": self.pending_files,
             "quarantined": _most(self.quarantined),
             "changes": dict(self.changes),
-            "warnings": [text[:WARNING_LENGTH] for text in dict.fromkeys(self.warnings.values())],
+            "warnings": [text[:WARNING_LENGTH] for text in self.warning_texts],
             "left_out": dict(self.left_out.counts),
             "left_out_names": {r: list(names) for r, names in self.left_out.names.items()},
             "table_version": self.table_version,

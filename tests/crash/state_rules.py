@@ -327,31 +327,31 @@ def _before_whatever_was_accepted(
 
 def accept_leaves_the_open_batch(patch: pytest.MonkeyPatch) -> None:
     """Accept the table without giving the open batch up."""
-    patch.setattr(acceptance._Reading, "to_give_up", None)
+    patch.setattr(acceptance, "_to_close", lambda *_args: [])
 
 
 def accept_logs_nothing(patch: pytest.MonkeyPatch) -> None:
     """Accept the table without a batch that is given up if none is open."""
-    patch.setattr(acceptance, "accept_with_state", _accept_as_it_is)
+    patch.setattr(acceptance, "accept_table", _accept_as_it_is)
 
 
 def _accept_as_it_is(log: Any, engine: Any, table: str, *, reload_undecidable: bool) -> Acceptance:
-    read = acceptance._take_reading(log, engine, table)
-    seen = acceptance._consequences_with_state(read, reload_undecidable=reload_undecidable)
-    return log.put_acceptance(acceptance._acceptance(read, seen))
+    reading = acceptance._read(log, engine, table)
+    seen = acceptance._consequences(reading, reload_undecidable=reload_undecidable)
+    return log.put_acceptance(acceptance._acceptance(reading, seen))
 
 
 def accept_looks_first(patch: pytest.MonkeyPatch) -> None:
     """Look at the table, and give the open batch up after that."""
-    original = acceptance._consequences_with_state
+    original = acceptance._consequences
     looks: dict[int, Any] = {}
 
-    def look(read: Any, **how: Any) -> Any:
-        if id(read.log) not in looks:
-            looks[id(read.log)] = original(read, **how)
-        return looks[id(read.log)]
+    def look(reading: Any, **how: Any) -> Any:
+        if id(reading.log) not in looks:
+            looks[id(reading.log)] = original(reading, **how)
+        return looks[id(reading.log)]
 
-    patch.setattr(acceptance, "_consequences_with_state", look)
+    patch.setattr(acceptance, "_consequences", look)
 
 
 def no_mixed_check(patch: pytest.MonkeyPatch) -> None:
