@@ -1,30 +1,30 @@
-"""What Airflow's own commands show of the provider, each in a process with a fresh home."""
+"""What Airflow's own commands show of the provider."""
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
-
-def airflow(home: Path, *words: str) -> Any:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")}
-    environment = {**kept, "AIRFLOW_HOME": str(home), "AIRFLOW__CORE__LOAD_EXAMPLES": "False"}
-    command = [str(Path(sys.executable).with_name("airflow")), *words, "--output", "json"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+import pytest
 
 
-def test_providers_list_shows_the_provider(tmp_path):
+@pytest.fixture
+def airflow(capsys: pytest.CaptureFixture[str]) -> Any:
+    from airflow.cli.cli_parser import get_parser
+
+    def run(*words: str) -> Any:
+        args = get_parser().parse_args([*words, "--output", "json"])
+        capsys.readouterr()
+        args.func(args)
+        return json.loads(capsys.readouterr().out)
+
+    return run
+
+
+def test_providers_list_shows_the_provider(airflow):
     (found,) = [
-        row
-        for row in airflow(tmp_path, "providers", "list")
-        if row["package_name"] == "airflow-provider-scope"
+        row for row in airflow("providers", "list") if row["package_name"] == "airflow-provider-scope"
     ]
 
     assert found == {
@@ -34,26 +34,26 @@ def test_providers_list_shows_the_provider(tmp_path):
     }
 
 
-def test_providers_get_shows_the_operator_and_the_commands(tmp_path):
-    (found,) = airflow(tmp_path, "providers", "get", "airflow-provider-scope", "--full")
+def test_providers_get_shows_the_operator_and_the_commands(airflow):
+    (found,) = airflow("providers", "get", "airflow-provider-scope", "--full")
 
     assert "airflow_provider_scope.operators.delta_ingest" in str(found["operators"])
     assert "airflow_provider_scope.cli.definition.get_scope_cli_commands" in str(found["cli"])
 
 
-def test_providers_hooks_shows_our_connection_types_and_leaves_spark_to_its_provider(tmp_path):
+@pytest.mark.filterwarnings("ignore:ProvidersManager.hooks")  # of Airflow 3.3
+def test_our_connection_types_have_our_hooks_and_spark_has_that_of_its_provider():
     """The engine takes connections of type ``spark``; a second hook for that type would hide the first."""
-    rows = {row["connection_type"]: row for row in airflow(tmp_path, "providers", "hooks")}
+    from airflow.providers_manager import ProvidersManager
 
-    assert rows["spark"] == {
-        "connection_type": "spark",
-        "class": "airflow.providers.apache.spark.hooks.spark_submit.SparkSubmitHook",
-        "conn_id_attribute_name": "conn_id",
-        "package_name": "apache-airflow-providers-apache-spark",
-        "hook_name": "Spark",
+    hooks = ProvidersManager().hooks
+    spark = hooks["spark"]
+    ours = {kind: hooks[kind] for kind in ("adla_scope", "adls_gen1")}
+
+    assert spark.hook_class_name == "airflow.providers.apache.spark.hooks.spark_submit.SparkSubmitHook"
+    assert spark.package_name == "apache-airflow-providers-apache-spark"
+    assert {kind: hook.hook_class_name for kind, hook in ours.items()} == {
+        "adla_scope": "airflow_provider_scope.hooks.scope.ScopeHook",
+        "adls_gen1": "airflow_provider_scope.hooks.adls_gen1.AdlsGen1Hook",
     }
-    ours = [row for row in rows.values() if row["package_name"] == "airflow-provider-scope"]
-    assert sorted((row["connection_type"], row["class"]) for row in ours) == [
-        ("adla_scope", "airflow_provider_scope.hooks.scope.ScopeHook"),
-        ("adls_gen1", "airflow_provider_scope.hooks.adls_gen1.AdlsGen1Hook"),
-    ]
+    assert {hook.package_name for hook in ours.values()} == {"airflow-provider-scope"}

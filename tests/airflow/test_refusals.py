@@ -3,31 +3,40 @@
 from __future__ import annotations
 
 import os
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
+from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk import DAG
-from deltalake import DeltaTable, write_deltalake
 
+from airflow_provider_scope.exceptions import ScopeProviderError
 from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator
 from tests.crash.world import NOW_MS, DeltaWorld
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import pytest
 
-
-def dag_of(table: Path | str, root: Path | str, **more: Any) -> DAG:
-    with DAG("refused", schedule=None, params={"root": str(root)}) as dag:
-        DeltaIncrementalIngestOperator(
+def refusal(table: Path | str, root: Path | str, **source: Any) -> str:
+    """Give the words with which the task fails, whose templates are rendered as in a run."""
+    checkpoint = source.pop("checkpoint", None)
+    with DAG("refused", schedule=None) as dag:
+        task = DeltaIncrementalIngestOperator(
             task_id="ingest",
             delta_location=str(table),
-            source={"roots": "{{ params.root }}", "patterns": r"\.parquet$", "format": "parquet"},
-            **more,
+            source={"roots": "{{ root }}", "patterns": r"\.parquet$", "format": "parquet", **source},
+            checkpoint=checkpoint,
         )
-    return dag
+    task.render_template_fields({"root": str(root)}, dag.get_template_env())
+    ti = SimpleNamespace(
+        dag_id="refused", run_id="r", task_id="ingest", map_index=-1, try_number=1, start_date=None
+    )
+    with pytest.raises((AirflowFailException, ScopeProviderError)) as caught:
+        task.execute({"ti": ti})
+    return str(caught.value)
 
 
 def landed(folder: Path) -> Path:
@@ -37,48 +46,42 @@ def landed(folder: Path) -> Path:
     return folder
 
 
-def refusal(run_dag: Any, dag: DAG, capsys: pytest.CaptureFixture[str]) -> str:
-    assert run_dag(dag).state == "failed"
-    return capsys.readouterr().out
-
-
-def test_a_root_that_holds_the_table(run_dag, tmp_path, capsys):
+def test_a_root_that_holds_the_table(tmp_path):
     landed(tmp_path / "landing")
 
-    said = refusal(run_dag, dag_of(tmp_path / "table", tmp_path), capsys)
+    said = refusal(tmp_path / "table", tmp_path)
 
     assert "a run would load its own output" in said
     assert not (tmp_path / "table").exists()
 
 
-def test_a_checkpoint_that_vacuum_deletes(run_dag, tmp_path, capsys):
+def test_a_checkpoint_that_vacuum_deletes(tmp_path):
     landing = landed(tmp_path / "landing")
     (tmp_path / "link").symlink_to(tmp_path / "table")
-    dag = dag_of(tmp_path / "table", landing, checkpoint={"location": f"{tmp_path}/link/checkpoint"})
 
-    assert "in a folder that VACUUM cleans" in refusal(run_dag, dag, capsys)
+    said = refusal(tmp_path / "table", landing, checkpoint={"location": f"{tmp_path}/link/checkpoint"})
+
+    assert "in a folder that VACUUM cleans" in said
     assert not (tmp_path / "table").exists()
 
 
-def test_a_table_with_rows_and_without_a_checkpoint(run_dag, tmp_path, capsys):
-    landing = landed(tmp_path / "landing")
-    write_deltalake(str(tmp_path / "table"), pa.table({"id": [1], "day": [1]}))
-
-    said = refusal(run_dag, dag_of(tmp_path / "table", landing), capsys)
-
-    assert "there is no record in" in said
-    assert f"airflow scope accept-table {tmp_path}/table`" in said
-    assert DeltaTable(str(tmp_path / "table")).to_pyarrow_table().num_rows == 1
-    assert not (tmp_path / "table" / "_checkpoint").exists()
-
-
-def test_a_root_under_another_name(run_dag, tmp_path, capsys):
+def test_a_root_under_another_name(tmp_path):
     world = DeltaWorld(tmp_path)
     world.drop("a.parquet", 60)
     world.run()
     (tmp_path / "mount").symlink_to(tmp_path / "landing")
 
-    said = refusal(run_dag, dag_of(tmp_path / "table", tmp_path / "mount"), capsys)
+    said = refusal(tmp_path / "table", tmp_path / "mount")
 
     assert "was loaded before under another name" in said
     assert sum(world.rows().values()) == 2
+
+
+@pytest.mark.parametrize("name", ["", "orders.tsv"])
+def test_a_folder_without_files_if_that_is_asked_for(tmp_path, name):
+    (tmp_path / "landing").mkdir()
+    if name:
+        (tmp_path / "landing" / name).write_text("a\n")
+
+    assert (name or "holds no file") in refusal(tmp_path / "table", tmp_path / "landing", fail_on_empty=True)
+    assert not (tmp_path / "table").exists()
