@@ -170,7 +170,7 @@ def compare(spark: SparkSession, folder: Path, args: argparse.Namespace) -> dict
     """Give the median seconds of each way for each number of changes."""
     source = Source(spark, folder, args.rows)
     WarmRunner.session = spark
-    assembly.SparkRunner = WarmRunner  # type: ignore[misc] # the session is there
+    assembly.SparkRunner = WarmRunner  # type: ignore[attr-defined] # the session is there
     (folder / "ours").mkdir()
     write = Merge(strategy="upsert", primary_key="id")
     arguments = {"source": CdfSource(table=source.place, full_load=True), "write": write}
@@ -184,7 +184,7 @@ def compare(spark: SparkSession, folder: Path, args: argparse.Namespace) -> dict
     if args.cloe_nessy:
         sys.path.append(args.cloe_nessy)
         ways["cloe-nessy"] = cloe_nessy(spark, source, f"{folder}/nessy")
-    medians = {}
+    medians: dict[int, dict[str, float]] = {}
     for count in args.changes:
         took: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
         for turn in range(args.repeats + 1):
@@ -202,8 +202,8 @@ def compare(spark: SparkSession, folder: Path, args: argparse.Namespace) -> dict
             {who: statistics.median(turn[which] for turn in turns[1:]) for who, turns in took.items()}
             for which in (0, 1)
         )
-        medians = ", ".join(f"{who} {clock[who]:.2f} s ({cpu[who]:.2f} s of CPU)" for who in ways)
-        print(f"{count:,} changes of {args.rows:,} rows: {medians}", flush=True)
+        text = ", ".join(f"{who} {clock[who]:.2f} s ({cpu[who]:.2f} s of CPU)" for who in ways)
+        print(f"{count:,} changes of {args.rows:,} rows: {text}", flush=True)
         medians[count] = clock
     if args.cloe_nessy:
         left = DeltaTable(f"{folder}/nessy").count() - DeltaTable(source.place).count()

@@ -30,8 +30,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from adlfs import AzureBlobFileSystem
-from fsspec.implementations.local import LocalFileSystem
+from adlfs import AzureBlobFileSystem  # type: ignore[import-untyped]
+from fsspec.implementations.local import LocalFileSystem  # type: ignore[import-untyped]
 
 from airflow_provider_scope.protocol.derived import SeenFiles, Segments, rows_of
 from airflow_provider_scope.sources.files.discovery import Rules, new_candidates, next_batch, unseen
@@ -168,7 +168,7 @@ def discover(store: str, place: str, history: str) -> None:
     segments = Segments(LocalStorage(), f"file://{history}", 10)
     tables, _ = segments.read(EPOCH, 0)
     seen = SeenFiles(tables)
-    steps.done("read the history", sum(table.num_rows for table in tables))
+    steps.done("read the history", sum(segment.metadata.num_rows for segment in tables))
     candidates = new_candidates(storage.walk(root), rules, (root,), seen)
     assert candidates
     steps.done("list, match, leave out, sort", len(candidates.files))
@@ -251,7 +251,7 @@ def compare(store: str, place: str, count: int, folder: Path) -> bool:
         f"  CPU / the bare find's: listing {alone['cpu'] / bare['cpu']:.2f}, all {cpu / bare['cpu']:.2f} "
         f"(target {TARGET_RATIO}); peak {peak / 2**20:,.0f} MiB (target {TARGET_BYTES / 2**20:,.0f})"
     )
-    return cpu / bare["cpu"] <= TARGET_RATIO and peak < TARGET_BYTES
+    return bool(cpu / bare["cpu"] <= TARGET_RATIO and peak < TARGET_BYTES)
 
 
 def in_memory(count: int, folder: Path) -> None:
@@ -308,5 +308,7 @@ if __name__ == "__main__":
         serve(int(rest[0]))
     elif step == "remember":
         remember(rest[0], rest[1], rest[2], int(rest[3]))
+    elif step == "discover":
+        discover(*rest)
     else:
-        {"find": find, "walk": walk, "discover": discover}[step](*rest)
+        {"find": find, "walk": walk}[step](*rest)

@@ -9,16 +9,17 @@ The listing of the source is not counted. The table is read as one on a remote s
 commits of 30 days at one batch in five minutes. Nothing runs Spark: a new file is planned and logged, as
 ``airflow scope plan`` plans it, and then audited.
 
-* batches: 100, 10,000 and as many as asked for, with one file each; the newest 100 files are still there.
-* files: 100,000, 1,000,000 and as many as asked for, in batches of 10,000; all of them are still listed.
+* batches: a thousandth, a tenth, and all of ``--batches``, with one file each; the newest files, 100 at the
+  most, are still there.
+* files: a hundredth, a tenth, and all of ``--files``, in batches of a thousandth; all are still listed.
 
 ``cpu_seconds`` is the CPU of the run itself, and ``process_seconds`` that of its process, with its imports.
 ``list_seconds`` is the part of the run that lists the table's log. Delta keeps the commits of 30 days, and a
 list is what shows them all: so it grows for 30 days, and then no more. The line before the last one gives the
 ratio without it.
 
-The last line gives requests and CPU of an idle run at the most batches / at 100, the requests of an idle
-run, and the peak memory at one million files and at the most.
+The last line gives requests and CPU of an idle run at the most batches / at the fewest, the requests of an
+idle run, and the peak memory at a tenth of the files and at all.
 """
 
 from __future__ import annotations
@@ -32,13 +33,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deltalake import DeltaTable
 
 from airflow_provider_scope.delta.probe import newest_version, probe
-from airflow_provider_scope.protocol import records, retention
+from airflow_provider_scope.protocol import dry_run, records, retention
 from airflow_provider_scope.protocol.derived import AuditFiles, Segments, rows_of
 from airflow_provider_scope.protocol.log import CheckpointLog
 from airflow_provider_scope.protocol.records import CommitRecord, OffsetEntry, Pipeline, TableIdentity
@@ -53,7 +55,7 @@ from airflow_provider_scope.values import FileEntry, slice_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from airflow_provider_scope.protocol.engine import Work
+    from airflow_provider_scope.protocol.engine import More, Work
     from airflow_provider_scope.protocol.recovery import TableState
 
 PIPELINE = "11111111-1111-1111-1111-111111111111"
@@ -131,8 +133,11 @@ class Table:
     def probe(self, location: str, pipeline: str | None, baseline: Any) -> TableState:
         return probe(location, pipeline, baseline, self.storage)
 
-    def run(self, work: Work, entries: Sequence[OffsetEntry]) -> None:
+    def run(self, work: Work, entries: Sequence[OffsetEntry], more: More | None = None) -> None:
         raise NotImplementedError
+
+    def check(self, work: Work, entry: OffsetEntry) -> None:
+        """Nothing is refused."""
 
     def fence(self, work: Work, entry: OffsetEntry) -> None:
         raise NotImplementedError
@@ -150,6 +155,10 @@ def entry_of(seq: int, size: int) -> OffsetEntry:
     return OffsetEntry(
         seq=seq, mode="append", slice=slice_of(files, None), refresh_start=None, overwrite_start=None
     )
+
+
+def _same(rows: Any, _: int) -> Any:
+    return rows
 
 
 def make(folder: str, batches: int, size: int) -> None:
@@ -192,7 +201,7 @@ def _write_segments(log: CheckpointLog, batches: int, size: int) -> None:
     for segment in chain:
         numbers = range(segment.first * size, (segment.last + 1) * size)
         rows = rows_of((f.path, f.modified_ms, f.size_bytes, None, 0) for f in map(a_file, numbers))
-        segments.extend(epoch(None, None), 0, segment.last, lambda _, rows=rows: rows)
+        segments.extend(epoch(None, None), 0, segment.last, partial(_same, rows))
 
 
 def _write_table(table: Path, commits: int) -> None:
@@ -228,11 +237,16 @@ def _write_table(table: Path, commits: int) -> None:
 # ---- a run ------------------------------------------------------------------------------------------------
 
 
+def records_of(folder: str, storage: Counted) -> tuple[CheckpointLog, AuditFiles]:
+    """Open the log of a pipeline, and its derived files."""
+    log = CheckpointLog(storage, f"file://{folder}/checkpoint")
+    return log, AuditFiles(log, compaction_interval=FAN_OUT, retention_files=100)
+
+
 def run(folder: str, loaded: int, listed: int, new: int) -> None:
     """Do what a run does but for Spark, and print what it took."""
     storage = Counted()
-    log = CheckpointLog(storage, f"file://{folder}/checkpoint")
-    audit_files = AuditFiles(log, compaction_interval=FAN_OUT, retention_files=100)
+    log, audit_files = records_of(folder, storage)
     execution = MicroBatchExecution(
         log,
         audit_files,
@@ -251,9 +265,12 @@ def run(folder: str, loaded: int, listed: int, new: int) -> None:
     began = time.process_time()
     request = Request(table=f"remote://{folder}/table")
     if new:
-        report, _, planned = execution.plan(request)
-        (entry,) = planned
+        plan = dry_run.plan(execution, request)
+        if plan.error:
+            raise plan.error
+        report, (entry,) = plan.report, plan.new
         assert [file.path for file in entry.files] == [a_file(loaded).path]
+        log, audit_files = records_of(folder, storage)  # the plan's own stay in memory
         log.put_offset(entry)
         identity = TableIdentity(TABLE_ID, None)
         record = CommitRecord(
@@ -328,8 +345,11 @@ def main() -> None:
     parser.add_argument("--batches", type=int, default=100_000)
     parser.add_argument("--files", type=int, default=10_000_000)
     asked = parser.parse_args()
-    by_batches = [measure(count, 1, 100) for count in (100, 10_000, asked.batches)]
-    by_files = [measure(count // 10_000, 10_000, count) for count in (100_000, 1_000_000, asked.files)]
+    by_batches = [
+        measure(asked.batches // part, 1, min(100, asked.batches // part)) for part in (1000, 10, 1)
+    ]
+    size = asked.files // 1000
+    by_files = [measure(asked.files // part // size, size, asked.files // part) for part in (100, 10, 1)]
     young, old = by_batches[0]["idle"], by_batches[-1]["idle"]
     requests, cpu = old["requests"] / young["requests"], old["cpu_seconds"] / young["cpu_seconds"]
     others = [run["cpu_seconds"] - run["list_seconds"] for run in (young, old)]
@@ -339,7 +359,8 @@ def main() -> None:
     )
     print(
         f"requests ratio {requests:.2f}, cpu ratio {cpu:.2f}, idle requests {old['requests']}, "
-        f"peak 1M {by_files[1]['idle']['peak_mib']} MiB, peak 10M {by_files[-1]['idle']['peak_mib']} MiB"
+        f"peak at {asked.files // 10:,} files {by_files[1]['idle']['peak_mib']} MiB, "
+        f"at {asked.files:,} {by_files[-1]['idle']['peak_mib']} MiB"
     )
 
 

@@ -81,8 +81,8 @@ def upsert(table: str, changes: str) -> Callable[[SparkSession], None]:
     """Give the plain statement."""
 
     def run(spark: SparkSession) -> None:
-        merge = SparkTable.forPath(spark, table).alias("t")
-        merge = merge.merge(spark.read.parquet(changes).alias("s"), "t.id = s.id")
+        stored = SparkTable.forPath(spark, table).alias("t")
+        merge = stored.merge(spark.read.parquet(changes).alias("s"), "t.id = s.id")
         merge.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
 
     return run

@@ -47,6 +47,7 @@ from airflow_provider_scope.protocol import records
 from airflow_provider_scope.protocol.records import OffsetEntry
 from airflow_provider_scope.spark import app
 from airflow_provider_scope.spark.plan import FilesPlan, Plan
+from airflow_provider_scope.spark.session import make_exact
 from airflow_provider_scope.values import FileEntry, FileSlice
 
 if TYPE_CHECKING:
@@ -260,7 +261,7 @@ def compare(spark: SparkSession, kind: Kind, folder: Path, args: argparse.Namesp
         tables = {}
         for way, load in WAYS.items():
             table = tables[way] = folder / f"{way}-{repeat}"
-            spark._jvm.System.gc()  # noqa: SLF001 - what the other one left is not to be paid by this one
+            spark._jvm.System.gc()  # type: ignore[union-attr]  # noqa: SLF001 - what the other one left is not to be paid by this one
             clock, used = time.monotonic(), cpu_seconds()
             load(spark, kind, files, table)
             clock, used = time.monotonic() - clock, cpu_seconds() - used
@@ -289,7 +290,7 @@ def session() -> SparkSession:
         builder = builder.config(key, value)
     spark = builder.config("spark.ui.showConsoleProgress", "false").getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
-    app.make_exact(spark)
+    make_exact(spark)
     return spark
 
 

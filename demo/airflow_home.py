@@ -102,7 +102,7 @@ def run_example(home: Home, show: Callable[[str], None]) -> dict[str, Any]:
     for task in dag.tasks:
         task.on_failure_callback = [lambda context: failures.append(str(context["exception"]))]
         # Its own messages go to the screen, and no others.
-        task._cached_logger = _logger(task.task_id, show)  # noqa: SLF001
+        task._cached_logger = _logger(task.task_id, show)  # type: ignore[assignment]  # noqa: SLF001
     run = dag.test(run_conf={"landing": home.engine.root(home), "table": str(home.table)})
     if run.state != "success":
         raise RunFailedError("\n".join(failures) or f"the run ended as {run.state}")

