@@ -44,9 +44,18 @@ class Rule:
     finds: str
     """``lost``, ``doubled`` or ``failures``."""
     schedules: int = 60
+    """At the most, until it is found."""
 
-    def check(self) -> Tally:
-        return play_many(self.kind, range(self.schedules))
+    def check(self, schedules: int) -> Tally:
+        return play_many(self.kind, range(schedules))
+
+    def search(self) -> tuple[Tally, int]:
+        """Play schedules until something is found; give what, and how many were played."""
+        for seed in range(self.schedules):
+            tally = play_many(self.kind, range(seed, seed + 1))
+            if getattr(tally, self.finds):
+                return tally, seed + 1
+        return tally, self.schedules
 
 
 def no_predecessor_check(patch: pytest.MonkeyPatch) -> None:

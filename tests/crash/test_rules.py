@@ -6,9 +6,19 @@ from tests.crash.rules import RULES, Rule
 from tests.crash.state_rules import STATE_RULES, StateRule
 
 
-@pytest.mark.parametrize("rule", [*RULES, *STATE_RULES], ids=lambda rule: rule.name)
-def test_a_rule_keeps_the_table_right_and_leaving_it_out_does_not(
-    rule: Rule | StateRule, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_leaving_a_rule_out_is_noticed_in_schedules_that_it_keeps_right(rule: Rule) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        rule.leave_out(patch)
+        without_rule, schedules = rule.search()
+
+    assert getattr(without_rule, rule.finds), without_rule.failures
+    assert rule.check(schedules).failures == []
+
+
+@pytest.mark.parametrize("rule", STATE_RULES, ids=lambda rule: rule.name)
+def test_a_rule_keeps_the_state_right_and_leaving_it_out_does_not(
+    rule: StateRule, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with_rule = rule.check()
     rule.leave_out(monkeypatch)
