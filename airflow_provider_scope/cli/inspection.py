@@ -140,7 +140,7 @@ def _show_progress(view: LogView, table: str, log: CheckpointLog, storage_conn_i
     say(f"            {newest if table_state.identity else 'does not exist'}")
     say(f"checkpoint  {log.location}")
     say(f"pipeline    {view.pipeline.pipeline if view.pipeline else None}")
-    takeover = view.taken
+    takeover = view.epoch.taken
     if takeover:
         taken_at = time_text(takeover.taken_at_ms)
         say(f"taken over  from dbt-scope after its batch {takeover.batch_id}; {taken_at}")
@@ -179,7 +179,7 @@ def _show_progress(view: LogView, table: str, log: CheckpointLog, storage_conn_i
         last_entry
         and last_entry.refresh_start == view.refresh_start
         and not isinstance(log, IntervalLog)
-        and log.watermark() != retention.watermark(last_entry, takeover)
+        and log.watermark() != retention.watermark(last_entry, view.epoch.batch_id(last_entry.seq))
     ):
         say("            watermark.json is not up to date; the next run or `airflow scope rebuild` writes it")
     return None

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_scope.engines.spark import SparkRunner
     from airflow_provider_scope.protocol.acceptance import Consequences
-    from airflow_provider_scope.protocol.dbt_scope_files import DbtScopeState
+    from airflow_provider_scope.protocol.dbt_scope import DbtScopeState
     from airflow_provider_scope.protocol.derived import AuditFiles
     from airflow_provider_scope.protocol.log import CheckpointLog
     from airflow_provider_scope.protocol.records import OffsetEntry, Pipeline
@@ -270,7 +270,7 @@ def take_over(args: Namespace) -> None:
     takeover, state = later_runs
     _show_dbt_scope(state)
     say("files up to this watermark count as loaded, as sources/ lists them")
-    say(f"batch {takeover.seq} of this pipeline will be batch {takeover.next_batch_id} in dbt-scope's count")
+    say(f"batch {takeover.seq} of this pipeline will be batch {takeover.batch_id + 1} in dbt-scope's count")
     if not is_confirmed(args):
         return
     record = dbt_scope.write(log, takeover, state)

@@ -178,7 +178,7 @@ _CHECKPOINT_FILES = (
     *(f"attempts/{_NUMBER}.0{end}" for end in ("", ".settled")),
     *("pipeline.json", "watermark.json", "sources/4", "sources/4.parquet"),
     *(f"plans/{_ID}{end}" for end in ("", "-1")),
-    *(f"taken_over/{_NUMBER}", f"taken_over/{_ID}.files", f"taken_over/{_ID}.decided"),
+    *(f"taken_over/{_NUMBER}", f"taken_over/{_ID}.parquet", f"taken_over/{_ID}.decided"),
     "intervals/20130101T000000000Z_20130102T000000000Z.json",
 )
 _DELTA_FOLDERS = ("_delta_index", "_change_data", "_delta_log")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_scope.exceptions import BatchOutcomeUnknownError, InputError, TableError
 from airflow_provider_scope.protocol import recovery
+from airflow_provider_scope.protocol.derived import SeenFiles, taken_files
 from airflow_provider_scope.protocol.engine import Work
 from airflow_provider_scope.protocol.records import Acceptance
 from airflow_provider_scope.protocol.repair import existing_pipeline
@@ -451,10 +452,9 @@ def _undone_refresh(
         or any(record.seq == start and _is_rolled_back(record, view.table) for record in records)
     ):
         return None
-    takeovers = reading.log.takeovers(view.pipeline) if view.pipeline else []
-    entries, taken = rows_in_table(reading.log, takeovers, view.table)
+    entries, taken = rows_in_table(reading.log, view.takeover, view.table)
     names = {name for entry in entries if entry.seq < start for name in _names(entry.slice)}
-    names |= {file.path for file in (reading.log.taken_files(taken) if taken else ())}
+    names |= {path for path, _ in SeenFiles(taken_files(reading.log, taken)).items()}
     twice = names  # slices without files may overlap
     if all(isinstance(entry.slice, FileSlice) for entry in opened.kept):
         twice = names & {name for entry in opened.kept for name in _names(entry.slice)}

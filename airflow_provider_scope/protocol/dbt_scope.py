@@ -1,73 +1,288 @@
-"""Taking over a table that dbt-scope has loaded, and noticing that it went on."""
+"""What dbt-scope left beside a table: reading it, taking it over, and noticing that dbt-scope went on."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING
+import json
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from airflow_provider_scope.exceptions import (
-    CheckpointError,
+    CheckpointCorruptError,
+    CheckpointVersionError,
     InputError,
     ScopeProviderError,
+    StorageError,
     WatermarkChangedError,
 )
 from airflow_provider_scope.protocol import repair, retention, takeover
-from airflow_provider_scope.protocol.dbt_scope_files import read_state
+from airflow_provider_scope.protocol.derived import SeenFiles, newest_of_each, put_taken_files, rows_of
 from airflow_provider_scope.protocol.records import Pipeline
-from airflow_provider_scope.protocol.takeover import Takeover
-from airflow_provider_scope.sources.files.discovery import History
+from airflow_provider_scope.protocol.takeover import Epoch, Takeover, digest
 from airflow_provider_scope.values import is_below
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from airflow_provider_scope.protocol.dbt_scope_files import DbtScopeState
     from airflow_provider_scope.protocol.log import CheckpointLog
     from airflow_provider_scope.protocol.records import OffsetEntry
     from airflow_provider_scope.protocol.view import LogView
     from airflow_provider_scope.sources.files.discovery import Tally
+    from airflow_provider_scope.stores.protocol import Storage
     from airflow_provider_scope.values import FileEntry
+
+# ---- its files, read as its own code reads them, but strictly --------------------------------------------
+
+_COLUMNS = ("path", "modificationTime", "batchId", "uri", "size")
+_AT_ONCE = 65_536
+"""Rows that are turned into Python values together."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    """``watermark.json``; a key that is missing has dbt-scope's default."""
+
+    modified_time: str = ""
+    batch_id: int = 0
+    modified_ms: int | None = None
+    """``modified_time`` in whole milliseconds, or None: dbt-scope then takes every file."""
+
+
+class LoadedFile(NamedTuple):
+    """A file that ``sources/`` names."""
+
+    batch_id: int
+    path: str
+    """URI, as listings give it."""
+    modified_ms: int
+    """What dbt-scope wrote down, which can be one less than the file's own time."""
+    size_bytes: int | None
+    """None where dbt-scope wrote the row: it does not note the size."""
+
+
+@dataclass(frozen=True, slots=True)
+class DbtScopeState:
+    """dbt-scope's checkpoint at one moment."""
+
+    watermark: Watermark
+    watermark_digest: str
+    files: tuple[LoadedFile, ...]
+    """Each file once: of a file that was loaded again, the newest row."""
+    batches: frozenset[int]
+    """Batches of which ``sources/`` tells the files."""
+
+    @property
+    def missing(self) -> list[int]:
+        """Batches of which it does not."""
+        return sorted(set(range(self.watermark.batch_id + 1)) - self.batches)
+
+    @property
+    def loaded(self) -> pa.Table:
+        """The files as columns, in the order of their paths."""
+        rows = rows_of((file.path, file.modified_ms, file.size_bytes, None, None) for file in self.files)
+        return newest_of_each(rows)
+
+
+def read_state(storage: Storage, location: str, store: str) -> DbtScopeState | None:
+    """Read the checkpoint of dbt-scope; None if there is none.
+
+    All files of ``sources/`` are read, not only the newest snapshot: dbt-scope leaves out of a snapshot
+    what it cannot read, and its retention may delete the newest one first.
+
+    :param location: Canonical URI of the checkpoint folder.
+    :param store: What stands before the paths in URIs.
+    :raises CheckpointCorruptError: A file is not what dbt-scope writes, or contradicts the watermark.
+    :raises CheckpointVersionError: A full refresh of dbt-scope is going on, or has died.
+    :raises StorageError: A file could not be read, or dbt-scope is writing.
+    """
+    name = f"{location}/watermark.json"
+    before = storage.read(name)
+    names = [n for n in storage.names(f"{location}/sources") if n.isdigit() or retention.is_snapshot(n)]
+    if before is None and not names:
+        return None
+    if before is None:
+        raise CheckpointVersionError(
+            f"{location}/sources holds {len(names):,} files of another program, but there is no {name}: a "
+            "full refresh of dbt-scope is running, or was interrupted.",
+            kept="the table and the checkpoint; nothing was written",
+            do="let dbt-scope complete the refresh, then run again. Or run the task once with "
+            "full_refresh=True, which replaces the table's rows with those of all files",
+        )
+    watermark = _watermark(name, before)
+    newest = max((retention.number(n) for n in names), default=-1)
+    if newest > watermark.batch_id:
+        raise _damaged(
+            f"{location}/sources", f"goes up to batch {newest}, but {name} ends at {watermark.batch_id}"
+        )
+    rows: dict[str, LoadedFile] = {}
+    batches: set[int] = set()
+    for file in _rows(storage, f"{location}/sources", names, store):
+        batches.add(file.batch_id)
+        older = rows.get(file.path)
+        if older is None or older.batch_id <= file.batch_id:
+            rows[file.path] = file
+    if storage.read(name) != before:
+        raise StorageError(
+            f"{name} changed while it was read: dbt-scope is loading the table.",
+            kept="the table and the checkpoint; nothing was written",
+            do="stop dbt-scope: only one of the two may load a table",
+        )
+    state = DbtScopeState(watermark, digest(before), tuple(rows.values()), frozenset(batches))
+    if watermark.modified_ms is None and state.missing:
+        raise _damaged(
+            name,
+            f"has no modifiedTime, and {location}/sources does not name the files of "
+            f"{len(state.missing):,} of its {watermark.batch_id + 1:,} batches",
+        )
+    return state
+
+
+def _rows(storage: Storage, folder: str, names: Sequence[str], store: str) -> Iterator[LoadedFile]:
+    for name in names:
+        path = f"{folder}/{name}"
+        data = storage.read(path)
+        if data is None:
+            raise StorageError(
+                f"{path} was listed but is missing now: dbt-scope is loading the table.",
+                kept="the table and the checkpoint; nothing was written",
+                do="stop dbt-scope: only one of the two may load a table",
+            )
+        if retention.is_snapshot(name):
+            yield from _snapshot(path, data, retention.number(name), store)
+        else:
+            yield from _diff(path, data, retention.number(name), store)
+
+
+def _snapshot(path: str, data: bytes, number: int, store: str) -> Iterator[LoadedFile]:
+    try:
+        file = pq.ParquetFile(pa.BufferReader(data))
+        columns = [name for name in _COLUMNS if name in file.schema_arrow.names]
+        for part in file.iter_batches(_AT_ONCE, columns=columns):
+            for value in part.to_pylist():
+                row = _loaded_file(path, value, store)
+                if row.batch_id > number:
+                    raise _damaged(path, f"holds a file of batch {row.batch_id}")
+                yield row
+    except CheckpointCorruptError:
+        raise
+    except (pa.ArrowException, ValueError, OSError) as err:
+        raise _damaged(path, f"cannot be read ({type(err).__name__}: {err})") from err
+
+
+def _watermark(name: str, data: bytes) -> Watermark:
+    value = _object(name, data)
+    version, batch_id = value.get("version", 0), value.get("batchId", 0)
+    for key, number in (("version", version), ("batchId", batch_id)):
+        if type(number) is not int or number < 0:
+            raise _damaged(name, f"has {key}={number!r}, expected a whole number, 0 or more")
+    modified = value.get("modifiedTime", "")
+    if not isinstance(modified, str):
+        raise _damaged(name, f"has modifiedTime={modified!r}, expected a time as text")
+    return Watermark(modified, batch_id, _milliseconds(name, modified) if modified else None)
+
+
+def _milliseconds(name: str, text: str) -> int:
+    try:
+        moment = datetime.fromisoformat(text)
+        if moment.tzinfo is None:
+            raise _damaged(name, f"has modifiedTime={text!r}, which has no time zone")
+        return (moment - _EPOCH) // timedelta(milliseconds=1)
+    except (ValueError, OverflowError) as err:
+        raise _damaged(name, f"has modifiedTime={text!r}, which is not a time") from err
+
+
+def _diff(name: str, data: bytes, batch_id: int, store: str) -> list[LoadedFile]:
+    try:
+        # Not splitlines(): a path may hold any of the other characters that it takes for line ends.
+        lines = data.decode().split("\n")
+    except UnicodeDecodeError as err:
+        raise _damaged(name, f"is not UTF-8 ({err})") from err
+    rows = [_loaded_file(name, _object(name, line), store) for line in lines if line.strip()]
+    for row in rows:
+        if row.batch_id != batch_id:
+            raise _damaged(name, f"holds a file of batch {row.batch_id}")
+    return rows
+
+
+def _loaded_file(name: str, row: Mapping[str, Any], store: str) -> LoadedFile:
+    """Check a row of ``sources/``; rows of ours have the URI and the size, too."""
+    path, modified, batch_id = row.get("path"), row.get("modificationTime"), row.get("batchId")
+    if not isinstance(path, str) or not path.startswith("/"):
+        raise _damaged(name, f"has path={path!r}, expected a path that begins with /")
+    for key, number in (("modificationTime", modified), ("batchId", batch_id)):
+        if type(number) is not int or number < 0:
+            raise _damaged(name, f"has {key}={number!r}, expected a whole number, 0 or more")
+    uri, size = row.get("uri"), row.get("size")
+    return LoadedFile(
+        batch_id,  # type: ignore[arg-type] # an int, as seen above
+        uri if isinstance(uri, str) else store + path,
+        modified,  # type: ignore[arg-type]
+        size if type(size) is int else None,
+    )
+
+
+def _object(name: str, data: bytes | str) -> dict[str, Any]:
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError) as err:
+        raise _damaged(name, f"is not JSON ({err})") from err
+    if not isinstance(value, dict):
+        raise _damaged(name, f"holds {type(value).__name__}, not an object")
+    return value
+
+
+def _damaged(name: str, problem: str) -> CheckpointCorruptError:
+    return CheckpointCorruptError(
+        f"{name}, which dbt-scope wrote, {problem}. It is not known what dbt-scope has loaded.",
+        kept="the table, the checkpoint and all files; nothing was written",
+        do="restore the file from a copy. Or run the task once with full_refresh=True, which replaces the "
+        "table's rows with those of all files, and needs nothing that dbt-scope wrote",
+    )
+
+
+# ---- taking it over --------------------------------------------------------------------------------------
 
 
 def read_into_view(
-    log: CheckpointLog,
-    view: LogView,
-    roots: Sequence[str],
-    now_ms: int,
-    *,
-    history: bool = True,
-    is_void: bool = False,
+    log: CheckpointLog, view: LogView, roots: Sequence[str], now_ms: int, *, history: bool = True
 ) -> bool:
     """Put into the view of a pipeline without an entry what it would take over; nothing is written.
 
     :param history: False if the files that were seen do not matter (``late_files="skip"``).
-    :param is_void: What dbt-scope loaded is about to be replaced, so it need not be known.
     :return: False if another run has logged a batch meanwhile: what is there may be its own work, and the
         log has to be read again.
     :raises CheckpointError: What dbt-scope has loaded is not known; see ``read_state``.
-    :raises InputError: The roots are on several stores, and dbt-scope notes paths alone.
+    :raises InputError: The roots are not those of dbt-scope, or are on several stores.
     """
+    stores = sorted({store_of(root) for root in roots})
     try:
-        _read_into_view(log, view, roots, now_ms, history=history, is_void=is_void)
+        state = read_state(log.storage, log.location, stores[0])
+        if state:
+            _check_roots(state, roots, stores)
     except ScopeProviderError:
         if log.is_begun():
             return False
         raise
-    return view.dbt_scope_state is None or not log.is_begun()
+    if state is None:
+        return True
+    view.takeover = _record_of(state, stores[0], now_ms, seq=0)
+    view.to_take_over = state.loaded
+    if history:
+        view.seen = SeenFiles([view.to_take_over])
+    return not log.is_begun()
 
 
-def _read_into_view(
-    log: CheckpointLog, view: LogView, roots: Sequence[str], now_ms: int, *, history: bool, is_void: bool
-) -> None:
-    stores = sorted({store_of(root) for root in roots})
-    try:
-        state = read_state(log.storage, log.location, stores[0])
-    except CheckpointError:
-        if is_void:
-            return  # whatever dbt-scope loaded goes; ``replaced`` notes that
-        raise
-    if state is None or is_void:
-        return
+def store_of(uri: str) -> str:
+    """Give what stands before the path in a URI."""
+    scheme, rest = uri.split("://", 1)
+    return f"{scheme}://{rest.split('/', 1)[0]}"
+
+
+def _check_roots(state: DbtScopeState, roots: Sequence[str], stores: Sequence[str]) -> None:
     if len(stores) > 1:
         raise InputError(
             f"The roots are on several stores ({', '.join(stores)}), and dbt-scope's records do not say on "
@@ -84,25 +299,15 @@ def _read_into_view(
             "times now, and would all be loaded again: use a separate checkpoint location, and "
             "starting_timestamp",
         )
-    view.takeovers = [*view.takeovers, record_of(state, stores[0], now_ms)]
-    if history:
-        view.seen = History.of_dbt_scope(state.files)
-    view.dbt_scope_state = state
 
 
-def store_of(uri: str) -> str:
-    """Give what stands before the path in a URI."""
-    scheme, rest = uri.split("://", 1)
-    return f"{scheme}://{rest.split('/', 1)[0]}"
-
-
-def record_of(state: DbtScopeState, store: str, now_ms: int) -> Takeover:
-    """Give the record of what dbt-scope left, for a pipeline that is still to be named."""
+def _record_of(state: DbtScopeState, store: str, now_ms: int, seq: int) -> Takeover:
+    """Give the record of what dbt-scope left, without number, pipeline and lists."""
     floor = state.watermark.modified_ms
     return Takeover(
         number=0,
         pipeline="",
-        seq=0,
+        seq=seq,
         watermark=state.watermark_digest,
         batch_id=state.watermark.batch_id,
         modified_time=state.watermark.modified_time,
@@ -127,89 +332,36 @@ def adopt(log: CheckpointLog, view: LogView, new_id: str) -> None:
     older one. The record of this state is used again, so that runs at the same time make one pipeline.
     A full refresh that died before its first entry leaves a pipeline that has taken over nothing.
     """
-    if view.dbt_scope_state is None:
+    if view.takeover is None or view.to_take_over is None:
         msg = "nothing was looked at"
         raise AssertionError(msg)
-    lists = log.put_taken_files(view.dbt_scope_state.files)
-    record = replace(
-        view.takeovers[-1], pipeline=view.pipeline.pipeline if view.pipeline else new_id, lists=lists
-    )
-    stored = _put(log, record, any_pipeline=view.pipeline is None)
-    if view.pipeline:
-        return
-    identity = view.table.identity
-    log.put_pipeline(
-        Pipeline(
-            pipeline=stored.pipeline,
-            table=identity,
-            table_version=view.table.version if identity else None,
-            taken_over=stored.number,
-        )
-    )
-
-
-def _put(log: CheckpointLog, record: Takeover, *, any_pipeline: bool = False) -> Takeover:
-    """Create a record under the next number, unless the newest one says the same; give it."""
+    pipeline = view.pipeline.pipeline if view.pipeline else new_id
+    record = replace(view.takeover, pipeline=pipeline, lists=put_taken_files(log, view.to_take_over))
+    differing: dict[str, Any] = {"number": 0, "taken_at_ms": 0}
+    if view.pipeline is None:
+        differing["pipeline"] = ""
     stored = log.newest_takeover()
-    while stored is None or not _is_same(stored, record, any_pipeline=any_pipeline):
-        record = replace(record, number=stored.number + 1 if stored else 0)
-        stored = log.put_takeover(record)
-    return stored
-
-
-def _is_same(stored: Takeover, record: Takeover, *, any_pipeline: bool) -> bool:
-    pipeline = record.pipeline if any_pipeline else stored.pipeline
-    return replace(stored, pipeline=pipeline, number=0, taken_at_ms=0) == replace(
-        record, number=0, taken_at_ms=0
-    )
-
-
-def check(log: CheckpointLog, view: LogView) -> None:
-    """Refuse a checkpoint that dbt-scope advanced since the pipeline began.
-
-    :raises WatermarkChangedError: As said.
-    """
-    takeover.check_watermark(view.watermark, view.takeovers, view.overwrite_start, log.location)
-
-
-def note_replaced(log: CheckpointLog, view: LogView, now_ms: int) -> None:
-    """Note, before a full refresh is logged, the state of dbt-scope's checkpoint that it makes void.
-
-    The note counts only together with the entry that replaces the table.
-    """
-    watermark = log.watermark()
-    if view.pipeline is None or not takeover.was_written_around(
-        watermark, view.takeovers, view.overwrite_start
-    ):
-        return
-    note = Takeover(
-        number=0,
-        pipeline=view.pipeline.pipeline,
-        seq=view.next_seq,
-        watermark=None if watermark is None else takeover.digest(watermark),
-        batch_id=None,
-        modified_time="",
-        floor_ms=None,
-        is_recorded=False,
-        missing=0,
-        at_floor=(),
-        files=0,
-        lists=(),
-        store="",
-        taken_at_ms=now_ms,
-    )
-    _put(log, note)
-    view.takeovers = log.takeovers(view.pipeline)
+    while stored is None or replace(stored, **differing) != replace(record, **differing):
+        stored = log.put_takeover(replace(record, number=stored.number + 1 if stored else 0))
+    if view.pipeline is None:
+        identity = view.table.identity
+        log.put_pipeline(
+            Pipeline(
+                pipeline=stored.pipeline,
+                table=identity,
+                table_version=view.table.version if identity else None,
+                taken_over=stored.number,
+            )
+        )
 
 
 def not_loaded(
     log: CheckpointLog, view: LogView, files: Sequence[FileEntry], tally: Tally, *, history: bool = True
 ) -> Sequence[FileEntry]:
     """Give the files that dbt-scope has not loaded; see ``protocol.takeover.not_loaded``."""
-    taken = view.taken
+    taken = view.epoch.taken
     if taken is None:
         return files
-    decision = log.decision(taken.watermark) if taken.watermark and not taken.is_recorded else None
     if taken.floor_ms is None and not history:
         raise InputError(
             "late_files='skip' reads no history, and dbt-scope's watermark has no time: it is not known "
@@ -217,8 +369,21 @@ def not_loaded(
             kept="the table, the checkpoint and all files; nothing was written",
             do="use late_files='ingest'",
         )
+    decision = None if taken.is_recorded else log.decision(taken.watermark)
     statuses = view.seen.find([file.path for file in files])
     return takeover.not_loaded(files, taken, statuses, decision, tally, history=history)
+
+
+# ---- noticing that it went on ----------------------------------------------------------------------------
+
+
+def check(log: CheckpointLog, view: LogView) -> None:
+    """Refuse a checkpoint that dbt-scope advanced since the pipeline began.
+
+    :raises WatermarkChangedError: As said.
+    """
+    known = takeover.known_watermarks(view.takeover, view.newest)
+    takeover.check_watermark(view.watermark, known, log.location)
 
 
 _REFRESH = "run the task once with full_refresh=True, which replaces the table's rows with those of all files"
@@ -248,9 +413,8 @@ def undecided_watermark(log: CheckpointLog, pipeline: Pipeline | None) -> str:
         state = existing_state(log)
         watermark = None if state.watermark.batch_id in state.batches else state.watermark_digest
     else:
-        logged = log.logged()
-        refresh_start = log.offset(logged[-1]).refresh_start if logged else None
-        taken = takeover.counting(log.takeovers(pipeline), refresh_start)
+        newest = log.newest_offset()
+        taken = Epoch.since(newest.refresh_start if newest else None, log.takeover(pipeline)).taken
         watermark = taken.watermark if taken and not taken.is_recorded else None
     if watermark is None:
         raise InputError(
@@ -269,11 +433,9 @@ def continuation(
     :raises InputError: Batches are open, which dbt-scope may have loaded.
     :raises WatermarkChangedError: What dbt-scope did cannot be added to what the log says.
     """
-    takeovers = log.takeovers(pipeline)
-    logged = log.logged()
-    newest = log.offset(logged[-1]) if logged else None
-    overwrite_start = newest.overwrite_start if newest else None
-    if not takeover.was_written_around(log.watermark(), takeovers, overwrite_start):
+    before, newest = log.takeover(pipeline), log.newest_offset()
+    known = takeover.known_watermarks(before, newest)
+    if not takeover.was_written_around(log.watermark(), known):
         return None
     still_open = [entry.seq for entry in repair.open_entries(log)]
     if still_open:
@@ -283,36 +445,29 @@ def continuation(
             kept="everything; nothing was written",
             do=_REFRESH,
         )
-    store = _store(takeovers, newest)
+    store = before.store if before else ""
+    if newest and newest.slice.audited:
+        store = store_of(newest.slice.audited[0].path)
     state = read_state(log.storage, log.location, store)
     if state is None:
-        takeover.check_watermark(None, takeovers, overwrite_start, log.location)
+        takeover.check_watermark(None, known, log.location)
         return None
-    _check_continues(state, takeovers, newest, log.location)
+    _check_continues(state, before, newest, log.location)
     newest_record = log.newest_takeover()
-    taken = replace(
-        record_of(state, store, now_ms),
+    record = replace(
+        _record_of(state, store, now_ms, seq=newest.seq + 1 if newest else 0),
         number=newest_record.number + 1 if newest_record else 0,
         pipeline=pipeline.pipeline,
-        seq=newest.seq + 1 if newest else 0,
     )
-    return taken, state
-
-
-def _store(takeovers: list[Takeover], newest: OffsetEntry | None) -> str:
-    if newest and newest.slice.audited:
-        return store_of(newest.slice.audited[0].path)
-    return next((taken.store for taken in reversed(takeovers) if taken.store), "")
+    return record, state
 
 
 def _check_continues(
-    state: DbtScopeState, takeovers: list[Takeover], newest: OffsetEntry | None, checkpoint: str
+    state: DbtScopeState, before: Takeover | None, newest: OffsetEntry | None, checkpoint: str
 ) -> None:
     """Refuse a watermark that does not follow on the newest batch: dbt-scope started over, or went back."""
-    refresh_start = newest.refresh_start if newest else None
-    taken = takeover.counting(takeovers, refresh_start)
-    seq = newest.seq if newest else -1
-    last = retention.batch_id(seq, refresh_start, taken)
+    epoch = Epoch.since(newest.refresh_start if newest else None, before)
+    last = epoch.batch_id(newest.seq if newest else -1)
     highest = newest.slice.highest if newest else None
     floor = highest.modified_ms if highest else 0
     watermark = state.watermark
@@ -329,4 +484,4 @@ def _check_continues(
 
 def write(log: CheckpointLog, taken: Takeover, state: DbtScopeState) -> Takeover:
     """Put the record of a takeover, and before it the files that it names."""
-    return log.put_takeover(replace(taken, lists=log.put_taken_files(state.files)))
+    return log.put_takeover(replace(taken, lists=put_taken_files(log, state.loaded)))

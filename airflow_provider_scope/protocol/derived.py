@@ -21,7 +21,8 @@ import pyarrow.parquet as pq
 
 from airflow_provider_scope.exceptions import RecordsVacuumedError, StorageError
 from airflow_provider_scope.protocol import retention, takeover
-from airflow_provider_scope.protocol.retention import Segment, epoch
+from airflow_provider_scope.protocol.retention import MERGED_AT_MOST, Segment
+from airflow_provider_scope.protocol.takeover import Epoch
 from airflow_provider_scope.sources.files.discovery import LISTED_AT_ONCE, History, status
 from airflow_provider_scope.stores.protocol import CONTROL_FILE_LIMIT_BYTES
 
@@ -371,9 +372,9 @@ class Segments:
             return None
 
 
-def _encode(rows: pa.Table, epoch: str) -> bytes:
+def _encode(rows: pa.Table, epoch: str | None = None) -> bytes:
     sink = pa.BufferOutputStream()
-    rows = rows.replace_schema_metadata({_EPOCH: epoch.encode()})
+    rows = rows.replace_schema_metadata({_EPOCH: epoch.encode()} if epoch else None)
     # Hardly a path comes twice: a dictionary of them would be written and read for nothing.
     pq.write_table(rows, sink, compression="zstd", row_group_size=AT_ONCE, use_dictionary=False)
     return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
@@ -400,6 +401,26 @@ def _open(data: bytes, epoch: str, segment: Segment) -> pq.ParquetFile:
     return file
 
 
+# ---- the files that dbt-scope had loaded ----
+
+
+def put_taken_files(log: CheckpointLog, files: pa.Table) -> tuple[str, ...]:
+    """Create the lists that a takeover names by their digests, and give the digests.
+
+    :param files: Rows of ``SCHEMA``, sorted by path.
+    """
+    lists = [_encode(files.slice(first, MERGED_AT_MOST)) for first in range(0, len(files), MERGED_AT_MOST)]
+    return tuple(map(log.put_taken_list, lists))
+
+
+def taken_files(log: CheckpointLog, taken: Takeover | None) -> list[pq.ParquetFile]:
+    """Read the files that dbt-scope had loaded; none if nothing was taken over.
+
+    :raises CheckpointCorruptError: A list was changed after it was written.
+    """
+    return [pq.ParquetFile(pa.BufferReader(log.taken_list(name))) for name in (taken.lists if taken else ())]
+
+
 # ---- what a run writes beside its log ----
 
 
@@ -418,68 +439,46 @@ class AuditFiles:
         self.retention_files = retention_files
         self.segments = Segments(log.storage, log.location, compaction_interval)
 
-    def seen_files(
-        self,
-        refresh_start: int | None,
-        taken: Takeover | None = None,
-    ) -> tuple[History, int]:
-        """Read which files the segments of the refresh, or of the takeover, say are loaded.
+    def seen_files(self, epoch: Epoch) -> tuple[History, int]:
+        """Read which files were taken over from dbt-scope, or are in the segments of an epoch.
 
         :return: The files, and the first entry that has to be read for the rest.
         """
-        start = takeover.epoch_start(refresh_start, taken)
-        tables, first_unread = self.segments.read(epoch(refresh_start, taken), start)
-        if not tables:
-            rows, first_unread = self._before_any_entry(refresh_start, taken)
-            tables = [rows]
-        return SeenFiles(tables), first_unread
-
-    def _before_any_entry(self, refresh_start: int | None, taken: Takeover | None) -> tuple[pa.Table, int]:
-        """Give what no entry has to be read for, and the first entry behind it."""
-        files = self.log.taken_files(taken) if taken else []
-        rows = rows_of((file.path, file.modified_ms, file.size_bytes, None, None) for file in files)
-        return newest_of_each(rows), takeover.epoch_start(refresh_start, taken)
+        tables, first_unread = self.segments.read(epoch.folder, epoch.start)
+        return SeenFiles([*taken_files(self.log, epoch.taken), *tables]), first_unread
 
     def bring_up_to_date(
-        self, last: OffsetEntry, takeovers: Sequence[Takeover] = (), *, everything: bool = False
+        self, last: OffsetEntry, newest: Takeover | None = None, *, everything: bool = False
     ) -> bool:
         """Write what is missing for the batches up to ``last``, the newest that is committed.
 
         The watermark comes last: one that is right says that everything else is.
 
-        :param takeovers: The pipeline's records of what was taken over from dbt-scope.
+        :param newest: The newest takeover of the pipeline.
         :param everything: Write all diffs of the refresh again, whatever is there.
         :return: False if nothing had to be written.
         :raises WatermarkChangedError: dbt-scope has written the watermark since it was ours.
         """
-        taken = takeover.counting(takeovers, last.refresh_start)
-        expected_watermark = retention.watermark(last, taken)
+        epoch = Epoch.since(last.refresh_start, newest)
+        expected_watermark = retention.watermark(last, epoch.batch_id(last.seq))
         stored_watermark = self.log.watermark()
         if stored_watermark == expected_watermark and not everything:
             return False
         if takeover.is_dbt_scopes(stored_watermark) or not everything:
-            takeover.check_watermark(stored_watermark, takeovers, last.overwrite_start, self.log.location)
+            known = takeover.known_watermarks(newest, last)
+            takeover.check_watermark(stored_watermark, known, self.log.location)
         covered = None if everything else takeover.covered(stored_watermark)
-        if covered is None and taken and not everything:
-            covered = (taken.seq - 1, last.refresh_start)  # dbt-scope has written everything before
         if covered and covered[0] > last.seq:
             return False  # another run is further on, and has written this already
         is_next = covered is not None and covered[1] == last.refresh_start
-        start = takeover.epoch_start(last.refresh_start, taken)
-        first = covered[0] + 1 if covered and is_next else start
+        first = covered[0] + 1 if covered and is_next else epoch.start
         batch = functools.lru_cache(self.retention_files)(self._batch)
         # Those that retention would delete at once are not written.
         for seq in range(max(first, last.seq + 1 - self.retention_files), last.seq + 1):
             with contextlib.suppress(RecordsVacuumedError):
-                self._write_diff(*batch(seq), taken)
-        folder = epoch(last.refresh_start, taken)
+                self._write_diff(*batch(seq), epoch)
 
         def rows_from(first_entry: int) -> pa.Table:
-            before, first_entry = (
-                self._before_any_entry(last.refresh_start, taken)
-                if first_entry == start
-                else (_NO_ROWS, first_entry)
-            )
             # Each batch by itself: a column of texts holds 2 GiB at the most.
             rows = [rows_of(_rows(batch(seq))) for seq in range(first_entry, last.seq + 1)]
             if first_entry < self.log.vacuumed_below():
@@ -487,18 +486,16 @@ class AuditFiles:
                     f"Entries of {self.log.location} from {first_entry} on are purged, and no segment has "
                     "them."
                 )
-            return pa.concat_tables([before, *rows])
+            return pa.concat_tables(rows)
 
         anew_from = self.log.vacuumed_below() if everything else None
         try:
-            self.segments.extend(folder, start, last.seq, rows_from, anew_from=anew_from)
+            self.segments.extend(epoch.folder, epoch.start, last.seq, rows_from, anew_from=anew_from)
         except RecordsVacuumedError as err:
             logger.warning("seen/ was not written: %s", err.what)
-        newest = retention.batch_id(last.seq, last.refresh_start, taken)
-        first_own_number = taken.next_batch_id if taken else 0
-        for name in retention.expired(
-            self.storage.names(self.folder), newest, self.retention_files, first_own_number
-        ):
+        names = self.storage.names(self.folder)
+        newest_id = epoch.batch_id(last.seq)
+        for name in retention.expired(names, newest_id, self.retention_files, epoch.first_batch_id):
             self.storage.delete(f"{self.folder}/{name}")
         self.storage.replace(f"{self.log.location}/watermark.json", expected_watermark)
         return True
@@ -506,16 +503,14 @@ class AuditFiles:
     def _batch(self, seq: int) -> tuple[OffsetEntry, CommitRecord]:
         return self.log.offset(seq), self.log.commit(seq)
 
-    def _write_diff(self, entry: OffsetEntry, commit: CommitRecord, taken: Takeover | None) -> None:
-        rows = list(retention.audit_rows(entry, commit, taken))
-        path = f"{self.folder}/{retention.batch_id(entry.seq, entry.refresh_start, taken)}"
+    def _write_diff(self, entry: OffsetEntry, commit: CommitRecord, epoch: Epoch) -> None:
+        batch_id = epoch.batch_id(entry.seq)
+        rows = retention.audit_rows(entry, commit, batch_id)
+        path = f"{self.folder}/{batch_id}"
         if rows:
             self.storage.replace(path, retention.audit_lines(rows))
         else:
             self.storage.delete(path)  # an earlier refresh may have had a batch of this number
-
-
-_NO_ROWS = rows_of(())
 
 
 def _rows(batch: tuple[OffsetEntry, CommitRecord]) -> Iterator[Row]:

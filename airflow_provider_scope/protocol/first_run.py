@@ -33,7 +33,7 @@ def check(log: CheckpointLog, engine: Engine, view: LogView, request: Request, s
     """
     if view.pipeline is None:
         _check_empty(log, view)
-    is_first = view.newest is None and view.taken is None and view.accepted is None
+    is_first = view.newest is None and view.epoch.taken is None and view.accepted is None
     if not is_first or request.refresh or request.adds_to_rows or source.says_from_when:
         return True
     table_state = engine.probe(request.table, None, _NO_BASELINE) if view.pipeline else view.table
@@ -59,7 +59,7 @@ def _check_empty(log: CheckpointLog, view: LogView) -> None:
 def table_of_others(log: CheckpointLog, engine: Engine, table: str) -> TableState | None:
     """Give the table if the next run would refuse it because of the rows of others; else None."""
     pipeline = log.pipeline()
-    if log.newest_acceptance() or log.shares_table() or (pipeline and log.takeovers(pipeline)):
+    if log.newest_acceptance() or log.shares_table() or (pipeline and log.takeover(pipeline)):
         return None
     table_state = engine.probe(table, None, _NO_BASELINE)
     return None if log.is_begun() or not table_state.has_rows else table_state

@@ -6,7 +6,6 @@ import json
 from typing import TYPE_CHECKING
 
 from airflow_provider_scope.exceptions import InputError
-from airflow_provider_scope.protocol import takeover
 from airflow_provider_scope.protocol.derived import AuditFiles
 from airflow_provider_scope.protocol.log import CheckpointLog
 from airflow_provider_scope.sources.files.discovery import History
@@ -14,7 +13,7 @@ from airflow_provider_scope.values import Window, iso_time, overlapping, window_
 
 if TYPE_CHECKING:
     from airflow_provider_scope.protocol.records import Pipeline
-    from airflow_provider_scope.protocol.takeover import Takeover
+    from airflow_provider_scope.protocol.takeover import Epoch
     from airflow_provider_scope.stores.protocol import Storage
 
 _SUFFIX = ".json"
@@ -76,14 +75,9 @@ class NoAuditFiles(AuditFiles):
     def __init__(self, log: CheckpointLog) -> None:
         super().__init__(log, compaction_interval=1, retention_files=1)
 
-    def seen_files(
-        self,
-        refresh_start: int | None,
-        taken: Takeover | None = None,
-        *_: object,
-    ) -> tuple[History, int]:
+    def seen_files(self, epoch: Epoch) -> tuple[History, int]:
         """Give none: the entries tell which files are loaded."""
-        return History(), takeover.epoch_start(refresh_start, taken)
+        return History(), epoch.start
 
     def bring_up_to_date(self, *_: object, **__: object) -> bool:
         """Write nothing."""

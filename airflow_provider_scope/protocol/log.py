@@ -30,12 +30,9 @@ from airflow_provider_scope.protocol.takeover import Decision, Takeover, covered
 from airflow_provider_scope.stores.protocol import CONTROL_FILE_LIMIT_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from _typeshed import DataclassInstance
 
     from airflow_provider_scope.protocol.records import OffsetEntry
-    from airflow_provider_scope.protocol.takeover import LoadedFile
     from airflow_provider_scope.stores.protocol import Storage
 
 
@@ -152,6 +149,11 @@ class CheckpointLog:
             )
         return numbers
 
+    def newest_offset(self) -> OffsetEntry | None:
+        """Read the newest offset entry; None if there is none."""
+        logged = self.logged()
+        return self.offset(logged[-1]) if logged else None
+
     def is_begun(self) -> bool:
         """Tell whether a batch was ever logged."""
         return self.find_offset(0) is not None or self.vacuumed_below() > 0
@@ -249,18 +251,16 @@ class CheckpointLog:
 
     # ---- taken_over/ -----------------------------------------------------------------------------
 
-    def takeovers(self, pipeline: Pipeline) -> list[Takeover]:
-        """Read what this pipeline took over from dbt-scope, in order.
+    def takeover(self, pipeline: Pipeline) -> Takeover | None:
+        """Read the newest record of what this pipeline took over from dbt-scope; None if there is none.
 
         :raises CheckpointGapError: The record with which the pipeline began is missing.
         """
-        takeovers = [self._takeover(number) for number in self._numbers("taken_over")]
-        own_takeovers = [taken for taken in takeovers if taken.pipeline == pipeline.pipeline]
-        if pipeline.taken_over is not None and pipeline.taken_over not in [
-            taken.number for taken in own_takeovers
-        ]:
+        numbers = self._numbers("taken_over")
+        if pipeline.taken_over is not None and pipeline.taken_over not in numbers:
             raise _missing_record(f"{self._path('taken_over')}/{pipeline.taken_over:020}")
-        return own_takeovers
+        records = (self._takeover(number) for number in reversed(numbers))
+        return next((record for record in records if record.pipeline == pipeline.pipeline), None)
 
     def newest_takeover(self) -> Takeover | None:
         """Read the newest record in ``taken_over/``, whichever pipeline it is of."""
@@ -271,21 +271,22 @@ class CheckpointLog:
         """Create the record of a takeover; give the one that is there."""
         return self._put(f"taken_over/{taken.number:020}", taken, number=taken.number)
 
-    def put_taken_files(self, files: Sequence[LoadedFile]) -> tuple[str, ...]:
-        """Create the lists of files that a takeover names by their digests, and give the digests."""
-        digests = []
-        for data in takeover.encode_files(files):
-            digests.append(takeover.digest(data))
-            self._put_bytes(self._path(f"taken_over/{digests[-1]}.files"), data)
-        return tuple(digests)
+    def put_taken_list(self, data: bytes) -> str:
+        """Create a list of files that dbt-scope had loaded, and give its digest, which is its name."""
+        name = takeover.digest(data)
+        self._put_bytes(self._path(f"taken_over/{name}.parquet"), data)
+        return name
 
-    def taken_files(self, taken: Takeover) -> list[LoadedFile]:
-        """Read the files that a takeover names."""
-        files: list[LoadedFile] = []
-        for digest in taken.lists:
-            path = self._path(f"taken_over/{digest}.files")
-            files += takeover.decode_files(path, self._read(path), digest)
-        return files
+    def taken_list(self, name: str) -> bytes:
+        """Read a list of files that dbt-scope had loaded.
+
+        :raises CheckpointCorruptError: It is not what was written under this name.
+        """
+        path = self._path(f"taken_over/{name}.parquet")
+        data = self._read(path)
+        if takeover.digest(data) != name:
+            raise records.corrupt(path, "was changed after it was written")
+        return data
 
     def decision(self, watermark: str) -> Decision | None:
         """Read what somebody decided about the files that have exactly a watermark's time."""

@@ -66,11 +66,11 @@ def line(value: object) -> str:
 
 def encode(record: DataclassInstance) -> bytes:
     """Give the bytes of a record that is one JSON object."""
-    value = asdict(record)
-    for key in fields(record):
-        if "left out if empty" in key.metadata and not value[key.name]:
-            del value[key.name]
-    return f"{line(value)}\n".encode()
+    return f"{line(_without_empty(type(record), asdict(record)))}\n".encode()
+
+
+def _without_empty(kind: type[DataclassInstance], value: dict[str, Any]) -> dict[str, Any]:
+    return {key.name: value[key.name] for key in _keys(kind) if value[key.name] or not key.may_be_missing}
 
 
 def row_line(kind: type[DataclassInstance], row: Iterable[object]) -> str:
@@ -333,6 +333,8 @@ class OffsetEntry:
 
     The batches that follow it in the same run have it too: their rows must lie inside.
     """
+    void_watermark: str | None = field(default=None, metadata=LEFT_OUT)
+    """Digest of the ``watermark.json`` of dbt-scope that the entry ``overwrite_start`` makes void."""
 
     @property
     def files(self) -> tuple[FileEntry, ...]:
@@ -486,7 +488,8 @@ class _FileLine:
 
 def encode_offset(entry: OffsetEntry) -> bytes:
     """Give the bytes of an entry: a header line; of files, then one line a file."""
-    header = {key.name: getattr(entry, key.name) for key in fields(entry)} | {"format": FORMAT}
+    header = {key.name: getattr(entry, key.name) for key in _keys(OffsetEntry)}
+    header = _without_empty(OffsetEntry, header) | {"format": FORMAT}
     batch_slice = header.pop("slice")
     if isinstance(batch_slice, FileSlice):
         header |= {"files": len(batch_slice.files), "highest": batch_slice.highest}

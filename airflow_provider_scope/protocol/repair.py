@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Protocol
 
 from airflow_provider_scope.delta.probe import newest_version
 from airflow_provider_scope.exceptions import BatchOutcomeUnknownError, InputError
-from airflow_provider_scope.protocol import dbt_scope, recovery, takeover
+from airflow_provider_scope.protocol import dbt_scope, recovery
 from airflow_provider_scope.protocol.engine import Work
 from airflow_provider_scope.protocol.records import Settlement
 from airflow_provider_scope.protocol.recovery import CommittedBatch
+from airflow_provider_scope.protocol.takeover import Epoch
 from airflow_provider_scope.protocol.view import LogView, check_table, read_log, record_commit
 
 if TYPE_CHECKING:
@@ -50,15 +51,13 @@ def rebuild(log: CheckpointLog, audit: AuditFiles) -> OffsetEntry | None:
 
     :return: The newest committed entry, or None if there is none since the last refresh.
     """
-    takeovers = log.takeovers(existing_pipeline(log))
-    logged = log.logged()
-    refresh_start = log.offset(logged[-1]).refresh_start if logged else None
-    start = takeover.epoch_start(refresh_start, takeover.counting(takeovers, refresh_start))
-    committed = [seq for seq in log.committed() if seq >= start]
+    takeover, newest = log.takeover(existing_pipeline(log)), log.newest_offset()
+    epoch = Epoch.since(newest.refresh_start if newest else None, takeover)
+    committed = [seq for seq in log.committed() if seq >= epoch.start]
     if not committed:
         return None
     last = log.offset(committed[-1])
-    audit.bring_up_to_date(last, takeovers, everything=True)
+    audit.bring_up_to_date(last, takeover, everything=True)
     return last
 
 
@@ -105,7 +104,7 @@ def abandon(  # the steps of one command, in order
     if record.table is None:
         view.table = engine.probe(table, pipeline.pipeline, view.baseline)
         check_table(view, table)
-    audit.bring_up_to_date(entry, view.takeovers)
+    audit.bring_up_to_date(entry, view.takeover)
     return record
 
 

@@ -9,25 +9,15 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from airflow_provider_scope.protocol.takeover import epoch_start
 from airflow_provider_scope.values import iso_time
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from airflow_provider_scope.protocol.records import CommitRecord, OffsetEntry
-    from airflow_provider_scope.protocol.takeover import Takeover
     from airflow_provider_scope.values import FileEntry
-
-
-def batch_id(seq: int, refresh_start: int | None, taken: Takeover | None = None) -> int:
-    """Give dbt-scope's number of a batch: it restarts at 0 with every full refresh.
-
-    :param taken: What was taken over from dbt-scope, if it counts for this batch: its numbers go on.
-    """
-    return seq - taken.seq + taken.next_batch_id if taken else seq - (refresh_start or 0)
 
 
 def uri_path(uri: str) -> str:
@@ -36,17 +26,18 @@ def uri_path(uri: str) -> str:
     return rest[rest.index("/") :]
 
 
-def watermark(entry: OffsetEntry, taken: Takeover | None = None) -> bytes:
+def watermark(entry: OffsetEntry, batch_id: int) -> bytes:
     """Give ``watermark.json`` after the batch of ``entry`` was committed.
 
     ``version``, ``modifiedTime`` and ``batchId`` are dbt-scope's; its reader ignores the others.
+
+    :param batch_id: dbt-scope's number of the batch.
     """
-    number = batch_id(entry.seq, entry.refresh_start, taken)
     highest = entry.slice.highest
     value = {
-        "version": number,
+        "version": batch_id,
         "modifiedTime": iso_time(highest.modified_ms) if highest else "",
-        "batchId": number,
+        "batchId": batch_id,
         "path": uri_path(highest.path) if highest else "",
         "refreshStart": entry.refresh_start,
         "seq": entry.seq,
@@ -54,55 +45,28 @@ def watermark(entry: OffsetEntry, taken: Takeover | None = None) -> bytes:
     return json.dumps(value, indent=2, ensure_ascii=False).encode()
 
 
-@dataclass(frozen=True, slots=True)
-class AuditRow:
-    """One file of one batch, in the words of dbt-scope's audit, with its size and our number."""
+def audit_rows(entry: OffsetEntry, commit: CommitRecord, batch_id: int) -> list[dict[str, Any]]:
+    """Give the files of a committed batch in the words of dbt-scope's audit; none of an abandoned one.
 
-    path: str
-    modified_ms: int
-    batch_id: int
-    processed: str
-    size_bytes: int | None
-    seq: int
-    uri: str
-
-
-def audit_rows(entry: OffsetEntry, commit: CommitRecord, taken: Takeover | None = None) -> Iterator[AuditRow]:
-    """Give the audit rows of a committed batch; an abandoned one has none."""
-    if commit.abandoned:
-        return
-    number = batch_id(entry.seq, entry.refresh_start, taken)
-    processed = iso_time(commit.committed_at_ms)
-    for file in entry.slice.audited:
-        yield AuditRow(
-            uri_path(file.path),
-            file.modified_ms,
-            number,
-            processed,
-            file.size_bytes,
-            entry.seq,
-            file.path,
-        )
+    :param batch_id: dbt-scope's number of the batch.
+    """
+    return [
+        {
+            "path": uri_path(file.path),
+            "modificationTime": file.modified_ms,
+            "batchId": batch_id,
+            "batchProcessingTime": iso_time(commit.committed_at_ms),
+            "size": file.size_bytes,
+            "seq": entry.seq,
+            "uri": file.path,
+        }
+        for file in (() if commit.abandoned else entry.slice.audited)
+    ]
 
 
-def audit_lines(rows: Sequence[AuditRow]) -> bytes:
+def audit_lines(rows: Iterable[Mapping[str, Any]]) -> bytes:
     """Give ``sources/<batchId>``: one object a line, and no newline at the end, as dbt-scope writes it."""
-    return "\n".join(
-        json.dumps(
-            {
-                "path": row.path,
-                "modificationTime": row.modified_ms,
-                "batchId": row.batch_id,
-                "batchProcessingTime": row.processed,
-                "size": row.size_bytes,
-                "seq": row.seq,
-                "uri": row.uri,
-            },
-            separators=(",", ":"),
-            ensure_ascii=False,
-        )
-        for row in rows
-    ).encode()
+    return "\n".join(json.dumps(row, separators=(",", ":"), ensure_ascii=False) for row in rows).encode()
 
 
 def expired(names: Sequence[str], newest: int, keep: int, first: int = 0) -> list[str]:
@@ -115,7 +79,7 @@ def expired(names: Sequence[str], newest: int, keep: int, first: int = 0) -> lis
     """
     numbers = sorted(int(name) for name in names if name.isdigit())
     diffs = [str(number) for number in numbers if number > newest or number <= newest - keep]
-    return diffs + [name for name in names if is_snapshot(name) and snapshot_number(name) >= first]
+    return diffs + [name for name in names if is_snapshot(name) and number(name) >= first]
 
 
 def is_snapshot(name: str) -> bool:
@@ -123,8 +87,8 @@ def is_snapshot(name: str) -> bool:
     return name.endswith(".parquet") and name.removesuffix(".parquet").isdigit()
 
 
-def snapshot_number(name: str) -> int:
-    """Give the batch id in a snapshot's name."""
+def number(name: str) -> int:
+    """Give the batch id in the name of a file of ``sources/``."""
     return int(name.removesuffix(".parquet"))
 
 
@@ -150,12 +114,6 @@ class Segment:
     def name(self) -> str:
         """The name of its file."""
         return f"{self.first:020}-{self.last:020}-{self.rows}-{self.crc}.parquet"
-
-
-def epoch(refresh_start: int | None, taken: Takeover | None) -> str:
-    """Give the folder of the segments since a full refresh, or since a takeover."""
-    first = epoch_start(refresh_start, taken)
-    return f"{first:020}-{taken.number}" if taken else f"{first:020}"
 
 
 def named(names: Iterable[str]) -> list[Segment]:

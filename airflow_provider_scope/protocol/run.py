@@ -12,7 +12,7 @@ from airflow_provider_scope.exceptions import (
     ScopeProviderError,
     StateUnknownError,
 )
-from airflow_provider_scope.protocol import bad_records, dbt_scope, first_run, recovery
+from airflow_provider_scope.protocol import bad_records, dbt_scope, first_run, recovery, takeover
 from airflow_provider_scope.protocol.engine import Work
 from airflow_provider_scope.protocol.records import OffsetEntry, Pipeline
 from airflow_provider_scope.protocol.report import READ
@@ -122,7 +122,7 @@ class MicroBatchExecution:
         if request.loads_files_again:
             self._read_loaded(request, view, report)
         self.source.discover(request, view, report)
-        while view.dbt_scope_state:
+        while view.to_take_over is not None:
             self._adopt(request, view, report)
         was_open = view.open
         logged = self._log_batches(request, view, report)
@@ -151,7 +151,7 @@ class MicroBatchExecution:
         :raises ScopeProviderError: As said.
         """
         with _addressed(request, view.open).completes_errors():
-            is_first = view.newest is None and view.taken is None
+            is_first = view.newest is None and view.takeover is None
             if is_first and not self.source.look_back(view, request, self.now_ms()):
                 return False
             if view.pipeline is not None:
@@ -221,6 +221,9 @@ class MicroBatchExecution:
         """Give the entry of the next batch."""
         seq = view.next_seq
         replaces_all = refresh and not request.where
+        void = view.newest.void_watermark if view.newest else None
+        if replaces_all:
+            void = takeover.void_watermark(self.log.watermark(), view.takeover, view.newest)
         return OffsetEntry(
             seq=seq,
             mode="overwrite" if refresh else "append",
@@ -228,6 +231,7 @@ class MicroBatchExecution:
             slice=batch_slice,
             refresh_start=seq if refresh else view.refresh_start,
             overwrite_start=seq if replaces_all else view.overwrite_start,
+            void_watermark=void,
         )
 
     # ---- 4 -------------------------------------------------------------------------------------
@@ -250,8 +254,6 @@ class MicroBatchExecution:
             entry = self._entry(request, view, batch_slice, refresh=refresh)
             if view.pipeline is None:
                 self._create_pipeline(request, view)
-            if refresh and request.replaces_table:
-                dbt_scope.note_replaced(self.log, view, self.now_ms())
             logged_entry = self.log.put_offset(entry)
             if entry.seq < self.log.vacuumed_below():
                 # Other runs have used this number, and it was purged: it is free, and what is there is void.
@@ -404,7 +406,7 @@ class MicroBatchExecution:
         last = view.last_committed_entry
         if not self.audits or last is None or last.refresh_start != view.refresh_start:
             return
-        self.audit.bring_up_to_date(last, view.takeovers)
+        self.audit.bring_up_to_date(last, view.takeover)
         highest = last.slice.highest
         report.watermark_ms = highest.modified_ms if highest else None
 

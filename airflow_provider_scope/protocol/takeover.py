@@ -1,4 +1,4 @@
-"""What a run knows of the files that another program loaded into the table, and what follows from it."""
+"""What a run knows of the files that dbt-scope loaded into the table, and what follows from it."""
 
 from __future__ import annotations
 
@@ -6,65 +6,38 @@ import hashlib
 import json
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
-from airflow_provider_scope.exceptions import (
-    BatchOutcomeUnknownError,
-    CheckpointCorruptError,
-    WatermarkChangedError,
-)
-from airflow_provider_scope.protocol import records
+from airflow_provider_scope.exceptions import BatchOutcomeUnknownError, WatermarkChangedError
 from airflow_provider_scope.protocol.records import FORMAT
 from airflow_provider_scope.sources.files.discovery import is_changed
-from airflow_provider_scope.values import printable
+from airflow_provider_scope.values import OTHERS_NAMED, some_names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
+    from airflow_provider_scope.protocol.records import OffsetEntry
     from airflow_provider_scope.sources.files.discovery import Status, Tally
     from airflow_provider_scope.values import FileEntry
 
 
-NAMED_AT_MOST = 5
-
-LIST_LIMIT_BYTES = 64 * 1024 * 1024
-"""Of one list of files; a control file of 256 MiB or more is not read."""
-
-
-class LoadedFile(NamedTuple):
-    """A file that ``sources/`` names."""
-
-    batch_id: int
-    path: str
-    """URI, as listings give it."""
-    modified_ms: int
-    """What dbt-scope wrote down, which can be one less than the file's own time."""
-    processed: str
-    size_bytes: int | None = None
-    """None where dbt-scope wrote the row: it does not note the size."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Takeover:
-    """``taken_over/<n>``: from entry ``seq`` on this pipeline goes on where dbt-scope had come to.
-
-    Without ``batch_id`` nothing was taken over: a full refresh replaced what dbt-scope had loaded.
-    """
+    """``taken_over/<n>``: from entry ``seq`` on this pipeline goes on where dbt-scope had come to."""
 
     number: int
     pipeline: str
     """The pipeline for which it counts: a run that died may have left a record of another one."""
     seq: int
     """The first entry after it. Earlier entries no longer say which files are loaded."""
-    watermark: str | None
-    """Digest of ``watermark.json`` as it was; None if there was none."""
-    batch_id: int | None
+    watermark: str
+    """Digest of ``watermark.json`` as it was."""
+    batch_id: int
     """dbt-scope's newest batch."""
     modified_time: str
     """``modifiedTime``, as dbt-scope wrote it."""
     floor_ms: int | None
-    """The same in whole milliseconds; None if dbt-scope wrote no time, so that ``files`` alone tell."""
+    """The same in whole milliseconds; None if dbt-scope wrote no time: the listed files alone count."""
     is_recorded: bool
     """Whether ``sources/`` named the files of the newest batch."""
     missing: int
@@ -80,58 +53,6 @@ class Takeover:
     taken_at_ms: int
     format: int = FORMAT
 
-    @property
-    def next_batch_id(self) -> int:
-        """What dbt-scope would call the first batch after it."""
-        return 0 if self.batch_id is None else self.batch_id + 1
-
-
-# ---- records -----------------------------------------------------------------------------------------
-
-
-def digest(data: bytes) -> str:
-    """Give what tells contents apart."""
-    return hashlib.sha256(data).hexdigest()[:32]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Line:
-    """The keys of a line of a list, in the order of ``LoadedFile``."""
-
-    batch_id: int
-    path: str
-    modified: int
-    processed: str
-    size: int | None
-
-
-def encode_files(files: Iterable[LoadedFile], limit_bytes: int = LIST_LIMIT_BYTES) -> Iterator[bytes]:
-    """Give the bytes of each ``taken_over/<digest>.files``: one line a file, in the order of the batches.
-
-    :param limit_bytes: A list that is longer goes on in another one.
-    """
-    lines: list[bytes] = []
-    room = limit_bytes
-    for file in sorted(files, key=lambda file: file[:3]):
-        line = f"{records.row_line(_Line, file)}\n".encode()
-        if lines and len(line) > room:
-            yield b"".join(lines)
-            lines, room = [], limit_bytes
-        lines.append(line)
-        room -= len(line)
-    if lines:
-        yield b"".join(lines)
-
-
-def decode_files(name: str, data: bytes, expected: str) -> list[LoadedFile]:
-    """Read ``taken_over/<digest>.files``.
-
-    :raises CheckpointCorruptError: It is not what was written under this name.
-    """
-    if digest(data) != expected:
-        raise records.corrupt(name, "was changed after it was written")
-    return records.rows(_Line, LoadedFile, name, data.decode().split("\n")[:-1])
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
@@ -144,20 +65,48 @@ class Decision:
     format: int = FORMAT
 
 
-# ---- which of them counts ----------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """The entries that say which files are loaded, with what dbt-scope had loaded before them."""
+
+    refresh_start: int | None = None
+    taken: Takeover | None = None
+
+    @classmethod
+    def since(cls, refresh_start: int | None, newest: Takeover | None) -> Epoch:
+        """Choose what counts: a takeover does until a later full refresh begins.
+
+        :param newest: The newest takeover of the pipeline.
+        """
+        counts = newest is not None and (refresh_start is None or refresh_start < newest.seq)
+        return cls(refresh_start, newest if counts else None)
+
+    @property
+    def start(self) -> int:
+        """The first of these entries."""
+        return self.taken.seq if self.taken else self.refresh_start or 0
+
+    @property
+    def folder(self) -> str:
+        """The folder of their segments in ``seen/``."""
+        return f"{self.start:020}-{self.taken.number}" if self.taken else f"{self.start:020}"
+
+    @property
+    def first_batch_id(self) -> int:
+        """dbt-scope's number of the first one: it goes on after a takeover, and restarts at 0 otherwise."""
+        return self.taken.batch_id + 1 if self.taken else 0
+
+    def batch_id(self, seq: int) -> int:
+        """Give dbt-scope's number of an entry."""
+        return seq - self.start + self.first_batch_id
 
 
-def counting(takeovers: Sequence[Takeover], refresh_start: int | None) -> Takeover | None:
-    """Give the takeover that still says which files are loaded: none after a later full refresh."""
-    newest = next((taken for taken in reversed(takeovers) if taken.batch_id is not None), None)
-    if newest is None or (refresh_start is not None and refresh_start >= newest.seq):
-        return None
-    return newest
+# ---- has dbt-scope run since? ------------------------------------------------------------------------
 
 
-def epoch_start(refresh_start: int | None, taken: Takeover | None) -> int:
-    """Give the first entry whose files count as loaded."""
-    return taken.seq if taken else refresh_start or 0
+def digest(data: bytes) -> str:
+    """Give what tells contents apart."""
+    return hashlib.sha256(data).hexdigest()[:32]
 
 
 def covered(watermark: bytes | None) -> tuple[int, int | None] | None:
@@ -172,16 +121,15 @@ def covered(watermark: bytes | None) -> tuple[int, int | None] | None:
     return None
 
 
-def is_ours(watermark: bytes | None) -> bool:
-    """Tell whether this package wrote a ``watermark.json``: dbt-scope drops the keys it does not know."""
-    value = _as_object(watermark)
-    return value is not None and type(value.get("seq")) is int
-
-
 def is_dbt_scopes(watermark: bytes | None) -> bool:
-    """Tell whether dbt-scope wrote a ``watermark.json``."""
+    """Tell whether dbt-scope wrote a ``watermark.json``: it drops the keys that it does not know."""
     value = _as_object(watermark)
     return value is not None and "seq" not in value and "batchId" in value
+
+
+def _is_ours(watermark: bytes | None) -> bool:
+    value = _as_object(watermark)
+    return value is not None and type(value.get("seq")) is int
 
 
 def _as_object(data: bytes | None) -> dict[str, object] | None:
@@ -192,31 +140,44 @@ def _as_object(data: bytes | None) -> dict[str, object] | None:
     return value if isinstance(value, dict) else None
 
 
-def was_written_around(
-    watermark: bytes | None, takeovers: Sequence[Takeover], overwrite_start: int | None
-) -> bool:
+def known_watermarks(newest: Takeover | None, entry: OffsetEntry | None) -> frozenset[str]:
+    """Give the digests of the ``watermark.json`` of dbt-scope that a log took into account.
+
+    :param newest: The newest takeover of the pipeline.
+    :param entry: The newest entry.
+    """
+    digests = (newest and newest.watermark, entry and entry.void_watermark)
+    return frozenset(name for name in digests if name)
+
+
+def was_written_around(watermark: bytes | None, known: Collection[str]) -> bool:
     """Tell whether another program wrote ``watermark.json`` after this pipeline began, or deleted it.
 
-    :param overwrite_start: The newest entry that replaces the whole table, and with it what others loaded.
+    :param known: Digests of those of dbt-scope that the log took into account.
     """
-    for taken in reversed(takeovers):
-        replaced = overwrite_start is not None and overwrite_start >= taken.seq
-        if (taken.batch_id is not None or replaced) and taken.watermark == (watermark and digest(watermark)):
-            return False
-    if takeovers:
-        # dbt-scope's full refresh begins by deleting it; an upload that was cut short leaves it empty.
-        return not is_ours(watermark)
-    return is_dbt_scopes(watermark)
+    if not known:
+        return is_dbt_scopes(watermark)
+    # dbt-scope's full refresh begins by deleting it; an upload that was cut short leaves it empty.
+    return not _is_ours(watermark) and digest(watermark or b"") not in known
 
 
-def check_watermark(
-    watermark: bytes | None, takeovers: Sequence[Takeover], overwrite_start: int | None, checkpoint: str
-) -> None:
+def void_watermark(watermark: bytes | None, newest: Takeover | None, entry: OffsetEntry | None) -> str | None:
+    """Give the digest of the ``watermark.json`` of dbt-scope that a full refresh makes void, if there is one.
+
+    :param newest: The newest takeover of the pipeline.
+    :param entry: The entry before the refresh.
+    """
+    if was_written_around(watermark, known_watermarks(newest, entry)):
+        return digest(watermark or b"")
+    return entry.void_watermark if entry else None
+
+
+def check_watermark(watermark: bytes | None, known: Collection[str], checkpoint: str) -> None:
     """Refuse a checkpoint that another program has advanced since this pipeline began.
 
     :raises WatermarkChangedError: As said.
     """
-    if not was_written_around(watermark, takeovers, overwrite_start):
+    if not was_written_around(watermark, known):
         return
     value = _as_object(watermark) or {}
     if watermark is None:
@@ -297,124 +258,13 @@ def _count_below(
 
 
 def _undecidable(files: Sequence[FileEntry], taken: Takeover) -> BatchOutcomeUnknownError:
-    names = ", ".join(printable(file.path) for file in files[:NAMED_AT_MOST])
-    more = f" and {len(files) - NAMED_AT_MOST:,} more" if len(files) > NAMED_AT_MOST else ""
+    names = some_names([file.path for file in files], OTHERS_NAMED)
     return BatchOutcomeUnknownError(
         f"{len(files):,} files have exactly the time of dbt-scope's watermark ({taken.modified_time}), and "
-        f"sources/ has no record of its newest batch {taken.batch_id}: {names}{more}. Some of them are in "
+        f"sources/ has no record of its newest batch {taken.batch_id}: {names}. Some of them are in "
         "the table, and it is not known which.",
         kept="the table, the checkpoint and all files; nothing was written",
         do="look at the rows of these files in the table. If all of them are there, run `airflow scope "
         "take-over --at-watermark loaded`. If none is, or once you have deleted their rows, run "
         "`airflow scope take-over --at-watermark new`",
-    )
-
-
-# ---- What dbt-scope writes beside a table, read as its own code reads it, but strictly ----
-
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-@dataclass(frozen=True, slots=True)
-class Watermark:
-    """``watermark.json``; a key that is missing has dbt-scope's default."""
-
-    version: int = 0
-    modified_time: str = ""
-    batch_id: int = 0
-    modified_ms: int | None = None
-    """``modified_time`` in whole milliseconds, or None: dbt-scope then takes every file."""
-
-
-def decode_watermark(name: str, data: bytes) -> Watermark:
-    """Read ``watermark.json``.
-
-    :raises CheckpointCorruptError: It is not what dbt-scope writes.
-    """
-    value = _object(name, data)
-    version, batch_id = value.get("version", 0), value.get("batchId", 0)
-    for key, number in (("version", version), ("batchId", batch_id)):
-        if type(number) is not int or number < 0:
-            raise damaged(name, f"has {key}={number!r}, expected a whole number, 0 or more")
-    modified = value.get("modifiedTime", "")
-    if not isinstance(modified, str):
-        raise damaged(name, f"has modifiedTime={modified!r}, expected a time as text")
-    return Watermark(version, modified, batch_id, _milliseconds(name, modified) if modified else None)
-
-
-def _milliseconds(name: str, text: str) -> int:
-    try:
-        moment = datetime.fromisoformat(text)
-        if moment.tzinfo is None:
-            raise damaged(name, f"has modifiedTime={text!r}, which has no time zone")
-        return (moment - _EPOCH) // timedelta(milliseconds=1)
-    except (ValueError, OverflowError) as err:
-        raise damaged(name, f"has modifiedTime={text!r}, which is not a time") from err
-
-
-def decode_sources(name: str, data: bytes, batch_id: int, store: str) -> list[LoadedFile]:
-    """Read ``sources/<batchId>``.
-
-    :param store: What stands before the paths in URIs.
-    :raises CheckpointCorruptError: It is not what dbt-scope writes.
-    """
-    try:
-        # Not splitlines(): a path may hold any of the other characters that it takes for line ends.
-        lines = data.decode().split("\n")
-    except UnicodeDecodeError as err:
-        raise damaged(name, f"is not UTF-8 ({err})") from err
-    rows = [loaded_file(name, _object(name, line), store) for line in lines if line.strip()]
-    for row in rows:
-        if row.batch_id != batch_id:
-            raise damaged(name, f"holds a file of batch {row.batch_id}")
-    return rows
-
-
-def loaded_file(name: str, row: Mapping[str, Any], store: str) -> LoadedFile:
-    """Give a row of ``sources/`` as a value; rows of ours have the URI and the size, too.
-
-    :raises CheckpointCorruptError: A key is missing or has another type.
-    """
-    path, modified, batch_id = row.get("path"), row.get("modificationTime"), row.get("batchId")
-    if not isinstance(path, str) or not path.startswith("/"):
-        raise damaged(name, f"has path={path!r}, expected a path that begins with /")
-    for key, number in (("modificationTime", modified), ("batchId", batch_id)):
-        if type(number) is not int or number < 0:
-            raise damaged(name, f"has {key}={number!r}, expected a whole number, 0 or more")
-    uri, size = row.get("uri"), row.get("size")
-    return LoadedFile(
-        batch_id,  # type: ignore[arg-type] # an int, as seen above
-        uri if isinstance(uri, str) else store + path,
-        modified,  # type: ignore[arg-type]
-        _text(row.get("batchProcessingTime")),
-        size if type(size) is int else None,
-    )
-
-
-def _text(processed: object) -> str:
-    """Give ``batchProcessingTime`` as text: DuckDB turns it into a timestamp in snapshots."""
-    if isinstance(processed, datetime):
-        moment = processed if processed.tzinfo else processed.replace(tzinfo=UTC)
-        return moment.astimezone(UTC).isoformat(timespec="microseconds")
-    return processed if isinstance(processed, str) else ""
-
-
-def _object(name: str, data: bytes | str) -> dict[str, Any]:
-    try:
-        value = json.loads(data)
-    except (ValueError, RecursionError) as err:
-        raise damaged(name, f"is not JSON ({err})") from err
-    if not isinstance(value, dict):
-        raise damaged(name, f"holds {type(value).__name__}, not an object")
-    return value
-
-
-def damaged(name: str, problem: str) -> CheckpointCorruptError:
-    """Give the error for a file of dbt-scope that cannot be read."""
-    return CheckpointCorruptError(
-        f"{name}, which dbt-scope wrote, {problem}. It is not known what dbt-scope has loaded.",
-        kept="the table, the checkpoint and all files; nothing was written",
-        do="restore the file from a copy. Or run the task once with full_refresh=True, which replaces the "
-        "table's rows with those of all files, and needs nothing that dbt-scope wrote",
     )

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_provider_scope.exceptions import InputError
-from airflow_provider_scope.protocol import dbt_scope, retention, takeover
+from airflow_provider_scope.protocol import dbt_scope, retention
 from airflow_provider_scope.protocol.commands import RETAIN_AT_LEAST
 from airflow_provider_scope.protocol.derived import SeenFiles
 from airflow_provider_scope.protocol.records import Vacuumed
-from airflow_provider_scope.protocol.retention import Boundary, Progress, epoch
+from airflow_provider_scope.protocol.retention import Boundary, Progress
 from airflow_provider_scope.protocol.view import check_table, newest_not_abandoned, read_log
 from airflow_provider_scope.sources.cursor import state as cursor_state
 from airflow_provider_scope.values import CursorSlice, FileSlice
@@ -78,8 +78,7 @@ def make_plan(
     quarantined = before.quarantined
     boundary: Boundary | None = None
     if not why and view.last_commit:
-        folder = epoch(view.refresh_start, view.taken)
-        start = takeover.epoch_start(view.refresh_start, view.taken)
+        folder, start = view.epoch.folder, view.epoch.start
         tables, end = audit.segments.read(folder, start)
         chain = audit.segments.chain(folder, start)
         first, end = max(start, before.below), min(end, view.last_commit.seq + 1)
@@ -139,7 +138,7 @@ def _why_not(view: LogView) -> str:
         )
     if not isinstance(last.slice, FileSlice) and not last.slice.has_state:
         return f"the batches are of {last.slice.kind}"
-    if view.watermark != retention.watermark(last, view.taken):
+    if view.watermark != retention.watermark(last, view.epoch.batch_id(last.seq)):
         return "watermark.json is not up to date: the next run, or `airflow scope rebuild`, writes it"
     return ""
 

@@ -11,19 +11,21 @@ from airflow_provider_scope.exceptions import (
     RecordsVacuumedError,
     TableGoneError,
 )
-from airflow_provider_scope.protocol import recovery, takeover
+from airflow_provider_scope.protocol import recovery
+from airflow_provider_scope.protocol.derived import SeenFiles, taken_files
 from airflow_provider_scope.protocol.log import Tail
 from airflow_provider_scope.protocol.records import Acceptance, CommitRecord
 from airflow_provider_scope.protocol.recovery import CommittedBatch
 from airflow_provider_scope.protocol.report import BatchReport
-from airflow_provider_scope.protocol.retention import epoch
+from airflow_provider_scope.protocol.takeover import Epoch
 from airflow_provider_scope.sources.files.discovery import History
 from airflow_provider_scope.values import FileSlice
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from airflow_provider_scope.protocol.dbt_scope_files import DbtScopeState
+    import pyarrow as pa
+
     from airflow_provider_scope.protocol.derived import AuditFiles
     from airflow_provider_scope.protocol.engine import Engine
     from airflow_provider_scope.protocol.log import CheckpointLog
@@ -46,17 +48,17 @@ class LogView:
     uncommitted: list[OffsetEntry] = field(default_factory=list)
     last_committed_entry: OffsetEntry | None = None
     seen: History = field(default_factory=History)
-    takeovers: list[Takeover] = field(default_factory=list)
-    """What the pipeline took over from dbt-scope; before the pipeline exists, what it would take over."""
+    takeover: Takeover | None = None
+    """The newest takeover of the pipeline; before there is an entry, what it would take over."""
     watermark: bytes | None = None
     """``watermark.json``, as it was before the table was looked at."""
-    dbt_scope_state: DbtScopeState | None = None
-    """What dbt-scope left, for a pipeline without an entry."""
+    to_take_over: pa.Table | None = None
+    """The files that dbt-scope loaded, as long as no record says so."""
 
     @property
-    def taken(self) -> Takeover | None:
-        """The takeover that still says which files are loaded."""
-        return takeover.counting(self.takeovers, self.refresh_start)
+    def epoch(self) -> Epoch:
+        """What says which files are loaded."""
+        return Epoch.since(self.refresh_start, self.takeover)
 
     @property
     def baseline(self) -> tuple[TableIdentity | None, int]:
@@ -180,26 +182,26 @@ def _read(
     view = LogView(log.location, pipeline, recovery.MISSING_TABLE, last_commit, log.newest_acceptance())
     view.watermark = tail.watermark
     view.table = engine.probe(location, pipeline.pipeline if pipeline else None, view.baseline)
-    view.takeovers = log.takeovers(pipeline) if pipeline else []
+    view.takeover = log.takeover(pipeline) if pipeline else None
 
     tail.catch_up()
     if pipeline is None and (tail.logged or tail.committed) and log.pipeline():
         # Another run created the pipeline in between: the table was not asked for its transaction.
         return _read(log, audit, engine, location, vacuumed, history=history)
     view.newest = tail.entry(tail.logged[-1]) if tail.logged else None
-    start = takeover.epoch_start(view.refresh_start, view.taken)
+    epoch = view.epoch
     unread = tail.logged.stop
-    if history and (view.newest or view.taken):
-        view.seen, unread = audit.seen_files(view.refresh_start, view.taken)
+    if history and (view.newest or epoch.taken):
+        view.seen, unread = audit.seen_files(epoch)
         if unread < vacuumed:
-            lost = _history_lost(log.location, epoch(view.refresh_start, view.taken), unread, vacuumed)
+            lost = _history_lost(log.location, epoch, unread, vacuumed)
             raise audit.segments.no_answer() or lost
     done = set(tail.committed)
     view.uncommitted = [
         tail.entry(seq) for seq in tail.logged if seq not in done and seq >= (view.overwrite_start or 0)
     ]
     _count_as_loaded(tail, view, unread)
-    newest_done = [seq for seq in tail.committed if seq >= start]
+    newest_done = [seq for seq in tail.committed if seq >= epoch.start]
     if view.newest and newest_done:
         view.last_committed_entry = tail.entry(newest_done[-1])
     return view, min([unread, *tail.committed[:1], *tail.logged[:1]])
@@ -219,12 +221,11 @@ def loaded_in_table(
     newest = in_table[-1] if in_table else log.offset(view.last_commit.seq) if view.last_commit else None
     if newest and not isinstance(newest.slice, FileSlice):
         return History()
-    refresh_start = newest.refresh_start if newest else None
-    taken = takeover.counting(view.takeovers, refresh_start)
-    loaded, unread = audit.seen_files(refresh_start, taken)
+    epoch = Epoch.since(newest.refresh_start if newest else None, view.takeover)
+    loaded, unread = audit.seen_files(epoch)
     vacuumed = log.vacuumed_below()
     if unread < vacuumed:
-        raise _history_lost(log.location, epoch(refresh_start, taken), unread, vacuumed)
+        raise _history_lost(log.location, epoch, unread, vacuumed)
     for seq in range(unread, newest.seq + 1 if newest else 0):
         record = log.find_commit(seq)
         if not (record.abandoned if record else recovery.is_given_up(seq, view.table, view.rolled_back)):
@@ -232,22 +233,23 @@ def loaded_in_table(
     identity = view.table.identity
     if view.pipeline and identity and identity.restore_version is not None:
         table_state = engine.probe(location, view.pipeline.pipeline, (None, -1))
-        entries, taken = rows_in_table(log, view.takeovers, table_state)
+        entries, taken = rows_in_table(log, view.takeover, table_state)
         if not vacuumed:  # of purged entries, only the history above tells
-            loaded = History.of_dbt_scope(log.taken_files(taken) if taken else ())
+            loaded = SeenFiles(taken_files(log, taken))
         for entry in entries:
             loaded.update(entry.slice.audited)
     return loaded
 
 
 def rows_in_table(
-    log: CheckpointLog, takeovers: Sequence[Takeover], table_state: TableState
+    log: CheckpointLog, newest: Takeover | None, table_state: TableState
 ) -> tuple[list[OffsetEntry], Takeover | None]:
     """Give the batches whose rows are in the table, also in one that was set back, and what was taken over.
 
     A batch that has no record, and that the table's transaction has passed, counts where nothing tells that
     its rows are not there: the table's log was cleaned, or a job ran that may have died before its mark.
 
+    :param newest: The newest takeover of the pipeline.
     :param table_state: A probe of the table's whole log.
     """
     entries: list[OffsetEntry] = []
@@ -267,7 +269,7 @@ def rows_in_table(
         if entry.overwrites_table and (record or commit):
             entries, floor = [], seq
         entries.append(entry)
-    return entries, takeover.counting(takeovers, floor)
+    return entries, Epoch.since(floor, newest).taken
 
 
 def has_lost_rows(record: CommitRecord, table_state: TableState) -> bool:
@@ -285,10 +287,10 @@ def has_lost_rows(record: CommitRecord, table_state: TableState) -> bool:
     )
 
 
-def _history_lost(checkpoint: str, folder: str, unread: int, vacuumed: int) -> CheckpointGapError:
+def _history_lost(checkpoint: str, epoch: Epoch, unread: int, vacuumed: int) -> CheckpointGapError:
     return CheckpointGapError(
-        f"A segment in {checkpoint}/seen/{folder} is missing or damaged: it is not known which files the "
-        f"batches {unread} to {vacuumed - 1} loaded, because `airflow scope vacuum` purged the entries.",
+        f"A segment in {checkpoint}/seen/{epoch.folder} is missing or damaged: it is not known which files "
+        f"the batches {unread} to {vacuumed - 1} loaded, because `airflow scope vacuum` purged the entries.",
         kept="the table and all records; nothing was written",
         do=f"restore the segments that begin below {vacuumed} from a copy of the checkpoint; or run the "
         "task once with full_refresh=True, which replaces the table's rows with those of all files",

@@ -18,6 +18,7 @@ from airflow_provider_scope.exceptions import (
     TableDivergedError,
 )
 from airflow_provider_scope.protocol import acceptance, repair, retention
+from airflow_provider_scope.protocol.takeover import Epoch
 from airflow_provider_scope.values import VersionSlice
 from tests.support.faulty_storage import Counting, open_gate
 from tests.support.ledger import LedgerSlice
@@ -115,7 +116,7 @@ def _accept(world: MemoryWorld, verdict: Verdict) -> set[Any]:
     gone = {name for record in seen.rolled_back for name in names_in(log.offset(record.seq).slice)}
     if seen.vacuumed:  # nothing tells which batches the restored version held: their files count as loaded
         start = log.offset(log.logged()[-1]).refresh_start
-        gone |= {path for path, _ in world.audit_files(log).seen_files(start)[0].items()}
+        gone |= {path for path, _ in world.audit_files(log).seen_files(Epoch(start))[0].items()}
     return gone
 
 
@@ -211,23 +212,24 @@ def _wrong_in_audit(world: MemoryWorld, *, lists: bool = True) -> list[str]:
     wrong = []
     if found["watermark.json"]["seq"] != done[-1]:
         wrong.append(f"watermark.json is of {found['watermark.json']['seq']}, not {done[-1]}")
-    rows = {seq: [*retention.audit_rows(log.offset(seq), log.commit(seq))] for seq in done}
-    seen, behind = world.audit_files(log).seen_files(start)
-    expected = {row.uri for seq in done if seq < behind for row in rows[seq]}
+    epoch = Epoch(start)
+    rows = {seq: retention.audit_rows(log.offset(seq), log.commit(seq), epoch.batch_id(seq)) for seq in done}
+    seen, behind = world.audit_files(log).seen_files(epoch)
+    expected = {row["uri"] for seq in done if seq < behind for row in rows[seq]}
     found_there = {path for path, _ in seen.items()}
     if log.vacuumed_below():  # no record tells which files the purged batches had; the rows do
         expected |= found_there & world.memory.source.keys()
     if found_there != expected:
         wrong.append(f"seen/ names {sorted(path for path, _ in seen.items())}, not {sorted(expected)}")
-    newest = retention.batch_id(done[-1], start)
+    newest = epoch.batch_id(done[-1])
     for seq in done:
-        name = str(retention.batch_id(seq, start))
+        name = str(epoch.batch_id(seq))
         if start is not None:
             # Nothing locks the derived files: two runs of different refreshes that write them at the same
             # time, one of which dies, may leave a list of the older one. `rebuild` mends it.
             continue
         if lists and name not in found and rows[seq] and int(name) > newest - world.retention:
             wrong.append(f"sources/{name} is missing")
-        if name in found and [row["uri"] for row in found[name]] != [row.uri for row in rows[seq]]:
+        if name in found and [row["uri"] for row in found[name]] != [row["uri"] for row in rows[seq]]:
             wrong.append(f"sources/{name} is {found[name]}")
     return wrong

@@ -12,12 +12,12 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_scope.exceptions import StorageError
-from airflow_provider_scope.protocol import derived as audit_files
 from airflow_provider_scope.protocol import recovery, run, view
 from airflow_provider_scope.protocol.log import CheckpointLog
 from airflow_provider_scope.protocol.records import encode_offset
 from airflow_provider_scope.protocol.recovery import CommittedBatch
 from airflow_provider_scope.protocol.run import MicroBatchExecution
+from airflow_provider_scope.protocol.takeover import Epoch
 from airflow_provider_scope.sources.files import discovery
 from airflow_provider_scope.sources.files.source import Files, PendingFiles
 from airflow_provider_scope.values import Position, position
@@ -140,8 +140,8 @@ def probe_last(patch: pytest.MonkeyPatch) -> None:
 
 def segments_of_any_refresh(patch: pytest.MonkeyPatch) -> None:
     """Let the segments go on through a refresh, as if the files before it still counted as loaded."""
-    patch.setattr(audit_files, "epoch", lambda *_: "0")
-    patch.setattr(audit_files.takeover, "epoch_start", lambda *_: 0)
+    patch.setattr(Epoch, "folder", "0")
+    patch.setattr(Epoch, "start", 0)
 
 
 def skip_by_watermark_file(patch: pytest.MonkeyPatch) -> None:

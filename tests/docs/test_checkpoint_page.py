@@ -21,7 +21,7 @@ EXAMPLES = {block.name: block.text for block in blocks(PAGE.read_text(), "json")
 
 def example(folder: str) -> tuple[str, bytes]:
     """Give name and bytes of the example of a folder's file."""
-    others = (".settled", ".files", ".decided")
+    others = (".settled", ".decided")
     ((name, text),) = [
         item for item in EXAMPLES.items() if item[0].startswith(folder) and not item[0].endswith(others)
     ]
@@ -104,25 +104,14 @@ def test_the_example_of_a_decision_is_its_bytes_and_about_the_attempt():
 
 def test_the_examples_of_a_takeover_are_their_bytes_and_belong_together():
     taken = taken_over()
-    (digest,) = taken.lists
-    files, decided = f"taken_over/{digest}.files", f"taken_over/{taken.watermark}.decided"
-    listed = takeover.decode_files(files, EXAMPLES[files].encode(), digest)
+    decided = f"taken_over/{taken.watermark}.decided"
     decision = records.decode(
-        takeover.Decision, decided, EXAMPLES[decided].encode(), watermark=taken.watermark or ""
+        takeover.Decision, decided, EXAMPLES[decided].encode(), watermark=taken.watermark
     )
 
     assert records.encode(taken) == example("taken_over/")[1]
-    assert [*takeover.encode_files(listed)] == [EXAMPLES[files].encode()]
     assert records.encode(decision) == EXAMPLES[decided].encode()
-    assert (taken.files, taken.at_floor) == (len(listed), (listed[-1].path,))
     assert taken.pipeline == pipeline().pipeline
-
-
-def test_the_keys_of_a_file_that_was_taken_over_are_documented_in_their_order():
-    line = EXAMPLES[f"taken_over/{taken_over().lists[0]}.files"].splitlines()[0]
-    documented = [code(row[0])[0] for row in rows(section(PAGE, "## taken_over/<digest>.files"))]
-
-    assert documented == list(json.loads(line))
 
 
 def test_the_property_that_marks_a_table_is_the_one_of_the_code():
@@ -153,9 +142,10 @@ def test_the_examples_of_the_derived_files_follow_from_those_of_the_records():
     name, sources = example("sources/")
 
     assert (commit().files, commit().size_bytes) == (len(offset().files), offset().size_bytes)
-    assert number(name) == retention.batch_id(offset().seq, offset().refresh_start)
-    assert retention.audit_lines([*retention.audit_rows(offset(), commit())]) == sources.removesuffix(b"\n")
-    assert retention.watermark(offset()) == example("watermark.json")[1].removesuffix(b"\n")
+    batch_id = takeover.Epoch(offset().refresh_start).batch_id(offset().seq)
+    assert number(name) == batch_id
+    assert retention.audit_lines(retention.audit_rows(offset(), commit(), batch_id)) == sources.rstrip(b"\n")
+    assert retention.watermark(offset(), batch_id) == example("watermark.json")[1].removesuffix(b"\n")
 
 
 def test_the_example_of_the_metadata_of_a_commit_names_the_batch_of_the_others():
@@ -249,5 +239,4 @@ def test_the_drawing_of_a_batch_names_files_of_the_checkpoint():
 
 def test_the_limits_of_a_files_size_are_those_of_the_code():
     assert f"{CONTROL_FILE_LIMIT_BYTES:,} bytes" in section(PAGE, "## Rules for all files")
-    assert f"{takeover.LIST_LIMIT_BYTES:,} bytes" in section(PAGE, "## taken_over/<digest>.files")
-    assert takeover.LIST_LIMIT_BYTES < CONTROL_FILE_LIMIT_BYTES
+    assert f"{retention.MERGED_AT_MOST:,} rows" in section(PAGE, "## taken_over/<digest>.parquet")

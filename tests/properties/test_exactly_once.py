@@ -19,7 +19,8 @@ from airflow_provider_scope.exceptions import (
     ScopeProviderError,
     TableDivergedError,
 )
-from airflow_provider_scope.protocol import repair, takeover
+from airflow_provider_scope.protocol import repair
+from airflow_provider_scope.protocol.takeover import Epoch
 from tests.crash.number_world import LedgerWorld, NumberInTurnWorld, NumberWorld
 from tests.crash.world import MemoryWorld
 from tests.support.dbt_scope import DbtScopeOnMemory
@@ -261,8 +262,7 @@ class ExactlyOnce(RuleBasedStateMachine):
         """Give the files that the newest batches and the segments of their refresh name."""
         log = self.world.log()
         start = log.offset(log.logged()[-1]).refresh_start
-        taken = takeover.counting(log.takeovers(log.pipeline()), start)
-        found, _ = self.world.audit_files(log).seen_files(start, taken)
+        found, _ = self.world.audit_files(log).seen_files(Epoch.since(start, log.takeover(log.pipeline())))
         return Counter(path for path, _ in found.items())
 
     @invariant()

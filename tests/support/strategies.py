@@ -17,7 +17,7 @@ from airflow_provider_scope.protocol.records import (
     Settlement,
     TableIdentity,
 )
-from airflow_provider_scope.protocol.takeover import Decision, LoadedFile, Takeover
+from airflow_provider_scope.protocol.takeover import Decision, Takeover
 from airflow_provider_scope.values import FileEntry, FileSlice, Position
 
 if TYPE_CHECKING:
@@ -105,6 +105,7 @@ OFFSETS = st.builds(
     refresh_start=MAYBE_COUNT,
     overwrite_start=MAYBE_COUNT,
     where=st.none() | TEXT,
+    void_watermark=st.none() | st.text(UTF8, min_size=1, max_size=20),
 )
 
 ATTEMPTS = st.builds(
@@ -120,8 +121,8 @@ TAKEOVERS = st.builds(
     number=COUNT,
     pipeline=TEXT,
     seq=COUNT,
-    watermark=st.none() | TEXT,
-    batch_id=MAYBE_COUNT,
+    watermark=TEXT,
+    batch_id=COUNT,
     modified_time=TEXT,
     floor_ms=st.none() | NUMBER,
     is_recorded=st.booleans(),
@@ -136,7 +137,4 @@ TAKEOVERS = st.builds(
 DECISIONS = st.builds(Decision, watermark=TEXT, loaded=st.booleans(), format=st.just(1))
 RECORDS = st.one_of(
     PIPELINES, COMMITS, ACCEPTANCES, ATTEMPTS, SETTLEMENTS, QUARANTINE_USES, TAKEOVERS, DECISIONS
-)
-LOADED_FILES = st.lists(
-    st.builds(LoadedFile, COUNT, TEXT, NUMBER, TEXT, MAYBE_COUNT), max_size=6, unique_by=lambda f: f[:3]
 )

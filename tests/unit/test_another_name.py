@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_provider_scope.exceptions import InputError
-from airflow_provider_scope.protocol.takeover import LoadedFile
-from airflow_provider_scope.sources.files.discovery import History, check_names
+from airflow_provider_scope.protocol.derived import SeenFiles, rows_of
+from airflow_provider_scope.sources.files.discovery import check_names
 from airflow_provider_scope.values import FileEntry
 from tests.crash.world import NOW_MS, DeltaWorld
 
@@ -134,7 +134,7 @@ def test_stores_under_another_name(old, new, status):
     ],
 )
 def test_other_files_are_let_through(path, status):
-    loaded = History.of_dbt_scope([LoadedFile(0, path, status[0], "", status[1])])
+    loaded = SeenFiles([rows_of([(path, *status, None, None)])])
     roots = ("file:///new",)
 
     check_names([FileEntry(1_000, "file:///new/a.csv", 5)], loaded.outside(roots), roots)

@@ -9,17 +9,16 @@ from typing import Any
 import pytest
 
 from airflow_provider_scope.protocol.retention import (
-    AuditRow,
     audit_lines,
     audit_rows,
-    batch_id,
     expired,
     is_snapshot,
     uri_path,
     watermark,
 )
+from airflow_provider_scope.protocol.takeover import Epoch
 from airflow_provider_scope.values import FileEntry, Position, iso_time
-from tests.support.values import a_commit, a_file, a_refresh, an_entry
+from tests.support.values import a_commit, a_file, an_entry
 
 # 2026-04-01 12:34:56.789 UTC
 TIME_MS = 1_775_046_896_789
@@ -42,7 +41,7 @@ def read_sources(data: bytes) -> list[dict[str, Any]]:
 
 
 def test_the_watermark_is_these_bytes() -> None:
-    data = watermark(an_entry(3, *FILES))
+    data = watermark(an_entry(3, *FILES), 3)
 
     assert (
         data
@@ -61,7 +60,7 @@ def test_the_watermark_is_these_bytes() -> None:
 
 
 def test_the_watermark_starts_again_with_a_refresh() -> None:
-    data = watermark(an_entry(9, *FILES, refresh_start=7))
+    data = watermark(an_entry(9, *FILES, refresh_start=7), 2)
 
     assert read_watermark(data)[::2] == (2, 2)
     assert json.loads(data)["refreshStart"] == 7
@@ -71,17 +70,17 @@ def test_the_watermark_starts_again_with_a_refresh() -> None:
 def test_the_watermark_is_the_highest_position_and_not_the_batchs_own() -> None:
     late = an_entry(4, a_file("late", 5), highest=Position(TIME_MS, "file:///landing/z.csv"))
 
-    value = json.loads(watermark(late))
+    value = json.loads(watermark(late, 4))
 
     assert (value["modifiedTime"], value["path"]) == ("2026-04-01T12:34:56.789000+00:00", "/landing/z.csv")
 
 
 def test_the_watermark_of_no_file_has_an_empty_time() -> None:
-    assert read_watermark(watermark(an_entry(0))) == (0, None, 0)
+    assert read_watermark(watermark(an_entry(0), 0)) == (0, None, 0)
 
 
 def test_a_diff_is_these_bytes() -> None:
-    rows = list(audit_rows(an_entry(3, *FILES), a_commit(3, committed_at_ms=1_775_509_200_000)))
+    rows = audit_rows(an_entry(3, *FILES), a_commit(3, committed_at_ms=1_775_509_200_000), 3)
 
     data = audit_lines(rows)
 
@@ -106,26 +105,20 @@ def test_a_diff_is_these_bytes() -> None:
 
 
 def test_a_name_with_line_ends_stays_on_its_line() -> None:
-    row = AuditRow("/in/a\nb\r\u2028.csv", 1, 0, "t", 1, 0, "file:///in/a\nb\r\u2028.csv")
+    rows = audit_rows(an_entry(0, FileEntry(1, "file:///in/a\nb\r\u2028.csv", 1)), a_commit(0), 0)
 
-    assert [r["path"] for r in read_sources(audit_lines([row, row]))] == ["/in/a\nb\r\u2028.csv"] * 2
-
-
-def test_rows_of_a_refresh_count_from_its_start() -> None:
-    (row,) = audit_rows(a_refresh(7, a_file("a")), a_commit(7))
-
-    assert (row.batch_id, row.seq) == (0, 7)
+    assert [r["path"] for r in read_sources(audit_lines(rows * 2))] == ["/in/a\nb\r\u2028.csv"] * 2
 
 
 def test_an_abandoned_batch_has_no_rows() -> None:
-    assert list(audit_rows(an_entry(3, *FILES), a_commit(3, abandoned=True))) == []
+    assert audit_rows(an_entry(3, *FILES), a_commit(3, abandoned=True), 3) == []
 
 
 @pytest.mark.parametrize(
     ("seq", "refresh_start", "expected"), [(0, None, 0), (5, None, 5), (5, 5, 0), (9, 5, 4), (5, 0, 5)]
 )
 def test_batch_ids_restart_with_every_refresh(seq: int, refresh_start: int | None, expected: int) -> None:
-    assert batch_id(seq, refresh_start) == expected
+    assert Epoch(refresh_start).batch_id(seq) == expected
 
 
 @pytest.mark.parametrize(

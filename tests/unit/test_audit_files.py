@@ -11,6 +11,7 @@ from airflow_provider_scope.protocol import derived as stored_segments
 from airflow_provider_scope.protocol import log as log_module
 from airflow_provider_scope.protocol.derived import AuditFiles
 from airflow_provider_scope.protocol.log import CheckpointLog
+from airflow_provider_scope.protocol.takeover import Epoch
 from airflow_provider_scope.stores.local import LocalStorage
 from airflow_provider_scope.stores.protocol import CONTROL_FILE_LIMIT_BYTES
 from tests.crash.world import MemoryWorld
@@ -117,13 +118,13 @@ def test_a_segment_that_cannot_be_read_is_no_reason_to_stop(tmp_path: Path):
         log.put_offset(entry)
         log.put_commit(a_commit(entry.seq))
     files.bring_up_to_date(entries[-1])
-    assert files.seen_files(None)[1] == 2
+    assert files.seen_files(Epoch())[1] == 2
 
     blind = AuditFiles(
         CheckpointLog(WithoutSegments(), log.location), compaction_interval=2, retention_files=100
     )
 
-    assert blind.seen_files(None)[1] == 0
+    assert blind.seen_files(Epoch())[1] == 0
     assert blind.bring_up_to_date(entries[-1], everything=True) is True
 
 

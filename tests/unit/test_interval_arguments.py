@@ -16,6 +16,7 @@ from airflow_provider_scope.protocol.intervals import (
 )
 from airflow_provider_scope.protocol.log import CheckpointLog
 from airflow_provider_scope.protocol.records import Pipeline
+from airflow_provider_scope.protocol.takeover import Epoch
 from airflow_provider_scope.sources.files.source import check_not_loaded_before
 from airflow_provider_scope.specs.ingest import ARGUMENTS, TEMPLATES, ingest_from
 from airflow_provider_scope.values import Window
@@ -182,7 +183,7 @@ def test_an_interval_has_no_derived_files() -> None:
     storage = MemoryStorage({"file:///t/_checkpoint/watermark.json": b"the table's"})
     audit = NoAuditFiles(a_log(storage, 0))
 
-    assert (dict(audit.seen_files(None)[0].items()), audit.log.watermark()) == ({}, None)
+    assert (dict(audit.seen_files(Epoch())[0].items()), audit.log.watermark()) == ({}, None)
 
 
 def test_the_watermark_begins_where_the_last_interval_ends() -> None:

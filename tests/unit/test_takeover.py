@@ -19,9 +19,9 @@ from airflow_provider_scope.exceptions import (
     StorageError,
     WatermarkChangedError,
 )
-from airflow_provider_scope.protocol import repair, takeover
+from airflow_provider_scope.protocol import derived, repair
 from airflow_provider_scope.protocol.dbt_scope import store_of
-from airflow_provider_scope.protocol.takeover import Decision, LoadedFile, digest, encode_files
+from airflow_provider_scope.protocol.takeover import Decision, digest
 from airflow_provider_scope.values import FileEntry
 from tests.crash.world import NOW_MS, MemoryWorld
 from tests.support.dbt_scope import CrashedError, DbtScopeOnMemory, moment, snapshot
@@ -251,32 +251,23 @@ def test_a_full_refresh_loads_everything_again_whatever_was_taken_over():
     assert json.loads(world.read("watermark.json"))["batchId"] == 11
 
 
-def test_our_first_segment_holds_what_dbt_scope_loaded_and_is_read_instead_of_the_record():
+@pytest.mark.parametrize("has_segments", [True, False])
+def test_what_dbt_scope_loaded_counts_with_our_segments_and_without_them(has_segments):
     world, theirs = a_world(12)
     for number in range(20):
         put(world, f"new{number:02}", NOW_MS - 100_000 + number)
     world.run()
-
-    assert world.memory.names(control(world, "seen/00000000000000000000-0"))
     assert Counter(row["path"] for row in theirs.history()) == Counter(
         path.removeprefix("file://") for path in world.memory.source
     )
-    gate = Counting()
-    assert world.run(gate).already_loaded == 44
-    assert not [call.name for call in gate.calls if call.name.endswith(".files")]
-
-
-def test_a_damaged_segment_costs_a_reading_of_the_record_and_nothing_else():
-    world, _ = a_world(12)
-    for number in range(20):
-        put(world, f"new{number:02}", NOW_MS - 100_000 + number)
-    world.run()
-    for name in world.memory.names(control(world, "seen/00000000000000000000-0")):
+    segments = world.memory.names(control(world, "seen/00000000000000000000-0"))
+    for name in segments if not has_segments else ():
         world.memory.control[control(world, f"seen/00000000000000000000-0/{name}")] = b"PAR1"
     put(world, "old0001", NOW_MS - 500)
 
     report = world.run()
 
+    assert segments
     assert report.left_out.names == {"changed after it was loaded": ["file:///landing/old0001"]}
     assert report.already_loaded == 43
 
@@ -618,8 +609,8 @@ def test_a_record_of_the_takeover_that_is_gone_is_an_error():
 def test_a_list_of_files_that_was_changed_is_an_error():
     world, _ = a_world(3)
     world.run()
-    (name,) = [name for name in world.memory.control if name.endswith(".files")]
-    world.memory.control[name] = world.memory.control[name].splitlines(keepends=True)[0]
+    (name,) = [name for name in world.memory.control if "/taken_over/" in name and name.endswith(".parquet")]
+    world.memory.control[name] += b"PAR1"
 
     with pytest.raises(CheckpointCorruptError, match="was changed"):
         world.run()
@@ -775,14 +766,13 @@ def test_a_full_refresh_that_died_before_it_was_logged_accepts_nothing():
         world.run()
 
 
-@pytest.mark.parametrize("dies_at", ["put taken_over/", "put offsets/"])
-def test_a_first_full_refresh_that_died_before_it_was_logged_leaves_a_table_to_take_over(dies_at):
+def test_a_first_full_refresh_that_died_before_it_was_logged_leaves_a_table_to_take_over():
     """``pipeline.json`` is there, and dbt-scope's rows are in the table: they are not loaded again."""
     world, _ = a_world(3)
     put(world, "new", NOW_MS - 2_000)
 
     def dies(call: Any, effect: Callable[[], Any], torn: Any = None) -> Any:
-        if call.name.startswith(dies_at):
+        if call.name.startswith("put offsets/"):
             raise SparkJobFailedError("dead")
         return effect()
 
@@ -799,8 +789,8 @@ def test_a_run_beside_a_first_full_refresh_takes_over_and_the_refresh_replaces_i
     put(world, "new", NOW_MS - 2_000)
 
     def meanwhile(call: Any, effect: Callable[[], Any], torn: Any = None) -> Any:
-        if call.name.startswith("put taken_over/") and "pipeline" not in seen:
-            seen.append("pipeline")
+        if call.name.startswith("put offsets/") and not seen:
+            seen.append(call.name)
             world.run()
         return effect()
 
@@ -867,19 +857,11 @@ def test_what_stands_before_a_path_is_the_store(uri, store):
 
 
 def test_a_long_list_goes_on_in_another_one(monkeypatch):
-    files = [LoadedFile(0, f"file:///landing/{number}", number, "", None) for number in range(10)]
-    log = MemoryWorld().log()
-    whole = [*encode_files(files)]
-    parts = [*encode_files(files, limit_bytes=250)]
-    monkeypatch.setattr(takeover, "encode_files", lambda files: encode_files(files, limit_bytes=250))
+    monkeypatch.setattr(derived, "MERGED_AT_MOST", 3)
     world, _ = a_world(5)
     world.run()
 
-    assert len(whole) == 1
-    assert [part.count(b"\n") for part in parts] == [3, 3, 3, 1]
-    assert b"".join(parts) == whole[0]
-    assert log.put_taken_files([]) == ()
-    assert len(taken_over(world)["lists"]) == 5
+    assert len(taken_over(world)["lists"]) == 4
     put(world, "old0001", NOW_MS - 1_000)
     assert world.run().left_out.names == {"changed after it was loaded": ["file:///landing/old0001"]}
 

@@ -29,7 +29,6 @@ from airflow_provider_scope.values import (
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from airflow_provider_scope.protocol.takeover import LoadedFile
     from airflow_provider_scope.values import Window
 
 
@@ -526,13 +525,6 @@ class History:
     def __init__(self) -> None:
         self._files: Seen = {}
         self._removed: set[str] = set()
-
-    @classmethod
-    def of_dbt_scope(cls, files: Iterable[LoadedFile]) -> History:
-        """Give the history of a table that dbt-scope has loaded, which notes no sums."""
-        history = cls()
-        history._files = {file.path: (file.modified_ms, file.size_bytes, None) for file in files}
-        return history
 
     def update(self, files: Iterable[FileEntry]) -> None:
         """Let files count as loaded, as they are in a slice."""

@@ -82,8 +82,9 @@ class Files:
 
     def look_back(self, view: LogView, request: Request, now_ms: int) -> bool:
         """Look what dbt-scope has loaded; see ``protocol.dbt_scope.read_into_view``."""
-        history, is_void = self.reads_history, request.replaces_table
-        return dbt_scope.read_into_view(self.log, view, self.roots, now_ms, history=history, is_void=is_void)
+        if request.replaces_table:
+            return True  # what it has loaded goes
+        return dbt_scope.read_into_view(self.log, view, self.roots, now_ms, history=self.reads_history)
 
     def check(self, entry: OffsetEntry) -> None:
         """Refuse an entry that names a file outside of the folders.
@@ -222,7 +223,11 @@ def read_loaded(log: CheckpointLog, audit: AuditFiles, roots: Sequence[str], now
     :raises ScopeProviderError: The log, or what dbt-scope left, could not be read.
     """
     view = read_log(log, audit, cast("Engine", _NoTable()), log.location)
-    if view.newest is None and view.taken is None and not dbt_scope.read_into_view(log, view, roots, now_ms):
+    if (
+        view.newest is None
+        and view.takeover is None
+        and not dbt_scope.read_into_view(log, view, roots, now_ms)
+    ):
         return read_loaded(log, audit, roots, now_ms)
     return view
 
