@@ -23,10 +23,10 @@ from airflow_provider_scope.delta.quarantine import read_quarantine
 from airflow_provider_scope.engines import assembly
 from airflow_provider_scope.exceptions import BatchOutcomeUnknownError, mask
 from airflow_provider_scope.hooks.stores import store_of
-from airflow_provider_scope.protocol import bad_records, dbt_scope, dry_run, repair, retention
+from airflow_provider_scope.protocol import bad_records, dry_run, repair, retention
 from airflow_provider_scope.protocol.intervals import IntervalLog
 from airflow_provider_scope.protocol.report import changes_text
-from airflow_provider_scope.protocol.view import check_table, pinned_columns, read_log
+from airflow_provider_scope.protocol.view import check_view, pinned_columns, read_log
 from airflow_provider_scope.sql import literal, quoted
 from airflow_provider_scope.values import FileSlice, iso_time, printable
 
@@ -70,8 +70,7 @@ def status(args: Namespace) -> None:
     show_batches(view.open, "            ", view, lambda entry: [*jobs(entry), *_blocking(view, entry)])
     if args.interval is None:
         targets.show_intervals(args, table, log)
-    check_table(view, table)
-    dbt_scope.check(log, view)
+    check_view(view, table)
     if view.outcomes(view.open).unclear:
         say("what next   run `airflow scope accept-table`: it is not known whether a batch was committed")
     elif source_problem:

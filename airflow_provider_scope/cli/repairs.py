@@ -377,9 +377,7 @@ def _show(title: str, lines: list[str]) -> None:
 
 
 def _batches_text(group: Group) -> str:
-    if group.first is None or group.last is None:
-        return ""
-    return f" of {span(range(group.first, group.last + 1))}"
+    return f" of {span(group.numbers)}" if group.numbers else ""
 
 
 def _size_text(group: Group) -> str:

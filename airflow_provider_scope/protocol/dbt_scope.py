@@ -377,15 +377,6 @@ def not_loaded(
 # ---- noticing that it went on ----------------------------------------------------------------------------
 
 
-def check(log: CheckpointLog, view: LogView) -> None:
-    """Refuse a checkpoint that dbt-scope advanced since the pipeline began.
-
-    :raises WatermarkChangedError: As said.
-    """
-    known = takeover.known_watermarks(view.takeover, view.newest)
-    takeover.check_watermark(view.watermark, known, log.location)
-
-
 _REFRESH = "run the task once with full_refresh=True, which replaces the table's rows with those of all files"
 
 

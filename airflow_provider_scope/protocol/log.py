@@ -53,6 +53,8 @@ class CheckpointLog:
     def __init__(self, storage: Storage, location: str) -> None:
         self.storage = storage
         self.location = location
+        self.first = 0
+        """The number below which records are purged, as it was when this last looked."""
 
     # ---- pipeline.json -------------------------------------------------------------------------
 
@@ -73,8 +75,8 @@ class CheckpointLog:
     def committed(self) -> list[int]:
         """List the numbers of all commit records that are not purged, in order."""
         numbers = self._numbers("commits")
-        below = self.vacuumed_below()
-        return [seq for seq in numbers if seq >= below]
+        first = self.vacuumed_below()
+        return [seq for seq in numbers if seq >= first]
 
     def find_commit(self, seq: int) -> CommitRecord | None:
         """Read a commit record; None if there is none."""
@@ -175,9 +177,15 @@ class CheckpointLog:
         return entry
 
     def put_offset(self, entry: OffsetEntry) -> OffsetEntry:
-        """Create an offset entry; give the one that is there, ours or the winner's."""
+        """Create an offset entry; give the one that is there, ours or the winner's.
+
+        :raises RecordsVacuumedError: Other runs have used its number, and it was purged: the number is free
+            again, and what is there is void.
+        """
         path = self._path(f"offsets/{entry.seq:020}")
         existing = self._put_bytes(path, records.encode_offset(entry), entry.seq)
+        if entry.seq < self.vacuumed_below():
+            raise self._missing_or_purged(f"offsets/{entry.seq:020}", entry.seq)
         return entry if existing is None else records.decode_offset(path, existing, entry.seq)
 
     # ---- vacuumed/ -----------------------------------------------------------------------------
@@ -187,7 +195,12 @@ class CheckpointLog:
 
         Ask for it after a record was read: whoever purges says so before anything is deleted.
         """
-        return max(self._numbers("vacuumed"), default=0)
+        self.first = max(self._numbers("vacuumed"), default=0)
+        return self.first
+
+    def kept(self, begin: int, end: int) -> range:
+        """Give the numbers from ``begin`` to before ``end`` that are not purged."""
+        return range(max(begin, self.vacuumed_below()), end)
 
     def vacuumed(self) -> Vacuumed:
         """Read what the newest record of a purge says."""
@@ -205,6 +218,11 @@ class CheckpointLog:
         path = self._path(f"vacuumed/{record.below:020}")
         existing = self._put_bytes(path, records.encode(record), record.below)
         return record if existing is None else records.decode(Vacuumed, path, existing, below=record.below)
+
+    def tail(self) -> Tail:
+        """Find the newest records, none of which is purged by now."""
+        self.vacuumed_below()
+        return Tail(self)
 
     # ---- attempts/ -----------------------------------------------------------------------------
 
@@ -394,21 +412,19 @@ class Tail:
     commit record, and the log is read on from there until a number is missing. Without a hint the log is
     listed, and ``floor`` is 0.
 
-    A hint below ``vacuumed`` does not count: what was there is purged, and a run that was stopped long ago
-    may have put records under these numbers since.
+    A hint below the log's first number does not count: what was there is purged, and a run that was stopped
+    long ago may have put records under these numbers since.
 
     Make it before the table is looked at, as it reads the commit records; then call ``catch_up``, which reads
     the entries. The other way round, a batch that another run commits in between would look like a
     transaction that no entry explains.
-
-    :param vacuumed: The number below which records are purged, as far as the caller knows.
     """
 
-    def __init__(self, log: CheckpointLog, vacuumed: int = 0) -> None:
+    def __init__(self, log: CheckpointLog) -> None:
         self._log = log
         self._entries: dict[int, OffsetEntry] = {}
         self._commits: dict[int, CommitRecord] = {}
-        self.vacuumed = self.floor = vacuumed
+        self.floor = log.first
         self.logged = range(0)
         """The entries from ``floor`` on, once ``catch_up`` has read them."""
         self.watermark = log.watermark()
@@ -420,7 +436,7 @@ class Tail:
 
     def _follow_hint(self) -> bool:
         hint = covered(self.watermark)
-        record = self._log.find_commit(hint[0]) if hint and hint[0] >= self.vacuumed else None
+        record = self._log.find_commit(hint[0]) if hint and hint[0] >= self.floor else None
         if record is None or not self._read_on(record.seq) or record.seq not in self._entries:
             return False
         self.floor = record.seq

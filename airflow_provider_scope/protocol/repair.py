@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Protocol
 
 from airflow_provider_scope.delta.probe import newest_version
 from airflow_provider_scope.exceptions import BatchOutcomeUnknownError, InputError
-from airflow_provider_scope.protocol import dbt_scope, recovery
+from airflow_provider_scope.protocol import recovery
 from airflow_provider_scope.protocol.engine import Work
 from airflow_provider_scope.protocol.records import Settlement
 from airflow_provider_scope.protocol.recovery import CommittedBatch
 from airflow_provider_scope.protocol.takeover import Epoch
-from airflow_provider_scope.protocol.view import LogView, check_table, read_log, record_commit
+from airflow_provider_scope.protocol.view import LogView, check_view, read_log, record_commit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -79,8 +79,7 @@ def abandon(  # the steps of one command, in order
     """
     pipeline = existing_pipeline(log)
     view = read_log(log, audit, engine, table, history=False)
-    check_table(view, table)
-    dbt_scope.check(log, view)
+    check_view(view, table)
     entry = open_entry(view, seq, log.location)
     committed = settled(view, entry)
     if committed is None and (view.table.identity or engine.fences_without_table):
@@ -103,7 +102,7 @@ def abandon(  # the steps of one command, in order
     record = record_commit(log, view, table, entry, committed, committed_at_ms=now_ms())
     if record.table is None:
         view.table = engine.probe(table, pipeline.pipeline, view.baseline)
-        check_table(view, table)
+        check_view(view, table)
     audit.bring_up_to_date(entry, view.takeover)
     return record
 

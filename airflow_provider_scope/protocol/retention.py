@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_scope.values import iso_time
@@ -235,21 +235,13 @@ class Group:
 
     kind: str
     files: tuple[FileEntry, ...]
-    first: int | None = None
-    """The least of the numbers in their names, if they are records of batches."""
-    last: int | None = None
-    """The greatest."""
+    numbers: tuple[int, ...] = ()
+    """The batches of these records, in order."""
 
     @property
     def size_bytes(self) -> int:
         """Sum of their sizes."""
         return sum(file.size_bytes for file in self.files)
-
-
-@dataclass(slots=True)
-class _Files:
-    files: list[FileEntry] = field(default_factory=list)
-    numbers: list[int] = field(default_factory=list)
 
 
 def purgeable(
@@ -274,8 +266,8 @@ def purgeable(
     """
     kinds = ["offsets", "commits", "vacuumed", "superseded segments", "boundary rows"]
     kinds += ["temporary files", "plans"]
-    purged = {kind: _Files() for kind in kinds}
-    kept: dict[str, _Files] = {}
+    purged: dict[str, list[FileEntry]] = {kind: [] for kind in kinds}
+    kept: dict[str, list[FileEntry]] = {}
     for file in sorted(files, key=lambda file: file.path):
         name = file.path.removeprefix(f"{location}/")
         record = _RECORD.fullmatch(name)
@@ -292,19 +284,18 @@ def purgeable(
             kind = "temporary files"
         elif is_old and _PLAN.fullmatch(name):
             kind = "plans"
-        group = purged[kind] if kind else kept.setdefault(name.split("/")[0] if "/" in name else "", _Files())
-        group.files.append(file)
-        if record and record[1] in RECORDS:
-            group.numbers.append(int(record[2]))
-    return _groups(purged), _groups(kept)
+        folder = name.split("/")[0] if "/" in name else ""
+        (purged[kind] if kind else kept.setdefault(folder, [])).append(file)
+    return _groups(purged, location), _groups(kept, location)
 
 
-def _groups(files_by_kind: dict[str, _Files]) -> list[Group]:
-    return [
-        Group(kind, tuple(group.files), min(group.numbers, default=None), max(group.numbers, default=None))
-        for kind, group in files_by_kind.items()
-        if group.files
-    ]
+def _groups(files_by_kind: dict[str, list[FileEntry]], location: str) -> list[Group]:
+    groups = []
+    for kind, files in files_by_kind.items():
+        names = (file.path.removeprefix(f"{location}/") for file in files if kind in RECORDS)
+        numbers = tuple(int(record[2]) for name in names if (record := _RECORD.fullmatch(name)))
+        groups += [Group(kind, tuple(files), numbers)] if files else []
+    return groups
 
 
 def _is_superseded(segment: re.Match[str], epoch: str, chain: Sequence[Segment]) -> bool:

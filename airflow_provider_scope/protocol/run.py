@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from airflow_provider_scope.exceptions import (
     BatchNotInTableError,
     InputError,
+    RecordsVacuumedError,
     ScopeProviderError,
     StateUnknownError,
 )
@@ -20,7 +21,7 @@ from airflow_provider_scope.protocol.view import (
     LogView,
     accept_missing_table,
     batch_report,
-    check_table,
+    check_view,
     commit_not_shown,
     loaded_in_table,
     pinned_columns,
@@ -170,9 +171,7 @@ class MicroBatchExecution:
 
     def _check(self, request: Request, view: LogView) -> None:
         """Refuse a table that diverged from the log, and entries that the source does not have."""
-        check_table(view, request.table, is_void=request.replaces_table)
-        if not request.replaces_table:
-            dbt_scope.check(self.log, view)
+        check_view(view, request.table, is_void=request.replaces_table)
         if view.newest:
             self._check_kind(view.newest)
         for entry in view.open:
@@ -254,9 +253,9 @@ class MicroBatchExecution:
             entry = self._entry(request, view, batch_slice, refresh=refresh)
             if view.pipeline is None:
                 self._create_pipeline(request, view)
-            logged_entry = self.log.put_offset(entry)
-            if entry.seq < self.log.vacuumed_below():
-                # Other runs have used this number, and it was purged: it is free, and what is there is void.
+            try:
+                logged_entry = self.log.put_offset(entry)
+            except RecordsVacuumedError:
                 logger.info(
                     "other runs went beyond batch %d in the meantime; reading the log again", entry.seq
                 )

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_provider_scope.exceptions import InputError
-from airflow_provider_scope.protocol import dbt_scope, retention
+from airflow_provider_scope.protocol import retention
 from airflow_provider_scope.protocol.commands import RETAIN_AT_LEAST
 from airflow_provider_scope.protocol.derived import SeenFiles
 from airflow_provider_scope.protocol.records import Vacuumed
 from airflow_provider_scope.protocol.retention import Boundary, Progress
-from airflow_provider_scope.protocol.view import check_table, newest_not_abandoned, read_log
+from airflow_provider_scope.protocol.view import check_view, newest_not_abandoned, read_log
 from airflow_provider_scope.sources.cursor import state as cursor_state
 from airflow_provider_scope.values import CursorSlice, FileSlice
 
@@ -69,8 +69,7 @@ def make_plan(
         might be needed to accept the table.
     """
     view = read_log(log, audit, engine, table, history=False)
-    check_table(view, table)
-    dbt_scope.check(log, view)
+    check_view(view, table)
     before = log.vacuumed()
     below, why = before.below, _why_not(view)
     folder: str | None = None

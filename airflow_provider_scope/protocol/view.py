@@ -11,7 +11,7 @@ from airflow_provider_scope.exceptions import (
     RecordsVacuumedError,
     TableGoneError,
 )
-from airflow_provider_scope.protocol import recovery
+from airflow_provider_scope.protocol import recovery, takeover
 from airflow_provider_scope.protocol.derived import SeenFiles, taken_files
 from airflow_provider_scope.protocol.log import Tail
 from airflow_provider_scope.protocol.records import Acceptance, CommitRecord
@@ -151,33 +151,26 @@ def read_log(
     :raises CheckpointGapError: A record is missing, or the files of purged entries are not known any more.
     :raises StorageError: A record, or a segment in place of purged ones, could not be read just now.
     """
-    vacuumed = 0
     while True:
+        first = log.first
         try:
-            view, lowest = _read(log, audit, engine, location, vacuumed, history=history)
+            view, lowest = _read(log, audit, engine, location, history=history)
+            is_whole = lowest >= log.vacuumed_below()
         except (CheckpointGapError, RecordsVacuumedError):
-            below = log.vacuumed_below()
-            if below <= vacuumed:
+            if log.vacuumed_below() <= first:
                 raise
-        else:
-            below = log.vacuumed_below()
-            if lowest >= below:
-                return view
-            if below <= vacuumed:
-                msg = f"{lowest} was read of {log.location}, and all below {below} is known to be purged"
-                raise AssertionError(msg)
-        vacuumed = below
+            continue
+        # If another run created the pipeline meanwhile, the table was not asked for its transaction.
+        if is_whole and (view.pipeline or not (view.newest or view.last_commit) or log.pipeline() is None):
+            return view
 
 
 def _read(
-    log: CheckpointLog, audit: AuditFiles, engine: Engine, location: str, vacuumed: int, *, history: bool
+    log: CheckpointLog, audit: AuditFiles, engine: Engine, location: str, *, history: bool
 ) -> tuple[LogView, int]:
-    """Read the log once, and give the lowest number that had to be read.
-
-    :param vacuumed: The number below which records are purged, as far as it is known.
-    """
+    """Read the log once, and give the lowest number that had to be read."""
     pipeline = log.pipeline()
-    tail = Tail(log, vacuumed)
+    tail = Tail(log)
     last_commit = tail.commit(tail.committed[-1]) if tail.committed else None
     view = LogView(log.location, pipeline, recovery.MISSING_TABLE, last_commit, log.newest_acceptance())
     view.watermark = tail.watermark
@@ -185,17 +178,13 @@ def _read(
     view.takeover = log.takeover(pipeline) if pipeline else None
 
     tail.catch_up()
-    if pipeline is None and (tail.logged or tail.committed) and log.pipeline():
-        # Another run created the pipeline in between: the table was not asked for its transaction.
-        return _read(log, audit, engine, location, vacuumed, history=history)
     view.newest = tail.entry(tail.logged[-1]) if tail.logged else None
     epoch = view.epoch
     unread = tail.logged.stop
     if history and (view.newest or epoch.taken):
         view.seen, unread = audit.seen_files(epoch)
-        if unread < vacuumed:
-            lost = _history_lost(log.location, epoch, unread, vacuumed)
-            raise audit.segments.no_answer() or lost
+        if unread < log.first:
+            raise audit.segments.no_answer() or _history_lost(log, epoch, unread)
     done = set(tail.committed)
     view.uncommitted = [
         tail.entry(seq) for seq in tail.logged if seq not in done and seq >= (view.overwrite_start or 0)
@@ -223,9 +212,8 @@ def loaded_in_table(
         return History()
     epoch = Epoch.since(newest.refresh_start if newest else None, view.takeover)
     loaded, unread = audit.seen_files(epoch)
-    vacuumed = log.vacuumed_below()
-    if unread < vacuumed:
-        raise _history_lost(log.location, epoch, unread, vacuumed)
+    if unread < log.vacuumed_below():
+        raise _history_lost(log, epoch, unread)
     for seq in range(unread, newest.seq + 1 if newest else 0):
         record = log.find_commit(seq)
         if not (record.abandoned if record else recovery.is_given_up(seq, view.table, view.rolled_back)):
@@ -234,7 +222,7 @@ def loaded_in_table(
     if view.pipeline and identity and identity.restore_version is not None:
         table_state = engine.probe(location, view.pipeline.pipeline, (None, -1))
         entries, taken = rows_in_table(log, view.takeover, table_state)
-        if not vacuumed:  # of purged entries, only the history above tells
+        if not log.first:  # of purged entries, only the history above tells
             loaded = SeenFiles(taken_files(log, taken))
         for entry in entries:
             loaded.update(entry.slice.audited)
@@ -287,12 +275,12 @@ def has_lost_rows(record: CommitRecord, table_state: TableState) -> bool:
     )
 
 
-def _history_lost(checkpoint: str, epoch: Epoch, unread: int, vacuumed: int) -> CheckpointGapError:
+def _history_lost(log: CheckpointLog, epoch: Epoch, unread: int) -> CheckpointGapError:
     return CheckpointGapError(
-        f"A segment in {checkpoint}/seen/{epoch.folder} is missing or damaged: it is not known which files "
-        f"the batches {unread} to {vacuumed - 1} loaded, because `airflow scope vacuum` purged the entries.",
+        f"A segment in {log.location}/seen/{epoch.folder} is missing or damaged: it is not known which files "
+        f"the batches {unread} to {log.first - 1} loaded, because `airflow scope vacuum` purged the entries.",
         kept="the table and all records; nothing was written",
-        do=f"restore the segments that begin below {vacuumed} from a copy of the checkpoint; or run the "
+        do=f"restore the segments that begin below {log.first} from a copy of the checkpoint; or run the "
         "task once with full_refresh=True, which replaces the table's rows with those of all files",
     )
 
@@ -379,6 +367,19 @@ def _state_behind(view: LogView, entry: OffsetEntry, committed: CommittedBatch) 
     return (last.state, last.state_unknown) if last else (None, False)
 
 
+def check_view(view: LogView, location: str, *, is_void: bool = False) -> None:
+    """Refuse a table that diverged from the log, and a log that dbt-scope went on beside.
+
+    :param is_void: What is in the table is about to be replaced.
+    :raises TableDivergedError: See ``protocol.recovery``.
+    :raises WatermarkChangedError: See ``protocol.takeover``.
+    """
+    check_table(view, location, is_void=is_void)
+    if not is_void:
+        known = takeover.known_watermarks(view.takeover, view.newest)
+        takeover.check_watermark(view.watermark, known, view.checkpoint)
+
+
 def check_table(view: LogView, location: str, *, is_void: bool = False) -> None:
     """Refuse a table that diverged from the log; see ``protocol.recovery``.
 
@@ -457,8 +458,7 @@ def newest_not_abandoned(log: CheckpointLog, view: LogView, floor: int) -> Commi
 def recorded(log: CheckpointLog, view: LogView, first: int) -> list[BatchReport]:
     """Give the batches that have a commit record, from ``first`` on, as a report shows them."""
     last = view.last_commit.seq if view.last_commit else -1
-    first = max(first, log.vacuumed_below())
-    records = [record for seq in range(first, last + 1) if (record := log.find_commit(seq))]
+    records = [record for seq in log.kept(first, last + 1) if (record := log.find_commit(seq))]
     return [batch_report(log.offset(record.seq), record) for record in records]
 
 

@@ -13,7 +13,6 @@ from airflow_provider_scope.exceptions import (
     JobMismatchError,
     TableRecreatedError,
 )
-from airflow_provider_scope.protocol.log import Tail
 from airflow_provider_scope.protocol.records import Attempt
 from airflow_provider_scope.protocol.recovery import CommittedBatch
 from airflow_provider_scope.protocol.report import files_text
@@ -106,7 +105,7 @@ class ScopeRunner:
         state = probe(location, pipeline, baseline, self.table_storage)
         if pipeline is None:
             return state
-        tail = Tail(self.log, self.log.vacuumed_below())
+        tail = self.log.tail()
         newest = tail.committed[-1] if tail.committed else -1
         # A pipeline that Spark ran before has batches whose transaction is in the table.
         txn = max(newest, -1 if state.txn is None else state.txn)
@@ -297,28 +296,26 @@ class ScopeRunner:
         """See that no job of an open batch below a refresh can change the table any more."""
         if any(not attempt.void for attempt in self.log.attempts(refresh.seq)):
             return  # closed before the refresh's first attempt was made
-        vacuumed = self.log.vacuumed_below()
-        tail = Tail(self.log, vacuumed)
-        for seq in range(max(tail.floor, self._closed_before(refresh, vacuumed)), refresh.seq):
+        tail = self.log.tail()
+        for seq in range(max(tail.floor, self._closed_before(refresh)), refresh.seq):
             if seq not in tail.committed:
                 self._close(work, seq)
 
-    def _closed_before(self, refresh: OffsetEntry, vacuumed: int) -> int:
+    def _closed_before(self, refresh: OffsetEntry) -> int:
         """Give the newest older refresh that ran: it closed what is below it.
 
-        The service forgets jobs, and to close one that it forgot means to submit a job.
-
-        :param vacuumed: The number below which records are purged: nothing was open there.
+        The service forgets jobs, and to close one that it forgot means to submit a job. Nothing was open
+        below the log's first number.
         """
         older = refresh.seq
-        while older > vacuumed:
+        while older > self.log.first:
             start = self.log.offset(older - 1).overwrite_start
-            if start is None or start < vacuumed:
+            if start is None or start < self.log.first:
                 break
             if self.log.find_commit(start) or any(not attempt.void for attempt in self.log.attempts(start)):
                 return start
             older = start
-        return vacuumed
+        return self.log.first
 
     def fence(self, work: Work, entry: OffsetEntry) -> None:
         """Close a batch, so that no job of it can change the table any more."""

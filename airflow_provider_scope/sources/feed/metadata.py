@@ -227,10 +227,8 @@ class FeedMetadata:
 
     def _write(self, view: LogView, pipeline: str) -> None:
         stored = read_rows(self.location, self.storage, pipeline)
-        begin = max(first_unknown(stored), self.log.vacuumed_below())
-        batches = [
-            Batch(self.log.offset(seq), self.log.find_commit(seq)) for seq in range(begin, view.next_seq)
-        ]
+        numbers = self.log.kept(first_unknown(stored), view.next_seq)
+        batches = [Batch(self.log.offset(seq), self.log.find_commit(seq)) for seq in numbers]
         rows = rows_of(stored, batches, view.overwrite_start)
         if rows != stored:
             write_rows(self.location, self.storage, pipeline, rows)
