@@ -21,14 +21,16 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from pyarrow import ArrowException
 
 from airflow_provider_scope.delta.commit import DamagedCommitError, parse
+from airflow_provider_scope.delta.schema import of_delta
 from airflow_provider_scope.exceptions import StorageError, TableUnreadableError
 from airflow_provider_scope.failures import is_refusal
 from airflow_provider_scope.stores.local import SCHEME, local_path
 from airflow_provider_scope.stores.opening import open_storage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
+    from airflow_provider_scope.delta.schema import Struct
     from airflow_provider_scope.stores.protocol import Storage
 
 
@@ -394,24 +396,8 @@ def _sidecars(checkpoint: Path) -> Iterator[str]:
         yield name
 
 
-# ---- the columns of a table ----
-
-
-@dataclass(frozen=True, slots=True)
-class TableColumns:
-    """The columns of a table that exists, as (name, Spark type)."""
-
-    version: int
-    columns: tuple[tuple[str, str], ...]
-    partition_by: tuple[str, ...]
-    not_null: frozenset[str] = frozenset()
-
-
-_SPARK_NAMES = {"integer": "int", "long": "bigint", "short": "smallint", "byte": "tinyint"}
-
-
-def table_columns(location: str, storage: Storage | None = None) -> TableColumns | None:
-    """Give the columns of a table with their Spark types; None if there is no table.
+def table_columns(location: str, storage: Storage | None = None) -> Struct | None:
+    """Read the columns of a table; None if there is no table.
 
     :param location: Canonical URI of the table.
     :param storage: Where the table is; None is a disk of this machine.
@@ -421,33 +407,6 @@ def table_columns(location: str, storage: Storage | None = None) -> TableColumns
         if table is None:
             return None
         try:
-            fields = json.loads(table.delta.schema().to_json())["fields"]
-            partitions = tuple(table.delta.metadata().partition_columns)
+            return of_delta(json.loads(table.delta.schema().to_json()))
         except (DeltaError, OSError, ValueError) as err:
             raise unreadable(location, err) from err
-        version = table.delta.version()
-    return TableColumns(
-        version=version,
-        columns=columns_of(fields),
-        partition_by=partitions,
-        not_null=frozenset(field["name"] for field in fields if not field["nullable"]),
-    )
-
-
-def columns_of(fields: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, str], ...]:
-    """Give the names and Spark types of the fields of a Delta schema."""
-    return tuple((field["name"], _spark_type(field["type"])) for field in fields)
-
-
-def _spark_type(kind: Any) -> str:
-    """Write a type of Delta's schema as Spark's ``simpleString`` does."""
-    if isinstance(kind, str):
-        return _SPARK_NAMES.get(kind, kind)
-    match kind["type"]:
-        case "array":
-            return f"array<{_spark_type(kind['elementType'])}>"
-        case "map":
-            return f"map<{_spark_type(kind['keyType'])},{_spark_type(kind['valueType'])}>"
-        case _:
-            fields = (f"{field['name']}:{_spark_type(field['type'])}" for field in kind["fields"])
-            return f"struct<{','.join(fields)}>"

@@ -8,11 +8,88 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, SchemaMismatchError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
 
-Column = tuple[str, str]
-"""Name and Spark type, as ``simpleString`` gives it."""
+COMPUTED = ("delta.generationExpression", "delta.identity.start", "CURRENT_DEFAULT")
+"""Keys in the metadata of a column for which Delta computes the value if a row has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A column, or a field of a struct."""
+
+    name: str
+    kind: Kind
+    required: bool = False
+    """Whether every row must have a value: the field is NOT NULL, and the table does not compute it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Struct:
+    """A struct; the columns of a table form one, too."""
+
+    fields: tuple[Field, ...] = ()
+
+    def by_name(self) -> dict[str, Field]:
+        """Map the names in lower case, as Spark and Delta compare them, to the fields."""
+        return {item.name.lower(): item for item in self.fields}
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    element: Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Map:
+    key: Kind
+    value: Kind
+
+
+Kind = str | Struct | Array | Map
+"""A type; one without parts as Spark's ``simpleString`` gives it."""
+
+
+def text(kind: Kind) -> str:
+    """Write a type as Spark's ``simpleString`` does."""
+    match kind:
+        case Struct():
+            return f"struct<{','.join(f'{item.name}:{text(item.kind)}' for item in kind.fields)}>"
+        case Array():
+            return f"array<{text(kind.element)}>"
+        case Map():
+            return f"map<{text(kind.key)},{text(kind.value)}>"
+    return kind
+
+
+_SPARK_NAMES = {"integer": "int", "long": "bigint", "short": "smallint", "byte": "tinyint"}
+
+
+def of_delta(schema: Mapping[str, Any]) -> Struct:
+    """Read the columns of a table, or the fields of a struct, as Delta's log has them."""
+    return Struct(
+        tuple(
+            Field(
+                field["name"],
+                _of_delta(field["type"]),
+                required=not field["nullable"] and not any(key in field["metadata"] for key in COMPUTED),
+            )
+            for field in schema["fields"]
+        )
+    )
+
+
+def _of_delta(kind: Any) -> Kind:
+    if isinstance(kind, str):
+        return _SPARK_NAMES.get(kind, kind)
+    match kind["type"]:
+        case "array":
+            return Array(_of_delta(kind["elementType"]))
+        case "map":
+            return Map(_of_delta(kind["keyType"]), _of_delta(kind["valueType"]))
+    return of_delta(kind)
+
 
 _WIDER = {
     "tinyint": ("smallint", "int", "bigint", "float", "double"),
@@ -37,73 +114,8 @@ _DECIMAL_FROM = {"tinyint": 10, "smallint": 10, "int": 10, "bigint": 20}
 _MAX_DIGITS = 38
 
 
-@dataclass(frozen=True, slots=True)
-class Fit:
-    """How one column of the table gets its value."""
-
-    target: str
-    source: str
-    cast_to: str | None
-    """The table's type if the SELECT's differs, else None."""
-
-
-def fit(select: Sequence[Column], table: Sequence[Column], location: str) -> tuple[Fit, ...]:
-    """Match the columns of a SELECT to those of the table, by name, whatever the letter case.
-
-    :return: One entry for each column of the table, in its order.
-    :raises SchemaMismatchError: Names all columns that are extra, missing, named twice, or whose
-        values could be changed by the conversion.
-    """
-    problems: list[str] = []
-    by_name: dict[str, Column] = {}
-    for name, kind in select:
-        if name.lower() in by_name:
-            problems.append(f"{name} is selected twice")
-        by_name[name.lower()] = (name, kind)
-    table_names = {name.lower() for name, _ in table}
-    extra = [
-        f"{name} {kind} is not a column of the table"
-        for name, kind in select
-        if name.lower() not in table_names
-    ]
-    problems += extra
-    could_widen = False
-    fits = []
-    for name, kind in table:
-        selected = by_name.get(name.lower())
-        if selected is None:
-            problems.append(f"{name} {kind} is missing in the SELECT")
-        elif not keeps_values(selected[1], kind):
-            could_widen = could_widen or wider(kind, selected[1]) is not None
-            problems.append(f"{name} is {selected[1]} in the SELECT and {kind} in the table")
-        else:
-            fits.append(Fit(name, selected[0], None if selected[1] == kind else kind))
-    if problems:
-        raise SchemaMismatchError(
-            f"The SELECT does not fit the table {location}: " + "; ".join(problems) + ".",
-            kept=NO_ROW_WRITTEN,
-            do=way_on(add=bool(extra), widen=could_widen),
-        )
-    return tuple(fits)
-
-
-def way_on(*, add: bool = False, widen: bool = False) -> str:
-    """Say what to do about columns that do not fit.
-
-    :param add: Whether the table could take the columns that it lacks.
-    :param widen: Whether it could take the types that are wider.
-    """
-    mode = "widen" if widen else "add"
-    changes = " and ".join([*(["new columns"] if add else []), *(["wider types"] if widen else [])])
-    return (
-        "change the SELECT (name each column; CAST where a conversion is meant), or the table"
-        + (f'; or let the table take {changes} with TableSpec(schema_evolution="{mode}")' if changes else "")
-        + "; the next run loads the batch with the correction"
-    )
-
-
 def keeps_values(source: str, target: str) -> bool:
-    """Tell whether every value of a Spark type can be kept in another one."""
+    """Whether a Spark type holds every value of another one."""
     if source in {target, "void"}:
         return True
     if target in _WIDER.get(source, ()):
@@ -130,7 +142,7 @@ def _decimal(kind: str) -> tuple[int, int] | None:
 
 
 def wider(table: str, select: str) -> str | None:
-    """Give the narrowest type that Delta can widen a column to, and that holds the SELECT's values."""
+    """Find the narrowest type that Delta can widen a column to, and that holds the SELECT's values."""
     for kind in _WIDENS.get(table, ()):
         if keeps_values(select, kind):
             return kind
@@ -154,51 +166,15 @@ def _wider_decimal(table: str, select: str) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
-    """A column, or a field of a struct."""
-
-    name: str
-    kind: Kind
-    required: bool = False
-    """Whether every row must have a value: the field is NOT NULL, and the table does not compute it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Struct:
-    """A struct; the columns of a table form one, too."""
-
-    fields: tuple[Field, ...] = ()
-
-    def by_name(self) -> dict[str, Field]:
-        """Give the fields by their names in lower case, as Spark and Delta compare them."""
-        return {item.name.lower(): item for item in self.fields}
-
-
-@dataclass(frozen=True, slots=True)
-class Array:
-    element: Kind
-
-
-@dataclass(frozen=True, slots=True)
-class Map:
-    key: Kind
-    value: Kind
-
-
-Kind = str | Struct | Array | Map
-"""A type; one without parts as Spark's ``simpleString`` gives it."""
-
-
-@dataclass(frozen=True, slots=True)
 class Evolution:
     """The columns of the table after a batch, and what is new in them."""
 
     columns: Struct
-    added: tuple[str, ...]
+    added: tuple[str, ...] = ()
     """Paths with types of the columns and fields that the table lacked."""
-    widened: tuple[str, ...]
+    widened: tuple[str, ...] = ()
     """Paths with both types."""
-    missing: tuple[str, ...]
+    missing: tuple[str, ...] = ()
     """Paths of columns and fields that the SELECT lacks."""
 
     @property
@@ -228,25 +204,32 @@ def evolve(
 ) -> Evolution:
     """Find the columns with which a table can hold its own rows and those of a SELECT, unchanged.
 
-    :param mode: "add" adds columns and fields; "widen" widens types as well, where Delta can.
+    Columns are matched by name, whatever the letter case.
+
+    :param mode: "fail" lets the table as it is: the SELECT has to have its columns, and no others. "add" adds
+        columns and fields; "widen" widens types as well, where Delta can.
     :param table: None if there is no table yet.
-    :param declared: Columns that every SELECT must have, and whose types are these.
+    :param declared: Columns that every SELECT must have, and whose types are these; not with "fail".
     :param partitions: Columns that stay as they are.
-    :raises SchemaMismatchError: Names all columns that do not fit, with both types.
+    :raises SchemaMismatchError: Names all columns that do not fit, with both types, and what would help.
     """
-    merging = _Merging(widens=mode == "widen", fixed={name.lower() for name in partitions})
-    columns = merging.table(select, table, declared or Struct())
-    if merging.problems:
+    comparison = _Comparison(widens=mode == "widen", fixed={name.lower() for name in partitions})
+    comparison.check_unique("", select)
+    if mode == "fail" and table is not None:
+        columns = comparison.unchanged(select, table)
+    else:
+        columns = comparison.evolved(select, table, declared or Struct())
+    if comparison.problems:
         raise SchemaMismatchError(
-            f"The SELECT does not fit the table {location}: " + "; ".join(merging.problems) + ".",
+            f"The SELECT does not fit the table {location}: " + "; ".join(comparison.problems) + ".",
             kept=NO_ROW_WRITTEN,
-            do=way_on(widen=merging.could_widen),
+            do=comparison.advice(),
         )
-    return Evolution(columns, tuple(merging.added), tuple(merging.widened), tuple(merging.missing))
+    return Evolution(columns, tuple(comparison.added), tuple(comparison.widened), tuple(comparison.missing))
 
 
 @dataclass
-class _Merging:
+class _Comparison:
     """A comparison of a SELECT with a table, and its results so far."""
 
     widens: bool
@@ -255,38 +238,46 @@ class _Merging:
     added: list[str] = field(default_factory=list)
     widened: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
+    could_add: bool = False
+    """Whether the table could take columns that do not fit."""
     could_widen: bool = False
+    """Whether it could take types that do not fit, since they are wider."""
 
-    def table(self, select: Struct, table: Struct | None, declared: Struct) -> Struct:
-        self._unique("", select)
+    def advice(self) -> str:
+        """Say what to do about the problems."""
+        mode = "widen" if self.could_widen else "add"
+        changes = ["new columns"] * self.could_add + ["wider types"] * self.could_widen
+        takes = f'; or let the table take {" and ".join(changes)} with TableSpec(schema_evolution="{mode}")'
+        return (
+            "change the SELECT (name each column; CAST where a conversion is meant), or the table"
+            + (takes if changes else "")
+            + "; the next run loads the batch with the correction"
+        )
+
+    def unchanged(self, select: Struct, table: Struct) -> Struct:
+        selected, existing = select.by_name(), table.by_name()
+        extra = [item for item in select.fields if item.name.lower() not in existing]
+        self.could_add = bool(extra)
+        self.problems += [f"{item.name} {text(item.kind)} is not a column of the table" for item in extra]
+        for item in table.fields:
+            column = selected.get(item.name.lower())
+            if column is None:
+                self.problems.append(f"{item.name} {text(item.kind)} is missing in the SELECT")
+            elif not keeps_values(text(column.kind), text(item.kind)):
+                self.could_widen = self.could_widen or wider(text(item.kind), text(column.kind)) is not None
+                self._differs(item.name, column.kind, item.kind, "in the SELECT")
+        return table
+
+    def evolved(self, select: Struct, table: Struct | None, declared: Struct) -> Struct:
         expected = self._as_declared(select, declared)
         if table is None:
             return Struct(
                 tuple(Field(item.name, self._new(item.name, item.kind)) for item in expected.fields)
             )
-        declared_by_name = declared.by_name()
-        selected = expected.by_name()
-        fields = []
-        for item in table.fields:
-            name = item.name.lower()
-            if name not in selected:
-                self._lacks(item.name, item, partitions=name in self.fixed)
-                fields.append(item)
-                continue
-            declared_field = declared_by_name.get(name)
-            origin = "as declared" if declared_field else "in the SELECT"
-            problem_count = len(self.problems)
-            can_widen, self.widens = self.widens, self.widens and name not in self.fixed
-            kind = self._kind(item.name, selected[name].kind, item.kind, origin)
-            self.widens = can_widen
-            is_reported = len(self.problems) > problem_count
-            if declared_field and text(kind) != text(declared_field.kind) and not is_reported:
-                self._differs(item.name, declared_field.kind, item.kind, origin)
-            fields.append(Field(item.name, kind, item.required))
-        return Struct((*fields, *self._added("", expected, table)))
+        return self._fields("", expected, table, declared=declared.by_name(), fixed=self.fixed)
 
     def _as_declared(self, select: Struct, declared: Struct) -> Struct:
-        """Put the declared columns first, with their types, and note those that the SELECT does not fit."""
+        """Put the declared columns first, with their types; note those that the SELECT does not fit."""
         selected_by_name = select.by_name()
         for item in declared.fields:
             selected = selected_by_name.get(item.name.lower())
@@ -300,7 +291,7 @@ class _Merging:
         undeclared = (item for item in select.fields if item.name.lower() not in declared_names)
         return Struct((*declared.fields, *undeclared))
 
-    def _kind(self, path: str, select: Kind, table: Kind, origin: str) -> Kind:
+    def _kind(self, path: str, select: Kind, table: Kind, origin: str, *, can_widen: bool) -> Kind:
         match table, select:
             case _, "void":
                 return table
@@ -308,36 +299,58 @@ class _Merging:
                 self.added.append(f"{path} {text(select)}")
                 return self._new(path, select)
             case Struct(), Struct():
-                return self._struct(path, select, table, origin)
+                self.check_unique(f"{path}.", select)
+                return self._fields(f"{path}.", select, table, origin)
             case Array(), Array():
-                return Array(self._kind(f"{path}.element", select.element, table.element, origin))
+                inner = f"{path}.element", select.element, table.element
+                return Array(self._kind(*inner, origin, can_widen=can_widen))
             case Map(), Map():
                 if text(select.key) != text(table.key):
                     self._differs(f"{path}.key", select.key, table.key, origin)
-                return Map(table.key, self._kind(f"{path}.value", select.value, table.value, origin))
+                inner = f"{path}.value", select.value, table.value
+                return Map(table.key, self._kind(*inner, origin, can_widen=can_widen))
             case str(), str() if keeps_values(select, table):
                 return table
             case str(), str() if wider_kind := wider(table, select):
-                if self.widens:
+                if can_widen:
                     self.widened.append(f"{path} from {table} to {wider_kind}")
                     return wider_kind
                 self.could_widen = True
         self._differs(path, select, table, origin)
         return table
 
-    def _struct(self, path: str, select: Struct, table: Struct, origin: str) -> Struct:
-        self._unique(f"{path}.", select)
-        selected = select.by_name()
+    def _fields(
+        self,
+        prefix: str,
+        select: Struct,
+        table: Struct,
+        origin: str = "in the SELECT",
+        *,
+        declared: Mapping[str, Field] | None = None,
+        fixed: Collection[str] = (),
+    ) -> Struct:
+        """Compare columns, or the fields of a struct: the table's, then those that are new."""
+        selected, declared = select.by_name(), declared or {}
         fields = []
         for item in table.fields:
-            below = f"{path}.{item.name}"
-            if item.name.lower() in selected:
-                kind = self._kind(below, selected[item.name.lower()].kind, item.kind, origin)
-                fields.append(Field(item.name, kind, item.required))
-            else:
-                self._lacks(below, item)
+            name, path = item.name.lower(), f"{prefix}{item.name}"
+            if name not in selected:
+                self._lacks(path, item, partitions=name in fixed)
                 fields.append(item)
-        return Struct((*fields, *self._added(f"{path}.", select, table)))
+                continue
+            problem_count = len(self.problems)
+            origin_of_field = "as declared" if name in declared else origin
+            can_widen = self.widens and name not in fixed
+            kind = self._kind(path, selected[name].kind, item.kind, origin_of_field, can_widen=can_widen)
+            is_reported = len(self.problems) > problem_count
+            if name in declared and text(kind) != text(declared[name].kind) and not is_reported:
+                self._differs(path, declared[name].kind, item.kind, origin_of_field)
+            fields.append(Field(item.name, kind, item.required))
+        existing = table.by_name()
+        new = [item for item in select.fields if item.name.lower() not in existing]
+        self.added += [f"{prefix}{item.name} {text(item.kind)}" for item in new]
+        fields += [Field(item.name, self._new(f"{prefix}{item.name}", item.kind)) for item in new]
+        return Struct(tuple(fields))
 
     def _lacks(self, path: str, item: Field, *, partitions: bool = False) -> None:
         if partitions or item.required:
@@ -346,17 +359,11 @@ class _Merging:
         else:
             self.missing.append(path)
 
-    def _added(self, prefix: str, select: Struct, table: Struct) -> list[Field]:
-        existing = table.by_name()
-        new = [item for item in select.fields if item.name.lower() not in existing]
-        self.added += [f"{prefix}{item.name} {text(item.kind)}" for item in new]
-        return [Field(item.name, self._new(f"{prefix}{item.name}", item.kind)) for item in new]
-
     def _new(self, path: str, kind: Kind, *, inside: bool = False) -> Kind:
-        """Give a type without NOT NULL, and note a problem if Delta cannot store it."""
+        """Drop NOT NULL from a type; note a problem if Delta cannot store it."""
         match kind:
             case Struct():
-                self._unique(f"{path}.", kind)
+                self.check_unique(f"{path}.", kind)
                 return Struct(
                     tuple(
                         Field(item.name, self._new(f"{path}.{item.name}", item.kind, inside=True))
@@ -372,7 +379,7 @@ class _Merging:
                 self.problems.append(f"{path} has no type: it is NULL in all rows")
         return kind
 
-    def _unique(self, prefix: str, select: Struct) -> None:
+    def check_unique(self, prefix: str, select: Struct) -> None:
         names: set[str] = set()
         for item in select.fields:
             if item.name.lower() in names:
@@ -381,18 +388,6 @@ class _Merging:
 
     def _differs(self, path: str, select: Kind, table: Kind, origin: str) -> None:
         self.problems.append(f"{path} is {text(select)} {origin} and {text(table)} in the table")
-
-
-def text(kind: Kind) -> str:
-    """Write a type as Spark's ``simpleString`` does."""
-    match kind:
-        case Struct():
-            return f"struct<{','.join(f'{item.name}:{text(item.kind)}' for item in kind.fields)}>"
-        case Array():
-            return f"array<{text(kind.element)}>"
-        case Map():
-            return f"map<{text(kind.key)},{text(kind.value)}>"
-    return kind
 
 
 # ---- Declared properties: some of them become a part of the table's protocol ----
@@ -424,7 +419,7 @@ _LEGACY = {
 def missing_properties(
     properties: Mapping[str, Any], configuration: Mapping[str, str], protocol: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Give the declared properties that the table does not have yet.
+    """Find the declared properties that the table does not have yet.
 
     :param configuration: ``metaData.configuration`` of the table's log.
     :param protocol: ``protocol`` of the table's log.

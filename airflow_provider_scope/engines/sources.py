@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_scope.columns import INFER, declared, split_columns
 from airflow_provider_scope.delta.log import table_columns
-from airflow_provider_scope.delta.schema import fit
+from airflow_provider_scope.delta.schema import evolve
 from airflow_provider_scope.engines import clock
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.hooks.databases import fetch, kind_of
@@ -34,9 +34,9 @@ from airflow_provider_scope.validation import instant_ms
 from airflow_provider_scope.values import TEXT_FORMATS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
-    from airflow_provider_scope.delta.schema import Column
+    from airflow_provider_scope.delta.schema import Struct
     from airflow_provider_scope.protocol.derived import AuditFiles
     from airflow_provider_scope.protocol.log import CheckpointLog
     from airflow_provider_scope.protocol.report import RunReport
@@ -116,19 +116,17 @@ def make_changes(
     return rows, (table,)
 
 
-def _column_check(
-    ingest: Ingest, source: CdfSource, conn_id: str | None
-) -> Callable[[Sequence[Column]], None] | None:
+def _column_check(ingest: Ingest, source: CdfSource, conn_id: str | None) -> Callable[[Struct], None] | None:
     """Give what refuses columns of a feed that do not fit the target; None if only Spark can tell."""
     writes_columns_as_they_are = isinstance(ingest.write, Merge) and source.deletes == "apply"
     if ingest.sql != SELECT_ALL or ingest.table.schema_evolution != "fail" or not writes_columns_as_they_are:
         return None
     target = canonical_uri(ingest.delta_location)
 
-    def check(columns: Sequence[Column]) -> None:
+    def check(columns: Struct) -> None:
         existing = table_columns(target, store_of(target, conn_id).storage)
         if existing:
-            fit(columns, existing.columns, target)
+            evolve("fail", columns, existing, target)
 
     return check
 

@@ -18,7 +18,7 @@ from airflow_provider_scope.values import check_as_logged
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from airflow_provider_scope.delta.log import TableColumns
+    from airflow_provider_scope.delta.schema import Struct
     from airflow_provider_scope.protocol.records import OffsetEntry
     from airflow_provider_scope.specs import ScopeEngine
     from airflow_provider_scope.specs.ingest import Ingest
@@ -73,15 +73,15 @@ def script_batch(
     )
 
 
-def new_columns(ingest: Ingest, table: TableColumns | None) -> tuple[str, ...]:
+def new_columns(ingest: Ingest, table: Struct | None) -> tuple[str, ...]:
     """Give the declared columns that a job has to add to a table.
 
-    :param table: The table as it is; None if there is none.
+    :param table: The table's columns as they are; None if there is no table.
     :raises InputError: One of them partitions the table.
     """
     if ingest.table.schema_evolution == "fail" or table is None:
         return ()
-    existing_names = {name.lower() for name, _ in table.columns}
+    existing_names = table.by_name()
     missing = tuple(
         name for name in declared(ingest.table.columns) or {} if name.lower() not in existing_names
     )
@@ -101,7 +101,7 @@ def scripts(
     ingest: Ingest,
     engine: ScopeEngine,
     previews: Sequence[str],
-    columns_of_table: Callable[[], TableColumns | None],
+    columns_of_table: Callable[[], Struct | None],
 ) -> tuple[Callable[[BatchIdentity, OffsetEntry], ScriptBatch], Callable[[tuple[FileEntry, ...]], int]]:
     """Give how an entry becomes a script, and how many of some files one script can name.
 

@@ -13,16 +13,19 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 from pyspark.sql import types as T  # noqa: N812
 
 from airflow_provider_scope.delta import scd2_rule, schema
-from airflow_provider_scope.delta.schema import Array, Evolution, Field, Kind, Map, Struct, evolve, text
-from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, InputError
-from airflow_provider_scope.spark.structs import (
-    bare_type,
-    merge_types,
-    of_table,
-    paths_of,
-    to_columns,
-    to_struct,
+from airflow_provider_scope.delta.schema import (
+    COMPUTED,
+    Array,
+    Evolution,
+    Field,
+    Kind,
+    Map,
+    Struct,
+    evolve,
+    text,
 )
+from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, InputError
+from airflow_provider_scope.spark.structs import bare_type, merge_types, of_table, paths_of, to_struct
 from airflow_provider_scope.sql import quoted
 
 if TYPE_CHECKING:
@@ -32,9 +35,6 @@ if TYPE_CHECKING:
 
     from airflow_provider_scope.spark.plan import Plan
 
-
-COMPUTED = ("delta.generationExpression", "delta.identity.start", "CURRENT_DEFAULT")
-"""Keys in the metadata of a column for which Delta computes the value if a row has none."""
 
 _INVALID_NAMES = "DELTA_INVALID_CHARACTERS_IN_COLUMN_NAMES"
 """Delta's error condition for column names that a table without column mapping cannot have."""
@@ -49,35 +49,39 @@ _TIMESTAMP_NTZ = 'ype":"timestamp_ntz"'
 
 
 def fit_to_table(plan: Plan, rows: DataFrame, metadata: dict[str, Any] | None) -> tuple[DataFrame, Evolution]:
-    """Give the rows in the shape of the table after the batch, and how the table's columns change.
+    """Give rows the names, order and types that the table has after the batch.
+
+    A column of the table that the SELECT may lack is left out: Delta fills it with NULL, or with what the
+    table computes.
 
     :param metadata: The table's, as Delta's log has it; None if there is no table yet.
+    :return: And how the table's columns change.
     :raises SchemaMismatchError: The SELECT does not fit the table.
     """
-    declared = plan.table_columns
-    if plan.schema_evolution == "fail":
-        table = of_table(metadata) if metadata else to_struct(declared) if declared else rows.schema
-        fits = schema.fit(to_columns(rows.schema), to_columns(table), plan.table)
-        return rows.select(*map(_fitted_column, fits)), Evolution(Struct(), (), (), ())
     select = to_fields(rows.schema)
+    table = to_fields(of_table(metadata)) if metadata else None
+    declared = to_fields(to_struct(plan.table_columns)) if plan.table_columns else None
+    if plan.schema_evolution == "fail":
+        table, declared = table or declared, None
     evolution = evolve(
         plan.schema_evolution,
         select,
-        to_fields(of_table(metadata)) if metadata else None,
+        table,
         plan.table,
-        declared=to_fields(to_struct(declared)) if declared else None,
+        declared=declared,
         partitions=metadata["partitionColumns"] if metadata else (),
     )
-    return _with_columns_of_table(rows, select, evolution.columns), evolution
-
-
-def _fitted_column(fit: schema.Fit) -> Column:
-    value = F.col(quoted(fit.source))
-    return (value.cast(fit.cast_to) if fit.cast_to else value).alias(fit.target)
+    row_columns = select.by_name()
+    values = [
+        _convert(F.col(quoted(source.name)), source.kind, column.kind).alias(column.name)
+        for column in evolution.columns.fields
+        if (source := row_columns.get(column.name.lower()))
+    ]
+    return rows.select(*values), evolution
 
 
 def needed_properties(rows: DataFrame, metadata: dict[str, Any], *, widens: bool = False) -> dict[str, str]:
-    """Give the table properties that a batch needs before its commit: a feature that its columns use.
+    """Find the table properties that a batch needs before its commit: a feature that its columns use.
 
     :param rows: The rows of the batch, in the shape of the table after it.
     :param widens: Whether the batch widens the type of a column.
@@ -91,7 +95,7 @@ def needed_properties(rows: DataFrame, metadata: dict[str, Any], *, widens: bool
 
 
 def char_lengths(metadata: dict[str, Any] | None) -> dict[str, int]:
-    """Give the columns of a table that are CHAR: name in lower case -> length."""
+    """Find the columns of a table that are CHAR: name in lower case -> length."""
     columns = of_table(metadata).fields if metadata else []
     lengths = {}
     for column in columns:
@@ -106,7 +110,7 @@ def pad_chars(rows: DataFrame, lengths: Mapping[str, int]) -> DataFrame:
 
     A text that is longer than its column stays as it is: Delta refuses it.
 
-    :param lengths: As ``char_lengths`` gives them.
+    :param lengths: As ``char_lengths`` finds them.
     """
     names = {name for name, kind in rows.dtypes if kind == "string" and name.lower() in lengths}
     return rows.withColumns({name: _padded(F.col(quoted(name)), lengths[name.lower()]) for name in names})
@@ -145,7 +149,7 @@ def check_range(spark: SparkSession, where: str | None, metadata: dict[str, Any]
 
 
 def missing_columns(rows: DataFrame, metadata: dict[str, Any]) -> list[str]:
-    """Give the columns of the table that the rows do not have, and that the table does not compute."""
+    """Find the columns of the table that the rows do not have, and that the table does not compute."""
     row_columns = {name.lower() for name in rows.columns}
     return [
         column.name
@@ -179,21 +183,6 @@ def to_fields(struct: T.StructType) -> Struct:
             for column in struct.fields
         )
     )
-
-
-def _with_columns_of_table(rows: DataFrame, select: Struct, columns: Struct) -> DataFrame:
-    """Give the rows with the names, order and types of the table's columns.
-
-    A column of the table that the SELECT lacks is left out: Delta fills it with NULL, or with what the
-    table computes.
-    """
-    row_columns = select.by_name()
-    values = []
-    for column in columns.fields:
-        source = row_columns.get(column.name.lower())
-        if source:
-            values.append(_convert(F.col(quoted(source.name)), source.kind, column.kind).alias(column.name))
-    return rows.select(*values)
 
 
 def _convert(value: Column, source: Kind, target: Kind) -> Column:
@@ -286,7 +275,7 @@ class TableTypes:
     def read_as(
         self, files: T.StructType, type_to_read: Callable[[T.DataType, T.DataType], T.DataType], *, adds: bool
     ) -> T.StructType:
-        """Give the columns to read, for the columns that the files of a batch have.
+        """Find the types to read the columns of the files of a batch with.
 
         A column that the SELECT passes on has the type of the table's column; one that it computes with, or
         that the table lacks, keeps its own.
@@ -322,7 +311,7 @@ class TableTypes:
         return T.StructType([*read, *self._passed_on_once(result, added)])
 
     def _select_marked(self, columns: T.StructType) -> DataFrame | None:
-        """Give the SELECT over columns with ``_FILE_COLUMN`` in their metadata; None if Spark refuses it."""
+        """Run the SELECT over columns with ``_FILE_COLUMN`` in their metadata; None if Spark refuses it."""
         marked = [T.StructField(f.name, f.dataType, metadata={_FILE_COLUMN: f.name}) for f in columns]
         try:
             return self.select(T.StructType(marked))
@@ -330,7 +319,7 @@ class TableTypes:
             return None
 
     def _passed_on_once(self, result: DataFrame | None, columns: list[T.StructField]) -> list[T.StructField]:
-        """Give the columns that the SELECT passes on under their own names, each once; none in a join."""
+        """Find the columns that the SELECT passes on under their own names, each once; none in a join."""
         if result is None or not columns or not self.has_one_from:
             return []
         if result._jdf.queryExecution().analyzed().collectLeaves().size() != 1:  # noqa: SLF001 - no Python API
@@ -343,7 +332,7 @@ class TableTypes:
 def table_types(
     plan: Plan, metadata: dict[str, Any], select: Callable[[T.StructType], DataFrame]
 ) -> TableTypes:
-    """Give the columns of a plan's table.
+    """Describe the columns of a plan's table.
 
     :param metadata: The table's, as Delta's log has it.
     :param select: As ``TableTypes.select``.
@@ -363,7 +352,7 @@ def table_types(
 
 
 def type_of_texts(files: T.DataType, table: T.DataType, *, widens: bool = False) -> T.DataType:
-    """Give the type to read texts as: the table's, and for what the table lacks that of the files.
+    """Choose the type to read texts as: the table's, and for what the table lacks that of the files.
 
     :param widens: Whether the table takes wider types of whole numbers.
     """

@@ -17,10 +17,7 @@ from airflow_provider_scope.sql import quoted
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from pyspark.sql import Column as Value
-    from pyspark.sql import DataFrame
-
-    from airflow_provider_scope.delta.schema import Column
+    from pyspark.sql import Column, DataFrame
 
 
 def to_struct(columns: Mapping[str, str]) -> T.StructType:
@@ -48,10 +45,6 @@ def of_table(metadata: Mapping[str, Any]) -> T.StructType:
     :param metadata: The table's metadata, as Delta's log has it.
     """
     return T.StructType.fromJson(json.loads(metadata["schemaString"]))
-
-
-def to_columns(struct: T.StructType) -> list[Column]:
-    return [(field.name, field.dataType.simpleString()) for field in struct.fields]
 
 
 _UNQUOTED_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
@@ -108,7 +101,7 @@ def schema_without_metadata(schema: T.StructType) -> T.StructType:
     return T.StructType(fields)
 
 
-def column_of(data: DataFrame, path: str) -> tuple[Value, str]:
+def column_of(data: DataFrame, path: str) -> tuple[Column, str]:
     """Find the column of a cursor, and its type.
 
     :param path: The name of a column, or a path to a field, such as ``row.updated``.

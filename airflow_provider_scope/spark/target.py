@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import AnalysisException
@@ -17,23 +18,21 @@ from airflow_provider_scope.spark.commit import Batch
 from airflow_provider_scope.spark.delta_log import ConcurrentCommitError, DeltaLog, conflicts
 from airflow_provider_scope.spark.files.quarantine import Quarantine
 from airflow_provider_scope.spark.session import with_settings
-from airflow_provider_scope.spark.structs import of_table, to_columns, to_struct
+from airflow_provider_scope.spark.structs import of_table, to_struct
 from airflow_provider_scope.spark.writes import PREPARE, WRITES
 from airflow_provider_scope.sql import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import types as T  # noqa: N812 - the name everybody uses
 
-    from airflow_provider_scope.delta import schema as schemas
     from airflow_provider_scope.delta.schema import Evolution
     from airflow_provider_scope.protocol.records import OffsetEntry
     from airflow_provider_scope.spark.commit import Transaction, Write
     from airflow_provider_scope.spark.held import Keys
     from airflow_provider_scope.spark.plan import Plan
-
-    _Commit = Callable[..., int | None]
 
 _WIDENS_BY_ITSELF = "spark.databricks.delta.typeWidening.allowAutomaticWidening"
 _HIVES_NULL = "__HIVE_DEFAULT_PARTITION__"
@@ -42,6 +41,18 @@ _YEAR_1 = "0001-01-01T00:00:00Z"
 
 def _now() -> datetime:
     return datetime.now(UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class _Fitted:
+    """The rows of a batch as the table has them after it."""
+
+    rows: DataFrame
+    evolution: Evolution
+    partitions: list[str]
+    """The columns that partition the table."""
+    makes_table: bool
+    """Whether the batch makes the table, or makes it anew."""
 
 
 class Target:
@@ -68,7 +79,7 @@ class Target:
         deleted: DataFrame | None = None,
         keys: Keys | None = None,
     ) -> int | None:
-        """Commit the rows of a batch.
+        """Commit the rows of a batch; its first one makes the table in the same transaction.
 
         :param notes: What the commit says of the batch beside that, for its record.
         :param deleted: Keys of rows that are to go, for a write that has keys: columns of their names.
@@ -88,63 +99,71 @@ class Target:
             metadata = self.log.metadata()
             lengths = shaping.char_lengths(metadata)
             shaping.check_range(self.spark, entry.where, metadata, self.plan.table)
-            commit = partial(
-                self._commit,
-                transaction,
-                WRITES[kind],
-                notes or {},
+            if metadata:
+                self._prepare(metadata)
+            fitted = self._fitted(entry, rows, metadata)
+            evolution, lacking = fitted.evolution, []
+            if metadata:
+                lacking = shaping.missing_columns(fitted.rows, metadata)
+                if not entry.overwrites_table:
+                    scd2_rule.refuse_without_versions(lacking, self.plan.table)
+                widens = bool(evolution.widened)
+                self._alter(shaping.needed_properties(fitted.rows, metadata, widens=widens))
+            padded = fitted.rows if fitted.makes_table else shaping.pad_chars(fitted.rows, lengths)
+            batch = self._batch(
+                entry,
+                self._checked(entry, padded, fitted.partitions, creates=metadata is None),
+                creates=metadata is None,
+                partition_by=fitted.partitions if fitted.makes_table else None,
+                brings_columns=evolution.changes,
                 how=how,
                 deleted=None if deleted is None else shaping.pad_chars(deleted, lengths),
                 keys=None if lengths else keys,
+                partitions=fitted.partitions if metadata else (),
                 chars=lengths,
+                lacking=lacking,
             )
-            if metadata is None:
-                return self._create(entry, rows, commit)
-            self._prepare(metadata)
-            made, after, partitions, is_new = self._fitted(entry, rows, metadata)
-            lacking = shaping.missing_columns(made, metadata)
-            if not entry.overwrites_table:
-                scd2_rule.refuse_without_versions(lacking, self.plan.table)
-            self._alter(shaping.needed_properties(made, metadata, widens=bool(after.widened)))
-            stored = self._checked(entry, made if is_new else shaping.pad_chars(made, lengths), partitions)
-            try:
-                with with_settings(self.spark, {_WIDENS_BY_ITSELF: "always"} if after.widened else {}):
-                    version = commit(
-                        stored,
-                        partitions if is_new else None,
-                        brings_columns=after.changes,
-                        partitions=partitions,
-                        lacking=lacking,
-                    )
-            except AnalysisException as err:
-                now = self.log.metadata()
-                if now and now["schemaString"] != metadata["schemaString"]:
-                    raise ConcurrentCommitError("another writer changed the table's columns") from err
-                raise
-            self.told = after.summary() if version is not None else ""
+            settings = {_WIDENS_BY_ITSELF: "always"} if evolution.widened else {}
+            with self._noticing_changes_of(metadata), with_settings(self.spark, settings):
+                version = self._commit(transaction, WRITES[kind], batch, notes or {})
+            if metadata is None and (made := self.log.metadata()):
+                self._prepare(made)  # the properties that the writer does not take
+            self.told = evolution.summary() if version is not None else ""
             return version
 
-    def _fitted(
-        self, entry: OffsetEntry, rows: DataFrame, metadata: dict[str, Any]
-    ) -> tuple[DataFrame, Evolution, list[str], bool]:
-        """Give the rows as the table has them after the batch, what is new in it, and its partitioning.
+    @contextmanager
+    def _noticing_changes_of(self, metadata: dict[str, Any] | None) -> Iterator[None]:
+        """Turn Spark's error for rows that no longer fit, since another writer changed the table's columns.
 
-        :return: And whether the table is made anew: only a refresh of the whole table may do so.
+        :raises ConcurrentCommitError: The columns are others now.
         """
-        partitions: list[str] = metadata["partitionColumns"]
         try:
-            if self.plan.schema_evolution == "fail":
-                self._check_declared(to_columns(of_table(metadata)), in_order=entry.overwrites_table)
-            self._check_partitions(partitions)
-            return *shaping.fit_to_table(self.plan, rows, metadata), partitions, False
-        except InputError:
-            if not entry.overwrites_table:
-                raise
-            made, after = shaping.fit_to_table(self.plan, rows, None)
-            return made, after, self._partitions_of(to_columns(made.schema)), True
+            yield
+        except AnalysisException as err:
+            now = self.log.metadata() if metadata else None
+            if metadata and now and now["schemaString"] != metadata["schemaString"]:
+                raise ConcurrentCommitError("another writer changed the table's columns") from err
+            raise
+
+    def _fitted(self, entry: OffsetEntry, rows: DataFrame, metadata: dict[str, Any] | None) -> _Fitted:
+        """Fit rows to the table; only a refresh of the whole table may make it anew for them."""
+        if metadata:
+            partitions: list[str] = metadata["partitionColumns"]
+            try:
+                if self.plan.schema_evolution == "fail":
+                    self._check_declared(of_table(metadata), in_order=entry.overwrites_table)
+                self._check_partitions(partitions)
+                return _Fitted(
+                    *shaping.fit_to_table(self.plan, rows, metadata), partitions, makes_table=False
+                )
+            except InputError:
+                if not entry.overwrites_table:
+                    raise
+        made, evolution = shaping.fit_to_table(self.plan, rows, None)
+        return _Fitted(made, evolution, self._partitions_of(made.columns), makes_table=True)
 
     def _checked(
-        self, entry: OffsetEntry, rows: DataFrame, partitions: Sequence[str], *, creates: bool = False
+        self, entry: OffsetEntry, rows: DataFrame, partitions: Sequence[str], *, creates: bool
     ) -> DataFrame:
         """Let rows fail that Delta would store as others, or that lie outside of the range of the batch."""
         partitioned = {name.lower() for name in partitions}
@@ -191,55 +210,34 @@ class Target:
                 )
             empty = self.spark.createDataFrame([], columns)
             partitions = None if metadata else [*self.plan.partition_by]
+            batch = self._batch(transaction.entry, empty, partition_by=partitions)
             # Some writes delete rows that a batch does not have, and this one was not read.
-            return self._commit(transaction, WRITES["append"], notes, empty, partitions, abandoned=abandoned)
+            return self._commit(transaction, WRITES["append"], batch, notes, abandoned=abandoned)
+
+    def _batch(self, entry: OffsetEntry, rows: DataFrame, **more: Any) -> Batch:
+        # Delta's writer takes no other properties when it makes a table.
+        properties = {k: v for k, v in self.plan.properties.items() if k.lower().startswith("delta.")}
+        overwrites = entry.mode == "overwrite"
+        return Batch(rows=rows, overwrites=overwrites, where=entry.where, properties=properties, **more)
 
     def _commit(
         self,
         transaction: Transaction,
         write: Write,
+        batch: Batch,
         notes: Mapping[str, Any],
-        rows: DataFrame,
-        partition_by: Sequence[str] | None,
         *,
         abandoned: bool = False,
-        **more: Any,
     ) -> int | None:
-        """Commit rows that have the shape of the table.
-
-        :param partition_by: The partitioning of a table that is made or changed by this write, else None.
-        :param more: What else a ``Batch`` says.
-        """
-        # Delta's writer takes no other properties when it makes a table.
-        properties = {k: v for k, v in self.plan.properties.items() if k.lower().startswith("delta.")}
-        entry = transaction.entry
-        batch = Batch(
-            rows=rows,
-            overwrites=entry.mode == "overwrite",
-            where=entry.where,
-            partition_by=partition_by,
-            properties=properties,
-            **more,
-        )
-        with shaping.naming_invalid_columns(rows, self.plan.table):
+        with shaping.naming_invalid_columns(batch.rows, self.plan.table):
             return transaction.commit(write, batch, notes, abandoned=abandoned)
 
     # ---- the table itself ----------------------------------------------------------------------
 
-    def _create(self, entry: OffsetEntry, rows: DataFrame, commit: _Commit) -> int | None:
-        """Make the table with the rows of its first batch, in one transaction."""
-        made, _ = shaping.fit_to_table(self.plan, rows, None)
-        partitions = self._partitions_of(to_columns(made.schema))
-        version = commit(self._checked(entry, made, partitions, creates=True), partitions, creates=True)
-        metadata = self.log.metadata()
-        if metadata:
-            self._prepare(metadata)  # the properties that the writer does not take
-        return version
-
-    def _partitions_of(self, columns: Sequence[schemas.Column]) -> list[str]:
-        """Give the columns that partition a table that is made with these columns."""
-        names = {name.lower() for name, _ in columns}
-        problem, listed = None, ", ".join(name for name, _ in columns)
+    def _partitions_of(self, columns: Sequence[str]) -> list[str]:
+        """Check the columns that partition a table that is made with these columns."""
+        names = {name.lower() for name in columns}
+        problem, listed = None, ", ".join(columns)
         for name in self.plan.partition_by:
             if name.lower() not in names:
                 problem = f"partition_by names {name!r}, which is not a column of the table: {listed}."
@@ -278,19 +276,19 @@ class Target:
         if properties:
             self.log.alter(properties)
 
-    def _check_declared(self, table: Sequence[schemas.Column], *, in_order: bool) -> None:
+    def _check_declared(self, table: T.StructType, *, in_order: bool) -> None:
         """Refuse a table with other columns; rows are matched by name, so their order is no reason to."""
-        declared = self.plan.table_columns
-        if not declared:
+        if not self.plan.table_columns:
             return
-        declared_columns = to_columns(to_struct(declared))
+        declared = to_struct(self.plan.table_columns)
         declared_pairs, table_pairs = (
-            [(name.lower(), kind) for name, kind in columns] for columns in (declared_columns, table)
+            [(field.name.lower(), field.dataType.simpleString()) for field in columns]
+            for columns in (declared, table)
         )
         if declared_pairs != table_pairs and (in_order or sorted(declared_pairs) != sorted(table_pairs)):
             raise SchemaMismatchError(
                 f"The table {self.plan.table} has the columns {_listed(table)}; declared are "
-                f"{_listed(declared_columns)}.",
+                f"{_listed(declared)}.",
                 kept=NO_ROW_WRITTEN,
                 do="declare the table's columns, change the table, or run once with full_refresh=True",
             )
@@ -310,7 +308,7 @@ class Target:
 
 
 def _kept(name: str, kind: str) -> Column:
-    """Give a column that partitions the table; it fails at a value that Delta stores as another."""
+    """Let a column that partitions the table fail at a value that Delta stores as another."""
     value = F.col(quoted(name))
     for is_changed, change in _changed_in_partitions(value, kind):
         message = F.lit(f"the partition column {name} has {change}")
@@ -319,7 +317,7 @@ def _kept(name: str, kind: str) -> Column:
 
 
 def _changed_in_partitions(value: Column, kind: str) -> list[tuple[Column, str]]:
-    """Give which values of a partition column Delta stores as others, and as which."""
+    """Find the values of a partition column that Delta stores as others; say as which."""
     text = value.cast("string")
     changes = [(text.isin("", _HIVES_NULL), f"an empty text or {_HIVES_NULL}, which Delta turns into NULL")]
     if kind == "timestamp":
@@ -339,7 +337,7 @@ def _inside(where: str) -> Column:
 
 
 def _here(condition: Column) -> Column:
-    """Give a condition that Spark evaluates where it stands: for the rows that are written, and no others.
+    """Let Spark evaluate a condition where it stands: for the rows that are written, and no others.
 
     Spark takes ``raise_error`` for harmless (SPARK-58627), and moves what holds it below the SELECT's joins
     and offsets, where it meets rows that they drop. It moves nothing that it cannot compute twice.
@@ -347,5 +345,5 @@ def _here(condition: Column) -> Column:
     return condition & (F.spark_partition_id() >= 0)
 
 
-def _listed(columns: Sequence[schemas.Column]) -> str:
-    return ", ".join(f"{name} {kind}" for name, kind in columns)
+def _listed(columns: T.StructType) -> str:
+    return ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in columns)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from airflow_provider_scope.delta import schema
-from airflow_provider_scope.delta.schema import Array, Field, Map, Struct, evolve, text
+from airflow_provider_scope.delta.schema import Array, Field, Map, Struct, evolve
 from airflow_provider_scope.exceptions import SchemaMismatchError
 from airflow_provider_scope.sources.files.spec import VIRTUAL_COLUMNS
 from tests.docs.pages import DOCS, code, rows, section
@@ -28,17 +28,11 @@ def test_the_conversions_are_documented():
 def grown(mode: str, table: Struct, select: Struct, **more: Any) -> str:
     """Say in the word of the page what becomes of a SELECT."""
     try:
-        if mode == "fail":
-            return "fits" if schema.fit(as_columns(select), as_columns(table), "t") else ""
         after = evolve(mode, select, table, "t", **more)
     except SchemaMismatchError:
         return "refused"
     words = {"added": after.added, "widened": after.widened, "NULL": after.missing}
     return " and ".join(word for word, found in words.items() if found) or "fits"
-
-
-def as_columns(struct: Struct) -> list[tuple[str, str]]:
-    return [(item.name, text(item.kind)) for item in struct.fields]
 
 
 def columns(**kinds: Any) -> Struct:

@@ -1,4 +1,4 @@
-"""A table whose columns change with those of the SELECT."""
+"""How the columns of a SELECT fit a table, and how the table's columns change with them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,18 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_scope.delta.schema import Array, Evolution, Field, Kind, Map, Struct, evolve, text
+from airflow_provider_scope.delta.schema import (
+    Array,
+    Evolution,
+    Field,
+    Kind,
+    Map,
+    Struct,
+    evolve,
+    keeps_values,
+    of_delta,
+    text,
+)
 from airflow_provider_scope.exceptions import SchemaMismatchError
 
 AT = "file:///delta/t"
@@ -39,6 +50,50 @@ def refused(mode: str, table: dict[str, Any], select: dict[str, Any], **more: An
     assert caught.value.what.startswith(prefix)
     assert caught.value.kept == "the table; no row of this batch was written, and the batch stays logged"
     return caught.value.what.removeprefix(prefix)
+
+
+# ---- a table that stays as it is ----------------------------------------------------------------
+
+TABLE = {"id": "bigint", "Name": "string", "price": "decimal(10,2)"}
+
+
+@pytest.mark.parametrize(
+    "select",
+    [
+        pytest.param({"price": "decimal(10,2)", "id": "bigint", "Name": "string"}, id="in another order"),
+        pytest.param({"ID": "bigint", "name": "string", "Price": "decimal(10,2)"}, id="in another case"),
+        pytest.param({"id": "int", "Name": "void", "price": "decimal(5,1)"}, id="in narrower types"),
+    ],
+)
+def test_columns_are_matched_by_name_and_become_the_tables(select: Any) -> None:
+    assert grown("fail", TABLE, select) == Evolution(columns(TABLE))
+
+
+@pytest.mark.parametrize(
+    ("select", "problems"),
+    [
+        pytest.param({**TABLE, "extra": "int"}, "extra int is not a column of the table.", id="extra"),
+        pytest.param(
+            {**TABLE, "id": "string"}, "id is string in the SELECT and bigint in the table.", id="other"
+        ),
+        pytest.param({**TABLE, "ID": "bigint"}, "ID is selected twice.", id="twice"),
+        pytest.param(
+            {"a": "int", "A": "int", "id": "double", "Name": "string"},
+            "A is selected twice; a int is not a column of the table; A int is not a column of the table; "
+            "id is double in the SELECT and bigint in the table; "
+            "price decimal(10,2) is missing in the SELECT.",
+            id="all at once",
+        ),
+    ],
+)
+def test_a_select_without_the_columns_of_the_table_alone_is_refused(select: Any, problems: str) -> None:
+    assert refused("fail", TABLE, select) == problems
+
+
+def test_the_fields_of_a_struct_have_to_be_those_of_the_table() -> None:
+    assert refused("fail", {"s": {"a": "int"}}, {"s": {"a": "int", "b": "int"}}) == (
+        "s is struct<a:int,b:int> in the SELECT and struct<a:int> in the table."
+    )
 
 
 # ---- columns ------------------------------------------------------------------------------------
@@ -346,10 +401,24 @@ def test_a_new_table_has_the_columns_of_the_select() -> None:
 # ---- words --------------------------------------------------------------------------------------
 
 
-def test_types_are_told_as_spark_writes_them() -> None:
-    assert text(kind({"a": [("string", {"b c": "decimal(5,2)"})]})) == (
-        "struct<a:array<map<string,struct<b c:decimal(5,2)>>>>"
+def test_the_types_of_deltas_log_are_told_as_spark_writes_them() -> None:
+    def field(name: str, of: Any, **metadata: Any) -> dict[str, Any]:
+        return {"name": name, "type": of, "nullable": False, "metadata": metadata}
+
+    inner = {"type": "struct", "fields": [field("b c", "decimal(5,2)")]}
+    nested = {"type": "map", "keyType": "long", "valueType": inner, "valueContainsNull": True}
+    array = {"type": "array", "elementType": nested, "containsNull": True}
+    read = of_delta(
+        {"type": "struct", "fields": [field("a", array), field("n", "integer", CURRENT_DEFAULT="1")]}
     )
+
+    assert read == Struct(
+        (
+            Field("a", Array(Map("bigint", columns({"b c!": "decimal(5,2)"}))), required=True),
+            Field("n", "int", required=False),  # the table computes it
+        )
+    )
+    assert text(read) == "struct<a:array<map<bigint,struct<b c:decimal(5,2)>>>,n:int>"
 
 
 @pytest.mark.parametrize(
@@ -373,16 +442,83 @@ def test_a_change_is_told_in_a_line(table: Any, select: Any, told: str) -> None:
 @pytest.mark.parametrize(
     ("mode", "select", "do"),
     [
-        ("add", "bigint", '; or let the table take wider types with TableSpec(schema_evolution="widen")'),
-        ("add", "string", ""),
-        ("widen", "string", ""),
+        ("fail", {"a": "int", "b": "int"}, 'new columns with TableSpec(schema_evolution="add")'),
+        ("fail", {"a": "decimal(20,0)"}, 'wider types with TableSpec(schema_evolution="widen")'),
+        (
+            "fail",
+            {"a": "bigint", "b": "int"},
+            'new columns and wider types with TableSpec(schema_evolution="widen")',
+        ),
+        ("fail", {"a": "string"}, None),
+        ("fail", {}, None),
+        ("add", {"a": "bigint"}, 'wider types with TableSpec(schema_evolution="widen")'),
+        ("add", {"a": "string"}, None),
+        ("widen", {"a": "string"}, None),
     ],
 )
-def test_the_way_on_names_the_setting_that_would_help(mode: str, select: str, do: str) -> None:
+def test_the_way_on_names_the_setting_that_would_help(mode: str, select: Any, do: str | None) -> None:
     with pytest.raises(SchemaMismatchError) as caught:
-        grown(mode, {"a": "int"}, {"a": select})
+        grown(mode, {"a": "int"}, select)
 
     assert caught.value.do == (
         "change the SELECT (name each column; CAST where a conversion is meant), or the table"
-        f"{do}; the next run loads the batch with the correction"
+        + (f"; or let the table take {do}" if do else "")
+        + "; the next run loads the batch with the correction"
     )
+
+
+# ---- conversions --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        ("string", "string"),
+        ("void", "array<string>"),
+        ("struct<a:int,b:string>", "struct<a:int,b:string>"),
+        ("tinyint", "smallint"),
+        ("tinyint", "double"),
+        ("smallint", "float"),
+        ("int", "bigint"),
+        ("int", "double"),
+        ("float", "double"),
+        ("date", "timestamp_ntz"),
+        ("tinyint", "decimal(3,0)"),
+        ("int", "decimal(12,2)"),
+        ("bigint", "decimal(19,0)"),
+        ("decimal(5,2)", "decimal(7,2)"),
+        ("decimal(5,2)", "decimal(6,3)"),
+    ],
+)
+def test_a_conversion_that_keeps_every_value_is_allowed(source: str, target: str) -> None:
+    assert keeps_values(source, target)
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        ("string", "int"),
+        ("int", "string"),
+        ("bigint", "int"),
+        ("bigint", "double"),
+        ("int", "float"),
+        ("double", "float"),
+        ("double", "decimal(38,10)"),
+        ("boolean", "int"),
+        ("date", "timestamp"),
+        ("timestamp", "date"),
+        ("timestamp_ntz", "date"),
+        ("timestamp_ntz", "timestamp"),
+        ("int", "decimal(10,1)"),
+        ("bigint", "decimal(18,0)"),
+        ("decimal(5,2)", "decimal(5,3)"),
+        ("decimal(5,2)", "decimal(7,1)"),
+        ("decimal(5,0)", "int"),
+        ("decimal(5,0)", "bigint"),
+        ("struct<a:int>", "struct<a:bigint>"),
+        ("array<int>", "array<bigint>"),
+        ("int", "void"),
+    ],
+)
+def test_a_conversion_that_could_change_a_value_is_not(source: str, target: str) -> None:
+    assert not keeps_values(source, target)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
-from airflow_provider_scope.delta.log import columns_of
+from airflow_provider_scope.delta.schema import of_delta
 from airflow_provider_scope.exceptions import ChangeFeedError
 from airflow_provider_scope.protocol.report import READ, REMAINING, RunReport
 from airflow_provider_scope.sources.feed import columns as feed_columns
@@ -14,9 +14,9 @@ from airflow_provider_scope.sources.table_log import SourceLog
 from airflow_provider_scope.values import VersionSlice
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
-    from airflow_provider_scope.delta.schema import Column
+    from airflow_provider_scope.delta.schema import Struct
     from airflow_provider_scope.protocol.records import OffsetEntry
     from airflow_provider_scope.protocol.source import Request
     from airflow_provider_scope.protocol.view import LogView
@@ -51,7 +51,7 @@ class ChangeRows:
     """Whether rows that do not change stay in the target as they are."""
     goes_by_names: bool = False
     """Whether columns of the source are those of the target that have their names."""
-    check_columns: Callable[[Sequence[Column]], None] | None = None
+    check_columns: Callable[[Struct], None] | None = None
     """Refuses columns that do not fit the target; None if `sql` may give other ones than the source has."""
     _source_log: SourceLog | None = field(default=None, init=False)
     """The source's log, as it was when ``read_source_log`` read it."""
@@ -94,7 +94,7 @@ class ChangeRows:
         is_newest = batch.last == self.source_log.newest or not metadata.is_mapped
         # A batch without changes is not compared with the target.
         if self.check_columns and is_newest and batch.changed_bytes and not entry.overwrites_table:
-            self.check_columns(columns_of(metadata.schema["fields"]))
+            self.check_columns(of_delta(metadata.schema))
         return feed_state.state_behind(batch)
 
     def discover(self, request: Request, view: LogView, report: RunReport) -> None:  # noqa: ARG002
