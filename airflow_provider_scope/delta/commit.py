@@ -44,7 +44,7 @@ class DeltaCommit:
         return next((action for action in self.of("metaData") if action), None)
 
     def of(self, kind: str) -> list[Any]:
-        """Give the actions of one kind, such as ``"add"``, in their order."""
+        """List the actions of one kind, such as ``"add"``, in their order."""
         return [action[kind] for action in self.actions if action.get(kind) is not None]
 
 
@@ -70,6 +70,14 @@ def repair_advice(name: str) -> str:
         f"file away, with {checksums}, while nothing writes to the table: the table is then as it was before "
         "that commit. The next try reads the log again"
     )
+
+
+def path_of(table: str, version: int) -> str:
+    """Name the file of a commit.
+
+    :param table: Canonical URI.
+    """
+    return f"{table}/_delta_log/{version:020}.json"
 
 
 def parse(version: int, data: bytes, only: tuple[str, ...] = ()) -> DeltaCommit:
@@ -133,7 +141,7 @@ _ROUNDED = Decimal("1e-14")
 
 
 def are_exact(kind: str) -> bool:
-    """Tell whether all values of a type may be compared with the statistics of files."""
+    """Whether all values of a type may be compared with the statistics of files."""
     return kind not in EXACT_SINCE and not _DECIMAL.fullmatch(kind)
 
 

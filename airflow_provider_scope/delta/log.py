@@ -20,16 +20,18 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from pyarrow import ArrowException
 
-from airflow_provider_scope.delta.commit import DamagedCommitError, parse
+from airflow_provider_scope.delta.commit import DamagedCommitError, parse, path_of
 from airflow_provider_scope.delta.schema import of_delta
 from airflow_provider_scope.exceptions import StorageError, TableUnreadableError
 from airflow_provider_scope.failures import is_refusal
 from airflow_provider_scope.stores.local import SCHEME, local_path
 from airflow_provider_scope.stores.opening import open_storage
+from airflow_provider_scope.stores.protocol import CONTROL_FILE_LIMIT_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from airflow_provider_scope.delta.commit import DeltaCommit
     from airflow_provider_scope.delta.schema import Struct
     from airflow_provider_scope.stores.protocol import Storage
 
@@ -56,7 +58,7 @@ class OpenTable:
     """A table, and its log as files on this machine."""
 
     delta: DeltaTable
-    log: Path
+    folder: Path
 
     def commit_info(self, version: int) -> dict[str, Any] | None:
         """Read a commit's ``commitInfo``; empty if it has none, None if the commit is no longer in the log.
@@ -64,7 +66,7 @@ class OpenTable:
         The version is that of the file's name. deltalake's history counts only commits with a ``commitInfo``.
         """
         try:
-            data = (self.log / f"{version:020}.json").read_bytes()
+            data = Path(path_of(str(self.folder), version)).read_bytes()
         except FileNotFoundError:
             return None
         return parse(version, data, only=("commitInfo",)).info
@@ -91,12 +93,12 @@ def open_table(
 
 
 def is_in_place(location: str) -> bool:
-    """Tell whether deltalake can open a table where it is, and not only a copy of its log."""
+    """Whether deltalake can open a table where it is, and not only a copy of its log."""
     return location.startswith(SCHEME) and not _DECODED.search(location)
 
 
 def newest_version(location: str, storage: Storage | None = None) -> int:
-    """Give a table's newest version; -1 if there is no table.
+    """Find a table's newest version; -1 if there is no table.
 
     :raises TableUnreadableError: The log could not be read.
     """
@@ -106,9 +108,21 @@ def newest_version(location: str, storage: Storage | None = None) -> int:
     return _listed(storage or open_storage(location), location).newest
 
 
+def read_commit(
+    location: str, version: int, storage: Storage | None = None, at_most: int = CONTROL_FILE_LIMIT_BYTES
+) -> DeltaCommit | None:
+    """Read one commit of a table; None if the log does not have it.
+
+    :raises StorageError: It could not be read, or is larger than ``at_most`` bytes.
+    :raises DamagedCommitError: Its file is not whole.
+    """
+    data = (storage or open_storage(location)).read(path_of(location, version), at_most)
+    return None if data is None else parse(version, data)
+
+
 def newest_commits(
     location: str, since: int, storage: Storage | None = None
-) -> tuple[bytes, dict[int, bytes]] | None:
+) -> tuple[bytes, list[DeltaCommit]] | None:
     """Read the checksum file of the newest commit, and the commits after ``since``, at least the newest one.
 
     None if one of these files is missing, and for a table on a disk of this machine, where nothing is copied.
@@ -120,24 +134,26 @@ def newest_commits(
     store = storage or open_storage(location)
     log = _listed(store, location)
     first = min(since + 1, log.newest)
-    if log.newest < max(since, 0) or not log.has_all_from(first):
+    if log.newest < max(since, 0) or log.missing_from(first) is not None:
         return None
-    folder = f"{location}/_delta_log"
+    commits = []
     try:
         # The checksum first: most tables that other programs write have none.
-        checksum = store.read(f"{folder}/{log.newest:020}.crc", COPY_LIMIT_BYTES)
+        checksum = store.read(f"{location}/_delta_log/{log.newest:020}.crc", COPY_LIMIT_BYTES)
         if checksum is None:
             return None
-        versions = range(first, log.newest + 1)
-        texts = {v: store.read(f"{folder}/{v:020}.json", COPY_LIMIT_BYTES) for v in versions}
-    except StorageError as err:
+        for version in range(first, log.newest + 1):
+            commit = read_commit(location, version, store, COPY_LIMIT_BYTES)
+            if commit is None:
+                return None
+            commits.append(commit)
+    except (StorageError, DamagedCommitError) as err:
         raise unreadable(location, err) from err
-    commits = {version: text for version, text in texts.items() if text is not None}
-    return (checksum, commits) if len(commits) == len(texts) else None
+    return checksum, commits
 
 
 def unreadable(location: str, err: object, do: str = "") -> TableUnreadableError:
-    """Give the error for a log that could not be read.
+    """Make the error for a log that could not be read.
 
     :param err: The cause.
     :param do: What helps; by default what follows from the cause.
@@ -165,7 +181,7 @@ def unreadable(location: str, err: object, do: str = "") -> TableUnreadableError
 def _open(location: str, path: Path) -> OpenTable | None:
     for _ in range(LISTING_TRIES):
         try:
-            table = OpenTable(DeltaTable(str(path)), path / "_delta_log")
+            table = OpenTable(DeltaTable(str(path)), path)
         except TableNotFoundError as err:
             # deltalake says "not found" for "no access" as well, so we list the log ourselves.
             if not _has_log(_names(location, path)):
@@ -175,7 +191,7 @@ def _open(location: str, path: Path) -> OpenTable | None:
             raise _diagnosis(location, path, err) from err
         else:
             _check_newest(location, table)
-            if (table.log / f"{table.delta.version() + 1:020}.json").is_symlink():
+            if Path(path_of(str(path), table.delta.version() + 1)).is_symlink():
                 _names(location, path)  # deltalake ignores a link that leads nowhere; this raises
             return table
     raise unreadable(location, not_found) from not_found
@@ -190,7 +206,6 @@ def _check_newest(location: str, table: OpenTable) -> None:
 
 
 def _names(location: str, path: Path) -> list[str]:
-    """List a log on this machine."""
     folder = f"{SCHEME}{path}"
     try:
         return open_storage(folder).names(f"{folder}/_delta_log")
@@ -199,21 +214,22 @@ def _names(location: str, path: Path) -> list[str]:
 
 
 def _diagnosis(location: str, path: Path, err: Exception) -> TableUnreadableError:
-    """Give the error for a log that deltalake cannot read, and name the file that is the cause."""
+    """Make the error for a log that deltalake cannot read, and name the file that is the cause."""
     if _UNSUPPORTED.search(str(err)):
         return unreadable(location, err)
     names = _names(location, path)
     log = _log_of(names)
-    if log.missing is not None:
+    missing = log.missing_from(log.checkpoint + 1)
+    if missing is not None:
         return TableUnreadableError(
-            f"The log of the table {location} lacks version {log.missing}, and there is no checkpoint after "
+            f"The log of the table {location} lacks version {missing}, and there is no checkpoint after "
             "it: it is not known what the table holds.",
             kept="the table, the checkpoint and all files; nothing was written",
-            do=f"restore the file {log.missing:020}.json",
+            do=f"restore the file {missing:020}.json",
         )
     for version in log.tail(None):
         try:
-            parse(version, (path / "_delta_log" / f"{version:020}.json").read_bytes())
+            parse(version, Path(path_of(str(path), version)).read_bytes())
         except (DamagedCommitError, OSError) as cause:
             return unreadable(location, cause)
     checksums = [int(name[:20]) for name in names if re.fullmatch(r"\d{20}\.crc", name)]
@@ -252,25 +268,14 @@ class _Log:
         return max(self.checkpoint, self.commits[-1] if self.commits else -1)
 
     def tail(self, since: int | None) -> list[int]:
-        """Give the versions of the needed commits: from the checkpoint, or from an earlier ``since``, on."""
+        """List the versions of the needed commits: from the checkpoint, or from an earlier ``since``, on."""
         first = self.checkpoint if since is None else min(self.checkpoint, since)
         return [version for version in self.commits if version >= first]
 
-    def is_whole(self) -> bool:
-        """Tell whether no commit after the checkpoint is missing: a listing in pages is not of one moment."""
-        return self.has_all_from(self.checkpoint + 1)
-
-    @property
-    def missing(self) -> int | None:
-        """The version of the first missing commit after the checkpoint."""
+    def missing_from(self, first: int) -> int | None:
+        """Find the first missing commit from ``first`` to the newest version; None if there is none."""
         existing = {*self.commits}
-        versions = range(self.checkpoint + 1, self.newest)
-        return next((version for version in versions if version not in existing), None)
-
-    def has_all_from(self, first: int) -> bool:
-        """Tell whether the log has all commits from ``first`` to the newest version."""
-        versions = [version for version in self.commits if version >= first]
-        return versions == list(range(first, self.newest + 1))
+        return next((version for version in range(first, self.newest + 1) if version not in existing), None)
 
 
 def _log_of(names: Sequence[str]) -> _Log:
@@ -291,7 +296,7 @@ def _log_of(names: Sequence[str]) -> _Log:
 
 
 def _listed(storage: Storage, location: str) -> _Log:
-    """List a log, again as long as a commit is missing in the listing.
+    """List a log, again as long as a commit is missing: a listing in pages is not of one moment.
 
     :raises TableUnreadableError: It could not be listed, or it has files and neither commit nor checkpoint.
     """
@@ -300,7 +305,7 @@ def _listed(storage: Storage, location: str) -> _Log:
             log = _log_of(storage.names(f"{location}/_delta_log"))
         except StorageError as err:
             raise unreadable(location, err) from err
-        if log.is_whole():
+        if log.missing_from(log.checkpoint + 1) is None:
             break
     if log.is_log and log.newest < 0:
         raise unreadable(location, "it holds neither a commit nor a checkpoint")
@@ -318,62 +323,56 @@ def _copy(storage: Storage, location: str, folder: Path, since: int | None) -> b
         log = _listed(storage, location)
         if log.newest < 0:
             return False
-        names = [*log.parts, *(f"{version:020}.json" for version in log.tail(since))]
-        missing_file = _LogCopy(storage, location, target).run(names, log.parts)
+        missing_file = _copy_files(storage, location, target, log, since)
         if not missing_file:
             return True
     raise unreadable(location, f"{missing_file} was deleted while it was read, {LISTING_TRIES} times")
 
 
-class _LogCopy:
-    """Copies files of one log into a folder."""
+def _copy_files(storage: Storage, location: str, target: Path, log: _Log, since: int | None) -> str:
+    """Copy the needed files of a log, and the sidecars that the files of its checkpoint name.
 
-    def __init__(self, storage: Storage, location: str, target: Path) -> None:
-        self.storage = storage
-        self.location = location
-        self.target = target
-        self.copied_bytes = 0
+    :return: The name of a file that no longer exists; empty if all were copied.
+    """
+    copied_bytes = 0
 
-    def run(self, names: Iterable[str], checkpoint: Iterable[str]) -> str:
-        """Copy files, and the sidecars that the files of a checkpoint name.
-
-        :return: The name of a file that no longer exists; empty if all were copied.
-        """
-        missing_file = self._copy(names)
-        if missing_file:
-            return missing_file
-        try:
-            sidecars = sorted({name for part in checkpoint for name in _sidecars(self.target / part)})
-        except (ArrowException, OSError, ValueError, KeyError, TypeError, AttributeError) as err:
-            raise unreadable(self.location, f"a checkpoint could not be understood: {err!r}") from err
-        return self._copy(f"_sidecars/{name}" for name in sidecars)
-
-    def _copy(self, names: Iterable[str]) -> str:
-        with ThreadPoolExecutor(THREADS, thread_name_prefix="delta-log") as pool:
-            try:
-                missing_files = filter(None, pool.map(self._copy_file, names))
-                return next(missing_files, "")
-            except StorageError as err:
-                raise unreadable(self.location, err) from err
-            finally:
-                pool.shutdown(wait=True, cancel_futures=True)
-
-    def _copy_file(self, name: str) -> str:
-        """Copy a file; the name is returned if the file no longer exists, else empty text."""
-        data = self.storage.read(f"{self.location}/_delta_log/{name}", COPY_LIMIT_BYTES)
+    def copy(name: str) -> str:
+        nonlocal copied_bytes
+        data = storage.read(f"{location}/_delta_log/{name}", COPY_LIMIT_BYTES)
         if data is None:
             return name
-        self.copied_bytes += len(data)
-        if self.copied_bytes > COPY_LIMIT_BYTES:
+        copied_bytes += len(data)
+        if copied_bytes > COPY_LIMIT_BYTES:
             raise StorageError(f"it holds more than {COPY_LIMIT_BYTES:,} bytes from its newest checkpoint on")
-        path = self.target / name
+        path = target / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
         return ""
 
+    def copy_all(names: Iterable[str]) -> str:
+        with ThreadPoolExecutor(THREADS, thread_name_prefix="delta-log") as pool:
+            try:
+                return next(filter(None, pool.map(copy, names)), "")
+            except StorageError as err:
+                raise unreadable(location, err) from err
+            finally:
+                pool.shutdown(wait=True, cancel_futures=True)
+
+    missing_file = copy_all([*log.parts, *(f"{version:020}.json" for version in log.tail(since))])
+    return missing_file or copy_all(_sidecars_of(location, target, log.parts))
+
+
+def _sidecars_of(location: str, folder: Path, checkpoint: Iterable[str]) -> list[str]:
+    """Name the files that hold the rest of a checkpoint that was copied."""
+    try:
+        names = sorted({name for part in checkpoint for name in _sidecars(folder / part)})
+    except (ArrowException, OSError, ValueError, KeyError, TypeError, AttributeError) as err:
+        raise unreadable(location, f"a checkpoint could not be understood: {err!r}") from err
+    return [f"_sidecars/{name}" for name in names]
+
 
 def _sidecars(checkpoint: Path) -> Iterator[str]:
-    """Give the names of the sidecars: the files that hold the rest of a checkpoint.
+    """Read the names of the sidecars.
 
     :raises ValueError: A sidecar's name is not a plain file name: it would lead out of the folder.
     """

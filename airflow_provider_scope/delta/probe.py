@@ -15,14 +15,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake.exceptions import DeltaError
 
-from airflow_provider_scope.delta.commit import explaining_damage, parse
-from airflow_provider_scope.delta.log import newest_commits, newest_version, open_table, unreadable
+from airflow_provider_scope.delta.commit import explaining_damage, path_of
+from airflow_provider_scope.delta.log import (
+    newest_commits,
+    newest_version,
+    open_table,
+    read_commit,
+    unreadable,
+)
 from airflow_provider_scope.exceptions import BatchOutcomeUnknownError
 from airflow_provider_scope.protocol.bad_records import Quarantined
 from airflow_provider_scope.protocol.records import TableIdentity, notes
 from airflow_provider_scope.protocol.recovery import MISSING_TABLE, CommittedBatch, Restored, TableState
 from airflow_provider_scope.scope.jobs import Change
-from airflow_provider_scope.stores.opening import open_storage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -91,18 +96,13 @@ def _recent(
     newest_files = newest_commits(location, since, storage)
     if newest_files is None:
         return None
-    checksum, texts = newest_files
-    try:
-        commits = {version: parse(version, text) for version, text in texts.items()}
-    except ValueError as err:
-        raise unreadable(location, err) from err
-    newest = max(commits)
-    later = {version: commit for version, commit in commits.items() if version > since}
-    txn = transaction(checksum, commits[newest], expected.table_id, app_id)
-    if txn is None or not are_harmless(later.values()):
+    checksum, commits = newest_files
+    later = [commit for commit in commits if commit.version > since]
+    txn = transaction(checksum, commits[-1], expected.table_id, app_id)
+    if txn is None or not are_harmless(later):
         return None
-    history = {version: later[version].info for version in sorted(later, reverse=True)}
-    return TableState(expected, newest, txn, _committed(history, app_id), oldest=since + 1)
+    history = {commit.version: commit.info for commit in reversed(later)}
+    return TableState(expected, commits[-1].version, txn, _committed(history, app_id), oldest=since + 1)
 
 
 def _state(
@@ -132,7 +132,7 @@ def _state(
 
 
 def _has_rows(table: OpenTable) -> bool:
-    """Tell whether a table has a row; a file without a number of rows counts as having some."""
+    """Whether a table has a row; a file without a number of rows counts as having some."""
     counts = pa.table(table.delta.get_add_actions())["num_records"]
     return bool(counts.null_count or pc.any(pc.greater(counts, 0)).as_py())
 
@@ -159,14 +159,14 @@ def _committed(history: Mapping[int, dict[str, Any]], app_id: str) -> dict[int, 
 
 
 def _rows(metrics: dict[str, Any]) -> int | None:
-    """Give how many rows of the batch a commit wrote; a MERGE counts those that it copied as well."""
+    """How many rows of the batch a commit wrote; a MERGE counts those that it copied as well."""
     if _MERGE_METRICS["inserted"] in metrics:
         return sum(int(metrics.get(_MERGE_METRICS[name], 0)) for name in ("inserted", "updated"))
     return _metric(metrics, "numOutputRows", "num_added_rows")
 
 
 def _changes(batch_notes: dict[str, Any], metrics: dict[str, Any]) -> dict[str, int]:
-    """Give the counts of a row-level write: those of Delta, and those that the write noted itself."""
+    """Collect the counts of a row-level write: those of Delta, and those that the write noted itself."""
     counts = batch_notes.get("changes")
     if not isinstance(counts, dict):
         return {}
@@ -177,7 +177,7 @@ def _changes(batch_notes: dict[str, Any], metrics: dict[str, Any]) -> dict[str, 
 
 
 def _metric(metrics: dict[str, Any], *names: str) -> int | None:
-    """Give a metric; Spark and delta-rs name them differently, and Spark writes numbers as text."""
+    """Read a metric; Spark and delta-rs name them differently, and Spark writes numbers as text."""
     for name in names:
         if name in metrics:
             return int(metrics[name])
@@ -203,7 +203,7 @@ _HARMLESS = frozenset({"commitInfo", "add", "remove", "txn", "cdc"})
 
 
 def are_harmless(commits: Iterable[DeltaCommit]) -> bool:
-    """Tell whether commits added and removed rows and did nothing else."""
+    """Whether commits added and removed rows and did nothing else."""
     return all(
         not commit.is_restore and action.keys() <= _HARMLESS
         for commit in commits
@@ -232,7 +232,7 @@ def transaction(checksum: bytes, newest: DeltaCommit, table_id: str, app_id: str
 def changes(
     location: str, since: int, upto: int, marker_property: str, storage: Storage | None = None
 ) -> list[Change]:
-    """Give what the versions after ``since`` changed, oldest first.
+    """Read what the versions after ``since`` changed, oldest first.
 
     :param location: Canonical URI of the table.
     :param upto: The newest version to read.
@@ -241,40 +241,41 @@ def changes(
     :raises BatchOutcomeUnknownError: A commit has been cleaned out of the log.
     :raises TableUnreadableError: A commit could not be understood.
     """
-    store = storage or open_storage(location)
+    kept = "the table, the checkpoint and all files; no job was submitted"
     changes_by_version: list[Change] = []
     marker: str | None = None
     for version in range(since + 1, upto + 1):
-        name = f"{location}/_delta_log/{version:020}.json"
-        data = store.read(name)
-        if data is None:
+        with explaining_damage(path_of(location, version), kept):
+            commit = read_commit(location, version, storage)
+            change = None if commit is None else _change(commit, marker_property)
+        if commit is None or change is None:
             raise BatchOutcomeUnknownError(
                 f"The log of the table {location} no longer holds version {version} "
                 "(delta.logRetentionDuration): it cannot be seen whether a job's rows are in the table.",
-                kept="the table, the checkpoint and all files; no job was submitted",
+                kept=kept,
                 do="look at the table. If the rows are in it, run `airflow scope settle --committed`, "
                 "otherwise `airflow scope settle --not-committed`",
             )
-        change, is_restore = _change(name, version, data, marker_property)
         # Metadata is written as a whole: only a marker that differs from the one before is new. A RESTORE
         # brings an old marker back, while the job that made the newest one may still add its rows.
-        is_new = change.marker is not None and change.marker != marker and not is_restore
+        is_new = change.marker is not None and change.marker != marker and not commit.is_restore
         marker = change.marker or marker
         changes_by_version.append(change if is_new else replace(change, marker=None))
     return changes_by_version
 
 
-def _change(name: str, version: int, data: bytes, marker_property: str) -> tuple[Change, bool]:
-    """Read a commit, and whether it is a RESTORE: no job added the rows of a RESTORE."""
-    with explaining_damage(name, "the table, the checkpoint and all files; no job was submitted"):
-        commit = parse(version, data)
-        adds = [file for file in commit.of("add") if file.get("dataChange")]
-        counts = [int(json.loads(add["stats"])["numRecords"]) for add in adds if add.get("stats")]
-        size = sum(int(add["size"]) for add in adds)
-        marker = (commit.metadata or {}).get("configuration", {}).get(marker_property)
-    rows = sum(counts) if len(counts) == len(adds) else None
-    adds_rows = bool(adds) and not commit.is_restore
-    return Change(version, marker, adds_rows, rows, size, _made_by(commit.info)), commit.is_restore
+def _change(commit: DeltaCommit, marker_property: str) -> Change:
+    """Read what a commit changed: no job added the rows of a RESTORE."""
+    adds = [file for file in commit.of("add") if file.get("dataChange")]
+    counts = [int(json.loads(add["stats"])["numRecords"]) for add in adds if add.get("stats")]
+    return Change(
+        commit.version,
+        (commit.metadata or {}).get("configuration", {}).get(marker_property),
+        bool(adds) and not commit.is_restore,
+        sum(counts) if len(counts) == len(adds) else None,
+        sum(int(add["size"]) for add in adds),
+        _made_by(commit.info),
+    )
 
 
 def _made_by(info: dict[str, Any]) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from deltalake.exceptions import DeltaError
 
+from airflow_provider_scope.delta.commit import path_of
 from airflow_provider_scope.delta.log import open_table
 from airflow_provider_scope.exceptions import ChangeFeedError, SourceNotFoundError
 from airflow_provider_scope.sources.feed import state as feed_state
@@ -127,7 +128,7 @@ class SourceLog:
     def commit(self, version: int) -> SourceCommit | None:
         """Give a commit; None if the log does not have it."""
         if version not in self.commits:
-            name = f"{self.table}/_delta_log/{version:020}.json"
+            name = path_of(self.table, version)
             data = self.storage.read(name)
             self.commits[version] = None if data is None else feed_state.commit_of(name, version, data)
         return self.commits[version]

@@ -13,7 +13,7 @@ from delta import exceptions as delta_errors
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException
 
-from airflow_provider_scope.delta.commit import explaining_damage, parse
+from airflow_provider_scope.delta.commit import explaining_damage, parse, path_of
 from airflow_provider_scope.exceptions import BatchNotInTableError
 from airflow_provider_scope.protocol.records import notes
 from airflow_provider_scope.spark import settings, storage
@@ -242,7 +242,7 @@ class DeltaLog:
         return log.update(False, none, none)  # noqa: FBT003 - a Scala signature
 
     def _actions(self, version: int, kind: str) -> list[dict[str, Any]]:
-        name = f"{self.table}/_delta_log/{version:020}.json"
+        name = path_of(self.table, version)
         try:
             commit = storage.read(self.spark, name)
         except FileNotFoundError:

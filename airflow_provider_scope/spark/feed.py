@@ -12,6 +12,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Observation, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 
+from airflow_provider_scope.delta.commit import path_of
 from airflow_provider_scope.exceptions import (
     NO_ROW_WRITTEN,
     ChangeFeedError,
@@ -113,9 +114,8 @@ def _check_commits(spark: SparkSession, table: str, version_slice: VersionSlice)
     if table_id != version_slice.source:
         raise feed_state.recreated(table, table_id, version_slice.source)
     for version in () if version_slice.snapshot else range(version_slice.first, version_slice.last + 1):
-        name = f"{table}/_delta_log/{version:020}.json"
         try:
-            storage.read(spark, name, at_most=1)
+            storage.read(spark, path_of(table, version), at_most=1)
         except FileNotFoundError as err:
             raise feed_state.missing(table, version) from err
 

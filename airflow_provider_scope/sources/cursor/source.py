@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 from deltalake.schema import PrimitiveType
 
-from airflow_provider_scope.delta.commit import parse
+from airflow_provider_scope.delta.log import read_commit
 from airflow_provider_scope.exceptions import CursorError, InputError, StorageError
 from airflow_provider_scope.protocol.report import RunReport
 from airflow_provider_scope.sources.cursor import newer
 from airflow_provider_scope.sources.cursor import state as cursor_state
 from airflow_provider_scope.sources.cursor.state import Bound, overlap
 from airflow_provider_scope.sources.table_log import open_source
-from airflow_provider_scope.stores.opening import open_storage
 from airflow_provider_scope.values import CursorSlice
 
 if TYPE_CHECKING:
@@ -119,30 +118,30 @@ class CursorRows:
         before = None if refresh else view.state
         state = cursor_state.decode(before, self.log.location)
         if refresh:
-            return PendingRows(self, before)
+            return PendingRows(self._slice(before))
         if self.end:
-            return PendingRows(self, before, nothing=self._is_loaded(view, report))
+            return PendingRows(None if self._is_loaded(view, report) else self._slice(before))
         func = self.rule.func if self.rule else None
         cursor_state.check_column(state, self.column, func, self.log.location)
         if state is None or state.more:
-            return PendingRows(self, before)
+            return PendingRows(self._slice(before))
         if not self.is_pinned:
             # Where the database cannot tell, only a batch that reads it can.
             nothing = self._is_logged(view, self.began)
             if not nothing and self.is_unchanged and self.is_unchanged(state):
                 report.nothing = f"0 rows: nothing new in {self.table}"
                 nothing = True
-            return PendingRows(self, before, nothing=nothing)
+            return PendingRows(None if nothing else self._slice(before))
         if (state.version or 0) > (self.newest_version or 0):
             self._read_table()  # a run that read the table later may have loaded a newer version
         self._check_same(state)
         report.nothing = f"0 rows: version {state.version} of {self.table} is loaded"
         if state.version == self.newest_version:
-            return PendingRows(self, before, nothing=True)
+            return PendingRows(None)
         holds_none = self._holds_none(state)
         if holds_none:
             report.nothing = f"0 rows: nothing newer in version {self.newest_version} of {self.table}"
-        return PendingRows(self, before, nothing=holds_none)
+        return PendingRows(None if holds_none else self._slice(before))
 
     def _holds_none(self, state: CursorState) -> bool:
         """Tell, from the log alone, whether the versions since the state have no row that would be read."""
@@ -151,17 +150,13 @@ class CursorRows:
             return False
         if newest - since > newer.COMMITS:
             return False
-        store = self.storage or open_storage(self.table)
-        commits = []
+        versions = range(since + 1, newest + 1)
         try:
-            for version in range(since + 1, newest + 1):
-                data = store.read(f"{self.table}/_delta_log/{version:020}.json")
-                if data is None:
-                    return False
-                commits.append(parse(version, data))
+            commits = [read_commit(self.table, version, self.storage) for version in versions]
         except (StorageError, ValueError):
             return False  # too large, or not for us: whoever reads the rows will tell
-        return newer.holds_none(commits, self.rule, state, self.first)
+        existing = [commit for commit in commits if commit is not None]
+        return len(existing) == len(commits) and newer.holds_none(existing, self.rule, state, self.first)
 
     def _is_loaded(self, view: LogView, report: RunReport) -> bool:
         """Tell whether the range was loaded, and may not be loaded again."""
@@ -210,6 +205,9 @@ class CursorRows:
     def _range(self) -> tuple[str | None, str | None]:
         return self.first and self.first.encode(), self.end and self.end.encode()
 
+    def _slice(self, before: str | None) -> CursorSlice:
+        return CursorSlice(before, self.column, *self._range(), self.table_id, self.newest_version)
+
     def _check_same(self, state: CursorState) -> None:
         table_id, version = self.table_id, self.newest_version
         if state.source == table_id and (state.version or 0) <= (version or 0):
@@ -226,9 +224,7 @@ class CursorRows:
 class PendingRows:
     """At most one slice: where the next one begins follows from its rows."""
 
-    source: CursorRows
-    before: str | None
-    nothing: bool = False
+    slice: CursorSlice | None
 
     @property
     def remaining(self) -> int:
@@ -237,12 +233,8 @@ class PendingRows:
 
     def cut(self) -> CursorSlice | None:
         """Give the slice, once."""
-        if self.nothing:
-            return None
-        self.nothing = True
-        first, end = self.source._range()  # noqa: SLF001 - one thing in two parts
-        source = self.source
-        return CursorSlice(self.before, source.column, first, end, source.table_id, source.newest_version)
+        cut, self.slice = self.slice, None
+        return cut
 
 
 def check_range_not_loaded(log: CheckpointLog, window: Window) -> None:

@@ -102,7 +102,7 @@ def write_rows(location: str, storage: Storage, pipeline: str, rows: Sequence[Ba
             if is_in_place(location):
                 _write(local_path(location), data, pipeline, is_new=table is None)
             elif table is not None:
-                _write_aside(table.log.parent, data, pipeline, location, storage)
+                _write_aside(table.folder, data, pipeline, location, storage)
             else:
                 with tempfile.TemporaryDirectory(prefix="airflow-provider-scope-feed-") as folder:
                     _write_aside(Path(folder), data, pipeline, location, storage)
