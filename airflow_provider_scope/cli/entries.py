@@ -51,7 +51,7 @@ def show_batches(
 
 
 def batch_facts(entries: Sequence[OffsetEntry]) -> list[dict[str, Any]]:
-    """Give batches as they appear in the JSON output."""
+    """Batches as they appear in the JSON output."""
     return [
         {
             "batch": entry.seq,
@@ -109,13 +109,13 @@ def span(batches: Sequence[int]) -> str:
 
 
 def time_text(milliseconds: int) -> str:
-    """Give a time, and how long ago it was in its two largest units."""
+    """Describe a time, and how long ago it was in its two largest units."""
     ago = duration_text(clock.now_ms() - milliseconds)
     return f"{iso_time(milliseconds)[:19]}Z ({ago} ago)"
 
 
 def blocking_files(entry: OffsetEntry) -> list[str]:
-    """Give a line for each file that has changed since its batch was logged.
+    """List the files that have changed since their batch was logged, a line for each.
 
     Only files on a disk are checked: other stores would have to be listed.
     """

@@ -90,7 +90,7 @@ def status(args: Namespace) -> None:
 
 
 def _status_facts(view: LogView, table: str, log: CheckpointLog) -> dict[str, Any]:
-    """Give the state of a pipeline as it appears in the JSON output."""
+    """Collect the state of a pipeline as it appears in the JSON output."""
     commit = view.last_commit
     return {
         "table": table,
@@ -344,7 +344,7 @@ def _show_quarantined(asides: list[QuarantinedFile]) -> None:
 
 
 def in_effect(log: CheckpointLog, asides: Sequence[QuarantinedFile]) -> list[QuarantinedFile]:
-    """Give what was quarantined by batches that are in the table and that no full refresh has replaced."""
+    """Collect what was quarantined by batches that are in the table and that no full refresh has replaced."""
     committed = log.committed()
     start = (log.offset(committed[-1]).refresh_start or 0) if committed else 0
     batches = {aside.batch for aside in asides}

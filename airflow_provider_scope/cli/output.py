@@ -41,7 +41,7 @@ def say(text: str = "") -> None:
 
 
 def is_confirmed(args: Namespace) -> bool:
-    """Tell whether the user wants what was shown to be done; if not, say so."""
+    """Whether the user wants what was shown to be done; if not, say that nothing was."""
     if not args.yes:
         say("nothing was written; add --yes to do it")
     return bool(args.yes)
@@ -81,7 +81,7 @@ def command(function: Callable[[Namespace], None]) -> Callable[[Namespace], None
 
 
 def address_of(args: Namespace) -> Address:
-    """Give what the arguments of a command say about its pipeline."""
+    """Read from the arguments of a command what names its pipeline."""
     names = ("checkpoint", "storage_conn_id", "engine", "spark_conn_id", "tag")
     interval = getattr(args, "interval", None)
     scope = getattr(args, "scope_conn_id", None)
@@ -124,5 +124,5 @@ def _without_chatter(_: Any, method: str, event: Any) -> Any:
 
 
 def counted(number: int, singular: str, plural: str = "") -> str:
-    """Give a number and its noun; without ``plural``, that of the noun ends with s."""
+    """Format a number and its noun; without ``plural``, that of the noun ends with s."""
     return f"{number:,} {singular if number == 1 else plural or singular + 's'}"

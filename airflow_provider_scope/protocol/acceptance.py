@@ -191,7 +191,7 @@ def _read(log: CheckpointLog, engine: Engine, table: str) -> _Reading:
 
 
 def _to_close(reading: _Reading, consequences: Consequences, closed: Collection[int]) -> list[OffsetEntry]:
-    """Give the batches whose numbers are closed next, so that nobody can commit them any more.
+    """Find the batches whose numbers are closed next, so that nobody can commit them any more.
 
     A batch of files that is still to run stays open: whatever the table holds, it adds what it was logged
     with. Of those that come again, a job may be left; what is known of it does not end with it.
@@ -230,7 +230,7 @@ def _consequences(reading: _Reading, *, reload_undecidable: bool) -> Consequence
 
 
 def _seen_version(table_state: TableState, versions: Iterable[int]) -> int:
-    """Give the newest version of the table that has nothing which is still to be recorded.
+    """Find the newest version of the table below which nothing is still to be recorded.
 
     :param versions: Those of the open batches in the table; below 0 if a record alone closed the batch.
     """
@@ -395,7 +395,7 @@ def _open_batches(reading: _Reading) -> _OpenBatches:
 
 
 def _is_about_another_table(reading: _Reading, seq: int) -> bool:
-    """Tell whether what is known of a batch's jobs says nothing about the table that is there now.
+    """Whether what is known of a batch's jobs says nothing about the table that is there now.
 
     A job leaves no transaction in the table. What the service says of it, and the versions that its
     attempt and a decision name, are about the table and the rows of that time.
@@ -543,7 +543,7 @@ def _names_of(log: CheckpointLog, records: Iterable[CommitRecord]) -> set[str]:
 
 
 def _is_rolled_back(record: CommitRecord, table_state: TableState) -> bool:
-    """Tell whether a RESTORE took the rows of a recorded batch, out of the table that it was loaded into."""
+    """Whether a RESTORE took the rows of a recorded batch out of the table that it was loaded into."""
     is_same_table = (
         record.table and table_state.identity and record.table.table_id == table_state.identity.table_id
     )

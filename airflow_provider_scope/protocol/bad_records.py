@@ -33,7 +33,7 @@ class Quarantined:
 
 
 def share(quarantined: Mapping[str, Quarantined]) -> float:
-    """Give the largest share that is bad, of the records, of the rows or of the files."""
+    """Compute the largest share that is bad, of the records, of the rows or of the files."""
     return max((bad.count / max(bad.out_of, 1) for bad in quarantined.values()), default=0.0)
 
 
@@ -51,26 +51,26 @@ def total(quarantined: Iterable[Mapping[str, Quarantined]]) -> dict[str, Quarant
 
 
 def text(quarantined: Mapping[str, Quarantined]) -> str:
-    """Give the sums for people: ``3 of 40 records, 1 of 2 files``."""
+    """Write the sums for people: ``3 of 40 records, 1 of 2 files``."""
     units = [(unit, quarantined[unit]) for unit in UNITS if unit in quarantined]
     return ", ".join(f"{bad.count:,} of {named(bad.out_of, unit)}" for unit, bad in units)
 
 
 def rule_lines(quarantined: Mapping[str, Quarantined]) -> list[str]:
-    """Give a line for each rule, ``2 records: amount is not int``, the most frequent first."""
+    """Write a line for each rule, ``2 records: amount is not int``, the most frequent first."""
     counts = [(count, unit, rule) for unit, bad in quarantined.items() for rule, count in bad.rules.items()]
     return [f"{named(n, unit)}: {rule}" for n, unit, rule in sorted(counts, key=lambda c: -c[0])]
 
 
 def named(count: int, unit: str) -> str:
-    """Give a number with its unit: ``1 record``, ``2 records``."""
+    """Write a number with its unit: ``1 record``, ``2 records``."""
     return f"{count:,} {unit.removesuffix('s') if count == 1 else unit}"
 
 
 def exceeded(
     quarantined: Mapping[str, Quarantined], max_bad_records: int | None, max_bad_share: float | None
 ) -> str | None:
-    """Give the limit that a batch exceeds, as the user wrote it; None if it does not exceed any."""
+    """Find the limit that a batch exceeds, as the user wrote it; None if it does not exceed any."""
     count = sum(bad.count for bad in quarantined.values())
     if max_bad_records is not None and count > max_bad_records:
         return f"max_bad_records={max_bad_records}"

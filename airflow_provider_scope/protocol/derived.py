@@ -142,7 +142,7 @@ class _Sorted:
         return self._decode()
 
     def match(self, paths: pa.Array, least: str, greatest: str) -> tuple[pa.Array, pa.RecordBatch]:
-        """Give the rows with one of the paths, and for each its index in ``paths``.
+        """Find the rows with one of the paths, and for each its index in ``paths``.
 
         Only the part between the least and the greatest is looked at: listings come nearly in order.
         """
@@ -153,7 +153,7 @@ class _Sorted:
         return indices.filter(is_present), part.filter(is_present)
 
     def _position(self, path: str) -> int:
-        """Give the first row whose path is not before ``path``, by bytes: so Arrow sorts."""
+        """Find the first row whose path is not before ``path``, by bytes: so Arrow sorts."""
         target = path.encode()
         paths = self.rows["path"]
         low, high = 0, len(paths)
@@ -166,7 +166,7 @@ class _Sorted:
         return low
 
     def outside(self, roots: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
-        """Give the rows whose path lies below none of the roots, in parts."""
+        """Read the rows whose path lies below none of the roots, in parts."""
         # "0" is the character after "/".
         if any(f"{root}/" <= self.least and self.greatest < f"{root}0" for root in roots):
             return
@@ -189,13 +189,12 @@ def _matches(tables: Iterable[_Sorted], paths: pa.Array) -> Iterator[tuple[pa.Ar
 
 
 def rows_of(files: Iterable[Row]) -> pa.Table:
-    """Give a table of files."""
     columns = list(zip(*files, strict=True)) or [()] * len(SCHEMA)
     return pa.table([_column(c, kind) for c, kind in zip(columns, SCHEMA.types, strict=True)], schema=SCHEMA)
 
 
 def _column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """Give texts or whole numbers as Arrow keeps them.
+    """Make an array of texts or whole numbers as Arrow keeps them.
 
     ``pa.array`` and ``pa.scalar`` import pandas first, if it is there: half a second of a run, and 45 MiB.
     """
@@ -222,7 +221,6 @@ def newest_of_each(rows: pa.Table) -> pa.Table:
 
 
 def whole(table: pa.Table | pq.ParquetFile) -> pa.Table:
-    """Give the rows of a segment; a table is what it is."""
     if isinstance(table, pa.Table):
         return table
     parts = table.iter_batches(AT_ONCE, use_threads=False)
@@ -296,14 +294,14 @@ class Segments:
         return tables, start
 
     def chain(self, epoch: str, start: int) -> list[Segment]:
-        """Give the segments that count; those that were found damaged do not.
+        """Find the segments that count; those that were found damaged do not.
 
         :param start: The first entry of the epoch.
         """
         return self._chain(epoch, start)[0]
 
     def no_answer(self) -> StorageError | None:
-        """Give the error of a segment that may be sound, and that the storage did not give."""
+        """Find the error of a segment that may be sound, which the storage could not read."""
         return next((err for err in self._damaged.values() if isinstance(err, StorageError)), None)
 
     def extend(
@@ -514,7 +512,6 @@ class AuditFiles:
 
 
 def _rows(batch: tuple[OffsetEntry, CommitRecord]) -> Iterator[Row]:
-    """Give the rows of a committed batch; one that was abandoned has none."""
     entry, commit = batch
     for file in () if commit.abandoned else entry.slice.audited:
         yield file.path, file.modified_ms, file.size_bytes, file.content_md5, entry.seq

@@ -46,11 +46,11 @@ class IntervalLog(CheckpointLog):
         return super().put_pipeline(pipeline)
 
     def vacuumed_below(self) -> int:
-        """Give 0: an interval keeps all of its records."""
+        """0: an interval keeps all of its records."""
         return 0
 
     def shares_table(self) -> bool:
-        """Tell whether another interval was begun, or files were loaded incrementally."""
+        """Whether another interval was begun, or files were loaded incrementally."""
         if any(window != self.window for window in known_intervals(self.storage, self.checkpoint)):
             return True
         names = ("pipeline.json", "watermark.json")
@@ -76,7 +76,7 @@ class NoAuditFiles(AuditFiles):
         super().__init__(log, compaction_interval=1, retention_files=1)
 
     def seen_files(self, epoch: Epoch) -> tuple[History, int]:
-        """Give none: the entries tell which files are loaded."""
+        """Find none: the entries tell which files are loaded."""
         return History(), epoch.start
 
     def bring_up_to_date(self, *_: object, **__: object) -> bool:

@@ -61,7 +61,7 @@ def rebuild(log: CheckpointLog, audit: AuditFiles) -> OffsetEntry | None:
     return last
 
 
-def abandon(  # the steps of one command, in order
+def abandon(
     log: CheckpointLog,
     audit: AuditFiles,
     engine: Engine,
@@ -70,7 +70,7 @@ def abandon(  # the steps of one command, in order
     *,
     now_ms: Callable[[], int],
 ) -> CommitRecord:
-    """Give an open batch up: commit an empty transaction in its place, and record it as abandoned.
+    """Commit an empty transaction in place of an open batch, and record the batch as abandoned.
 
     Its files count as not seen, so the next run takes those that are there then.
 
@@ -87,9 +87,8 @@ def abandon(  # the steps of one command, in order
         view.table = engine.probe(table, pipeline.pipeline, view.baseline)
         committed = settled(view, entry)
     elif committed is None:
-        committed = CommittedBatch(
-            -1, 0, 0, abandoned=True
-        )  # the record alone says so: there is nowhere else to
+        # The record alone says so: there is no table that could.
+        committed = CommittedBatch(-1, 0, 0, abandoned=True)
     recorded = log.find_commit(seq) if committed is None else None
     if recorded:
         return recorded  # another run recorded it in the meantime
@@ -108,7 +107,7 @@ def abandon(  # the steps of one command, in order
 
 
 def open_entry(view: LogView, seq: int, checkpoint: str) -> OffsetEntry:
-    """Give the batch that may be abandoned: the oldest open one.
+    """Find the batch that may be abandoned: the oldest open one.
 
     :raises InputError: ``seq`` is another one.
     """
@@ -132,7 +131,7 @@ def open_entry(view: LogView, seq: int, checkpoint: str) -> OffsetEntry:
 
 
 def settled(view: LogView, entry: OffsetEntry) -> CommittedBatch | None:
-    """Give the commit of an open batch that is in the table after all."""
+    """Find the commit of an open batch that is in the table after all."""
     result = view.outcomes([entry])
     return result.committed[0][1] if result.committed else None
 
@@ -141,14 +140,14 @@ class JobEngine(Protocol):
     """What ``settle`` needs of an engine that runs batches as jobs."""
 
     def undecidable(self, work: Work, seq: int) -> Attempt | None:
-        """Give the attempt of a batch of which nothing tells whether its rows are in the table."""
+        """Find the attempt of a batch of which nothing tells whether its rows are in the table, if any."""
 
     def end(self, work: Work, attempt: Attempt) -> None:
         """See that the job of an attempt can change the table no more."""
 
 
 def in_doubt(log: CheckpointLog, engine: JobEngine, table: str, seq: int) -> Attempt:
-    """Give the attempt that somebody has to decide about.
+    """Find the attempt that somebody has to decide about.
 
     :raises InputError: The batch is not open, or what became of its job is known.
     """

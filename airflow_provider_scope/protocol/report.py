@@ -179,7 +179,7 @@ class RunReport:
         return f" (the first is taken from {first} on, the last from {last} on)"
 
     def text(self) -> str:
-        """Give the report as a readable table."""
+        """Write the report as a readable table."""
         lines: list[str] = []
         if self.batches:
             lines += self._table()
@@ -205,7 +205,7 @@ class RunReport:
         return "\n".join(lines)
 
     def _table(self) -> list[str]:
-        """Give a line for each batch, without the columns that its source does not have."""
+        """Write a line for each batch, without the columns that its source does not have."""
         has_files = any(batch.files or not batch.slice_text for batch in self.batches)
         has_bytes = has_files or any(batch.size_bytes for batch in self.batches)
         widths = (7 * has_files, 15 * has_bytes, 13, 8)
@@ -234,7 +234,7 @@ class RunReport:
         ]
 
     def to_xcom(self) -> dict[str, Any]:
-        """Give a plain dict that stays under 4 KiB as JSON: names go first, then the end of ``why``."""
+        """Make a plain dict that stays under 4 KiB as JSON: names are cut first, then the end of ``why``."""
         value: dict[str, Any] = {
             "batches": len(self.batches),
             "files": self.files,
@@ -269,7 +269,7 @@ class RunReport:
 
 
 def changes_text(changes: Mapping[str, int]) -> str:
-    """Give what row-level writes did as a line: ``rows: 2 inserted; in the batch: 1 deduplicated``."""
+    """Write what row-level writes did as a line: ``rows: 2 inserted; in the batch: 1 deduplicated``."""
     of_table = ", ".join(f"{changes[name]:,} {name}" for name in _OF_THE_TABLE if name in changes)
     of_batch = ", ".join(
         f"{changes[name]:,} {text}" for name, text in _OF_THE_BATCH.items() if name in changes
@@ -280,7 +280,7 @@ def changes_text(changes: Mapping[str, int]) -> str:
 
 
 def files_text(files: Sequence[FileEntry]) -> str:
-    """Give the files of a batch and their estimated bytes as a readable table, the largest first.
+    """List the files of a batch and their estimated bytes as a readable table, the largest first.
 
     The estimate of a structured stream is the length of all files that belong to it.
     """
@@ -291,7 +291,7 @@ def files_text(files: Sequence[FileEntry]) -> str:
 
 
 def _most(quarantined: Mapping[str, Quarantined]) -> dict[str, dict[str, Any]]:
-    """Give what is in the quarantine, with the most frequent rules and the sum of the others."""
+    """Count what is in the quarantine, with the most frequent rules and the sum of the others."""
     counts = Counter({(unit, rule): n for unit, bad in quarantined.items() for rule, n in bad.rules.items()})
     most = counts.most_common(RULES_AT_MOST)
     value: dict[str, dict[str, Any]] = {}
