@@ -6,22 +6,21 @@ import json
 import operator
 import re
 import uuid
-from bisect import bisect_right
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from airflow_provider_scope.emulator.jobs import JobExistsError, JobNotFoundError, QueueFullError
-from airflow_provider_scope.emulator.parse import parse
-from airflow_provider_scope.emulator.scripts import SYNTAX_ERROR, VIRTUAL
-from airflow_provider_scope.emulator.translate import translate
+from airflow_provider_scope.emulator.parse import Assign, Extract, Insert, parse
+from airflow_provider_scope.emulator.query import compile_query
+from airflow_provider_scope.emulator.scripts import SYNTAX_ERROR, types_of
 from airflow_provider_scope.emulator.web import HARDENING, Response
-from airflow_provider_scope.scope.check import LINE_ENDS, ScriptError
-from airflow_provider_scope.scope.statements import Assign, Extract, Insert
+from airflow_provider_scope.scope.dialect import ScriptError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from airflow_provider_scope.emulator.jobs import JobStore
+    from airflow_provider_scope.emulator.parse import Statement
     from airflow_provider_scope.emulator.switches import Controls
     from airflow_provider_scope.emulator.web import Request
 
@@ -244,62 +243,36 @@ def _filter(text: str) -> Callable[[dict[str, Any]], bool]:
 
 
 # ---- Errors of a script before it runs: statements and queries that cannot be parsed ----
-# Names, types and shapes that the translator does not support are checked when the script runs.
+# Names, types and shapes that are not supported are checked when the script runs.
 
 _SYNTAX_CODES = frozenset({"syntax", "no-from", "single-equals"})
-"""Codes of the translator for a wrong text; others are about names, types or unsupported shapes."""
-_LINE_END = re.compile("\r\n|[" + LINE_ENDS + "]")
+"""Codes for a wrong text; others are about names, types or unsupported shapes."""
 
 
 def syntax_error(script: str) -> dict[str, str | int] | None:
     """Compile a script; give its first error as it appears in a job, or None."""
     try:
-        _compile(script)
+        statements = parse(script)
     except ScriptError as err:
-        start = _offset(script, err.line, err.column)
-        return {
-            "message": f"{SYNTAX_ERROR}: {err.what}",
-            "description": err.what,
-            "lineNumber": err.line,
-            "startOffset": start,
-            "endOffset": start,
-        }
+        return _as_job_error(err)
+    try:
+        _compile_queries(statements)
+    except ScriptError as err:
+        return _as_job_error(err) if err.code in _SYNTAX_CODES else None
     return None
 
 
-def _compile(script: str) -> None:
+def _compile_queries(statements: list[Statement]) -> None:
     rowsets: dict[str, dict[str, str]] = {}
-    for statement in parse(script):
+    for statement in statements:
         if isinstance(statement, Extract):
-            columns = {column.name: column.type for column in statement.columns}
-            columns |= {column.name: VIRTUAL[column.function][0] for column in statement.virtual}
-            rowsets[statement.rowset] = columns
-        elif isinstance(statement, Assign | Insert):
-            try:
-                columns = translate(statement.select, rowsets).columns
-            except ScriptError as err:
-                if err.code in _SYNTAX_CODES:
-                    raise _error_in_script(script, statement, err) from err
-                return
-            if isinstance(statement, Assign):
-                rowsets[statement.rowset] = columns
+            rowsets[statement.rowset] = types_of(statement)
+        elif isinstance(statement, Assign):
+            rowsets[statement.rowset] = compile_query(statement.select, rowsets).columns
+        elif isinstance(statement, Insert):
+            compile_query(statement.select, rowsets)
 
 
-def _error_in_script(script: str, statement: Assign | Insert, err: ScriptError) -> ScriptError:
-    """Convert the place of an error from the query to the whole script."""
-    query_start = script.index(statement.select, _offset(script, *statement.at) + 1)
-    position = query_start + _offset(statement.select, err.line, err.column)
-    line_starts = _line_starts(script)
-    line = bisect_right(line_starts, position)
-    return ScriptError(
-        err.code, line, position - line_starts[line - 1] + 1, err.what.partition(": ")[2], err.do
-    )
-
-
-def _offset(script: str, line: int, column: int) -> int:
-    """Convert a line and a column, both from 1, to an offset in characters from 0."""
-    return _line_starts(script)[line - 1] + column - 1
-
-
-def _line_starts(script: str) -> list[int]:
-    return [0, *(match.end() for match in _LINE_END.finditer(script))]
+def _as_job_error(err: ScriptError) -> dict[str, str | int]:
+    message = f"{SYNTAX_ERROR}: {err.what}"
+    return {"message": message, "description": err.what, "lineNumber": err.line}

@@ -1,95 +1,217 @@
-"""Parsing scripts into statements: those that the product writes, and no others."""
+"""Scripts as statements: those that the product and dbt-scope write, and no others."""
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NoReturn
 
 from airflow_provider_scope.exceptions import InputError
-from airflow_provider_scope.scope.check import Token, refuse, tokens
-from airflow_provider_scope.scope.statements import (
-    VIRTUAL_FUNCTIONS,
-    AddColumn,
-    AlterTable,
-    Assign,
-    Column,
-    CreateTable,
-    DeclareConstant,
-    DeclareTable,
-    Delete,
-    Extract,
-    Insert,
-    NoOp,
-    Place,
-    SetVariable,
-    Statement,
-    Value,
-    VirtualColumn,
-    parse_type,
-)
+from airflow_provider_scope.scope.dialect import VIRTUAL_FUNCTIONS, Token, Value, parse_type, refuse, tokens
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 _CONSTANT_TYPES = {"string": str, "bool": bool, "int": int, "long": int, "double": float}
 _OPENING = {"(": ")", "[": "]", "{": "}"}
 
 
+# ---- statements ----
+
+
+@dataclass(frozen=True, slots=True)
+class Fragment:
+    """A query or a predicate as written; it is read once the columns of its rowset or table are known."""
+
+    text: str
+    tokens: tuple[Token, ...] = field(default=(), compare=False, repr=False)
+    """With an ``end``; they know their places in the script."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table or of files."""
+
+    name: str
+    type: str
+    """The SCOPE type in its short form, ``int?`` for example."""
+    nullable: bool
+    """By its type: ``int`` cannot hold null, ``int?`` and ``string`` can."""
+
+
+@dataclass(frozen=True, slots=True)
+class VirtualColumn:
+    """A column that describes the file of a row, by one of ``VIRTUAL_FUNCTIONS``."""
+
+    name: str
+    function: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetVariable:
+    """``SET @@name = value;``."""
+
+    name: str
+    value: Value
+
+
+@dataclass(frozen=True, slots=True)
+class DeclareConstant:
+    """``#DECLARE @name type = value;``."""
+
+    name: str
+    type: str
+    value: Value
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTable:
+    """``CREATE TABLE [IF NOT EXISTS] @name (…) [PARTITIONED BY (…)] LOCATION … OPTIONS (…);``."""
+
+    name: str
+    columns: tuple[Column, ...]
+    partition_by: tuple[str, ...]
+    location: str
+    """The location itself; a constant is resolved."""
+    if_not_exists: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AlterTable:
+    """``ALTER TABLE @table SET TBLPROPERTIES ("key" = value, …);``."""
+
+    table: str
+    properties: tuple[tuple[str, Value], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AddColumn:
+    """``ALTER TABLE @table ADD COLUMN [IF NOT EXISTS] name type;``."""
+
+    table: str
+    column: Column
+    if_not_exists: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DeclareTable:
+    """``DECLARE TABLE @name LOCATION … OPTIONS (LAYOUT = DELTA);``: bind a table that exists."""
+
+    name: str
+    location: str
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """``DELETE FROM @table WHERE …;``."""
+
+    table: str
+    where: Fragment
+
+
+@dataclass(frozen=True, slots=True)
+class Extract:
+    """``@rowset = EXTRACT … FROM "…", … USING Extractor();``."""
+
+    rowset: str
+    columns: tuple[Column, ...]
+    virtual: tuple[VirtualColumn, ...]
+    files: tuple[str, ...]
+    extractor: str
+    """With dots, without its parentheses: ``Extractors.SStream``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    """``@rowset = SELECT …;``."""
+
+    rowset: str
+    select: Fragment
+
+
+@dataclass(frozen=True, slots=True)
+class Insert:
+    """``INSERT INTO @table [(column, …)] SELECT …;``."""
+
+    table: str
+    select: Fragment
+    columns: tuple[str, ...] = ()
+    """The columns of the table that the SELECT gives, in its order; empty is the table's, by position."""
+
+
+Statement = (
+    SetVariable
+    | DeclareConstant
+    | CreateTable
+    | AlterTable
+    | AddColumn
+    | DeclareTable
+    | Delete
+    | Extract
+    | Assign
+    | Insert
+)
+
+
 def parse(script: str) -> list[Statement]:
-    """Give the statements of a script, in order.
+    """Give the statements of a script, in order; a lone ``;`` is none.
 
     :raises ScriptError: The text is not a script of supported statements; the error has line and column.
     """
     return _Parser(script).script()
 
 
-class _Parser:
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.tokens = tokens(text)
-        self.position = 0
-        self.constants: dict[str, Value] = {}
+class TokenReader:
+    """Steps over tokens; the last one is ``end``."""
 
-    # ---- tokens ---------------------------------------------------------------------------------
+    def __init__(self, script_tokens: Sequence[Token]) -> None:
+        self.tokens = script_tokens
+        self.position = 0
 
     @property
     def token(self) -> Token:
         return self.tokens[self.position]
+
+    def peek(self, count: int) -> Token:
+        return self.tokens[min(self.position + count, len(self.tokens) - 1)]
 
     def advance(self) -> Token:
         token = self.token
         self.position += token.kind != "end"
         return token
 
+    def is_next(self, *texts: str) -> bool:
+        """Tell whether one of these symbols or keywords is next."""
+        return self.token.kind in ("symbol", "name") and self.token.text in texts
+
+    def accept(self, text: str) -> bool:
+        """Step over this symbol or keyword if it is next."""
+        is_next = self.is_next(text)
+        self.position += is_next
+        return is_next
+
+    def expect(self, *texts: str) -> None:
+        """Step over these symbols and keywords."""
+        for text in texts:
+            if not self.accept(text):
+                self.fail(repr(text))
+
     def fail(self, expected: str, token: Token | None = None) -> NoReturn:
         token = token or self.token
-        actual = repr(token.text) if token.text else "the end of the script"
+        actual = repr(token.text) if token.text else "the end"
         refuse(token, "syntax", f"expected {expected}, found {actual}", f"write {expected} here")
+
+
+class _Parser(TokenReader):
+    def __init__(self, text: str) -> None:
+        super().__init__(tokens(text))
+        self.text = text
+        self.constants: dict[str, Value] = {}
 
     def take(self, kind: str, expected: str) -> str:
         if self.token.kind != kind:
             self.fail(expected)
         return self.advance().value
-
-    def symbol(self, text: str) -> None:
-        if not self.token.is_symbol(text):
-            self.fail(repr(text))
-        self.advance()
-
-    def keywords(self, *words: str) -> None:
-        for word in words:
-            if not self.token.is_keyword(word):
-                self.fail(word)
-            self.advance()
-
-    def accept_keyword(self, word: str) -> bool:
-        is_next = self.token.is_keyword(word)
-        self.position += is_next
-        return is_next
-
-    def accept_symbol(self, text: str) -> bool:
-        is_next = self.token.is_symbol(text)
-        self.position += is_next
-        return is_next
 
     def name(self) -> str:
         if self.token.kind not in ("name", "quoted"):
@@ -97,15 +219,16 @@ class _Parser:
         return self.advance().value
 
     def names(self) -> tuple[str, ...]:
-        """Read names up to the closing bracket; each may occur once, in any case."""
+        """Read names in brackets; each may occur once, in any case."""
+        self.expect("(")
         names: dict[str, str] = {}
-        while not names or self.accept_symbol(","):
+        while not names or self.accept(","):
             token = self.token
             name = self.name()
             if name.lower() in names:
                 self.fail("each name once", token)
             names[name.lower()] = name
-        self.symbol(")")
+        self.expect(")")
         return tuple(names.values())
 
     # ---- statements -----------------------------------------------------------------------------
@@ -113,20 +236,18 @@ class _Parser:
     def script(self) -> list[Statement]:
         statements: list[Statement] = []
         while self.token.kind != "end":
-            statements.append(self.statement())
-            self.symbol(";")
+            if not self.accept(";"):
+                statements.append(self.statement())
+                self.expect(";")
         return statements
 
     def statement(self) -> Statement:
         token = self.token
-        at = Place(token.line, token.column)
-        if token.is_symbol(";"):
-            return NoOp(at)
         if token.kind == "directive":
-            return self.constant(at)
+            return self.constant()
         if token.kind == "variable":
-            return self.rowset(at)
-        readers: dict[str, Callable[[Place], Statement]] = {
+            return self.rowset()
+        readers: dict[str, Callable[[], Statement]] = {
             "SET": self.setting,
             "CREATE": self.create,
             "ALTER": self.alter,
@@ -143,47 +264,57 @@ class _Parser:
                 "use #DECLARE, @rows = …, or one that starts with " + ", ".join(readers),
             )
         self.advance()
-        return reader(at)
+        return reader()
 
     def table(self) -> str:
         return self.take("variable", "a table such as @target")
 
-    def alter(self, at: Place) -> AlterTable | AddColumn:
-        self.keywords("TABLE")
+    def alter(self) -> AlterTable | AddColumn:
+        self.expect("TABLE")
         table = self.table()
-        if self.accept_keyword("ADD"):
-            self.keywords("COLUMN")
-            if_not_exists = self.accept_keyword("IF")
-            if if_not_exists:
-                self.keywords("NOT", "EXISTS")
-            return AddColumn(table, self.column(), if_not_exists, at)
-        self.keywords("SET", "TBLPROPERTIES")
-        return AlterTable(table, self.properties(), at)
+        if self.accept("ADD"):
+            self.expect("COLUMN")
+            if_not_exists = self.if_not_exists()
+            return AddColumn(table, self.column(), if_not_exists)
+        self.expect("SET", "TBLPROPERTIES", "(")
+        properties: list[tuple[str, Value]] = []
+        while not properties or self.accept(","):
+            key = self.take("string", 'a key such as "delta.appendOnly"')
+            self.expect("=")
+            properties.append((key, self.value()))
+        self.expect(")")
+        return AlterTable(table, tuple(properties))
 
-    def declare(self, at: Place) -> DeclareTable:
-        self.keywords("TABLE")
-        return DeclareTable(self.table(), self.location(), at)
+    def if_not_exists(self) -> bool:
+        if not self.accept("IF"):
+            return False
+        self.expect("NOT", "EXISTS")
+        return True
 
-    def delete(self, at: Place) -> Delete:
-        self.keywords("FROM")
+    def declare(self) -> DeclareTable:
+        self.expect("TABLE")
+        return DeclareTable(self.table(), self.location())
+
+    def delete(self) -> Delete:
+        self.expect("FROM")
         table = self.table()
-        self.keywords("WHERE")
-        return Delete(table, self.rest("a predicate"), at)
+        self.expect("WHERE")
+        return Delete(table, self.rest("a predicate"))
 
-    def insert(self, at: Place) -> Insert:
-        self.keywords("INTO")
+    def insert(self) -> Insert:
+        self.expect("INTO")
         table = self.table()
-        columns = self.names() if self.accept_symbol("(") else ()
-        if not self.token.is_keyword("SELECT"):
+        columns = self.names() if self.is_next("(") else ()
+        if not self.is_next("SELECT"):
             self.fail("SELECT")
-        return Insert(table, self.rest("a SELECT"), columns, at)
+        return Insert(table, self.rest("a SELECT"), columns)
 
-    def setting(self, at: Place) -> SetVariable:
+    def setting(self) -> SetVariable:
         name = self.take("system", "a setting such as @@FeaturePreviews")
-        self.symbol("=")
-        return SetVariable(name, self.value(), at)
+        self.expect("=")
+        return SetVariable(name, self.value())
 
-    def constant(self, at: Place) -> DeclareConstant:
+    def constant(self) -> DeclareConstant:
         token = self.token
         if token.value != "DECLARE":
             refuse(token, "directive", f"the directive {token.text} is not supported", "use #DECLARE alone")
@@ -194,7 +325,7 @@ class _Parser:
         value_type = _CONSTANT_TYPES.get(self.take("name", "a type"))
         if value_type is None:
             self.fail("one of " + ", ".join(_CONSTANT_TYPES), kind)
-        self.symbol("=")
+        self.expect("=")
         token = self.token
         value = self.value()
         if type(value) is not value_type:
@@ -202,91 +333,59 @@ class _Parser:
         if name in self.constants:
             refuse(start, "declared-twice", f"@{name} is declared twice", "remove one of them")
         self.constants[name] = value
-        return DeclareConstant(name, kind.text, value, at)
+        return DeclareConstant(name, kind.text, value)
 
-    def create(self, at: Place) -> CreateTable:
-        self.keywords("TABLE")
-        if_not_exists = self.accept_keyword("IF")
-        if if_not_exists:
-            self.keywords("NOT", "EXISTS")
+    def create(self) -> CreateTable:
+        self.expect("TABLE")
+        if_not_exists = self.if_not_exists()
         name = self.table()
-        self.symbol("(")
+        self.expect("(")
         columns = [self.column()]
-        while self.accept_symbol(","):
+        while self.accept(","):
             columns.append(self.column())
-        self.symbol(")")
-        partition_by: list[str] = []
-        if self.accept_keyword("PARTITIONED"):
-            self.keywords("BY")
-            self.symbol("(")
-            partition_by += self.names()
-        return CreateTable(name, tuple(columns), tuple(partition_by), self.location(), if_not_exists, at)
+        self.expect(")")
+        partition_by: tuple[str, ...] = ()
+        if self.accept("PARTITIONED"):
+            self.expect("BY")
+            partition_by = self.names()
+        return CreateTable(name, tuple(columns), partition_by, self.location(), if_not_exists)
 
     def location(self) -> str:
-        self.keywords("LOCATION")
+        self.expect("LOCATION")
         token = self.advance()
-        value: Value
-        if token.kind == "string":
-            value = token.value
-        elif token.kind == "variable" and token.value in self.constants:
+        value: Value | None = token.value if token.kind == "string" else None
+        if token.kind == "variable":
+            if token.value not in self.constants:
+                advice = f'add #DECLARE {token.text} string = "…";'
+                refuse(token, "undeclared", f"{token.text} is not declared", advice)
             value = self.constants[token.value]
-        elif token.kind == "variable":
-            refuse(
-                token,
-                "undeclared",
-                f"{token.text} is not declared",
-                f'add #DECLARE {token.text} string = "…";',
-            )
-        else:
-            self.fail("a string or a constant", token)
         if not isinstance(value, str):
-            self.fail("a string constant", token)
-        self.keywords("OPTIONS")
-        self.symbol("(")
-        self.keywords("LAYOUT")
-        self.symbol("=")
-        self.keywords("DELTA")
-        self.symbol(")")
+            self.fail("a string or a string constant", token)
+        self.expect("OPTIONS", "(", "LAYOUT", "=", "DELTA", ")")
         return value
 
-    def properties(self) -> tuple[tuple[str, Value], ...]:
-        self.symbol("(")
-        properties: list[tuple[str, Value]] = []
-        while True:
-            key = self.take("string", 'a key such as "delta.appendOnly"')
-            self.symbol("=")
-            properties.append((key, self.value()))
-            if not self.accept_symbol(","):
-                break
-        self.symbol(")")
-        return tuple(properties)
-
-    def rowset(self, at: Place) -> Extract | Assign:
+    def rowset(self) -> Extract | Assign:
         rowset = self.advance().value
-        self.symbol("=")
-        if not self.token.is_keyword("EXTRACT"):
-            return Assign(rowset, self.rest("a SELECT"), at)
-        self.advance()
+        self.expect("=")
+        if not self.accept("EXTRACT"):
+            return Assign(rowset, self.rest("a SELECT"))
         columns: list[Column] = []
         virtual: list[VirtualColumn] = []
-        while True:
-            if self.token.kind != "end" and self.tokens[self.position + 1].is_symbol("="):
+        while not (columns or virtual) or self.accept(","):
+            if self.peek(1).is_symbol("="):
                 virtual.append(self.virtual())
             else:
                 columns.append(self.column())
-            if not self.accept_symbol(","):
-                break
-        self.keywords("FROM")
+        self.expect("FROM")
         files = [self.take("string", "a file")]
-        while self.accept_symbol(","):
+        while self.accept(","):
             files.append(self.take("string", "a file"))
-        self.keywords("USING")
-        extractor = self.call()
-        return Extract(rowset, tuple(columns), tuple(virtual), tuple(files), extractor, at)
+        self.expect("USING")
+        return Extract(rowset, tuple(columns), tuple(virtual), tuple(files), self.call())
 
     def virtual(self) -> VirtualColumn:
         name = self.name()
-        self.symbol("=")
+        self.expect("=")
         token = self.token
         function = self.call()
         functions = VIRTUAL_FUNCTIONS.values()
@@ -296,15 +395,14 @@ class _Parser:
 
     def call(self) -> str:
         parts = [self.name()]
-        while self.accept_symbol("."):
+        while self.accept("."):
             parts.append(self.name())
-        self.symbol("(")
-        self.symbol(")")
+        self.expect("(", ")")
         return ".".join(parts)
 
     def column(self) -> Column:
         name = self.name()
-        self.accept_symbol(":")
+        self.accept(":")
         first = self.token
         depth = 0
         while self.token.kind in ("name", "symbol"):
@@ -315,54 +413,55 @@ class _Parser:
             if token.is_symbol(",") and depth == 0:
                 break
             self.advance()
-        text = self.text[first.start : self.tokens[self.position - 1].end]
         if self.token is first:
             self.fail("a type")
         try:
-            kind = parse_type(text)
+            kind = parse_type(self.text_from(first))
         except InputError as error:
             refuse(first, "unknown-type", error.what, error.do)
         return Column(name, kind.text, kind.nullable)
 
     def value(self) -> Value:
-        negative = self.accept_symbol("-")
+        is_negative = self.accept("-")
         token = self.advance()
         if token.kind == "number":
-            return _number(token, negative=negative)
-        if token.kind == "string" and not negative:
-            return token.value
-        if token.is_keyword("true", "false") and not negative:
-            return token.text == "true"
-        if token.kind != "variable" or token.value not in self.constants or negative:
+            value = self.number(token)
+            return -value if is_negative else value
+        values: dict[str, Value] = {"true": True, "false": False}
+        is_known = token.is_keyword(*values) or (token.kind == "variable" and token.value in self.constants)
+        if is_negative or not (token.kind == "string" or is_known):
             self.fail("a string, a number, true or false", token)
-        return self.constants[token.value]
+        if token.kind == "string":
+            return token.value
+        return (self.constants if token.kind == "variable" else values)[token.value]
 
-    def rest(self, expected: str) -> str:
-        """Read the text up to the ``;`` that ends the statement."""
-        first = self.token
+    def number(self, token: Token) -> int | float:
+        text = token.text.rstrip("uUlLfFdDmM")
+        if not re.fullmatch(r"[\d.]+([eE][+-]?\d+)?", text):
+            self.fail("a decimal number", token)
+        return int(text) if text.isdigit() else float(text)
+
+    def text_from(self, first: Token) -> str:
+        """Give the text from a token to the newest one that was read."""
+        return self.text[first.start : self.tokens[self.position - 1].end]
+
+    def rest(self, expected: str) -> Fragment:
+        """Read up to the ``;`` that ends the statement."""
+        start = self.position
         closing: list[str] = []
         while not (self.token.kind == "end" or (self.token.is_symbol(";") and not closing)):
             token = self.advance()
             if token.kind == "directive":
                 refuse(token, "directive", f"the directive {token.text} is inside a statement", "remove it")
-            if token.kind == "symbol" and token.text in _OPENING:
+            if token.kind != "symbol":
+                continue
+            if token.text in _OPENING:
                 closing.append(_OPENING[token.text])
-            elif (
-                token.kind == "symbol"
-                and token.text in _OPENING.values()
-                and (not closing or closing.pop() != token.text)
-            ):
+            elif token.text in _OPENING.values() and (not closing or closing.pop() != token.text):
                 refuse(token, "unbalanced", f"{token.text!r} closes nothing", "balance the brackets")
         if closing:
             self.fail(repr(closing[-1]))
-        if self.token is first:
+        if self.position == start:
             self.fail(expected)
-        return self.text[first.start : self.tokens[self.position - 1].end]
-
-
-def _number(token: Token, *, negative: bool) -> int | float:
-    text = token.text.rstrip("uUlL") if token.text[:2] in ("0x", "0X") else token.text.rstrip("uUlLfFdDmM")
-    value = (
-        int(text, 16) if text[:2] in ("0x", "0X") else float(text) if set(text) & set(".eE") else int(text)
-    )
-    return -value if negative else value
+        end = replace(self.token, kind="end", text="", value="")
+        return Fragment(self.text_from(self.tokens[start]), (*self.tokens[start : self.position], end))

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import json
-import re
 import threading
 from collections import defaultdict
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
 from deltalake.exceptions import TableNotFoundError
 from pyarrow import csv, parquet
 
+from airflow_provider_scope.emulator.csharp import SCOPE_TYPES, arrow_type
 from airflow_provider_scope.emulator.files import Account, PathError
-from airflow_provider_scope.emulator.lowering import condition
-from airflow_provider_scope.emulator.parse import parse
-from airflow_provider_scope.emulator.translate import ScalarParser, translate
-from airflow_provider_scope.exceptions import InputError
-from airflow_provider_scope.scope.check import ScriptError, tokens
-from airflow_provider_scope.scope.statements import (
+from airflow_provider_scope.emulator.parse import (
     AddColumn,
     AlterTable,
     Assign,
@@ -30,16 +26,17 @@ from airflow_provider_scope.scope.statements import (
     Delete,
     Extract,
     Insert,
-    scope_type,
-    spark_type,
+    parse,
 )
-from airflow_provider_scope.sql import quoted
+from airflow_provider_scope.emulator.query import compile_condition, compile_query, mask
+from airflow_provider_scope.exceptions import InputError
+from airflow_provider_scope.scope.dialect import ScriptError, spark_type
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from pathlib import Path
 
-    from airflow_provider_scope.scope.statements import Column, Statement
+    from airflow_provider_scope.emulator.parse import Column, Fragment, Statement
 
 
 SYNTAX_ERROR = "E_CSC_USER_SYNTAXERROR"
@@ -51,7 +48,6 @@ VIRTUAL = {
     "FILE.MODIFIED": ("DateTime?", pa.timestamp("us", "UTC")),
 }
 """Function of an EXTRACT -> its type in SCOPE and in Arrow."""
-_DELTA_NAMES = {"int": "integer", "bigint": "long", "smallint": "short", "tinyint": "byte"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,8 +203,7 @@ class _Run:
             case AddColumn():
                 _add_column(table, statement, commit)
             case Delete():
-                predicate = delete_predicate(statement.where, _comparable_columns(table.schema()))
-                table.delete(None if predicate == "true" else predicate, commit_properties=commit)
+                _delete(table, statement.where, commit)
             case Insert():
                 rows = self._rows_to_insert(table, statement)
                 self._check_cancelled()
@@ -233,8 +228,7 @@ class _Run:
             return
         DeltaTable.create(
             str(path),
-            # Nullable as in Spark's tables; nulls are checked before they are written.
-            delta_schema(statement.columns),
+            Schema.from_arrow(arrow_schema(statement.columns)),
             mode="ignore",
             partition_by=list(statement.partition_by) or None,
             commit_properties=self._commit(None),
@@ -259,16 +253,9 @@ class _Run:
         _check_nulls(rows, self._declared.get(statement.table, ()), "INSERT")
         return rows
 
-    def _select(self, text: str) -> _Rowset:
-        query = translate(text, {name: rowset.types for name, rowset in self._rowsets.items()})
-        if query.picks is None:
-            # Only here: it needs pyspark and Java, and most scripts need neither.
-            from airflow_provider_scope.emulator.spark import run_query  # noqa: PLC0415
-
-            views = {name: rowset.rows for name, rowset in self._rowsets.items()}
-            return _Rowset(run_query(query.sql, views), query.columns)
-        columns = self._rowsets[query.rowset].rows.select(query.picks)
-        return _Rowset(columns.rename_columns(list(query.columns)), query.columns)
+    def _select(self, select: Fragment) -> _Rowset:
+        query = compile_query(select, {name: rowset.types for name, rowset in self._rowsets.items()})
+        return _Rowset(query.run(self._rowsets[query.rowset].rows), query.columns)
 
 
 def _select_positions(statement: Insert, count: int, columns: list[str]) -> list[int | None]:
@@ -310,7 +297,7 @@ def _check_nulls(rows: pa.Table, columns: tuple[Column, ...], place: str) -> Non
 
 
 def _extract(account: Account, statement: Extract) -> _Rowset:
-    schema = pa.schema(delta_schema(statement.columns).to_arrow())
+    schema = arrow_schema(statement.columns)
     virtual = {column.name: VIRTUAL[column.function] for column in statement.virtual}
     pieces = [
         pa.schema([*schema, *(pa.field(name, kind) for name, (_, kind) in virtual.items())]).empty_table()
@@ -332,8 +319,13 @@ def _extract(account: Account, statement: Extract) -> _Rowset:
                     value = pa.scalar(virtual_values[column.function], VIRTUAL[column.function][1])
                     rows = rows.append_column(column.name, pa.repeat(value, rows.num_rows))
                 pieces.append(rows)
+    return _Rowset(pa.concat_tables(pieces), types_of(statement))
+
+
+def types_of(statement: Extract) -> dict[str, str]:
+    """Give the columns of an EXTRACT -> SCOPE type, in order."""
     types = {column.name: column.type for column in statement.columns}
-    return _Rowset(pa.concat_tables(pieces), types | {name: kind for name, (kind, _) in virtual.items()})
+    return types | {column.name: VIRTUAL[column.function][0] for column in statement.virtual}
 
 
 def _stream_files(account: Account, uri: str) -> tuple[Path, list[Path]]:
@@ -375,91 +367,27 @@ def _read_rows(part: Path, uri: str, schema: pa.Schema) -> pa.Table:
 def _add_column(table: DeltaTable, statement: AddColumn, commit: CommitProperties) -> None:
     name = statement.column.name
     if name.lower() not in (field.name.lower() for field in table.schema().fields):
-        table.alter.add_columns(delta_schema((statement.column,)).fields, commit_properties=commit)
+        added = Schema.from_arrow(arrow_schema((statement.column,)))
+        table.alter.add_columns(added.fields, commit_properties=commit)
     elif not statement.if_not_exists:
         raise ScriptFailedError(f"The table has a column {name} already.")
 
 
-def delta_schema(columns: tuple[Column, ...]) -> Schema:
-    """Give the columns as a schema of Delta."""
-    fields = [
-        {
-            "name": column.name,
-            "type": _delta_type(spark_type(column.type)),
-            "nullable": True,
-            "metadata": {},
-        }
-        for column in columns
-    ]
-    return Schema.from_json(json.dumps({"type": "struct", "fields": fields}))
-
-
-def _delta_type(spark: str) -> str | dict[str, Any]:
-    kind, _, inner = spark.removesuffix(">").partition("<")
-    if kind == "array":
-        return {"type": "array", "elementType": _delta_type(inner), "containsNull": True}
-    if kind == "map":
-        # A key has no comma, unless it is a decimal.
-        key, value = re.split(r",(?![^(]*\))", inner, maxsplit=1)
-        return {
-            "type": "map",
-            "keyType": _delta_type(key),
-            "valueType": _delta_type(value),
-            "valueContainsNull": True,
-        }
-    return _DELTA_NAMES.get(spark, spark)
+def arrow_schema(columns: tuple[Column, ...]) -> pa.Schema:
+    """Give the columns as Arrow's, all nullable, as in Spark's tables."""
+    return pa.schema([(column.name, arrow_type(spark_type(column.type))) for column in columns])
 
 
 def _property(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-# ---- The predicate of a DELETE: from SCOPE to the SQL that ``deltalake`` reads ----
-
-_TABLE = "scope table"
-_OPERATORS = frozenset({"==", "!=", "<", "<=", ">", ">=", "&&", "||", "!", "(", ")", "-"})
-_WORDS = frozenset({"AND", "OR", "NOT", "IS", "NULL", "true", "false", "null"})
-_LONG = re.compile(r"\b(\d+)L\b")
-_NEGATIVE = re.compile(r"\(- CAST\((\d+) AS \w+\)\)")
-"""``deltalake`` fails on a cast behind a minus."""
-
-
-def _comparable_columns(schema: Schema) -> dict[str, str]:
-    """Give the columns of a table that a predicate can name -> SCOPE type."""
-    spark = {delta: name for name, delta in _DELTA_NAMES.items()}
-    columns = {}
-    for field in json.loads(schema.to_json())["fields"]:
-        # Arrays, maps and types that SCOPE has not cannot be compared.
-        with suppress(InputError):
-            columns[field["name"]] = scope_type(spark.get(str(field["type"]), str(field["type"])))
-    return columns
-
-
-def delete_predicate(where: str, columns: Mapping[str, str]) -> str:
-    """Translate a predicate that compares columns with constants.
-
-    Such a predicate means the same to Spark and to ``deltalake``, apart from how constants are written.
-
-    :param columns: Columns of the table that can be compared -> SCOPE type.
-    :raises ScriptFailedError: The predicate has anything else.
-    :raises ScriptError: It cannot be parsed, or its types do not go together.
-    """
-    predicate_tokens = tokens(where)
-    for previous, token in zip((None, *predicate_tokens), predicate_tokens, strict=False):
-        is_supported = token.kind in ("number", "quoted", "string", "end") or (
-            token.text in _OPERATORS if token.kind == "symbol" else token.text in {*_WORDS, *columns}
-        )
-        if previous is not None and token.is_symbol("-"):
-            is_supported = previous.kind == "symbol" and previous.text != ")"
-        if not is_supported or (token.kind == "string" and set(token.value) & set("'\\$")):
-            raise ScriptFailedError(
-                f"The emulator deletes by comparisons of columns with constants, without {token.text!r}."
-            )
-    parser = ScalarParser(predicate_tokens, columns, _TABLE)
-    test = condition(predicate_tokens[0], parser.expression())
-    if parser.token.kind != "end":
-        raise ScriptFailedError(f"The emulator cannot read the predicate at {parser.token.text!r}.")
-    # No string holds a quote, so every other piece is outside of strings.
-    pieces = test.sql.replace(f"{quoted(_TABLE)}.", "").split("'")
-    pieces[::2] = [_NEGATIVE.sub(r"(-\1)", _LONG.sub(r"\1", piece)) for piece in pieces[::2]]
-    return "'".join(pieces)
+def _delete(table: DeltaTable, where: Fragment, commit: CommitProperties) -> None:
+    if where.text == "true":
+        table.delete(commit_properties=commit)
+        return
+    rows = table.to_pyarrow_table()
+    # Columns of a type that SCOPE has not cannot be compared.
+    types = {field.name: SCOPE_TYPES[field.type] for field in rows.schema if field.type in SCOPE_TYPES}
+    kept = rows.filter(pc.invert(mask(compile_condition(where, types), rows)))
+    write_deltalake(table, kept, mode="overwrite", commit_properties=commit)

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_scope.columns import declared
 from airflow_provider_scope.exceptions import InputError, SourceUnreadableError
-from airflow_provider_scope.scope.check import check_model
+from airflow_provider_scope.scope.dialect import VIRTUAL_FUNCTIONS, check_model, scope_type
 from airflow_provider_scope.scope.script import BatchIdentity, ScriptBatch, files_that_fit
-from airflow_provider_scope.scope.statements import VIRTUAL_FUNCTIONS, scope_type
 from airflow_provider_scope.specs import capabilities
 from airflow_provider_scope.specs.ingest import files_of
 from airflow_provider_scope.sql import words

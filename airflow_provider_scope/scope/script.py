@@ -11,8 +11,7 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from airflow_provider_scope.scope.check import KEYWORDS, check_model
-from airflow_provider_scope.scope.statements import VIRTUAL_FUNCTIONS, Value, parse_type
+from airflow_provider_scope.scope.dialect import KEYWORDS, VIRTUAL_FUNCTIONS, Value, check_model, parse_type
 from airflow_provider_scope.validation import bad
 
 if TYPE_CHECKING:

@@ -6,7 +6,22 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_provider_scope.emulator.parse import parse
+from airflow_provider_scope.emulator.parse import (
+    AddColumn,
+    AlterTable,
+    Assign,
+    Column,
+    CreateTable,
+    DeclareConstant,
+    DeclareTable,
+    Delete,
+    Extract,
+    Fragment,
+    Insert,
+    SetVariable,
+    VirtualColumn,
+    parse,
+)
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.scope.assembly import script_batch
 from airflow_provider_scope.scope.script import (
@@ -17,20 +32,6 @@ from airflow_provider_scope.scope.script import (
     identity_of,
     identity_of_marker,
     script_bytes,
-)
-from airflow_provider_scope.scope.statements import (
-    AddColumn,
-    AlterTable,
-    Assign,
-    Column,
-    CreateTable,
-    DeclareConstant,
-    DeclareTable,
-    Delete,
-    Extract,
-    Insert,
-    SetVariable,
-    VirtualColumn,
 )
 from airflow_provider_scope.specs import ScopeEngine
 from airflow_provider_scope.specs.ingest import ARGUMENTS, ingest_from
@@ -218,10 +219,10 @@ def test_the_script_of_an_append_reads_back_as_its_statements():
             ),
             "Extractors.SStream",
         ),
-        Assign("batch_data", "SELECT id, name, source_file_uri FROM @data"),
+        Assign("batch_data", Fragment("SELECT id, name, source_file_uri FROM @data")),
         Insert(
             "target",
-            "SELECT\n    id,\n    name,\n    source_file_uri\nFROM @batch_data",
+            Fragment("SELECT\n    id,\n    name,\n    source_file_uri\nFROM @batch_data"),
             ("id", "name", "source_file_uri"),
         ),
     ]
@@ -242,7 +243,7 @@ def test_the_script_of_a_refresh_deletes_after_its_mark_and_closes_the_mark_afte
         AlterTable,
     ]
     assert statements[8].properties[-1] == ("adlaScope.batch", "7d3f2c1e-0a52-5b0c-9f5e-3b1f6f1f2a10:9:2")
-    assert statements[10] == Delete("target_rw", "true")
+    assert statements[10] == Delete("target_rw", Fragment("true"))
     done = ("adlaScope.batch", "7d3f2c1e-0a52-5b0c-9f5e-3b1f6f1f2a10:9:2:done")
     assert statements[-1] == AlterTable("target", (done,))
 

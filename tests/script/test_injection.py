@@ -6,11 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_scope.emulator.parse import parse
-from airflow_provider_scope.exceptions import InputError
-from airflow_provider_scope.scope.check import check_model
-from airflow_provider_scope.scope.script import BatchIdentity, generate, identity_of
-from airflow_provider_scope.scope.statements import (
+from airflow_provider_scope.emulator.parse import (
     AlterTable,
     Assign,
     CreateTable,
@@ -18,10 +14,14 @@ from airflow_provider_scope.scope.statements import (
     DeclareTable,
     Delete,
     Extract,
+    Fragment,
     Insert,
     SetVariable,
-    parse_type,
+    parse,
 )
+from airflow_provider_scope.exceptions import InputError
+from airflow_provider_scope.scope.dialect import check_model, parse_type
+from airflow_provider_scope.scope.script import BatchIdentity, generate, identity_of
 from airflow_provider_scope.values import FileEntry
 from tests.script.values import batch
 
@@ -110,16 +110,16 @@ def _check(made):
         assert next(rest) == AlterTable("target", tuple(properties))
     if made.overwrite:
         assert next(rest) == DeclareTable("target_rw", made.location)
-        assert next(rest) == Delete("target_rw", "true")
+        assert next(rest) == Delete("target_rw", Fragment("true"))
     extract = next(rest)
     assert isinstance(extract, Extract)
     assert extract.files == tuple(file.path for file in made.files)
     if made.extract_columns:
         assert [column.name for column in extract.columns] == list(made.extract_columns)
-    assert next(rest) == Assign("batch_data", check_model(made.sql))
+    assert next(rest) == Assign("batch_data", Fragment(check_model(made.sql)))
     insert = next(rest)
     assert isinstance(insert, Insert)
-    assert insert.select.startswith("SELECT")
+    assert insert.select.text.startswith("SELECT")
     closing = AlterTable("target", (("adlaScope.batch", made.identity.closing_marker),))
     assert list(rest) == ([closing] if made.mark_table else [])
 

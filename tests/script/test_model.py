@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_scope.scope.check import ScriptError, check_model
+from airflow_provider_scope.scope.dialect import ScriptError, check_model
 
 
 @pytest.mark.parametrize(

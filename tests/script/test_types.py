@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_provider_scope.exceptions import InputError
-from airflow_provider_scope.scope.statements import parse_type, scope_type, spark_type
+from airflow_provider_scope.scope.dialect import parse_type, scope_type, spark_type
 
 
 @pytest.mark.parametrize(
