@@ -19,7 +19,9 @@ from airflow_provider_scope.hooks.stores import store_of
 from airflow_provider_scope.protocol import repair
 from airflow_provider_scope.protocol.intervals import IntervalLog, NoAuditFiles, known_intervals
 from airflow_provider_scope.protocol.view import check_decided, check_table, read_log
-from airflow_provider_scope.scope.engine import JobSettings, ScopeRunner, job_id
+from airflow_provider_scope.scope.engine import ScopeRunner
+from airflow_provider_scope.scope.fate import job_id
+from airflow_provider_scope.scope.submission import JobSettings, JobWait
 from airflow_provider_scope.specs import Checkpoint, FileSource, SparkEngine
 from airflow_provider_scope.specs.ingest import Ingest
 from airflow_provider_scope.stores.opening import canonical_uri
@@ -209,23 +211,21 @@ def scope_runner(
     """Give an engine that reads and closes batches; it runs none."""
     hook = ScopeHook(scope_conn_id)
     defaults = hook.defaults
-    settings = JobSettings(
-        name="airflow_scope",
-        au=defaults.au,
-        priority=defaults.priority,
-        timeout_seconds=defaults.job_timeout_seconds,
-        poll_seconds=defaults.poll_interval,
-        inline_wait_seconds=None,
-        run_id=assembly.new_id(),
-    )
     return ScopeRunner(
-        jobs=hook,
         log=log,
-        settings=settings,
+        wait=JobWait(
+            jobs=hook,
+            timeout_seconds=defaults.job_timeout_seconds,
+            poll_seconds=defaults.poll_interval,
+            inline_wait_seconds=None,
+            clock=time.time,
+            sleep=time.sleep,
+            random=random.random,
+        ),
+        settings=JobSettings(
+            name="airflow_scope", au=defaults.au, priority=defaults.priority, run_id=assembly.new_id()
+        ),
         script=_no_script,
-        clock=time.time,
-        sleep=time.sleep,
-        random=random.random,
         report=say,
         table_storage=store_of(table, storage_conn_id).storage,
     )

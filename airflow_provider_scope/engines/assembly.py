@@ -26,8 +26,9 @@ from airflow_provider_scope.protocol.log import CheckpointLog
 from airflow_provider_scope.protocol.run import MicroBatchExecution
 from airflow_provider_scope.protocol.source import Request
 from airflow_provider_scope.scope.assembly import check_scope, check_unchanged, scripts
-from airflow_provider_scope.scope.engine import JobSettings, ScopeRunner
+from airflow_provider_scope.scope.engine import ScopeRunner
 from airflow_provider_scope.scope.script import generate
+from airflow_provider_scope.scope.submission import JobSettings, JobWait
 from airflow_provider_scope.sources.cursor.spec import JdbcSource
 from airflow_provider_scope.sources.feed.spec import CdfSource
 from airflow_provider_scope.sources.files.spec import FileSource
@@ -188,25 +189,26 @@ def scope_runner(
             check_unchanged(entry, source.get_status)
         return generate(make(identity, entry))
 
-    settings = JobSettings(
-        name=name,
-        au=engine.au or defaults.au,
-        priority=engine.priority or defaults.priority,
-        timeout_seconds=engine.job_timeout_seconds or defaults.job_timeout_seconds,
-        poll_seconds=context.poll_interval or defaults.poll_interval,
-        inline_wait_seconds=INLINE_WAIT_SECONDS if context.deferrable else None,
-        run_id=new_id(),
-        task=context.task,
-        deadline=context.deadline,
-    )
     runner = ScopeRunner(
-        jobs=hook,
         log=log,
-        settings=settings,
+        wait=JobWait(
+            jobs=hook,
+            timeout_seconds=engine.job_timeout_seconds or defaults.job_timeout_seconds,
+            poll_seconds=context.poll_interval or defaults.poll_interval,
+            inline_wait_seconds=INLINE_WAIT_SECONDS if context.deferrable else None,
+            clock=time.time,
+            sleep=time.sleep,
+            random=random.random,
+            deadline=context.deadline,
+        ),
+        settings=JobSettings(
+            name=name,
+            au=engine.au or defaults.au,
+            priority=engine.priority or defaults.priority,
+            run_id=new_id(),
+            task=context.task,
+        ),
         script=script,
-        clock=time.time,
-        sleep=time.sleep,
-        random=random.random,
         report=context.report,
     )
     return runner, fits

@@ -17,7 +17,7 @@ from airflow_provider_scope.exceptions import JobRunningError, ScopeProviderErro
 from airflow_provider_scope.hooks.scope import ScopeHook
 from airflow_provider_scope.operators.base import JobWaitingOperator, check_names, fail
 from airflow_provider_scope.scope.jobs import SCRIPT_LIMIT_BYTES, NewJob, outcome
-from airflow_provider_scope.scope.submission import JobWait, job_error, related_to
+from airflow_provider_scope.scope.submission import JobSettings, JobWait, job_error
 from airflow_provider_scope.specs.engine import check_tag
 
 if TYPE_CHECKING:
@@ -243,18 +243,15 @@ class ScopeSubmitJobOperator(JobWaitingOperator):
 
     def _new_job(self, hook: ScopeHook) -> NewJob:
         name = self.job_name or self._ti.task_id
-        return NewJob(
-            name=f"{self.job_tag}_{name}" if self.job_tag else name,
-            script=self.script,
-            degree_of_parallelism=_whole(self.au) or hook.defaults.au,
+        settings = JobSettings(
+            name=self.job_tag or name,
+            au=_whole(self.au) or hook.defaults.au,
             priority=_whole(self.priority) or hook.defaults.priority,
-            related=related_to(
-                submission_id(*self._task()),
-                name=self.job_tag or name,
-                task=f"{self._ti.dag_id}.{self._ti.task_id}",
-                run_id=submission_id(*self._task(), self._ti.run_id),
-            ),
+            run_id=submission_id(*self._task(), self._ti.run_id),
+            task=f"{self._ti.dag_id}.{self._ti.task_id}",
         )
+        full_name = f"{self.job_tag}_{name}" if self.job_tag else name
+        return settings.new_job(submission_id(*self._task()), full_name, self.script)
 
 
 def _failed(job: Job | None) -> bool:

@@ -17,9 +17,8 @@ from airflow_provider_scope.protocol.records import Attempt
 from airflow_provider_scope.protocol.recovery import CommittedBatch
 from airflow_provider_scope.protocol.report import files_text
 from airflow_provider_scope.scope.fate import JobFates, job_id, newest_job, newest_marked
-from airflow_provider_scope.scope.jobs import NewJob
 from airflow_provider_scope.scope.script import MARKER_PROPERTY, BatchIdentity, generate_void
-from airflow_provider_scope.scope.submission import JobWait, job_error, related_to
+from airflow_provider_scope.scope.submission import JobSettings, JobWait, job_error
 from airflow_provider_scope.specs.engine import VOID_NAME
 
 if TYPE_CHECKING:
@@ -34,29 +33,7 @@ if TYPE_CHECKING:
     from airflow_provider_scope.scope.submission import Jobs
     from airflow_provider_scope.stores.protocol import Storage
 
-__all__ = ["JobSettings", "ScopeRunner", "job_id"]
-
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobSettings:
-    """How jobs are submitted and waited for."""
-
-    name: str
-    """How the jobs' names begin."""
-    au: int
-    priority: int
-    timeout_seconds: float
-    """From a job's submission; then it is cancelled."""
-    poll_seconds: float
-    inline_wait_seconds: float | None
-    """How long one job is waited for in the worker; None is to its end."""
-    run_id: str
-    """A GUID of this run, for the service's own views."""
-    task: str = ""
-    deadline: float | None = None
-    """When no job may run any more, seconds since the epoch: ``execution_timeout`` is over."""
 
 
 @dataclass
@@ -72,19 +49,15 @@ class ScopeRunner:
     At most one job can still change the table: attempt k+1 is made only when attempt k is known to have
     ended, and not to be in the table.
 
-    :param script: Gives the script of an attempt of a batch.
-    :param clock: Seconds since the epoch.
-    :param sleep: Waits for seconds.
-    :param random: Gives a number from 0 to 1.
+    :param wait: The service, and how its jobs are waited for.
+    :param settings: How jobs are submitted.
+    :param script: Makes the script of an attempt of a batch.
     """
 
-    jobs: Jobs
     log: CheckpointLog
+    wait: JobWait
     settings: JobSettings
     script: Callable[[BatchIdentity, OffsetEntry], str]
-    clock: Callable[[], float]
-    sleep: Callable[[float], None]
-    random: Callable[[], float]
     report: Callable[[str], None] = logger.info
     table_storage: Storage | None = None
     """Where the table is; None is a disk of this machine."""
@@ -94,7 +67,11 @@ class ScopeRunner:
     """A job goes on without the worker, and the next try adopts it."""
     newest_job: str | None = field(default=None, repr=False)
     """The job that was waited for last."""
-    _waiting: JobWait | None = field(default=None, repr=False)
+
+    @property
+    def jobs(self) -> Jobs:
+        """The service."""
+        return self.wait.jobs
 
     # ---- looking -------------------------------------------------------------------------------
 
@@ -222,11 +199,12 @@ class ScopeRunner:
 
     def _submit(self, work: Work, entry: OffsetEntry, attempt: Attempt) -> None:
         identity = BatchIdentity(work.pipeline, entry.seq, attempt.number)
-        self._waiter().check_time(f"of batch {entry.seq}")
+        self.wait.check_time(f"of batch {entry.seq}")
         guid = self._id(work, attempt)
         name = f"{self.settings.name}_{entry.mode}_batch{entry.seq}_{len(entry.files)}files"
         try:
-            job = self.jobs.submit_job(guid, self._new_job(work, name, self.script(identity, entry)))
+            new = self.settings.new_job(work.pipeline, name, self.script(identity, entry))
+            job = self.jobs.submit_job(guid, new)
         except JobMismatchError as err:
             # The id is this attempt's alone: the job has an older SQL, or is the no-op that closed it.
             logger.info("the job %s exists already: %s", guid, err.what)
@@ -238,40 +216,10 @@ class ScopeRunner:
             f"job {guid} is {job.state}"
         )
 
-    def _new_job(self, work: Work, name: str, script: str) -> NewJob:
-        return NewJob(
-            name=name,
-            script=script,
-            degree_of_parallelism=self.settings.au,
-            priority=self.settings.priority,
-            related=related_to(
-                work.pipeline,
-                name=self.settings.name,
-                task=self.settings.task,
-                run_id=self.settings.run_id,
-            ),
-        )
-
     def _wait(self, work: Work, entry: OffsetEntry, attempt: Attempt) -> None:
         """Wait for a job's end, as long as a worker waits."""
         self.newest_job = self._id(work, attempt)
-        self._waiter().wait(self.newest_job, f"of batch {entry.seq}")
-
-    def _await_end(self, guid: str) -> None:
-        self._waiter().await_end(guid)
-
-    def _waiter(self) -> JobWait:
-        self._waiting = JobWait(
-            jobs=self.jobs,
-            timeout_seconds=self.settings.timeout_seconds,
-            poll_seconds=self.settings.poll_seconds,
-            inline_wait_seconds=self.settings.inline_wait_seconds,
-            clock=self.clock,
-            sleep=self.sleep,
-            random=self.random,
-            deadline=self.settings.deadline,
-        )
-        return self._waiting
+        self.wait.wait(self.newest_job, f"of batch {entry.seq}")
 
     # ---- deciding ------------------------------------------------------------------------------
 
@@ -339,18 +287,19 @@ class ScopeRunner:
         if self.jobs.get_job(guid) is None:
             # A late PUT of the real script can then only meet this one: an id is never used twice.
             identity = BatchIdentity(work.pipeline, attempt.seq, attempt.number)
-            void = self._new_job(work, f"{VOID_NAME}_batch{attempt.seq}", generate_void(identity))
+            name = f"{VOID_NAME}_batch{attempt.seq}"
             try:
-                self.jobs.submit_job(guid, void)
+                self.jobs.submit_job(
+                    guid, self.settings.new_job(work.pipeline, name, generate_void(identity))
+                )
             except JobMismatchError:
                 logger.info("the job %s arrived in the meantime", guid)
         self.jobs.cancel_job(guid)
-        self._await_end(guid)
+        self.wait.await_end(guid)
 
     def cancel(self) -> None:
         """Cancel the job that is waited for."""
-        if self._waiting:
-            self._waiting.cancel()
+        self.wait.cancel()
 
     @staticmethod
     def _id(work: Work, attempt: Attempt) -> str:

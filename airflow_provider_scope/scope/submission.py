@@ -12,12 +12,12 @@ from airflow_provider_scope.exceptions import (
     ScopeJobFailedError,
     ScopeScriptError,
 )
-from airflow_provider_scope.scope.jobs import Related, next_step, outcome
+from airflow_provider_scope.scope.jobs import NAME_LIMIT, NewJob, Related, next_step, outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from airflow_provider_scope.scope.jobs import Job, NewJob
+    from airflow_provider_scope.scope.jobs import Job
 
 
 CANCEL_SECONDS = 600.0
@@ -159,25 +159,38 @@ def job_error(
     )
 
 
-NAME_LIMIT = 260
-"""Characters of a pipeline's name (Microsoft's specification)."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSettings:
+    """What the jobs of a pipeline, or of a task, are submitted with."""
 
+    name: str
+    """How their names begin."""
+    au: int
+    priority: int
+    run_id: str
+    """A GUID of this run, for the service's own views."""
+    task: str = ""
+    """``<dag>.<task>``; empty if nobody knows."""
 
-def related_to(pipeline: str, *, name: str, task: str, run_id: str) -> Related:
-    """Give what a job belongs to.
+    def new_job(self, pipeline: str, name: str, script: str) -> NewJob:
+        """Make a job of a pipeline.
 
-    :param pipeline: A UUID: of a pipeline, or of a task.
-    :param name: How the jobs' names begin.
-    :param task: ``<dag>.<task>``; empty if nobody knows.
-    :param run_id: A GUID of the run.
-    """
-    return Related(
-        recurrence_id=_recurrence(pipeline),
-        recurrence_name=name[:NAME_LIMIT] or None,
-        pipeline_id=pipeline,
-        pipeline_name=task[:NAME_LIMIT] or None,
-        run_id=run_id,
-    )
+        :param pipeline: A UUID: of a pipeline, or of a task.
+        """
+        related = Related(
+            recurrence_id=_recurrence(pipeline),
+            recurrence_name=self.name[:NAME_LIMIT] or None,
+            pipeline_id=pipeline,
+            pipeline_name=self.task[:NAME_LIMIT] or None,
+            run_id=self.run_id,
+        )
+        return NewJob(
+            name=name,
+            script=script,
+            degree_of_parallelism=self.au,
+            priority=self.priority,
+            related=related,
+        )
 
 
 def is_ours(job: Job) -> bool:

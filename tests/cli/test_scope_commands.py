@@ -18,7 +18,7 @@ from airflow_provider_scope.exceptions import (
     ScopeJobFailedError,
 )
 from airflow_provider_scope.protocol.records import Settlement
-from airflow_provider_scope.scope.engine import job_id
+from airflow_provider_scope.scope.fate import job_id
 from airflow_provider_scope.scope.jobs import NewJob, outcome
 from tests.docs.pages import DOCS, blocks, section
 from tests.scope.conftest import start_emulator, world
@@ -88,7 +88,7 @@ def undecidable(world, *, job_committed: bool) -> None:
 
     def submit_and_interfere(*args):
         job = submit(*args)
-        runner._await_end(job.job_id)
+        runner.wait.await_end(job.job_id)
         if not job_committed:
             marker = {"adlaScope.batch": f"{log_of(world).pipeline().pipeline}:0:0"}
             rows = pa.table({"id": [8], "source_file_uri": ["other"]})

@@ -100,8 +100,8 @@ class EmulatorWorld(ScopeDiskWorld):
 
     def engine(self, gate: Gate) -> Any:
         runner = super().engine(gate)
-        runner.jobs = ClientJobs(self.emulator.client(), gate)
-        runner.clock = time.time
+        runner.wait.jobs = ClientJobs(self.emulator.client(), gate)
+        runner.wait.clock = time.time
         return runner
 
     def sleep(self, gate: Gate, seconds: float) -> None:

@@ -147,7 +147,7 @@ def refresh_only_cancels(patch: pytest.MonkeyPatch) -> None:
             number = self._id(work, attempt)
             if self.jobs.get_job(number) is not None:
                 self.jobs.cancel_job(number)
-                self._await_end(number)
+                self.wait.await_end(number)
 
     patch.setattr(ScopeRunner, "_close", close)
 

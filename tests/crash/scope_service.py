@@ -16,8 +16,9 @@ from airflow_provider_scope.exceptions import (
     ServiceOutcomeUnknownError,
     ServiceUnavailableError,
 )
-from airflow_provider_scope.scope.engine import JobSettings, ScopeRunner
+from airflow_provider_scope.scope.engine import ScopeRunner
 from airflow_provider_scope.scope.jobs import Job, JobError, NewJob
+from airflow_provider_scope.scope.submission import JobSettings, JobWait
 from airflow_provider_scope.specs.engine import VOID_NAME
 from tests.support.faulty_storage import Call, Gate, LostAnswer
 
@@ -209,20 +210,17 @@ class GatedJobs:
 def scope_runner(world: Any, gate: Gate, timeout_seconds: float = TIMEOUT_SECONDS) -> ScopeRunner:
     """Give the SCOPE engine of a world, behind a gate."""
     return ScopeRunner(
-        jobs=GatedJobs(world.service, gate),
         log=world.log(gate),
-        settings=JobSettings(
-            name="load",
-            au=1,
-            priority=1,
+        wait=JobWait(
+            jobs=GatedJobs(world.service, gate),
             timeout_seconds=timeout_seconds,
             poll_seconds=10.0,
             inline_wait_seconds=world.inline_wait,
-            run_id=str(uuid.uuid4()),
+            clock=lambda: world.now,
+            sleep=lambda seconds: world.sleep(gate, seconds),
+            random=lambda: 0.0,
         ),
+        settings=JobSettings(name="load", au=1, priority=1, run_id=str(uuid.uuid4())),
         script=world.script,
-        clock=lambda: world.now,
-        sleep=lambda seconds: world.sleep(gate, seconds),
-        random=lambda: 0.0,
         report=lambda _line: None,
     )

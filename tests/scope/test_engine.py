@@ -19,7 +19,7 @@ from airflow_provider_scope.exceptions import (
     TableDivergedError,
 )
 from airflow_provider_scope.protocol import repair
-from airflow_provider_scope.scope.engine import job_id
+from airflow_provider_scope.scope.fate import job_id
 from airflow_provider_scope.scope.jobs import outcome
 
 SLOW = {"state_seconds": {"Running": 3600.0}}
@@ -151,7 +151,7 @@ def run_beside_another_writer(world, *, closes: bool) -> None:
 
     def submit_and_interfere(*args):
         job = submit(*args)
-        runner._await_end(job.job_id)
+        runner.wait.await_end(job.job_id)
         write_deltalake(world.table, pa.table({"id": [7], "source_file_uri": ["other"]}), mode="append")
         return job
 
