@@ -60,6 +60,18 @@ def open_gate(call: Call, effect: Callable[[], T], torn: Callable[[], None] | No
     return effect()
 
 
+def before(name: str, do: Callable[[], object]) -> Gate:
+    """Give a gate that does something, once, before the first call whose name begins so."""
+    left = [do]
+
+    def gate(call: Call, effect: Callable[[], T], torn: Callable[[], None] | None = None) -> T:
+        if left and call.name.startswith(name):
+            left.pop()()
+        return effect()
+
+    return gate
+
+
 def no_space_for(name: str) -> Gate:
     """Give a gate that lets everything happen but one write, which finds the disk full."""
 

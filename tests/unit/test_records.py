@@ -126,15 +126,6 @@ def test_these_bytes_are_the_record(record: Any, data: bytes, decode: Callable[[
 
 
 @each_record
-def test_a_record_that_is_cut_anywhere_is_refused(
-    record: Any, data: bytes, decode: Callable[[str, bytes], Any]
-) -> None:
-    for length in range(len(data)):
-        with pytest.raises(CheckpointCorruptError, match="The checkpoint record r "):
-            decode("r", data[:length])
-
-
-@each_record
 def test_a_record_with_something_behind_it_is_refused(
     record: Any, data: bytes, decode: Callable[[str, bytes], Any]
 ) -> None:
@@ -185,56 +176,30 @@ def changed(data: bytes, key: str, value: Any) -> bytes:
     return "\n".join([json.dumps({**json.loads(first), key: value}), *rest]).encode()
 
 
-WRONG: dict[str, dict[str, list[Any]]] = {
-    "pipeline": {
-        "format": [None, "1", 1.0, True],
-        "pipeline": [None, 7, ["0b5f"]],
-        "table": ["7c1d", 7, [], {}, {"table_id": 7}, {"table_id": "x", "restore_version": "4"}],
-        "table_version": ["6", 6.0, True],
-    },
-    "commit": {
-        "format": [None, "1", 1.5, False],
-        "seq": [None, "12", 11, 12.0],
-        "table": [None, "7c1d", {}, {"table_id": None}, {"table_id": "x", "restore_version": 4.0}],
-        "table_version": [None, "20", 20.5, True],
-        "files": [None, "3", [3]],
-        "size_bytes": [None, "4096", 1e3],
-        "committed_at_ms": [None, "now"],
-        "rows": ["1000", 1.0, True],
-        "written_bytes": ["2048", {}],
-        "abandoned": [None, "true", 1, 0, []],
-    },
-    "acceptance": {
-        "format": [None, "1"],
-        "number": [None, 2, "1"],
-        "after_commit": [None, "-1"],
-        "table": ["t", {}],
-        "table_version": [None, "9"],
-        "gone": [None, 3, "35", ["3"], [True], [3.0], {"3": 5}],
-    },
-    "offset": {
-        "format": [None, "1"],
-        "seq": [None, "7", 6],
-        "mode": [None, "merge", "OVERWRITE", 1],
-        "files": [None, "2", 1, 3],
-        "refresh_start": ["7", 7.0, True],
-        "overwrite_start": ["7", False],
-        "highest": [5, "x", [], [2000], ["2000", "x"], [2000, None], [2000, "x", 1], [True, "x"], {}],
-        "where": [1, ["day"], False],
-    },
-}
-
-
 @pytest.mark.parametrize(
     ("kind", "key", "value"),
     [
-        (kind, key, value)
-        for kind, fields in WRONG.items()
-        for key, values in fields.items()
-        for value in values
+        ("pipeline", "format", True),
+        ("pipeline", "table", {"table_id": "x", "restore_version": "4"}),
+        ("commit", "seq", 11),
+        ("commit", "rows", True),
+        ("acceptance", "number", 2),
+        ("acceptance", "gone", [True]),
+        ("acceptance", "gone", [3.0]),
+        ("offset", "seq", 6),
+        ("offset", "mode", "OVERWRITE"),
+        ("offset", "files", 1),
+        ("offset", "files", 3),
+        ("offset", "refresh_start", 7.0),
+        ("offset", "highest", [2000]),
+        ("offset", "highest", ["2000", "x"]),
+        ("offset", "highest", [2000, None]),
+        ("offset", "highest", [2000, "x", 1]),
+        ("offset", "highest", [True, "x"]),
     ],
 )
-def test_a_field_of_the_wrong_kind_is_refused(kind: str, key: str, value: Any) -> None:
+def test_a_value_that_a_field_cannot_have_is_refused(kind: str, key: str, value: Any) -> None:
+    """Of other types, ``tests/properties/test_records.py`` draws them."""
     record, data, decode = READERS[kind]
     assert decode("r", changed(data, key, json.loads(data.split(b"\n")[0])[key])) == record
 
