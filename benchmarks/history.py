@@ -40,13 +40,14 @@ from typing import TYPE_CHECKING, Any
 from deltalake import DeltaTable
 
 from airflow_provider_scope.delta.probe import newest_version, probe
-from airflow_provider_scope.protocol import dry_run, records, retention
+from airflow_provider_scope.protocol import dry_run, records, takeover
 from airflow_provider_scope.protocol.derived import AuditFiles, Segments, rows_of
 from airflow_provider_scope.protocol.log import CheckpointLog
 from airflow_provider_scope.protocol.records import CommitRecord, OffsetEntry, Pipeline, TableIdentity
-from airflow_provider_scope.protocol.retention import Segment, epoch, to_merge
+from airflow_provider_scope.protocol.retention import Segment, to_merge
 from airflow_provider_scope.protocol.run import MicroBatchExecution
 from airflow_provider_scope.protocol.source import Request
+from airflow_provider_scope.protocol.takeover import Epoch
 from airflow_provider_scope.sources.files.discovery import Rules
 from airflow_provider_scope.sources.files.source import Files
 from airflow_provider_scope.stores.local import LocalStorage
@@ -177,7 +178,8 @@ def make(folder: str, batches: int, size: int) -> None:
         )  # fmt: skip
         _write(folder, "commits", seq, records.encode(record))
     _write_segments(log, batches, size)
-    log.storage.replace(f"{log.location}/watermark.json", retention.watermark(entry_of(batches - 1, size)))
+    watermark = takeover.watermark(entry_of(batches - 1, size), batches - 1)
+    log.storage.replace(f"{log.location}/watermark.json", watermark)
     _write_table(Path(folder, "table"), batches)
 
 
@@ -201,7 +203,7 @@ def _write_segments(log: CheckpointLog, batches: int, size: int) -> None:
     for segment in chain:
         numbers = range(segment.first * size, (segment.last + 1) * size)
         rows = rows_of((f.path, f.modified_ms, f.size_bytes, None, 0) for f in map(a_file, numbers))
-        segments.extend(epoch(None, None), 0, segment.last, partial(_same, rows))
+        segments.extend(Epoch().folder, 0, segment.last, partial(_same, rows))
 
 
 def _write_table(table: Path, commits: int) -> None:

@@ -23,7 +23,7 @@ from airflow_provider_scope.delta.quarantine import read_quarantine
 from airflow_provider_scope.engines import assembly
 from airflow_provider_scope.exceptions import BatchOutcomeUnknownError, mask
 from airflow_provider_scope.hooks.stores import store_of
-from airflow_provider_scope.protocol import bad_records, dry_run, repair, retention
+from airflow_provider_scope.protocol import bad_records, dry_run, repair, takeover
 from airflow_provider_scope.protocol.intervals import IntervalLog
 from airflow_provider_scope.protocol.report import changes_text
 from airflow_provider_scope.protocol.view import check_view, pinned_columns, read_log
@@ -139,11 +139,11 @@ def _show_progress(view: LogView, table: str, log: CheckpointLog, storage_conn_i
     say(f"            {newest if table_state.identity else 'does not exist'}")
     say(f"checkpoint  {log.location}")
     say(f"pipeline    {view.pipeline.pipeline if view.pipeline else None}")
-    takeover = view.epoch.taken
-    if takeover:
-        taken_at = time_text(takeover.taken_at_ms)
-        say(f"taken over  from dbt-scope after its batch {takeover.batch_id}; {taken_at}")
-        say(f"            {_takeover_text(takeover)}")
+    taken = view.epoch.taken
+    if taken:
+        taken_at = time_text(taken.taken_at_ms)
+        say(f"taken over  from dbt-scope after its batch {taken.batch_id}; {taken_at}")
+        say(f"            {_takeover_text(taken)}")
     say(f"logged      {span(range(view.next_seq))}")
     vacuumed = log.vacuumed_below()
     if vacuumed:
@@ -172,13 +172,13 @@ def _show_progress(view: LogView, table: str, log: CheckpointLog, storage_conn_i
             return "the next run is refused: see `state`"
         return show_lag(view, table, log, storage_conn_id)
     highest = last_entry.slice.highest if last_entry else None
-    watermark_ms = highest.modified_ms if highest else takeover.floor_ms if takeover else None
+    watermark_ms = highest.modified_ms if highest else taken.floor_ms if taken else None
     say(f"watermark   {'none' if watermark_ms is None else time_text(watermark_ms)}")
     if (
         last_entry
         and last_entry.refresh_start == view.refresh_start
         and not isinstance(log, IntervalLog)
-        and log.watermark() != retention.watermark(last_entry, view.epoch.batch_id(last_entry.seq))
+        and log.watermark() != takeover.watermark(last_entry, view.epoch.batch_id(last_entry.seq))
     ):
         say("            watermark.json is not up to date; the next run or `airflow scope rebuild` writes it")
     return None
@@ -205,16 +205,14 @@ def _batches_text(newest: Sequence[CommitRecord]) -> str:
     return span([record.seq for record in newest])
 
 
-def _takeover_text(takeover: Takeover) -> str:
+def _takeover_text(taken: Takeover) -> str:
     """Say which files count as loaded because dbt-scope has loaded them."""
     listed_files = "the files that sources/ names"
-    until = f"all files up to {takeover.modified_time}" if takeover.floor_ms is not None else listed_files
-    if not takeover.missing:
-        return f"loaded there: {until}; {counted(takeover.files, 'file')} by name"
-    gaps = counted(takeover.missing, "batch", "batches")
-    return (
-        f"loaded there: {until}; {counted(takeover.files, 'file')} by name; the files of {gaps} are not known"
-    )
+    until = f"all files up to {taken.modified_time}" if taken.floor_ms is not None else listed_files
+    if not taken.missing:
+        return f"loaded there: {until}; {counted(taken.files, 'file')} by name"
+    gaps = counted(taken.missing, "batch", "batches")
+    return f"loaded there: {until}; {counted(taken.files, 'file')} by name; the files of {gaps} are not known"
 
 
 def _or_none(value: int | None) -> str:

@@ -18,7 +18,7 @@ from airflow_provider_scope.exceptions import (
     StorageError,
     WatermarkChangedError,
 )
-from airflow_provider_scope.protocol import repair, retention, takeover
+from airflow_provider_scope.protocol import repair, takeover
 from airflow_provider_scope.protocol.derived import SeenFiles, newest_of_each, put_taken_files, rows_of
 from airflow_provider_scope.protocol.records import Pipeline
 from airflow_provider_scope.protocol.takeover import Epoch, Takeover, digest
@@ -101,7 +101,7 @@ def read_state(storage: Storage, location: str, store: str) -> DbtScopeState | N
     """
     name = f"{location}/watermark.json"
     before = storage.read(name)
-    names = [n for n in storage.names(f"{location}/sources") if n.isdigit() or retention.is_snapshot(n)]
+    names = [n for n in storage.names(f"{location}/sources") if n.isdigit() or takeover.is_snapshot(n)]
     if before is None and not names:
         return None
     if before is None:
@@ -113,7 +113,7 @@ def read_state(storage: Storage, location: str, store: str) -> DbtScopeState | N
             "full_refresh=True, which replaces the table's rows with those of all files",
         )
     watermark = _watermark(name, before)
-    newest = max((retention.number(n) for n in names), default=-1)
+    newest = max((takeover.number(n) for n in names), default=-1)
     if newest > watermark.batch_id:
         raise _damaged(
             f"{location}/sources", f"goes up to batch {newest}, but {name} ends at {watermark.batch_id}"
@@ -151,10 +151,10 @@ def _rows(storage: Storage, folder: str, names: Sequence[str], store: str) -> It
                 kept="the table and the checkpoint; nothing was written",
                 do="stop dbt-scope: only one of the two may load a table",
             )
-        if retention.is_snapshot(name):
-            yield from _snapshot(path, data, retention.number(name), store)
+        if takeover.is_snapshot(name):
+            yield from _snapshot(path, data, takeover.number(name), store)
         else:
-            yield from _diff(path, data, retention.number(name), store)
+            yield from _diff(path, data, takeover.number(name), store)
 
 
 def _snapshot(path: str, data: bytes, number: int, store: str) -> Iterator[LoadedFile]:

@@ -458,7 +458,7 @@ class AuditFiles:
         :raises WatermarkChangedError: dbt-scope has written the watermark since it was ours.
         """
         epoch = Epoch.since(last.refresh_start, newest)
-        expected_watermark = retention.watermark(last, epoch.batch_id(last.seq))
+        expected_watermark = takeover.watermark(last, epoch.batch_id(last.seq))
         stored_watermark = self.log.watermark()
         if stored_watermark == expected_watermark and not everything:
             return False
@@ -493,7 +493,7 @@ class AuditFiles:
             logger.warning("seen/ was not written: %s", err.what)
         names = self.storage.names(self.folder)
         newest_id = epoch.batch_id(last.seq)
-        for name in retention.expired(names, newest_id, self.retention_files, epoch.first_batch_id):
+        for name in takeover.expired(names, newest_id, self.retention_files, epoch.first_batch_id):
             self.storage.delete(f"{self.folder}/{name}")
         self.storage.replace(f"{self.log.location}/watermark.json", expected_watermark)
         return True
@@ -503,10 +503,10 @@ class AuditFiles:
 
     def _write_diff(self, entry: OffsetEntry, commit: CommitRecord, epoch: Epoch) -> None:
         batch_id = epoch.batch_id(entry.seq)
-        rows = retention.audit_rows(entry, commit, batch_id)
+        rows = takeover.audit_rows(entry, commit, batch_id)
         path = f"{self.folder}/{batch_id}"
         if rows:
-            self.storage.replace(path, retention.audit_lines(rows))
+            self.storage.replace(path, takeover.audit_lines(rows))
         else:
             self.storage.delete(path)  # an earlier refresh may have had a batch of this number
 

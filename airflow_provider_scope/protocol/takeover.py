@@ -1,4 +1,8 @@
-"""What a run knows of the files that dbt-scope loaded into the table, and what follows from it."""
+"""dbt-scope beside this package: its files as we write them, what it has loaded, and what follows from that.
+
+``watermark.json`` and ``sources/`` (dbt-scope's keys, and ours beside them) are derived from the log and can
+be rebuilt from it; nothing is decided by them.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +10,17 @@ import hashlib
 import json
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from airflow_provider_scope.exceptions import BatchOutcomeUnknownError, WatermarkChangedError
 from airflow_provider_scope.protocol.records import FORMAT
 from airflow_provider_scope.sources.files.discovery import is_changed
-from airflow_provider_scope.values import OTHERS_NAMED, some_names
+from airflow_provider_scope.values import OTHERS_NAMED, iso_time, some_names
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from airflow_provider_scope.protocol.records import OffsetEntry
+    from airflow_provider_scope.protocol.records import CommitRecord, OffsetEntry
     from airflow_provider_scope.sources.files.discovery import Status, Tally
     from airflow_provider_scope.values import FileEntry
 
@@ -99,6 +103,81 @@ class Epoch:
     def batch_id(self, seq: int) -> int:
         """Give dbt-scope's number of an entry."""
         return seq - self.start + self.first_batch_id
+
+
+# ---- its files, as we write them ---------------------------------------------------------------------
+
+
+def uri_path(uri: str) -> str:
+    """Give the path of a URI, with its leading slash."""
+    rest = uri.split("://", 1)[1]
+    return rest[rest.index("/") :]
+
+
+def watermark(entry: OffsetEntry, batch_id: int) -> bytes:
+    """Give ``watermark.json`` after the batch of ``entry`` was committed.
+
+    ``version``, ``modifiedTime`` and ``batchId`` are dbt-scope's; its reader ignores the others.
+
+    :param batch_id: dbt-scope's number of the batch.
+    """
+    highest = entry.slice.highest
+    value = {
+        "version": batch_id,
+        "modifiedTime": iso_time(highest.modified_ms) if highest else "",
+        "batchId": batch_id,
+        "path": uri_path(highest.path) if highest else "",
+        "refreshStart": entry.refresh_start,
+        "seq": entry.seq,
+    }
+    return json.dumps(value, indent=2, ensure_ascii=False).encode()
+
+
+def audit_rows(entry: OffsetEntry, commit: CommitRecord, batch_id: int) -> list[dict[str, Any]]:
+    """Give the files of a committed batch in the words of dbt-scope's audit; none of an abandoned one.
+
+    :param batch_id: dbt-scope's number of the batch.
+    """
+    return [
+        {
+            "path": uri_path(file.path),
+            "modificationTime": file.modified_ms,
+            "batchId": batch_id,
+            "batchProcessingTime": iso_time(commit.committed_at_ms),
+            "size": file.size_bytes,
+            "seq": entry.seq,
+            "uri": file.path,
+        }
+        for file in (() if commit.abandoned else entry.slice.audited)
+    ]
+
+
+def audit_lines(rows: Iterable[Mapping[str, Any]]) -> bytes:
+    """Give ``sources/<batchId>``: one object a line, and no newline at the end, as dbt-scope writes it."""
+    return "\n".join(json.dumps(row, separators=(",", ":"), ensure_ascii=False) for row in rows).encode()
+
+
+def expired(names: Sequence[str], newest: int, keep: int, first: int = 0) -> list[str]:
+    """Give the files of ``sources/`` that are deleted: old ones, and those that an earlier refresh left.
+
+    :param newest: The number of the newest batch.
+    :param keep: How many of the newest are kept.
+    :param first: The first batch of ours. dbt-scope's snapshots below it stay; from there on they are of an
+        earlier refresh, whose files dbt-scope would take for loaded.
+    """
+    numbers = sorted(int(name) for name in names if name.isdigit())
+    diffs = [str(number) for number in numbers if number > newest or number <= newest - keep]
+    return diffs + [name for name in names if is_snapshot(name) and number(name) >= first]
+
+
+def is_snapshot(name: str) -> bool:
+    """Tell whether a file of ``sources/`` is a snapshot."""
+    return name.endswith(".parquet") and name.removesuffix(".parquet").isdigit()
+
+
+def number(name: str) -> int:
+    """Give the batch id in the name of a file of ``sources/``."""
+    return int(name.removesuffix(".parquet"))
 
 
 # ---- has dbt-scope run since? ------------------------------------------------------------------------

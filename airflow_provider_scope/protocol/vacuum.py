@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_provider_scope.exceptions import InputError
-from airflow_provider_scope.protocol import retention
+from airflow_provider_scope.protocol import retention, takeover
 from airflow_provider_scope.protocol.commands import RETAIN_AT_LEAST
 from airflow_provider_scope.protocol.derived import SeenFiles
 from airflow_provider_scope.protocol.records import Vacuumed
@@ -137,7 +137,7 @@ def _why_not(view: LogView) -> str:
         )
     if not isinstance(last.slice, FileSlice) and not last.slice.has_state:
         return f"the batches are of {last.slice.kind}"
-    if view.watermark != retention.watermark(last, view.epoch.batch_id(last.seq)):
+    if view.watermark != takeover.watermark(last, view.epoch.batch_id(last.seq)):
         return "watermark.json is not up to date: the next run, or `airflow scope rebuild`, writes it"
     return ""
 

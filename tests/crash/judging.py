@@ -17,7 +17,7 @@ from airflow_provider_scope.exceptions import (
     StateUnknownError,
     TableDivergedError,
 )
-from airflow_provider_scope.protocol import acceptance, repair, retention
+from airflow_provider_scope.protocol import acceptance, repair, takeover
 from airflow_provider_scope.protocol.takeover import Epoch
 from airflow_provider_scope.values import VersionSlice
 from tests.support.faulty_storage import Counting, open_gate
@@ -213,7 +213,7 @@ def _wrong_in_audit(world: MemoryWorld, *, lists: bool = True) -> list[str]:
     if found["watermark.json"]["seq"] != done[-1]:
         wrong.append(f"watermark.json is of {found['watermark.json']['seq']}, not {done[-1]}")
     epoch = Epoch(start)
-    rows = {seq: retention.audit_rows(log.offset(seq), log.commit(seq), epoch.batch_id(seq)) for seq in done}
+    rows = {seq: takeover.audit_rows(log.offset(seq), log.commit(seq), epoch.batch_id(seq)) for seq in done}
     seen, behind = world.audit_files(log).seen_files(epoch)
     expected = {row["uri"] for seq in done if seq < behind for row in rows[seq]}
     found_there = {path for path, _ in seen.items()}

@@ -144,8 +144,8 @@ def test_the_examples_of_the_derived_files_follow_from_those_of_the_records():
     assert (commit().files, commit().size_bytes) == (len(offset().files), offset().size_bytes)
     batch_id = takeover.Epoch(offset().refresh_start).batch_id(offset().seq)
     assert number(name) == batch_id
-    assert retention.audit_lines(retention.audit_rows(offset(), commit(), batch_id)) == sources.rstrip(b"\n")
-    assert retention.watermark(offset(), batch_id) == example("watermark.json")[1].removesuffix(b"\n")
+    assert takeover.audit_lines(takeover.audit_rows(offset(), commit(), batch_id)) == sources.rstrip(b"\n")
+    assert takeover.watermark(offset(), batch_id) == example("watermark.json")[1].removesuffix(b"\n")
 
 
 def test_the_example_of_the_metadata_of_a_commit_names_the_batch_of_the_others():

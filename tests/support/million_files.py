@@ -17,9 +17,9 @@ from airflow_provider_scope.protocol.derived import AuditFiles, Segments, rows_o
 from airflow_provider_scope.protocol.dry_run import plan as plan_of
 from airflow_provider_scope.protocol.log import CheckpointLog
 from airflow_provider_scope.protocol.records import Pipeline, TableIdentity
-from airflow_provider_scope.protocol.retention import epoch
 from airflow_provider_scope.protocol.run import MicroBatchExecution
 from airflow_provider_scope.protocol.source import Request
+from airflow_provider_scope.protocol.takeover import Epoch
 from airflow_provider_scope.sources.files.source import Files
 from airflow_provider_scope.stores.local import LocalStorage
 from airflow_provider_scope.values import FileEntry
@@ -57,7 +57,7 @@ def load_before(files: int, checkpoint: str) -> None:
     entry = an_entry(0, a_file(files - 1))
     commit = a_commit(0, table=TableIdentity("table-0"), table_version=0)
     rows = rows_of((f.path, f.modified_ms, f.size_bytes, None, 0) for f in map(a_file, range(files)))
-    Segments(log.storage, checkpoint, 10).extend(epoch(None, None), 0, 0, lambda _: rows)
+    Segments(log.storage, checkpoint, 10).extend(Epoch().folder, 0, 0, lambda _: rows)
     log.put_pipeline(Pipeline(pipeline=PIPELINE, table=None))
     log.put_offset(entry)
     log.put_commit(commit)

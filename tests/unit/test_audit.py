@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_scope.protocol.retention import (
+from airflow_provider_scope.protocol.takeover import (
+    Epoch,
     audit_lines,
     audit_rows,
     expired,
@@ -16,7 +17,6 @@ from airflow_provider_scope.protocol.retention import (
     uri_path,
     watermark,
 )
-from airflow_provider_scope.protocol.takeover import Epoch
 from airflow_provider_scope.values import FileEntry, Position, iso_time
 from tests.support.values import a_commit, a_file, an_entry
 

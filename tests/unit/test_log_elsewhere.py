@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
 import time
@@ -287,7 +288,9 @@ def test_a_sidecar_cannot_lead_out_of_the_copy(two):
     ],
 )
 def test_checkpoints_that_spark_writes(two, spark, kind):
-    properties = "" if not kind.startswith("v2") else "TBLPROPERTIES ('delta.checkpointPolicy' = 'v2')"
+    properties = "'delta.checkpointInterval' = '4'"
+    if kind.startswith("v2"):
+        properties += ", 'delta.checkpointPolicy' = 'v2'"
     conf = {
         "multipart": {"spark.databricks.delta.checkpoint.partSize": "3"},
         "v2 json": {
@@ -299,11 +302,11 @@ def test_checkpoints_that_spark_writes(two, spark, kind):
             "spark.databricks.delta.checkpoint.partSize": "3",
         },
     }.get(kind, {})
-    spark.sql(f"CREATE TABLE delta.`{two.folder}` (a BIGINT) USING delta {properties}")
+    spark.sql(f"CREATE TABLE delta.`{two.folder}` (a BIGINT) USING delta TBLPROPERTIES ({properties})")
     for name, value in conf.items():
         spark.conf.set(name, value)
     try:
-        for seq in range(12):
+        for seq in range(5):
             ours = json.dumps({"abandoned": False, "pipeline": PIPELINE, "seq": seq})
             rows = spark.range(seq, seq + 1).toDF("a").write.format("delta").mode("append")
             rows.options(txnAppId=PIPELINE, txnVersion=str(seq), userMetadata=ours).save(str(two.folder))
@@ -319,35 +322,30 @@ def test_checkpoints_that_spark_writes(two, spark, kind):
         "v2 json": checkpoints[0].endswith(".json") and len(sidecars) > 1,
         "v2 parquet": checkpoints[0].endswith(".parquet") and len(sidecars) > 1,
     }[kind], (checkpoints, sidecars)
-    found = two.same((two.identity(), 10))
-    assert (found.version, found.txn, sorted(found.committed)) == (12, 11, [10, 11])
-    assert two.same().committed.keys() == set(range(12))
+    found = two.same((two.identity(), 3))
+    assert (found.version, found.txn, sorted(found.committed)) == (5, 4, [3, 4])
+    assert two.same().committed.keys() == set(range(5))
 
 
 @pytest.mark.spark
 def test_a_log_that_spark_cleaned(two, spark):
     names = ("delta.logRetentionDuration", "delta.deletedFileRetentionDuration")
     short = ", ".join(f"'{name}' = 'interval 0 seconds'" for name in names)
+    short += ", 'delta.checkpointInterval' = '4'"
     spark.sql(f"CREATE TABLE delta.`{two.folder}` (a BIGINT) USING delta TBLPROPERTIES ({short})")
-    for seq in range(12):
+    for seq in range(5):
         rows = spark.range(seq, seq + 1).toDF("a").write.format("delta").mode("append")
         rows.options(txnAppId=PIPELINE, txnVersion=str(seq)).save(str(two.folder))
-        day_ago = time.time() - 3 * 86_400
+        days_ago = time.time() - 3 * 86_400
         for path in (two.folder / "_delta_log").glob("*.json"):
-            _set_time(path, day_ago)
+            os.utime(path, (days_ago, days_ago))
     left = [path.name for path in sorted((two.folder / "_delta_log").glob("*.json"))]
     assert f"{0:020}.json" not in left
-    found = two.same((two.identity(), 11))
-    assert (found.version, found.txn) == (12, 11)
+    found = two.same((two.identity(), 4))
+    assert (found.version, found.txn) == (5, 4)
     for where, storage in ((two.here, None), (two.there, two.storage)):
         with pytest.raises(BatchOutcomeUnknownError):
             probe(where, PIPELINE, (two.identity(), 1), storage)
-
-
-def _set_time(path: Path, seconds: float) -> None:
-    import os
-
-    os.utime(path, (seconds, seconds))
 
 
 def test_an_idle_look_reads_one_commit_and_no_checkpoint(two):
