@@ -42,6 +42,7 @@ class Staged:
     Their columns are called ``c0``, ``c1`` and so on until they are merged: any name may be one of the table.
     """
 
+    batch: Batch
     rows: DataFrame
     names: tuple[str, ...]
     """The table's columns, by position."""
@@ -56,31 +57,28 @@ class Staged:
         return self.keys.rows
 
     def columns(self, argument: str, named: Sequence[str]) -> list[str]:
-        """Give the columns of the source for the names that an argument of the write has."""
+        """Find the columns that an argument of the write names."""
         return [f"c{merge_rule.place(argument, name, self.names, self.table)}" for name in named]
 
     def name(self, column: str) -> str:
-        """Give the table's name for a column of the source."""
+        """Translate a column to the table's name for it."""
         return self.names[int(column[1:])]
 
     def kind(self, column: str) -> str:
         return self.kinds[int(column[1:])]
 
     def values(self) -> dict[str, Any]:
-        """Give the value in SQL that an inserted row has in each column."""
+        """Take all columns of an inserted row from the source of a MERGE, in SQL."""
         return {quoted(name): f"s.{quoted(name)}" for name in self.names}
 
     def source(self, rows: DataFrame) -> DataFrame:
-        """Give rows as the source of a MERGE, with the names of the table.
-
-        Delta finds new columns of the table by their names in the source.
-        """
+        """Name the columns of rows for the source of a MERGE as the table does: so Delta finds new ones."""
         return rows.toDF(*[self.in_source(column) for column in rows.columns]).alias("s")
 
     def in_source(self, column: str) -> str:
-        """Give the name that a column has in the source of a MERGE.
+        """Name a column in the source of a MERGE.
 
-        A column that is not for the table, such as a flag, gets a name that the table does not have.
+        One that is not for the table, such as a flag, gets a name that the table does not have.
         """
         if _POSITION.fullmatch(column):
             return self.name(column)
@@ -89,14 +87,19 @@ class Staged:
             column += "_"
         return column
 
-    def as_table_rows(self, rows: DataFrame) -> DataFrame:
-        """Give the columns of the table alone, with its names."""
-        return rows.select(*[F.col(f"c{n}").alias(name) for n, name in enumerate(self.names)])
+    def pairs(self, columns: Sequence[str], *, prefix: str = "") -> list[tuple[str, str]]:
+        """Pair the name of a column in the table with that of the column to compare it with in the source."""
+        return [(self.name(c), self.in_source(f"{prefix}{c}")) for c in columns]
 
-    def ranges_of(self, columns: Sequence[str], partitions: Sequence[str]) -> list[str]:
-        """Give the conditions by which Delta skips files without any of the keys.
+    def with_rows(self, rows: DataFrame) -> Batch:
+        """Make a batch of some of the rows, for a write that needs no MERGE."""
+        columns = [F.col(f"c{n}").alias(name) for n, name in enumerate(self.names)]
+        return replace(self.batch, rows=rows.select(*columns))
 
-        :param partitions: Columns of the table that partition it: their values are listed one by one.
+    def ranges_of(self, columns: Sequence[str]) -> list[str]:
+        """List the conditions by which Delta skips files without any of the keys.
+
+        The values of columns that partition the table are listed one by one.
         """
         conditions = []
         for column in columns:
@@ -104,12 +107,12 @@ class Staged:
             condition = merge_rule.within(name, kind, *(self.keys.range(name.lower()) or (None, None)))
             if condition:
                 conditions.append(condition)
-        partition_columns = [column for column in columns if self.name(column) in partitions]
+        partition_columns = [column for column in columns if self.name(column) in self.batch.partitions]
         values = self.values_of(partition_columns, prefix="t.")
         return [*conditions, f"({values})"] if values else conditions
 
     def values_of(self, columns: Sequence[str], *, prefix: str = "") -> str | None:
-        """Give the condition that some columns have values of the batch; None if these are too many.
+        """Write the condition that some columns have values of the batch; None if these are too many.
 
         :param prefix: Before each name: in a MERGE the source has columns of these names, too.
         """
@@ -131,14 +134,15 @@ def staged(
     batch: Batch,
     keys: Mapping[str, Sequence[str]],
     table: str,
-    deleted: tuple[DataFrame, Sequence[str]] | None = None,
+    deleted_by: Sequence[str],
     held_keys: Keys | None = None,
 ) -> Iterator[Staged]:
     """Read the rows of a batch once, check that each has its keys, and hold them for the block.
 
+    Rows that stand for keys to be deleted are held with the others, and ``IS_DELETED`` marks them.
+
     :param keys: Argument -> the columns that it names.
-    :param deleted: Rows that stand for keys to be deleted, and the names of their columns: they are held
-        with the others, and ``IS_DELETED`` marks them.
+    :param deleted_by: The columns of such a key.
     :param held_keys: Counts and ranges of the keys, if Spark holds the rows already.
     :raises MergeKeyError: A key is NULL.
     :raises InputError: There is no such column, or a key cannot have its type.
@@ -152,22 +156,22 @@ def staged(
             merge_rule.check_key(argument, names[position], kinds[position], table)
             positions.setdefault(position, argument)
     numbered_rows = rows.toDF(*[f"c{number}" for number in range(len(names))])
-    if deleted:
-        numbered_rows = _with_deleted(numbered_rows, *deleted, names, kinds)
+    is_deleted = F.lit(col=False)
+    if batch.deleted is not None:
+        numbered_rows = _with_deleted(numbered_rows, batch.deleted, deleted_by, names, kinds)
+        is_deleted = F.col(IS_DELETED)
     # Files may have the text of a CHAR column without its blanks, so no condition has literals of it.
     kinds = tuple("char" if name.lower() in batch.chars else kinds[n] for n, name in enumerate(names))
-    if held_keys is None:
+    key_facts = held_keys
+    if key_facts is None:
         observation = Observation()
-        is_deleted = F.col(IS_DELETED) if deleted else F.lit(col=False)
         key_columns = {names[n].lower(): (F.col(f"c{n}"), kinds[n]) for n in positions}
         # A row to be deleted has values in the columns of the primary key only.
         aggregates = key_aggregates(key_columns, ~is_deleted, is_deleted)
         numbered_rows = numbered_rows.observe(observation, *aggregates).localCheckpoint(eager=True)
         key_facts = Keys({name: kind for name, (_, kind) in key_columns.items()}, observation.get)
-    else:
-        key_facts = held_keys
     rows = numbered_rows.coalesce(1) if settings.is_small_batch(key_facts.rows) else numbered_rows
-    load = Staged(rows, names, kinds, table, key_facts)
+    load = Staged(batch, rows, names, kinds, table, key_facts)
     with released(numbered_rows) if held_keys is None else nullcontext():
         for number, argument in positions.items():
             if key_facts.nulls(names[number].lower()):
@@ -191,7 +195,7 @@ def _with_deleted(
 
 
 def one_row_per_key(staged: Staged, rule: merge_rule.MergeRule) -> tuple[DataFrame, int]:
-    """Give the row that counts for each primary key, and the number of rows that do not count.
+    """Choose the row that counts for each primary key, and count the rows that do not.
 
     Without ``dedup_sort`` it is the same row in each try, whatever order Spark reads them in.
 
@@ -205,8 +209,7 @@ def one_row_per_key(staged: Staged, rule: merge_rule.MergeRule) -> tuple[DataFra
         column = F.col(*staged.columns("dedup_sort", [name]))
         order.append(column.asc_nulls_last() if direction == "asc" else column.desc_nulls_last())
     by_key = staged.rows.groupBy(*key).agg(F.count(F.lit(1)).alias("n")).where("n > 1")
-    total = by_key.agg(F.sum(F.col("n") - 1)).first()
-    duplicates = int(total[0] or 0) if total else 0
+    duplicates = count_duplicates(by_key)
     if not duplicates:
         return staged.rows, 0
     if rule.needs_winner:
@@ -217,18 +220,25 @@ def one_row_per_key(staged: Staged, rule: merge_rule.MergeRule) -> tuple[DataFra
     return first_rows, duplicates
 
 
-def flagged(staged: Staged, hard_delete: str | None) -> Column:
-    """Give the condition that the column named by ``hard_delete`` marks a row as one to be deleted."""
+def count_duplicates(groups: DataFrame) -> int:
+    """Count the rows that are too many, of groups of which each has the number ``n`` of its rows."""
+    total = groups.agg(F.sum(F.col("n") - 1)).first()
+    return int(total[0] or 0) if total else 0
+
+
+def _is_flagged(staged: Staged, hard_delete: str | None) -> Column:
+    """Mark rows that stand for a key to be deleted: the batch says so, or the column ``hard_delete``."""
+    is_flagged = F.lit(col=False) if staged.batch.deleted is None else F.col(IS_DELETED)
     if hard_delete is None:
-        return F.lit(col=False)
+        return is_flagged
     (column,) = staged.columns("hard_delete", [hard_delete])
     if staged.kind(column) == "boolean":
-        return F.coalesce(F.col(column), F.lit(col=False))
-    return F.col(column).isNotNull()
+        return is_flagged | F.coalesce(F.col(column), F.lit(col=False))
+    return is_flagged | F.col(column).isNotNull()
 
 
 def _examples(staged: Staged, rows: DataFrame, columns: Sequence[str]) -> str:
-    """Give a few rows, with the table's names of the columns, for a message."""
+    """Write a few rows, with the table's names of the columns, for a message."""
     texts = []
     for row in rows.select(*[as_text(F.col(c), staged.kind(c)) for c in columns]).limit(_EXAMPLES).collect():
         pairs = (
@@ -262,7 +272,7 @@ def _doubled(staged: Staged, key: Sequence[str], by_key: DataFrame) -> MergeKeyE
     )
 
 
-SOURCE = "spark.databricks.delta.merge.materializeSource"
+_SOURCE = "spark.databricks.delta.merge.materializeSource"
 """Whether Delta keeps the source of a MERGE, which it reads twice, after the first read."""
 _REPARTITION = "spark.databricks.delta.merge.repartitionBeforeWrite.enabled"
 """Whether Delta brings the rows of a partition together before it writes them. It takes a column whose name
@@ -276,57 +286,33 @@ _HASHED_ROWS = 200_000
 """Up to so many rows of the batch for each task they are kept in memory, whatever their size on disk."""
 
 
-def prepare_session(session: SparkSession, batch: Batch, load: Staged, *, once: bool = False) -> None:
-    """Set the settings of Spark that a MERGE needs, in its own session.
-
-    :param once: Whether Delta has to keep the source after the first read, as it comes from the table itself.
-    """
-    # The rows are held: only the table is read here, and its files may not say which calendar they have.
-    for name, value in settings.OF_TABLES.items():
-        session.conf.set(name, value)
-    # Spark holds the batch already; if it is lost, it cannot be read again.
-    session.conf.set(SOURCE, "all" if once else "none")
-    if load.row_count <= _HASHED_ROWS * int(session.conf.get("spark.sql.shuffle.partitions") or 1):
-        session.conf.set(
-            _HASHED, session.conf.get("spark.sql.adaptive.advisoryPartitionSizeInBytes") or "64m"
-        )
-    if any("." in name or "`" in name for name in batch.partitions):
-        session.conf.set(_REPARTITION, "false")
-    if settings.is_small_merge(load.row_count, DeltaLog(session, load.table).size_bytes()):
-        for name, value in settings.OF_SMALL.items():
-            session.conf.set(name, value)
-
-
 def write(batch: Batch, commit: Commit) -> int | None:
     """Merge the rows by the rule of the batch, in one commit, even if that changes no row."""
     rule = merge_rule.rule_from(batch.how)
     keys = {"primary_key": rule.primary_key, "merge_key": rule.merge_key}
-    deleted = None if batch.deleted is None else (batch.deleted, rule.primary_key)
     held_keys = _held_keys(batch, rule)
-    with staged(batch, keys, commit.log.table, deleted, held_keys) as load:
+    with staged(batch, keys, commit.log.table, rule.primary_key, held_keys) as load:
         is_unique = held_keys is not None or not rule.primary_key
         rows, duplicates = (load.rows, 0) if is_unique else one_row_per_key(load, rule)
-        rows = rows.withColumn("flag", flagged(load, rule.hard_delete))
-        if deleted:
-            rows = rows.withColumn("flag", F.col("flag") | F.col(IS_DELETED)).drop(IS_DELETED)
+        rows = rows.withColumn("flag", _is_flagged(load, rule.hard_delete)).drop(IS_DELETED)
         changes = {"deduplicated": duplicates}
         if rule.hard_delete:
             changes["hard_deleted"] = rows.where("flag").count()
-        elif deleted:
+        elif batch.deleted is not None:
             changes["hard_deleted"] = load.keys.deleted
         commit.note(changes=changes)
-        live = replace(batch, rows=load.as_table_rows(rows.where("NOT flag")))
+        live = load.with_rows(rows.where("NOT flag"))
         if batch.creates or batch.overwrites or not rule.has_keys:
             return plain.write(live, commit)
-        partitions = _partitions(load, rule, batch)
+        partitions = _partitions(load, rule)
         if partitions:
             return plain.write(replace(live, overwrites=True, where=partitions), commit)
         merge = _STRATEGIES[rule.strategy]
-        return commit.execute(lambda session: merge(_Merge(session, batch, rule, load), rows))
+        return commit.execute(lambda session: merge(Merge(session, load), rule, rows))
 
 
 def _held_keys(batch: Batch, rule: MergeRule) -> Keys | None:
-    """Give the counts and ranges of the primary key, if Spark holds the rows already.
+    """Take the counts and ranges of the primary key, if Spark holds the rows already.
 
     :return: None if they are to be read again: a check of the columns that partition the table, which fails
         at some values, has not been done when they were held.
@@ -338,22 +324,22 @@ def _held_keys(batch: Batch, rule: MergeRule) -> Keys | None:
     return batch.keys if key_kinds == batch.keys.kinds else None
 
 
-def _partitions(load: Staged, rule: MergeRule, batch: Batch) -> str | None:
-    """Give the condition for the partitions that a batch replaces as a whole: their rows need not be read.
+def _partitions(load: Staged, rule: MergeRule) -> str | None:
+    """Write the condition for the partitions that a batch replaces as a whole: their rows need not be read.
 
     :return: None if it replaces other rows, or none.
     """
     columns = load.columns("merge_key", rule.merge_key)
-    if rule.primary_key or not all(load.name(column) in batch.partitions for column in columns):
+    if rule.primary_key or not all(load.name(column) in load.batch.partitions for column in columns):
         return None
     return load.values_of(columns)
 
 
 @dataclass(frozen=True, slots=True)
-class _Merge:
+class Merge:
+    """A MERGE of the rows of a batch, in a session of its own."""
+
     session: SparkSession
-    batch: Batch
-    rule: MergeRule
     load: Staged
 
     @property
@@ -361,94 +347,97 @@ class _Merge:
         """The table, in the session of the MERGE."""
         return DeltaTable.forPath(self.session, self.load.table)
 
-    @property
-    def key(self) -> list[str]:
-        return self.load.columns("primary_key", self.rule.primary_key)
+    def stored(self, columns: Sequence[str], where: Column | None = None) -> DataFrame:
+        """Read columns of the table (``t``) as the MERGE sees it, under the names of the batch's rows.
 
-    @property
-    def merge_key(self) -> list[str]:
-        return self.load.columns("merge_key", self.rule.merge_key)
+        Delta reads them in the transaction of the MERGE: a row that another writer adds meanwhile is a
+        conflict, and is not missed.
+        """
+        values = [F.col(f"t.{quoted(self.load.name(column))}").alias(column) for column in columns]
+        rows = self.table.toDF().alias("t")
+        return (rows if where is None else rows.where(where)).select(*values)
 
-    def pairs(self, columns: Sequence[str], *, prefix: str = "") -> list[tuple[str, str]]:
-        """Give pairs of names: of a column in the table, and of the same one in the source."""
-        return [(self.load.name(c), self.load.in_source(f"{prefix}{c}")) for c in columns]
-
-    def helper(self, name: str) -> str:
-        """Give the SQL of a column that the source has and the table does not."""
-        return f"s.{quoted(self.load.in_source(name))}"
-
-    def into(self, source: DataFrame, condition: str, *, once: bool = False) -> DeltaMergeBuilder:
+    def into(self, source: DataFrame, condition: Sequence[str], *, once: bool = False) -> DeltaMergeBuilder:
         """Begin the MERGE of a source into the table.
 
-        :param once: As in ``prepare_session``.
+        :param condition: All of these hold for rows that match.
+        :param once: Whether Delta has to keep the source after the first read, as it comes from the table
+            itself.
         """
-        prepare_session(self.session, self.batch, self.load, once=once)
-        builder = self.table.alias("t").merge(self.load.source(source), condition)
-        return builder.withSchemaEvolution() if self.batch.brings_columns else builder
+        self._prepare(once=once)
+        builder = self.table.alias("t").merge(self.load.source(source), " AND ".join(condition))
+        return builder.withSchemaEvolution() if self.load.batch.brings_columns else builder
+
+    def _prepare(self, *, once: bool) -> None:
+        """Set the settings of Spark that a MERGE needs."""
+        conf, row_count = self.session.conf, self.load.row_count
+        # The rows are held: only the table is read here, and its files may not say which calendar they have.
+        values = dict(settings.OF_TABLES)
+        # Spark holds the batch already; if it is lost, it cannot be read again.
+        values[_SOURCE] = "all" if once else "none"
+        if row_count <= _HASHED_ROWS * int(conf.get("spark.sql.shuffle.partitions") or 1):
+            values[_HASHED] = conf.get("spark.sql.adaptive.advisoryPartitionSizeInBytes") or "64m"
+        if any("." in name or "`" in name for name in self.load.batch.partitions):
+            values[_REPARTITION] = "false"
+        if settings.is_small_merge(row_count, DeltaLog(self.session, self.load.table).size_bytes()):
+            values |= settings.OF_SMALL
+        for name, value in values.items():
+            conf.set(name, value)
 
 
-def _upsert(merge: _Merge, rows: DataFrame) -> None:
+def _upsert(merge: Merge, rule: MergeRule, rows: DataFrame) -> None:
     load = merge.load
-    ranges = load.ranges_of(merge.key, merge.batch.partitions)
-    builder = merge.into(rows, " AND ".join([merge_rule.equal(merge.pairs(merge.key)), *ranges]))
-    if merge.rule.hard_delete or merge.batch.deleted is not None:
-        builder = builder.whenMatchedDelete(merge.helper("flag"))
+    builder = merge.into(rows, _same_key(load, rule))
+    flag = f"s.{quoted(load.in_source('flag'))}"
+    if rule.hard_delete or load.batch.deleted is not None:
+        builder = builder.whenMatchedDelete(flag)
     # A column that the batch lacks becomes NULL, as in a row that is inserted.
-    values = {**load.values(), **{quoted(name): "NULL" for name in merge.batch.lacking}}
+    values = {**load.values(), **{quoted(name): "NULL" for name in load.batch.lacking}}
     builder = builder.whenMatchedUpdate(set=values)
-    builder.whenNotMatchedInsert(f"NOT {merge.helper('flag')}", values=load.values()).execute()
+    builder.whenNotMatchedInsert(f"NOT {flag}", values=load.values()).execute()
 
 
-def _insert_only(merge: _Merge, rows: DataFrame) -> None:
-    ranges = merge.load.ranges_of(merge.key, merge.batch.partitions)
-    condition = " AND ".join([merge_rule.equal(merge.pairs(merge.key)), *ranges])
-    builder = merge.into(rows.where("NOT flag"), condition)
+def _insert_only(merge: Merge, rule: MergeRule, rows: DataFrame) -> None:
+    builder = merge.into(rows.where("NOT flag"), _same_key(merge.load, rule))
     builder.whenNotMatchedInsert(values=merge.load.values()).execute()
 
 
-def _delete_insert(merge: _Merge, rows: DataFrame) -> None:
+def _same_key(load: Staged, rule: MergeRule) -> list[str]:
+    key = load.columns("primary_key", rule.primary_key)
+    return [merge_rule.equal(load.pairs(key)), *load.ranges_of(key)]
+
+
+def _delete_insert(merge: Merge, rule: MergeRule, rows: DataFrame) -> None:
     """Delete rows by their keys and insert the rows of the batch, in one MERGE.
 
     Its source has a row for each key to delete, and the rows to insert. The latter have no values in the
     columns of the condition, so none of them matches.
     """
-    load, both = merge.load, bool(merge.key and merge.merge_key)
-    columns = [*dict.fromkeys([*merge.key, *merge.merge_key])]
-    # The rows have each primary key once.
-    keys = _keys_in_table(merge) if both else rows if merge.key else _distinct(rows, columns)
+    load = merge.load
+    key, merge_key = load.columns("primary_key", rule.primary_key), load.columns("merge_key", rule.merge_key)
+    columns, both = [*dict.fromkeys([*key, *merge_key])], bool(key and merge_key)
+    if both:
+        # The pairs of both keys in the table of which the batch has one or the other.
+        stored = merge.stored(columns)
+        by_key, by_merge_key = (
+            stored.join(load.rows.select(*one_key).distinct(), [*one_key], "left_semi")
+            for one_key in (key, merge_key)
+        )
+        keys = by_key.unionByName(by_merge_key).distinct()
+    else:
+        # The rows have each primary key once.
+        keys = rows if key else rows.select(*columns).distinct()
     old = keys.select(*[F.col(c).alias(f"k_{c}") for c in columns], F.lit(1).alias("old"))
-    new = rows.where("NOT flag").drop("flag")
-    source = old.unionByName(new, allowMissingColumns=True)
-    is_old = merge.helper("old")
-    condition = [f"{is_old} = 1", merge_rule.equal(merge.pairs(columns, prefix="k_"), with_null=both)]
+    source = old.unionByName(rows.where("NOT flag").drop("flag"), allowMissingColumns=True)
+    is_old = f"s.{quoted(load.in_source('old'))}"
+    condition = [f"{is_old} = 1", merge_rule.equal(load.pairs(columns, prefix="k_"), with_null=both)]
     if not both:
-        condition += load.ranges_of(columns, merge.batch.partitions)
-    builder = merge.into(source, " AND ".join(condition), once=both)
+        condition += load.ranges_of(columns)
+    builder = merge.into(source, condition, once=both)
     builder.whenMatchedDelete().whenNotMatchedInsert(f"{is_old} IS NULL", values=load.values()).execute()
 
 
-def _keys_in_table(merge: _Merge) -> DataFrame:
-    """Give the pairs of primary key and merge key in the table of which the batch has one or the other.
-
-    Delta reads them in the transaction of the MERGE: a row that another writer adds meanwhile is a conflict,
-    and is not missed.
-    """
-    columns = [*dict.fromkeys([*merge.key, *merge.merge_key])]
-    stored = merge.table.toDF().select(
-        *[F.col(quoted(merge.load.name(column))).alias(column) for column in columns]
-    )
-    by_key, by_merge_key = (
-        stored.join(_distinct(merge.load.rows, key), [*key], "left_semi")
-        for key in (merge.key, merge.merge_key)
-    )
-    return by_key.unionByName(by_merge_key).distinct()
-
-
-def _distinct(rows: DataFrame, columns: Sequence[str]) -> DataFrame:
-    return rows.select(*columns).distinct()
-
-
-_STRATEGIES: dict[str, Callable[[_Merge, Any], None]] = {
+_STRATEGIES: dict[str, Callable[[Merge, MergeRule, DataFrame], None]] = {
     "delete-insert": _delete_insert,
     "upsert": _upsert,
     "insert-only": _insert_only,

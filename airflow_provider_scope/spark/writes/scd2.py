@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime
 from functools import reduce
 from operator import and_
@@ -16,13 +15,13 @@ from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, InputError, MergeK
 from airflow_provider_scope.spark.row_hash import row_hash
 from airflow_provider_scope.spark.session import SPARK_ERRORS
 from airflow_provider_scope.spark.writes import rows as plain
-from airflow_provider_scope.spark.writes.merge import IS_DELETED, prepare_session, staged
+from airflow_provider_scope.spark.writes.merge import IS_DELETED, Merge, count_duplicates, staged
 from airflow_provider_scope.sql import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame
 
     from airflow_provider_scope.delta.scd2_rule import Scd2Rule
     from airflow_provider_scope.spark.commit import Batch, Commit
@@ -55,22 +54,23 @@ def write(batch: Batch, commit: Commit) -> int | None:
     """Insert versions that are not active in the table, and retire active ones that are not in the batch."""
     rule = scd2_rule.rule_from(batch.how)
     key_columns = {"row_version_column_name": [rule.version], "merge_key": rule.merge_key}
-    deleted = None if batch.deleted is None else (batch.deleted, rule.merge_key)
-    with staged(batch, key_columns, commit.log.table, deleted) as load:
-        live = replace(load, rows=load.rows.where(f"NOT {IS_DELETED}").drop(IS_DELETED)) if deleted else load
-        versions, duplicates = _one_row_per_version(live, rule)
+    with staged(batch, key_columns, commit.log.table, rule.merge_key) as load:
+        rows = load.rows
+        if batch.deleted is not None:
+            rows = rows.where(f"NOT {IS_DELETED}").drop(IS_DELETED)
+        versions, duplicates = _one_row_per_version(load, rows, rule)
         commit.note(changes={"deduplicated": duplicates})
         if batch.creates or batch.overwrites:
-            return plain.write(replace(batch, rows=load.as_table_rows(versions)), commit)
+            return plain.write(load.with_rows(versions), commit)
         if not load.row_count and rule.on_empty_extract == "ignore":
             return plain.write(batch, commit)
         if batch.brings_columns and _is_new_to_versions(commit, rule):
-            return plain.write(replace(batch, rows=load.as_table_rows(versions)), commit)
-        return _execute(batch, commit, rule, load, versions)
+            return plain.write(load.with_rows(versions), commit)
+        return _execute(commit, rule, load, versions)
 
 
 def _is_new_to_versions(commit: Commit, rule: Scd2Rule) -> bool:
-    """Tell whether the table was made without the versions' columns, and this is its first batch.
+    """Check whether the table was made without the versions' columns, and this is its first batch.
 
     :raises InputError: Such a table has rows.
     """
@@ -82,9 +82,9 @@ def _is_new_to_versions(commit: Commit, rule: Scd2Rule) -> bool:
     return bool(missing)
 
 
-def _execute(batch: Batch, commit: Commit, rule: Scd2Rule, load: Staged, versions: DataFrame) -> int | None:
+def _execute(commit: Commit, rule: Scd2Rule, load: Staged, versions: DataFrame) -> int | None:
     try:
-        return commit.execute(lambda session: _merge(session, batch, rule, load, versions))
+        return commit.execute(lambda session: _merge(Merge(session, load), rule, versions))
     except SPARK_ERRORS as err:
         if _OTHER_TIMESTAMP not in str(err):
             raise
@@ -96,20 +96,19 @@ def _execute(batch: Batch, commit: Commit, rule: Scd2Rule, load: Staged, version
         ) from err
 
 
-def _one_row_per_version(load: Staged, rule: Scd2Rule) -> tuple[DataFrame, int]:
-    """Give one row of each version, and the number of rows that are left out.
+def _one_row_per_version(load: Staged, rows: DataFrame, rule: Scd2Rule) -> tuple[DataFrame, int]:
+    """Leave one row of each version, and count the rows that are left out.
 
     :raises MergeKeyError: Rows have the same version in the user's own version column, and differ.
     """
     identity = _identity(load, rule)
     counts = [F.count(F.lit(1)).alias("n")]
     if rule.row_version:
-        counts.append(F.count_distinct(row_hash(load.rows.schema)).alias("contents"))
-    by_version = load.rows.groupBy(*identity).agg(*counts).where("n > 1")
-    total = by_version.agg(F.sum(F.col("n") - 1)).first()
-    duplicates = int(total[0] or 0) if total else 0
+        counts.append(F.count_distinct(row_hash(rows.schema)).alias("contents"))
+    by_version = rows.groupBy(*identity).agg(*counts).where("n > 1")
+    duplicates = count_duplicates(by_version)
     if not duplicates:
-        return load.rows, 0
+        return rows, 0
     if rule.row_version:
         clash = by_version.where("contents > 1").select(F.col(identity[0]).cast("string")).first()
         if clash:
@@ -119,29 +118,27 @@ def _one_row_per_version(load: Staged, rule: Scd2Rule) -> tuple[DataFrame, int]:
                 do="give each version of a row its own value there, with its key in it; or leave "
                 "row_version_column_name out: then all values of the row distinguish its versions",
             )
-    return load.rows.dropDuplicates(identity), duplicates
+    return rows.dropDuplicates(identity), duplicates
 
 
 def _identity(load: Staged, rule: Scd2Rule) -> list[str]:
-    """Give the columns that identify a version: its version column, and the key if there is one."""
+    """Find the columns that identify a version: its version column, and the key if there is one."""
     return [
         *load.columns("row_version_column_name", [rule.version]),
         *load.columns("merge_key", rule.merge_key),
     ]
 
 
-def _merge(session: SparkSession, batch: Batch, rule: Scd2Rule, load: Staged, versions: DataFrame) -> None:
+def _merge(merge: Merge, rule: Scd2Rule, versions: DataFrame) -> None:
     """Insert and retire versions in one MERGE.
 
     Its source has the versions to insert, and those to retire. The first have no values in the columns of the
     condition, so none of them matches.
     """
-    table = DeltaTable.forPath(session, load.table)
-    # The source comes from the table as the MERGE sees it, in its transaction, and is read once.
-    prepare_session(session, batch, load, once=True)
+    load = merge.load
     identity = _identity(load, rule)
     version, *key = identity
-    stored = _active(table, rule, load, identity).where(F.col(version).isNotNull()).distinct()
+    stored = merge.stored(identity, _is_active(rule)).where(F.col(version).isNotNull()).distinct()
     if key:
         # The keys that the batch deletes are among these, and have no version.
         stored = stored.join(load.rows.select(*key).distinct(), key, "left_semi")
@@ -150,27 +147,21 @@ def _merge(session: SparkSession, batch: Batch, rule: Scd2Rule, load: Staged, ve
     # Versions that are on one side only are to be inserted, or to be retired.
     source = versions.join(stored, same, "full_outer")
     source = source.where(F.col(version).isNull() | F.col(f"k_{version}").isNull())
-    pairs = [(load.name(c), load.in_source(f"k_{c}")) for c in identity]
-    condition = [merge_rule.equal(pairs), rule.is_active, *load.ranges_of(key, batch.partitions)]
-    builder = table.alias("t").merge(load.source(source), " AND ".join(condition))
-    if batch.brings_columns:
-        builder = builder.withSchemaEvolution()
-    ends: dict[str, Any] = {quoted(rule.validity[1]): _instant(rule.boundary_timestamp)}
-    builder = builder.whenMatchedUpdate(set=ends)
+    pairs = load.pairs(identity, prefix="k_")
+    builder = merge.into(source, [merge_rule.equal(pairs), rule.is_active, *load.ranges_of(key)], once=True)
+    builder = builder.whenMatchedUpdate(set={quoted(rule.validity[1]): _instant(rule.boundary_timestamp)})
     builder.whenNotMatchedInsert(f"s.{quoted(pairs[0][1])} IS NULL", values=load.values()).execute()
 
 
-def _active(table: DeltaTable, rule: Scd2Rule, load: Staged, columns: list[str]) -> DataFrame:
-    """Give the active versions of the table; reading them fails if one is active by another timestamp.
+def _is_active(rule: Scd2Rule) -> Column:
+    """Check whether a version of the table is active; fail if it is so by another timestamp.
 
     A version that ends never or in the far future, but not at this ``active_record_timestamp``, was written
     as active with another one: it would stay active beside all that is inserted now.
     """
-    stored = table.toDF().alias("t")
     ends = f"t.{quoted(rule.validity[1])}"
     is_other = f"{ends} >= TIMESTAMP '{scd2_rule.FAR}' OR {ends} IS NULL"
-    values = [F.col(f"t.{quoted(load.name(column))}").alias(column) for column in columns]
-    checked = F.when(F.expr(rule.is_active), F.lit(col=True)).otherwise(
-        F.raise_error(F.lit(_OTHER_TIMESTAMP)).cast("boolean")
-    )
-    return stored.where(f"{rule.is_active} OR {is_other}").where(checked).select(*values)
+    fails = F.raise_error(F.lit(_OTHER_TIMESTAMP)).cast("boolean")
+    checked = F.when(F.expr(rule.is_active), F.lit(col=True)).otherwise(fails)
+    # The first condition is the one by which Delta skips files.
+    return F.expr(f"{rule.is_active} OR {is_other}") & checked
