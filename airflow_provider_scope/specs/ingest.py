@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import date
 from decimal import Decimal
@@ -54,11 +54,20 @@ TEMPLATES = tuple(name for name in ARGUMENTS if name != "mode")
 """Those that may be templates. The mode decides when the Dag is parsed how many runs go on at once."""
 _SINGLE: dict[str, Any] = {
     "delta_location": str | None,
+    "sql": str,
     "sql_dialect": Literal["spark", "scope"] | None,
     "max_batches_per_run": validation.Count | None,
     "first_run": Literal["refuse", "add"] | None,
 }
 """Those that are checked by their types alone."""
+_SPECS: dict[str, Callable[[Any], Any]] = {
+    "source": lambda value: source_from(value or {}),
+    "table": lambda value: validation.from_dict(TableSpec, "table", value or {}),
+    "write": write_from,
+    "engine": engine_from,
+    "checkpoint": lambda value: validation.from_dict(Checkpoint, "checkpoint", value or {}),
+}
+"""Those that are specs, and what makes one of what the user wrote."""
 
 
 _Needed = Annotated[int, partial(validation.number, at_least=1, needed=True)]
@@ -113,63 +122,41 @@ def ingest_from(raw: Mapping[str, Any], late: Collection[str] = ()) -> Ingest | 
         known has been checked.
     :raises InputError: A value is not valid.
     """
-    validation.text("sql", raw["sql"])
-    params = _params(raw["sql_params"])
+    values = {name: validation.check(name, raw.get(name), kind) for name, kind in _SINGLE.items()}
     for name in late:
         check_order(name, raw[name])
-    specs = {
-        name: None if validation.is_deferred(raw[name]) else validation.from_dict(kind, name, raw[name] or {})
-        for name, kind in (
-            ("table", TableSpec),
-            ("checkpoint", Checkpoint),
-        )
+    for name, make in _SPECS.items():
+        values[name] = None if validation.is_deferred(raw[name]) else make(raw[name])
+    values |= {
+        "sql_params": _params(raw["sql_params"]),
+        "full_refresh": validation.switch("full_refresh", raw["full_refresh"]),
+        "mode": mode_from(raw.get("mode")),
     }
-    source = raw["source"]
-    specs["source"] = None if validation.is_deferred(source) else source_from(source or {})
-    specs["engine"] = None if validation.is_deferred(raw["engine"]) else engine_from(raw["engine"])
-    write = None if validation.is_deferred(raw["write"]) else write_from(raw["write"])
-    single = {name: validation.check(name, raw.get(name), kind) for name, kind in _SINGLE.items()}
-    batches = single["max_batches_per_run"]
-    refresh = validation.switch("full_refresh", raw["full_refresh"])
-    mode = mode_from(raw.get("mode"))
     bounds = {name: raw.get(name) for name in ("window_start", "window_end")}
     ends = {name: value for name, value in bounds.items() if validation.is_given(value)}
-    values = {
-        **specs,
-        **ends,
-        **single,
-        "write": write,
-        "max_batches_per_run": batches,
-        "full_refresh": refresh,
-        "mode": mode,
-    }
-    capabilities.check(capabilities.TOGETHER, values)
+    capabilities.check(capabilities.TOGETHER, {**values, **ends})
     window = window_from(ends)
-    on_scope = isinstance(specs["engine"], ScopeEngine)
-    sql = raw["sql"]
-    if not on_scope and not validation.is_deferred(sql) and not sql.endswith(".sql"):
-        over_view(sql, "data")
-        source = specs["source"]
-        # Nothing to check without columns in it, and the parser costs a quarter of a second to import.
-        if sql != SELECT_ALL and isinstance(source, FileSource) and isinstance(source.columns, Mapping):
-            check_select(sql, source.columns)
-    if write is not None:
-        _check_write(write, sql, specs["source"], specs["table"])
-    if None in specs.values() or write is None or validation.is_deferred(params):
+    _check_sql(values)
+    if values["write"] is not None:
+        _check_write(values["write"], values["sql"], values["source"], values["table"])
+    if any(values[name] is None for name in _SPECS) or validation.is_deferred(values["sql_params"]):
         return None
+    values["full_refresh"] = bool(values["full_refresh"])  # None: a template that is not rendered yet
+    defaults = {"delta_location": "", "sql_dialect": "spark", "first_run": "refuse"}
     return Ingest(
-        delta_location=raw["delta_location"] or "",
-        sql=sql,
-        sql_dialect="scope" if raw["sql_dialect"] == "scope" else "spark",
-        sql_params=params,
-        write=write,
-        full_refresh=bool(refresh),
-        max_batches_per_run=batches,
-        first_run=single["first_run"] or "refuse",
-        mode=mode,
-        window=window,
-        **specs,  # type: ignore[arg-type]
+        **{**values, **{name: values[name] or text for name, text in defaults.items()}}, window=window
     )
+
+
+def _check_sql(values: Mapping[str, Any]) -> None:
+    """Check the SELECT, if it is known, and is not one for SCOPE jobs."""
+    sql, source = values["sql"], values["source"]
+    if isinstance(values["engine"], ScopeEngine) or validation.is_deferred(sql) or sql.endswith(".sql"):
+        return
+    over_view(sql, "data")
+    # Nothing to check without columns in it, and the parser costs a quarter of a second to import.
+    if sql != SELECT_ALL and isinstance(source, FileSource) and isinstance(source.columns, Mapping):
+        check_select(sql, source.columns)
 
 
 def _params(value: Any) -> Any:
