@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 STATES = ("New", "Compiling", "Queued", "Scheduling", "Starting", "Running", "Finalizing", "Ended")
 """In their order."""
 _BEFORE_RUNNING = frozenset({"New", "Compiling", "Queued"})
-_ADMITTED = frozenset({"Scheduling", "Starting", "Running", "Finalizing"})
 _DETAILS = {
     "New": "userName:;submitMachine:N/A",
     "Scheduling": "Detail:Dispatching job to cluster.",
@@ -61,7 +60,7 @@ class Job:
     payload: dict[str, Any]
     """The body that submitted it."""
     order: int
-    """Grows with every submission: among equal priorities, the lowest order comes first."""
+    """Grows with every submission."""
     submitted: float
     syntax_error: dict[str, Any] | None = None
     """Why the script cannot be compiled: the message and its place in the script."""
@@ -206,8 +205,7 @@ class JobStore:
         now = self._now()
         has_moved = True
         while has_moved:
-            steps = [self._step(job, now) for job in list(self._active.values())]
-            has_moved = self._admit(now) or any(steps)
+            has_moved = sum(self._step(job, now) for job in list(self._active.values())) > 0
         self._save()
         for job in list(self._jobs.values()):
             if job.ended is not None and job.ended < now - _RETENTION_SECONDS:
@@ -221,7 +219,7 @@ class JobStore:
         is_due = now >= self._due(job)
         if job.state == "Running":
             return self._step_running(job, now, is_due=is_due)
-        if job.state == "Queued" or not is_due:
+        if not is_due:
             return False
         if job.state == "Finalizing" or (job.state == "Compiling" and job.syntax_error):
             self._end(job, now)
@@ -249,18 +247,6 @@ class JobStore:
             return False
         self._end(job, now)
         return True
-
-    def _admit(self, now: float) -> bool:
-        """Let jobs out of the queue, the most important first; tell whether there were any."""
-        queue = sorted(
-            (job for job in self._active.values() if job.state == "Queued" and now >= self._due(job)),
-            key=lambda job: (job.priority, job.order),
-        )
-        running = sum(job.state in _ADMITTED for job in self._active.values())
-        admitted = queue[: max(self._controls.now.max_running_jobs - running, 0)]
-        for job in admitted:
-            self._enter(job, "Scheduling", now)
-        return bool(admitted)
 
     def _begin(self, job: Job) -> None:
         """Start the script in a thread; it waits for the lock, and so until the job's record is saved."""

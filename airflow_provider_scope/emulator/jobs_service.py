@@ -14,7 +14,9 @@ from airflow_provider_scope.emulator.parse import Assign, Extract, Insert, parse
 from airflow_provider_scope.emulator.query import compile_query
 from airflow_provider_scope.emulator.scripts import SYNTAX_ERROR, types_of
 from airflow_provider_scope.emulator.web import HARDENING, Response
+from airflow_provider_scope.scope.client import API_VERSION
 from airflow_provider_scope.scope.dialect import ScriptError
+from airflow_provider_scope.scope.jobs import NAME_LIMIT, SCRIPT_LIMIT_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,11 +25,6 @@ if TYPE_CHECKING:
     from airflow_provider_scope.emulator.parse import Statement
     from airflow_provider_scope.emulator.switches import Controls
     from airflow_provider_scope.emulator.web import Request
-
-API_VERSION = "2017-09-01-preview"
-"""The only version with jobs of type Scope."""
-SCRIPT_LIMIT_BYTES = 3 * 1024 * 1024
-NAME_LIMIT = 260
 
 
 class RejectedError(Exception):

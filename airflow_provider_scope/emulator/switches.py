@@ -73,7 +73,6 @@ class Switches:
     page_size: int = 300
     """Largest page of a list of jobs (inferred from a client)."""
     max_queued_jobs: int = 1000
-    max_running_jobs: int = 20
     state_seconds: dict[str, float] = field(default_factory=dict)
     """State -> how long each job stays in it; 0 for those that are not named."""
     commit_at: Literal["start", "end"] = "end"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ipaddress
 import os
-import re
 import socket
 import ssl
 import time
@@ -148,9 +147,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             self._send(Response(400, f"The body is malformed: {err}.".encode()))
             return
-        # Hadoop's client does not percent-encode other letters; http.server has read their bytes as Latin-1.
-        target = re.sub("[^\0-\x7f]", lambda letter: f"%{ord(letter[0]):02X}", self.path)
-        path, _, raw_query = target.partition("?")
+        path, _, raw_query = self.path.partition("?")
         request = Request(
             method=self.command,
             path=path.partition("#")[0],

@@ -19,11 +19,10 @@ if TYPE_CHECKING:
     from airflow_provider_scope.protocol.records import Attempt, Settlement
 
 
-SCRIPT_LIMIT_BYTES = 3 * 1024 * 1024
-"""The service refuses a larger script."""
-
+SCRIPT_LIMIT_BYTES = 3_000_000
+"""The service takes 3 MB; which of the two megabytes is not documented, so the smaller one."""
 NAME_LIMIT = 260
-"""Characters of a job's name. Nothing documents a limit; this is the one of pipeline names."""
+"""Characters of a pipeline's name (Microsoft's specification), and of a job's, which nothing limits."""
 
 Outcome = Literal["waiting", "succeeded", "failed", "cancelled"]
 

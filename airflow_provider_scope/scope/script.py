@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from airflow_provider_scope.scope.dialect import KEYWORDS, VIRTUAL_FUNCTIONS, Value, check_model, parse_type
+from airflow_provider_scope.scope.jobs import SCRIPT_LIMIT_BYTES
 from airflow_provider_scope.validation import bad
 
 if TYPE_CHECKING:
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from airflow_provider_scope.values import FileEntry
 
 
-SCRIPT_LIMIT_BYTES = 3_000_000
-"""The service takes 3 MB; which of the two megabytes is not documented, so the smaller one."""
 _SHOWN_FILES = 20
 _EXTRACTOR = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
 _CONDITIONS = ("FailIfConflict", "FailIfPartitionConflict", "FailIfFileConflict")

@@ -424,7 +424,7 @@ def test_the_button_leads_to_the_job(world):
     ("name", "value"),
     [
         ("script", " "),
-        ("script", "x" * (3 * 1024 * 1024 + 1)),
+        ("script", "x" * 3_000_001),
         ("job_name", ""),
         ("job_tag", " "),
         ("job_tag", "airflow_provider_scope_void_nightly"),

@@ -158,14 +158,14 @@ def test_line_ends_and_the_case_of_ids_do_not_make_another_job(server):
 
 
 def test_a_script_of_3_mb_is_sent_and_a_larger_one_is_not(server):
-    limit = 3 * 1024 * 1024
+    limit = 3_000_000
     server.answers = [described()]
     largest = NewJob(name="flights_batch0", script="x" * limit, degree_of_parallelism=1, priority=1)
     # One character less, and one byte more: the limit is of bytes.
     larger = NewJob(name="n", script="x" * (limit - 1) + "é", degree_of_parallelism=1, priority=1)
 
     adla(server).submit(ID, largest)
-    with pytest.raises(InputError, match="has 3,145,729 bytes; the service accepts 3,145,728"):
+    with pytest.raises(InputError, match="has 3,000,001 bytes; the service accepts 3,000,000"):
         adla(server).submit(ID, larger)
 
     assert len(server.asked) == 1

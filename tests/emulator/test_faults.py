@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import os
+import shutil
 import signal
 import subprocess
 import sys
+import threading
 import uuid
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 from deltalake import DeltaTable
 
 from airflow_provider_scope.emulator import Emulator
+from airflow_provider_scope.emulator.scripts import Outcome, ScriptRunner
 from airflow_provider_scope.emulator.switches import Controls, Fault, Switches
 from airflow_provider_scope.exceptions import InputError
 from tests.emulator.conftest import MISSING, Clock, Jobs
@@ -123,92 +125,55 @@ def test_jobs_outlive_a_restart(start_emulator):
     assert second.until(waiting)["result"] == "Succeeded"
 
 
-@pytest.fixture
-def serve(tmp_path):
-    """Run the emulator in a process of its own."""
-    running = []
-
-    def serve(*switches):
-        arguments = [item for switch in switches for item in ("--switch", switch)]
-        process = subprocess.Popen(
-            [sys.executable, "-m", "airflow_provider_scope.emulator", "--root", tmp_path, *arguments],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        running.append(process)
-        return process, Jobs(process.stdout.readline().strip())
-
-    yield serve
-    for process in running:
-        process.kill()
-        process.wait()
-        process.stdout.close()
-
-
-HANG = """
-import sys, time
-from airflow_provider_scope.emulator import Emulator
-from airflow_provider_scope.emulator.scripts import ScriptRunner
-
-execute = ScriptRunner.execute
-
-def hang(runner, task):
-    if sys.argv[2] == "after":
-        execute(runner, task)
-    print("reached", flush=True)
-    time.sleep(600)
-
-ScriptRunner.execute = hang
-print(Emulator(sys.argv[1]).start().url, flush=True)
-time.sleep(600)
-"""
-
-
 @pytest.mark.parametrize("restart", ["rerun", "fail"])
 @pytest.mark.parametrize("moment", ["before", "after"])
-def test_a_kill_while_a_script_runs_never_doubles_its_rows(tmp_path, serve, moment, restart):
-    write(tmp_path / "in/a.ss", 1)
-    killed = subprocess.Popen(
-        [sys.executable, "-c", HANG, tmp_path, moment], stdout=subprocess.PIPE, text=True
-    )
-    try:
-        jobs = Jobs(killed.stdout.readline().strip())
-        job_id = jobs.put(script=script("/in/a.ss")).json()["jobId"]
-        assert killed.stdout.readline() == "reached\n"
-    finally:
-        os.kill(killed.pid, signal.SIGKILL)
-        killed.wait()
-        killed.stdout.close()
-    _, jobs = serve(f"restart={restart}")
-    job = jobs.until(job_id)
+def test_a_kill_while_a_script_runs_never_doubles_its_rows(
+    start_emulator, tmp_path, monkeypatch, moment, restart
+):
+    """A kill leaves what is on the disk; here, a copy of it."""
+    reached, go_on = threading.Event(), threading.Event()
+    execute = ScriptRunner.execute
+
+    def hang(runner, task):
+        outcome = execute(runner, task) if moment == "after" else Outcome()
+        reached.set()
+        go_on.wait(60)
+        return outcome
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ScriptRunner, "execute", hang)
+        running = start_emulator()
+        write(running.account.root / "in/a.ss", 1)
+        job_id = Jobs(running.url).put(script=script("/in/a.ss")).json()["jobId"]
+        assert reached.wait(60)
+        root = shutil.copytree(running.account.root, tmp_path / "copy")
+    go_on.set()
+
+    job = Jobs(start_emulator(root, restart=restart).url).until(job_id)
+
     assert job["result"] == ("Succeeded" if restart == "rerun" else "Failed")
     details = [entry.get("details") for entry in job["stateAuditRecords"]]
     assert ("runAttempt:2" in details) == (restart == "rerun")
     committed = moment == "after" or restart == "rerun"
-    assert DeltaTable.is_deltatable(str(tmp_path / "lake/tables/orders")) == committed
+    assert DeltaTable.is_deltatable(str(root / "lake/tables/orders")) == committed
     if committed:
-        assert rows(tmp_path) == [(1, "/in/a.ss")]
+        assert rows(root) == [(1, "/in/a.ss")]
 
 
-def test_the_command_prints_its_address_and_ends_on_a_signal(serve):
-    process, jobs = serve('faults=[{"kind": "status", "op": "list", "times": 1}]', "page-size=1")
-    assert jobs.list().status_code == 503
-    assert jobs.list().json() == {"value": []}
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=30) == 0
-
-
-def test_the_command_speaks_https_and_prints_what_to_trust(tmp_path):
-    process = subprocess.Popen(
-        [sys.executable, "-m", "airflow_provider_scope.emulator", "--root", tmp_path, "--tls"],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+def test_the_command_prints_its_address_and_what_to_trust_and_ends_on_a_signal(tmp_path):
+    fault = 'faults=[{"kind": "status", "op": "list", "times": 1}]'
+    command = [sys.executable, "-m", "airflow_provider_scope.emulator", "--root", tmp_path, "--tls"]
+    command += ["--switch", fault, "--switch", "page-size=1"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         url, trust = (process.stdout.readline().strip() for _ in range(2))
+        jobs = Jobs(url, Path(trust))
         assert url.startswith("https://127.0.0.1:")
         assert trust == f"{tmp_path}/.emulator/tls/certificate.pem"
-        assert Jobs(url, Path(trust)).list().status_code == 200
+        assert jobs.list().status_code == 503
+        assert jobs.list().json() == {"value": []}
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=30) == 0
     finally:
         process.kill()
         process.wait()

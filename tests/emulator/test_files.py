@@ -48,6 +48,7 @@ def test_case_30_a_page_that_is_full_has_a_token(files, root):
 def test_case_31_the_service_caps_a_page_and_sorts_upper_case_first(emulator, files, root):
     for name in ("a", "B", "c"):
         (root / name).write_bytes(b"")
+    assert emulator.controls.now.list_cap == 4000
     emulator.set(list_cap=2)
     assert files.names() == ["B", "a"]
     assert files.names(listSize=4000) == ["B", "a"]
@@ -252,10 +253,49 @@ def test_the_destination_of_a_rename_stays_inside_too(files, root):
     assert (root / "f").exists()
 
 
-def test_case_31_a_page_has_four_thousand_entries_at_most(files, root):
-    for number in range(4001):
-        (root / f"{number:04}").touch()
-    page = files.list()
-    assert len(page["FileStatus"]) == 4000
-    assert page["continuationToken"] == "3999"
-    assert files.names(listAfter="3999") == ["4000"]
+def test_case_46_an_error_has_a_length_a_status_and_its_request(files):
+    answer = files.call("GET", "GETFILESTATUS", "none")
+    assert int(answer.headers["Content-Length"]) == len(answer.content) > 0
+    assert answer.headers["Status"] == "0x8309000A"
+    assert answer.headers["x-ms-webhdfs-version"] == "17.04.24.00"
+    message = answer.json()["RemoteException"]["message"]
+    start = "File/Folder does not exist: /none"
+    assert message.startswith(f"{start} [{answer.headers['x-ms-request-id']}][20")
+
+
+@pytest.mark.parametrize(
+    ("request_line", "params", "status"),
+    [
+        ("GET OPEN none", {"read": "true"}, 404),
+        ("GET OPEN f", {"read": "true", "offset": "x"}, 400),
+        ("GET LISTSTATUS secret", {}, 403),
+        ("GET NONSENSE f", {}, 400),
+        ("GET LISTSTATUS %2e%2e", {}, 403),
+        ("POST APPEND f", {"append": "true", "offset": "7"}, 400),
+        ("PUT CREATE f", {"write": "true", "overwrite": "false"}, 403),
+        ("GET LISTSTATUS throttled", {}, 429),
+    ],
+)
+def test_case_46_every_error_has_a_length_and_its_request(emulator, files, request_line, params, status):
+    files.create("f", b"1")
+    files.create("d/f", b"1")
+    emulator.set(denied_paths=["/secret"])
+    if status == 429:
+        emulator.set(faults=[{"kind": "status", "status": 429}])
+    answer = files.call(*request_line.split(" "), **params)
+    assert answer.status_code == status
+    assert "Transfer-Encoding" not in answer.headers
+    assert int(answer.headers["Content-Length"]) == len(answer.content) > 0
+    assert answer.headers["Status"].startswith("0x83")
+    remote = answer.json()["RemoteException"]
+    assert list(remote) == ["exception", "message", "javaClassName"]
+    assert f" [{answer.headers['x-ms-request-id']}][20" in remote["message"]
+
+
+def test_case_47_an_unknown_operation_and_a_throttled_one(emulator, files):
+    unknown = files.call("GET", "LISTSTATUS_BATCH")
+    assert error_of(unknown) == (400, "UnsupportedOperationException")
+    emulator.set(faults=[{"kind": "status", "service": "files", "status": 429, "times": 1}])
+    throttled = files.call("GET", "LISTSTATUS")
+    assert error_of(throttled) == (429, "ThrottledException")
+    assert files.call("GET", "LISTSTATUS").status_code == 200

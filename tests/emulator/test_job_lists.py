@@ -13,16 +13,6 @@ def waiting(recorded):
     return recorded
 
 
-def test_case_17_limits_hold_and_the_most_important_job_leaves_the_queue_first(waiting, jobs):
-    ids = [jobs.put(name=f"j{n}").json()["jobId"] for n in range(21)]
-    states = [item["state"] for item in jobs.list().json()["value"]]
-    assert (states.count("Running"), states.count("Queued")) == (20, 1)
-    urgent = jobs.put(name="urgent", priority=1).json()["jobId"]
-    jobs.cancel(ids[0])
-    assert jobs.get(urgent).json()["state"] == "Running"
-    assert jobs.get(ids[20]).json()["state"] == "Queued"
-
-
 def test_case_18_a_filter_gives_the_exact_subset_however_it_is_encoded(waiting, jobs):
     ended = jobs.put(name="m_ended").json()["jobId"]
     jobs.cancel(ended)

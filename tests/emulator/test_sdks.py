@@ -120,11 +120,3 @@ def test_the_file_sdk_writes_lists_reads_and_removes(file_client):
     assert not file_client.exists("/d", invalidate_cache=True)
     with pytest.raises(FileNotFoundError):
         file_client.info("/d", invalidate_cache=True)
-
-
-def test_the_file_sdk_pages_through_a_folder(emulator, file_client):
-    for number in range(5):
-        file_client.touch(f"/many/{number}")
-    emulator.set(list_cap=2)
-    assert file_client.ls("/many", invalidate_cache=True) == [f"many/{number}" for number in range(5)]
-    assert emulator.counts()["requests.files.liststatus"] >= 3

@@ -35,15 +35,6 @@ def test_a_chunked_body_is_joined_and_the_connection_stays_usable(emulator, file
     assert files.read("f").content == b"abcde"
 
 
-def test_letters_of_a_path_may_come_as_their_bytes(emulator, files):
-    name = "\u00e4\u20ac"
-    line = f"PUT /webhdfs/v1/{name}?op=CREATE&write=true HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\n1"
-    answer = exchange(emulator, line.encode())
-    assert answer.startswith(b"HTTP/1.1 201")
-    assert b"Location: http://x/webhdfs/v1/%C3%A4%E2%82%AC?op=CREATE" in answer
-    assert files.names() == [name]
-
-
 @pytest.mark.parametrize(
     "headers",
     [
