@@ -192,13 +192,13 @@ def consume(batch: ChangeBatch) -> None:
         source = None if source_table is None else str(source_table.delta.metadata().id)
         if source != versions.source:
             raise feed_state.recreated(batch.table, source, versions.source)
-    is_first = storage.put_if_absent(f"{batch.place}-consumed", feed_state.state_behind(versions).encode())
-    if not is_first:
+    if storage.read(f"{batch.place}-consumed") is not None:
         raise ChangeFeedError(
             f"The changes {batch.place} have already been consumed.",
             kept="everything; the changes still count as consumed",
             do="read the next changes with read_changes",
         )
+    storage.put_if_absent(f"{batch.place}-consumed", feed_state.state_behind(versions).encode())
 
 
 def _newest(storage: Storage, folder: str) -> tuple[int, str | None]:

@@ -93,7 +93,7 @@ class Counted(LocalStorage):
         self.requests += 1
         return super().read(_here(path), at_most)
 
-    def put_if_absent(self, path: str, data: bytes) -> bool:
+    def put_if_absent(self, path: str, data: bytes) -> bytes:
         self.requests += 1
         self.written += len(data)
         return super().put_if_absent(path, data)

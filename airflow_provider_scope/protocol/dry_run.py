@@ -112,12 +112,12 @@ class _InMemory:
         data = self.written[folder][name]
         return data and zlib.decompress(data)
 
-    def put_if_absent(self, path: str, data: bytes) -> bool:
+    def put_if_absent(self, path: str, data: bytes) -> bytes:
         """Keep a new file in memory."""
-        if self.read(path) is not None:
-            return False
-        self.replace(path, data)
-        return True
+        stored = self.read(path)
+        if stored is None:
+            self.replace(path, data)
+        return data if stored is None else stored
 
     def replace(self, path: str, data: bytes | None) -> None:
         """Keep a file in memory."""

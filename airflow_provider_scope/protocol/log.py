@@ -95,8 +95,8 @@ class CheckpointLog:
     def put_commit(self, record: CommitRecord) -> CommitRecord:
         """Create a commit record; give the one that is there."""
         path = self._path(f"commits/{record.seq:020}")
-        existing = self._put_bytes(path, records.encode(record), record.seq)
-        return record if existing is None else records.decode(CommitRecord, path, existing, seq=record.seq)
+        stored = self._put_bytes(path, records.encode(record), record.seq)
+        return records.decode(CommitRecord, path, stored, seq=record.seq)
 
     def newest_acceptance(self) -> Acceptance | None:
         """Read the newest record of an accepted table, if there is one."""
@@ -183,10 +183,11 @@ class CheckpointLog:
             again, and what is there is void.
         """
         path = self._path(f"offsets/{entry.seq:020}")
-        existing = self._put_bytes(path, records.encode_offset(entry), entry.seq)
+        data = records.encode_offset(entry)
+        stored = self._put_bytes(path, data, entry.seq)
         if entry.seq < self.vacuumed_below():
             raise self._missing_or_purged(f"offsets/{entry.seq:020}", entry.seq)
-        return entry if existing is None else records.decode_offset(path, existing, entry.seq)
+        return entry if stored == data else records.decode_offset(path, stored, entry.seq)
 
     # ---- vacuumed/ -----------------------------------------------------------------------------
 
@@ -216,8 +217,8 @@ class CheckpointLog:
         :raises RecordsVacuumedError: It was there, and a later purge has taken it away.
         """
         path = self._path(f"vacuumed/{record.below:020}")
-        existing = self._put_bytes(path, records.encode(record), record.below)
-        return record if existing is None else records.decode(Vacuumed, path, existing, below=record.below)
+        stored = self._put_bytes(path, records.encode(record), record.below)
+        return records.decode(Vacuumed, path, stored, below=record.below)
 
     def tail(self) -> Tail:
         """Find the newest records, none of which is purged by now."""
@@ -353,11 +354,11 @@ class CheckpointLog:
 
     def _put(self, name: str, record: _R, **expected: object) -> _R:
         path = self._path(name)
-        existing = self._put_bytes(path, records.encode(record))
-        return record if existing is None else records.decode(type(record), path, existing, **expected)
+        stored = self._put_bytes(path, records.encode(record))
+        return records.decode(type(record), path, stored, **expected)
 
-    def _put_bytes(self, path: str, data: bytes, seq: int | None = None) -> bytes | None:
-        """Create a record; give what is there instead, if this did not.
+    def _put_bytes(self, path: str, data: bytes, seq: int | None = None) -> bytes:
+        """Create a record, and give the one that is there.
 
         :param seq: The batch's number, if its record may be purged.
         """
@@ -369,25 +370,16 @@ class CheckpointLog:
                 do="set `max_files_per_trigger`, so that a batch has fewer files",
             )
         try:
-            if self.storage.put_if_absent(path, data):
-                return None
+            return self.storage.put_if_absent(path, data)
         except StorageError:
             # The answer was lost, or the write was: only what is there now tells. If it is absent,
             # the caller's run fails with the storage's own error and the next one starts afresh.
             existing = self.storage.read(path)
-            if existing is None:
-                raise
-            return existing
-        existing = self.storage.read(path)
-        if existing is None and seq is not None and seq < self.vacuumed_below():
-            raise self._missing_or_purged(path.removeprefix(f"{self.location}/"), seq)
-        if existing is None:
-            raise CheckpointGapError(
-                f"The record {path} existed a moment ago and is missing now.",
-                kept="the table and all other records",
-                do="nothing but this package may write there; find out what else does, then run again",
-            )
-        return existing
+            if existing is not None:
+                return existing
+            if seq is not None and seq < self.vacuumed_below():
+                raise self._missing_or_purged(path.removeprefix(f"{self.location}/"), seq) from None
+            raise
 
 
 def _missing_record(path: str) -> CheckpointGapError:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-import secrets
 from calendar import timegm
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
@@ -30,7 +29,7 @@ from airflow_provider_scope.exceptions import (
 )
 from airflow_provider_scope.stores.calls import PASSING, REFUSED, Repeating, without_secrets
 from airflow_provider_scope.stores.opening import bad, split, with_connection
-from airflow_provider_scope.stores.protocol import CONTROL_FILE_LIMIT_BYTES
+from airflow_provider_scope.stores.protocol import CONTROL_FILE_LIMIT_BYTES, existing
 from airflow_provider_scope.values import FileEntry, no_root
 
 if TYPE_CHECKING:
@@ -195,8 +194,6 @@ _ADVICE = {
 
 SCHEME = "abfss://"
 
-_CREATOR = "created_by"
-
 _NEEDS_MARKER = (
     "Without a hierarchical namespace, a folder disappears with its last file: a folder that may be empty "
     "needs a marker, such as the one that the Azure portal creates"
@@ -285,26 +282,20 @@ class AzureStorage:
             raise _failed("read", path, err) from without_secrets(err)
         return data
 
-    def put_if_absent(self, path: str, data: bytes) -> bool:
+    def put_if_absent(self, path: str, data: bytes) -> bytes:
         """Create a file with its content: one Put Blob with ``If-None-Match: *``.
 
         A request that got no answer may have taken effect, and its repetition is then refused. Some
-        repetitions are not made here: aiohttp sends a PUT again by itself when a kept connection breaks. So
-        each call puts a token into the blob's metadata, which shows afterwards which call created the blob.
+        repetitions are not made here: aiohttp sends a PUT again by itself when a kept connection breaks.
         """
         blob = self._blob(path)
-        token = secrets.token_hex(16)
         try:
-            self._calls.repeated(
-                lambda: blob.upload_blob(
-                    data, overwrite=False, metadata={_CREATOR: token}, **self._calls.options
-                )
-            )
+            self._calls.repeated(lambda: blob.upload_blob(data, overwrite=False, **self._calls.options))
         except Exception as err:  # noqa: BLE001 - as above
             if is_existing(err):
-                return self._token(path) == token
+                return existing(self, path)
             raise _failed("create", path, err) from without_secrets(err)
-        return True
+        return data
 
     def replace(self, path: str, data: bytes) -> None:
         blob = self._blob(path)
@@ -321,15 +312,6 @@ class AzureStorage:
             if verb == "delete" and is_missing(err):
                 return
             raise _failed(verb, path, err) from without_secrets(err)
-
-    def _token(self, path: str) -> str | None:
-        """Give the token of the call that created an existing blob."""
-        blob = self._blob(path)
-        try:
-            properties = self._calls.repeated(lambda: blob.get_blob_properties(**self._calls.options))
-        except Exception as err:  # noqa: BLE001 - as above
-            raise _failed("create", path, err) from without_secrets(err)
-        return _metadata(properties).get(_CREATOR)
 
     def _pages(self, root: str, container: str, prefix: str) -> Iterator[Page]:
         with ThreadPoolExecutor(1, thread_name_prefix="azure-walk") as executor:
@@ -416,12 +398,9 @@ class AzureStorage:
         return container, name
 
 
-def _metadata(properties: Any) -> dict[str, str]:
-    return {name.lower(): value for name, value in (properties.metadata or {}).items()}
-
-
 def _is_folder(properties: Any) -> bool:
-    return _metadata(properties).get("hdi_isfolder", "").lower() == "true"
+    metadata: dict[str, str] = {name.lower(): value for name, value in (properties.metadata or {}).items()}
+    return metadata.get("hdi_isfolder", "").lower() == "true"
 
 
 class _NotAFileError(Exception):

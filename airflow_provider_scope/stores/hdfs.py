@@ -20,7 +20,7 @@ from airflow_provider_scope.exceptions import (
     StorageError,
 )
 from airflow_provider_scope.stores.opening import bad, split
-from airflow_provider_scope.stores.protocol import CONTROL_FILE_LIMIT_BYTES
+from airflow_provider_scope.stores.protocol import CONTROL_FILE_LIMIT_BYTES, existing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -91,14 +91,15 @@ class WebHdfsStorage:
                 raise _failed("read", path, f"it is larger than {at_most:,} bytes")
             return self._files.read_whole(path)
 
-    def put_if_absent(self, path: str, data: bytes) -> bool:
+    def put_if_absent(self, path: str, data: bytes) -> bytes:
         """Create a file with its content: a complete temporary file gets its name by RENAME."""
         with _failing("create", path):
             # Onto a folder RENAME would move the file inside.
             if self._file_status("create", path) is not None:
-                return False
+                return existing(self, path)
             with self._temporary_file(path, data) as temporary:
-                return self._rename("create", temporary, path, overwrite=False)
+                is_ours = self._rename("create", temporary, path, overwrite=False)
+            return data if is_ours else existing(self, path)
 
     def replace(self, path: str, data: bytes) -> None:
         """Replace a file at once, by RENAME."""
@@ -132,16 +133,11 @@ class WebHdfsStorage:
         unknown: ServiceOutcomeUnknownError | None = None
         for _ in range(RENAME_TRIES):
             try:
-                if self._files.rename(temporary, path, overwrite=overwrite):
-                    return True
+                was_renamed = self._files.rename(temporary, path, overwrite=overwrite)
             except ServiceOutcomeUnknownError as err:
                 unknown = err
-                continue
-            if unknown and self._files.get_status(temporary) is None:
-                return True
-            if self._file_status(verb, path) is None:
-                raise _failed(verb, path, "the service says that the name is taken, and that it is free")
-            return False
+            else:
+                return was_renamed or (unknown is not None and self._files.get_status(temporary) is None)
         raise unknown or _failed(verb, path, "the service did not")
 
     @contextmanager

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from airflow_provider_scope.exceptions import InputError, SourceUnreadableError, StorageError
-from airflow_provider_scope.stores.protocol import CONTROL_FILE_LIMIT_BYTES, Store
+from airflow_provider_scope.stores.protocol import CONTROL_FILE_LIMIT_BYTES, Store, existing
 from airflow_provider_scope.values import FileEntry, no_root
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class LocalStorage:
             raise _failed("read", path, f"it is larger than {at_most:,} bytes")
         return data
 
-    def put_if_absent(self, path: str, data: bytes) -> bool:
+    def put_if_absent(self, path: str, data: bytes) -> bytes:
         """Create a file with its content: a complete temporary file gets its name by ``link``.
 
         ``link`` refuses a name that exists and shows name and content at once. Neither opening with
@@ -134,11 +134,11 @@ class LocalStorage:
                 try:
                     os.link(temporary, final)
                 except FileExistsError:
-                    return False
+                    return existing(self, path)
             _sync_folder(final.parent)
         except OSError as err:
             raise _failed("create", path, err) from err
-        return True
+        return data
 
     def replace(self, path: str, data: bytes) -> None:
         """Replace a file at once, by a rename."""

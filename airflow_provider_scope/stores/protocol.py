@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from airflow_provider_scope.exceptions import StorageError
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
@@ -44,10 +46,13 @@ class Storage(Protocol):
         :raises StorageError: The file could not be read, or is larger.
         """
 
-    def put_if_absent(self, path: str, data: bytes) -> bool:
+    def put_if_absent(self, path: str, data: bytes) -> bytes:
         """Create a control file with its whole content at once, unless it exists.
 
-        :return: False if it existed.
+        Whoever has to know whose file it is writes something that nobody else would, and compares: so a
+        write whose answer got lost is recognised when its repetition is refused.
+
+        :return: The content that the file has now: ``data``, or what was there before.
         :raises StorageError: It is not known whether the file was created. Read it back.
         """
 
@@ -62,6 +67,21 @@ class Storage(Protocol):
 
         :raises StorageError: It is not known whether the file was deleted.
         """
+
+
+def existing(storage: Storage, path: str) -> bytes:
+    """Read a control file that the storage refused to create because it exists.
+
+    :raises StorageError: Nothing is there now.
+    """
+    data = storage.read(path)
+    if data is None:
+        raise StorageError(
+            f"Could not create {path}: the name was taken, and nothing has it now.",
+            kept="everything that was written before",
+            do="see that nothing else deletes files there; the next try reads the log and goes on",
+        )
+    return data
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,7 +24,7 @@ from airflow_provider_scope.exceptions import (
 )
 from airflow_provider_scope.stores.calls import PASSING, REFUSED, Repeating, without_secrets
 from airflow_provider_scope.stores.opening import bad, split, with_connection
-from airflow_provider_scope.stores.protocol import CONTROL_FILE_LIMIT_BYTES
+from airflow_provider_scope.stores.protocol import CONTROL_FILE_LIMIT_BYTES, existing
 from airflow_provider_scope.values import FileEntry, no_root
 
 if TYPE_CHECKING:
@@ -214,7 +214,6 @@ def canonical(location: str) -> str:
 
 # ---- Files ----
 
-_CREATOR = "created-by"
 _PROBE = re.compile(r"\.[0-9a-f]{32}\.probe")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MD5 = re.compile(r'"?([0-9a-f]{32})"?')
@@ -307,11 +306,8 @@ class S3Storage:
             data: bytes | None = self._calls.repeated(download)
         return data
 
-    def put_if_absent(self, path: str, data: bytes) -> bool:
+    def put_if_absent(self, path: str, data: bytes) -> bytes:
         """Create a file with its content: one PutObject with ``If-None-Match: *``.
-
-        A request that got no answer may have taken effect, and its repetition is then refused. So each call
-        puts a token into the object's metadata, which shows afterwards which call created the object.
 
         :raises InputError: The store lets a file be created twice.
         """
@@ -341,19 +337,14 @@ class S3Storage:
 
         self._calls.repeated(put)
 
-    def _create(self, path: str, data: bytes) -> bool:
-        """Create a file unless it exists; False if it exists and another call created it."""
-        bucket, key = _parts(path)
-        token = secrets.token_hex(16)
+    def _create(self, path: str, data: bytes) -> bytes:
         try:
-            self._put(path, data, IfNoneMatch="*", Metadata={_CREATOR: token})
+            self._put(path, data, IfNoneMatch="*")
         except Exception as err:
             if not is_existing(err):
                 raise
-            properties = self._calls.repeated(self._client.head_object, Bucket=bucket, Key=key)
-            creator: str | None = properties["Metadata"].get(_CREATOR)
-            return creator == token
-        return True
+            return existing(self, path)
+        return data
 
     def _prove_refusal(self, path: str) -> None:
         """Check once per bucket that a store other than AWS refuses to create a file twice.
@@ -369,7 +360,7 @@ class S3Storage:
                 return
             trial = f"{path.rpartition('/')[0]}/.{secrets.token_hex(16)}.probe"
             try:
-                refuses = self._create(trial, b"") and not self._create(trial, b"")
+                refuses = [self._create(trial, data) for data in (b"", b"twice")] == [b"", b""]
             except Exception as err:
                 if not is_not_implemented(err):
                     raise

@@ -78,7 +78,7 @@ CREATED = Answer(201, {"ETag": '"1"', "Last-Modified": "Thu, 01 Jan 2026 00:00:0
 THERE = Answer(409, {"x-ms-error-code": "BlobAlreadyExists"})
 
 
-def put(service: FaultyService, *replies: Answer) -> tuple[list[float], Callable[[], bool]]:
+def put(service: FaultyService, *replies: Answer) -> tuple[list[float], Callable[[], bytes]]:
     """Give the waits, and how a file is created by a service that answers so."""
     service.faults = [Fault(lambda method, _: method == "PUT", answer=one) for one in replies]
     waits: list[float] = []
@@ -130,10 +130,10 @@ def test_a_file_of_somebody_else_is_not_created(service: FaultyService, before: 
     waits, create = put(service, *before, THERE)
     service.faults.append(
         Fault(
-            lambda method, _: method == "HEAD",
-            answer=Answer(200, {"x-ms-meta-other": "1", **CREATED.headers}),
+            lambda method, _: method == "GET",
+            answer=Answer(200, {"x-ms-blob-type": "BlockBlob", **CREATED.headers}, b"theirs"),
         )
     )
 
-    assert not create()
+    assert create() == b"theirs"
     assert len(waits) == len(before)

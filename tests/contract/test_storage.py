@@ -140,7 +140,7 @@ def test_a_missing_file_reads_as_none(place: Place) -> None:
 
 @pytest.mark.parametrize("data", [b"", b"x", b"\x00\xff\r\n", bytes(range(256)) * 20_000])
 def test_content_comes_back_as_it_was(place: Place, data: bytes) -> None:
-    assert place.storage.put_if_absent(place.at("put/a"), data)
+    assert place.storage.put_if_absent(place.at("put/a"), data) == data
     place.storage.replace(place.at("replaced/a"), data)
 
     assert place.storage.read(place.at("put/a")) == data
@@ -179,8 +179,8 @@ def test_delete_may_be_repeated(place: Place) -> None:
 def test_names_are_taken_as_they_are(place: Place, name: str) -> None:
     path = place.at(f"in/{name}")
 
-    assert place.storage.put_if_absent(path, b"first")
-    assert not place.storage.put_if_absent(path, b"second")
+    assert place.storage.put_if_absent(path, b"first") == b"first"
+    assert place.storage.put_if_absent(path, b"second") == b"first"
     assert place.storage.names(place.at("in")) == [name]
     assert [file.path for file in place.storage.walk(place.uri)] == [path]
     assert place.storage.read(path) == b"first"
@@ -203,7 +203,7 @@ def test_names_that_look_alike_are_different_files(place: Place, backend: Backen
     alike = ["a b", "a%20b", "a+b", "A B", "a  b", "caf\u00e9", "cafe\u0301"]
     names = sorted(name for name in alike if not any(c in name for c in backend.impossible))
     for name in names:
-        assert place.storage.put_if_absent(place.at(name), name.encode())
+        assert place.storage.put_if_absent(place.at(name), name.encode()) == name.encode()
 
     assert place.storage.names(place.uri) == names
     assert [place.storage.read(place.at(name)) for name in names] == [name.encode() for name in names]
@@ -213,15 +213,15 @@ def test_names_that_look_alike_are_different_files(place: Place, backend: Backen
 
 
 def test_what_is_there_stays(place: Place) -> None:
-    assert place.storage.put_if_absent(place.at("log/0"), b"first") is True
-    assert place.storage.put_if_absent(place.at("log/0"), b"second") is False
-    assert place.storage.put_if_absent(place.at("log/0"), b"first") is False
+    assert place.storage.put_if_absent(place.at("log/0"), b"first") == b"first"
+    assert place.storage.put_if_absent(place.at("log/0"), b"second") == b"first"
+    assert place.storage.put_if_absent(place.at("log/0"), b"first") == b"first"
     assert place.storage.read(place.at("log/0")) == b"first"
 
 
 def test_an_empty_file_is_there(place: Place) -> None:
-    assert place.storage.put_if_absent(place.at("a"), b"") is True
-    assert place.storage.put_if_absent(place.at("a"), b"x") is False
+    assert place.storage.put_if_absent(place.at("a"), b"") == b""
+    assert place.storage.put_if_absent(place.at("a"), b"x") == b""
     assert place.storage.read(place.at("a")) == b""
 
 
@@ -229,7 +229,7 @@ def test_a_name_is_free_again_after_it_was_deleted(place: Place) -> None:
     place.storage.put_if_absent(place.at("a"), b"first")
     place.storage.delete(place.at("a"))
 
-    assert place.storage.put_if_absent(place.at("a"), b"second") is True
+    assert place.storage.put_if_absent(place.at("a"), b"second") == b"second"
     assert place.storage.read(place.at("a")) == b"second"
 
 
@@ -313,7 +313,8 @@ def test_two_writers_race_a_thousand_times(place: Place) -> None:
     def run(who: int) -> None:
         storage = connect(place.uri, place.address)
         start.wait()
-        won[who] = [name for name in names if storage.put_if_absent(place.at(name), b"%d" % who)]
+        ours = b"%d" % who
+        won[who] = [name for name in names if storage.put_if_absent(place.at(name), ours) == ours]
 
     threads = [threading.Thread(target=run, args=(who,)) for who in range(2)]
     for thread in threads:

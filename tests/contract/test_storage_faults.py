@@ -128,8 +128,8 @@ def test_a_creation_that_goes_wrong_on_the_way_makes_one_file(
 ) -> None:
     way.fail(step, times=times, **how)
 
-    assert way.storage.put_if_absent(way.place.at("log/0"), b"ours") is True
-    assert way.direct.put_if_absent(way.place.at("log/0"), b"theirs") is False
+    assert way.storage.put_if_absent(way.place.at("log/0"), b"ours") == b"ours"
+    assert way.direct.put_if_absent(way.place.at("log/0"), b"theirs") == b"ours"
     assert way.direct.read(way.place.at("log/0")) == b"ours"
     assert [file.path for file in way.direct.walk(way.place.uri)] == [way.place.at("log/0")]
 
@@ -139,7 +139,7 @@ def test_a_creation_that_another_writer_overtakes_says_so(way: Way, how: dict[st
     path = way.place.at("log/0")
     way.fail("create", meanwhile=lambda: way.direct.put_if_absent(path, b"theirs"), **how)
 
-    assert way.storage.put_if_absent(path, b"ours") is False
+    assert way.storage.put_if_absent(path, b"ours") == b"theirs"
     assert way.direct.read(path) == b"theirs"
 
 
@@ -147,7 +147,7 @@ def test_a_creation_whose_file_another_one_replaces_before_the_answer_is_not_our
     path = way.place.at("log/0")
     way.fail("create", takes_effect=True, meanwhile=lambda: way.direct.replace(path, b"theirs"))
 
-    assert way.storage.put_if_absent(path, b"ours") is (way.backend not in _FLAT)
+    assert way.storage.put_if_absent(path, b"ours") == (b"theirs" if way.backend in _FLAT else b"ours")
     assert way.direct.read(path) == b"theirs"
 
 
@@ -156,7 +156,7 @@ def test_an_answer_that_never_comes_is_waited_for_so_long(way: Way, takes_effect
     impatient = connect(way.place.uri, way.service.url, timeout_seconds=1.0)
     way.fail("create", hang=True, takes_effect=takes_effect)
 
-    assert impatient.put_if_absent(way.place.at("log/0"), b"ours") is True
+    assert impatient.put_if_absent(way.place.at("log/0"), b"ours") == b"ours"
     assert way.direct.read(way.place.at("log/0")) == b"ours"
 
 

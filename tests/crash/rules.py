@@ -67,8 +67,9 @@ def blind_put(patch: pytest.MonkeyPatch) -> None:
     """Go on with the next number after a number was lost, without reading the winner's entry."""
 
     def put(log: CheckpointLog, entry: OffsetEntry) -> OffsetEntry:
-        won = log.storage.put_if_absent(f"{log.location}/offsets/{entry.seq:020}", encode_offset(entry))
-        return entry if won else entry.with_files(())
+        data = encode_offset(entry)
+        stored = log.storage.put_if_absent(f"{log.location}/offsets/{entry.seq:020}", data)
+        return entry if stored == data else entry.with_files(())
 
     patch.setattr(CheckpointLog, "put_offset", put)
 
@@ -87,10 +88,8 @@ def ignore_lost(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(CheckpointLog, "put_offset", put)
 
 
-def _put_without_reading_back(
-    log: CheckpointLog, path: str, data: bytes, seq: int | None = None
-) -> bytes | None:
-    return None if log.storage.put_if_absent(path, data) else log.storage.read(path) or b""
+def _put_without_reading_back(log: CheckpointLog, path: str, data: bytes, seq: int | None = None) -> bytes:
+    return log.storage.put_if_absent(path, data)
 
 
 def commit_before_probe(patch: pytest.MonkeyPatch) -> None:

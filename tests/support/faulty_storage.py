@@ -155,7 +155,7 @@ class FaultyStorage:
     def read(self, path: str, at_most: int = CONTROL_FILE_LIMIT_BYTES) -> bytes | None:
         return self._pass("read", path, lambda: self.inner.read(path, at_most))
 
-    def put_if_absent(self, path: str, data: bytes) -> bool:
+    def put_if_absent(self, path: str, data: bytes) -> bytes:
         put = lambda: self.inner.put_if_absent(path, data)  # noqa: E731 - the same shape as the others
         return self._pass("put", path, put, lambda: _leave_half(path, data))
 

@@ -59,11 +59,8 @@ class MemoryStorage:
     def read(self, path: str, at_most: int = CONTROL_FILE_LIMIT_BYTES) -> bytes | None:
         return self.control.get(path)
 
-    def put_if_absent(self, path: str, data: bytes) -> bool:
-        if path in self.control:
-            return False
-        self.control[path] = data
-        return True
+    def put_if_absent(self, path: str, data: bytes) -> bytes:
+        return self.control.setdefault(path, data)
 
     def replace(self, path: str, data: bytes) -> None:
         self.control[path] = data

@@ -28,7 +28,11 @@ def writer(data: bytes, name: str) -> int:
 def race(uri: str, address: str, who: int, names: list[str]) -> list[str]:
     """Create all names, and give those that were won."""
     storage = connect(uri, address)
-    return [name for name in names if storage.put_if_absent(f"{uri}/{name}", content(who, name))]
+    return [
+        name
+        for name in names
+        if storage.put_if_absent(f"{uri}/{name}", content(who, name)) == content(who, name)
+    ]
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from airflow_provider_scope.exceptions import SourceUnreadableError, StorageError
 from airflow_provider_scope.stores.kinds import KINDS, StoreKind
 from airflow_provider_scope.stores.opening import bad, split
-from airflow_provider_scope.stores.protocol import CONTROL_FILE_LIMIT_BYTES, Store
+from airflow_provider_scope.stores.protocol import CONTROL_FILE_LIMIT_BYTES, Store, existing
 from airflow_provider_scope.values import FileEntry, no_root
 
 if TYPE_CHECKING:
@@ -89,13 +89,13 @@ class ToyStorage:
                 raise StorageError(f"Could not read {path}: it is larger than {at_most:,} bytes.")
             return data
 
-    def put_if_absent(self, path: str, data: bytes) -> bool:
+    def put_if_absent(self, path: str, data: bytes) -> bytes:
         with _failing("create", path), _aside(path, data) as written:
             try:
                 os.link(written, _path(path))
             except FileExistsError:
-                return False
-            return True
+                return existing(self, path)
+            return data
 
     def replace(self, path: str, data: bytes) -> None:
         with _failing("replace", path), _aside(path, data) as written:

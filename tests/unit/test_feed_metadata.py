@@ -273,7 +273,7 @@ def test_a_commit_of_somebody_else_is_never_replaced(tmp_path: Path) -> None:
             def __getattr__(self, name: str) -> Any:
                 return getattr(place.storage, name)
 
-            def put_if_absent(self, path: str, data: bytes) -> bool:
+            def put_if_absent(self, path: str, data: bytes) -> bytes:
                 write_rows(location, place.storage, "p", [replace(ROW, rows=1)])
                 return place.storage.put_if_absent(path, data)
 

@@ -244,7 +244,7 @@ def test_of_two_intervals_that_share_time_and_begin_together_one_at_most_goes_on
     other = a_log(storage, 0, days=31)
     put = storage.put_if_absent
 
-    def late(path: str, data: bytes) -> bool:
+    def late(path: str, data: bytes) -> bytes:
         """Let the other one pass its first look before this one's note is there."""
         storage.put_if_absent = put  # type: ignore[method-assign]
         other.put_pipeline(Pipeline(pipeline="q", table=None))

@@ -317,7 +317,8 @@ def test_a_file_larger_than_any_record_is_not_read(tmp_path: Path) -> None:
 def test_a_name_that_is_a_link_to_nowhere_is_taken(tmp_path: Path) -> None:
     (tmp_path / "0").symlink_to(tmp_path / "nowhere")
 
-    assert STORAGE.put_if_absent(f"file://{tmp_path}/0", b"1") is False
+    with pytest.raises(StorageError, match="0 is a link to"):
+        STORAGE.put_if_absent(f"file://{tmp_path}/0", b"1")
     assert not (tmp_path / "nowhere").exists()
 
 

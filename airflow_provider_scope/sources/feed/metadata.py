@@ -133,7 +133,8 @@ def _write_aside(folder: Path, data: pa.Table, pipeline: str, location: str, sto
         if path.parent.name != "_delta_log":
             storage.replace(f"{location}/{path.relative_to(folder).as_posix()}", path.read_bytes())
     for path in commits:
-        if not storage.put_if_absent(f"{location}/_delta_log/{path.name}", path.read_bytes()):
+        data = path.read_bytes()
+        if storage.put_if_absent(f"{location}/_delta_log/{path.name}", data) != data:
             raise StorageError(
                 f"The commit {path.name} of {location} was written by somebody else in the meantime."
             )
