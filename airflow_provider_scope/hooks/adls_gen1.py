@@ -63,6 +63,7 @@ class AdlsGen1Hook(BaseHook):
 
     @cached_property
     def _client(self) -> Gen1Client:
+        from airflow_provider_scope.stores.calls import Repeating
         from airflow_provider_scope.stores.http import HttpClient
 
         service = self.service
@@ -70,7 +71,7 @@ class AdlsGen1Hook(BaseHook):
             service.url,
             tokens_of(identity_of(self._fields, service)),
             timeout_seconds=service.timeout_seconds,
-            retries=service.retries,
+            repeating=Repeating(retries=service.retries),
             retry_on_error_messages=service.retry_on_error_messages,
         )
         return Gen1Client(http, service.authority)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.hooks.settings import fields_of
+from airflow_provider_scope.stores.calls import Repeating
 from airflow_provider_scope.stores.hdfs import WebHdfsStorage
 from airflow_provider_scope.stores.http import HttpClient
 from airflow_provider_scope.stores.protocol import Store
@@ -43,7 +44,7 @@ def open_store(uri: str, conn_id: str | None, connection: Connection | None) -> 
         None,
         identity={"user.name": user},
         timeout_seconds=fields.number("http_timeout_seconds", 30.0, at_least=0.1) if fields else 30.0,
-        retries=fields.integer("http_retries", 3, at_least=0) if fields else 3,
+        repeating=Repeating(retries=fields.integer("http_retries", 3, at_least=0) if fields else 3),
     )
     client = Gen1Client(http, authority, dialect=HDFS_TLS if tls else HDFS)
     return Store(storage=WebHdfsStorage(client), environment={"HADOOP_USER_NAME": user})

@@ -69,6 +69,7 @@ class ScopeHook(BaseHook):
 
     @cached_property
     def _client(self) -> AdlaClient:
+        from airflow_provider_scope.stores.calls import Repeating
         from airflow_provider_scope.stores.http import HttpClient
 
         service = self.service
@@ -77,7 +78,7 @@ class ScopeHook(BaseHook):
                 service.url,
                 tokens_of(identity_of(self._fields, service)),
                 timeout_seconds=service.timeout_seconds,
-                retries=service.retries,
+                repeating=Repeating(retries=service.retries),
                 retry_on_error_messages=service.retry_on_error_messages,
             )
         )

@@ -61,7 +61,7 @@ class AdlaClient:
         path = _path(job_id)
         _check(new)
         doing = f"submit the job {job_id}"
-        for _ in self._http.tries():
+        for _ in self._http.repeating.tries():
             try:
                 answer = self._http.request(
                     "PUT", path, doing=doing, repeatable=False, params=_VERSION, json=new.body()

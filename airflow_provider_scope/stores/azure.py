@@ -19,21 +19,14 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
 
-from airflow_provider_scope.exceptions import (
-    InputError,
-    SourceError,
-    SourceRefusedError,
-    SourceUnreadableError,
-    StorageError,
-    mask,
-)
-from airflow_provider_scope.stores.calls import PASSING, REFUSED, Repeating, without_secrets
+from airflow_provider_scope.exceptions import InputError
+from airflow_provider_scope.stores.calls import PASSING, REFUSED, Calls, Failure, Repeating, without_secrets
 from airflow_provider_scope.stores.opening import bad, split, with_connection
 from airflow_provider_scope.stores.protocol import CONTROL_FILE_LIMIT_BYTES, existing
 from airflow_provider_scope.values import FileEntry, no_root
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator, Mapping
+    from collections.abc import Callable, Coroutine, Iterator
 
 
 # "ResourceNotFound" is not one of them: it is also the answer to a caller without a key who may not see
@@ -42,15 +35,18 @@ _MISSING = ("BlobNotFound", "ContainerNotFound")
 _EXISTING = ("BlobAlreadyExists", "ConditionNotMet", "TargetConditionNotMet")
 
 
-class AzureCalls:
+class AzureCalls(Calls):
     """Runs the SDK's coroutines on the loop of an adlfs filesystem.
 
-    :param repeating: How to try again after transport errors, 429 and 5xx.
     :param timeout_seconds: For the connection, and for each wait for a part of the answer.
     """
 
+    files_advice = "check the account and the connection's rights"
+    source_advice = "check the service"
+    rights = "the role Storage Blob Data Reader, or correct its credentials"
+
     def __init__(self, fs: Any, repeating: Repeating | None = None, *, timeout_seconds: float = 60.0) -> None:
-        self._repeating = repeating or Repeating()
+        super().__init__(repeating)
         self.options = {
             "retry_total": 0,
             "connection_timeout": timeout_seconds,
@@ -61,60 +57,34 @@ class AzureCalls:
         # At INFO the SDK writes 25 lines for each request into the task's log.
         logging.getLogger("azure.core.pipeline.policies.http_logging_policy").setLevel(logging.WARNING)
 
-    def repeated(self, call: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-        """Make a call that may be carried out twice, until it succeeds or is refused."""
-        return self._repeating.repeated(
-            lambda: asyncio.run_coroutine_threadsafe(call(), self._fs.loop).result(),
-            may_pass=may_pass,
-            retry_after_of=lambda err: _headers(err).get("Retry-After"),
+    @staticmethod
+    def failure_of(err: BaseException) -> Failure:
+        status = getattr(err, "status_code", None)
+        status = status if isinstance(status, int) else None
+        code = getattr(err, "error_code", None)
+        headers = getattr(getattr(err, "response", None), "headers", None) or {}
+        return Failure(
+            status=status,
+            code=str(getattr(code, "value", code) or "") or ("" if status else type(err).__name__),
+            message=next(iter(str(err).strip().splitlines()), ""),
+            request_id=headers.get("x-ms-request-id"),
+            retry_after=headers.get("Retry-After"),
+            may_pass=status in (None, *PASSING),
+            is_refused=status in REFUSED,
         )
 
-
-def status_of(err: BaseException) -> int | None:
-    """Give the HTTP status of an error; None if the service did not answer."""
-    status = getattr(err, "status_code", None)
-    return status if isinstance(status, int) else None
+    def repeated(self, call: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        return super().repeated(lambda: asyncio.run_coroutine_threadsafe(call(), self._fs.loop).result())
 
 
-def code_of(err: BaseException) -> str:
-    """Give the service's code of an error, such as ``BlobNotFound``."""
-    code = getattr(err, "error_code", None)
-    return str(getattr(code, "value", code) or "")
-
-
-def may_pass(err: BaseException) -> bool:
-    """Tell whether the same call may succeed later: nothing answered, or the status is a passing one."""
-    return status_of(err) is None or status_of(err) in PASSING
-
-
-def is_missing(err: BaseException) -> bool:
+def is_missing(failure: Failure) -> bool:
     """Tell whether the service says that nothing has this name. Other 404s do not say so."""
-    return status_of(err) == 404 and code_of(err) in _MISSING  # noqa: PLR2004
+    return failure.status == 404 and failure.code in _MISSING  # noqa: PLR2004
 
 
-def is_existing(err: BaseException) -> bool:
+def is_existing(failure: Failure) -> bool:
     """Tell whether a creation was refused because the name is taken."""
-    return status_of(err) in (409, 412) and code_of(err) in _EXISTING
-
-
-def is_refused(err: BaseException) -> bool:
-    """Tell whether the identity is not known, or not allowed to do this."""
-    return status_of(err) in REFUSED
-
-
-def described(err: BaseException) -> str:
-    """Describe an error for people: status, code, first line of its text, and request id."""
-    first_line = next(iter(str(err).strip().splitlines()), "")
-    text = " ".join(str(part) for part in (status_of(err), code_of(err)) if part)
-    text = text or type(err).__name__
-    text = mask(f"{text}: {first_line}" if first_line else text)[:1000]
-    request_id = _headers(err).get("x-ms-request-id")
-    return f"{text} (request id {request_id})" if request_id else text
-
-
-def _headers(err: BaseException) -> Mapping[str, str]:
-    headers: Mapping[str, str] | None = getattr(getattr(err, "response", None), "headers", None)
-    return {} if headers is None else headers
+    return failure.status in (409, 412) and failure.code in _EXISTING
 
 
 # ---- How a location is written ----
@@ -238,7 +208,7 @@ class AzureStorage:
             try:
                 files = entries(page, base)
             except ValueError as err:
-                raise _unreadable(root, err) from err
+                raise self._calls.unreadable(root, str(err)) from err
             yield from files
         if folder and not has_blobs:
             self._check_folder(root, container, folder)
@@ -248,17 +218,18 @@ class AzureStorage:
         prefix = f"{folder_name}/" if folder_name else ""
         names: list[str] = []
         marker = ""
-        while True:
-            try:
-                page = self._page(container, prefix, marker, delimiter="/")
+        with self._calls.failing("list", folder):
+            while True:
+                try:
+                    page = self._page(container, prefix, marker, delimiter="/")
+                except Exception as err:
+                    if is_missing(self._calls.failure_of(err)) and not marker:
+                        return []
+                    raise
                 names += [file.path for file in entries(page, "")]
-            except Exception as err:  # noqa: BLE001 - whatever the SDK raises, it is not absence
-                if is_missing(err) and not marker:
-                    return []
-                raise _failed("list", folder, err) from without_secrets(err)
-            if not page.marker:
-                return sorted(name.removeprefix(prefix) for name in names)
-            marker = page.marker
+                if not page.marker:
+                    return sorted(name.removeprefix(prefix) for name in names)
+                marker = page.marker
 
     def read(self, path: str, at_most: int = CONTROL_FILE_LIMIT_BYTES) -> bytes | None:
         blob = self._blob(path)
@@ -267,19 +238,18 @@ class AzureStorage:
             stream = await blob.download_blob(**self._calls.options)
             # With a hierarchical namespace a folder reads like an empty file.
             if _is_folder(stream.properties):
-                raise _NotAFileError("it is a folder")
+                raise self._calls.failed("read", path, "it is a folder")
             if stream.size > at_most:
-                raise _NotAFileError(f"it is larger than {at_most:,} bytes")
+                raise self._calls.failed("read", path, f"it is larger than {at_most:,} bytes")
             return bytes(await stream.readall())
 
-        try:
-            data: bytes = self._calls.repeated(download)
-        except _NotAFileError as err:
-            raise _failed("read", path, str(err)) from err
-        except Exception as err:  # noqa: BLE001 - as above
-            if is_missing(err):
-                return None
-            raise _failed("read", path, err) from without_secrets(err)
+        with self._calls.failing("read", path):
+            try:
+                data: bytes = self._calls.repeated(download)
+            except Exception as err:
+                if is_missing(self._calls.failure_of(err)):
+                    return None
+                raise
         return data
 
     def put_if_absent(self, path: str, data: bytes) -> bytes:
@@ -289,29 +259,28 @@ class AzureStorage:
         repetitions are not made here: aiohttp sends a PUT again by itself when a kept connection breaks.
         """
         blob = self._blob(path)
-        try:
-            self._calls.repeated(lambda: blob.upload_blob(data, overwrite=False, **self._calls.options))
-        except Exception as err:  # noqa: BLE001 - as above
-            if is_existing(err):
+        with self._calls.failing("create", path):
+            try:
+                self._calls.repeated(lambda: blob.upload_blob(data, overwrite=False, **self._calls.options))
+            except Exception as err:
+                if not is_existing(self._calls.failure_of(err)):
+                    raise
                 return existing(self, path)
-            raise _failed("create", path, err) from without_secrets(err)
         return data
 
     def replace(self, path: str, data: bytes) -> None:
         blob = self._blob(path)
-        self._write("replace", path, lambda: blob.upload_blob(data, overwrite=True, **self._calls.options))
+        with self._calls.failing("replace", path):
+            self._calls.repeated(lambda: blob.upload_blob(data, overwrite=True, **self._calls.options))
 
     def delete(self, path: str) -> None:
         blob = self._blob(path)
-        self._write("delete", path, lambda: blob.delete_blob(**self._calls.options))
-
-    def _write(self, verb: str, path: str, call: Callable[[], Any]) -> None:
-        try:
-            self._calls.repeated(call)
-        except Exception as err:  # noqa: BLE001 - as above
-            if verb == "delete" and is_missing(err):
-                return
-            raise _failed(verb, path, err) from without_secrets(err)
+        with self._calls.failing("delete", path):
+            try:
+                self._calls.repeated(lambda: blob.delete_blob(**self._calls.options))
+            except Exception as err:
+                if not is_missing(self._calls.failure_of(err)):
+                    raise
 
     def _pages(self, root: str, container: str, prefix: str) -> Iterator[Page]:
         with ThreadPoolExecutor(1, thread_name_prefix="azure-walk") as executor:
@@ -320,12 +289,13 @@ class AzureStorage:
             while True:
                 try:
                     page = next_page.result()
-                except Exception as err:  # noqa: BLE001 - as above
-                    if is_missing(err) and not marker:
+                except Exception as err:  # noqa: BLE001 - whatever the SDK raises, it is not absence
+                    failure = self._calls.failure_of(err)
+                    if is_missing(failure) and not marker:
                         raise no_root(root, _NEEDS_MARKER) from without_secrets(err)
-                    raise _unreadable(root, err) from without_secrets(err)
+                    raise self._calls.unreadable(root, failure) from without_secrets(err)
                 if page.marker and page.marker == marker:
-                    raise _unreadable(root, "the next page is the page that was read")
+                    raise self._calls.unreadable(root, "the next page is the page that was read")
                 marker = page.marker
                 if marker:
                     next_page = executor.submit(self._page, container, prefix, marker)
@@ -372,11 +342,12 @@ class AzureStorage:
         try:
             properties = self._calls.repeated(lambda: blob.get_blob_properties(**self._calls.options))
         except Exception as err:  # noqa: BLE001 - as above
-            if is_missing(err):
+            failure = self._calls.failure_of(err)
+            if is_missing(failure):
                 raise no_root(root, _NEEDS_MARKER) from without_secrets(err)
-            raise _unreadable(root, err) from without_secrets(err)
+            raise self._calls.unreadable(root, failure) from without_secrets(err)
         if not _is_folder(properties):
-            raise _unreadable(root, "it is a file, not a folder")
+            raise self._calls.unreadable(root, "it is a file, not a folder")
 
     def _blob(self, uri: str) -> Any:
         container, name = self._parts(uri)
@@ -403,12 +374,6 @@ def _is_folder(properties: Any) -> bool:
     return metadata.get("hdi_isfolder", "").lower() == "true"
 
 
-class _NotAFileError(Exception):
-    """The blob cannot be a control file."""
-
-    status_code = 0  # so that `may_pass` takes it for an answer, and nothing is tried again
-
-
 class _PageText(Exception):  # noqa: N818 - not a fault
     """Carries the text of a page out of the SDK, before the SDK makes models of it."""
 
@@ -420,29 +385,6 @@ class _PageText(Exception):  # noqa: N818 - not a fault
 def _raise_page_text(response: Any) -> None:
     if response.http_response.status_code == 200:  # noqa: PLR2004
         raise _PageText(response.http_response.body())
-
-
-def _unreadable(root: str, err: BaseException | str) -> SourceError:
-    why = err if isinstance(err, str) else described(err)
-    message = f"The source folder {root} could not be listed: {why}."
-    kept = "the table and the checkpoint; nothing was written"
-    if isinstance(err, BaseException) and is_refused(err):
-        rights = "the role Storage Blob Data Reader, or correct its credentials"
-        return SourceRefusedError(message, kept=kept, do=f"give the connection's identity {rights}")
-    return SourceUnreadableError(
-        message,
-        kept=kept,
-        do="check the service; a part of the source is never skipped. The next try lists again",
-    )
-
-
-def _failed(verb: str, path: str, err: BaseException | str) -> StorageError:
-    why = err if isinstance(err, str) else described(err)
-    return StorageError(
-        f"Could not {verb} {path}: {why}.",
-        kept="everything that was written before",
-        do="check the account and the connection's rights; the next try reads the log and goes on",
-    )
 
 
 # ---- pages of List Blobs ----

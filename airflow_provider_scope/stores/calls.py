@@ -1,20 +1,32 @@
-"""Repeating calls to stores after failures that pass, and keeping secrets out of their errors."""
+"""Calls to stores: repeated after failures that pass, with errors that say what helps and hold no secrets."""
 
 from __future__ import annotations
 
+import logging
 import random
 import time
 import traceback
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from airflow_provider_scope.exceptions import HIDDEN, mask
+from airflow_provider_scope.exceptions import (
+    HIDDEN,
+    ScopeProviderError,
+    SourceError,
+    SourceRefusedError,
+    SourceUnreadableError,
+    StorageError,
+    mask,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
+_T = TypeVar("_T")
+_log = logging.getLogger(__name__)
 
 PASSING = (408, 429, 500, 502, 503, 504)
 """Statuses of answers after which the same call may succeed later."""
@@ -53,6 +65,31 @@ def _parse_retry_after(retry_after: str, now: float) -> float | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """Why a call of a client failed."""
+
+    status: int | None = None
+    """The HTTP status; None if there was no answer."""
+    code: str = ""
+    """The service's own code, such as ``BlobNotFound``; without an answer the name of the client's error."""
+    message: str = ""
+    request_id: str | None = None
+    retry_after: str | None = None
+    """The header ``Retry-After`` of the answer."""
+    may_pass: bool = False
+    """Whether the same call may succeed later."""
+    is_refused: bool = False
+    """Whether the identity is not known, or not allowed to do this."""
+
+    def __str__(self) -> str:
+        """Describe it for people, without secrets."""
+        text = " ".join(str(part) for part in (self.status, self.code) if part)
+        text = ": ".join(part for part in (text, self.message) if part)
+        text = mask(text)[:1000].removesuffix(".")
+        return f"{text} (request id {self.request_id})" if self.request_id else text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Repeating:
     """How often a call is repeated, and the functions by which it waits."""
 
@@ -62,32 +99,106 @@ class Repeating:
     jitter: Callable[[], float] = random.random
     clock: Callable[[], float] = time.time
 
-    def repeated(
-        self,
-        call: Callable[[], Any],
-        *,
-        may_pass: Callable[[BaseException], bool],
-        retry_after_of: Callable[[BaseException], str | None],
-    ) -> Any:
+    def repeated(self, call: Callable[[], _T], failure_of: Callable[[BaseException], Failure]) -> _T:
         """Make a call that may be carried out twice, until it succeeds or is refused.
 
-        :param may_pass: Tells for an error whether the same call may succeed later.
-        :param retry_after_of: Returns the header ``Retry-After`` of the answer that an error reports.
-        :return: The result of the call.
         :raises Exception: The error of the last try, as the call raised it.
         """
         failures = 0
         while True:
             try:
                 return call()
+            except ScopeProviderError:
+                raise
             except Exception as err:
                 failures += 1
-                if failures > self.retries or not may_pass(err):
+                failure = failure_of(err)
+                if failures > self.retries or not failure.may_pass:
                     raise
-                wait = wait_seconds(
-                    failures, jitter=self.jitter(), retry_after=retry_after_of(err), now=self.clock()
-                )
-                self.sleep(wait)
+                _log.info("%s. Trying again.", failure)
+                self.pause(failures, failure.retry_after)
+
+    def tries(self) -> Iterator[bool]:
+        """Yield for each try of an operation whether it is the last, and wait before all but the first."""
+        for failures in range(self.retries + 1):
+            if failures:
+                self.pause(failures)
+            yield failures == self.retries
+
+    def pause(self, failures: int, retry_after: str | None = None) -> None:
+        """Wait after the ``failures``-th failure in a row; see ``wait_seconds``."""
+        self.sleep(wait_seconds(failures, jitter=self.jitter(), retry_after=retry_after, now=self.clock()))
+
+
+class Calls:
+    """Calls of a client library, repeated after failures that pass; its errors become ours.
+
+    A kind of store says how the errors of its client are read, and what helps against them.
+    """
+
+    files_advice: ClassVar[str]
+    """What to check if a control file cannot be read or written."""
+    source_advice: ClassVar[str]
+    """What to check if a source cannot be listed."""
+    rights: ClassVar[str]
+    """What an identity needs that may not list a source."""
+
+    def __init__(self, repeating: Repeating | None = None) -> None:
+        self._repeating = repeating or Repeating()
+
+    @staticmethod
+    def failure_of(err: BaseException) -> Failure:
+        """Read an error of the client."""
+        raise NotImplementedError
+
+    def repeated(self, call: Callable[[], Any]) -> Any:
+        """Make a call that may be carried out twice, until it succeeds or is refused."""
+        return self._repeating.repeated(call, self.failure_of)
+
+    @contextmanager
+    def failing(self, verb: str, path: str) -> Iterator[None]:
+        """Raise the errors of the client as ``StorageError``: whatever it raises, it is not absence."""
+        try:
+            yield
+        except ScopeProviderError:
+            raise
+        except Exception as err:  # noqa: BLE001 - as above
+            raise self.failed(verb, path, self.failure_of(err)) from without_secrets(err)
+
+    def failed(self, verb: str, path: str, why: Failure | str) -> StorageError:
+        return failed(verb, path, why, self.files_advice)
+
+    def unreadable(self, root: str, why: Failure | str) -> SourceError:
+        if isinstance(why, Failure) and why.is_refused:
+            return not_allowed(root, why, self.rights)
+        return unreadable(root, why, self.source_advice)
+
+
+def failed(verb: str, path: str, why: object, advice: str) -> StorageError:
+    """Give the error for a control file."""
+    return StorageError(
+        f"Could not {verb} {path}: {why}.",
+        kept="everything that was written before",
+        do=f"{advice}. The next try reads the log and goes on",
+    )
+
+
+def unreadable(root: str, why: object, advice: str) -> SourceUnreadableError:
+    """Give the error for a source that could not be listed in full."""
+    return SourceUnreadableError(
+        f"The source folder {root} could not be listed: {why}.",
+        kept="the table and the checkpoint; nothing was written",
+        do=f"{advice}. A part of the source is never skipped. The next try lists again",
+    )
+
+
+def not_allowed(root: str, why: object, rights: str) -> SourceRefusedError:
+    """Give the error for a source that the connection's identity may not list."""
+    return SourceRefusedError(
+        f"The source folder {root} could not be listed: {why}.",
+        kept="the table and the checkpoint; nothing was written",
+        do=f"give the connection's identity {rights}",
+    )
 
 
 def without_secrets(err: BaseException) -> BaseException | None:

@@ -8,9 +8,8 @@ here. The error is ``ServiceOutcomeUnknownError``, and the caller checks whether
 from __future__ import annotations
 
 import logging
-import random
 import re
-import time
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin, urlsplit
 
@@ -24,11 +23,11 @@ from airflow_provider_scope.exceptions import (
     ServiceUnavailableError,
     mask,
 )
-from airflow_provider_scope.stores.calls import wait_seconds
+from airflow_provider_scope.stores.calls import Failure, Repeating, without_secrets
 from airflow_provider_scope.stores.wire import Answer, Tokens, answer_of, is_loopback, not_understood
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
 
 BODY_LIMIT_BYTES = 64 * 1024 * 1024
@@ -57,7 +56,7 @@ class HttpClient:
     :param identity: Query parameters of plain WebHDFS: ``user.name``, or the secret ``delegation``. Its
         redirects lead to other hosts, and hold all that these need; they are followed if ``tokens`` is None.
     :param timeout_seconds: For the connection, and for each wait for a part of the answer.
-    :param retries: Further tries after transport errors, 429 and 5xx.
+    :param repeating: How to try again after transport errors, 429 and 5xx.
     :param retry_on_error_messages: Texts of refusals (4xx) that pass: a fragment, or ``re:`` and a
         regular expression.
     :raises InputError: A token may not be sent to the URL, or a pattern is not valid.
@@ -70,23 +69,17 @@ class HttpClient:
         *,
         identity: Mapping[str, str] | None = None,
         timeout_seconds: float = 30.0,
-        retries: int = 3,
+        repeating: Repeating | None = None,
         retry_on_error_messages: Sequence[str] = (),
-        sleep: Callable[[float], None] = time.sleep,
-        jitter: Callable[[], float] = random.random,
-        clock: Callable[[], float] = time.time,
     ) -> None:
         self.base_url = base_url.rstrip("/")
-        self.retries = retries
+        self.repeating = repeating or Repeating()
         self._identity = dict(identity or {})
         has_secret = tokens is not None or "delegation" in self._identity
         self._origin = _checked_origin(self.base_url, has_secret=has_secret)
         self._tokens = tokens or _NoToken()
         self._timeout = timeout_seconds
         self._patterns = [_pattern(text) for text in retry_on_error_messages]
-        self._sleep = sleep
-        self._jitter = jitter
-        self._clock = clock
         self._session = _session(use_environment=self._origin[0] == "https")
 
     def __repr__(self) -> str:
@@ -95,17 +88,6 @@ class HttpClient:
 
     def close(self) -> None:
         self._session.close()
-
-    def pause(self, failures: int, retry_after: str | None = None) -> None:
-        """Wait after the ``failures``-th failure in a row; see ``wait_seconds``."""
-        self._sleep(wait_seconds(failures, jitter=self._jitter(), retry_after=retry_after, now=self._clock()))
-
-    def tries(self) -> Iterator[bool]:
-        """Yield for each try of an operation whether it is the last, and wait before all but the first."""
-        for failures in range(self.retries + 1):
-            if failures:
-                self.pause(failures)
-            yield failures == self.retries
 
     def request(
         self,
@@ -119,7 +101,7 @@ class HttpClient:
         data: bytes | None = None,
         in_two_steps: bool = False,
     ) -> Answer:
-        """Send a request and give the answer: a success, or a refusal (4xx) that no repetition would change.
+        """Send a request; the answer is a success, or a refusal (4xx) that no repetition would change.
 
         :param target: A path below ``base_url``, or a whole URL that the service gave.
         :param doing: The purpose of the request, as it follows "Could not" in an error.
@@ -132,60 +114,56 @@ class HttpClient:
         :raises ServiceProtocolError: The target or a redirect is not at this service.
         :raises ServiceAuthError: No token could be acquired.
         """
-        url = self._url(target, doing)
-        failures = refusals = 0
-        refreshed = False
-        while True:
-            token = self._tokens.get()
-            retry_after: str | None = None
-            try:
-                answer = self._follow(
-                    method, url, doing, token, params=params, json=json, data=data, in_two_steps=in_two_steps
-                )
-            except _TRANSPORT_ERRORS as err:
-                problem = mask(f"{type(err).__name__}: {err}", token)
-                if not repeatable and _may_have_arrived(err):
-                    raise _outcome_unknown(doing, problem) from err
-            else:
-                if answer.status == 401 and not refreshed:  # noqa: PLR2004
-                    refreshed = True
-                    self._tokens.reject(token)
-                    continue
-                if self._passes(answer) and refusals + 1 < MESSAGE_TRIES:
-                    refusals += 1
-                    _log.info("Could not %s yet: %s", doing, answer.described())
-                    self.pause(refusals)
-                    continue
-                if answer.status != 429 and answer.status < 500:  # noqa: PLR2004
-                    return answer
-                problem = answer.described()
-                if not repeatable and answer.status != 429:  # noqa: PLR2004 - throttled: not carried out
-                    raise _outcome_unknown(doing, problem)
-                retry_after = answer.headers.get("retry-after")
-            failures += 1
-            if failures > self.retries:
-                raise _unavailable(doing, problem, failures)
-            _log.info("Could not %s: %s. Trying again.", doing, problem)
-            self.pause(failures, retry_after)
+        sent = _Request(
+            method=method,
+            url=self._url(target, doing),
+            doing=doing,
+            params={**(params or {}), **self._identity},
+            json=json,
+            data=data,
+            in_two_steps=in_two_steps,
+        )
 
-    def _follow(
-        self,
-        method: str,
-        url: str,
-        doing: str,
-        token: str,
-        *,
-        params: Mapping[str, str] | None,
-        json: Any,
-        data: bytes | None,
-        in_two_steps: bool,
-    ) -> Answer:
+        def failure_of(err: BaseException) -> Failure:
+            if not isinstance(err, _FailedError):
+                return Failure()
+            may_pass = repeatable or not err.may_have_arrived
+            message = f"Could not {doing}: {err}"
+            return Failure(message=message, retry_after=err.retry_after, may_pass=may_pass)
+
+        for is_last in replace(self.repeating, retries=MESSAGE_TRIES - 1).tries():
+            try:
+                answer = self.repeating.repeated(lambda: self._carry_out(sent), failure_of)
+            except _FailedError as err:
+                if not repeatable and err.may_have_arrived:
+                    raise _outcome_unknown(doing, str(err)) from err
+                raise _unavailable(doing, str(err), self.repeating.retries + 1) from err
+            if is_last or not self._passes(answer):
+                break
+            _log.info("Could not %s yet: %s", doing, answer.described())
+        return answer
+
+    def _carry_out(self, request: _Request) -> Answer:
+        """Send a request once, or a second time with a new token.
+
+        :raises _FailedError: There was no answer, or it was 429 or 5xx.
+        """
+        token = self._tokens.get()
+        answer = self._follow(request, token)
+        if answer.status == 401:  # noqa: PLR2004
+            self._tokens.reject(token)
+            answer = self._follow(request, self._tokens.get())
+        if answer.status == 429 or answer.status >= 500:  # noqa: PLR2004
+            may_have_arrived = answer.status != 429  # noqa: PLR2004 - throttled: not carried out
+            raise _FailedError(answer.described(), may_have_arrived, answer.headers.get("retry-after"))
+        return answer
+
+    def _follow(self, request: _Request, token: str) -> Answer:
         """Send a request once, and follow WebHDFS's redirects (307)."""
-        params = {**(params or {}), **self._identity}
+        doing = request.doing
         for hop in range(_HOPS):
-            without_data = in_two_steps and hop == 0
-            body = None if without_data else data
-            answer = self._send(method, url, doing, token, params=params, json=json, data=body)
+            without_data = request.in_two_steps and hop == 0
+            answer = self._send(replace(request, data=None) if without_data else request, token)
             if not 300 <= answer.status < 400:  # noqa: PLR2004
                 if without_data and answer.ok:
                     raise not_understood(doing, "the service did not ask for the data")
@@ -193,28 +171,20 @@ class HttpClient:
             location = answer.headers.get("location", "")
             if answer.status != 307 or not location:  # noqa: PLR2004
                 raise not_understood(doing, f"the answer is a redirect ({answer.status})")
-            url, params = self._redirected(urljoin(url, location), doing), {}
+            url = self._redirected(urljoin(request.url, location), doing)
+            request = replace(request, url=url, params={})
         raise not_understood(doing, f"there were more than {_HOPS} redirects")
 
-    def _send(
-        self,
-        method: str,
-        url: str,
-        doing: str,
-        token: str,
-        *,
-        params: Mapping[str, str] | None,
-        json: Any,
-        data: bytes | None,
-    ) -> Answer:
+    def _send(self, request: _Request, token: str) -> Answer:
+        doing = request.doing
         try:
             with self._session.request(
-                method,
-                url,
-                params=params,
-                json=json,
-                data=data,
-                headers=None if data is None else {"Content-Type": "application/octet-stream"},
+                request.method,
+                request.url,
+                params=request.params,
+                json=request.json,
+                data=request.data,
+                headers=None if request.data is None else {"Content-Type": "application/octet-stream"},
                 auth=_Bearer(token),
                 timeout=self._timeout,
                 allow_redirects=False,
@@ -226,10 +196,11 @@ class HttpClient:
                     if len(body) > BODY_LIMIT_BYTES:
                         raise not_understood(doing, f"the answer has more than {BODY_LIMIT_BYTES:,} bytes")
                 return answer_of(response.status_code, response.headers, bytes(body), token)
-        except _TRANSPORT_ERRORS:
-            raise
         except requests.RequestException as err:
-            raise not_understood(doing, mask(f"{type(err).__name__}: {err}", token)) from err
+            problem = mask(f"{type(err).__name__}: {err}", token)
+            if isinstance(err, _TRANSPORT_ERRORS):
+                raise _FailedError(problem, _may_have_arrived(err)) from without_secrets(err)
+            raise not_understood(doing, problem) from err
 
     def _passes(self, answer: Answer) -> bool:
         """Tell whether a refusal matches ``retry_on_error_messages``."""
@@ -255,6 +226,27 @@ class HttpClient:
         ):
             return self._url(target, doing)
         return target
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Request:
+    method: str
+    url: str
+    doing: str
+    params: Mapping[str, str]
+    json: Any
+    data: bytes | None
+    in_two_steps: bool
+
+
+class _FailedError(Exception):
+    """A request had no answer, or one that may be another the next time."""
+
+    def __init__(self, problem: str, may_have_arrived: bool, retry_after: str | None = None) -> None:
+        super().__init__(problem)
+        self.may_have_arrived = may_have_arrived
+        """Whether the service may have carried it out."""
+        self.retry_after = retry_after
 
 
 class _NoToken:

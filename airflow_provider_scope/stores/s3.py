@@ -7,28 +7,20 @@ import re
 import secrets
 import threading
 from base64 import b64encode
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from airflow_provider_scope.exceptions import (
-    InputError,
-    ScopeProviderError,
-    SourceError,
-    SourceRefusedError,
-    SourceUnreadableError,
-    StorageError,
-    mask,
-)
-from airflow_provider_scope.stores.calls import PASSING, REFUSED, Repeating, without_secrets
+from airflow_provider_scope.exceptions import InputError, StorageError
+from airflow_provider_scope.stores.calls import PASSING, REFUSED, Calls, Failure, Repeating, without_secrets
 from airflow_provider_scope.stores.opening import bad, split, with_connection
 from airflow_provider_scope.stores.protocol import CONTROL_FILE_LIMIT_BYTES, existing
 from airflow_provider_scope.values import FileEntry, no_root
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator
 
 
 CONFIG: dict[str, Any] = {
@@ -44,135 +36,58 @@ _PASSING_CODES = ("ConditionalRequestConflict", "OperationAborted", "RequestTime
 _NO_IDENTITY = ("NoCredentialsError", "PartialCredentialsError")
 
 
-class S3Calls:
-    """Makes calls of botocore's client.
+class S3Calls(Calls):
+    """Makes calls of botocore's client."""
 
-    :param repeating: How to try again after transport errors, 409 that pass, 429 and 5xx.
-    """
+    files_advice = (
+        "check the bucket and the connection's rights (s3:ListBucket, s3:GetObject, s3:PutObject, "
+        "s3:DeleteObject)"
+    )
+    source_advice = "check the bucket, the region and the endpoint of the connection"
+    rights = "s3:ListBucket, or correct its credentials"
 
     def __init__(self, repeating: Repeating | None = None) -> None:
-        self._repeating = repeating or Repeating()
+        super().__init__(repeating)
         # At DEBUG botocore writes the headers of each request, and with them the token of a session.
         logging.getLogger("botocore").setLevel(logging.INFO)
 
-    def repeated(self, call: Callable[..., Any], **arguments: Any) -> Any:
-        """Make a call that may be carried out twice, until it succeeds or is refused."""
-        return self._repeating.repeated(
-            partial(call, **arguments),
-            may_pass=may_pass,
-            retry_after_of=lambda err: _headers(err).get("retry-after"),
+    @staticmethod
+    def failure_of(err: BaseException) -> Failure:
+        response = getattr(err, "response", None)
+        response = response if isinstance(response, dict) else {}  # the answer in botocore's ``ClientError``
+        metadata, error = response.get("ResponseMetadata") or {}, response.get("Error") or {}
+        status = metadata.get("HTTPStatusCode")
+        if not isinstance(status, int):
+            has_identity = type(err).__name__ not in _NO_IDENTITY
+            text = next(iter(str(err).strip().splitlines()), "")
+            return Failure(
+                code=type(err).__name__, message=text, may_pass=has_identity, is_refused=not has_identity
+            )
+        code = str(error.get("Code", ""))
+        return Failure(
+            status=status,
+            code="" if code == str(status) else code,
+            message=str(error.get("Message", "")),
+            request_id=metadata.get("RequestId"),
+            retry_after=(metadata.get("HTTPHeaders") or {}).get("retry-after"),
+            may_pass=status in PASSING or code in _PASSING_CODES,
+            is_refused=status in REFUSED,
         )
 
 
-def status_of(err: BaseException) -> int | None:
-    """Give the HTTP status of an error; None if there was no answer."""
-    status = _metadata(err).get("HTTPStatusCode")
-    return status if isinstance(status, int) else None
-
-
-def code_of(err: BaseException) -> str:
-    """Give the service's code of an error, such as ``NoSuchKey``; a number if it gave none."""
-    return str(_error(err).get("Code", ""))
-
-
-def may_pass(err: BaseException) -> bool:
-    """Tell whether the same call may succeed later: nothing answered, or the error is a passing one."""
-    if isinstance(err, ScopeProviderError) or type(err).__name__ in _NO_IDENTITY:
-        return False
-    return status_of(err) in (None, *PASSING) or code_of(err) in _PASSING_CODES
-
-
-def is_missing(err: BaseException) -> bool:
+def is_missing(failure: Failure) -> bool:
     """Tell whether the service says that no object has this key. Other 404s, such as a bucket's, do not."""
-    return status_of(err) == 404 and code_of(err) == "NoSuchKey"  # noqa: PLR2004
+    return failure.status == 404 and failure.code == "NoSuchKey"  # noqa: PLR2004
 
 
-def is_existing(err: BaseException) -> bool:
+def is_existing(failure: Failure) -> bool:
     """Tell whether a creation was refused because the name is taken; a conflict (409) does not say so."""
-    return status_of(err) == 412 and code_of(err) == "PreconditionFailed"  # noqa: PLR2004
+    return failure.status == 412 and failure.code == "PreconditionFailed"  # noqa: PLR2004
 
 
-def is_not_implemented(err: BaseException) -> bool:
+def is_not_implemented(failure: Failure) -> bool:
     """Tell whether the service does not know something in the request, such as a header."""
-    return status_of(err) == 501 or code_of(err) == "NotImplemented"  # noqa: PLR2004
-
-
-def is_refused(err: BaseException) -> bool:
-    """Tell whether the identity is not known, or not allowed to do this."""
-    return status_of(err) in REFUSED or type(err).__name__ in _NO_IDENTITY
-
-
-def described(err: BaseException) -> str:
-    """Describe an error for people: status, code, text and request id."""
-    message = next(iter(str(err).strip().splitlines()), "")
-    status = status_of(err)
-    if status:
-        message = str(_error(err).get("Message", ""))
-    parts = (status, code_of(err) if code_of(err) != str(status) else "")
-    text = " ".join(str(part) for part in parts if part) or type(err).__name__
-    text = mask(f"{text}: {message}" if message else text)[:1000].removesuffix(".")
-    request_id = _metadata(err).get("RequestId")
-    return f"{text} (request id {request_id})" if request_id else text
-
-
-def _metadata(err: BaseException) -> Mapping[str, Any]:
-    return _response(err).get("ResponseMetadata") or {}
-
-
-def _error(err: BaseException) -> Mapping[str, Any]:
-    return _response(err).get("Error") or {}
-
-
-def _response(err: BaseException) -> Mapping[str, Any]:
-    """Give the answer in botocore's ``ClientError``."""
-    response = getattr(err, "response", None)
-    return response if isinstance(response, dict) else {}
-
-
-def _headers(err: BaseException) -> Mapping[str, str]:
-    return _metadata(err).get("HTTPHeaders") or {}
-
-
-@contextmanager
-def failing(verb: str, path: str) -> Iterator[None]:
-    """Raise the errors of the client as ``StorageError``.
-
-    :raises StorageError: The client raised an error.
-    """
-    try:
-        yield
-    except (StorageError, InputError):
-        raise
-    except Exception as err:  # noqa: BLE001 - whatever the client raises, it is not absence
-        raise failed(verb, path, err) from without_secrets(err)
-
-
-def failed(verb: str, path: str, err: BaseException | str) -> StorageError:
-    """Give the error for a control file."""
-    why = err if isinstance(err, str) else described(err)
-    return StorageError(
-        f"Could not {verb} {path}: {why}.",
-        kept="everything that was written before",
-        do="check the bucket and the connection's rights (s3:ListBucket, s3:GetObject, s3:PutObject, "
-        "s3:DeleteObject); the next try reads the log and goes on",
-    )
-
-
-def unreadable(root: str, err: BaseException | str) -> SourceError:
-    """Give the error for a source folder."""
-    why = err if isinstance(err, str) else described(err)
-    message = f"The source folder {root} could not be listed: {why}."
-    kept = "the table and the checkpoint; nothing was written"
-    if isinstance(err, BaseException) and is_refused(err):
-        return SourceRefusedError(
-            message, kept=kept, do="give the connection's identity s3:ListBucket, or correct its credentials"
-        )
-    return SourceUnreadableError(
-        message,
-        kept=kept,
-        do="check the bucket, the region and the endpoint of the connection; a part of the source is never "
-        "skipped. The next try lists again",
-    )
+    return failure.status == 501 or failure.code == "NotImplemented"  # noqa: PLR2004
 
 
 def ignores_if_none_match(endpoint: str, bucket: str) -> InputError:
@@ -271,15 +186,15 @@ class S3Storage:
             # An object with exactly this name is the first of those that begin with it.
             first_objects = next(self._pages(bucket, folder)).get("Contents", [])[:1]
         except Exception as err:  # noqa: BLE001 - whatever the client raises, it is not absence
-            raise unreadable(root, err) from without_secrets(err)
+            raise self._calls.unreadable(root, self._calls.failure_of(err)) from without_secrets(err)
         if [item["Key"] for item in first_objects] == [folder]:
-            raise unreadable(root, "it is a file, not a folder")
+            raise self._calls.unreadable(root, "it is a file, not a folder")
         raise no_root(root, _NEEDS_MARKER)
 
     def names(self, folder: str) -> list[str]:
         bucket, name = _parts(folder)
         prefix = f"{name}/" if name else ""
-        with failing("list", folder):
+        with self._calls.failing("list", folder):
             pages = self._pages(bucket, prefix, Delimiter="/")
             keys = [item["Key"].removeprefix(prefix) for page in pages for item in page.get("Contents", [])]
         return sorted(key for key in keys if key and not _is_probe(key))
@@ -287,23 +202,23 @@ class S3Storage:
     def read(self, path: str, at_most: int = CONTROL_FILE_LIMIT_BYTES) -> bytes | None:
         bucket, key = _parts(path)
 
-        def download() -> bytes | None:
-            try:
-                answer = self._client.get_object(Bucket=bucket, Key=key)
-            except Exception as err:
-                if is_missing(err):
-                    return None
-                raise
+        def download() -> bytes:
+            answer = self._client.get_object(Bucket=bucket, Key=key)
             # Not `with answer["Body"]`: that gives the stream without botocore's check of the length.
             with closing(answer["Body"]) as body:
                 if answer["ContentLength"] > at_most:
-                    raise failed("read", path, f"it is larger than {at_most:,} bytes")
+                    raise self._calls.failed("read", path, f"it is larger than {at_most:,} bytes")
                 data: bytes = body.read()
             _check_is_s3(answer)
             return data
 
-        with failing("read", path):
-            data: bytes | None = self._calls.repeated(download)
+        with self._calls.failing("read", path):
+            try:
+                data: bytes = self._calls.repeated(download)
+            except Exception as err:
+                if is_missing(self._calls.failure_of(err)):
+                    return None
+                raise
         return data
 
     def put_if_absent(self, path: str, data: bytes) -> bytes:
@@ -311,22 +226,22 @@ class S3Storage:
 
         :raises InputError: The store lets a file be created twice.
         """
-        with failing("create", path):
+        with self._calls.failing("create", path):
             self._prove_refusal(path)
             return self._create(path, data)
 
     def replace(self, path: str, data: bytes) -> None:
-        with failing("replace", path):
+        with self._calls.failing("replace", path):
             self._put(path, data)
 
     def delete(self, path: str) -> None:
         """Delete a file. S3 answers the same whether it existed or not."""
         bucket, key = _parts(path)
-        with failing("delete", path):
+        with self._calls.failing("delete", path):
             try:
-                self._calls.repeated(self._client.delete_object, Bucket=bucket, Key=key)
+                self._calls.repeated(lambda: self._client.delete_object(Bucket=bucket, Key=key))
             except Exception as err:
-                if not is_missing(err):
+                if not is_missing(self._calls.failure_of(err)):
                     raise
 
     def _put(self, path: str, data: bytes, **arguments: Any) -> None:
@@ -341,7 +256,7 @@ class S3Storage:
         try:
             self._put(path, data, IfNoneMatch="*")
         except Exception as err:
-            if not is_existing(err):
+            if not is_existing(self._calls.failure_of(err)):
                 raise
             return existing(self, path)
         return data
@@ -362,7 +277,7 @@ class S3Storage:
             try:
                 refuses = [self._create(trial, data) for data in (b"", b"twice")] == [b"", b""]
             except Exception as err:
-                if not is_not_implemented(err):
+                if not is_not_implemented(self._calls.failure_of(err)):
                     raise
                 refuses = False
             finally:
@@ -373,17 +288,16 @@ class S3Storage:
                 raise ignores_if_none_match(self._client.meta.endpoint_url, bucket)
             self._proven_buckets.add(bucket)
 
-    def _pages(self, bucket: str, prefix: str, **arguments: str) -> Iterator[Any]:
-        """Give the pages of a listing.
+    def _pages(self, bucket: str, prefix: str, **arguments: Any) -> Iterator[Any]:
+        """List page by page.
 
         :raises ValueError: An answer is not a page of a listing, or the next page would be the same.
         """
-        position: dict[str, str] = {}
+        arguments = {"Bucket": bucket, "Prefix": prefix, "MaxKeys": self._page_size, **arguments}
+        position: dict[str, Any] = {}
         while True:
-            page = self._calls.repeated(
-                self._client.list_objects_v2,
-                **{"Bucket": bucket, "Prefix": prefix, "MaxKeys": self._page_size, **arguments, **position},
-            )
+            list_page = partial(self._client.list_objects_v2, **arguments, **position)
+            page = self._calls.repeated(list_page)
             # The page of a proxy does not end a listing, nor does an answer without `IsTruncated`.
             if "IsTruncated" not in page or "Name" not in page:
                 msg = "the answer is not a page of a listing"

@@ -206,7 +206,7 @@ class Gen1Client:
             self.replace(path, data)
             return True
         doing = f"create {self.uri(path)}"
-        for _ in self._files.http.tries():
+        for _ in self._files.http.repeating.tries():
             try:
                 answer = self._files.create(path, data, doing, overwrite=False)
             except ServiceOutcomeUnknownError as err:
@@ -237,7 +237,7 @@ class Gen1Client:
         """
         doing = f"write {self.uri(path)}"
         block = self._files.block_bytes or len(data) or 1
-        for is_last in self._files.http.tries():
+        for is_last in self._files.http.repeating.tries():
             try:
                 accepted(self._files.create(path, data[:block], doing, overwrite=True), doing)
                 for offset in range(block, len(data), block):

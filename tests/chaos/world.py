@@ -15,6 +15,7 @@ from pyarrow import parquet
 from airflow_provider_scope.emulator import Emulator
 from airflow_provider_scope.scope.client import AdlaClient
 from airflow_provider_scope.scope.jobs import outcome
+from airflow_provider_scope.stores.calls import Repeating
 from airflow_provider_scope.stores.http import HttpClient
 from airflow_provider_scope.stores.wire import Token, Tokens
 
@@ -75,7 +76,9 @@ class World:
         self._moods = threading.Thread(target=self._change_durations, daemon=True)
         self._moods.start()
         tokens = Tokens(lambda: Token("a token of the tests", 2**40))
-        self._client = AdlaClient(HttpClient(self.emulator.url, tokens, timeout_seconds=30.0, retries=9))
+        self._client = AdlaClient(
+            HttpClient(self.emulator.url, tokens, timeout_seconds=30.0, repeating=Repeating(retries=9))
+        )
         self.files: Counter[str] = Counter()
 
     def land(self, dag: str, files: int) -> None:

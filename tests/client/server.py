@@ -11,6 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from airflow_provider_scope.stores.calls import Repeating
 from airflow_provider_scope.stores.http import HttpClient
 from airflow_provider_scope.stores.wire import Token, Tokens
 
@@ -146,13 +147,8 @@ def fixed_tokens(*values: str) -> Tokens:
 
 
 def client_of(
-    url: str, waits: Waits | None = None, tokens: Tokens | None = None, **options: Any
+    url: str, waits: Waits | None = None, tokens: Tokens | None = None, *, retries: int = 3, **options: Any
 ) -> HttpClient:
-    return HttpClient(
-        url,
-        tokens or fixed_tokens(),
-        sleep=Waits() if waits is None else waits,
-        jitter=lambda: 1.0,
-        clock=lambda: NOW,
-        **options,
-    )
+    sleep = Waits() if waits is None else waits
+    repeating = Repeating(retries=retries, sleep=sleep, jitter=lambda: 1.0, clock=lambda: NOW)
+    return HttpClient(url, tokens or fixed_tokens(), repeating=repeating, **options)

@@ -15,6 +15,7 @@ from airflow_provider_scope.exceptions import (
     SourceRefusedError,
     SourceUnreadableError,
 )
+from airflow_provider_scope.stores.calls import Repeating
 from airflow_provider_scope.stores.http import HttpClient
 from airflow_provider_scope.stores.webhdfs import HDFS, Page, Status
 from airflow_provider_scope.stores.webhdfs_client import Gen1Client
@@ -582,7 +583,8 @@ CLUSTER = "namenode:9870"
 
 def hdfs(server, waits=None, **options) -> Gen1Client:
     options = {"identity": {"user.name": "me"}, **options}
-    http = HttpClient(server.url, options.pop("tokens", None), sleep=waits or [].append, **options)
+    repeating = Repeating(sleep=waits or [].append)
+    http = HttpClient(server.url, options.pop("tokens", None), repeating=repeating, **options)
     return Gen1Client(http, CLUSTER, threads=3, dialect=HDFS)
 
 

@@ -16,7 +16,7 @@ from airflow_provider_scope.exceptions import (
     ServiceUnavailableError,
 )
 from airflow_provider_scope.stores import http
-from airflow_provider_scope.stores.http import HttpClient
+from airflow_provider_scope.stores.calls import Repeating
 from tests.client.server import DROP, Reply, client_of, fixed_tokens, serving
 
 OK = Reply(200, b"fine")
@@ -85,10 +85,10 @@ def test_errors_of_the_server_and_of_the_network_are_tried_again_with_longer_wai
     assert waits == [1.0, 2.0, 4.0]
 
 
-def test_waits_are_jittered_and_have_an_upper_bound(server, waits):
-    client = HttpClient(server.url, fixed_tokens(), sleep=waits, jitter=lambda: 0.0)
+def test_waits_are_jittered_and_have_an_upper_bound(waits):
+    repeating = Repeating(sleep=waits, jitter=lambda: 0.0)
     for failures in (1, 2, 3, 10):
-        client.pause(failures)
+        repeating.pause(failures)
 
     assert waits == [0.5, 1.0, 2.0, 15.0]
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 from airflow_provider_scope.exceptions import BatchOutcomeUnknownError, ScopeProviderError
 from airflow_provider_scope.scope.client import AdlaClient
 from airflow_provider_scope.scope.jobs import outcome
+from airflow_provider_scope.stores.calls import Repeating
 from airflow_provider_scope.stores.http import HttpClient
 from airflow_provider_scope.stores.wire import Token, Tokens
 from tests.crash.killer import ROOT
@@ -71,7 +72,7 @@ class Process:
 
     def client(self) -> AdlaClient:
         tokens = Tokens(lambda: Token("a token of the tests", time.time() + 3600))
-        return AdlaClient(HttpClient(self.url, tokens, timeout_seconds=10.0, retries=0))
+        return AdlaClient(HttpClient(self.url, tokens, timeout_seconds=10.0, repeating=Repeating(retries=0)))
 
 
 class ClientJobs:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 import pytest
 
@@ -97,7 +98,8 @@ def test_the_retries_and_texts_of_the_connection_hold(server, connect):
     extra = {**ACME, "http_retries": 1, "retry_on_error_messages": ["wait for it"]}
     hook = ScopeHook(connect(host=server.url, extra=extra))
     waits = []
-    hook.get_conn()._http._sleep = waits.append
+    http = hook.get_conn()._http
+    http.repeating = replace(http.repeating, sleep=waits.append)
 
     assert hook.get_job(ID) is None
     assert len(waits) == 2

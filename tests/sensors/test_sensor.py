@@ -34,7 +34,7 @@ def no_waiting(monkeypatch):
     """Between two tries of a look, and while the trigger holds."""
     monkeypatch.setattr(AdlsGen1FileSensor, "_sleep", staticmethod(lambda seconds: None))
     monkeypatch.setattr(gen1_files, "SHORTEST_HOLD_SECONDS", 0.1)
-    monkeypatch.setattr("airflow_provider_scope.stores.http.HttpClient.pause", lambda *_: None)
+    monkeypatch.setattr("airflow_provider_scope.stores.calls.Repeating.pause", lambda *_: None)
 
 
 @pytest.fixture

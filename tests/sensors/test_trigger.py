@@ -170,7 +170,7 @@ def test_a_folder_that_is_missing_and_one_that_is_refused_are_told_apart(world, 
 
 
 def test_a_page_that_fails_is_not_a_folder_with_fewer_files(world, passing, monkeypatch):
-    monkeypatch.setattr("airflow_provider_scope.stores.http.HttpClient.pause", lambda *_: None)
+    monkeypatch.setattr("airflow_provider_scope.stores.calls.Repeating.pause", lambda *_: None)
     world.open(list_cap=1, faults=[{"kind": "status", "op": "liststatus", "skip": 1, "times": 3}])
     world.land(1, 2)
 

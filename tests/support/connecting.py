@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from airflow_provider_scope.stores.calls import Repeating
 from airflow_provider_scope.stores.kinds import kind_of, scheme_of
 from airflow_provider_scope.stores.opening import open_storage
 
@@ -17,19 +18,17 @@ HDFS_USER = "me"
 
 def connect(uri: str, address: str, *, timeout_seconds: float = 60.0, page_size: int = 5000) -> Storage:
     """Give the storage of a URI; ``address`` is where its service is. Nothing waits between tries."""
-    options: dict[str, Any] = {"timeout_seconds": timeout_seconds, "sleep": _do_not}
+    options: dict[str, Any] = {"timeout_seconds": timeout_seconds, "repeating": Repeating(sleep=_do_not)}
     scheme = scheme_of(uri)
     return CONNECT[scheme](uri, address, page_size, options) if scheme in CONNECT else open_storage(uri)
 
 
 def _azurite(uri: str, address: str, page_size: int, options: dict[str, Any]) -> Storage:
     from airflow_provider_scope.stores.azure import AzureCalls, AzureStorage
-    from airflow_provider_scope.stores.calls import Repeating
     from tests.support import azurite
 
     fs = azurite.filesystem(address)
-    repeating = Repeating(sleep=options.pop("sleep"))
-    return AzureStorage(fs, azurite.HOST, calls=AzureCalls(fs, repeating, **options), page_size=page_size)
+    return AzureStorage(fs, azurite.HOST, calls=AzureCalls(fs, **options), page_size=page_size)
 
 
 def _gen1(uri: str, address: str, page_size: int, options: dict[str, Any]) -> Storage:
@@ -55,12 +54,11 @@ def _hdfs(uri: str, address: str, page_size: int, options: dict[str, Any]) -> St
 
 
 def _s3(uri: str, address: str, page_size: int, options: dict[str, Any]) -> Storage:
-    from airflow_provider_scope.stores.calls import Repeating
     from airflow_provider_scope.stores.s3 import S3Calls, S3Storage
     from tests.support import s3
 
     client = s3.access(address).client(timeout_seconds=options.pop("timeout_seconds"))
-    return S3Storage(client, calls=S3Calls(Repeating(**options)), page_size=min(page_size, 1000))
+    return S3Storage(client, calls=S3Calls(**options), page_size=min(page_size, 1000))
 
 
 def _toy(uri: str, address: str, page_size: int, options: dict[str, Any]) -> Storage:
