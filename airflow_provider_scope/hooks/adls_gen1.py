@@ -12,7 +12,7 @@ from airflow_provider_scope.hooks.credentials import identity_of, tokens_of
 from airflow_provider_scope.hooks.settings import GEN1_SUFFIX, Fields, Service, connection_of, service_of
 from airflow_provider_scope.stores.hdfs import WebHdfsStorage
 from airflow_provider_scope.stores.protocol import Store
-from airflow_provider_scope.stores.webhdfs_client import PAGE_SIZE, Gen1Client
+from airflow_provider_scope.stores.webhdfs import PAGE_SIZE, Gen1Client
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

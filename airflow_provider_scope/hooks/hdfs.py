@@ -12,8 +12,7 @@ from airflow_provider_scope.stores.calls import Repeating
 from airflow_provider_scope.stores.hdfs import WebHdfsStorage
 from airflow_provider_scope.stores.http import HttpClient
 from airflow_provider_scope.stores.protocol import Store
-from airflow_provider_scope.stores.webhdfs import HDFS, HDFS_TLS
-from airflow_provider_scope.stores.webhdfs_client import Gen1Client
+from airflow_provider_scope.stores.webhdfs import HDFS, HDFS_TLS, Gen1Client
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Connection

@@ -25,8 +25,7 @@ from airflow_provider_scope.stores.protocol import CONTROL_FILE_LIMIT_BYTES, exi
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from airflow_provider_scope.stores.webhdfs import Status
-    from airflow_provider_scope.stores.webhdfs_client import Gen1Client
+    from airflow_provider_scope.stores.webhdfs import Gen1Client, Status
     from airflow_provider_scope.values import FileEntry
 
 RENAME_TRIES = 4

@@ -17,8 +17,7 @@ from airflow_provider_scope.exceptions import (
 )
 from airflow_provider_scope.stores.calls import Repeating
 from airflow_provider_scope.stores.http import HttpClient
-from airflow_provider_scope.stores.webhdfs import HDFS, Page, Status
-from airflow_provider_scope.stores.webhdfs_client import Gen1Client
+from airflow_provider_scope.stores.webhdfs import HDFS, Gen1Client, Page, Status
 from airflow_provider_scope.values import FileEntry
 from tests.client.server import DROP, Asked, Reply, client_of, fixed_tokens, serving
 

@@ -10,7 +10,7 @@ import pytest
 
 from airflow_provider_scope.exceptions import SourceRefusedError, SourceUnreadableError
 from airflow_provider_scope.stores.local import LocalStorage
-from airflow_provider_scope.stores.webhdfs_client import Gen1Client
+from airflow_provider_scope.stores.webhdfs import Gen1Client
 from airflow_provider_scope.triggers.gen1_files import AdlsGen1FilesTrigger, described
 from tests.scope.conftest import ROOT, start_emulator, world
 from tests.sensors.conftest import START, put

@@ -34,8 +34,7 @@ def _azurite(uri: str, address: str, page_size: int, options: dict[str, Any]) ->
 def _gen1(uri: str, address: str, page_size: int, options: dict[str, Any]) -> Storage:
     from airflow_provider_scope.stores.hdfs import WebHdfsStorage
     from airflow_provider_scope.stores.http import HttpClient
-    from airflow_provider_scope.stores.webhdfs import GEN1
-    from airflow_provider_scope.stores.webhdfs_client import Gen1Client
+    from airflow_provider_scope.stores.webhdfs import GEN1, Gen1Client
     from airflow_provider_scope.stores.wire import Token, Tokens
 
     http = HttpClient(address, Tokens(lambda: Token("token-1", 4_000_000_000.0)), **options)
@@ -45,8 +44,7 @@ def _gen1(uri: str, address: str, page_size: int, options: dict[str, Any]) -> St
 def _hdfs(uri: str, address: str, page_size: int, options: dict[str, Any]) -> Storage:
     from airflow_provider_scope.stores.hdfs import WebHdfsStorage
     from airflow_provider_scope.stores.http import HttpClient
-    from airflow_provider_scope.stores.webhdfs import HDFS
-    from airflow_provider_scope.stores.webhdfs_client import Gen1Client
+    from airflow_provider_scope.stores.webhdfs import HDFS, Gen1Client
 
     http = HttpClient(address, None, identity={"user.name": HDFS_USER}, **options)
     authority = uri.removeprefix("webhdfs://").partition("/")[0]
