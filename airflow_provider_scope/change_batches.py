@@ -32,7 +32,7 @@ from airflow_provider_scope.sources.files.spec import is_name
 from airflow_provider_scope.spark import feed
 from airflow_provider_scope.spark.plan import ChangesPlan, Plan
 from airflow_provider_scope.spark.session import short_cause
-from airflow_provider_scope.stores.opening import canonical_uri, open_storage
+from airflow_provider_scope.stores.protocol import canonical_uri, open_storage
 from airflow_provider_scope.validation import instant_ms
 from airflow_provider_scope.values import VersionSlice
 

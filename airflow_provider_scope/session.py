@@ -37,7 +37,7 @@ from airflow_provider_scope.spark.session import with_settings
 from airflow_provider_scope.spark.settings import EXACT
 from airflow_provider_scope.spark.target import Target
 from airflow_provider_scope.specs.write import Merge, Replace, for_plan, write_from
-from airflow_provider_scope.stores.opening import canonical_uri, open_storage
+from airflow_provider_scope.stores.protocol import canonical_uri, open_storage
 from airflow_provider_scope.values import CursorSlice, RowSlice
 
 if TYPE_CHECKING:

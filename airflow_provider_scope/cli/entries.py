@@ -14,7 +14,7 @@ from airflow_provider_scope.sources.cursor import state as cursor_state
 from airflow_provider_scope.sources.feed.source import ChangeRows
 from airflow_provider_scope.stores.kinds import place_of
 from airflow_provider_scope.stores.local import SCHEME, local_path
-from airflow_provider_scope.stores.opening import canonical_uri
+from airflow_provider_scope.stores.protocol import canonical_uri
 from airflow_provider_scope.values import FileSlice, VersionSlice, duration_text, iso_time, printable
 
 if TYPE_CHECKING:

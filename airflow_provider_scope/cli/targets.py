@@ -24,7 +24,7 @@ from airflow_provider_scope.scope.fate import job_id
 from airflow_provider_scope.scope.submission import JobSettings, JobWait
 from airflow_provider_scope.specs import Checkpoint, FileSource, SparkEngine
 from airflow_provider_scope.specs.ingest import Ingest
-from airflow_provider_scope.stores.opening import canonical_uri
+from airflow_provider_scope.stores.protocol import canonical_uri
 from airflow_provider_scope.values import Window, iso_time, window_of
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from airflow_provider_scope.sources.cursor.source import CursorRows
 from airflow_provider_scope.sources.feed.source import ChangeRows
 from airflow_provider_scope.specs import Checkpoint, FileSource, Replace
 from airflow_provider_scope.specs.ingest import ARGUMENTS
-from airflow_provider_scope.stores.opening import canonical_uri
+from airflow_provider_scope.stores.protocol import canonical_uri
 from airflow_provider_scope.validation import from_dict
 from airflow_provider_scope.values import FileSlice, Window, iso_time
 

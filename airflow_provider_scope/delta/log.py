@@ -25,8 +25,7 @@ from airflow_provider_scope.delta.schema import of_delta
 from airflow_provider_scope.exceptions import StorageError, TableUnreadableError
 from airflow_provider_scope.failures import is_refusal
 from airflow_provider_scope.stores.local import SCHEME, local_path
-from airflow_provider_scope.stores.opening import open_storage
-from airflow_provider_scope.stores.protocol import CONTROL_FILE_LIMIT_BYTES
+from airflow_provider_scope.stores.protocol import CONTROL_FILE_LIMIT_BYTES, open_storage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -35,7 +35,7 @@ from airflow_provider_scope.sources.files.spec import FileSource
 from airflow_provider_scope.specs import Replace, ScopeEngine, SparkEngine
 from airflow_provider_scope.specs.engine import check_tag
 from airflow_provider_scope.stores.kinds import kind_of
-from airflow_provider_scope.stores.opening import canonical_uri
+from airflow_provider_scope.stores.protocol import canonical_uri
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

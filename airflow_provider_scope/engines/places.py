@@ -17,7 +17,7 @@ from airflow_provider_scope.sources.files.spec import FileSource
 from airflow_provider_scope.specs.ingest import puts_bad_records_aside
 from airflow_provider_scope.stores.kinds import place_of
 from airflow_provider_scope.stores.local import SCHEME, local_path
-from airflow_provider_scope.stores.opening import canonical_root, canonical_uri
+from airflow_provider_scope.stores.protocol import canonical_root, canonical_uri
 from airflow_provider_scope.validation import is_deferred
 from airflow_provider_scope.values import TEXT_FORMATS, FileEntry, is_below
 

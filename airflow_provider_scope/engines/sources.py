@@ -29,7 +29,7 @@ from airflow_provider_scope.sources.files.spec import (
 from airflow_provider_scope.spark.plan import ChangesPlan, CursorPlan, DatabasePlan, FilesPlan
 from airflow_provider_scope.specs.ingest import SELECT_ALL
 from airflow_provider_scope.specs.write import Merge, Replace, Scd2
-from airflow_provider_scope.stores.opening import canonical_root, canonical_uri
+from airflow_provider_scope.stores.protocol import canonical_root, canonical_uri
 from airflow_provider_scope.validation import instant_ms
 from airflow_provider_scope.values import TEXT_FORMATS
 

@@ -21,8 +21,13 @@ from urllib.parse import unquote
 
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.stores.calls import PASSING, REFUSED, Calls, Failure, Repeating, without_secrets
-from airflow_provider_scope.stores.opening import bad, split, with_connection
-from airflow_provider_scope.stores.protocol import CONTROL_FILE_LIMIT_BYTES, existing
+from airflow_provider_scope.stores.protocol import (
+    CONTROL_FILE_LIMIT_BYTES,
+    bad,
+    existing,
+    split,
+    with_connection,
+)
 from airflow_provider_scope.values import FileEntry, no_root
 
 if TYPE_CHECKING:

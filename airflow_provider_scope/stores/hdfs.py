@@ -19,8 +19,8 @@ from airflow_provider_scope.exceptions import (
     ServiceOutcomeUnknownError,
     StorageError,
 )
-from airflow_provider_scope.stores.opening import bad, split
-from airflow_provider_scope.stores.protocol import CONTROL_FILE_LIMIT_BYTES, existing
+from airflow_provider_scope.stores.calls import failed
+from airflow_provider_scope.stores.protocol import CONTROL_FILE_LIMIT_BYTES, bad, existing, split
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -154,10 +154,7 @@ class WebHdfsStorage:
 
 @contextmanager
 def _failing(verb: str, path: str) -> Iterator[None]:
-    """Raise the errors of the client as ``StorageError``.
-
-    :raises StorageError: The client raised an error.
-    """
+    """Raise the errors of the client as ``StorageError``."""
     try:
         yield
     except StorageError:
@@ -167,8 +164,4 @@ def _failing(verb: str, path: str) -> Iterator[None]:
 
 
 def _failed(verb: str, path: str, why: str) -> StorageError:
-    return StorageError(
-        f"Could not {verb} {path}: {why.removesuffix('.')}.",
-        kept="everything that was written before",
-        do="check the service and the connection's rights; the next try reads the log and goes on",
-    )
+    return failed(verb, path, why.removesuffix("."), "check the service and the connection's rights")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from airflow_provider_scope.exceptions import InputError, SourceUnreadableError, StorageError
+from airflow_provider_scope.stores.calls import failed
 from airflow_provider_scope.stores.protocol import CONTROL_FILE_LIMIT_BYTES, Store, existing
 from airflow_provider_scope.values import FileEntry, no_root
 
@@ -296,9 +297,5 @@ def _unreadable(path: str, err: object, do: str = "") -> SourceUnreadableError:
 
 
 def _failed(verb: str, path: str, err: object) -> StorageError:
-    why, do = _cause(local_path(path), err)
-    return StorageError(
-        f"Could not {verb} {path}: {why}.",
-        kept="everything that was written before",
-        do=f"{do or 'check the file'}. The next try reads the log and goes on",
-    )
+    why, advice = _cause(local_path(path), err)
+    return failed(verb, path, why, advice or "check the file")

@@ -5,18 +5,15 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from airflow_provider_scope.exceptions import (
-    SourceError,
-    SourceRefusedError,
-    SourceUnreadableError,
-    mask,
-)
-from airflow_provider_scope.stores.calls import without_secrets
-from airflow_provider_scope.stores.opening import canonical_uri, split, with_connection
+from airflow_provider_scope.exceptions import mask
+from airflow_provider_scope.stores.calls import not_allowed, unreadable, without_secrets
+from airflow_provider_scope.stores.protocol import canonical_uri, split, with_connection
 from airflow_provider_scope.values import FileEntry, no_root
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+    from airflow_provider_scope.exceptions import SourceError, SourceUnreadableError
 
 _MODIFIED = (
     "mtime",
@@ -135,13 +132,9 @@ class ObjectSource:
 
     def _error(self, path: str, err: Exception) -> SourceError:
         text = mask(f"{type(err).__name__}: {err}")[:1000]
-        if not isinstance(err, PermissionError):
-            return _unreadable(path, text)
-        return SourceRefusedError(
-            f"The source folder {path} could not be listed: {text}.",
-            kept="the table and the checkpoint; nothing was written",
-            do="give the connection's identity the right to list it",
-        )
+        if isinstance(err, PermissionError):
+            return not_allowed(path, text, "the right to list it")
+        return _unreadable(path, text)
 
 
 def _lists_flat(fs: Any) -> bool:
@@ -177,8 +170,4 @@ def _modified_ms(info: Mapping[str, Any]) -> int:
 
 
 def _unreadable(path: str, why: str) -> SourceUnreadableError:
-    return SourceUnreadableError(
-        f"The source folder {path} could not be listed: {why}.",
-        kept="the table and the checkpoint; nothing was written",
-        do="check the store and the connection; no part of a source is skipped. The next try lists again",
-    )
+    return unreadable(path, why, "check the store and the connection")

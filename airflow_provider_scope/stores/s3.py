@@ -15,8 +15,13 @@ from urllib.parse import urlsplit
 
 from airflow_provider_scope.exceptions import InputError, StorageError
 from airflow_provider_scope.stores.calls import PASSING, REFUSED, Calls, Failure, Repeating, without_secrets
-from airflow_provider_scope.stores.opening import bad, split, with_connection
-from airflow_provider_scope.stores.protocol import CONTROL_FILE_LIMIT_BYTES, existing
+from airflow_provider_scope.stores.protocol import (
+    CONTROL_FILE_LIMIT_BYTES,
+    bad,
+    existing,
+    split,
+    with_connection,
+)
 from airflow_provider_scope.values import FileEntry, no_root
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from airflow_provider_scope.sources.files.arrival import TRIES, Requirements, ab
 from airflow_provider_scope.sources.files.discovery import Tally
 from airflow_provider_scope.specs import Checkpoint
 from airflow_provider_scope.stores.kinds import kind_of, place_of
-from airflow_provider_scope.stores.opening import canonical_root, canonical_uri
+from airflow_provider_scope.stores.protocol import canonical_root, canonical_uri
 from airflow_provider_scope.validation import Amount, Count, Several, Whole
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from airflow_provider_scope.hooks.stores import hadoop_version
 from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator
 from airflow_provider_scope.specs import FileSource
 from airflow_provider_scope.stores.kinds import KINDS, OTHER, StoreKind, kind_of
-from airflow_provider_scope.stores.opening import canonical_uri
+from airflow_provider_scope.stores.protocol import canonical_uri
 from tests.docs.pages import ROOT, code, prose, section
 from tests.support.delta_engine import DeltaEngine
 from tests.support.storages import BACKENDS

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_scope.stores.calls import Repeating
 from airflow_provider_scope.stores.kinds import kind_of, scheme_of
-from airflow_provider_scope.stores.opening import open_storage
+from airflow_provider_scope.stores.protocol import open_storage
 
 if TYPE_CHECKING:
     from airflow_provider_scope.stores.protocol import Storage

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_provider_scope.emulator import Emulator
-from airflow_provider_scope.stores.opening import open_storage
+from airflow_provider_scope.stores.protocol import open_storage
 from tests.support import azurite, hdfs, s3, toy_store
 from tests.support.connecting import GEN1_AUTHORITY, HDFS_AUTHORITY, HDFS_USER, connect
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_scope.exceptions import SourceUnreadableError, StorageError
 from airflow_provider_scope.stores.kinds import KINDS, StoreKind
-from airflow_provider_scope.stores.opening import bad, split
-from airflow_provider_scope.stores.protocol import CONTROL_FILE_LIMIT_BYTES, Store, existing
+from airflow_provider_scope.stores.protocol import CONTROL_FILE_LIMIT_BYTES, Store, bad, existing, split
 from airflow_provider_scope.values import FileEntry, no_root
 
 if TYPE_CHECKING:

@@ -107,7 +107,7 @@ class Pipe:
         import json
 
         from airflow_provider_scope.protocol.log import CheckpointLog
-        from airflow_provider_scope.stores.opening import open_storage
+        from airflow_provider_scope.stores.protocol import open_storage
 
         uri = f"file://{self.table}/_checkpoint"
         log = CheckpointLog(open_storage(uri), uri)

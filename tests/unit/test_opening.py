@@ -6,7 +6,7 @@ import pytest
 
 from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.stores.local import LocalStorage, local_path
-from airflow_provider_scope.stores.opening import canonical_root, canonical_uri, open_storage
+from airflow_provider_scope.stores.protocol import canonical_root, canonical_uri, open_storage
 
 
 @pytest.mark.parametrize(
