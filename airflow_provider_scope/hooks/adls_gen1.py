@@ -5,11 +5,9 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from airflow.providers.common.compat.sdk import BaseHook
-
 from airflow_provider_scope.exceptions import ScopeProviderError
-from airflow_provider_scope.hooks.credentials import identity_of, tokens_of
-from airflow_provider_scope.hooks.settings import GEN1_SUFFIX, Fields, Service, connection_of, service_of
+from airflow_provider_scope.hooks.credentials import ServiceHook
+from airflow_provider_scope.hooks.settings import GEN1_SUFFIX
 from airflow_provider_scope.stores.hdfs import WebHdfsStorage
 from airflow_provider_scope.stores.protocol import Store
 from airflow_provider_scope.stores.webhdfs import PAGE_SIZE, Gen1Client
@@ -23,7 +21,7 @@ if TYPE_CHECKING:
     from airflow_provider_scope.values import FileEntry
 
 
-class AdlsGen1Hook(BaseHook):
+class AdlsGen1Hook(ServiceHook):
     """Lists, reads and writes files. Its calls block: a trigger makes them in a thread.
 
     Paths are ``adl://<account>.azuredatalakestore.net/…`` or ``/…``, unencoded.
@@ -38,6 +36,8 @@ class AdlsGen1Hook(BaseHook):
     conn_type = "adls_gen1"
     hook_name = "Azure Data Lake Storage Gen1"
 
+    suffix = GEN1_SUFFIX
+
     def __init__(
         self,
         adls_gen1_conn_id: str = default_conn_name,
@@ -45,39 +45,15 @@ class AdlsGen1Hook(BaseHook):
         connection: Connection | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(adls_gen1_conn_id, connection, **kwargs)
         self.adls_gen1_conn_id = adls_gen1_conn_id
-        self._connection = connection
-
-    @cached_property
-    def _fields(self) -> Fields:
-        return Fields(self._connection or connection_of(self.adls_gen1_conn_id))
-
-    @cached_property
-    def service(self) -> Service:
-        """Where the service is.
-
-        :raises InputError: The connection is not valid.
-        """
-        return service_of(self._fields, GEN1_SUFFIX)
 
     @cached_property
     def _client(self) -> Gen1Client:
-        from airflow_provider_scope.stores.calls import Repeating
-        from airflow_provider_scope.stores.http import HttpClient
-
-        service = self.service
-        http = HttpClient(
-            service.url,
-            tokens_of(identity_of(self._fields, service)),
-            timeout_seconds=service.timeout_seconds,
-            repeating=Repeating(retries=service.retries),
-            retry_on_error_messages=service.retry_on_error_messages,
-        )
-        return Gen1Client(http, service.authority)
+        return Gen1Client(self._http, self.service.authority)
 
     def get_conn(self) -> Gen1Client:
-        """Give the client.
+        """Return the client.
 
         :raises InputError: The connection is not valid.
         """
@@ -114,11 +90,6 @@ class AdlsGen1Hook(BaseHook):
     def delete(self, path: str, *, recursive: bool = False) -> None:
         """Delete a file or folder; one that does not exist is fine."""
         self._client.delete(path, recursive=recursive)
-
-    def close(self) -> None:
-        """Close the connections of this hook."""
-        if "_client" in self.__dict__:
-            self._client.close()
 
     def test_connection(self) -> tuple[bool, str]:
         """Get a token and list a folder; say what that shows and what it does not."""

@@ -1,4 +1,4 @@
-"""The identity with which a connection calls the services, through azure-identity."""
+"""Hooks of ADLA and ADLS Gen1: the identity with which a connection calls them, through azure-identity."""
 
 from __future__ import annotations
 
@@ -7,16 +7,20 @@ import logging
 import threading
 import time
 from dataclasses import dataclass, field
+from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from airflow.providers.common.compat.sdk import conf
+from airflow.providers.common.compat.sdk import BaseHook, conf
 
 from airflow_provider_scope.exceptions import InputError, ServiceAuthError, mask, of_extra
+from airflow_provider_scope.hooks.settings import Fields, Service, connection_of, service_of
 from airflow_provider_scope.stores.wire import Token, Tokens
 
 if TYPE_CHECKING:
-    from airflow_provider_scope.hooks.settings import Fields, Service
+    from airflow.providers.common.compat.sdk import Connection
+
+    from airflow_provider_scope.stores.http import HttpClient
 
 SCOPE = "https://datalake.azure.net/.default"
 """The audience of both services; a token of Azure's management API is not accepted."""
@@ -142,6 +146,52 @@ def acquire(identity: Identity) -> Token:
         kept="everything; nothing was sent to the service",
         do="correct the connection's credentials; test_connection tries them",
     )
+
+
+class ServiceHook(BaseHook):
+    """A hook of one service. Its calls block: a trigger makes them in a thread.
+
+    :param connection: The connection itself, where it was read before: a trigger reads it asynchronously.
+    """
+
+    suffix: str
+    """The end of the host of every account."""
+
+    def __init__(self, conn_id: str, connection: Connection | None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._conn_id = conn_id
+        self._connection = connection
+
+    @cached_property
+    def _fields(self) -> Fields:
+        return Fields(self._connection or connection_of(self._conn_id))
+
+    @cached_property
+    def service(self) -> Service:
+        """Where the service is.
+
+        :raises InputError: The connection is not valid.
+        """
+        return service_of(self._fields, self.suffix)
+
+    @cached_property
+    def _http(self) -> HttpClient:
+        from airflow_provider_scope.stores.calls import Repeating
+        from airflow_provider_scope.stores.http import HttpClient
+
+        service = self.service
+        return HttpClient(
+            service.url,
+            tokens_of(identity_of(self._fields, service)),
+            timeout_seconds=service.timeout_seconds,
+            repeating=Repeating(retries=service.retries),
+            retry_on_error_messages=service.retry_on_error_messages,
+        )
+
+    def close(self) -> None:
+        """Close the connections of this hook."""
+        if "_http" in self.__dict__:
+            self._http.close()
 
 
 _tokens: dict[Identity, Tokens] = {}

@@ -5,19 +5,9 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from airflow.providers.common.compat.sdk import BaseHook
-
 from airflow_provider_scope.exceptions import ScopeProviderError
-from airflow_provider_scope.hooks.credentials import identity_of, tokens_of
-from airflow_provider_scope.hooks.settings import (
-    ADLA_SUFFIX,
-    Fields,
-    ScopeDefaults,
-    Service,
-    connection_of,
-    defaults_of,
-    service_of,
-)
+from airflow_provider_scope.hooks.credentials import ServiceHook
+from airflow_provider_scope.hooks.settings import ADLA_SUFFIX, ScopeDefaults, defaults_of
 from airflow_provider_scope.scope.client import AdlaClient
 
 if TYPE_CHECKING:
@@ -28,7 +18,7 @@ if TYPE_CHECKING:
     from airflow_provider_scope.scope.jobs import Job, NewJob
 
 
-class ScopeHook(BaseHook):
+class ScopeHook(ServiceHook):
     """Submits, reads, lists and cancels jobs. Its calls block: a trigger makes them in a thread.
 
     :param scope_conn_id: A connection of type ``adla_scope``.
@@ -40,24 +30,13 @@ class ScopeHook(BaseHook):
     conn_type = "adla_scope"
     hook_name = "Azure Data Lake Analytics (SCOPE)"
 
+    suffix = ADLA_SUFFIX
+
     def __init__(
         self, scope_conn_id: str = default_conn_name, *, connection: Connection | None = None, **kwargs: Any
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(scope_conn_id, connection, **kwargs)
         self.scope_conn_id = scope_conn_id
-        self._connection = connection
-
-    @cached_property
-    def _fields(self) -> Fields:
-        return Fields(self._connection or connection_of(self.scope_conn_id))
-
-    @cached_property
-    def service(self) -> Service:
-        """Where the service is.
-
-        :raises InputError: The connection is not valid.
-        """
-        return service_of(self._fields, ADLA_SUFFIX)
 
     @cached_property
     def defaults(self) -> ScopeDefaults:
@@ -69,22 +48,10 @@ class ScopeHook(BaseHook):
 
     @cached_property
     def _client(self) -> AdlaClient:
-        from airflow_provider_scope.stores.calls import Repeating
-        from airflow_provider_scope.stores.http import HttpClient
-
-        service = self.service
-        return AdlaClient(
-            HttpClient(
-                service.url,
-                tokens_of(identity_of(self._fields, service)),
-                timeout_seconds=service.timeout_seconds,
-                repeating=Repeating(retries=service.retries),
-                retry_on_error_messages=service.retry_on_error_messages,
-            )
-        )
+        return AdlaClient(self._http)
 
     def get_conn(self) -> AdlaClient:
-        """Give the client.
+        """Return the client.
 
         :raises InputError: The connection is not valid.
         """
@@ -114,11 +81,6 @@ class ScopeHook(BaseHook):
     def url_of(self, job_id: str) -> str:
         """Give the address of a job."""
         return f"{self.service.url}/Jobs/{job_id}"
-
-    def close(self) -> None:
-        """Close the connections of this hook."""
-        if "_client" in self.__dict__:
-            self._client.close()
 
     def test_connection(self) -> tuple[bool, str]:
         """Get a token and list one job; say what that shows and what it does not."""
