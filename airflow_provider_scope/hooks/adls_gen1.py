@@ -105,7 +105,7 @@ class AdlsGen1Hook(ServiceHook):
 
 
 def open_store(uri: str, conn_id: str | None, connection: Connection | None) -> Store:  # noqa: ARG001 - of every kind
-    """Give an account; without a connection through ``adls_gen1_default``.
+    """Open an account; without a connection through ``adls_gen1_default``.
 
     :raises InputError: The connection is not valid.
     """

@@ -70,7 +70,7 @@ class AzureAccess:
         return filesystem
 
     def spark_conf(self, host: str) -> dict[str, str]:
-        """Give the properties with which Hadoop's ABFS client is the same identity; secrets included."""
+        """Return the properties with which Hadoop's ABFS client is the same identity; secrets included."""
         prefix = "spark.hadoop.fs.azure"
         if self.kind == "account_key":
             return {
@@ -90,7 +90,7 @@ class AzureAccess:
         }
 
     def _oauth(self) -> tuple[str, dict[str, str]]:
-        """Give a token provider and its properties; for "default" in the order of azure-identity's chain."""
+        """A token provider and its properties; for "default" in the order of azure-identity's chain."""
         environment = os.environ
         if self.kind == "client_secret":
             return _client(self.tenant or "", self.client_id or "", self.secret)
@@ -131,7 +131,7 @@ DEFAULT = AzureAccess(kind="default")
 
 
 def open_store(uri: str, conn_id: str | None, connection: Connection | None) -> Store:
-    """Give a container's account; without a connection as whoever the worker is.
+    """Open a container's account; without a connection as whoever the worker is.
 
     :raises InputError: The connection does not fit the location.
     """

@@ -199,7 +199,7 @@ _tokens_lock = threading.Lock()
 
 
 def tokens_of(identity: Identity) -> Tokens:
-    """Give the tokens of an identity, the same ones for all hooks of this process."""
+    """Return the tokens of an identity, the same ones for all hooks of this process."""
     with _tokens_lock:
         if identity not in _tokens:
             _tokens[identity] = Tokens(lambda: acquire(identity), clock=time.time)
@@ -207,7 +207,7 @@ def tokens_of(identity: Identity) -> Tokens:
 
 
 def allowed_classes() -> list[str]:
-    """Give the import paths that ``[adla_scope] allowed_credential_classes`` lists."""
+    """Read the import paths that ``[adla_scope] allowed_credential_classes`` lists."""
     listed = conf.get("adla_scope", "allowed_credential_classes", fallback="") or ""
     return listed.replace(",", " ").split()
 
@@ -252,7 +252,7 @@ def _check(fields: Fields, identity: Identity, service: Service) -> None:
 
 
 def _kwargs(fields: Fields) -> str:
-    """Give ``credential_kwargs`` as canonical JSON text."""
+    """Read ``credential_kwargs`` as canonical JSON text."""
     value = fields.get("credential_kwargs")
     try:
         value = json.loads(value) if isinstance(value, str) else value or {}
@@ -264,7 +264,7 @@ def _kwargs(fields: Fields) -> str:
 
 
 def _secrets(identity: Identity) -> list[str]:
-    """Give every text that must not be shown, the longest first: one may hold another."""
+    """Collect every text that must not be shown, the longest first: one may hold another."""
     texts = [identity.secret, identity.certificate_password, *_leaves(json.loads(identity.credential_kwargs))]
     return sorted((text for text in texts if text), key=len, reverse=True)
 

@@ -50,7 +50,7 @@ class Database:
 
     @property
     def spark_conf(self) -> dict[str, str]:
-        """Give the properties of the application; the one with the password has a name that Spark hides."""
+        """Return the properties of the application; the one with the password has a name that Spark hides."""
         properties = {"url": self.url, "user": self.user, "password": self.password, "driver": self.driver}
         return {CONF + name: value for name, value in properties.items() if value}
 
@@ -76,7 +76,7 @@ def database_of(conn_id: str, parts: int = 1) -> Database:
 
 
 def kind_of(conn_id: str) -> str:
-    """Give the kind of a connection's database, as ``Database`` has it.
+    """Return the kind of a connection's database, as ``Database`` has it.
 
     :raises ConnectionMissingError: Airflow has none of this id.
     """

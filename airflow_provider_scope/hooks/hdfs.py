@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def open_store(uri: str, conn_id: str | None, connection: Connection | None) -> Store:
-    """Give a cluster; without a connection as the worker's user.
+    """Open a cluster; without a connection as the worker's user.
 
     :raises InputError: The connection is for another cluster.
     """

@@ -40,7 +40,7 @@ class S3Access:
     """Whether TLS is checked, or the file with the authorities; None is by botocore's default."""
 
     def client(self, *, timeout_seconds: float = 60.0) -> Any:
-        """Give botocore's client.
+        """Make botocore's client.
 
         :param timeout_seconds: For the connection, and for each wait for a part of the answer.
         :raises InputError: botocore is not installed.
@@ -67,7 +67,7 @@ class S3Access:
         )
 
     def spark_conf(self) -> dict[str, str]:
-        """Give the properties with which Hadoop's S3A client is the same identity; secrets included."""
+        """Return the properties with which Hadoop's S3A client is the same identity; secrets included."""
         conf: dict[str, str] = {}
         if self.key_id:
             provider = "Temporary" if self.session_token else "Simple"
@@ -104,7 +104,7 @@ def _time(value: Any) -> datetime:
 
 
 def open_store(_: str, conn_id: str | None, connection: Connection | None) -> Store:
-    """Give the buckets that a connection reaches; without one as whoever the worker is.
+    """Open the buckets that a connection reaches; without one as whoever the worker is.
 
     :raises InputError: The connection cannot be used for S3.
     """

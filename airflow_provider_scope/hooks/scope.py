@@ -79,7 +79,7 @@ class ScopeHook(ServiceHook):
         self._client.cancel(job_id)
 
     def url_of(self, job_id: str) -> str:
-        """Give the address of a job."""
+        """Return the address of a job."""
         return f"{self.service.url}/Jobs/{job_id}"
 
     def test_connection(self) -> tuple[bool, str]:

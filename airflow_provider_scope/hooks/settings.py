@@ -81,7 +81,7 @@ class ScopeDefaults:
         return max(SHORTEST_DEFERRED_POLL_SECONDS, self.poll_interval)
 
     def delta_location(self, table: str) -> str:
-        """Give the place of a table whose ``delta_location`` was not given.
+        """Return the place of a table whose ``delta_location`` was not given.
 
         :raises InputError: The connection does not say where tables are, or ``table`` is not a name.
         """
@@ -115,28 +115,27 @@ class Fields:
         self._extra: Mapping[str, Any] = connection.extra_dejson
 
     def get(self, name: str) -> Any:
-        """Give an extra field; forms before Airflow 2.3 stored it under a longer name."""
+        """Read an extra field; forms before Airflow 2.3 stored it under a longer name."""
         value = self._extra.get(name)
         if value in (None, ""):
             value = self._extra.get(self._prefix + name)
         return None if value == "" else value
 
     def text(self, name: str) -> str | None:
-        """Give a text field."""
         value = self.get(name)
         if value is not None and not isinstance(value, str):
             raise self.bad(name, value, "text")
         return value.strip() or None if value else None
 
     def secret(self, name: str) -> str | None:
-        """Give a secret text field as it is; an error about it does not show the value."""
+        """Read a secret text field as it is; an error about it does not show the value."""
         value = self.get(name)
         if value is not None and not isinstance(value, str):
             raise self.bad(name, "…", "text")
         return value
 
     def number(self, name: str, default: float, *, at_least: float) -> float:
-        """Give a number; forms may store it as text."""
+        """Read a number; forms may store it as text."""
         value = self.get(name)
         if value is None:
             return default
@@ -149,14 +148,13 @@ class Fields:
         return number
 
     def integer(self, name: str, default: int, *, at_least: int) -> int:
-        """Give a whole number."""
         number = self.number(name, default, at_least=at_least)
         if number != int(number):
             raise self.bad(name, self.get(name), f"a whole number, at least {at_least}")
         return int(number)
 
     def size(self, name: str, default: int) -> int:
-        """Give a number of bytes: a number, or text with a unit such as ``500 GiB``."""
+        """Read a number of bytes: a number, or text with a unit such as ``500 GiB``."""
         value = self.get(name)
         if value is None:
             return default
@@ -169,7 +167,7 @@ class Fields:
         return int(bytes_)
 
     def texts(self, name: str, default: tuple[str, ...]) -> tuple[str, ...]:
-        """Give several texts: a list, the JSON text of one, or one text a line."""
+        """Read several texts: a list, the JSON text of one, or one text a line."""
         value = self.get(name)
         if value is None:
             return default
@@ -184,7 +182,7 @@ class Fields:
         return tuple(item.strip() for item in items if item.strip())
 
     def bad(self, name: str, value: object, expected: str) -> InputError:
-        """Give the error for a field that is wrong; never called with a secret."""
+        """Return the error for a field that is wrong; never called with a secret."""
         return InputError(
             f"The connection {self.conn_id} has {name}={value!r}: expected {expected}.",
             kept="everything; nothing was sent",
@@ -251,7 +249,7 @@ def _delta_root(fields: Fields) -> str | None:
 
 
 def _url(fields: Fields) -> tuple[str, str]:
-    """Give the URL that the host field means, and its host; empty texts if there is none."""
+    """Return the URL that the host field means, and its host; empty texts if there is none."""
     text = fields.host.strip().rstrip("/")
     if not text:
         return "", ""
@@ -270,7 +268,7 @@ def _url(fields: Fields) -> tuple[str, str]:
 
 
 def connection_of(conn_id: str) -> Connection:
-    """Give a connection.
+    """Read a connection.
 
     :raises ConnectionMissingError: Airflow has none of this id, or its store of secrets does not answer.
     """
@@ -281,14 +279,13 @@ def connection_of(conn_id: str) -> Connection:
 
 
 def fields_of(conn_id: str | None, connection: Connection | None) -> Fields | None:
-    """Give the fields of a connection, or of the one of this id; None if none is named."""
+    """Read the fields of a connection, or of the one of this id; None if none is named."""
     if connection is None and conn_id:
         connection = connection_of(conn_id)
     return Fields(connection) if connection else None
 
 
 def connection_missing(conn_id: str) -> ConnectionMissingError:
-    """Give the error for a connection that Airflow does not know."""
     return ConnectionMissingError(
         f"Airflow has no connection {conn_id!r}.",
         kept="everything; nothing was read or written",

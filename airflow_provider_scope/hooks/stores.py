@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def store_of(uri: str, storage_conn_id: str | None = None, *, connection: Connection | None = None) -> Store:
-    """Give the store of a canonical URI.
+    """Open the store of a canonical URI.
 
     :param storage_conn_id: The connection; a disk needs none. Without one, Azure Storage is asked as
         whoever the worker is, WebHDFS as the worker's user, and ADLS Gen1 through ``adls_gen1_default``.
@@ -38,7 +38,7 @@ def store_of(uri: str, storage_conn_id: str | None = None, *, connection: Connec
 
 
 def hadoop_version() -> str:
-    """Give the version of Hadoop in the installed pyspark: its jars must be of one version."""
+    """Find the version of Hadoop in the installed pyspark: its jars must be of one version."""
     spec = find_spec("pyspark")
     folder = Path(spec.origin).parent / "jars" if spec and spec.origin else Path("jars")
     for jar in folder.glob("hadoop-client-api-*.jar"):
@@ -53,7 +53,7 @@ def hadoop_version() -> str:
 
 
 def open_by_fsspec(uri: str, conn_id: str | None, _: object) -> Store:
-    """Give a store: a provider's, through its connection, or fsspec's own.
+    """Open a store: a provider's, through its connection, or fsspec's own.
 
     :raises InputError: There is no such filesystem, or it takes no connection.
     """
@@ -61,7 +61,6 @@ def open_by_fsspec(uri: str, conn_id: str | None, _: object) -> Store:
 
 
 def _filesystem(scheme: str, conn_id: str | None) -> Any:
-    """Give the filesystem of a scheme."""
     from airflow.sdk.io.fs import get_fs, has_fs  # loads all providers' filesystems
     from fsspec import filesystem  # type: ignore[import-untyped]
 

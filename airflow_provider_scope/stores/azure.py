@@ -83,12 +83,11 @@ class AzureCalls(Calls):
 
 
 def is_missing(failure: Failure) -> bool:
-    """Tell whether the service says that nothing has this name. Other 404s do not say so."""
+    """Whether the service says that nothing has this name. Other 404s do not say so."""
     return failure.status == 404 and failure.code in _MISSING  # noqa: PLR2004
 
 
 def is_existing(failure: Failure) -> bool:
-    """Tell whether a creation was refused because the name is taken."""
     return failure.status in (409, 412) and failure.code in _EXISTING
 
 
@@ -101,7 +100,7 @@ _BLOB_HOST = re.compile(r"(?i)([\w.-]+)\.blob\.([\w.-]+)")
 
 
 def canonical(location: str) -> str:
-    """Give the canonical URI: ``abfss://<container>@<account>.dfs…``.
+    """Write it as ``abfss://<container>@<account>.dfs…``.
 
     :raises InputError: The location is written in another way, or is not valid.
     """
@@ -461,7 +460,7 @@ def entries(page: Page, base: str) -> list[FileEntry]:
 
 
 def _md5(blob: str) -> str | None:
-    """Give the MD5 of a blob's content. New metadata do not change it; large uploads have none.
+    """Read the MD5 of a blob's content. New metadata do not change it; large uploads have none.
 
     The service does not update that of a page blob or an append blob when its bytes change.
     """

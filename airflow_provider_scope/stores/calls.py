@@ -38,7 +38,7 @@ LONGEST_RETRY_AFTER_SECONDS = 120.0
 
 
 def wait_seconds(failures: int, *, jitter: float, retry_after: str | None, now: float) -> float:
-    """Give the wait after the ``failures``-th failure in a row: about 1, 2, 4 … s, or what the service asks.
+    """Wait after the ``failures``-th failure in a row: about 1, 2, 4 … s, or what the service asks.
 
     :param jitter: A random number from 0 to 1.
     :param retry_after: The header ``Retry-After`` of the answer: seconds or a date. One that cannot
@@ -175,7 +175,6 @@ class Calls:
 
 
 def failed(verb: str, path: str, why: object, advice: str) -> StorageError:
-    """Give the error for a control file."""
     return StorageError(
         f"Could not {verb} {path}: {why}.",
         kept="everything that was written before",
@@ -184,7 +183,6 @@ def failed(verb: str, path: str, why: object, advice: str) -> StorageError:
 
 
 def unreadable(root: str, why: object, advice: str) -> SourceUnreadableError:
-    """Give the error for a source that could not be listed in full."""
     return SourceUnreadableError(
         f"The source folder {root} could not be listed: {why}.",
         kept="the table and the checkpoint; nothing was written",
@@ -193,7 +191,6 @@ def unreadable(root: str, why: object, advice: str) -> SourceUnreadableError:
 
 
 def not_allowed(root: str, why: object, rights: str) -> SourceRefusedError:
-    """Give the error for a source that the connection's identity may not list."""
     return SourceRefusedError(
         f"The source folder {root} could not be listed: {why}.",
         kept="the table and the checkpoint; nothing was written",
@@ -202,7 +199,7 @@ def not_allowed(root: str, why: object, rights: str) -> SourceRefusedError:
 
 
 def without_secrets(err: BaseException) -> BaseException | None:
-    """Give an error for ``raise … from``; None if its text, or that of a cause, holds a secret."""
+    """Return an error for ``raise … from``; None if its text, or that of a cause, holds a secret."""
     text = "".join(traceback.format_exception_only(err))
     cause = err.__cause__ or err.__context__
     while cause is not None:

@@ -35,7 +35,7 @@ _HOST = re.compile(r"(?:[a-z0-9._-]+|\[[0-9a-f:.]+\]):[0-9]{1,5}")
 
 
 def canonical_gen1(location: str) -> str:
-    """Give the canonical URI on ADLS Gen1.
+    """Write it as ``adl://<account>…``.
 
     :raises InputError: The location names no account.
     """
@@ -46,7 +46,7 @@ def canonical_gen1(location: str) -> str:
 
 
 def canonical_hdfs(location: str) -> str:
-    """Give the canonical URI on HDFS, at the namenode's HTTP address.
+    """Write it as ``webhdfs://…``, at the namenode's HTTP address.
 
     :raises InputError: The location has another scheme, names a user, or names no port.
     """
@@ -114,7 +114,7 @@ class WebHdfsStorage:
                 self._files.delete(path)
 
     def _file_status(self, verb: str, path: str) -> Status | None:
-        """Give the status of a file; None if nothing has this name.
+        """Read the status of a file; None if nothing has this name.
 
         :raises StorageError: It is a folder.
         """
@@ -124,7 +124,7 @@ class WebHdfsStorage:
         return status
 
     def _rename(self, verb: str, temporary: str, path: str, *, overwrite: bool) -> bool:
-        """Give a temporary file its name; False if the name is taken.
+        """Rename a temporary file; False if the name is taken.
 
         Nobody else knows the temporary name: if no file has it any more, the RENAME without an answer took
         effect.

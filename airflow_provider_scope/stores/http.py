@@ -203,7 +203,7 @@ class HttpClient:
             raise not_understood(doing, problem) from err
 
     def _passes(self, answer: Answer) -> bool:
-        """Tell whether a refusal matches ``retry_on_error_messages``."""
+        """Whether a refusal matches ``retry_on_error_messages``."""
         if not 400 <= answer.status < 500 or answer.status in (401, 429):  # noqa: PLR2004
             return False
         text = f"{answer.code} {answer.message}"
@@ -303,7 +303,7 @@ def _checked_origin(base_url: str, *, has_secret: bool) -> tuple[str, str, int]:
 
 
 def _origin(url: str) -> tuple[str, str, int] | None:
-    """Give scheme, host and port; None if the URL is not a plain http or https URL."""
+    """Split into scheme, host and port; None if the URL is not a plain http or https URL."""
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -315,7 +315,7 @@ def _origin(url: str) -> tuple[str, str, int] | None:
 
 
 def _shown(url: str) -> str:
-    """Give the part of a foreign URL that holds no secret."""
+    """Return the part of a foreign URL that holds no secret."""
     return mask(url.partition("?")[0].rpartition("@")[2][:200])
 
 
@@ -341,7 +341,7 @@ def _pattern(text: str) -> re.Pattern[str]:
 
 
 def _may_have_arrived(err: requests.RequestException) -> bool:
-    """Tell whether the service may have received the request; True when in doubt."""
+    """Whether the service may have received the request; True when in doubt."""
     if isinstance(err, requests.ConnectTimeout):
         return False
     reason = err.args[0] if err.args else None

@@ -113,7 +113,7 @@ KINDS = [
 
 
 def scheme_of(location: str) -> str:
-    """Give a location's scheme in lower case; empty for a plain path."""
+    """Return a location's scheme in lower case; empty for a plain path."""
     match = re.match(r"([A-Za-z][A-Za-z0-9+.-]*)://", location)
     if match:
         return match[1].lower()
@@ -121,7 +121,6 @@ def scheme_of(location: str) -> str:
 
 
 def kind_of(location: str) -> StoreKind:
-    """Give the kind of store that a location is on."""
     scheme = scheme_of(location)
     return next((kind for kind in KINDS if scheme in kind.schemes or scheme in kind.aliases), OTHER)
 

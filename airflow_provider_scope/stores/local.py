@@ -24,7 +24,6 @@ _NAME_IN_CATALOG = re.compile(r"[\w-]+(\.[\w-]+){1,2}")
 
 
 def local_path(uri: str) -> str:
-    """Give the path of a ``file://`` URI."""
     if not uri.startswith(SCHEME + "/"):
         msg = f"{uri!r} is not a file:///… URI"
         raise ValueError(msg)
@@ -32,7 +31,7 @@ def local_path(uri: str) -> str:
 
 
 def canonical(location: str) -> str:
-    """Give the canonical URI of a path or URI.
+    """Write it as the URI of an absolute path or URI.
 
     :raises InputError: The location is relative.
     """
@@ -61,7 +60,7 @@ def canonical(location: str) -> str:
 
 
 def open_store(*_: object) -> Store:
-    """Give the store of the disk, whatever the URI and the connection."""
+    """Return the disk, whatever the URI and the connection."""
     return Store(storage=LocalStorage())
 
 
@@ -169,7 +168,7 @@ def _scan(folder: str, root: str, identity: tuple[int, int]) -> list[os.DirEntry
 
 
 def _was_deleted(path: str, root: str, identity: tuple[int, int], err: OSError) -> bool:
-    """Tell whether a file or folder was deleted after the listing named it.
+    """Whether a file or folder was deleted after the listing named it.
 
     :raises SourceError: The root is missing too, or is another folder now: so it is when a disk is unmounted.
     """
@@ -185,7 +184,7 @@ def _was_deleted(path: str, root: str, identity: tuple[int, int], err: OSError) 
 
 
 def _identity(root: str) -> tuple[int, int]:
-    """Give the device and inode number of a root.
+    """Read the device and inode number of a root.
 
     :raises SourceError: The root does not exist, or its status could not be read.
     """
@@ -200,7 +199,7 @@ def _identity(root: str) -> tuple[int, int]:
 
 
 def _exists(path: str) -> bool:
-    """Tell whether a path exists; ``os.path.exists`` would take every error for absence."""
+    """Whether a path exists; ``os.path.exists`` would take every error for absence."""
     try:
         os.lstat(path)
     except FileNotFoundError:
@@ -240,7 +239,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _is_file(entry: os.DirEntry[str], folder: str) -> bool:
-    """Tell whether an entry of a folder is a file.
+    """Whether an entry of a folder is a file.
 
     :raises StorageError: The entry is a link that leads nowhere, so it is not known what it is.
     """
@@ -252,7 +251,7 @@ def _is_file(entry: os.DirEntry[str], folder: str) -> bool:
 
 
 def _broken_link(path: str) -> str | None:
-    """Give the link on a path that leads nowhere: the path itself or a folder above it; None without one."""
+    """Find the link on a path that leads nowhere: the path itself or a folder above it; None without one."""
     # Functions of `os.path`, because those of `Path` raise for names that are too long.
     for part in (path, *map(str, Path(path).parents)):
         if os.path.exists(part):  # noqa: PTH110
@@ -263,7 +262,7 @@ def _broken_link(path: str) -> str | None:
 
 
 def _refusing_path(path: str) -> str:
-    """Give the path that refuses access: a folder above that may not be entered, the folder, or the file."""
+    """Find what refuses access: a folder above that may not be entered, the folder, or the file."""
     ancestors = Path(path).parents
     closed = next((folder for folder in reversed(ancestors) if not os.access(folder, os.X_OK)), None)
     if closed and closed.exists():
@@ -274,7 +273,6 @@ def _refusing_path(path: str) -> str:
 
 
 def _cause(path: str, err: object) -> tuple[str, str]:
-    """Give the reason of a failure, and what to do about it."""
     if isinstance(err, PermissionError):
         return str(err), f"give the worker's user permission on {_refusing_path(err.filename or path)}"
     link = _broken_link(getattr(err, "filename", None) or path) if isinstance(err, OSError) else None

@@ -33,7 +33,7 @@ _LARGEST_SECONDS = 100_000_000_000
 
 
 def canonical(location: str) -> str:
-    """Give the canonical URI of a folder.
+    """Write it as ``<scheme>://<bucket>/…``.
 
     :raises InputError: The location has a connection in it.
     """
@@ -138,7 +138,7 @@ class ObjectSource:
 
 
 def _lists_flat(fs: Any) -> bool:
-    """Tell whether a filesystem has its own way to list everything below a folder in one call."""
+    """Whether a filesystem has its own way to list everything below a folder in one call."""
     find = getattr(type(fs), "_find", None) or type(fs).find
     return find.__module__ not in ("fsspec.spec", "fsspec.asyn")
 
@@ -154,7 +154,7 @@ def _entry(root: str, top: str, name: str, info: Mapping[str, Any]) -> FileEntry
 
 
 def _modified_ms(info: Mapping[str, Any]) -> int:
-    """Give a file's modification time in milliseconds since the epoch; 0 if the store does not give it."""
+    """Read a file's modification time in milliseconds since the epoch; 0 if the store does not give it."""
     value = next((info[key] for key in _MODIFIED if info.get(key) is not None), None)
     if isinstance(value, str):
         try:

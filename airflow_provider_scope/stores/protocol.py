@@ -103,7 +103,7 @@ class Store:
 
 
 def canonical_root(location: str) -> str:
-    """Give the canonical URI of a folder to be listed; it may be on any fsspec store.
+    """Return the canonical URI of a folder to be listed; it may be on any fsspec store.
 
     :raises InputError: As ``canonical_uri``, but for the stores that hold no checkpoint.
     """
@@ -112,7 +112,7 @@ def canonical_root(location: str) -> str:
 
 
 def canonical_uri(location: str) -> str:
-    """Give the canonical, unencoded URI of a table or checkpoint, without a slash at the end.
+    """Return the canonical, unencoded URI of a table or checkpoint, without a slash at the end.
 
     :raises InputError: The location is empty or relative, or on a store that is not supported or cannot
         create a file only if it is absent.
@@ -131,7 +131,7 @@ def canonical_uri(location: str) -> str:
 
 
 def open_storage(uri: str) -> Storage:
-    """Give the storage of a canonical URI that needs no connection.
+    """Open the storage of a canonical URI that needs no connection.
 
     :raises InputError: The store needs a connection.
     """
@@ -146,13 +146,13 @@ def open_storage(uri: str) -> Storage:
 
 
 def split(location: str) -> tuple[str, str, str]:
-    """Give scheme, authority and path; the path has no empty parts, and no slash at the end."""
+    """Return scheme, authority and path; the path has no empty parts, and no slash at the end."""
     authority, _, path = location.partition("://")[2].partition("/")
     return scheme_of(location), authority, os.path.normpath("/" + path.lstrip("/")).rstrip("/")
 
 
 def with_connection(location: str, conn_id: str, uri: str) -> InputError:
-    """Give the error for a location with a connection in it.
+    """Return the error for a location with a connection in it.
 
     :param uri: What to write instead.
     """
@@ -165,7 +165,6 @@ def with_connection(location: str, conn_id: str, uri: str) -> InputError:
 
 
 def bad(location: str, why: str, do: str) -> InputError:
-    """Give the error for a location that cannot be used as it is written."""
     return InputError(
         f"The location {location!r} {why}.",
         kept="everything; nothing was read or written",

@@ -81,22 +81,20 @@ class S3Calls(Calls):
 
 
 def is_missing(failure: Failure) -> bool:
-    """Tell whether the service says that no object has this key. Other 404s, such as a bucket's, do not."""
+    """Whether the service says that no object has this key. Other 404s, such as a bucket's, do not."""
     return failure.status == 404 and failure.code == "NoSuchKey"  # noqa: PLR2004
 
 
 def is_existing(failure: Failure) -> bool:
-    """Tell whether a creation was refused because the name is taken; a conflict (409) does not say so."""
+    """Whether a creation was refused because the name is taken; a conflict (409) does not say so."""
     return failure.status == 412 and failure.code == "PreconditionFailed"  # noqa: PLR2004
 
 
 def is_not_implemented(failure: Failure) -> bool:
-    """Tell whether the service does not know something in the request, such as a header."""
     return failure.status == 501 or failure.code == "NotImplemented"  # noqa: PLR2004
 
 
 def ignores_if_none_match(endpoint: str, bucket: str) -> InputError:
-    """Give the error for a store that lets a file be created twice."""
     return InputError(
         f"The store {endpoint} does not refuse to create a file twice: in the bucket {bucket} it ignores "
         "If-None-Match. Two runs could both believe that they logged a batch.",
@@ -115,7 +113,7 @@ _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 
 
 def canonical(location: str) -> str:
-    """Give the canonical URI: ``s3://<bucket>/…``, also for ``s3a://``, which is Hadoop's name for the same.
+    """Write it as ``s3://<bucket>/…``, also for ``s3a://``, which is Hadoop's name for the same.
 
     :raises InputError: The location has a connection in it, or names no bucket.
     """
@@ -318,7 +316,6 @@ class S3Storage:
 
 
 def is_aws(endpoint: str) -> bool:
-    """Tell whether a URL belongs to AWS itself."""
     return (urlsplit(endpoint).hostname or "").endswith(_AWS)
 
 

@@ -103,7 +103,7 @@ class Gen1Client:
         self._http.close()
 
     def uri(self, path: str) -> str:
-        """Give the canonical URI of a path.
+        """Return the canonical URI of a path.
 
         :raises InputError: The path is of another account, or not absolute.
         """
@@ -451,7 +451,7 @@ class Gen1Client:
         )
 
     def _inside(self, path: str) -> str:
-        """Give the path inside the account, without empty parts."""
+        """Return the path inside the account, without empty parts."""
         inside = path
         scheme = self._dialect.scheme
         if path.startswith(scheme):
@@ -468,12 +468,11 @@ class Gen1Client:
 
 
 def is_missing(answer: Answer) -> bool:
-    """Tell whether the service says that nothing has this path. Other 404s do not say so."""
+    """Whether the service says that nothing has this path. Other 404s do not say so."""
     return answer.status == 404 and answer.code == "FileNotFoundException"  # noqa: PLR2004
 
 
 def is_unsupported(answer: Answer) -> bool:
-    """Tell whether the service does not know an operation."""
     return answer.status in (400, 501) and answer.code in (
         "UnsupportedOperationException",
         "IllegalArgumentException",
@@ -481,7 +480,7 @@ def is_unsupported(answer: Answer) -> bool:
 
 
 def accepted(answer: Answer, doing: str) -> Answer:
-    """Give the answer if it is a success.
+    """Return the answer if it is a success.
 
     :raises ServiceError: The answer is a refusal.
     """
@@ -560,7 +559,6 @@ def parse_status(value: object, doing: str) -> Status:
 
 
 def bad_path(path: str, expected: str) -> InputError:
-    """Give the error for a path that is not valid."""
     return InputError(
         f"The path {path!r} is not valid: expected {expected}.",
         kept="everything; nothing was sent",

@@ -44,7 +44,7 @@ class Answer:
         return 200 <= self.status < 300  # noqa: PLR2004 - the class of successes
 
     def json(self, doing: str) -> Any:
-        """Give the body's JSON value.
+        """Parse the body's JSON value.
 
         :raises ServiceProtocolError: It is not JSON.
         """
@@ -62,7 +62,7 @@ class Answer:
         return f"{text} (request id {request_id})" if request_id else text
 
     def error(self, doing: str) -> ServiceError:
-        """Give the error for an answer that is a refusal.
+        """Return the error for an answer that is a refusal.
 
         :param doing: The purpose of the request, as it follows "Could not".
         """
@@ -92,7 +92,6 @@ def answer_of(status: int, headers: Mapping[str, str], body: bytes, token: str =
 
 
 def not_understood(doing: str, problem: str) -> ServiceProtocolError:
-    """Give the error for an answer that breaks the protocol."""
     return ServiceProtocolError(
         f"Could not {doing}: {problem}.",
         kept="everything that was there before",
@@ -124,7 +123,6 @@ def _error_text(body: bytes) -> tuple[str, str]:
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether a host is this machine itself."""
     if host == "localhost":
         return True
     try:
@@ -160,7 +158,7 @@ class Tokens:
         self._token: Token | None = None
 
     def get(self) -> str:
-        """Give a token that is valid for some time to come.
+        """Return a token that is valid for some time to come.
 
         :raises ServiceAuthError: None could be acquired.
         """
