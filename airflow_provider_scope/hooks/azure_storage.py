@@ -90,7 +90,7 @@ class AzureAccess:
         }
 
     def _oauth(self) -> tuple[str, dict[str, str]]:
-        """A token provider and its properties; for "default" in the order of azure-identity's chain."""
+        """Choose provider and properties of tokens; for "default" in the order of azure-identity's chain."""
         environment = os.environ
         if self.kind == "client_secret":
             return _client(self.tenant or "", self.client_id or "", self.secret)
