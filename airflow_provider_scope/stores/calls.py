@@ -115,7 +115,7 @@ class Repeating:
                 failure = failure_of(err)
                 if failures > self.retries or not failure.may_pass:
                     raise
-                _log.info("%s. Trying again.", failure)
+                _log.info("A request failed: %s. Trying again.", failure)
                 self.pause(failures, failure.retry_after)
 
     def tries(self) -> Iterator[bool]:

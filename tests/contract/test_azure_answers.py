@@ -131,7 +131,7 @@ def test_a_file_of_somebody_else_is_not_created(service: FaultyService, before: 
     service.faults.append(
         Fault(
             lambda method, _: method == "GET",
-            answer=Answer(200, {"x-ms-blob-type": "BlockBlob", **CREATED.headers}, b"theirs"),
+            answer=Answer(206, {"Content-Range": "bytes 0-5/6", **CREATED.headers}, b"theirs"),
         )
     )
 
