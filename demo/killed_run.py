@@ -20,7 +20,7 @@ def die_at_a_record() -> None:
     """Let the worker lose its power when it would record a commit."""
     create = LocalStorage.put_if_absent
 
-    def put_if_absent(self: LocalStorage, path: str, data: bytes) -> bool:
+    def put_if_absent(self: LocalStorage, path: str, data: bytes) -> bytes:
         if "/commits/" in path:
             os.killpg(0, signal.SIGKILL)
         return create(self, path, data)
