@@ -130,6 +130,14 @@ def test_every_function_that_decides_exists():
     assert missing == []
 
 
+def test_the_terms_are_at_most_thirty_and_each_is_in_the_code():
+    table = rows(section(DOCS / "architecture.md", "## Terms"))
+    places = [code(row[2])[0] for row in table]
+
+    assert len({row[0] for row in table}) == len(table) <= 30
+    assert [place for place in places if found(place) is None] == []
+
+
 def test_the_steps_of_a_run_are_those_of_the_class_that_runs_it():
     steps = re.findall(r"^ {4}(\d)\. (\w+)[ .]", MicroBatchExecution.__doc__ or "", re.MULTILINE)
     shown = re.findall(
