@@ -6,6 +6,7 @@ position, and makes text of whatever stands in a column of strings.
 
 from __future__ import annotations
 
+import functools
 import math
 import reprlib
 import struct
@@ -14,9 +15,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from datetime import UTC, date, datetime
 from decimal import Context, Decimal, Inexact, InvalidOperation
-from functools import partial
 from operator import index
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from pyspark.errors import PySparkException
 from pyspark.sql import types as T  # noqa: N812 - the name everybody uses
@@ -28,8 +28,6 @@ from airflow_provider_scope.spark.structs import type_text
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-Convert: TypeAlias = Callable[[Any], Any]
-"""Gives a value that is not None as PySpark takes it without changing it."""
 KEPT = "everything; nothing was written"
 _BITS: dict[type[T.DataType], int] = {T.ByteType: 8, T.ShortType: 16, T.IntegerType: 32, T.LongType: 64}
 _SCHEMA = "give schema, as Spark's DDL: schema='id bigint, name string'"
@@ -72,11 +70,11 @@ def converted(rows: Iterable[Any], columns: T.StructType) -> list[tuple[Any, ...
 
     :raises InputError: A row or a value does not fit; the message has its place.
     """
-    convert = _struct(columns)
+    _check_types(columns)
     tuples = []
     for number, row in enumerate(rows):
         try:
-            tuples.append(convert(row))
+            tuples.append(_struct(columns, row))
         except _UnfitError as err:
             place = f"data[{number}]{err.path}"
             raise InputError(
@@ -120,38 +118,38 @@ def _without_lengths(kind: T.DataType) -> T.DataType:
     return T.StringType() if isinstance(kind, (T.CharType, T.VarcharType)) else kind
 
 
-def _converter(kind: T.DataType) -> Convert:
-    """Give what checks the values of a type.
-
-    :raises InputError: Rows of Python do not hold values of the type, or Delta does not.
-    """
+def _check_types(kind: T.DataType) -> None:
+    """Refuse a type whose values rows of Python do not hold, or Delta does not."""
     if isinstance(kind, T.StructType):
-        return _struct(kind)
-    if isinstance(kind, T.ArrayType):
-        return _array(kind)
-    if isinstance(kind, T.MapType):
-        return _map(kind)
-    if isinstance(kind, T.DecimalType):
-        return _decimal(kind)
-    if type(kind) in _BITS:
-        return partial(_integer, kind, 1 << _BITS[type(kind)] - 1)
-    if type(kind) in _SCALARS:
-        return partial(_SCALARS[type(kind)], kind)
-    raise InputError(
-        f"Rows cannot have the type {kind.simpleString()}.",
-        kept=KEPT,
-        do="declare another type in schema, such as string; or give a DataFrame",
-    )
+        for field in kind:
+            _check_types(field.dataType)
+    elif isinstance(kind, T.ArrayType):
+        _check_types(kind.elementType)
+    elif isinstance(kind, T.MapType):
+        if isinstance(kind.keyType, (T.StructType, T.ArrayType, T.MapType)):
+            raise InputError(
+                f"Rows cannot have maps whose keys are of the type {kind.keyType.simpleString()}.",
+                kept=KEPT,
+                do="declare another type of keys; or give a DataFrame",
+            )
+        _check_types(kind.keyType)
+        _check_types(kind.valueType)
+    elif type(kind) not in _CONVERTERS:
+        raise InputError(
+            f"Rows cannot have the type {kind.simpleString()}.",
+            kept=KEPT,
+            do="declare another type in schema, such as string; or give a DataFrame",
+        )
 
 
-def _within(show: Callable[[Any], str], part: Any, convert: Convert, value: Any, *, is_nullable: bool) -> Any:
+def _part(place: Callable[[Any], str], part: Any, kind: T.DataType, value: Any, *, is_nullable: bool) -> Any:
     """Convert a part of a value, and name the part in errors."""
     if value is None and is_nullable:
         return None
     try:
-        return _refuse_null() if value is None else convert(value)
+        return _refuse_null() if value is None else _CONVERTERS[type(kind)](kind, value)
     except _UnfitError as err:
-        err.path = show(part) + err.path
+        err.path = place(part) + err.path
         raise
 
 
@@ -162,30 +160,23 @@ def _refuse_null() -> None:
 # ---- what holds other values ----------------------------------------------------------------------------
 
 
-def _struct(kind: T.StructType) -> Convert:
-    names = set(kind.names)
-    show = ".{}".format
-    parts = [(field.name, _converter(field.dataType), field.nullable) for field in kind]
-
-    def convert(value: Any) -> tuple[Any, ...]:
-        named = _named(value)
-        if named is None:
-            if not isinstance(value, (tuple, list)):
-                raise _unfit(value, kind)
-            if len(value) != len(parts):
-                raise _UnfitError(f"has {len(value)} values for the columns {', '.join(kind.names)}")
-            named = dict(zip(kind.names, value, strict=True))
-        elif not names.issuperset(named):
-            unknown = next(name for name in named if name not in names)
-            raise _UnfitError(
-                f"has the key {unknown!r}, which is not a column: {', '.join(kind.names)}",
-                "name it in schema, or leave it out of the rows",
-            )
-        return tuple(
-            _within(show, name, make, named.get(name), is_nullable=nullable) for name, make, nullable in parts
+def _struct(kind: T.StructType, value: Any) -> tuple[Any, ...]:
+    names, named = {*kind.names}, _named(value)
+    if named is None:
+        if not isinstance(value, (tuple, list)):
+            raise _unfit(value, kind)
+        if len(value) != len(kind):
+            raise _UnfitError(f"has {len(value)} values for the columns {', '.join(kind.names)}")
+        named = dict(zip(kind.names, value, strict=True))
+    elif unknown := [name for name in named if name not in names]:
+        raise _UnfitError(
+            f"has the key {unknown[0]!r}, which is not a column: {', '.join(kind.names)}",
+            "name it in schema, or leave it out of the rows",
         )
-
-    return convert
+    return tuple(
+        _part(".{}".format, field.name, field.dataType, named.get(field.name), is_nullable=field.nullable)
+        for field in kind
+    )
 
 
 def _named(value: Any) -> Mapping[Any, Any] | None:
@@ -204,58 +195,41 @@ def _named(value: Any) -> Mapping[Any, Any] | None:
     return named
 
 
-def _array(kind: T.ArrayType) -> Convert:
-    make = _converter(kind.elementType)
-
-    def convert(value: Any) -> list[Any]:
-        value = value.tolist() if isinstance(value, array) else _plain(value)
-        if not isinstance(value, (list, tuple)):
-            raise _unfit(value, kind)
-        return [
-            _within("[{}]".format, number, make, element, is_nullable=kind.containsNull)
-            for number, element in enumerate(value)
-        ]
-
-    return convert
+def _array(kind: T.ArrayType, value: Any) -> list[Any]:
+    value = value.tolist() if isinstance(value, array) else _plain(value)
+    if not isinstance(value, (list, tuple)):
+        raise _unfit(value, kind)
+    return [
+        _part("[{}]".format, number, kind.elementType, element, is_nullable=kind.containsNull)
+        for number, element in enumerate(value)
+    ]
 
 
-def _map(kind: T.MapType) -> Convert:
-    if isinstance(kind.keyType, (T.StructType, T.ArrayType, T.MapType)):
-        raise InputError(
-            f"Rows cannot have maps whose keys are of the type {kind.keyType.simpleString()}.",
-            kept=KEPT,
-            do="declare another type of keys; or give a DataFrame",
+def _map(kind: T.MapType, value: Any) -> dict[Any, Any]:
+    if not isinstance(value, Mapping):
+        raise _unfit(value, kind)
+    converted = {}
+    for key, item in value.items():
+        new = _part(lambda key: f", key {_text(key)}", key, kind.keyType, key, is_nullable=False)
+        # Python tells NaN from NaN; Spark does not.
+        new = math.nan if isinstance(new, float) and math.isnan(new) else new
+        if new in converted:
+            raise _UnfitError(f"has two keys that are {_text(new)} as {kind.keyType.simpleString()}")
+        converted[new] = _part(
+            lambda key: f"[{_text(key)}]", key, kind.valueType, item, is_nullable=kind.valueContainsNull
         )
-    make_key, make = _converter(kind.keyType), _converter(kind.valueType)
-
-    def convert(value: Any) -> dict[Any, Any]:
-        if not isinstance(value, Mapping):
-            raise _unfit(value, kind)
-        converted = {}
-        for key, item in value.items():
-            new = _within(lambda key: f", key {_text(key)}", key, make_key, key, is_nullable=False)
-            # Python tells NaN from NaN; Spark does not.
-            new = math.nan if isinstance(new, float) and math.isnan(new) else new
-            if new in converted:
-                raise _UnfitError(f"has two keys that are {_text(new)} as {kind.keyType.simpleString()}")
-            converted[new] = _within(
-                lambda key: f"[{_text(key)}]", key, make, item, is_nullable=kind.valueContainsNull
-            )
-        return converted
-
-    return convert
+    return converted
 
 
 # ---- single values ---------------------------------------------------------------------------------------
 
 
-def _integer(kind: T.DataType, limit: int, value: Any) -> int:
+def _integer(kind: T.DataType, value: Any) -> int:
     value = _plain(value)
-    if isinstance(value, bool) or not isinstance(value, int):
+    limit = 1 << _BITS[type(kind)] - 1
+    if isinstance(value, bool) or not isinstance(value, int) or not -limit <= value < limit:
         raise _unfit(value, kind)
-    if -limit <= value < limit:
-        return index(value)
-    raise _unfit(value, kind)
+    return index(value)
 
 
 def _floating(kind: T.DataType, value: Any) -> float:
@@ -272,23 +246,22 @@ def _floating(kind: T.DataType, value: Any) -> float:
     return number
 
 
-def _decimal(kind: T.DecimalType) -> Convert:
-    exact = Context(prec=kind.precision, traps=[Inexact, InvalidOperation])
-    unit = Decimal((0, (1,), -kind.scale))
-
-    def convert(value: Any) -> Decimal:
-        value = _plain(value)
-        if isinstance(value, bool) or not isinstance(value, (int, Decimal)):
-            raise _unfit(value, kind)
-        number = Decimal(value)
-        try:
-            if number.is_finite():
-                return number.quantize(unit, context=exact)
-        except (Inexact, InvalidOperation):
-            pass
+def _decimal(kind: T.DecimalType, value: Any) -> Decimal:
+    value = _plain(value)
+    if isinstance(value, bool) or not isinstance(value, (int, Decimal)):
         raise _unfit(value, kind)
+    number = Decimal(value)
+    try:
+        if number.is_finite():
+            return number.quantize(Decimal((0, (1,), -kind.scale)), context=_exact(kind.precision))
+    except (Inexact, InvalidOperation):
+        pass
+    raise _unfit(value, kind)
 
-    return convert
+
+@functools.cache
+def _exact(precision: int) -> Context:
+    return Context(prec=precision, traps=[Inexact, InvalidOperation])
 
 
 def _boolean(kind: T.DataType, value: Any) -> bool:
@@ -364,7 +337,12 @@ def _wall_clock(kind: T.DataType, value: Any) -> datetime:
     )
 
 
-_SCALARS: dict[type[T.DataType], Callable[[Any, Any], Any]] = {
+_CONVERTERS: dict[type[T.DataType], Callable[[Any, Any], Any]] = {
+    T.StructType: _struct,
+    T.ArrayType: _array,
+    T.MapType: _map,
+    T.DecimalType: _decimal,
+    **dict.fromkeys(_BITS, _integer),
     T.FloatType: _floating,
     T.DoubleType: _floating,
     T.BooleanType: _boolean,
@@ -376,6 +354,7 @@ _SCALARS: dict[type[T.DataType], Callable[[Any, Any], Any]] = {
     T.TimestampType: _instant,
     T.TimestampNTZType: _wall_clock,
 }
+"""Type -> the conversion of a value that is not None to one that PySpark takes without changing it."""
 
 
 _OWN = frozenset((int, float, bool, Decimal, list, tuple))
