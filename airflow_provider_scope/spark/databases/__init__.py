@@ -30,15 +30,13 @@ if TYPE_CHECKING:
     from airflow_provider_scope.spark.plan import CursorPlan, DatabasePlan
     from airflow_provider_scope.values import CursorSlice
 
-_ROWS: dict[str, Callable[[jdbc.Session, CursorPlan, CursorSlice, int], DataFrame]] = {
+_ROWS: dict[str, Callable[[jdbc.Session], DataFrame]] = {
     "postgresql": postgres.rows,
     "mysql": mysql.rows,
     "sqlite": sqlite.rows,
     "jdbc": jdbc.rows,
 }
 """Kind of a database -> what reads its rows. "jdbc" is any other database, read as Spark reads it."""
-_TOOK_TOO_LONG = ("57014", "70100")
-"""SQL states of PostgreSQL and MySQL for a statement that ran into its time limit."""
 _NESTED = re.compile(r"COLUMN_ARRAY_ELEMENT_TYPE_MISMATCH\] Some values in field (\d+)")
 
 
@@ -51,7 +49,7 @@ def rows(
     *,
     until_read: ExitStack,
 ) -> DataFrame:
-    """Give the rows of a database, or only those that the cursor may take; nothing is read yet.
+    """Select the rows of a database, or only those that the cursor may take; nothing is read yet.
 
     :param until_read: The caller closes it once the rows are read. It keeps open the connection whose
         transaction has the snapshot that the rows are read from, if there is such a transaction.
@@ -59,8 +57,9 @@ def rows(
     :raises InputError: The rows cannot be divided by the column that the user names.
     """
     with errors(source.table, database), ExitStack() as stack:
-        session = stack.enter_context(closing(jdbc.Session(spark, database)))
-        data = _ROWS[database.kind](session, source, cursor_slice, seq)
+        session = jdbc.Session(spark, database, source, cursor_slice, seq)
+        stack.enter_context(closing(session))
+        data = _ROWS[database.kind](session)
         if session.stays_open:
             until_read.enter_context(stack.pop_all())
         return in_utc(data)
@@ -125,7 +124,7 @@ def errors(name: str, database: DatabasePlan) -> Iterator[None]:
 
 
 def _sql_state(err: Exception) -> str:
-    """Give the SQL state (as in SQL's standard) of an error that a driver raised; empty if it has none."""
+    """Find the SQL state (as in SQL's standard) of an error that a driver raised; empty if it has none."""
     cause = err.java_exception if isinstance(err, Py4JJavaError) else None
     while cause is not None:
         try:
@@ -136,7 +135,7 @@ def _sql_state(err: Exception) -> str:
 
 
 def _refusal(state: str, name: str, cause: str) -> InputError | SourceUnreadableError | None:
-    """Give our error for an error of a driver; None if it is none of those that are known here.
+    """Make our error for an error of a driver; None if it is none of those that are known here.
 
     :param name: What is read, for messages.
     """
@@ -154,7 +153,7 @@ def _refusal(state: str, name: str, cause: str) -> InputError | SourceUnreadable
             do="check that the database runs, and that host and port of the connection are right; the next "
             "try reads it again",
         )
-    if state in _TOOK_TOO_LONG:
+    if state in ("57014", "70100"):  # of PostgreSQL and MySQL
         return SourceUnreadableError(
             f"The database ended the statement that reads {name}, because it took too long: {cause}",
             kept=NO_ROW_WRITTEN,

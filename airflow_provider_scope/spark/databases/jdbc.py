@@ -71,7 +71,7 @@ def check_decimals(columns: Sequence[Column], custom_types: Mapping[str, T.DataT
 
 
 def no_type_for(unfit: Sequence[str], number_type: str) -> CursorError:
-    """Give the error for columns that the table cannot hold.
+    """Make the error for columns that the table cannot hold.
 
     :param unfit: The columns, each with the reason.
     :param number_type: The type that the advice suggests for numbers.
@@ -99,11 +99,19 @@ _NUMBER = re.compile(r"tinyint|smallint|int|bigint|decimal\(\d+,\d+\)|double")
 
 
 class Session:
-    """One connection for questions to the database; the rows come by connections that Spark opens."""
+    """One connection for the questions of a load; the rows come by connections that Spark opens."""
 
-    def __init__(self, spark: SparkSession, database: DatabasePlan) -> None:
+    def __init__(
+        self, spark: SparkSession, database: DatabasePlan, source: CursorPlan, batch: CursorSlice, seq: int
+    ) -> None:
         self.spark = spark
         self.database = database
+        self.batch = batch
+        self.seq = seq
+        self.rule = source.rule_over(batch.column)
+        self.max_rows = source.max_rows
+        self.computes_column = source.pre_filter_sql is not None
+        """Whether the cursor's column may be one that the database does not have."""
         self.options = _options(spark, database)
         self.stays_open = False
         """Whether others read the snapshot of its transaction; then it stays open until the rows are read."""
@@ -126,7 +134,7 @@ class Session:
         return rows_of(self.database.table, self.database.query)
 
     def ask(self, sql: str) -> list[str | None]:
-        """Run a query, and give the values of its first row as text; an empty list if it has no row."""
+        """Run a query, and read the values of its first row as text; an empty list if it has no row."""
         with closing(self.connection.createStatement()) as statement:
             result = statement.executeQuery(sql)
             count = result.getMetaData().getColumnCount()
@@ -138,7 +146,7 @@ class Session:
             statement.execute(sql)
 
     def custom_types(self) -> dict[str, T.DataType]:
-        """Give the types that the user names for columns (Spark's option ``customSchema``).
+        """Read the types that the user names for columns (Spark's option ``customSchema``).
 
         :return: Column, in lower case -> its type: Spark compares these names whatever their case.
         """
@@ -163,45 +171,52 @@ class Session:
                 for number in range(1, metadata.getColumnCount() + 1)
             ]
 
+    # ---- the cursor ------------------------------------------------------------------------------
 
-def rows(session: Session, source: CursorPlan, cursor_slice: CursorSlice, seq: int) -> DataFrame:
-    """Give the rows of a database of a kind that has no module of its own."""
+    def cursor_in(self, columns: Sequence[Column]) -> Column | None:
+        """Find the column of the cursor; None if the database has no such column."""
+        name = self.batch.column.lower()
+        return next((column for column in columns if column.name.lower() == name), None)
+
+    def start(self, kind: str) -> str | None:
+        """Find the first value of the cursor to read, as text of its type; None is all."""
+        return cursor_state.start_of_slice(self.rule, self.batch, kind, f"batch {self.seq}")
+
+    def notify(self, text: str) -> None:
+        emit(event="notice", seq=self.seq, told=text.format(column=self.batch.column))
+
+    def warn_of_late_rows(self, text: str = _LATE) -> None:
+        """Warn that rows that are committed late may be lost, unless a lag says how late they come."""
+        if self.rule.lag is None and self.batch.end is None:
+            self.notify(text)
+
+
+def rows(session: Session) -> DataFrame:
+    """Select the rows of a database of a kind that has no module of its own."""
     check_decimals(session.columns(), session.custom_types())
-    warn_of_late_rows(source, cursor_slice, seq)
-    return narrowed(partial(reader, session, session.rows_of), source, cursor_slice, seq)
+    session.warn_of_late_rows()
+    return narrowed(session, partial(reader, session, session.rows_of))
 
 
-def warn_of_late_rows(source: CursorPlan, cursor_slice: CursorSlice, seq: int) -> None:
-    """Warn that rows that are committed late may be lost, unless a lag says how late they come."""
-    if source.rule.lag is None and cursor_slice.end is None:
-        emit(event="notice", seq=seq, told=_LATE.format(column=cursor_slice.column))
-
-
-def narrowed(
-    read: Callable[..., DataFrame],
-    source: CursorPlan,
-    cursor_slice: CursorSlice,
-    seq: int,
-    *,
-    are_times_text: bool = False,
-) -> DataFrame:
+def narrowed(session: Session, read: Callable[..., DataFrame], *, are_times_text: bool = False) -> DataFrame:
     """Leave out the rows before the start of the cursor, in the database if it compares as Spark does.
 
-    :param read: Gives the rows; with ``pushes=True`` Spark may hand conditions to the database.
+    :param read: Selects the rows; with ``pushes=True`` Spark may hand conditions to the database.
     :param are_times_text: Whether the database stores times as text, as SQLite does.
     """
-    rule, data = source.rule_over(cursor_slice.column), read(pushes=True)
-    field = next((field for field in data.schema if field.name.lower() == cursor_slice.column.lower()), None)
+    rule, data = session.rule, read(pushes=True)
+    name = session.batch.column.lower()
+    field = next((field for field in data.schema if field.name.lower() == name), None)
     kind = field.dataType.simpleString() if field else ""
     # Not for text, which databases compare by other rules than Spark; nor for times of SQLite, which are text
     # too. And SQLite takes no infinite number in a condition.
-    can_compare = source.pre_filter_sql is None and (
+    can_compare = not session.computes_column and (
         (_NUMBER.fullmatch(kind) and not (are_times_text and kind in ("float", "double")))
         or (kind in ("date", "timestamp", "timestamp_ntz") and not are_times_text)
     )
     if field is None or not can_compare:
         return read()
-    start = cursor_state.start_of_slice(rule, cursor_slice, kind, f"batch {seq}")
+    start = session.start(kind)
     if start is None:
         return data
     value = data[quoted(field.name)]
@@ -211,7 +226,7 @@ def narrowed(
 
 
 def reader(session: Session, table: str, types: str | None = None, *, pushes: bool = False) -> DataFrame:
-    """Give the rows of a table, read over one connection.
+    """Select the rows of a table, to be read over one connection.
 
     :param table: The SQL after FROM.
     :param types: The types that Spark is told (``customSchema``); None or empty leaves the user's.

@@ -15,7 +15,6 @@ from airflow_provider_scope.sources.cursor.databases import MARK, OF_NUMBERS, na
 from airflow_provider_scope.sources.cursor.state import Bound
 from airflow_provider_scope.spark.databases import jdbc, postgres_parts
 from airflow_provider_scope.spark.databases.jdbc import DIGITS, no_type_for
-from airflow_provider_scope.spark.session import emit
 from airflow_provider_scope.sql import quoted
 
 if TYPE_CHECKING:
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
 
     from airflow_provider_scope.sources.cursor.state import CursorRule
     from airflow_provider_scope.spark.databases.jdbc import Column, Session
-    from airflow_provider_scope.spark.plan import CursorPlan
-    from airflow_provider_scope.values import CursorSlice
 
 
 _KINDS = {
@@ -51,7 +48,7 @@ _NEGATIVE = 1024
 
 
 def _value_of(column: Column, custom: T.DataType | None) -> str:
-    """Give the SQL for a column's value.
+    """Write the SQL for a column's value.
 
     Types that Spark does not have become text; at a value that Spark would change, the database fails.
 
@@ -78,7 +75,7 @@ def _value_of(column: Column, custom: T.DataType | None) -> str:
 
 
 def _checked(column: Column, condition: str, kind: str, value: str = "") -> str:
-    """Give the SQL for a value that meets a condition; at another one, the database fails and names it.
+    """Write the SQL for a value that meets a condition; at another one, the database fails and names it.
 
     Only so is each value checked, and read once.
 
@@ -174,8 +171,8 @@ _NO_XMIN = (
 )
 
 
-def rows(session: Session, source: CursorPlan, cursor_slice: CursorSlice, seq: int) -> DataFrame:
-    """Give the rows of a batch, read over one connection or over several.
+def rows(session: Session) -> DataFrame:
+    """Select the rows of a batch, to be read over one connection or over several.
 
     :raises CursorError: A column has a type whose values could change on the way.
     :raises InputError: The rows cannot be divided by the column that the user names.
@@ -187,8 +184,8 @@ def rows(session: Session, source: CursorPlan, cursor_slice: CursorSlice, seq: i
         f"{_value_of(column, custom_types.get(column.name.lower()))} AS {named(column.name)}"
         for column in columns
     ]
-    cursor = next((column for column in columns if column.name.lower() == cursor_slice.column.lower()), None)
-    cursor_type = custom_types.get(cursor_slice.column.lower())
+    cursor = session.cursor_in(columns)
+    cursor_type = custom_types.get(session.batch.column.lower())
     if cursor and isinstance(cursor_type, T.StringType) and cursor.kind not in _TEXTS:
         raise CursorError(
             f"The column {cursor.name!r} is the cursor, and customSchema reads {cursor.kind} as text: the "
@@ -197,14 +194,13 @@ def rows(session: Session, source: CursorPlan, cursor_slice: CursorSlice, seq: i
             do="leave it out of customSchema; or convert it to text in `query`",
         )
     where, reads_all = "", True
-    if cursor is not None and source.pre_filter_sql is None:
-        rule = source.rule_over(cursor_slice.column)
-        conditions = _CursorConditions(session, rule, cursor_slice, seq, cursor)
-        conditions.narrow(source.max_rows)
+    if session.computes_column:
+        session.warn_of_late_rows(_UNKNOWN)
+    elif cursor is not None:
+        conditions = _CursorConditions(session, cursor)
+        conditions.narrow()
         where, reads_all = conditions.where(), conditions.reads_all
-    elif cursor_slice.end is None and source.rule.lag is None and source.pre_filter_sql is not None:
-        emit(event="notice", seq=seq, told=_UNKNOWN.format(column=cursor_slice.column))
-    parts = postgres_parts.divided(session, columns, where, reads_all=reads_all, seq=seq)
+    parts = postgres_parts.divided(session, columns, where, reads_all=reads_all)
     if parts:
         values.append(f"{parts.divider.value} AS {named(parts.divider.name)}")
     table = (
@@ -220,7 +216,7 @@ def rows(session: Session, source: CursorPlan, cursor_slice: CursorSlice, seq: i
 
 
 def _typed(columns: Sequence[Column], custom_types: Mapping[str, T.DataType]) -> list[str]:
-    """Give Spark's SQL of the columns: dates and times come as days and microseconds since 1970."""
+    """Write Spark's SQL of the columns: dates and times come as days and microseconds since 1970."""
     return [
         f"{OF_NUMBERS[_KINDS[column.kind]] % quoted(column.name)} AS {quoted(column.name)}"
         if column.kind in _TIMES and column.name.lower() not in custom_types
@@ -234,24 +230,17 @@ class _CursorConditions:
     """The conditions in SQL for the rows that one column's cursor may take."""
 
     session: Session
-    rule: CursorRule
-    cursor_slice: CursorSlice
-    seq: int
     column: Column
     conditions: list[str] = field(default_factory=list)
     reads_all: bool = True
     """Whether no condition leaves rows out, but the one that holds back rows of the newest transactions."""
 
-    def notify(self, text: str) -> None:
-        emit(event="notice", seq=self.seq, told=text.format(column=self.rule.column))
-
-    def warn(self, text: str) -> None:
-        """Warn that rows that are committed late may be lost, unless a lag says how late they come."""
-        if self.cursor_slice.end is None and self.rule.lag is None:
-            self.notify(text)
+    @property
+    def rule(self) -> CursorRule:
+        return self.session.rule
 
     def where(self) -> str:
-        """Give all conditions as one; empty if there is none."""
+        """Join all conditions; empty if there is none."""
         if not self.conditions:
             return ""
         within = " AND ".join(self.conditions)
@@ -280,27 +269,29 @@ class _CursorConditions:
         is_text = self.column.kind in _TEXTS
         return f'{name if is_text else f"({name})::text"} COLLATE "C"'
 
-    def narrow(self, max_rows: int | None) -> None:
+    def narrow(self) -> None:
         """Add the conditions that leave out the rows that the cursor may not take."""
-        if self.kind == "string" and self.session.ask("SHOW server_encoding") != ["UTF8"]:
-            self.warn("text is not compared in this database, whose encoding is not UTF-8; set cursor.lag")
+        session, max_rows = self.session, self.session.max_rows
+        if self.kind == "string" and session.ask("SHOW server_encoding") != ["UTF8"]:
+            session.warn_of_late_rows(
+                "text is not compared in this database, whose encoding is not UTF-8; set cursor.lag"
+            )
             return
-        where = f"batch {self.seq}"
-        start = cursor_state.start_of_slice(self.rule, self.cursor_slice, self.kind, where)
-        self.reads_all = start is None and not self.cursor_slice.end and max_rows is None
+        start = session.start(self.kind)
+        self.reads_all = start is None and not session.batch.end and max_rows is None
         if start is not None:
             self.conditions.append(f"{self.value} {self.op('>=')} {self.literal(start)}")
-        if self.cursor_slice.end:
-            end = cursor_state.value_of("end_value", Bound.decode(self.cursor_slice.end), self.kind)
+        if session.batch.end:
+            end = cursor_state.value_of("end_value", Bound.decode(session.batch.end), self.kind)
             self.conditions.append(f"{self.value} {self.op('<')} {self.literal(end)}")
             return
         self.conditions += self.committed()
         if max_rows is not None:
-            before = cursor_state.decode(self.cursor_slice.before, where)
+            before = cursor_state.decode(session.batch.before, f"batch {session.seq}")
             self.conditions += self.enough(before.last if before else None, max_rows)
 
     def op(self, sign: str) -> str:
-        """Give the sign of a comparison, turned round if the cursor's values fall."""
+        """Turn the sign of a comparison round if the cursor's values fall."""
         return sign if self.rule.func == "max" else sign.translate(str.maketrans("<>", "><"))
 
     def literal(self, text: str) -> str:
@@ -309,7 +300,7 @@ class _CursorConditions:
     # ---- what is not committed yet ---------------------------------------------------------------
 
     def committed(self) -> list[str]:
-        """Give the condition that holds back rows after which others with smaller values may be committed.
+        """Find the condition that holds back rows after which others with smaller values may be committed.
 
         It is computed before the rows are read: by then, all rows within it are committed.
         """
@@ -318,14 +309,14 @@ class _CursorConditions:
         return self._before_young()
 
     def _before_oldest(self) -> list[str]:
-        """Give the condition for times: a row gets the time when its transaction began, or a later one."""
+        """Find the condition for times: a row gets the time when its transaction began, or a later one."""
         (now,) = self.session.ask("SELECT clock_timestamp()::text")
         hidden, _, oldest, standby = self._running()
         if self.rule.func == "min" or hidden or standby:
             if self.rule.func == "min":
-                self.warn(_FALLING)
+                self.session.warn_of_late_rows(_FALLING)
             else:
-                self.warn(_STANDBY if standby else _HIDDEN)
+                self.session.warn_of_late_rows(_STANDBY if standby else _HIDDEN)
             return []
         zone_name = self.session.database.zone
         # NULL counts for nothing in least().
@@ -349,11 +340,11 @@ class _CursorConditions:
                     f"this is the current time in {zone_name}; if the column holds the time of another "
                     "zone, set time_zone"
                 )
-            self.notify(f"rows whose {{column!r}} is after {bound} wait for a later load: {why}")
+            self.session.notify(f"rows whose {{column!r}} is after {bound} wait for a later load: {why}")
         return [within]
 
     def _before_young(self) -> list[str]:
-        """Give the condition for other values, such as of a sequence.
+        """Find the condition for other values, such as of a sequence.
 
         A transaction that still runs may have taken a value below those that are committed.
         """
@@ -370,12 +361,12 @@ class _CursorConditions:
         if not hidden and not standby and (not running or self._have_ended(str(asked_at))):
             return upper
         if self.session.database.table is None:
-            self.warn(_NO_XMIN)
+            self.session.warn_of_late_rows(_NO_XMIN)
             return []
         return upper + self._below_young()
 
     def _below_young(self) -> list[str]:
-        """Give the condition for rows below all that a transaction wrote while another one still ran."""
+        """Find the condition for rows below all that a transaction wrote while another one still ran."""
         smallest = "min" if self.rule.func == "max" else "max"
         where = " AND ".join([*self.conditions, _IS_YOUNG])
         try:
@@ -385,12 +376,12 @@ class _CursorConditions:
         except Exception as err:
             if "xmin" not in str(err):
                 raise
-            self.warn(_NO_XMIN)  # a view
+            self.session.warn_of_late_rows(_NO_XMIN)  # a view
             return []
         if young is None:
             return []
         more = "more" if self.rule.func == "max" else "less"
-        self.notify(
+        self.session.notify(
             f"rows whose {{column!r}} is {young} or {more} wait for a later load: a transaction is still "
             "running, and may have taken a number before theirs"
         )
@@ -414,7 +405,7 @@ class _CursorConditions:
     # ---- batches -----------------------------------------------------------------------------------
 
     def enough(self, last: str | None, max_rows: int) -> list[str]:
-        """Give the condition that leaves out the rows that are too many for one batch.
+        """Find the condition that leaves out the rows that are too many for one batch.
 
         It keeps the first ``max_rows`` new rows, and those up to the value of the next one: so the load sees
         that there are more.

@@ -82,18 +82,16 @@ class Parts(NamedTuple):
 
 
 def is_lost(text: str) -> bool:
-    """Tell whether an error says that a connection could not read the snapshot of a load."""
+    """Whether an error says that a connection could not read the snapshot of a load."""
     return _LOST.search(text) is not None
 
 
 def is_blocked(text: str) -> bool:
-    """Tell whether an error says that a connection waited for a lock, and gave up."""
+    """Whether an error says that a connection waited for a lock, and gave up."""
     return _BLOCKED.search(text) is not None
 
 
-def divided(
-    session: Session, columns: list[Column], where: str, *, reads_all: bool, seq: int
-) -> Parts | None:
+def divided(session: Session, columns: list[Column], where: str, *, reads_all: bool) -> Parts | None:
     """Divide rows among connections, and begin the transaction whose snapshot all of them read.
 
     The condition that holds back rows of running transactions was computed before: a snapshot that is older
@@ -116,12 +114,12 @@ def divided(
             raise
         # Other databases that speak PostgreSQL's protocol have no pages, or no snapshots to share.
         message = f"the table is read over one connection, because it cannot be divided: {short_cause(err)}"
-        emit(event="notice", seq=seq, told=f"{message}. With num_partitions=1 this is not tried")
+        emit(event="notice", seq=session.seq, told=f"{message}. With num_partitions=1 this is not tried")
         return None
 
 
 def reader(session: Session, table: str, types: str, parts: Parts) -> DataFrame:
-    """Give the rows of a table, read over one connection for each part.
+    """Select the rows of a table, to be read over one connection for each part.
 
     :param table: The SQL after FROM.
     :param types: The types that the user names (Spark's ``customSchema``); it may be empty.
@@ -185,7 +183,7 @@ def _column_of(columns: list[Column], name: str) -> Column:
 
 
 def _free_name(columns: list[Column]) -> str:
-    """Give a name that no column has, for the value that conditions compare."""
+    """Find a name that no column has, for the value that conditions compare."""
     names = {column.name.lower() for column in columns}
     name = "scope_part"
     while name in names:
@@ -222,7 +220,7 @@ def _parts(session: Session, divider: Divider, where: str) -> Parts | None:
 
 
 def _pages(session: Session, divider: Divider) -> list[str]:
-    """Give the conditions for equal ranges of pages."""
+    """Write the conditions for equal ranges of pages."""
     # A lock on the table and its partitions, as every SELECT takes it, until the transaction ends: what moves
     # rows to other pages (VACUUM FULL, CLUSTER, TRUNCATE) waits for it.
     session.ask(f"SELECT 1 FROM {session.rows_of} WHERE q.ctid = '(0,0)'")  # noqa: S608 - the user's table
@@ -233,7 +231,7 @@ def _pages(session: Session, divider: Divider) -> list[str]:
 
 
 def _conditions(session: Session, column: Column, divider: Divider, where: str) -> list[str]:
-    """Give the conditions for equal ranges of a column's values."""
+    """Write the conditions for equal ranges of a column's values."""
     value = named(column.name)
     # Neither infinite nor NaN, which PostgreSQL sorts above all numbers.
     finite = "TRUE" if column.kind in _WHOLE_KINDS else f"{value} > '-Infinity' AND {value} < 'Infinity'"
@@ -249,7 +247,7 @@ def _conditions(session: Session, column: Column, divider: Divider, where: str) 
 
 
 def _number(value: str, kind: str) -> str:
-    """Give SQL of a value as a number: for a date its days, for a time its microseconds since 2000."""
+    """Write SQL of a value as a number: for a date its days, for a time its microseconds since 2000."""
     if kind == "date":
         return f"({value} - {_SINCE[kind]})"
     if kind in _SINCE:
@@ -258,7 +256,7 @@ def _number(value: str, kind: str) -> str:
 
 
 def _literal(number: str, kind: str) -> str:
-    """Give the literal of a number as a value of the column's type; the inverse of ``_number``."""
+    """Write a number as a literal of the column's type; the inverse of ``_number``."""
     if kind in _FLOAT_KINDS:
         return f"FLOAT8 '{number}'"
     if kind == "date":

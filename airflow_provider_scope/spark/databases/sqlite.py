@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from airflow_provider_scope.spark.databases.jdbc import Column, Session
-    from airflow_provider_scope.spark.plan import CursorPlan
-    from airflow_provider_scope.values import CursorSlice
 
 _TIMES = ("DATE", "TIME", "TIMESTAMP", "DATETIME")
 _NAMED = {
@@ -37,10 +35,10 @@ _NOISE = 4
 digits there."""
 
 
-def rows(session: Session, source: CursorPlan, cursor_slice: CursorSlice, seq: int) -> DataFrame:
-    """Give the rows of a batch; reading them fails at a value that the driver would change."""
+def rows(session: Session) -> DataFrame:
+    """Select the rows of a batch; reading them fails at a value that the driver would change."""
     columns, custom_types = session.columns(), session.custom_types()
-    jdbc.warn_of_late_rows(source, cursor_slice, seq)
+    session.warn_of_late_rows()
     types = {column.name: _type(column) for column in columns if column.name.lower() not in custom_types}
     values = [f"{_value(column, types.get(column.name))} AS {named(column.name)}" for column in columns]
     # Without the length or size that the table declares, which SQLite does not enforce.
@@ -48,12 +46,11 @@ def rows(session: Session, source: CursorPlan, cursor_slice: CursorSlice, seq: i
     declared_types |= {name: kind.simpleString() for name, kind in custom_types.items()}
     schema = ", ".join(f"{quoted(name)} {kind}" for name, kind in declared_types.items())
     table = f"(SELECT {', '.join(values)} FROM {session.rows_of}) AS q"  # noqa: S608 - names are quoted
-    read = partial(jdbc.reader, session, table, schema or None)
-    return jdbc.narrowed(read, source, cursor_slice, seq, are_times_text=True)
+    return jdbc.narrowed(session, partial(jdbc.reader, session, table, schema or None), are_times_text=True)
 
 
 def _type(column: Column) -> str:
-    """Give Spark's type for a column; the declared type in capitals if ``_NAMED`` has none for it."""
+    """Choose Spark's type for a column; the declared type in capitals if ``_NAMED`` has none for it."""
     kind = column.kind.upper().partition("(")[0].strip()
     if kind in _TIMES:
         return "STRING"
@@ -62,9 +59,9 @@ def _type(column: Column) -> str:
 
 
 def _value(column: Column, kind: str | None) -> str:
-    """Give the SQL for a column's value: it fails at a value that the type does not hold.
+    """Write the SQL for a column's value: it fails at a value that the type does not hold.
 
-    :param kind: The type, as ``_type`` gives it; None if the user names the type.
+    :param kind: The type, as ``_type`` chooses it; None if the user names the type.
     """
     name = named(column.name)
     fits = _FITS.get(kind or "")
