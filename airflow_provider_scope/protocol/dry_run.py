@@ -69,13 +69,13 @@ def plan(execution: MicroBatchExecution, request: Request) -> Plan:
     logged = {int(name) for name in records.written[f"{execution.log.location}/offsets"]}
     committed = {int(name) for name in records.written[f"{execution.log.location}/commits"]}
     view = execution.view
-    waiting = [entry for entry in view.open if entry.seq not in engine.loaded] if view else []
+    waiting = [entry for entry in view.open if entry.seq not in engine.loaded]
     return Plan(
-        report=execution.report or execution.source.begin_report(execution.now_ms()),
+        report=execution.report,
         recorded=tuple(execution.log.offset(seq) for seq in sorted(committed - {*engine.loaded})),
         opened=tuple(entry for seq, entry in engine.loaded.items() if seq not in logged),
         new=tuple(entry for seq, entry in engine.loaded.items() if seq in logged),
-        superseded=tuple(e for e in view.uncommitted if e not in view.open) if view else (),
+        superseded=tuple(e for e in view.uncommitted if e not in view.open),
         blocked=tuple(waiting),
         error=error,
         is_complete=engine.is_complete,

@@ -71,6 +71,11 @@ class MicroBatchExecution:
     :param new_id: Gives a fresh UUID as text, for a new pipeline.
     """
 
+    request: Request
+    """What the run is asked to do, once it has begun."""
+    report: RunReport
+    """The report of the run, as far as it has come."""
+
     def __init__(
         self,
         log: CheckpointLog,
@@ -94,10 +99,8 @@ class MicroBatchExecution:
         self.is_warned = False
         self.first_batch: int | None = None
         """The first batch of this run, once it has read the log."""
-        self.report: RunReport | None = None
-        """The report of the run, as far as it has come."""
-        self.view: LogView | None = None
-        """The log and the table, as far as the run knows them."""
+        self.view = LogView(log.location, None, recovery.MISSING_TABLE)
+        """The log and the table, as far as the run knows them; nothing is read before it begins."""
 
     def run(self, request: Request) -> RunReport:
         """Do steps 0 to 7 and give the report.
@@ -105,45 +108,47 @@ class MicroBatchExecution:
         :raises ScopeProviderError: See ``exceptions``; what was committed before stays recorded. The commands
             that it names are complete.
         """
+        self.request, self.report = request, self.source.begin_report(self.now_ms())
         try:
-            return self._run(request)
+            self._run()
         except ScopeProviderError as err:
-            open_batches = self.view.open if self.view else ()
-            err.do = _addressed(request, open_batches).complete(err.do)
+            err.do = _addressed(request, self.view.open).complete(err.do)
             raise
+        return self.report
 
-    def _run(self, request: Request) -> RunReport:
-        report = self.report = self.source.begin_report(self.now_ms())
-        view = self.view = self._open(request)
+    def _run(self) -> None:
+        request, report = self.request, self.report
+        self.view = self._open(request)
         self.first_batch = request.first_batch
         if self.first_batch is None:
-            self.first_batch = view.open[0].seq if view.open else view.next_seq
+            self.first_batch = self.view.open[0].seq if self.view.open else self.view.next_seq
         else:
-            report.batches += recorded(self.log, view, self.first_batch)
+            report.batches += recorded(self.log, self.view, self.first_batch)
         if request.loads_files_again:
-            self._read_loaded(request, view, report)
-        self.source.discover(request, view, report)
-        while view.to_take_over is not None:
-            self._adopt(request, view, report)
-        was_open = view.open
-        logged = self._log_batches(request, view, report)
+            self._read_loaded()
+        self.source.discover(request, self.view, report)
+        while self.view.to_take_over is not None:
+            self._adopt()
+        was_open = self.view.open
+        logged = self._log_batches()
         for _ in logged:
-            self._run_open(request, view, report, logged)
-        floor = view.overwrite_start or 0
+            self._run_open(logged)
+        floor = self.view.overwrite_start or 0
         reported = {*report.superseded, *(batch.seq for batch in report.batches)}
         report.superseded += tuple(e.seq for e in was_open if e.seq < floor and e.seq not in reported)
-        self._run_open(request, view, report)
-        self._audit(view, report)
+        self._run_open()
+        self._audit()
         if self.after:
-            self.after(view, report)
-        return report
+            self.after(self.view, report)
 
     # ---- 0, 1 ----------------------------------------------------------------------------------
 
     def _open(self, request: Request) -> LogView:
         history = self.source.reads_history and not request.refresh
-        view = read_log(self.log, self.audit, self.engine, request.table, history=history)
-        return view if self.check(request, view) else self._open(request)
+        while True:
+            view = read_log(self.log, self.audit, self.engine, request.table, history=history)
+            if self.check(request, view):
+                return view
 
     def check(self, request: Request, view: LogView) -> bool:
         """Refuse a table, a log and open batches that a run cannot go on with; the source is not listed.
@@ -159,12 +164,12 @@ class MicroBatchExecution:
                 self._check(request, view)
             return first_run.check(self.log, self.engine, view, request, self.source)
 
-    def _read_loaded(self, request: Request, view: LogView, report: RunReport) -> None:
+    def _read_loaded(self) -> None:
         """Read which files were loaded, so that those that a full refresh leaves out are named."""
         try:
-            view.seen = loaded_in_table(self.log, self.audit, self.engine, view, request.table)
+            self.view.seen = loaded_in_table(self.log, self.audit, self.engine, self.view, self.request.table)
         except ScopeProviderError as err:
-            report.warnings[READ] = (
+            self.report.warnings[READ] = (
                 "It is not known which loaded files the source no longer has. Their rows are not in the new "
                 f"table. {err.what}"
             )
@@ -189,12 +194,12 @@ class MicroBatchExecution:
                 "and checkpoint",
             )
 
-    def _adopt(self, request: Request, view: LogView, report: RunReport) -> None:
+    def _adopt(self) -> None:
         """Take over what dbt-scope left, once it is known which files that leaves to this pipeline."""
-        self.source.pending(view, report, refresh=request.refresh)
-        dbt_scope.adopt(self.log, view, self.new_id())
+        self.source.pending(self.view, self.report, refresh=self.request.refresh)
+        dbt_scope.adopt(self.log, self.view, self.new_id())
         logger.info("took over %s from dbt-scope", self.log.location)
-        view.take_over(self._open(request))
+        self.view = self._open(self.request)
 
     # ---- 3 -------------------------------------------------------------------------------------
 
@@ -216,17 +221,17 @@ class MicroBatchExecution:
                 do=recovery.load_again(self.log.location),
             )
 
-    def _entry(self, request: Request, view: LogView, batch_slice: Slice, *, refresh: bool) -> OffsetEntry:
+    def _entry(self, batch_slice: Slice, *, refresh: bool) -> OffsetEntry:
         """Give the entry of the next batch."""
-        seq = view.next_seq
-        replaces_all = refresh and not request.where
+        view, seq = self.view, self.view.next_seq
+        replaces_all = refresh and not self.request.where
         void = view.newest.void_watermark if view.newest else None
         if replaces_all:
             void = takeover.void_watermark(self.log.watermark(), view.takeover, view.newest)
         return OffsetEntry(
             seq=seq,
             mode="overwrite" if refresh else "append",
-            where=request.where,
+            where=self.request.where,
             slice=batch_slice,
             refresh_start=seq if refresh else view.refresh_start,
             overwrite_start=seq if replaces_all else view.overwrite_start,
@@ -235,36 +240,37 @@ class MicroBatchExecution:
 
     # ---- 4 -------------------------------------------------------------------------------------
 
-    def _log_batches(self, request: Request, view: LogView, report: RunReport) -> Iterator[None]:
+    def _log_batches(self) -> Iterator[None]:
         """Log what is new; yield where the open batches have to be run first."""
+        request = self.request
         pending: Pending | None = None
         refresh = request.refresh
         logged = 0
         while request.max_batches is None or logged < request.max_batches:
-            if self.source.one_at_a_time and view.open and not (refresh and request.replaces_table):
+            if self.source.one_at_a_time and self.view.open and not (refresh and request.replaces_table):
                 yield
                 pending = None
             if pending is None:
-                pending = self.pending(request, view, report, refresh=refresh)
-                self._warn(report)
+                pending = self.pending(request, self.view, self.report, refresh=refresh)
+                self._warn()
             batch_slice = pending.cut()
             if batch_slice is None:
                 break
-            entry = self._entry(request, view, batch_slice, refresh=refresh)
-            if view.pipeline is None:
-                self._create_pipeline(request, view)
+            entry = self._entry(batch_slice, refresh=refresh)
+            if self.view.pipeline is None:
+                self._create_pipeline()
             try:
                 logged_entry = self.log.put_offset(entry)
             except RecordsVacuumedError:
                 logger.info(
                     "other runs went beyond batch %d in the meantime; reading the log again", entry.seq
                 )
-                view.take_over(self._open(replace(request, refresh=refresh)))
+                self.view = self._open(replace(request, refresh=refresh))
                 pending = None
                 continue
             self._check_kind(logged_entry)
             self.source.check(logged_entry)
-            view.append(logged_entry)
+            self.view.append(logged_entry)
             if logged_entry == entry:
                 logged += 1
                 refresh = False
@@ -272,35 +278,35 @@ class MicroBatchExecution:
             else:
                 logger.info("batch %d was logged by another run; planning the rest", entry.seq)
                 pending = None
-        report.pending_files = pending.remaining if pending else 0
+        self.report.pending_files = pending.remaining if pending else 0
 
-    def _warn(self, report: RunReport) -> None:
+    def _warn(self) -> None:
         """Log the warnings of what is about to be read: a run that fails has no report."""
-        text = report.warnings.get(READ)
+        text = self.report.warnings.get(READ)
         if text and not self.is_warned:
             logger.warning(text)
             self.is_warned = True
 
-    def _create_pipeline(self, request: Request, view: LogView) -> None:
+    def _create_pipeline(self) -> None:
+        table = self.view.table
         pipeline = Pipeline(
             pipeline=self.new_id(),
-            table=view.table.identity,
-            table_version=view.table.version if view.table.identity else None,
+            table=table.identity,
+            table_version=table.version if table.identity else None,
         )
-        view.pipeline = self.log.put_pipeline(pipeline)
-        if view.pipeline != pipeline:
-            logger.info("the pipeline of %s was created by another run", request.table)
+        self.view.pipeline = self.log.put_pipeline(pipeline)
+        if self.view.pipeline != pipeline:
+            logger.info("the pipeline of %s was created by another run", self.request.table)
 
     # ---- 5, 6 ----------------------------------------------------------------------------------
 
-    def _run_open(
-        self, request: Request, view: LogView, report: RunReport, logged: Iterator[None] | None = None
-    ) -> None:
+    def _run_open(self, logged: Iterator[None] | None = None) -> None:
         """Run the open batches, and those that follow from them.
 
         :param logged: Logs what follows from them, of a source whose batches are logged one at a time.
         """
-        self._commit(request, view, report, already_there=True)
+        self._commit(already_there=True)
+        request, view = self.request, self.view
         open_batches = view.open
         if not open_batches or view.pipeline is None:
             return
@@ -321,74 +327,64 @@ class MicroBatchExecution:
             elif logged is None:
                 self.engine.run(work, open_batches)
             else:
-                self.engine.run(work, open_batches, lambda: self._more(request, view, report, logged))
+                self.engine.run(work, open_batches, lambda: self._more(logged))
         except ScopeProviderError as err:
             failure = err
         try:
-            self._commit_run(request, view, report)
+            self._commit_run()
         except ScopeProviderError as err:
             # The probe tells about the table, the failure why: the cause comes first.
             raise (failure or err) from err
         if failure:
             raise failure
-        if view.open:
+        if self.view.open:
             raise BatchNotInTableError(
-                f"The engine ended without an error, but batch {view.open[0].seq} is not in {request.table}.",
-                kept=f"{len(report.batches)} batches committed by this run; the batch stays logged",
+                f"The engine ended without an error, but batch {self.view.open[0].seq} is not in "
+                f"{request.table}.",
+                kept=f"{len(self.report.batches)} batches committed by this run; the batch stays logged",
                 do="the next try runs it again; if this comes back, look at the engine's log",
             )
 
-    def _more(
-        self, request: Request, view: LogView, report: RunReport, logged: Iterator[None]
-    ) -> Sequence[OffsetEntry]:
+    def _more(self, logged: Iterator[None]) -> Sequence[OffsetEntry]:
         """Record what the engine has run so far, and log what follows from it."""
-        self._commit_run(request, view, report)
-        if not view.open:
+        self._commit_run()
+        if not self.view.open:
             next(logged, None)
-            return view.open
+            return self.view.open
         return ()  # one is not in the table: the engine ends, and the run with an error
 
-    def _commit_run(self, request: Request, view: LogView, report: RunReport) -> None:
+    def _commit_run(self) -> None:
+        view = self.view
         pipeline = view.pipeline.pipeline if view.pipeline else None
-        view.table = self.engine.probe(request.table, pipeline, view.baseline)
-        self._commit(request, view, report, already_there=False)
+        view.table = self.engine.probe(self.request.table, pipeline, view.baseline)
+        self._commit(already_there=False)
 
-    def _commit(self, request: Request, view: LogView, report: RunReport, *, already_there: bool) -> None:
+    def _commit(self, *, already_there: bool) -> None:
         """Put the records of the batches that the table holds.
 
         A batch that the transaction covers and the table's log does not show was overtaken by a
         refresh that this run has not read yet: read the log again.
         """
         for _ in range(REOPENINGS):
-            result = view.outcomes(view.open)
+            result = self.view.outcomes(self.view.open)
             for entry, committed in result.committed:
                 if result.unclear and result.unclear[0].seq < entry.seq:
                     break
-                self._record(request, view, report, entry, committed, already_there=already_there)
+                self._record(entry, committed, already_there=already_there)
             if not result.unclear:
                 return
-            before = view.open
-            fresh = self._open(replace(request, refresh=False))
-            view.take_over(fresh)
-            still_open = {entry.seq for entry in view.open}
-            late = tuple(e.seq for e in before if e.seq not in still_open and not self._is_done(e.seq))
-            report.superseded += late
-        raise commit_not_shown(result.unclear[0], request.table)
+            before = self.view.open
+            self.view = self._open(replace(self.request, refresh=False))
+            still_open = {entry.seq for entry in self.view.open}
+            closed = (entry.seq for entry in before if entry.seq not in still_open)
+            self.report.superseded += tuple(seq for seq in closed if self.log.find_commit(seq) is None)
+        raise commit_not_shown(result.unclear[0], self.request.table)
 
-    def _is_done(self, seq: int) -> bool:
-        return self.log.find_commit(seq) is not None
-
-    def _record(
-        self,
-        request: Request,
-        view: LogView,
-        report: RunReport,
-        entry: OffsetEntry,
-        committed: CommittedBatch,
-        *,
-        already_there: bool,
-    ) -> None:
-        record = record_commit(self.log, view, request.table, entry, committed, committed_at_ms=self.now_ms())
+    def _record(self, entry: OffsetEntry, committed: CommittedBatch, *, already_there: bool) -> None:
+        request, report = self.request, self.report
+        record = record_commit(
+            self.log, self.view, request.table, entry, committed, committed_at_ms=self.now_ms()
+        )
         report.batches.append(batch_report(entry, record, already_there=already_there))
         if bad_records.share(record.quarantined) > bad_records.WARN_ABOVE:
             message = request.address.complete(
@@ -400,7 +396,8 @@ class MicroBatchExecution:
 
     # ---- 7 -------------------------------------------------------------------------------------
 
-    def _audit(self, view: LogView, report: RunReport) -> None:
+    def _audit(self) -> None:
+        view, report = self.view, self.report
         report.table_version = view.table.version if view.table.identity else None
         last = view.last_committed_entry
         if not self.audits or last is None or last.refresh_start != view.refresh_start:

@@ -125,10 +125,6 @@ class LogView:
         self.newest = entry
         self.uncommitted.append(entry)
 
-    def take_over(self, other: LogView) -> None:
-        """Replace this view by a newer reading of the log."""
-        vars(self).update(vars(other))
-
     def record(self, commit: CommitRecord, entry: OffsetEntry) -> None:
         """Note that a batch has its commit record."""
         self.last_commit = commit

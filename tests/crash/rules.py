@@ -97,15 +97,13 @@ def commit_before_probe(patch: pytest.MonkeyPatch) -> None:
     """Put commit records when the application ended, whatever the table says."""
     original = MicroBatchExecution._commit
 
-    def commit(
-        self: MicroBatchExecution, request: Any, found: Any, report: Any, *, already_there: bool
-    ) -> None:
+    def commit(self: MicroBatchExecution, *, already_there: bool) -> None:
         if already_there:
-            original(self, request, found, report, already_there=True)
+            original(self, already_there=True)
             return
-        for entry in found.open:
-            committed = CommittedBatch(found.table.version, None, None)
-            self._record(request, found, report, entry, committed, already_there=False)
+        for entry in self.view.open:
+            committed = CommittedBatch(self.view.table.version, None, None)
+            self._record(entry, committed, already_there=False)
 
     patch.setattr(MicroBatchExecution, "_commit", commit)
 
