@@ -255,10 +255,9 @@ class RunReport:
         }
         if not self.batches:
             value["why"] = self.why_nothing()[:1000]
-        while _json_length(value) > XCOM_LIMIT_BYTES:
-            longest: list[str] = max(value["left_out_names"].values(), key=_json_length, default=[])
-            if longest:
-                longest.pop()
+        while (excess := _json_length(value) - XCOM_LIMIT_BYTES) > 0:
+            if any(value["left_out_names"].values()):
+                _drop_names(value["left_out_names"], excess)
             elif value.get("why"):
                 value["why"] = value["why"][:-100]  # folders named in another script than Latin
             elif value["warnings"]:
@@ -266,6 +265,15 @@ class RunReport:
             else:
                 break
         return value
+
+
+def _drop_names(names: dict[str, list[str]], excess: int) -> None:
+    """Drop names, of the longest list first, until about so many bytes of JSON are saved or none is left."""
+    sizes = {reason: [_json_length(name) + 2 for name in listed] for reason, listed in names.items()}
+    while excess > 0 and any(sizes.values()):
+        longest = max(sizes, key=lambda reason: sum(sizes[reason]))
+        names[longest].pop()
+        excess -= sizes[longest].pop()
 
 
 def changes_text(changes: Mapping[str, int]) -> str:
