@@ -2,33 +2,42 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_scope.cli import targets
-from airflow_provider_scope.cli.entries import (
-    batch_facts,
-    blocking_files,
+from airflow_provider_scope.cli.output import (
+    SHOWN_AT_MOST,
+    command,
+    counted,
     only_refresh,
+    say,
     show_batches,
-    show_lag,
     span,
     state_text,
-    time_text,
 )
-from airflow_provider_scope.cli.output import SHOWN_AT_MOST, command, counted, say
 from airflow_provider_scope.cli.targets import engine_of, open_pipeline
 from airflow_provider_scope.cli.tasks import ingest_of_task
 from airflow_provider_scope.delta.quarantine import read_quarantine
-from airflow_provider_scope.engines import assembly
-from airflow_provider_scope.exceptions import BatchOutcomeUnknownError, mask
+from airflow_provider_scope.engines import assembly, clock
+from airflow_provider_scope.exceptions import (
+    BatchOutcomeUnknownError,
+    ChangeFeedError,
+    ScopeProviderError,
+    mask,
+)
 from airflow_provider_scope.hooks.stores import store_of
 from airflow_provider_scope.protocol import bad_records, dry_run, repair, takeover
 from airflow_provider_scope.protocol.intervals import IntervalLog
 from airflow_provider_scope.protocol.report import changes_text
 from airflow_provider_scope.protocol.view import check_view, pinned_columns, read_log
+from airflow_provider_scope.sources.feed.source import ChangeRows
 from airflow_provider_scope.sql import literal, quoted
-from airflow_provider_scope.values import FileSlice, iso_time, printable
+from airflow_provider_scope.stores.kinds import place_of
+from airflow_provider_scope.stores.local import SCHEME, local_path
+from airflow_provider_scope.stores.protocol import canonical_uri
+from airflow_provider_scope.values import FileSlice, VersionSlice, duration_text, iso_time, printable
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -40,6 +49,7 @@ if TYPE_CHECKING:
     from airflow_provider_scope.protocol.report import RunReport
     from airflow_provider_scope.protocol.takeover import Takeover
     from airflow_provider_scope.protocol.view import LogView
+    from airflow_provider_scope.values import FileEntry
 
 
 BATCHES_READ = 50
@@ -112,17 +122,12 @@ def _status_facts(view: LogView, table: str, log: CheckpointLog) -> dict[str, An
             "at": iso_time(commit.committed_at_ms),
         },
         "state": view.state,
-        "open": batch_facts(view.open),
+        "open": _batch_facts(view.open),
         "blocked": [line for entry in view.open for line in _blocking(view, entry)],
     }
 
 
 _NOT_IN_TABLE_LOG = ", whose commit the table's log does not show"
-
-
-def _blocking(view: LogView, entry: OffsetEntry) -> list[str]:
-    """Name the files that keep a batch from being loaded; none if the batch is in the table already."""
-    return [] if repair.settled(view, entry) else blocking_files(entry)
 
 
 def _show_progress(view: LogView, table: str, log: CheckpointLog, storage_conn_id: str | None) -> str | None:
@@ -141,7 +146,7 @@ def _show_progress(view: LogView, table: str, log: CheckpointLog, storage_conn_i
     say(f"pipeline    {view.pipeline.pipeline if view.pipeline else None}")
     taken = view.epoch.taken
     if taken:
-        taken_at = time_text(taken.taken_at_ms)
+        taken_at = _time_text(taken.taken_at_ms)
         say(f"taken over  from dbt-scope after its batch {taken.batch_id}; {taken_at}")
         say(f"            {_takeover_text(taken)}")
     say(f"logged      {span(range(view.next_seq))}")
@@ -154,7 +159,7 @@ def _show_progress(view: LogView, table: str, log: CheckpointLog, storage_conn_i
         is_files = view.newest is None or isinstance(view.newest.slice, FileSlice)
         amount = counted(commit.files, "file") if is_files else counted(commit.rows or 0, "row")
         outcome = "abandoned" if commit.abandoned else f"{amount}, version {commit.table_version}"
-        say(f"committed   batch {commit.seq}: {outcome}; {time_text(commit.committed_at_ms)}")
+        say(f"committed   batch {commit.seq}: {outcome}; {_time_text(commit.committed_at_ms)}")
     _show_counts(log)
     pinned = pinned_columns(log, view)
     if pinned:
@@ -170,10 +175,10 @@ def _show_progress(view: LogView, table: str, log: CheckpointLog, storage_conn_i
         say(f"state       {lost if view.is_state_lost else state_text(view.state, log.location)}")
         if view.is_state_lost and not view.open:
             return "the next run is refused: see `state`"
-        return show_lag(view, table, log, storage_conn_id)
+        return _show_lag(view, table, log, storage_conn_id)
     highest = last_entry.slice.highest if last_entry else None
     watermark_ms = highest.modified_ms if highest else taken.floor_ms if taken else None
-    say(f"watermark   {'none' if watermark_ms is None else time_text(watermark_ms)}")
+    say(f"watermark   {'none' if watermark_ms is None else _time_text(watermark_ms)}")
     if (
         last_entry
         and last_entry.refresh_start == view.refresh_start
@@ -219,6 +224,77 @@ def _or_none(value: int | None) -> str:
     return "none" if value is None else str(value)
 
 
+def _time_text(milliseconds: int) -> str:
+    """Describe a time, and how long ago it was in its two largest units."""
+    ago = duration_text(clock.now_ms() - milliseconds)
+    return f"{iso_time(milliseconds)[:19]}Z ({ago} ago)"
+
+
+def _blocking(view: LogView, entry: OffsetEntry) -> list[str]:
+    """Name the files that keep a batch from being loaded, because they have changed since it was logged.
+
+    Only files on a disk are checked: other stores would have to be listed.
+    """
+    if repair.settled(view, entry):
+        return []
+    lines = [line for line in map(_blocking_text, entry.slice.audited) if line]
+    rest = [f"and {len(lines) - SHOWN_AT_MOST:,} more"] if len(lines) > SHOWN_AT_MOST else []
+    return [*lines[:SHOWN_AT_MOST], *rest]
+
+
+def _blocking_text(file: FileEntry) -> str:
+    if not file.path.startswith(SCHEME):
+        return ""
+    try:
+        status = os.stat(local_path(file.path))  # noqa: PTH116 - a name may be no valid text
+    except FileNotFoundError:
+        return f"blocked: {printable(file.path)} is missing"
+    except OSError as err:
+        return f"blocked: {printable(file.path)} could not be checked: {err.strerror}"
+    if file.is_still(status.st_mtime_ns // 1_000_000, status.st_size):
+        return ""
+    return f"blocked: {printable(file.path)} has changed since it was logged"
+
+
+def _show_lag(view: LogView, table: str, log: CheckpointLog, storage_conn_id: str | None) -> str | None:
+    """Print how far a table is behind its change feed; nothing for other sources.
+
+    :return: Why the next run cannot read the source, empty if it can; None if the source was not checked.
+    """
+    newest = view.newest.slice if view.newest else None
+    if not isinstance(newest, VersionSlice) or view.is_state_lost:
+        return None
+    try:
+        source = canonical_uri(newest.location)
+        if place_of(source) not in (place_of(table), place_of(log.location)):
+            # The record is not trusted: it must not send credentials to a host that nobody named.
+            say(f"behind      not checked: {source} is on another store; `airflow scope list` checks it")
+            return None
+        rows = ChangeRows(place=log.location, table=source, storage=store_of(source, storage_conn_id).storage)
+        lag, warnings = rows.unread(view, clock.now_ms())
+    except ScopeProviderError as err:
+        say(f"behind      not known: {err.what}")
+        say(f"            do: {err.do}")
+        if isinstance(err, ChangeFeedError):
+            return "the next run will refuse the source: see `behind`"
+        return "the source could not be read, and the next run fails if that stays so: see `behind`"
+    if view.state is None:
+        say(f"behind      everything: nothing of {source} is loaded")
+        return ""
+    if lag is None:
+        say(f"behind      nothing: version {rows.source_log.newest} of {source} is loaded")
+        return ""
+    say(f"behind      {counted(lag.commits, 'commit')} of {source}, {counted(lag.size_bytes, 'byte')}")
+    oldest = "its time is not known" if lag.oldest_ms is None else _time_text(lag.oldest_ms)
+    say(f"            the oldest is version {lag.version}: {oldest}")
+    for warning in warnings:
+        say(f"            warning: {warning}")
+    return ""
+
+
+# ---- plan ----
+
+
 @command
 def plan(args: Namespace) -> None:
     """Show what a run of a task would do now; nothing is written, no JVM is started."""
@@ -235,7 +311,7 @@ def plan(args: Namespace) -> None:
     args.facts.update(
         table=request.table,
         checkpoint=execution.log.location,
-        **{name: batch_facts(entries) for name, (_, entries) in groups.items()},
+        **{name: _batch_facts(entries) for name, (_, entries) in groups.items()},
         is_complete=preview.is_complete,
         left_out=report.left_out.counts,
         pending_files=report.pending_files,
@@ -258,6 +334,21 @@ def plan(args: Namespace) -> None:
     say("nothing was written")
     if preview.error:
         raise preview.error
+
+
+def _batch_facts(entries: Sequence[OffsetEntry]) -> list[dict[str, Any]]:
+    """Batches as they appear in the JSON output."""
+    return [
+        {
+            "batch": entry.seq,
+            "mode": entry.mode,
+            "where": entry.where,
+            "reads": entry.slice.text(),
+            "files": [printable(file.path) for file in entry.slice.audited],
+            "bytes": entry.size_bytes,
+        }
+        for entry in entries
+    ]
 
 
 def _show_remainder(report: RunReport) -> None:

@@ -1,4 +1,4 @@
-"""What all commands share: how they print, and how they end."""
+"""What all commands share: how they print, also batches and states, and how they end."""
 
 from __future__ import annotations
 
@@ -15,13 +15,18 @@ from typing import TYPE_CHECKING, Any
 import structlog
 from airflow.providers.common.compat.sdk import AirflowException
 
-from airflow_provider_scope.exceptions import ScopeProviderError
+from airflow_provider_scope.exceptions import CheckpointCorruptError, ScopeProviderError
+from airflow_provider_scope.protocol import recovery, repair
 from airflow_provider_scope.protocol.commands import Address
-from airflow_provider_scope.values import window_of
+from airflow_provider_scope.sources.cursor import state as cursor_state
+from airflow_provider_scope.values import FileSlice, window_of
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
+
+    from airflow_provider_scope.protocol.records import OffsetEntry
+    from airflow_provider_scope.protocol.view import LogView
 
 SHOWN_AT_MOST = 10
 DEFAULT_SCOPE = "adla_scope_default"
@@ -126,3 +131,70 @@ def _without_chatter(_: Any, method: str, event: Any) -> Any:
 def counted(number: int, singular: str, plural: str = "") -> str:
     """Format a number and its noun; without ``plural``, that of the noun ends with s."""
     return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
+
+
+def show_batches(
+    entries: Sequence[OffsetEntry],
+    indent: str,
+    view: LogView | None = None,
+    details: Callable[[OffsetEntry], list[str]] = lambda _: [],
+) -> None:
+    """Print a line for each batch, and below it what ``view`` and ``details`` say about the batch."""
+    for entry in entries[:SHOWN_AT_MOST]:
+        mode = entry.mode if entry.where is None else f"{entry.mode} where {entry.where}"
+        say(f"{indent}{entry.seq}: {mode}{_size_text(entry)}: {entry.slice.text()}")
+        commit = repair.settled(view, entry) if view else None
+        if commit:
+            outcome = (
+                "its rows are no longer in the table"
+                if commit.abandoned
+                else f"in the table as version {commit.version}"
+            )
+            say(f"{' ' * len(indent)}   {outcome}; the next run records that")
+        for line in details(entry):
+            say(f"{' ' * len(indent)}   {line}")
+    if len(entries) > SHOWN_AT_MOST:
+        say(f"{indent}and {len(entries) - SHOWN_AT_MOST:,} more")
+
+
+def _size_text(entry: OffsetEntry) -> str:
+    """Say how much a batch of files reads; of other batches this is not known before they run."""
+    if not isinstance(entry.slice, FileSlice):
+        return ""
+    return f", {counted(len(entry.files), 'file')}, {counted(entry.size_bytes, 'byte')}"
+
+
+def state_text(state: str | None, where: str) -> str:
+    """Describe the state of a source in one line.
+
+    :param where: The place of the state, as errors name it.
+    """
+    if state is None:
+        return "none: the next batch begins at the start (ranges have no state)"
+    try:
+        cursor = cursor_state.decode(state, where)
+    except CheckpointCorruptError:
+        return state  # of a source that is no cursor
+    if cursor is None or cursor.last is None:
+        return "no row with a value was loaded yet"
+    version = "" if cursor.version is None else f", version {cursor.version} of the source"
+    remaining = ", of which rows are left" if cursor.more else ""
+    return f"{cursor.column} up to {cursor.last}{version}{remaining}"
+
+
+def only_refresh(checkpoint: str) -> str:
+    """Say how a pipeline goes on if its state is lost.
+
+    :param checkpoint: The folder of the log.
+    """
+    return recovery.load_again(checkpoint, "only a run with full_refresh=True can go on")
+
+
+def span(batches: Sequence[int]) -> str:
+    """Name batches by the first and the last one."""
+    if not batches:
+        return "nothing"
+    if len(batches) == 1:
+        return f"batch {batches[0]}"
+    part = "" if batches[-1] - batches[0] < len(batches) else f"{len(batches):,} of "
+    return f"{part}batches {batches[0]} to {batches[-1]}"

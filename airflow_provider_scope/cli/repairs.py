@@ -5,15 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from airflow_provider_scope.cli import targets
-from airflow_provider_scope.cli.entries import only_refresh, show_batches, span, state_text
 from airflow_provider_scope.cli.output import (
     SHOWN_AT_MOST,
     address_of,
     command,
     counted,
     is_confirmed,
+    only_refresh,
     say,
     set_address,
+    show_batches,
+    span,
+    state_text,
 )
 from airflow_provider_scope.cli.targets import engine_of, open_pipeline
 from airflow_provider_scope.engines import assembly, clock
