@@ -256,7 +256,9 @@ class ScopeWorld(MemoryWorld):
     @contextmanager
     def patched(self) -> Iterator[None]:
         look = Looking(self.delta, self.memory).look
-        read_commits = commits.changes
+
+        def read_commits(*arguments: Any) -> Any:
+            return commits.changes(*arguments[:4], self)  # type: ignore[arg-type]
 
         def newest(_location: str, _storage: Any = None) -> Any:
             return _turn("version", self.version)
@@ -267,12 +269,12 @@ class ScopeWorld(MemoryWorld):
             patch.object(scope_engine, "newest_version", newest),
             patch.object(fate, "newest_version", newest),
             patch.object(repair, "newest_version", newest),
-            patch.object(fate, "changes", lambda *a: _turn("changes", lambda: read_commits(*a[:4]))),
-            patch.object(commits, "open_storage", lambda _location: self),
+            patch.object(fate, "changes", lambda *a: _turn("changes", lambda: read_commits(*a))),
+            patch.object(scope_engine, "changes", read_commits),
         ):
             yield
 
-    def read(self, name: str) -> Any:
+    def read(self, name: str, _at_most: int = 0) -> Any:
         """Read a record of the checkpoint or, for the engine, a commit of the table."""
         folder, _, file = name.rpartition("/_delta_log/")
         if not folder:
