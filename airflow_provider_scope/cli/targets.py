@@ -252,7 +252,7 @@ def describer(engine: Engine, log: CheckpointLog, pipeline: str) -> Callable[[Of
 def attempt_text(engine: Engine, log: CheckpointLog, pipeline: str, attempt: Attempt) -> str:
     if attempt.void:
         return f"attempt {attempt.number}: no job; the batch is closed"
-    guid = job_id(pipeline, attempt.seq, attempt.number)
+    guid = job_id(pipeline, attempt)
     job = engine.jobs.get_job(guid) if is_scope(engine) else None
     settlement = log.settlement(attempt.seq, attempt.number)
     decision = "" if settlement is None else f"; settled: {decision_text(committed=settlement.landed)}"

@@ -25,9 +25,8 @@ from airflow_provider_scope.protocol.intervals import IntervalLog, NoAuditFiles
 from airflow_provider_scope.protocol.log import CheckpointLog
 from airflow_provider_scope.protocol.run import MicroBatchExecution
 from airflow_provider_scope.protocol.source import Request
-from airflow_provider_scope.scope.assembly import check_scope, check_unchanged, scripts
+from airflow_provider_scope.scope.assembly import Scripts, check_scope, check_unchanged
 from airflow_provider_scope.scope.engine import ScopeRunner
-from airflow_provider_scope.scope.script import generate
 from airflow_provider_scope.scope.submission import JobSettings, JobWait
 from airflow_provider_scope.sources.cursor.spec import JdbcSource
 from airflow_provider_scope.sources.feed.spec import CdfSource
@@ -177,7 +176,7 @@ def scope_runner(
     check_tag("job_tag" if engine.job_tag else "task_id", name)
     hook = ScopeHook(engine.scope_conn_id)
     defaults = hook.defaults
-    make, fits = scripts(
+    scripts = Scripts(
         ingest,
         engine,
         engine.feature_previews or (defaults.feature_previews,),
@@ -187,7 +186,7 @@ def scope_runner(
     def script(identity: BatchIdentity, entry: OffsetEntry) -> str:
         if source is not None:
             check_unchanged(entry, source.get_status)
-        return generate(make(identity, entry))
+        return scripts.script(identity, entry)
 
     runner = ScopeRunner(
         log=log,
@@ -211,7 +210,7 @@ def scope_runner(
         script=script,
         report=context.report,
     )
-    return runner, fits
+    return runner, scripts.files_that_fit
 
 
 def assemble(

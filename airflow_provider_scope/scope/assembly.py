@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 from airflow_provider_scope.columns import declared
 from airflow_provider_scope.exceptions import InputError, SourceUnreadableError
 from airflow_provider_scope.scope.dialect import VIRTUAL_FUNCTIONS, check_model, scope_type
-from airflow_provider_scope.scope.script import BatchIdentity, ScriptBatch, files_that_fit
+from airflow_provider_scope.scope.script import BatchIdentity, ScriptBatch, files_that_fit, generate
 from airflow_provider_scope.specs import capabilities
 from airflow_provider_scope.specs.ingest import files_of
 from airflow_provider_scope.sql import words
@@ -40,45 +40,77 @@ def check_scope(ingest: Ingest) -> None:
     capabilities.check(capabilities.IN_JOBS, {f.name: getattr(ingest, f.name) for f in fields(ingest)})
 
 
-def script_batch(
-    ingest: Ingest,
-    engine: ScopeEngine,
-    previews: Sequence[str],
-    identity: BatchIdentity,
-    entry: tuple[bool, tuple[FileEntry, ...]],
-) -> ScriptBatch:
-    """Give the values of a batch's script.
+@dataclass(frozen=True, slots=True)
+class Scripts:
+    """Makes the scripts of a task's batches."""
 
-    :param entry: Whether the batch replaces the table, and its files.
-    """
-    overwrite, files = entry
-    columns = declared(ingest.table.columns) or {}
-    extracted = declared(files_of(ingest.source).columns)
-    named = words(ingest.sql) | {name.lower() for name in columns}
-    return ScriptBatch(
-        identity=identity,
-        location=ingest.delta_location,
-        sql=ingest.sql,
-        files=files,
-        table_columns=_types(columns, ingest.sql_dialect),
-        extract_columns=_types(extracted, ingest.sql_dialect) if extracted else None,
-        virtual_columns=tuple(name for name in VIRTUAL_FUNCTIONS if name in named),
-        partition_by=tuple(ingest.table.partition_by),
-        properties=dict(ingest.table.properties or {}),
-        overwrite=overwrite,
-        mark_table=True,
-        feature_previews=tuple(previews),
-        settings=dict(engine.settings or {}),
-    )
+    ingest: Ingest
+    engine: ScopeEngine
+    previews: Sequence[str]
+    columns_of_table: Callable[[], Struct | None]
+    """Looks at the table; asked only where its columns matter."""
+
+    def script(self, identity: BatchIdentity, entry: OffsetEntry) -> str:
+        """Make the script of a batch.
+
+        :raises InputError: A value cannot be part of a script, or a partition column would have to be added.
+        """
+        batch = self.batch(identity, entry.files, overwrite=entry.overwrites_table)
+        if self._adds_columns:
+            batch = replace(batch, new_columns=new_columns(self.ingest, self.columns_of_table()))
+        return generate(batch)
+
+    def files_that_fit(self, files: tuple[FileEntry, ...]) -> int:
+        """Tell how many of some files, from the first, one script can name.
+
+        :raises InputError: Not even one.
+        """
+        batch = self.batch(_SAMPLE, files, overwrite=True)
+        if self._adds_columns:
+            batch = replace(batch, new_columns=tuple(batch.table_columns))
+        count = files_that_fit(batch)
+        if not count:
+            raise InputError(
+                f"The script of a batch is longer than 3 MB with the one file {files[0].path}.",
+                kept="the table and the log; no job was submitted",
+                do="shorten `sql`",
+            )
+        return count
+
+    def batch(self, identity: BatchIdentity, files: tuple[FileEntry, ...], *, overwrite: bool) -> ScriptBatch:
+        """Gather what a batch's script is made of; the columns that it adds are left out."""
+        ingest = self.ingest
+        columns = declared(ingest.table.columns) or {}
+        extracted = declared(files_of(ingest.source).columns)
+        named = words(ingest.sql) | {name.lower() for name in columns}
+        return ScriptBatch(
+            identity=identity,
+            location=ingest.delta_location,
+            sql=ingest.sql,
+            files=files,
+            table_columns=_types(columns, ingest.sql_dialect),
+            extract_columns=_types(extracted, ingest.sql_dialect) if extracted else None,
+            virtual_columns=tuple(name for name in VIRTUAL_FUNCTIONS if name in named),
+            partition_by=tuple(ingest.table.partition_by),
+            properties=dict(ingest.table.properties or {}),
+            overwrite=overwrite,
+            mark_table=True,
+            feature_previews=tuple(self.previews),
+            settings=dict(self.engine.settings or {}),
+        )
+
+    @property
+    def _adds_columns(self) -> bool:
+        return self.ingest.table.schema_evolution != "fail"
 
 
 def new_columns(ingest: Ingest, table: Struct | None) -> tuple[str, ...]:
-    """Give the declared columns that a job has to add to a table.
+    """Return the declared columns that a job has to add to a table.
 
     :param table: The table's columns as they are; None if there is no table.
     :raises InputError: One of them partitions the table.
     """
-    if ingest.table.schema_evolution == "fail" or table is None:
+    if table is None:
         return ()
     existing_names = table.by_name()
     missing = tuple(
@@ -94,36 +126,6 @@ def new_columns(ingest: Ingest, table: Struct | None) -> tuple[str, ...]:
                 do="recreate the table with this partitioning; or leave the column out of table.partition_by",
             )
     return missing
-
-
-def scripts(
-    ingest: Ingest,
-    engine: ScopeEngine,
-    previews: Sequence[str],
-    columns_of_table: Callable[[], Struct | None],
-) -> tuple[Callable[[BatchIdentity, OffsetEntry], ScriptBatch], Callable[[tuple[FileEntry, ...]], int]]:
-    """Give how an entry becomes a script, and how many of some files one script can name.
-
-    :param columns_of_table: Looks at the table; asked only where its columns matter.
-    """
-    adds = ingest.table.schema_evolution != "fail"
-
-    def make(identity: BatchIdentity, entry: OffsetEntry) -> ScriptBatch:
-        batch = script_batch(ingest, engine, previews, identity, (entry.overwrites_table, entry.files))
-        return replace(batch, new_columns=new_columns(ingest, columns_of_table())) if adds else batch
-
-    def fits(files: tuple[FileEntry, ...]) -> int:
-        batch = script_batch(ingest, engine, previews, _SAMPLE, (True, files))
-        count = files_that_fit(replace(batch, new_columns=tuple(batch.table_columns)) if adds else batch)
-        if not count:
-            raise InputError(
-                f"The script of a batch is longer than 3 MB with the one file {files[0].path}.",
-                kept="the table and the log; no job was submitted",
-                do="shorten `sql`",
-            )
-        return count
-
-    return make, fits
 
 
 def check_unchanged(entry: OffsetEntry, status_of: Callable[[str], Status | None]) -> None:

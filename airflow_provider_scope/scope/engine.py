@@ -16,7 +16,13 @@ from airflow_provider_scope.exceptions import (
 from airflow_provider_scope.protocol.records import Attempt
 from airflow_provider_scope.protocol.recovery import CommittedBatch
 from airflow_provider_scope.protocol.report import files_text
-from airflow_provider_scope.scope.fate import JobFates, job_id, newest_job, newest_marked
+from airflow_provider_scope.scope.fate import (
+    JobFates,
+    identity_of_attempt,
+    job_id,
+    newest_job,
+    newest_marked,
+)
 from airflow_provider_scope.scope.script import MARKER_PROPERTY, BatchIdentity, generate_void
 from airflow_provider_scope.scope.submission import JobSettings, JobWait, job_error
 from airflow_provider_scope.specs.engine import VOID_NAME
@@ -89,7 +95,7 @@ class ScopeRunner:
         committed: dict[int, CommittedBatch] = {}
         beyond: dict[int, CommittedBatch] = {}
         running: int | None = None
-        fates = JobFates(self.jobs, self.log, location, pipeline, self.table_storage)
+        fates = self._fates(location, pipeline)
         tail.catch_up()
         # What is open below the newest refresh is dead, and what is below a commit is settled.
         overwrite = tail.entry(tail.logged[-1]).overwrite_start if tail.logged else None
@@ -120,7 +126,7 @@ class ScopeRunner:
         )
 
     def _beyond(self, fates: JobFates, later: Sequence[int], version: int) -> dict[int, CommittedBatch]:
-        """Give the batches with rows behind one without: somebody settled that one after a RESTORE."""
+        """Return the batches with rows after one without: somebody settled that one after a RESTORE."""
         batches: dict[int, CommittedBatch] = {}
         for seq in later:
             if not self.log.attempts(seq):
@@ -130,8 +136,8 @@ class ScopeRunner:
                 batches[seq] = committed
         return batches
 
-    def _fates(self, work: Work) -> JobFates:
-        return JobFates(self.jobs, self.log, work.table, work.pipeline, self.table_storage)
+    def _fates(self, location: str, pipeline: str) -> JobFates:
+        return JobFates(self.jobs, self.log, location, pipeline, self.table_storage)
 
     # ---- running -------------------------------------------------------------------------------
 
@@ -152,7 +158,7 @@ class ScopeRunner:
         if attempts:
             if attempts[-1].void:
                 raise _closed(entry)
-            fate = self._fates(work).investigate(attempts[-1]).fate
+            fate = self._fates(work.table, work.pipeline).investigate(attempts[-1]).fate
             if fate in ("committed", "running"):
                 return
             if fate == "not committed":
@@ -173,15 +179,15 @@ class ScopeRunner:
                 self._start(entry, 0, version)
                 continue
             newest = attempts[-1]
-            finding = self._fates(work).investigate(newest)
+            finding = self._fates(work.table, work.pipeline).investigate(newest)
             match finding.fate:
                 case "committed":
                     return
-                case "running":
-                    self._wait(work, entry, newest)
-                case "unknown to the service":
-                    self._submit(work, entry, newest)
-                    self._wait(work, entry, newest)
+                case "running" | "unknown to the service":
+                    if finding.fate != "running":
+                        self._submit(work, entry, newest)
+                    self.newest_job = job_id(work.pipeline, newest)
+                    self.wait.wait(self.newest_job, f"of batch {entry.seq}")
                 case "not committed":
                     _check_same_table(work, newest, newest_version(work.table, self.table_storage))
                     # Even if it is left to the next try: rows that another writer adds before then
@@ -190,7 +196,7 @@ class ScopeRunner:
                     if failed_here:
                         raise _failed(entry, finding.job)
                 case _:
-                    raise self._fates(work).undecidable(newest, finding)
+                    raise self._fates(work.table, work.pipeline).undecidable(newest, finding)
             failed_here = True  # what is found not to have committed now ended under our eyes
 
     def _start(self, entry: OffsetEntry, number: int, version: int) -> None:
@@ -198,12 +204,13 @@ class ScopeRunner:
         self.log.put_attempt(Attempt(seq=entry.seq, number=number, table_version=version))
 
     def _submit(self, work: Work, entry: OffsetEntry, attempt: Attempt) -> None:
-        identity = BatchIdentity(work.pipeline, entry.seq, attempt.number)
         self.wait.check_time(f"of batch {entry.seq}")
-        guid = self._id(work, attempt)
+        guid = job_id(work.pipeline, attempt)
         name = f"{self.settings.name}_{entry.mode}_batch{entry.seq}_{len(entry.files)}files"
         try:
-            new = self.settings.new_job(work.pipeline, name, self.script(identity, entry))
+            new = self.settings.new_job(
+                work.pipeline, name, self.script(identity_of_attempt(work.pipeline, attempt), entry)
+            )
             job = self.jobs.submit_job(guid, new)
         except JobMismatchError as err:
             # The id is this attempt's alone: the job has an older SQL, or is the no-op that closed it.
@@ -216,27 +223,18 @@ class ScopeRunner:
             f"job {guid} is {job.state}"
         )
 
-    def _wait(self, work: Work, entry: OffsetEntry, attempt: Attempt) -> None:
-        """Wait for a job's end, as long as a worker waits."""
-        self.newest_job = self._id(work, attempt)
-        self.wait.wait(self.newest_job, f"of batch {entry.seq}")
-
     # ---- deciding ------------------------------------------------------------------------------
 
     def undecidable(self, work: Work, seq: int) -> Attempt | None:
-        """Give the attempt of a batch of which nothing tells whether its rows are in the table, if any."""
+        """Return the attempt of a batch of which nothing tells whether its rows are in the table, if any."""
         newest = newest_job(self.log.attempts(seq))
         if newest is None:
             return None
         try:
-            finding = self._fates(work).investigate(newest)
+            finding = self._fates(work.table, work.pipeline).investigate(newest)
         except BatchOutcomeUnknownError:
             return newest
         return newest if finding.fate == "undecidable" else None
-
-    def end(self, work: Work, attempt: Attempt) -> None:
-        """See that the job of an attempt can change the table no more."""
-        self._end_job(work, attempt)
 
     # ---- closing -------------------------------------------------------------------------------
 
@@ -250,7 +248,7 @@ class ScopeRunner:
                 self._close(work, seq)
 
     def _closed_before(self, refresh: OffsetEntry) -> int:
-        """Give the newest older refresh that ran: it closed what is below it.
+        """Return the newest older refresh that ran: it closed what is below it.
 
         The service forgets jobs, and to close one that it forgot means to submit a job. Nothing was open
         below the log's first number.
@@ -280,18 +278,17 @@ class ScopeRunner:
                 break
         for attempt in self.log.attempts(seq):
             if not attempt.void:
-                self._end_job(work, attempt)
+                self.end(work, attempt)
 
-    def _end_job(self, work: Work, attempt: Attempt) -> None:
-        guid = self._id(work, attempt)
+    def end(self, work: Work, attempt: Attempt) -> None:
+        """See that the job of an attempt can change the table no more."""
+        guid = job_id(work.pipeline, attempt)
         if self.jobs.get_job(guid) is None:
             # A late PUT of the real script can then only meet this one: an id is never used twice.
-            identity = BatchIdentity(work.pipeline, attempt.seq, attempt.number)
+            script = generate_void(identity_of_attempt(work.pipeline, attempt))
             name = f"{VOID_NAME}_batch{attempt.seq}"
             try:
-                self.jobs.submit_job(
-                    guid, self.settings.new_job(work.pipeline, name, generate_void(identity))
-                )
+                self.jobs.submit_job(guid, self.settings.new_job(work.pipeline, name, script))
             except JobMismatchError:
                 logger.info("the job %s arrived in the meantime", guid)
         self.jobs.cancel_job(guid)
@@ -300,10 +297,6 @@ class ScopeRunner:
     def cancel(self) -> None:
         """Cancel the job that is waited for."""
         self.wait.cancel()
-
-    @staticmethod
-    def _id(work: Work, attempt: Attempt) -> str:
-        return job_id(work.pipeline, attempt.seq, attempt.number)
 
 
 def _check_same_table(work: Work, attempt: Attempt, version: int) -> None:

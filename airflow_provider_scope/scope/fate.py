@@ -25,13 +25,17 @@ if TYPE_CHECKING:
     from airflow_provider_scope.stores.protocol import Storage
 
 
-def job_id(pipeline: str, seq: int, attempt: int) -> str:
-    """Give the id of an attempt's job: the same for whoever asks."""
-    return str(uuid.uuid5(uuid.UUID(pipeline), f"{seq}.{attempt}"))
+def job_id(pipeline: str, attempt: Attempt) -> str:
+    """Return the id of an attempt's job: the same for whoever asks."""
+    return str(uuid.uuid5(uuid.UUID(pipeline), f"{attempt.seq}.{attempt.number}"))
+
+
+def identity_of_attempt(pipeline: str, attempt: Attempt) -> BatchIdentity:
+    return BatchIdentity(pipeline, attempt.seq, attempt.number)
 
 
 def newest_job(attempts: Sequence[Attempt]) -> Attempt | None:
-    """Give the attempt whose job may have committed: one was made only when those before it had not.
+    """Return the attempt whose job may have committed: it was made only when those before it had not.
 
     They are not looked at again, because rows that another writer added since would be taken for theirs.
     """
@@ -39,8 +43,8 @@ def newest_job(attempts: Sequence[Attempt]) -> Attempt | None:
 
 
 def newest_marked(pipeline: str, log: Sequence[Change]) -> int:
-    """Give the newest batch of a pipeline that has marked a table; -1 if none has."""
-    marks = [identity_of_marker(change.marker) for change in log if change.marker]
+    """Return the newest batch of a pipeline that has marked a table; -1 if none has."""
+    marks = (identity_of_marker(change.marker or "") for change in log)
     return max((mark.seq for mark in marks if mark and mark.pipeline == pipeline), default=-1)
 
 
@@ -77,14 +81,14 @@ class JobFates:
         if settled:
             return Finding(decisions.fate(attempt, None, decisions.NOTHING, settled))
         # The job first: what it added before it ended is in the log that is read afterwards.
-        guid = job_id(self.pipeline, attempt.seq, attempt.number)
+        guid = job_id(self.pipeline, attempt)
         job = self.jobs.get_job(guid)
         ended = outcome(job) if job else None
         evidence = decisions.NOTHING
         if ended == "succeeded" and job and job.name.startswith(VOID_NAME):
             ended = "cancelled"  # a no-op took the place of the job
         if ended != "waiting":
-            identity = BatchIdentity(self.pipeline, attempt.seq, attempt.number)
+            identity = identity_of_attempt(self.pipeline, attempt)
             newest = newest_version(self.location, self.storage)
             log = changes(self.location, attempt.table_version, newest, MARKER_PROPERTY, self.storage)
             evidence = decisions.evidence(attempt, identity.marker, identity.closing_marker, log)
@@ -138,11 +142,10 @@ class JobFates:
 
     def undecidable(self, attempt: Attempt, finding: Finding) -> BatchOutcomeUnknownError:
         """Say what nobody but a person can decide, and what to look at."""
-        guid = job_id(self.pipeline, attempt.seq, attempt.number)
-        evidence = finding.evidence
-        versions = ", ".join(f"{change.version} ({change.made_by or 'unnamed'})" for change in evidence.added)
+        guid = job_id(self.pipeline, attempt)
+        added = finding.evidence.added
         files = self.log.offset(attempt.seq).files
-        if not evidence.added:
+        if not added:
             return BatchOutcomeUnknownError(
                 f"The job {guid} of batch {attempt.seq} succeeded, but its mark is not in the log of "
                 f"{self.location}: the table is an older copy of the one that the job changed, or the job "
@@ -153,12 +156,13 @@ class JobFates:
                 f"{files[0].path}, are in the table, run `airflow scope settle {attempt.seq} --committed`. "
                 f"Otherwise run `airflow scope settle {attempt.seq} --not-committed`: they are loaded again",
             )
+        versions = ", ".join(f"{change.version} ({change.made_by or 'unnamed'})" for change in added)
         return BatchOutcomeUnknownError(
             f"The job {guid} of batch {attempt.seq} did not succeed, and it did not close its mark on "
             f"{self.location}. After the mark, rows were added in version {versions}, and nothing shows "
             "whether they are the job's.",
             kept="the table, the log and all files; no further job was submitted",
-            do=f"check who made {'this version' if len(evidence.added) == 1 else 'these versions'}, or "
+            do=f"check who made {'this version' if len(added) == 1 else 'these versions'}, or "
             f"whether rows of the batch's files, such as {files[0].path}, are in the table. If they are, run "
             f"`airflow scope settle {attempt.seq} --committed`, otherwise "
             f"`airflow scope settle {attempt.seq} --not-committed`",

@@ -34,7 +34,7 @@ _DEFAULTS: Mapping[str, Value] = {
 
 
 def generate(batch: ScriptBatch) -> str:
-    """Give the script.
+    """Write the script.
 
     :raises InputError: A value can be neither quoted nor written as it is; the message names it.
     :raises SqlError: The user's SELECT would not stay one statement.
@@ -73,13 +73,8 @@ def generate(batch: ScriptBatch) -> str:
     return "\n".join(part for part in parts if part)
 
 
-def script_bytes(batch: ScriptBatch) -> bytes:
-    """Give the script as it is sent."""
-    return generate(batch).encode()
-
-
 def files_that_fit(batch: ScriptBatch, limit_bytes: int = SCRIPT_LIMIT_BYTES) -> int:
-    """Give how many of the batch's files, from its first, a script of this size can name.
+    """Tell how many of the batch's files, from its first, a script of this size can name.
 
     0 means that the script is too long with a single file.
     """
@@ -91,7 +86,7 @@ def files_that_fit(batch: ScriptBatch, limit_bytes: int = SCRIPT_LIMIT_BYTES) ->
         most = number
     middle = most
     while sure < most:
-        if len(script_bytes(replace(batch, files=batch.files[:middle]))) <= limit_bytes:
+        if len(generate(replace(batch, files=batch.files[:middle])).encode()) <= limit_bytes:
             sure = middle
         else:
             most = middle - 1
@@ -100,7 +95,7 @@ def files_that_fit(batch: ScriptBatch, limit_bytes: int = SCRIPT_LIMIT_BYTES) ->
 
 
 def generate_void(identity: BatchIdentity) -> str:
-    """Give a script that changes nothing, to take the place of an attempt that must never run."""
+    """Write a script that changes nothing, to take the place of an attempt that must never run."""
     return header(identity) + f"\n#DECLARE @void string = {quote_string('marker', identity.marker)};\n"
 
 
@@ -268,7 +263,7 @@ _CSHARP_KEYWORDS = frozenset(
 
 
 def quote_string(argument: str, value: str) -> str:
-    """Give a text as a string literal.
+    """Write a text as a string literal.
 
     :raises InputError: It holds half of a surrogate pair, which no string of SCOPE can stand for.
     """
@@ -280,7 +275,7 @@ def quote_string(argument: str, value: str) -> str:
 
 
 def quote_name(argument: str, value: str) -> str:
-    """Give the name of a column, in brackets where it is not a plain one.
+    """Write the name of a column, in brackets where it is not a plain one.
 
     :raises InputError: It holds a character that cannot stand in brackets.
     """
@@ -297,7 +292,7 @@ def quote_name(argument: str, value: str) -> str:
 
 
 def quote_file(argument: str, value: str) -> str:
-    """Give the path of one file as a string literal.
+    """Write the path of one file as a string literal.
 
     :raises InputError: It is empty, or SCOPE could read it as a pattern.
     """
@@ -312,7 +307,7 @@ def quote_file(argument: str, value: str) -> str:
 
 
 def plain_name(argument: str, value: str) -> str:
-    """Give a name that cannot stand in brackets, such as that of a setting.
+    """Check a name that cannot stand in brackets, such as that of a setting.
 
     :raises InputError: It is not made of ASCII letters, digits and ``_``.
     """
@@ -322,7 +317,7 @@ def plain_name(argument: str, value: str) -> str:
 
 
 def value_text(argument: str, value: Value) -> str:
-    """Give a setting's or property's value as a literal; Python's booleans become C#'s.
+    """Write a setting's or property's value as a literal; Python's booleans become C#'s.
 
     :raises InputError: It is not text, a boolean, a whole number of 64 bits, or a finite number.
     """
@@ -409,7 +404,7 @@ class ScriptBatch:
 
 
 def header(identity: BatchIdentity) -> str:
-    """Give the comment lines that start a script.
+    """Write the comment lines that start a script.
 
     :raises InputError: The pipeline's name or a number cannot be read back out of a comment.
     """

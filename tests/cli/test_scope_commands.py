@@ -17,7 +17,7 @@ from airflow_provider_scope.exceptions import (
     JobRunningError,
     ScopeJobFailedError,
 )
-from airflow_provider_scope.protocol.records import Settlement
+from airflow_provider_scope.protocol.records import Attempt, Settlement
 from airflow_provider_scope.scope.fate import job_id
 from airflow_provider_scope.scope.jobs import NewJob, outcome
 from tests.docs.pages import DOCS, blocks, section
@@ -55,7 +55,7 @@ def scope(capsys) -> Callable[..., tuple[int, str, str]]:
 def job_of(world, seq: int, attempt: int = 0) -> str:
     pipeline = log_of(world).pipeline()
     assert pipeline
-    return job_id(pipeline.pipeline, seq, attempt)
+    return job_id(pipeline.pipeline, Attempt(seq=seq, number=attempt, table_version=-1))
 
 
 def log_of(world):

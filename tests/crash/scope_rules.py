@@ -97,20 +97,20 @@ def refresh_ends_jobs_without_void(patch: pytest.MonkeyPatch) -> None:
     def close(self: ScopeRunner, work: Work, seq: int) -> None:
         for attempt in self.log.attempts(seq):
             if not attempt.void:
-                self._end_job(work, attempt)
+                self.end(work, attempt)
 
     patch.setattr(ScopeRunner, "_close", close)
 
 
 def void_without_a_job_in_its_place(patch: pytest.MonkeyPatch) -> None:
     """Leave the id of a job that never arrived free."""
-    original = ScopeRunner._end_job
+    original = ScopeRunner.end
 
     def end(self: ScopeRunner, work: Work, attempt: Attempt) -> None:
-        if self.jobs.get_job(self._id(work, attempt)) is not None:
+        if self.jobs.get_job(job_id(work.pipeline, attempt)) is not None:
             original(self, work, attempt)
 
-    patch.setattr(ScopeRunner, "_end_job", end)
+    patch.setattr(ScopeRunner, "end", end)
     # Nothing is known of the job then; the batch counts as given up all the same.
     given_up_while_its_job_runs(patch)
 
@@ -144,7 +144,7 @@ def refresh_only_cancels(patch: pytest.MonkeyPatch) -> None:
 
     def close(self: ScopeRunner, work: Work, seq: int) -> None:
         for attempt in self.log.attempts(seq):
-            number = self._id(work, attempt)
+            number = job_id(work.pipeline, attempt)
             if self.jobs.get_job(number) is not None:
                 self.jobs.cancel_job(number)
                 self.wait.await_end(number)
@@ -171,7 +171,7 @@ def success_without_a_log(patch: pytest.MonkeyPatch) -> None:
         try:
             return original(self, attempt)
         except BatchOutcomeUnknownError:
-            job = self.jobs.get_job(job_id(self.pipeline, attempt.seq, attempt.number))
+            job = self.jobs.get_job(job_id(self.pipeline, attempt))
             if job and outcome(job) == "succeeded":
                 return Finding("committed", decisions.NOTHING, job)
             raise

@@ -19,6 +19,7 @@ from airflow_provider_scope.exceptions import (
     TableDivergedError,
 )
 from airflow_provider_scope.protocol import repair
+from airflow_provider_scope.protocol.records import Attempt
 from airflow_provider_scope.scope.fate import job_id
 from airflow_provider_scope.scope.jobs import outcome
 
@@ -329,8 +330,10 @@ def test_a_restored_table_is_refused(world):
 def test_the_id_of_a_job_follows_from_pipeline_batch_and_attempt():
     pipeline = "4f0e4a50-93a4-4a3f-9ab4-0d9f1f0c6a11"
 
-    assert job_id(pipeline, 3, 1) == job_id(pipeline, 3, 1)
-    assert len({job_id(pipeline, seq, attempt) for seq in range(3) for attempt in range(3)}) == 9
+    attempts = [Attempt(seq=seq, number=number, table_version=7) for seq in range(3) for number in range(3)]
+
+    assert job_id(pipeline, attempts[5]) == "b7e9d0fe-be6d-509d-af45-87d809d70ff6"
+    assert len({job_id(pipeline, attempt) for attempt in attempts}) == 9
 
 
 def test_spark_does_not_take_over_a_batch_that_was_submitted_as_a_job(world, monkeypatch):

@@ -23,7 +23,7 @@ from airflow_provider_scope.emulator.parse import (
     parse,
 )
 from airflow_provider_scope.exceptions import InputError
-from airflow_provider_scope.scope.assembly import script_batch
+from airflow_provider_scope.scope.assembly import Scripts
 from airflow_provider_scope.scope.script import (
     BatchIdentity,
     files_that_fit,
@@ -31,7 +31,6 @@ from airflow_provider_scope.scope.script import (
     generate_void,
     identity_of,
     identity_of_marker,
-    script_bytes,
 )
 from airflow_provider_scope.specs import ScopeEngine
 from airflow_provider_scope.specs.ingest import ARGUMENTS, ingest_from
@@ -185,10 +184,6 @@ def test_the_first_batch_of_a_refresh_has_exactly_this_text():
     assert generate(REFRESH_BATCH) == REFRESH
 
 
-def test_a_script_is_sent_as_utf_8():
-    assert script_bytes(batch(sql='SELECT "ü" AS name FROM @data')).count('"ü"'.encode()) == 1
-
-
 def test_the_script_of_an_append_reads_back_as_its_statements():
     location = "abfss://lake@account.dfs.core.windows.net/delta/flights"
     columns = (Column("id", "long", nullable=False), Column("name", "string", nullable=True))
@@ -291,7 +286,7 @@ def test_files_fit_up_to_the_limit_and_not_one_byte_more():
     files = tuple(FileEntry(1, f"/in/{number}.ss", 10**number) for number in range(40))
     whole = batch(files=files)
     for count in (1, 19, 20, 21, 40):
-        exact = len(script_bytes(replace(whole, files=files[:count])))
+        exact = len(generate(replace(whole, files=files[:count])))
         assert files_that_fit(whole, exact) == count
         assert files_that_fit(whole, exact - 1) == count - 1
 
@@ -386,7 +381,9 @@ def test_columns_of_files_and_table_stand_in_the_order_in_which_they_are_declare
     assert ingest
     assert isinstance(ingest.engine, ScopeEngine)
 
-    script = generate(script_batch(ingest, ingest.engine, (), IDENTITY, (False, batch().files)))
+    script = generate(
+        Scripts(ingest, ingest.engine, (), lambda: None).batch(IDENTITY, batch().files, overwrite=False)
+    )
 
     parts = {type(one): one for one in parse(script)}
     assert [column.name for column in parts[Extract].columns] == ["id", "name", "city"]
