@@ -15,12 +15,12 @@ import logging
 import re
 from calendar import timegm
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
 
 from airflow_provider_scope.exceptions import InputError
-from airflow_provider_scope.stores.calls import PASSING, REFUSED, Calls, Failure, Repeating, without_secrets
+from airflow_provider_scope.stores.calls import PASSING, REFUSED, Calls, Failure, Repeating
 from airflow_provider_scope.stores.protocol import (
     CONTROL_FILE_LIMIT_BYTES,
     bad,
@@ -78,8 +78,16 @@ class AzureCalls(Calls):
             is_refused=status in REFUSED,
         )
 
-    def repeated(self, call: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-        return super().repeated(lambda: asyncio.run_coroutine_threadsafe(call(), self._fs.loop).result())
+    def repeated(
+        self,
+        call: Callable[[], Coroutine[Any, Any, Any]],
+        *,
+        none_if: Callable[[Failure], bool] | None = None,
+    ) -> Any:
+        def run() -> Any:
+            return asyncio.run_coroutine_threadsafe(call(), self._fs.loop).result()
+
+        return super().repeated(run, none_if=none_if)
 
 
 def is_missing(failure: Failure) -> bool:
@@ -96,7 +104,7 @@ def is_existing(failure: Failure) -> bool:
 _CONTAINER = re.compile(r"[a-z0-9](?:-?[a-z0-9]){2,62}|\$(?:root|web|logs)")
 _HOST = re.compile(r"[a-z0-9-]+(?:\.[a-z0-9-]+)*\.dfs\.[a-z0-9.-]+")
 _URL = re.compile(r"(?i)https?://([\w-]+)\.(?:blob|dfs)\.([\w.-]+)/([^/]+)(/.*)?")
-_BLOB_HOST = re.compile(r"(?i)([\w.-]+)\.blob\.([\w.-]+)")
+_BLOB_URI = re.compile(r"(?i)([^@]+)@([\w.-]+)\.blob\.([\w.-]+)")
 
 
 def canonical(location: str) -> str:
@@ -105,16 +113,16 @@ def canonical(location: str) -> str:
     :raises InputError: The location is written in another way, or is not valid.
     """
     scheme, authority, path = split(location)
-    if scheme in _ADVICE:
-        raise bad(location, f"is on {scheme}://, which is not supported", _ADVICE[scheme](location))
+    if scheme not in ("abfss", "abfs"):
+        raise bad(location, f"is on {scheme}://, which is not supported", _advice(location))
     container, at, host = authority.partition("@")
     host = host.lower()
     if not at:
         raise bad(location, "names no account", f"write {_uri(container, path)}")
-    blob = _BLOB_HOST.fullmatch(host)
+    blob = _BLOB_URI.fullmatch(authority)
     if blob:
         raise bad(
-            location, "names the Blob endpoint", f"write abfss://{container}@{blob[1]}.dfs.{blob[2]}{path}"
+            location, "names the Blob endpoint", f"write abfss://{blob[1]}@{blob[2]}.dfs.{blob[3]}{path}"
         )
     if "." not in host:
         raise with_connection(location, container, _uri(host, path))
@@ -133,35 +141,19 @@ def _uri(container: str, path: str) -> str:
     return f"abfss://{container}@<account>.dfs.core.windows.net{path}"
 
 
-def _blob_advice(location: str) -> str:
-    """Say what to write instead of ``wasbs://<container>@<account>.blob…``."""
-    _, authority, path = split(location)
-    container, _, host = authority.partition("@")
-    blob = _BLOB_HOST.fullmatch(host)
-    return f"write abfss://{container}@{blob[1]}.dfs.{blob[2]}{path}" if blob else _az_advice(location)
-
-
-def _az_advice(location: str) -> str:
-    _, authority, path = split(location)
+def _advice(location: str) -> str:
+    """Say what to write instead of a location of another scheme."""
+    scheme, authority, path = split(location)
+    url, blob = _URL.fullmatch(location), _BLOB_URI.fullmatch(authority)
+    if scheme in ("http", "https"):
+        if url is None:
+            return "name a folder that can be listed with modification times"
+        return f"write abfss://{url[3]}@{url[1]}.dfs.{url[2]}{(url[4] or '').rstrip('/')}"
+    if scheme in ("wasb", "wasbs") and blob:
+        return f"write abfss://{blob[1]}@{blob[2]}.dfs.{blob[3]}{path}"
     conn_id, at, container = authority.rpartition("@")
     advice = f"write {_uri(container, path)}"
     return f"{advice}, and storage_conn_id={conn_id!r}" if at else advice
-
-
-def _url_advice(location: str) -> str:
-    match = _URL.fullmatch(location)
-    if match is None:
-        return "name a folder that can be listed with modification times"
-    return f"write abfss://{match[3]}@{match[1]}.dfs.{match[2]}{(match[4] or '').rstrip('/')}"
-
-
-_ADVICE = {
-    "wasb": _blob_advice,
-    "wasbs": _blob_advice,
-    "az": _az_advice,
-    "http": _url_advice,
-    "https": _url_advice,
-}
 
 
 # ---- Files ----
@@ -206,34 +198,20 @@ class AzureStorage:
         """
         container, folder = self._parts(root)
         base = f"{SCHEME}{container}@{self._host}/"
-        has_blobs = False
-        for page in self._pages(root, container, f"{folder}/" if folder else ""):
-            has_blobs = has_blobs or bool(page.blobs)
-            try:
-                files = entries(page, base)
-            except ValueError as err:
-                raise self._calls.unreadable(root, str(err)) from err
-            yield from files
-        if folder and not has_blobs:
-            self._check_folder(root, container, folder)
+        has_container = has_blobs = False
+        with self._calls.listing(root):
+            for page in self._pages(container, f"{folder}/" if folder else ""):
+                has_container, has_blobs = True, has_blobs or bool(page.blobs)
+                yield from entries(page, base)
+            if not has_container or (folder and not has_blobs and not self._has_marker(root)):
+                raise no_root(root, _NEEDS_MARKER)
 
     def names(self, folder: str) -> list[str]:
-        container, folder_name = self._parts(folder)
-        prefix = f"{folder_name}/" if folder_name else ""
-        names: list[str] = []
-        marker = ""
+        container, name = self._parts(folder)
+        prefix = f"{name}/" if name else ""
         with self._calls.failing("list", folder):
-            while True:
-                try:
-                    page = self._page(container, prefix, marker, delimiter="/")
-                except Exception as err:
-                    if is_missing(self._calls.failure_of(err)) and not marker:
-                        return []
-                    raise
-                names += [file.path for file in entries(page, "")]
-                if not page.marker:
-                    return sorted(name.removeprefix(prefix) for name in names)
-                marker = page.marker
+            files = [file for page in self._pages(container, prefix, "/") for file in entries(page, "")]
+        return sorted(file.path.removeprefix(prefix) for file in files)
 
     def read(self, path: str, at_most: int = CONTROL_FILE_LIMIT_BYTES) -> bytes | None:
         blob = self._blob(path)
@@ -248,12 +226,7 @@ class AzureStorage:
             return bytes(await stream.readall())
 
         with self._calls.failing("read", path):
-            try:
-                data: bytes = self._calls.repeated(download)
-            except Exception as err:
-                if is_missing(self._calls.failure_of(err)):
-                    return None
-                raise
+            data: bytes | None = self._calls.repeated(download, none_if=is_missing)
         return data
 
     def put_if_absent(self, path: str, data: bytes) -> bytes:
@@ -262,52 +235,48 @@ class AzureStorage:
         A request that got no answer may have taken effect, and its repetition is then refused. Some
         repetitions are not made here: aiohttp sends a PUT again by itself when a kept connection breaks.
         """
-        blob = self._blob(path)
-        with self._calls.failing("create", path):
-            try:
-                self._calls.repeated(lambda: blob.upload_blob(data, overwrite=False, **self._calls.options))
-            except Exception as err:
-                if not is_existing(self._calls.failure_of(err)):
-                    raise
-                return existing(self, path)
-        return data
+        return data if self._upload("create", path, data, overwrite=False) else existing(self, path)
 
     def replace(self, path: str, data: bytes) -> None:
-        blob = self._blob(path)
-        with self._calls.failing("replace", path):
-            self._calls.repeated(lambda: blob.upload_blob(data, overwrite=True, **self._calls.options))
+        self._upload("replace", path, data, overwrite=True)
+
+    def _upload(self, verb: str, path: str, data: bytes, *, overwrite: bool) -> bool:
+        blob, options = self._blob(path), {"overwrite": overwrite, **self._calls.options}
+        with self._calls.failing(verb, path):
+            upload = partial(blob.upload_blob, data, **options)
+            return self._calls.repeated(upload, none_if=None if overwrite else is_existing) is not None
 
     def delete(self, path: str) -> None:
         blob = self._blob(path)
         with self._calls.failing("delete", path):
-            try:
-                self._calls.repeated(lambda: blob.delete_blob(**self._calls.options))
-            except Exception as err:
-                if not is_missing(self._calls.failure_of(err)):
-                    raise
+            self._calls.repeated(partial(blob.delete_blob, **self._calls.options), none_if=is_missing)
 
-    def _pages(self, root: str, container: str, prefix: str) -> Iterator[Page]:
+    def _pages(self, container: str, prefix: str, delimiter: str = "") -> Iterator[Page]:
+        """List page by page, the next one being fetched meanwhile; without a container there is none.
+
+        :raises ValueError: A page is incomplete, or the next one would be the same.
+        """
         with ThreadPoolExecutor(1, thread_name_prefix="azure-walk") as executor:
             marker = ""
-            next_page = executor.submit(self._page, container, prefix, marker)
+            next_page = executor.submit(self._page, container, prefix, delimiter, marker)
             while True:
                 try:
                     page = next_page.result()
-                except Exception as err:  # noqa: BLE001 - whatever the SDK raises, it is not absence
-                    failure = self._calls.failure_of(err)
-                    if is_missing(failure) and not marker:
-                        raise no_root(root, _NEEDS_MARKER) from without_secrets(err)
-                    raise self._calls.unreadable(root, failure) from without_secrets(err)
+                except Exception as err:
+                    if is_missing(self._calls.failure_of(err)) and not marker:
+                        return
+                    raise
                 if page.marker and page.marker == marker:
-                    raise self._calls.unreadable(root, "the next page is the page that was read")
+                    msg = "the next page is the page that was read"
+                    raise ValueError(msg)
                 marker = page.marker
                 if marker:
-                    next_page = executor.submit(self._page, container, prefix, marker)
+                    next_page = executor.submit(self._page, container, prefix, delimiter, marker)
                 yield page
                 if not marker:
                     return
 
-    def _page(self, container: str, prefix: str, marker: str, *, delimiter: str = "") -> Page:
+    def _page(self, container: str, prefix: str, delimiter: str, marker: str) -> Page:
         """Fetch one page, with metadata: they show which blobs are markers of folders.
 
         They make the page longer only for blobs that have metadata.
@@ -337,21 +306,16 @@ class AzureStorage:
 
         return parse_page(self._calls.repeated(fetch))
 
-    def _check_folder(self, root: str, container: str, folder: str) -> None:
-        """Check a root that has no blobs below it: it is an empty folder if it has a marker.
+    def _has_marker(self, root: str) -> bool:
+        """Whether a root that has no blobs below it is an empty folder.
 
-        :raises SourceError: It has no marker, or could not be read.
+        :raises SourceUnreadableError: It is a file.
         """
-        blob = self._client.get_blob_client(container, folder)
-        try:
-            properties = self._calls.repeated(lambda: blob.get_blob_properties(**self._calls.options))
-        except Exception as err:  # noqa: BLE001 - as above
-            failure = self._calls.failure_of(err)
-            if is_missing(failure):
-                raise no_root(root, _NEEDS_MARKER) from without_secrets(err)
-            raise self._calls.unreadable(root, failure) from without_secrets(err)
-        if not _is_folder(properties):
+        get_properties = partial(self._blob(root).get_blob_properties, **self._calls.options)
+        properties = self._calls.repeated(get_properties, none_if=is_missing)
+        if properties is not None and not _is_folder(properties):
             raise self._calls.unreadable(root, "it is a file, not a folder")
+        return properties is not None
 
     def _blob(self, uri: str) -> Any:
         container, name = self._parts(uri)

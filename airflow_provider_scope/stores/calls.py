@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from airflow_provider_scope.exceptions import (
     HIDDEN,
     ScopeProviderError,
-    SourceError,
     SourceRefusedError,
     SourceUnreadableError,
     StorageError,
@@ -151,9 +150,17 @@ class Calls:
         """Read an error of the client."""
         raise NotImplementedError
 
-    def repeated(self, call: Callable[[], Any]) -> Any:
-        """Make a call that may be carried out twice, until it succeeds or is refused."""
-        return self._repeating.repeated(call, self.failure_of)
+    def repeated(self, call: Callable[[], Any], *, none_if: Callable[[Failure], bool] | None = None) -> Any:
+        """Make a call that may be carried out twice, until it succeeds or is refused.
+
+        :param none_if: Which failures are answers: the result is None.
+        """
+        try:
+            return self._repeating.repeated(call, self.failure_of)
+        except Exception as err:
+            if none_if and none_if(self.failure_of(err)):
+                return None
+            raise
 
     @contextmanager
     def failing(self, verb: str, path: str) -> Iterator[None]:
@@ -165,12 +172,23 @@ class Calls:
         except Exception as err:  # noqa: BLE001 - as above
             raise self.failed(verb, path, self.failure_of(err)) from without_secrets(err)
 
+    @contextmanager
+    def listing(self, root: str) -> Iterator[None]:
+        """Raise the errors of the client as ``SourceError``, on the same ground."""
+        try:
+            yield
+        except ScopeProviderError:
+            raise
+        except Exception as err:  # noqa: BLE001 - as above
+            failure = self.failure_of(err)
+            if failure.is_refused:
+                raise not_allowed(root, failure, self.rights) from without_secrets(err)
+            raise self.unreadable(root, failure) from without_secrets(err)
+
     def failed(self, verb: str, path: str, why: Failure | str) -> StorageError:
         return failed(verb, path, why, self.files_advice)
 
-    def unreadable(self, root: str, why: Failure | str) -> SourceError:
-        if isinstance(why, Failure) and why.is_refused:
-            return not_allowed(root, why, self.rights)
+    def unreadable(self, root: str, why: Failure | str) -> SourceUnreadableError:
         return unreadable(root, why, self.source_advice)
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from airflow_provider_scope.exceptions import InputError, StorageError
-from airflow_provider_scope.stores.calls import PASSING, REFUSED, Calls, Failure, Repeating, without_secrets
+from airflow_provider_scope.stores.calls import PASSING, REFUSED, Calls, Failure, Repeating
 from airflow_provider_scope.stores.protocol import (
     CONTROL_FILE_LIMIT_BYTES,
     bad,
@@ -25,7 +25,7 @@ from airflow_provider_scope.stores.protocol import (
 from airflow_provider_scope.values import FileEntry, no_root
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 
 CONFIG: dict[str, Any] = {
@@ -175,7 +175,7 @@ class S3Storage:
         bucket, folder = _parts(root)
         prefix = f"{folder}/" if folder else ""
         has_objects = False
-        try:
+        with self._calls.listing(root):
             for page in self._pages(bucket, prefix):
                 objects = page.get("Contents", [])
                 has_objects = has_objects or bool(objects)
@@ -188,11 +188,9 @@ class S3Storage:
                 return
             # An object with exactly this name is the first of those that begin with it.
             first_objects = next(self._pages(bucket, folder)).get("Contents", [])[:1]
-        except Exception as err:  # noqa: BLE001 - whatever the client raises, it is not absence
-            raise self._calls.unreadable(root, self._calls.failure_of(err)) from without_secrets(err)
-        if [item["Key"] for item in first_objects] == [folder]:
-            raise self._calls.unreadable(root, "it is a file, not a folder")
-        raise no_root(root, _NEEDS_MARKER)
+            if [item["Key"] for item in first_objects] == [folder]:
+                raise self._calls.unreadable(root, "it is a file, not a folder")
+            raise no_root(root, _NEEDS_MARKER)
 
     def names(self, folder: str) -> list[str]:
         bucket, name = _parts(folder)
@@ -216,12 +214,7 @@ class S3Storage:
             return data
 
         with self._calls.failing("read", path):
-            try:
-                data: bytes = self._calls.repeated(download)
-            except Exception as err:
-                if is_missing(self._calls.failure_of(err)):
-                    return None
-                raise
+            data: bytes | None = self._calls.repeated(download, none_if=is_missing)
         return data
 
     def put_if_absent(self, path: str, data: bytes) -> bytes:
@@ -233,36 +226,31 @@ class S3Storage:
             self._prove_refusal(path)
             return self._create(path, data)
 
+    def _create(self, path: str, data: bytes) -> bytes:
+        return data if self._put(path, data, none_if=is_existing, IfNoneMatch="*") else existing(self, path)
+
     def replace(self, path: str, data: bytes) -> None:
         with self._calls.failing("replace", path):
             self._put(path, data)
+
+    def _put(
+        self, path: str, data: bytes, *, none_if: Callable[[Failure], bool] | None = None, **arguments: Any
+    ) -> bool:
+        """Write an object; False if it was refused as ``none_if`` says."""
+        bucket, key = _parts(path)
+
+        def put() -> bool:
+            _check_is_s3(self._client.put_object(Bucket=bucket, Key=key, Body=data, **arguments))
+            return True
+
+        return self._calls.repeated(put, none_if=none_if) is not None
 
     def delete(self, path: str) -> None:
         """Delete a file. S3 answers the same whether it existed or not."""
         bucket, key = _parts(path)
         with self._calls.failing("delete", path):
-            try:
-                self._calls.repeated(lambda: self._client.delete_object(Bucket=bucket, Key=key))
-            except Exception as err:
-                if not is_missing(self._calls.failure_of(err)):
-                    raise
-
-    def _put(self, path: str, data: bytes, **arguments: Any) -> None:
-        bucket, key = _parts(path)
-
-        def put() -> None:
-            _check_is_s3(self._client.put_object(Bucket=bucket, Key=key, Body=data, **arguments))
-
-        self._calls.repeated(put)
-
-    def _create(self, path: str, data: bytes) -> bytes:
-        try:
-            self._put(path, data, IfNoneMatch="*")
-        except Exception as err:
-            if not is_existing(self._calls.failure_of(err)):
-                raise
-            return existing(self, path)
-        return data
+            delete = partial(self._client.delete_object, Bucket=bucket, Key=key)
+            self._calls.repeated(delete, none_if=is_missing)
 
     def _prove_refusal(self, path: str) -> None:
         """Check once per bucket that a store other than AWS refuses to create a file twice.

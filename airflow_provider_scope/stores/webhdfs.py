@@ -119,24 +119,28 @@ class Gen1Client:
         :raises SourceRefusedError: It may not be listed.
         :raises SourceUnreadableError: It could not be listed.
         """
+        doing = f"list the folder {self.uri(path)}"
         try:
-            return self._list_page(path, after, size, f"list the folder {self.uri(path)}")
+            page = self._list_page(path, after, size, doing)
+            if page.after and page.after == after:
+                raise not_understood(doing, "the next page is the page that was read")
         except ServiceError as err:
             raise _unreadable(err) from err
+        return page
 
     def _list_page(self, folder: str, after: str, size: int, doing: str) -> Page:
         if self._has_batches:
             params = {"startAfter": after} if after else {}
             answer = self._call("GET", folder, "LISTSTATUS_BATCH", doing, params)
             if not is_unsupported(answer):
-                return parse_batch(self._listing(answer, folder, doing), after, doing)
+                return parse_batch(self._listing(answer, folder, doing), doing)
             self._has_batches = False
         params = {"listSize": str(size)} if self._dialect.is_gen1 else {}
         if after:
             params["listAfter"] = after
         answer = self._call("GET", folder, "LISTSTATUS", doing, params)
         is_whole = not self._dialect.is_gen1
-        return parse_page(self._listing(answer, folder, doing), after, doing, is_whole=is_whole)
+        return parse_page(self._listing(answer, folder, doing), doing, is_whole=is_whole)
 
     def _listing(self, answer: Answer, folder: str, doing: str) -> Any:
         if is_missing(answer):
@@ -501,12 +505,11 @@ def parse_boolean(answer: Answer, doing: str) -> bool:
     return result
 
 
-def parse_page(value: Any, after: str, doing: str, *, is_whole: bool = False) -> Page:
+def parse_page(value: Any, doing: str, *, is_whole: bool) -> Page:
     """Read one page of the listing of a folder.
 
-    :param after: The token or name after which the page was to begin.
     :param is_whole: Whether a page without a token is the whole listing, as in plain WebHDFS.
-    :raises ServiceProtocolError: The page is incomplete, or the next page would be the same.
+    :raises ServiceProtocolError: The page is incomplete.
     """
     statuses = value.get("FileStatuses") if isinstance(value, dict) else None
     entries = statuses.get("FileStatus") if isinstance(statuses, dict) else None
@@ -516,26 +519,21 @@ def parse_page(value: Any, after: str, doing: str, *, is_whole: bool = False) ->
     if not isinstance(entries, list) or not isinstance(token, str):
         # Without the token it is not known whether more pages follow.
         raise not_understood(doing, "the page has no list of files, or no continuation token")
-    if token and token == after:
-        raise not_understood(doing, "the next page is the page that was read")
     return Page(tuple(parse_status(entry, doing) for entry in entries), token)
 
 
-def parse_batch(value: Any, after: str, doing: str) -> Page:
+def parse_batch(value: Any, doing: str) -> Page:
     """Read an answer to LISTSTATUS_BATCH: one page in plain WebHDFS.
 
-    :raises ServiceProtocolError: The page is incomplete, or the next page would be the same.
+    :raises ServiceProtocolError: The page is incomplete.
     """
     listing = value.get("DirectoryListing") if isinstance(value, dict) else None
     partial = listing.get("partialListing") if isinstance(listing, dict) else None
     remaining = listing.get("remainingEntries") if isinstance(listing, dict) else None
-    page = parse_page(partial, "", doing, is_whole=True)
+    page = parse_page(partial, doing, is_whole=True)
     if type(remaining) is not int or (remaining > 0 and not page.entries):
         raise not_understood(doing, "the page does not say how many entries follow")
-    last = page.entries[-1].name if remaining > 0 else ""
-    if last and last == after:
-        raise not_understood(doing, "the next page is the page that was read")
-    return Page(page.entries, last)
+    return Page(page.entries, page.entries[-1].name if remaining > 0 else "")
 
 
 def parse_status(value: object, doing: str) -> Status:
