@@ -54,6 +54,8 @@ class Backend:
     """Characters that no name of this storage has."""
     raced_names: int = 50
     """Names that eight writers race for."""
+    races: int = 1000
+    """Names that two writers race for."""
     marks: tuple[pytest.MarkDecorator, ...] = ()
 
     @property
@@ -222,8 +224,11 @@ S3 = Backend(
     impossible=("\n",),
     marks=(pytest.mark.s3,),
 )
-GEN1_EMULATOR = Backend("gen1", _gen1, {"denied": _denied}, {"denied": _with_a_denied_folder})
-WEBHDFS_EMULATOR = Backend("webhdfs", _webhdfs, {"denied": _denied}, {"denied": _with_a_denied_folder})
+# What the real service decides is raced for on HDFS itself.
+GEN1_EMULATOR = Backend("gen1", _gen1, {"denied": _denied}, {"denied": _with_a_denied_folder}, races=200)
+WEBHDFS_EMULATOR = Backend(
+    "webhdfs", _webhdfs, {"denied": _denied}, {"denied": _with_a_denied_folder}, races=200
+)
 HDFS = Backend(
     "hdfs",
     _hdfs,

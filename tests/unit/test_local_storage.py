@@ -305,15 +305,6 @@ def test_what_a_crash_leaves_behind_is_no_name(tmp_path: Path) -> None:
     assert STORAGE.names(f"file://{tmp_path}") == ["0"]
 
 
-def test_a_file_larger_than_any_record_is_not_read(tmp_path: Path) -> None:
-    (tmp_path / "just").write_bytes(b"x" * 1_000)
-    (tmp_path / "over").write_bytes(b"x" * 1_001)
-
-    assert STORAGE.read(f"file://{tmp_path}/just", 1_000) == b"x" * 1_000
-    with pytest.raises(StorageError, match="larger than 1,000 bytes"):
-        STORAGE.read(f"file://{tmp_path}/over", 1_000)
-
-
 def test_a_name_that_is_a_link_to_nowhere_is_taken(tmp_path: Path) -> None:
     (tmp_path / "0").symlink_to(tmp_path / "nowhere")
 
