@@ -36,20 +36,15 @@ _SUBMITTER = "emulator@example.com"
 _TICK_SECONDS = 0.01
 _WORKERS = 4
 """How many scripts run at the same time."""
-_RETENTION_SECONDS = 30 * 86400.0
-"""How long an ended job is kept."""
 
 
-class QueueFullError(Exception):
-    """Too many jobs are waiting."""
+class RejectedError(Exception):
+    """The request is answered with an error of the job service."""
 
-
-class JobNotFoundError(Exception):
-    """No job has the id."""
-
-
-class JobExistsError(Exception):
-    """The id is in use."""
+    def __init__(self, code: str, message: str, status: int = 400) -> None:
+        super().__init__(message)
+        self.code = code
+        self.status = status
 
 
 @dataclass(slots=True)
@@ -135,8 +130,7 @@ class JobStore:
     ) -> dict[str, Any]:
         """Accept a job, or give the existing one with this id and body.
 
-        :raises JobExistsError: The id is in use for another job.
-        :raises QueueFullError: Too many jobs are waiting.
+        :raises RejectedError: The id is in use for another job, or too many jobs are waiting.
         """
         with self._changed:
             self._check_open()
@@ -144,11 +138,12 @@ class JobStore:
             existing = self._jobs.get(job_id)
             if existing is not None:
                 if self._controls.now.duplicate_put == "conflict" or existing.payload != payload:
-                    raise JobExistsError
+                    raise RejectedError("JobAlreadyExists", f"Job {job_id} exists already.", 409)
                 return full_json(existing)
             waiting = sum(job.state in _BEFORE_RUNNING for job in self._active.values())
-            if waiting >= self._controls.now.max_queued_jobs:
-                raise QueueFullError
+            limit = self._controls.now.max_queued_jobs
+            if waiting >= limit:
+                raise RejectedError("", f"Cannot exceed {limit} queued SCOPE jobs in an ADLA workspace.")
             now = self._now()
             order = max((job.order for job in self._jobs.values()), default=0) + 1
             job = Job(job_id, payload, order, now, syntax_error)
@@ -162,7 +157,7 @@ class JobStore:
     def show(self, job_id: str) -> dict[str, Any]:
         """Give a job.
 
-        :raises JobNotFoundError: It is not known.
+        :raises RejectedError: It is not known.
         """
         with self._changed:
             self._advance()
@@ -177,7 +172,7 @@ class JobStore:
     def cancel(self, job_id: str) -> None:
         """Request the cancellation of a job; nothing happens if it has ended.
 
-        :raises JobNotFoundError: It is not known.
+        :raises RejectedError: It is not known.
         """
         with self._changed:
             self._check_open()
@@ -207,10 +202,6 @@ class JobStore:
         while has_moved:
             has_moved = sum(self._step(job, now) for job in list(self._active.values())) > 0
         self._save()
-        for job in list(self._jobs.values()):
-            if job.ended is not None and job.ended < now - _RETENTION_SECONDS:
-                del self._jobs[job.job_id]
-                self._path(job).unlink(missing_ok=True)
 
     def _step(self, job: Job, now: float) -> bool:
         """Advance a job by at most one state; tell whether it has changed."""
@@ -328,7 +319,7 @@ class JobStore:
 
     def _job(self, job_id: str) -> Job:
         if job_id not in self._jobs:
-            raise JobNotFoundError
+            raise RejectedError("JobNotFound", "Job is not found.", 404)
         return self._jobs[job_id]
 
     def _path(self, job: Job) -> Path:

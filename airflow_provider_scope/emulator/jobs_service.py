@@ -9,7 +9,7 @@ import uuid
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from airflow_provider_scope.emulator.jobs import JobExistsError, JobNotFoundError, QueueFullError
+from airflow_provider_scope.emulator.jobs import RejectedError
 from airflow_provider_scope.emulator.parse import Assign, Extract, Insert, parse
 from airflow_provider_scope.emulator.query import compile_query
 from airflow_provider_scope.emulator.scripts import SYNTAX_ERROR, types_of
@@ -25,15 +25,6 @@ if TYPE_CHECKING:
     from airflow_provider_scope.emulator.parse import Statement
     from airflow_provider_scope.emulator.switches import Controls
     from airflow_provider_scope.emulator.web import Request
-
-
-class RejectedError(Exception):
-    """The request is answered with an error of the job service."""
-
-    def __init__(self, code: str, message: str, status: int = 400) -> None:
-        super().__init__(message)
-        self.code = code
-        self.status = status
 
 
 def operation_of(method: str, segments: list[str]) -> str:
@@ -66,14 +57,6 @@ class JobsService:
             return self._answer(op, request, segments, base)
         except RejectedError as err:
             return error_response(err.status, err.code, str(err))
-        except JobNotFoundError:
-            return error_response(404, "JobNotFound", "Job is not found.")
-        except JobExistsError:
-            return error_response(409, "JobAlreadyExists", f"Job {segments[1]} exists already.")
-        except QueueFullError:
-            limit = self._controls.now.max_queued_jobs
-            # The form of a production error: a capital `Message` and no `error` around it.
-            return _json(400, {"Message": f"Cannot exceed {limit} queued SCOPE jobs in an ADLA workspace."})
 
     def _answer(self, op: str, request: Request, segments: list[str], base: str) -> Response:
         if not op:
@@ -95,8 +78,8 @@ class JobsService:
 
 
 def error_response(status: int, code: str, message: str) -> Response:
-    """Give an error as the service writes it."""
-    return _json(status, {"error": {"code": code, "message": message}})
+    """Give an error as the service writes it: that of a full queue has a form of its own, as recorded."""
+    return _json(status, {"error": {"code": code, "message": message}} if code else {"Message": message})
 
 
 def _json(status: int, payload: Any) -> Response:

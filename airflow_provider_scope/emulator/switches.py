@@ -62,7 +62,7 @@ class Switches:
 
     # ---- both services ----
     clock_skew_seconds: float = 0.0
-    """Added to the clock of the jobs: submit times, audit records, how long ended jobs are kept (30 days)."""
+    """Added to the clock of the jobs: submit times and audit records."""
     seed: int = 0
     """Seed of the faults with a probability; setting it starts the sequence again."""
     faults: tuple[Fault, ...] = ()

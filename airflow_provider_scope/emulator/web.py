@@ -25,7 +25,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
 
@@ -36,7 +36,6 @@ HARDENING = {
     "Strict-Transport-Security": "max-age=15724800; includeSubDomains",
 }
 """Headers of every answer of the two services."""
-_LONGEST_CHUNK_LINE = 1024
 
 
 class DropConnection(Exception):  # noqa: N818 - an order to the server, not an error
@@ -192,18 +191,9 @@ class _Handler(BaseHTTPRequestHandler):
 
         :raises ValueError: The body is malformed, or cut short.
         """
-        if self.headers.get("Transfer-Encoding", "").strip().lower() == "chunked":
-            return b"".join(self._read_chunks())
-        return self._read_exactly(int(self.headers.get("Content-Length") or 0))
-
-    def _read_chunks(self) -> Iterator[bytes]:
-        while size := int(self.rfile.readline(_LONGEST_CHUNK_LINE).partition(b";")[0], 16):
-            yield self._read_exactly(size)
-            self.rfile.readline(_LONGEST_CHUNK_LINE)
-        while self.rfile.readline(_LONGEST_CHUNK_LINE).strip():
-            pass
-
-    def _read_exactly(self, length: int) -> bytes:
+        if self.headers.get("Transfer-Encoding"):
+            raise ValueError("it has no length")
+        length = int(self.headers.get("Content-Length") or 0)
         data = self.rfile.read(max(length, 0))
         if len(data) != length:
             raise ValueError(f"{len(data)} bytes instead of {length}")

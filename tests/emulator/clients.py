@@ -12,7 +12,6 @@ import time
 from types import SimpleNamespace
 from typing import Any
 
-import hdfs
 from azure.datalake import store as adls
 from fsspec.implementations.webhdfs import WebHDFS
 
@@ -58,43 +57,6 @@ class Fsspec:
 
     def delete(self, path: str, *, recursive: bool) -> None:
         self.fs.rm(path, recursive=recursive)
-
-
-class HdfsCli:
-    """``hdfs`` of PyPI."""
-
-    Missing = Refused = hdfs.HdfsError
-
-    def __init__(self, port: int) -> None:
-        self.client = hdfs.InsecureClient(f"http://127.0.0.1:{port}", user="u")
-
-    def names(self, path: str) -> dict[str, int | None]:
-        return {name: _length(status) for name, status in self.client.list(path, status=True)}
-
-    def length(self, path: str) -> int | None:
-        return _length(self.client.status(path))
-
-    def exists(self, path: str) -> bool:
-        return self.client.status(path, strict=False) is not None
-
-    def read(self, path: str, start: int, end: int) -> bytes:
-        with self.client.read(path, offset=start, length=end - start) as reader:
-            return reader.read()
-
-    def write(self, path: str, data: bytes) -> None:
-        self.client.write(path, data=data)
-
-    def append(self, path: str, data: bytes) -> None:
-        self.client.write(path, data=data, append=True)
-
-    def mkdirs(self, path: str) -> None:
-        self.client.makedirs(path)
-
-    def rename(self, path: str, target: str) -> None:
-        self.client.rename(path, target)
-
-    def delete(self, path: str, *, recursive: bool) -> None:
-        self.client.delete(path, recursive=recursive)
 
 
 class AzureSdk:

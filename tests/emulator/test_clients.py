@@ -21,7 +21,7 @@ def root(emulator):
     return emulator.account.root
 
 
-@pytest.fixture(params=["fsspec", "hdfs", "azure"])
+@pytest.fixture(params=["fsspec", "azure"])
 def kind(request):
     return request.param
 
@@ -30,8 +30,7 @@ def kind(request):
 def client(kind, emulator, monkeypatch):
     if kind == "azure":
         monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(emulator.certificate))
-    made = {"fsspec": clients.Fsspec, "hdfs": clients.HdfsCli, "azure": clients.AzureSdk}
-    return made[kind](emulator.port)
+    return {"fsspec": clients.Fsspec, "azure": clients.AzureSdk}[kind](emulator.port)
 
 
 def test_case_50_on_29_an_empty_folder_is_there_and_holds_nothing(client, root):

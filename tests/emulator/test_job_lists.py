@@ -1,4 +1,4 @@
-"""The protocol cases of the job service: limits, lists, retention."""
+"""The protocol cases of the job service: lists."""
 
 from __future__ import annotations
 
@@ -99,13 +99,3 @@ def test_case_22_letter_case_makes_no_difference_in_paths(jobs):
     job_id = jobs.put().json()["jobId"]
     assert jobs.call("GET", f"/JOBS/{job_id.upper()}").json()["jobId"] == job_id
     assert jobs.call("POST", f"/jobs/{job_id}/cancelJob").status_code == 200
-
-
-def test_case_26_an_ended_job_is_kept_for_as_long_as_the_retention(recorded, jobs, clock):
-    job_id = jobs.put().json()["jobId"]
-    jobs.until(job_id)
-    clock.advance(30 * 86400)
-    assert jobs.get(job_id).status_code == 200
-    clock.advance(1)
-    assert jobs.get(job_id).status_code == 404
-    assert jobs.list().json() == {"value": []}

@@ -28,11 +28,10 @@ def exchange(emulator, request: bytes) -> bytes:
 PUT = b"PUT /webhdfs/v1/f?op=CREATE&write=true&overwrite=true HTTP/1.1\r\nHost: x\r\n"
 
 
-def test_a_chunked_body_is_joined_and_the_connection_stays_usable(emulator, files):
-    request = PUT + b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2;x=y\r\nde\r\n0\r\nTrailer: z\r\n\r\n"
-    answer = exchange(emulator, request + request)
-    assert answer.count(b"HTTP/1.1 201") == 2
-    assert files.read("f").content == b"abcde"
+def test_a_connection_stays_usable(emulator, files):
+    request = PUT + b"Content-Length: 3\r\n\r\nabc"
+    assert exchange(emulator, request + request).count(b"HTTP/1.1 201") == 2
+    assert files.read("f").content == b"abc"
 
 
 @pytest.mark.parametrize(
@@ -40,9 +39,7 @@ def test_a_chunked_body_is_joined_and_the_connection_stays_usable(emulator, file
     [
         b"Content-Length: 3\r\n\r\nab",
         b"Content-Length: -1\r\n\r\n",
-        b"Transfer-Encoding: chunked\r\n\r\nzz\r\n",
-        b"Transfer-Encoding: chunked\r\n\r\n3\r\na",
-        b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n",
+        b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
     ],
 )
 def test_a_body_that_is_malformed_or_cut_short_has_no_effect(emulator, headers):

@@ -13,13 +13,8 @@ from airflow_provider_scope.emulator.parse import (
     Column,
     CreateTable,
     DeclareConstant,
-    DeclareTable,
-    Delete,
     Extract,
-    Fragment,
     Insert,
-    SetVariable,
-    VirtualColumn,
     parse,
 )
 from airflow_provider_scope.exceptions import InputError
@@ -182,65 +177,6 @@ def test_an_append_has_exactly_this_text():
 
 def test_the_first_batch_of_a_refresh_has_exactly_this_text():
     assert generate(REFRESH_BATCH) == REFRESH
-
-
-def test_the_script_of_an_append_reads_back_as_its_statements():
-    location = "abfss://lake@account.dfs.core.windows.net/delta/flights"
-    columns = (Column("id", "long", nullable=False), Column("name", "string", nullable=True))
-    assert parse(generate(batch())) == [
-        SetVariable("FeaturePreviews", "EnableDeltaTableDynamicInsert:on"),
-        SetVariable("DeltaLakeCommitCondition", "FailIfFileConflict"),
-        SetVariable("MaxFileCountPerOutputFileSet", 5000),
-        DeclareConstant("deltaPath", "string", location),
-        CreateTable(
-            "target",
-            (*columns, Column("source_file_uri", "string", nullable=True)),
-            ("name",),
-            location,
-            if_not_exists=True,
-        ),
-        Extract(
-            "data",
-            columns,
-            (
-                VirtualColumn("source_file_uri", "FILE.URI"),
-                VirtualColumn("source_file_length", "FILE.LENGTH"),
-                VirtualColumn("source_file_created", "FILE.CREATED"),
-                VirtualColumn("source_file_modified", "FILE.MODIFIED"),
-            ),
-            (
-                "adl://store.azuredatalakestore.net/landing/a.ss",
-                "adl://store.azuredatalakestore.net/landing/b.ss",
-            ),
-            "Extractors.SStream",
-        ),
-        Assign("batch_data", Fragment("SELECT id, name, source_file_uri FROM @data")),
-        Insert(
-            "target",
-            Fragment("SELECT\n    id,\n    name,\n    source_file_uri\nFROM @batch_data"),
-            ("id", "name", "source_file_uri"),
-        ),
-    ]
-
-
-def test_the_script_of_a_refresh_deletes_after_its_mark_and_closes_the_mark_after_its_rows():
-    statements = parse(generate(REFRESH_BATCH))
-    kinds = [type(statement) for statement in statements]
-    assert kinds[6:] == [
-        DeclareConstant,
-        CreateTable,
-        AlterTable,
-        DeclareTable,
-        Delete,
-        Extract,
-        Assign,
-        Insert,
-        AlterTable,
-    ]
-    assert statements[8].properties[-1] == ("adlaScope.batch", "7d3f2c1e-0a52-5b0c-9f5e-3b1f6f1f2a10:9:2")
-    assert statements[10] == Delete("target_rw", Fragment("true"))
-    done = ("adlaScope.batch", "7d3f2c1e-0a52-5b0c-9f5e-3b1f6f1f2a10:9:2:done")
-    assert statements[-1] == AlterTable("target", (done,))
 
 
 def test_columns_that_the_table_does_not_have_are_added_after_the_mark_and_before_the_rows():
