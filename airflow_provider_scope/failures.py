@@ -52,7 +52,7 @@ _NO_TEXT = re.compile(r"\s+at |\s+\.\.\. \d|\d\d/\d\d/\d\d |Traceback |\s*$")
 
 
 def kind_of(text: str) -> Kind:
-    """Tell what an error of Spark is about, from its whole text, causes included.
+    """Classify an error of Spark by its whole text, causes included.
 
     The innermost condition decides; it comes last.
     """
@@ -68,7 +68,7 @@ def kind_of(text: str) -> Kind:
 
 
 def is_refusal(text: str) -> bool:
-    """Tell whether a failure is one of permissions, from the text of a disk, of Java or of deltalake."""
+    """Whether a failure is one of permissions, from the text of a disk, of Java or of deltalake."""
     return bool(_REFUSED.search(text))
 
 
@@ -78,7 +78,7 @@ _IS_FULL = re.compile("No space left on device|Disk quota exceeded")
 
 
 def passing_advice(cause: str) -> str:
-    """Say what to do about a failure that may pass."""
+    """Return what to do about a failure that may pass."""
     if damaged_file := _CHECKSUM.search(cause):
         is_commit, name = damaged_file.groups()
         return (
@@ -117,7 +117,7 @@ def submit_cause(lines: Sequence[str]) -> tuple[str, bool]:
 
 
 def _thrown(lines: Sequence[str]) -> list[str]:
-    """Give the last exception that was thrown and its innermost cause, after the first lack of memory."""
+    """Return the last exception that was thrown and its innermost cause, after the first lack of memory."""
     exceptions: list[tuple[str, str]] = []
     is_text = False
     for line in lines:
@@ -137,7 +137,7 @@ def _thrown(lines: Sequence[str]) -> list[str]:
 
 
 def _named(cls: str, text: str | None) -> str:
-    """Give the class and text of an exception; a text of Spark's own needs no class."""
+    """Return the class and text of an exception; a text of Spark's own needs no class."""
     if text and (text.startswith("[") or cls.startswith("org.apache.spark.")):
         return text
     return f"{cls}: {text}" if text else cls

@@ -52,7 +52,7 @@ class _UnfitError(Exception):
 
 
 def to_dataframe(spark: SparkSession, data: Iterable[Any], schema: str | T.StructType | None) -> DataFrame:
-    """Give rows as a DataFrame.
+    """Make a DataFrame of rows.
 
     :param schema: The columns, as Spark's DDL; None is what PySpark finds in the rows.
     :raises InputError: A row or a value does not fit, or there are no columns.
@@ -66,7 +66,7 @@ def to_dataframe(spark: SparkSession, data: Iterable[Any], schema: str | T.Struc
 
 
 def converted(rows: Iterable[Any], columns: T.StructType) -> list[tuple[Any, ...]]:
-    """Give rows as tuples, whose values PySpark does not change.
+    """Convert rows to tuples whose values PySpark does not change.
 
     :raises InputError: A row or a value does not fit; the message has its place.
     """
@@ -104,7 +104,7 @@ def _columns(spark: SparkSession, rows: list[Any], schema: str | T.StructType | 
 
 
 def _without_lengths(kind: T.DataType) -> T.DataType:
-    """Give a type with strings in place of ``char`` and ``varchar``, which no DataFrame of rows has."""
+    """Return a type with strings in place of ``char`` and ``varchar``, which no DataFrame of rows has."""
     if isinstance(kind, T.StructType):
         return T.StructType(
             [T.StructField(f.name, _without_lengths(f.dataType), f.nullable, f.metadata) for f in kind]
@@ -180,7 +180,7 @@ def _struct(kind: T.StructType, value: Any) -> tuple[Any, ...]:
 
 
 def _named(value: Any) -> Mapping[Any, Any] | None:
-    """Give values with their names; None for those that have none."""
+    """Return values with their names; None for those that have none."""
     if isinstance(value, Mapping):
         return value
     if is_dataclass(value) and not isinstance(value, type):
@@ -298,7 +298,7 @@ def _date(kind: T.DataType, value: Any) -> date:
 
 
 def _moment(kind: T.DataType, value: Any) -> datetime:
-    """Give a time of Python's own class; pandas and pendulum have others."""
+    """Convert to Python's own class; pandas and pendulum have others."""
     if not isinstance(value, datetime):
         raise _unfit(value, kind)
     if getattr(value, "nanosecond", 0):  # NaT, too: there it is NaN
@@ -361,7 +361,7 @@ _OWN = frozenset((int, float, bool, Decimal, list, tuple))
 
 
 def _plain(value: Any) -> Any:
-    """Give a number, a truth value or an array of them as Python's own, if it is numpy's."""
+    """Convert a number, a truth value or an array of them to Python's own, if it is numpy's."""
     if type(value) in _OWN or type(value).__module__ != "numpy":
         return value
     return value.tolist() if value.dtype.kind in ("b", "i", "u", "f") else value

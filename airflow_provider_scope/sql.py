@@ -18,7 +18,7 @@ _TOKEN = re.compile(
 
 
 def over_view(sql: str, view: str) -> str:
-    """Give the SELECT with ``@data`` replaced by the name of a view; quoted text and comments stay.
+    """Replace ``@data`` in a SELECT by the name of a view; quoted text and comments stay.
 
     :raises SqlError: The text does not read ``@data``.
     """
@@ -42,7 +42,7 @@ def over_view(sql: str, view: str) -> str:
 
 
 def words(sql: str) -> set[str]:
-    """Give all names in the SQL, in lower case: also those in back quotes, but none in texts and comments."""
+    """Return all names in the SQL, in lower case: those in back quotes too, but none in texts or comments."""
     names = set()
     for match in _TOKEN.finditer(sql):
         if match.lastgroup == "word":
@@ -57,7 +57,7 @@ def quoted(name: str) -> str:
 
 
 def literal(text: str) -> str:
-    """Give a text as a literal of Spark SQL.
+    """Write a text as a literal of Spark SQL.
 
     A ``$`` is escaped: Spark fills in ``${name}`` before it parses, in literals too.
     """

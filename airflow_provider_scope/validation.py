@@ -238,7 +238,7 @@ _hints: Callable[[Any], dict[str, Any]] = functools.cache(partial(get_type_hints
 
 
 def to_dict(spec: Any) -> dict[str, Any]:
-    """Give a spec's fields that differ from their defaults as a plain dict; a dict is copied."""
+    """Make a plain dict of a spec's fields that differ from their defaults; a dict is copied."""
     if isinstance(spec, Mapping):
         return dict(spec)
     result = {}

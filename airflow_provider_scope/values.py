@@ -78,7 +78,7 @@ def base_name(path: str) -> str:
 
 
 def is_readable(path: str) -> bool:
-    """Tell whether Spark and the stores themselves can read a listed file by its own name.
+    """Whether Spark and the stores themselves can read a listed file by its own name.
 
     * A disk may hold names whose bytes are not UTF-8.
     * Hadoop's ``Path`` takes the text before a colon in the last part for a scheme.
@@ -101,7 +101,7 @@ def is_readable(path: str) -> bool:
 
 
 def is_packed(name: str) -> bool:
-    """Tell whether a reader of text would read wrong rows from a file with this name.
+    """Whether a reader of text would read wrong rows from a file with this name.
 
     Measured on Spark 4.2.0, with FAILFAST: an archive, and a compression that it does not know, is read as
     lines of its bytes; of two layers one is unpacked. What ``snappy`` writes gives no rows, and what ``lz4``
@@ -115,7 +115,7 @@ def is_packed(name: str) -> bool:
 
 
 def usual_pattern(source_format: str) -> str:
-    """Give the regular expression for the usual names of a format's files.
+    """Return the regular expression for the usual names of a format's files.
 
     Compressed text matches, too, also with a compression that cannot be read, so that a report names it.
     """
@@ -140,7 +140,7 @@ def some_names(paths: Sequence[str], at_most: int) -> str:
 
 
 def and_others(paths: Sequence[str], happened: str) -> str:
-    """Give the sentence that names more files in an error about one file; empty if there are none.
+    """Return the sentence that names more files in an error about one file; empty if there are none.
 
     :param happened: What happened to them, as the predicate of the sentence.
     """
@@ -150,14 +150,14 @@ def and_others(paths: Sequence[str], happened: str) -> str:
 
 
 def is_below(path: str, roots: tuple[str, ...]) -> bool:
-    """Tell whether a path lies below one of the roots; ``..`` and ``.`` parts never do."""
+    """Whether a path lies below one of the roots; ``..`` and ``.`` parts never do."""
     if any(part in ("..", ".") for part in path.split("/")):
         return False
     return any(path == root or path.startswith(root.rstrip("/") + "/") for root in roots)
 
 
 def no_root(root: str, advice: str = APPEARS_LATER) -> SourceNotFoundError:
-    """Give the error for a folder of the source that does not exist.
+    """Return the error for a folder of the source that does not exist.
 
     :param advice: Another possible cause in this store, and what to do about it.
     """
@@ -253,13 +253,13 @@ def window_of(name: str) -> Window | None:
 
 
 def window_of_log(location: str) -> Window | None:
-    """Give the interval to which a log's folder belongs; None for the log of ``mode="incremental"``."""
+    """Return the interval to which a log's folder belongs; None for the log of ``mode="incremental"``."""
     folder, _, name = location.rpartition("/")
     return window_of(name) if folder.endswith("/intervals") else None
 
 
 def overlapping(window: Window, windows: Iterable[Window]) -> Window | None:
-    """Give the earliest of the other windows that shares time with this one."""
+    """Return the earliest of the other windows that shares time with this one."""
     return next((other for other in sorted(windows) if other != window and other.overlaps(window)), None)
 
 

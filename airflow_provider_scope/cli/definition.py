@@ -86,7 +86,6 @@ def _writing(name: str, summary: str, *args: Arg) -> ActionCommand:
 
 
 def get_scope_cli_commands() -> list[CLICommand]:
-    """Give the command group ``airflow scope``."""
     commands = (
         _command(
             "list",

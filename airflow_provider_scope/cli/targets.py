@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 def named_interval(args: Namespace) -> Window | None:
-    """Give the interval that a command names; None if it names none.
+    """Return the interval that a command names; None if it names none.
 
     :raises InputError: The name is not that of an interval.
     """
@@ -75,7 +75,7 @@ def check_interval_named(args: Namespace, log: CheckpointLog) -> None:
 
 
 def each_pipeline(args: Namespace, log: CheckpointLog) -> Iterator[Namespace]:
-    """Give the arguments for each pipeline that a command is about, and print the name of each interval.
+    """Return the arguments for each pipeline that a command is about, and print the name of each interval.
 
     :raises InputError: Both one interval and all of them are named.
     """
@@ -142,7 +142,7 @@ class IntervalState:
 
     @property
     def text(self) -> str:
-        """Say what keeps the interval from being finished; empty if nothing does."""
+        """What keeps the interval from being finished; empty if nothing does."""
         batches = [counted(len(self.open), "open batch", "open batches")] if self.open else []
         refused = [f"refused ({type(self.error).__name__})"] if self.error else []
         return ", ".join(batches + refused)
@@ -173,7 +173,6 @@ def _interval_state(log: IntervalLog, engine: Engine, table: str) -> IntervalSta
 
 
 def open_pipeline(args: Namespace) -> tuple[str, CheckpointLog, AuditFiles]:
-    """Give the table, the log and the audit files for a command that names a table."""
     checkpoint = Checkpoint(location=args.checkpoint)
     log = assembly.open_log(
         args.delta_location, checkpoint, named_interval(args), storage_conn_id=args.storage_conn_id
@@ -182,7 +181,7 @@ def open_pipeline(args: Namespace) -> tuple[str, CheckpointLog, AuditFiles]:
 
 
 def engine_of(args: Namespace, log: CheckpointLog) -> SparkRunner | ScopeRunner:
-    """Give the engine that a command names. Without a name it is SCOPE if any batch was ever a job."""
+    """Return the engine that a command names. Without a name it is SCOPE if any batch was ever a job."""
     is_spark = args.engine == "spark" or isinstance(log, IntervalLog)  # SCOPE loads no intervals
     if not is_spark and (args.engine == "scope" or log.has_attempts()):
         table = canonical_uri(args.delta_location)
@@ -198,7 +197,7 @@ def engine_of(args: Namespace, log: CheckpointLog) -> SparkRunner | ScopeRunner:
 
 
 def log_file() -> Path:
-    """Give the file for Spark's output, beside Airflow's own logs."""
+    """Return the file for Spark's output, beside Airflow's own logs."""
     return Path(conf.get("logging", "base_log_folder"), "airflow_provider_scope", "commands", "spark.log")
 
 
@@ -208,7 +207,7 @@ def log_file() -> Path:
 def scope_runner(
     scope_conn_id: str, log: CheckpointLog, table: str, storage_conn_id: str | None
 ) -> ScopeRunner:
-    """Give an engine that reads and closes batches; it runs none."""
+    """Return an engine that reads and closes batches; it runs none."""
     hook = ScopeHook(scope_conn_id)
     defaults = hook.defaults
     return ScopeRunner(
@@ -241,7 +240,6 @@ def is_scope(engine: Engine) -> TypeGuard[ScopeRunner]:
 
 
 def describer(engine: Engine, log: CheckpointLog, pipeline: str) -> Callable[[OffsetEntry], list[str]]:
-    """Give a function that describes the jobs of a batch, one per line."""
 
     def job_lines(entry: OffsetEntry) -> list[str]:
         return [attempt_text(engine, log, pipeline, attempt) for attempt in log.attempts(entry.seq)]

@@ -57,17 +57,15 @@ class Instance:
 
     @property
     def name(self) -> str:
-        """Give ``<dag>.<task>``, with the map index if there is one."""
         index = "" if self.map_index == NOT_MAPPED else f"[{self.map_index}]"
         return f"{self.dag.dag_id}.{self.task.task_id}{index}"
 
     @property
     def mode(self) -> str:
-        """Give the ``mode`` of the task, which is not a template."""
         return str(self._operator().mode)
 
     def ingest(self) -> Ingest:
-        """Give the arguments with their templates rendered.
+        """Return all arguments, with their templates rendered.
 
         :raises InputError: A value is not valid, or only a run knows it.
         """
@@ -85,7 +83,7 @@ class Instance:
         return ingest
 
     def place(self) -> tuple[str, Checkpoint] | None:
-        """Give the table and the checkpoint; None if only a run or a connection says where they are."""
+        """Return the table and the checkpoint; None if only a run or a connection says where they are."""
         try:
             arguments = self._render(self._operator(), "delta_location", "checkpoint")
         except InputError:
@@ -94,7 +92,7 @@ class Instance:
         return (arguments["delta_location"], checkpoint) if arguments["delta_location"] else None
 
     def _render(self, operator: Any, *names: str) -> dict[str, Any]:
-        """Give some arguments with their templates rendered.
+        """Render the templates in some arguments.
 
         :raises InputError: Only a run knows one of them.
         """
@@ -112,11 +110,10 @@ class Instance:
         return rendered
 
     def _template_context(self, operator: Any) -> dict[str, Any]:
-        """Give what templates can use without a run."""
+        """Return what templates can use without a run."""
         return {"params": self.dag.params.dump(), "dag": self.dag, "task": operator}
 
     def context(self) -> RunContext:
-        """Give what the task contributes to a run."""
         operator = self._operator()
         return RunContext(
             task=f"{self.dag.dag_id}.{self.task.task_id}",
@@ -128,7 +125,7 @@ class Instance:
         )
 
     def _operator(self) -> Any:
-        """Give the operator of the instance.
+        """Return the operator of the instance.
 
         :raises InputError: Only a run knows what it is mapped over.
         """
@@ -148,7 +145,7 @@ class Instance:
 
 
 def ingest_of_task(args: Namespace) -> tuple[Ingest, RunContext]:
-    """Give the arguments of the task that a command names, and the context of a run of it.
+    """Return the arguments of the task that a command names, and the context of a run of it.
 
     :raises InputError: The task is of another kind, or has values that only a run knows.
     """
@@ -193,7 +190,7 @@ def ingest_of_task(args: Namespace) -> tuple[Ingest, RunContext]:
 
 
 def instances(dag: Any) -> Iterator[Instance]:
-    """Give the tasks of a Dag that load into tables. A task comes once if only a run knows its instances."""
+    """Return the tasks of a Dag that load into tables; one comes once if only a run knows its instances."""
     for task in dag.tasks:
         if _is_ingest(task):
             count = mapped_count(task)
@@ -202,7 +199,7 @@ def instances(dag: Any) -> Iterator[Instance]:
 
 
 def mapped_count(task: Any) -> int | None:
-    """Give the number of instances of a mapped task; None if it is not mapped, or only a run knows it."""
+    """Return the number of instances of a mapped task; None if it is not mapped, or only a run knows it."""
     from airflow.sdk import XComArg  # noqa: PLC0415
 
     if not _is_mapped(task) or any(XComArg.iter_xcom_references(task.expand_input)):
@@ -249,7 +246,6 @@ def _dags(bundle_names: list[str] | None) -> Iterator[Any]:
 
 
 def _row(instance: Instance) -> dict[str, Any]:
-    """Give the row of a pipeline; its ``error`` says why fields are missing."""
     row: dict[str, Any] = {
         "dag_id": instance.dag.dag_id,
         "task_id": instance.task.task_id,
@@ -327,7 +323,7 @@ def _check_first_interval(ingest: Ingest, table: str, log: CheckpointLog, engine
 
 
 def _lag_of_source(execution: MicroBatchExecution, request: Request, view: LogView) -> str | None:
-    """Say how far the table is behind its feed. A source that is not a Delta table is not read.
+    """Describe how far the table is behind its feed. A source that is not a Delta table is not read.
 
     :raises ScopeProviderError: The next run refuses the source.
     """
@@ -348,7 +344,7 @@ def _lag_of_source(execution: MicroBatchExecution, request: Request, view: LogVi
 
 
 def _last_run(instance: Instance) -> str | None:
-    """Give the state of the newest run of a task from Airflow's database."""
+    """Return the state of the newest run of a task from Airflow's database."""
     from airflow.models.taskinstance import TaskInstance as TI  # noqa: N817, PLC0415
     from airflow.utils.session import create_session  # noqa: PLC0415
     from sqlalchemy import select  # noqa: PLC0415

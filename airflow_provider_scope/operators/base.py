@@ -89,13 +89,13 @@ class JobWaitingOperator(KeepsPlainTexts):
         )
 
     def deadline(self, ti: Any) -> float | None:
-        """Give when ``execution_timeout`` is over; Airflow itself does not count while a task is deferred."""
+        """Return the end of ``execution_timeout``; Airflow does not count while a task is deferred."""
         if self.execution_timeout is None or ti.start_date is None:
             return None
         return float((ti.start_date + self.execution_timeout).timestamp())
 
     def is_over(self, ti: Any) -> bool:
-        """Tell whether nobody comes back for the job; False if Airflow does not say."""
+        """Whether nobody comes back for the job; False if Airflow does not say."""
         if ti is None:
             return False
         try:
@@ -135,7 +135,7 @@ def check_names(operator: type, arguments: Iterable[str]) -> None:
 
 @functools.cache
 def _fields() -> dict[str, str]:
-    """Give each field of a spec, and how it is written: ``table=TableSpec(schema_evolution=…)``."""
+    """Return each field of a spec, and how it is written: ``table=TableSpec(schema_evolution=…)``."""
     places: dict[str, list[str]] = {}
     for argument, spec in SPECS:
         for item in dataclasses.fields(spec):
@@ -155,7 +155,7 @@ def _names(operator: type) -> tuple[str, ...]:
 
 
 def engine_of(task: Any) -> Any:
-    """Give the engine of a task, or of all instances of a mapped one; what each is given counts as text.
+    """Return the engine of a task, or of all instances of a mapped one; what each is given counts as text.
 
     Airflow asks a mapped task for its buttons, too, which has no arguments of its own.
     """
@@ -168,7 +168,7 @@ def engine_of(task: Any) -> Any:
 
 
 def mapped_late(task: Any, map_index: int | None) -> list[str]:
-    """Give the arguments whose columns come from an XComArg of ``expand`` or ``expand_kwargs``.
+    """Return the arguments whose columns come from an XComArg of ``expand`` or ``expand_kwargs``.
 
     An instance of a mapped task is made of values: that they were an XCom, only the mapped task knows.
     """
@@ -245,7 +245,7 @@ def emit(
     table: str,
     log: Any,
 ) -> None:
-    """Tell a run's result with the event of each outlet.
+    """Report a run's result with the event of each outlet.
 
     An asset, and a reference to one, take it as the event's extra. An alias takes an event of the table, if
     the run committed a batch. Other things, such as a ``File`` of OpenLineage, have no events.
@@ -261,7 +261,7 @@ def emit(
 
 
 def without_assets(outlets: Sequence[Any]) -> list[Any]:
-    """Give the outlets that get no event by the success of the task alone."""
+    """Return the outlets that get no event by the success of the task alone."""
     return [outlet for outlet in outlets if not isinstance(outlet, Asset | AssetRef)]
 
 

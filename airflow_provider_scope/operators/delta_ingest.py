@@ -173,11 +173,11 @@ class DeltaIncrementalIngestOperator(JobWaitingOperator):
 
     @property
     def operator_extra_links(self) -> Collection[BaseOperatorLink]:  # type: ignore[override]
-        """Give the button of the newest SCOPE job, unless the batches run on Spark."""
+        """Return the button of the newest SCOPE job, unless the batches run on Spark."""
         return JobWaitingOperator.operator_extra_links if may_be_scope(engine_of(self)) else ()
 
     def ingest(self, map_index: int | None = None) -> Ingest | None:
-        """Give the arguments as they are now, validated; None if one is known only when the task runs.
+        """Return the arguments as they are now, validated; None if one is known only when the task runs.
 
         :raises InputError: A value is not valid.
         """
@@ -346,7 +346,7 @@ def _is_mapped(ti: Any) -> bool:
 
 
 def _log_file(context: Context) -> Path:
-    """Give the file for Spark's output, beside Airflow's own logs."""
+    """Return the file for Spark's output, beside Airflow's own logs."""
     ti = context["ti"]
     base = conf.get("logging", "base_log_folder", fallback=tempfile.gettempdir())
     parts = [

@@ -19,7 +19,7 @@ _KEPT = "everything; nothing was read or written"
 
 
 def window_of_run(context: Mapping[str, Any]) -> Window:
-    """Give the data interval of a run.
+    """Return the data interval of a run.
 
     :raises InputError: The run has none, or an empty one.
     """
@@ -48,7 +48,7 @@ def window_of_run(context: Mapping[str, Any]) -> Window:
 
 
 def seconds_until_over(window: Window, safety_buffer_seconds: float, now_ms: int) -> float:
-    """Give how long no file of a window may be taken yet; 0 if all of them may.
+    """Return how long no file of a window may be taken yet; 0 if all of them may.
 
     :raises InputError: The window ends in the future.
     """
@@ -63,5 +63,5 @@ def seconds_until_over(window: Window, safety_buffer_seconds: float, now_ms: int
 
 
 def when(now_ms: int, seconds: float) -> datetime:
-    """Give the time that is so many seconds from now."""
+    """Return the time that is so many seconds from now."""
     return datetime.fromtimestamp(now_ms / 1000 + seconds, UTC)

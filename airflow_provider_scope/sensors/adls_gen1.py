@@ -176,7 +176,7 @@ class AdlsGen1FileSensor(KeepsPlainTexts, BaseSensorOperator):
         )
 
     def _longest_wait(self) -> float:
-        """Give seconds; nothing else ends a task that waits in the triggerer at its execution timeout."""
+        """Return seconds; nothing else ends a task that waits in the triggerer at its execution timeout."""
         if self.execution_timeout is None:
             return self.timeout
         return min(self.timeout, self.execution_timeout.total_seconds())

@@ -119,7 +119,7 @@ _OF_SCOPE = {field.name for field in fields(ScopeEngine)}
 
 
 def may_be_scope(value: Any) -> bool:
-    """Tell whether an engine is SCOPE's, or is only known when the task runs."""
+    """Whether an engine is SCOPE's, or is only known when the task runs."""
     if value is None or isinstance(value, SparkEngine):
         return False
     return bool(_OF_SCOPE & set(value)) if isinstance(value, Mapping) else True

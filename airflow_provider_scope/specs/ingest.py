@@ -160,7 +160,7 @@ def _check_sql(values: Mapping[str, Any]) -> None:
 
 
 def _params(value: Any) -> Any:
-    """Give the parameters of the SELECT; times and decimals as the text that a template gives of them.
+    """Return the parameters of the SELECT; times and decimals as the text that a template gives of them.
 
     :raises InputError: A value is of another type than a plan file has.
     """
@@ -197,7 +197,7 @@ Mode = Literal["incremental", "data_interval"]
 
 
 def mode_from(value: Any) -> Mode:
-    """Give the mode; None is ``"incremental"``.
+    """Return the mode; None is ``"incremental"``.
 
     :raises InputError: There is no such mode.
     """
@@ -209,7 +209,7 @@ def mode_from(value: Any) -> Mode:
 
 
 def window_from(ends: Mapping[str, Any]) -> Window | None:
-    """Give the window that was written out.
+    """Return the window that was written out.
 
     :param ends: ``window_start`` and ``window_end``, as far as there are values.
     :return: None if there is none, or if it is known only when the task runs.
@@ -275,7 +275,7 @@ def check_select(sql: str, columns: Iterable[str]) -> None:
 
 
 def _made_in(tree: exp.Expr) -> set[str]:
-    """Give the names that the SELECT itself makes: aliases, lambda parameters, columns of generators."""
+    """Return the names that the SELECT itself makes: aliases, lambda parameters, columns of generators."""
     from sqlglot import exp
 
     names = {alias.alias.lower() for alias in tree.find_all(exp.Alias)}
@@ -322,12 +322,12 @@ def source_from(value: Any) -> AnySource:
 
 
 def puts_bad_records_aside(source: AnySource) -> bool:
-    """Tell whether records that cannot be loaded go to the quarantine; only files have such."""
+    """Whether records that cannot be loaded go to the quarantine; only files have such."""
     return isinstance(source, FileSource) and source.bad_records == "quarantine"
 
 
 def files_of(source: AnySource) -> FileSource:
-    """Give a source of files, for what reads nothing else.
+    """Return a source of files, for what reads nothing else.
 
     :raises TypeError: It is another one.
     """

@@ -187,13 +187,13 @@ def write_from(value: Any) -> Write:
 
 
 def write_to_dict(write: Replace | Merge | Scd2) -> dict[str, Any]:
-    """Give a write as a dict that ``write_from`` reads."""
+    """Make the dict of which ``write_from`` makes the write."""
     kind = next(name for name, cls in _KINDS.items() if isinstance(write, cls))
     return {"kind": kind, **validation.to_dict(write)}
 
 
 def with_own_columns(columns: dict[str, str] | None, write: Write) -> dict[str, str] | None:
-    """Give the declared columns of a table with those that a write adds.
+    """Return the declared columns of a table with those that a write adds.
 
     :raises InputError: A declared column has the name of one of them.
     """
@@ -220,7 +220,7 @@ def check_columns(write: Write, columns: Iterable[str]) -> None:
 
 
 def _named(write: Write) -> Iterator[tuple[str, str]]:
-    """Give each column that a write needs, with the argument that names it."""
+    """Return each column that a write needs, with the argument that names it."""
     for argument in ("primary_key", "merge_key"):
         names = getattr(write, argument, ())
         for name in () if validation.is_deferred(names) else names:
@@ -233,7 +233,7 @@ def _named(write: Write) -> Iterator[tuple[str, str]]:
 
 
 def for_plan(write: Write) -> dict[str, Any]:
-    """Give what a plan says of a write; what a batch replaces stands in its entry."""
+    """Return what a plan says of a write; what a batch replaces stands in its entry."""
     if isinstance(write, (Merge, Scd2)):
         return {"kind": write_to_dict(write)["kind"], **asdict(write)}
     return {}

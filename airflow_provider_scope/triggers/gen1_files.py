@@ -260,7 +260,7 @@ class AdlsGen1FilesTrigger(BaseEventTrigger):
         self.deadline = deadline
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Give the arguments: places, numbers and the connection's name; they are stored as plain text."""
+        """Return the arguments: places, numbers and the connection's name; they are stored as plain text."""
         return (
             f"{type(self).__module__}.{type(self).__qualname__}",
             {**self.arguments, "poll_interval": self.poll_interval, "deadline": self.deadline},
@@ -380,7 +380,7 @@ def can_retry(problem: Exception | None) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """Give a value as what JSON has: what the triggerer gets must be what was stored."""
+    """Convert a value to what JSON has: what the triggerer gets must be what was stored."""
     if isinstance(value, datetime):
         return value.isoformat()
     return list(value) if isinstance(value, tuple) else value
