@@ -63,14 +63,6 @@ def desk(desk: Any, tmp_path: Path) -> Any:
     return desk
 
 
-def restore(desk: Any) -> None:
-    desk.world.restore(0)
-
-
-def recreate(desk: Any) -> None:
-    desk.world.recreate()
-
-
 def others(desk: Any) -> None:
     for path in (desk.world.folder / "elsewhere").rglob("*"):
         if path.is_file():
@@ -86,8 +78,8 @@ def older_copy(desk: Any) -> None:
 
 
 CASES: dict[str, tuple[Callable[[Any], None], type[ScopeProviderError]]] = {
-    "restored": (restore, TableRestoredError),
-    "recreated": (recreate, TableRecreatedError),
+    "restored": (lambda desk: desk.world.restore(0), TableRestoredError),
+    "recreated": (lambda desk: desk.world.recreate(), TableRecreatedError),
     "an older copy of the table": (older_copy, TableBehindLogError),
     "checkpoint lost": (others, UnknownRowsError),
 }
@@ -125,18 +117,6 @@ def test_a_pasted_command_lets_runs_go_on(desk: Any, case: str) -> None:
     desk.world.run()
 
     assert any(row[0].endswith("c.parquet") for row in desk.world.rows())
-
-
-def test_a_batch_with_a_lost_file_is_abandoned_by_the_pasted_command(desk: Any) -> None:
-    address = elsewhere(desk)
-    desk.world.drop("c.parquet", 60)
-    with pytest.raises(ScopeProviderError):
-        desk.world.run(engine=VanishingFile(desk.world, "c.parquet"))
-
-    paste(desk, address.complete(Address(batch=2).complete("run `airflow scope abandon`")), "--yes")
-    desk.world.run()
-
-    assert desk.rows_are_those_of("a.parquet", "b.parquet")
 
 
 @pytest.mark.parametrize("restart", ["at once", "after the refresh was logged"])
@@ -391,18 +371,10 @@ def roots_changed(desk: Any) -> None:
     (desk.world.folder / "new landing").mkdir()
 
 
-def file_lost(desk: Any) -> None:
-    pass  # as the run before left it
-
-
-def file_changed(desk: Any) -> None:
-    desk.world.drop("c.parquet", 50)
-
-
 OPEN_BATCHES: dict[str, tuple[Callable[[Any], None], type[ScopeProviderError]]] = {
     "the roots were changed": (roots_changed, CheckpointCorruptError),
-    "a file is lost": (file_lost, SourceFileGoneError),
-    "a file was changed": (file_changed, SourceFileChangedError),
+    "a file is lost": (lambda _: None, SourceFileGoneError),
+    "a file was changed": (lambda desk: desk.world.drop("c.parquet", 50), SourceFileChangedError),
 }
 
 
@@ -422,6 +394,7 @@ def test_an_error_of_a_run_with_an_open_batch_has_the_whole_command(desk: Any, c
     paste(desk, caught.value.do, "--yes")
     desk.world.run()
     assert not repair.open_entries(desk.world.log())
+    assert {"a.parquet", "b.parquet"} <= {row[0].rpartition("/")[2] for row in desk.world.rows()}
 
 
 def texts_of(path: Path) -> Iterator[str]:

@@ -29,20 +29,13 @@ def a_batch(seq: int, **kwargs: Any) -> BatchReport:
 # ---- sums -------------------------------------------------------------------------------------------
 
 
-def test_sums_leave_out_abandoned_batches() -> None:
-    report = a_report(
-        batches=[a_batch(3), a_batch(4, rows=None, abandoned=True), a_batch(5, files=1, size_bytes=1, rows=0)]
-    )
+def test_sums_leave_out_abandoned_batches_and_rows_are_unknown_if_those_of_one_are() -> None:
+    batches = [a_batch(3), a_batch(4, rows=None, abandoned=True), a_batch(5, files=1, size_bytes=1, rows=0)]
+    report, empty = a_report(batches=batches), a_report()
 
     assert (report.files, report.size_bytes, report.rows) == (3, 1_501, 1_000)
-
-
-def test_rows_are_unknown_if_those_of_one_batch_are() -> None:
-    assert a_report(batches=[a_batch(3), a_batch(4, rows=None)]).rows is None
-
-
-def test_a_run_without_batches_has_no_rows() -> None:
-    assert (a_report().files, a_report().size_bytes, a_report().rows) == (0, 0, 0)
+    assert (empty.files, empty.size_bytes, empty.rows) == (0, 0, 0)
+    assert a_report(batches=[*batches, a_batch(6, rows=None)]).rows is None
 
 
 # ---- nothing loaded ---------------------------------------------------------------------------------
@@ -216,25 +209,16 @@ def test_xcom_holds_these_keys() -> None:
 
 
 def test_xcom_of_a_run_that_found_no_table() -> None:
-    assert a_report(listed=0, matched=0).to_xcom() == {
-        "batches": 0,
-        "files": 0,
-        "rows": 0,
-        "bytes": 0,
-        "first_batch": None,
-        "last_batch": None,
-        "already_in_table": [],
-        "superseded": [],
-        "pending_files": 0,
-        "quarantined": {},
-        "changes": {},
-        "left_out": {},
-        "warnings": [],
-        "left_out_names": {},
-        "table_version": None,
-        "watermark": None,
-        "why": "0 files: file:///in holds no file",
+    value = a_report(listed=0, matched=0).to_xcom()
+
+    assert value.pop("why") == "0 files: file:///in holds no file"
+    assert {name for name, fact in value.items() if fact is None} == {
+        "first_batch",
+        "last_batch",
+        "table_version",
+        "watermark",
     }
+    assert not any(value.values())
 
 
 def long_names(length: int, letter: str) -> Tally:

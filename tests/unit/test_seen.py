@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_scope.protocol import derived, retention
-from airflow_provider_scope.protocol import derived as store
 from airflow_provider_scope.protocol.derived import SeenFiles, Segments, rows_of
 from airflow_provider_scope.protocol.retention import Segment, chain, to_merge
 from airflow_provider_scope.sources.files.discovery import is_changed, status
@@ -130,8 +129,7 @@ def test_a_segment_that_is_damaged_or_gone_is_read_from_the_log(harm):
 
 def test_only_the_parts_that_a_listing_may_be_in_are_decoded(monkeypatch):
     """Of the paths that Arrow notes none for, because they are too long, all are."""
-    for module in (derived, store):
-        monkeypatch.setattr(module, "AT_ONCE", 50)
+    monkeypatch.setattr(derived, "AT_ONCE", 50)
     monkeypatch.setattr(derived, "LISTED_AT_ONCE", 30)
     files = [FileEntry(1, f"file:///r/{n:04}{'x' * 5_000 * (n >= 150)}", n) for n in range(200)]
     tables, _ = stored([files], 10, []).read(EPOCH, 0)
