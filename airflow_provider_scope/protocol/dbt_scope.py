@@ -277,7 +277,7 @@ def read_into_view(
 
 
 def store_of(uri: str) -> str:
-    """Give what stands before the path in a URI."""
+    """Return what stands before the path in a URI."""
     scheme, rest = uri.split("://", 1)
     return f"{scheme}://{rest.split('/', 1)[0]}"
 
@@ -302,7 +302,7 @@ def _check_roots(state: DbtScopeState, roots: Sequence[str], stores: Sequence[st
 
 
 def _record_of(state: DbtScopeState, store: str, now_ms: int, seq: int) -> Takeover:
-    """Give the record of what dbt-scope left, without number, pipeline and lists."""
+    """Return the record of what dbt-scope left, without number, pipeline and lists."""
     floor = state.watermark.modified_ms
     return Takeover(
         number=0,
@@ -358,7 +358,7 @@ def adopt(log: CheckpointLog, view: LogView, new_id: str) -> None:
 def not_loaded(
     log: CheckpointLog, view: LogView, files: Sequence[FileEntry], tally: Tally, *, history: bool = True
 ) -> Sequence[FileEntry]:
-    """Give the files that dbt-scope has not loaded; see ``protocol.takeover.not_loaded``."""
+    """Return the files that dbt-scope has not loaded; see ``protocol.takeover.not_loaded``."""
     taken = view.epoch.taken
     if taken is None:
         return files
@@ -396,7 +396,7 @@ def existing_state(log: CheckpointLog) -> DbtScopeState:
 
 
 def undecided_watermark(log: CheckpointLog, pipeline: Pipeline | None) -> str:
-    """Give the digest of the watermark whose newest batch has no record.
+    """Return the digest of the watermark whose newest batch has no record.
 
     :raises InputError: There is no such batch.
     """
@@ -419,7 +419,7 @@ def undecided_watermark(log: CheckpointLog, pipeline: Pipeline | None) -> str:
 def continuation(
     log: CheckpointLog, pipeline: Pipeline, now_ms: int
 ) -> tuple[Takeover, DbtScopeState] | None:
-    """Give what is to be taken over because dbt-scope loaded batches of its own; None if it did not.
+    """Return what is to be taken over because dbt-scope loaded batches of its own; None if it did not.
 
     :raises InputError: Batches are open, which dbt-scope may have loaded.
     :raises WatermarkChangedError: What dbt-scope did cannot be added to what the log says.

@@ -57,7 +57,7 @@ def _check_empty(log: CheckpointLog, view: LogView) -> None:
 
 
 def table_of_others(log: CheckpointLog, engine: Engine, table: str) -> TableState | None:
-    """Give the table if the next run would refuse it because of the rows of others; else None."""
+    """Return the table if the next run would refuse it because of the rows of others; else None."""
     pipeline = log.pipeline()
     if log.newest_acceptance() or log.shares_table() or (pipeline and log.takeover(pipeline)):
         return None

@@ -94,9 +94,7 @@ class CheckpointLog:
 
     def put_commit(self, record: CommitRecord) -> CommitRecord:
         """Create a commit record; give the one that is there."""
-        path = self._path(f"commits/{record.seq:020}")
-        stored = self._put_bytes(path, records.encode(record), record.seq)
-        return records.decode(CommitRecord, path, stored, seq=record.seq)
+        return self._put(f"commits/{record.seq:020}", record, purged_as=record.seq, seq=record.seq)
 
     def newest_acceptance(self) -> Acceptance | None:
         """Read the newest record of an accepted table, if there is one."""
@@ -108,13 +106,13 @@ class CheckpointLog:
         return self._put(f"accepted/{record.number:020}", record, number=record.number)
 
     def shares_table(self) -> bool:
-        """Tell whether the table holds rows of pipelines beside this one, in the same checkpoint."""
+        """Return whether the table holds rows of pipelines beside this one, in the same checkpoint."""
         return False
 
     # ---- quarantines/ --------------------------------------------------------------------------
 
     def quarantines(self) -> list[str]:
-        """Give the tables that ever took what could not be loaded; the last one does now."""
+        """Return the tables that ever took what could not be loaded; the last one does now."""
         return [
             self._get(f"quarantines/{number:020}", QuarantineUse, number=number).table
             for number in self._numbers("quarantines")
@@ -157,7 +155,7 @@ class CheckpointLog:
         return self.offset(logged[-1]) if logged else None
 
     def is_begun(self) -> bool:
-        """Tell whether a batch was ever logged."""
+        """Return whether a batch was ever logged."""
         return self.find_offset(0) is not None or self.vacuumed_below() > 0
 
     def find_offset(self, seq: int) -> OffsetEntry | None:
@@ -192,7 +190,7 @@ class CheckpointLog:
     # ---- vacuumed/ -----------------------------------------------------------------------------
 
     def vacuumed_below(self) -> int:
-        """Give the number below which entries and commit records are purged, and not to be believed.
+        """Return the number below which entries and commit records are purged, and not to be believed.
 
         Ask for it after a record was read: whoever purges says so before anything is deleted.
         """
@@ -200,7 +198,7 @@ class CheckpointLog:
         return self.first
 
     def kept(self, begin: int, end: int) -> range:
-        """Give the numbers from ``begin`` to before ``end`` that are not purged."""
+        """Return the numbers from ``begin`` to before ``end`` that are not purged."""
         return range(max(begin, self.vacuumed_below()), end)
 
     def vacuumed(self) -> Vacuumed:
@@ -216,9 +214,7 @@ class CheckpointLog:
 
         :raises RecordsVacuumedError: It was there, and a later purge has taken it away.
         """
-        path = self._path(f"vacuumed/{record.below:020}")
-        stored = self._put_bytes(path, records.encode(record), record.below)
-        return records.decode(Vacuumed, path, stored, below=record.below)
+        return self._put(f"vacuumed/{record.below:020}", record, purged_as=record.below, below=record.below)
 
     def tail(self) -> Tail:
         """Find the newest records, none of which is purged by now."""
@@ -256,7 +252,7 @@ class CheckpointLog:
         return self._put(f"attempts/{seq:020}.{number}", attempt, seq=seq, number=number)
 
     def has_attempts(self) -> bool:
-        """Tell whether any batch was ever run as a job."""
+        """Return whether any batch was ever run as a job."""
         return bool(self.storage.names(self._path("attempts")))
 
     def settlement(self, seq: int, number: int) -> Settlement | None:
@@ -352,9 +348,9 @@ class CheckpointLog:
             raise _missing_record(path)
         return data
 
-    def _put(self, name: str, record: _R, **expected: object) -> _R:
+    def _put(self, name: str, record: _R, *, purged_as: int | None = None, **expected: object) -> _R:
         path = self._path(name)
-        stored = self._put_bytes(path, records.encode(record))
+        stored = self._put_bytes(path, records.encode(record), purged_as)
         return records.decode(type(record), path, stored, **expected)
 
     def _put_bytes(self, path: str, data: bytes, seq: int | None = None) -> bytes:
@@ -462,15 +458,15 @@ class Tail:
         self.logged = range(max(self.floor, listed[0]), listed[-1] + 1) if listed else range(0)
 
     def entry(self, seq: int) -> OffsetEntry:
-        """Give an entry, of whatever number."""
+        """Return an entry, of whatever number."""
         return self._entries.get(seq) or self._log.offset(seq)
 
     def commit(self, seq: int) -> CommitRecord:
-        """Give a commit record that is in ``committed``."""
+        """Return a commit record that is in ``committed``."""
         return self._commits.get(seq) or self._log.commit(seq)
 
     def find_commit(self, seq: int) -> CommitRecord | None:
-        """Give the commit record of an entry, as it was when this was made; None if there was none."""
+        """Return the commit record of an entry, as it was when this was made; None if there was none."""
         if seq < self.floor:
             return self._log.find_commit(seq)
         return self.commit(seq) if seq in self._numbers else None

@@ -60,12 +60,12 @@ class _UnfitError(Exception):
 
 
 def line(value: object) -> str:
-    """Give a value as one line of JSON, always the same."""
+    """Return a value as one line of JSON, always the same."""
     return _TO_TEXT.encode(value)
 
 
 def encode(record: DataclassInstance) -> bytes:
-    """Give the bytes of a record that is one JSON object."""
+    """Return the bytes of a record that is one JSON object."""
     return f"{line(_without_empty(type(record), asdict(record)))}\n".encode()
 
 
@@ -74,7 +74,7 @@ def _without_empty(kind: type[DataclassInstance], value: dict[str, Any]) -> dict
 
 
 def row_line(kind: type[DataclassInstance], row: Iterable[object]) -> str:
-    """Give a tuple as one line of JSON.
+    """Return a tuple as one line of JSON.
 
     :param kind: The dataclass of a line, with the tuple's fields in their order.
     """
@@ -101,7 +101,7 @@ def decode(kind: type[_R], name: str, data: bytes, **expected: object) -> _R:
 
 
 def text_of(name: str, data: bytes) -> str:
-    """Give the text of a record that was written to its end."""
+    """Return the text of a record that was written to its end."""
     if not data.endswith(b"\n"):
         raise corrupt(name, f"is cut short ({len(data)} bytes, no newline at the end)")
     try:
@@ -111,7 +111,7 @@ def text_of(name: str, data: bytes) -> str:
 
 
 def parsed(name: str, text: str) -> dict[str, Any]:
-    """Give the JSON object of a record, of a format that this version reads."""
+    """Return the JSON object of a record, of a format that this version reads."""
     value = _object(name, text)
     format_number = value.get("format")
     if type(format_number) is not int:
@@ -122,7 +122,7 @@ def parsed(name: str, text: str) -> dict[str, Any]:
 
 
 def newer(name: str, problem: str, supported: str) -> CheckpointVersionError:
-    """Give the error for a record that only a newer version can read."""
+    """Return the error for a record that only a newer version can read."""
     return CheckpointVersionError(
         f"The checkpoint record {name} {problem}; this version of airflow-provider-scope reads {supported}.",
         kept="the table and all records; nothing was written",
@@ -131,7 +131,7 @@ def newer(name: str, problem: str, supported: str) -> CheckpointVersionError:
 
 
 def typed(kind: type[_R], name: str, value: Mapping[str, Any], **field_values: object) -> _R:
-    """Give a JSON object as its dataclass.
+    """Return a JSON object as its dataclass.
 
     :param field_values: Fields that are not in the object as they are in the record.
     """
@@ -187,7 +187,7 @@ def rows(
 
 
 def corrupt(name: str, problem: str) -> CheckpointCorruptError:
-    """Give the error for a record that says something that cannot be."""
+    """Return the error for a record that says something that cannot be."""
     return CheckpointCorruptError(
         f"The checkpoint record {name} {problem}.",
         kept="the table and all records; nothing was written",
@@ -197,7 +197,7 @@ def corrupt(name: str, problem: str) -> CheckpointCorruptError:
 
 
 def notes(user_metadata: str | None) -> dict[str, Any]:
-    """Give what we wrote into a commit of a Delta table; other writers put any text there."""
+    """Return what we wrote into a commit of a Delta table; other writers put any text there."""
     try:
         value = json.loads(user_metadata or "{}")
     except ValueError:
@@ -252,7 +252,7 @@ def _keys(kind: type[DataclassInstance]) -> list[_Key]:
 
 
 def _fitting(name: str, annotation: Any, value: Any) -> Any:
-    """Give what JSON holds as the annotation says: of the kinds that records have."""
+    """Return what JSON holds as the annotation says: of the kinds that records have."""
     if type(value) is annotation:
         return value
     origin, inner = get_origin(annotation), get_args(annotation)
@@ -348,7 +348,7 @@ class OffsetEntry:
         return self.slice.files
 
     def with_files(self, files: tuple[FileEntry, ...]) -> OffsetEntry:
-        """Give the same batch with a part of its files."""
+        """Return the same batch with a part of its files."""
         return replace(self, slice=FileSlice(files, self.slice.highest))
 
     @property
@@ -487,7 +487,7 @@ class _FileLine:
 
 
 def encode_offset(entry: OffsetEntry) -> bytes:
-    """Give the bytes of an entry: a header line; of files, then one line a file."""
+    """Return the bytes of an entry: a header line; of files, then one line a file."""
     header = {key.name: getattr(entry, key.name) for key in _keys(OffsetEntry)}
     header = _without_empty(OffsetEntry, header) | {"format": FORMAT}
     batch_slice = header.pop("slice")

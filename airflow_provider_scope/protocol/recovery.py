@@ -88,7 +88,7 @@ MISSING_TABLE = TableState(None, -1, None, {})
 def baseline(
     pipeline: Pipeline, last_commit: CommitRecord | None, accepted: Acceptance | None
 ) -> tuple[TableIdentity | None, int]:
-    """Give the identity that the table must have, and the version it had when that was written down."""
+    """Return the identity that the table must have, and the version it had when that was written down."""
     if accepted and accepted.after_commit >= (last_commit.seq if last_commit else -1):
         return accepted.table, accepted.table_version
     if last_commit:
@@ -97,7 +97,7 @@ def baseline(
 
 
 def first_in_table(last_commit: CommitRecord | None, accepted: Acceptance | None) -> int:
-    """Give the first batch that can be in the table: those below it were abandoned before there was one.
+    """Return the first batch that can be in the table: those below it were abandoned before there was one.
 
     No transaction could be put in their place, so the first batch needs a table without any of them.
     """
@@ -110,7 +110,7 @@ _REFRESH = "run the task once with full_refresh=True, which replaces all rows"
 
 
 def load_again(checkpoint: str, refresh: str = _REFRESH) -> str:
-    """Say how a pipeline loads everything again: an interval refuses a full refresh, and begins a new log.
+    """Advise how a pipeline loads everything again: an interval refuses a full refresh, and begins a new log.
 
     :param checkpoint: The folder of the log, which tells whether it is an interval's.
     :param refresh: What is said of any other pipeline.
@@ -179,7 +179,6 @@ def check_identity(
 
 
 def missing_table_error(location: str, checkpoint: str) -> TableDivergedError:
-    """Give the error for a table that is not there any more."""
     remedy = (
         "run the task once with full_refresh=True, which makes the table again and loads everything into it"
     )
@@ -244,7 +243,7 @@ _BEGINS_AFTER = {
 
 
 def rows_of_others(location: str, checkpoint: str, kind: str, interval: str | None) -> TableDivergedError:
-    """Give the error for a first run on a table with rows.
+    """Return the error for a first run on a table with rows.
 
     :param kind: The kind of the slices of the source.
     :param interval: The name of the interval that the run loads, if it loads one.
@@ -287,7 +286,7 @@ def _or_none(value: int | None) -> str:
 
 
 def open_entries(uncommitted: Sequence[OffsetEntry], newest: OffsetEntry | None) -> tuple[OffsetEntry, ...]:
-    """Give the entries that still have to run, in order.
+    """Return the entries that still have to run, in order.
 
     An entry below the newest whole-table overwrite is dead: whatever it would add is to be replaced.
     """
@@ -296,7 +295,7 @@ def open_entries(uncommitted: Sequence[OffsetEntry], newest: OffsetEntry | None)
 
 
 def predecessor(entry: OffsetEntry, first: int = 0) -> int | None:
-    """Give the transaction that must be the table's newest before ``entry`` runs; None for any smaller.
+    """Return the transaction that must be the table's newest before ``entry`` runs; None for any smaller.
 
     Only a batch that replaces the whole table may jump: Delta skips an older transaction silently, so
     a batch that overtakes its predecessor would drop the predecessor's rows for good.
@@ -309,7 +308,7 @@ def predecessor(entry: OffsetEntry, first: int = 0) -> int | None:
 
 
 def may_run(entry: OffsetEntry, txn: int | None, first: int = 0) -> bool:
-    """Tell whether ``entry`` may be committed to a table whose newest transaction is ``txn``.
+    """Return whether ``entry`` may be committed to a table whose newest transaction is ``txn``.
 
     :param first: The first batch that can be in the table.
     """
@@ -321,7 +320,7 @@ def may_run(entry: OffsetEntry, txn: int | None, first: int = 0) -> bool:
 
 
 def out_of_order(txn: int | None, entry: OffsetEntry, first: int = 0) -> type[TableDivergedError]:
-    """Give the error for a batch that may not run on a table whose newest transaction is ``txn``.
+    """Return the error for a batch that may not run on a table whose newest transaction is ``txn``.
 
     :param first: The first batch that can be in the table: only one that was abandoned is before it.
     """
@@ -365,7 +364,7 @@ def outcomes(
 
 
 def is_given_up(seq: int, table_state: TableState, rolled_back_batches: Collection[int] = ()) -> bool:
-    """Tell whether a batch is in the table without its rows, so that its files count as not loaded."""
+    """Return whether a batch is in the table without its rows, so that its files count as not loaded."""
     if table_state.txn is None or seq > table_state.txn:
         return False
     return seq in rolled_back_batches or (
@@ -374,7 +373,7 @@ def is_given_up(seq: int, table_state: TableState, rolled_back_batches: Collecti
 
 
 def rolled_back(committed: CommittedBatch, restores: Sequence[Restored]) -> bool | None:
-    """Tell whether a later RESTORE took a batch's rows out of the table; None if that is unknown.
+    """Return whether a later RESTORE took a batch's rows out of the table; None if that is unknown.
 
     A RESTORE at version R to version T brings back exactly the rows of T. Going back from the newest
     RESTORE, one finds the version whose rows the table has. The batch is in them if it was committed
@@ -426,12 +425,12 @@ class Chain:
     """Number and commit of the batches, in order; also of those that were abandoned."""
 
     def has_rows_of(self, seq: int) -> bool:
-        """Tell whether the rows of a batch without a record are in the table."""
+        """Return whether the rows of a batch without a record are in the table."""
         return any(number == seq and not batch.abandoned for number, batch in self.batches)
 
 
 def recorded_states(records: Iterable[CommitRecord], table_state: TableState) -> dict[int, str | None]:
-    """Give the versions of this table whose state a record tells."""
+    """Return the versions of this table whose state a record tells."""
     table_id = table_state.identity.table_id if table_state.identity else None
     return {
         record.table_version: record.state
@@ -467,7 +466,7 @@ def chain_of(table_state: TableState, recorded: Mapping[int, str | None]) -> Cha
 
 
 def state_behind(chain: Chain, entries: Mapping[int, OffsetEntry]) -> SourceState:
-    """Give the state behind the newest commit of a chain.
+    """Return the state behind the newest commit of a chain.
 
     Each batch must have been added to the rows of the state that it begins at.
 

@@ -39,7 +39,7 @@ class Segment:
 
 
 def named(names: Iterable[str]) -> list[Segment]:
-    """Give the segments among the files of a folder."""
+    """Return the segments among the files of a folder."""
     matches = (_NAME.fullmatch(name) for name in names)
     return sorted(
         Segment(int(match[1]), int(match[2]), int(match[3]), match[4]) for match in matches if match
@@ -47,7 +47,7 @@ def named(names: Iterable[str]) -> list[Segment]:
 
 
 def chain(segments: Iterable[Segment], start: int) -> list[Segment]:
-    """Give the segments that together hold most entries from ``start`` on, without a gap, in order.
+    """Return the segments that together hold most entries from ``start`` on, without a gap, in order.
 
     Two may overlap: a run that was stopped while it merged segments may delete those that led to a newer one.
     """
@@ -60,7 +60,7 @@ def chain(segments: Iterable[Segment], start: int) -> list[Segment]:
 
 
 def to_merge(segments: Sequence[Segment], rows: int, fan_out: int) -> int:
-    """Tell how many segments, from the end of a chain, are merged with the rows that come now.
+    """Return how many segments, from the end of a chain, are merged with the rows that come now.
 
     One that is ``fan_out`` times as large as what comes stays as it is. So a chain of ``n`` rows has about
     log(n) segments, and a row is written again a few times and not at each run.
@@ -120,7 +120,7 @@ class Progress:
 
 
 def purge_below(progress: Progress, retain: int) -> tuple[int, str]:
-    """Give the number below which entries and commit records may go, and why no more of them.
+    """Return the number below which entries and commit records may go, and why no more of them.
 
     A run reads no entry below the newest batches but for the files that it loaded, which the segments of the
     epoch hold. Nothing reads records of before the epoch.
@@ -144,7 +144,7 @@ class Boundary:
     """A batch above it may be writing its folder, or be in the table without a record."""
 
     def needs(self, name: str, seq: int) -> bool:
-        """Tell whether a folder has to stay.
+        """Return whether a folder has to stay.
 
         :param seq: The batch that wrote it.
         """
@@ -176,7 +176,7 @@ def purgeable(
     now_ms: int,
     boundary: Boundary | None = None,
 ) -> tuple[list[Group], list[Group]]:
-    """Give what may be deleted, kind by kind in the order of deletion, and what stays, folder by folder.
+    """Return what may be deleted, kind by kind in the order of deletion, and what stays, folder by folder.
 
     :param files: All files of the checkpoint.
     :param location: URI of the checkpoint.
@@ -221,7 +221,7 @@ def _groups(files_by_kind: dict[str, list[FileEntry]], location: str) -> list[Gr
 
 
 def _is_superseded(segment: re.Match[str], epoch: str, chain: Sequence[Segment]) -> bool:
-    """Tell whether a segment is of an earlier epoch, or all of it is in one that counts."""
+    """Return whether a segment is of an earlier epoch, or all of it is in one that counts."""
     if segment[1] != epoch:
         return int(segment[2]) < int(epoch[:20])
     return any(

@@ -222,7 +222,6 @@ class MicroBatchExecution:
             )
 
     def _entry(self, batch_slice: Slice, *, refresh: bool) -> OffsetEntry:
-        """Give the entry of the next batch."""
         view, seq = self.view, self.view.next_seq
         replaces_all = refresh and not self.request.where
         void = view.newest.void_watermark if view.newest else None
@@ -408,5 +407,5 @@ class MicroBatchExecution:
 
 
 def _addressed(request: Request, open_batches: Sequence[OffsetEntry]) -> Address:
-    """Give what completes the commands of an error: the batch is the oldest that is open."""
+    """Return what completes the commands of an error: the batch is the oldest that is open."""
     return replace(request.address, batch=open_batches[0].seq if open_batches else None)

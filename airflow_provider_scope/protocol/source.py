@@ -89,7 +89,7 @@ class Source(Protocol):
         """The name of the interval that the run loads; None if it loads all."""
 
     def begin_report(self, now_ms: int) -> RunReport:
-        """Give the report of a run, with what only this source knows of it."""
+        """Return the report of a run, with what only this source knows of it."""
 
     def look_back(self, view: LogView, request: Request, now_ms: int) -> bool:
         """Put into the view of a pipeline without an entry what another program has loaded for it.
@@ -119,7 +119,7 @@ class Source(Protocol):
         """
 
     def pending(self, view: LogView, report: RunReport, *, refresh: bool) -> Pending:
-        """Tell what the log does not hold yet of what ``discover`` found.
+        """Return what ``discover`` found and the log does not hold yet.
 
         :param refresh: Everything counts as new.
         """

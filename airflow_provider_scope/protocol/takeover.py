@@ -101,7 +101,6 @@ class Epoch:
         return self.taken.batch_id + 1 if self.taken else 0
 
     def batch_id(self, seq: int) -> int:
-        """Give dbt-scope's number of an entry."""
         return seq - self.start + self.first_batch_id
 
 
@@ -109,13 +108,13 @@ class Epoch:
 
 
 def uri_path(uri: str) -> str:
-    """Give the path of a URI, with its leading slash."""
+    """Return the path of a URI, with its leading slash."""
     rest = uri.split("://", 1)[1]
     return rest[rest.index("/") :]
 
 
 def watermark(entry: OffsetEntry, batch_id: int) -> bytes:
-    """Give ``watermark.json`` after the batch of ``entry`` was committed.
+    """Return ``watermark.json`` after the batch of ``entry`` was committed.
 
     ``version``, ``modifiedTime`` and ``batchId`` are dbt-scope's; its reader ignores the others.
 
@@ -134,7 +133,7 @@ def watermark(entry: OffsetEntry, batch_id: int) -> bytes:
 
 
 def audit_rows(entry: OffsetEntry, commit: CommitRecord, batch_id: int) -> list[dict[str, Any]]:
-    """Give the files of a committed batch in the words of dbt-scope's audit; none of an abandoned one.
+    """Return the files of a committed batch in the words of dbt-scope's audit; none of an abandoned one.
 
     :param batch_id: dbt-scope's number of the batch.
     """
@@ -153,12 +152,12 @@ def audit_rows(entry: OffsetEntry, commit: CommitRecord, batch_id: int) -> list[
 
 
 def audit_lines(rows: Iterable[Mapping[str, Any]]) -> bytes:
-    """Give ``sources/<batchId>``: one object a line, and no newline at the end, as dbt-scope writes it."""
+    """Return ``sources/<batchId>``: one object a line, and no newline at the end, as dbt-scope writes it."""
     return "\n".join(json.dumps(row, separators=(",", ":"), ensure_ascii=False) for row in rows).encode()
 
 
 def expired(names: Sequence[str], newest: int, keep: int, first: int = 0) -> list[str]:
-    """Give the files of ``sources/`` that are deleted: old ones, and those that an earlier refresh left.
+    """Return the files of ``sources/`` that are deleted: old ones, and those that an earlier refresh left.
 
     :param newest: The number of the newest batch.
     :param keep: How many of the newest are kept.
@@ -171,12 +170,11 @@ def expired(names: Sequence[str], newest: int, keep: int, first: int = 0) -> lis
 
 
 def is_snapshot(name: str) -> bool:
-    """Tell whether a file of ``sources/`` is a snapshot."""
     return name.endswith(".parquet") and name.removesuffix(".parquet").isdigit()
 
 
 def number(name: str) -> int:
-    """Give the batch id in the name of a file of ``sources/``."""
+    """Return the batch id in the name of a file of ``sources/``."""
     return int(name.removesuffix(".parquet"))
 
 
@@ -184,12 +182,12 @@ def number(name: str) -> int:
 
 
 def digest(data: bytes) -> str:
-    """Give what tells contents apart."""
+    """Return what tells contents apart."""
     return hashlib.sha256(data).hexdigest()[:32]
 
 
 def covered(watermark: bytes | None) -> tuple[int, int | None] | None:
-    """Give the committed entry and the refresh that a ``watermark.json`` of ours stands for.
+    """Return the committed entry and the refresh that a ``watermark.json`` of ours stands for.
 
     None for any other.
     """
@@ -201,7 +199,7 @@ def covered(watermark: bytes | None) -> tuple[int, int | None] | None:
 
 
 def is_dbt_scopes(watermark: bytes | None) -> bool:
-    """Tell whether dbt-scope wrote a ``watermark.json``: it drops the keys that it does not know."""
+    """Return whether dbt-scope wrote a ``watermark.json``: it drops the keys that it does not know."""
     value = _as_object(watermark)
     return value is not None and "seq" not in value and "batchId" in value
 
@@ -220,7 +218,7 @@ def _as_object(data: bytes | None) -> dict[str, object] | None:
 
 
 def known_watermarks(newest: Takeover | None, entry: OffsetEntry | None) -> frozenset[str]:
-    """Give the digests of the ``watermark.json`` of dbt-scope that a log took into account.
+    """Return the digests of the ``watermark.json`` of dbt-scope that a log took into account.
 
     :param newest: The newest takeover of the pipeline.
     :param entry: The newest entry.
@@ -230,7 +228,7 @@ def known_watermarks(newest: Takeover | None, entry: OffsetEntry | None) -> froz
 
 
 def was_written_around(watermark: bytes | None, known: Collection[str]) -> bool:
-    """Tell whether another program wrote ``watermark.json`` after this pipeline began, or deleted it.
+    """Return whether another program wrote ``watermark.json`` after this pipeline began, or deleted it.
 
     :param known: Digests of those of dbt-scope that the log took into account.
     """
@@ -241,7 +239,7 @@ def was_written_around(watermark: bytes | None, known: Collection[str]) -> bool:
 
 
 def void_watermark(watermark: bytes | None, newest: Takeover | None, entry: OffsetEntry | None) -> str | None:
-    """Give the digest of the ``watermark.json`` of dbt-scope that a full refresh makes void, if there is one.
+    """Return the digest of dbt-scope's ``watermark.json`` that a full refresh makes void, if there is one.
 
     :param newest: The newest takeover of the pipeline.
     :param entry: The entry before the refresh.
@@ -293,7 +291,7 @@ def not_loaded(
     *,
     history: bool = True,
 ) -> list[FileEntry]:
-    """Give the files that dbt-scope has not loaded, as far as its watermark tells.
+    """Return the files that dbt-scope has not loaded, as far as its watermark tells.
 
     A file below the watermark counts as loaded whatever the records say: dbt-scope never looks at it
     again. A file with exactly the watermark's time was loaded if the records of the newest batch name it.

@@ -62,7 +62,7 @@ def check_retain(retain: int) -> None:
 def make_plan(
     log: CheckpointLog, audit: AuditFiles, engine: Engine, table: str, *, retain: int, now_ms: int
 ) -> Plan:
-    """Say what may be deleted; nothing is written.
+    """Plan what may be deleted; nothing is written.
 
     :param retain: Committed batches whose records stay.
     :raises ScopeProviderError: The log could not be read, or the table does not match it: what was purged
@@ -127,7 +127,7 @@ def run(log: CheckpointLog, plan: Plan) -> None:
 
 
 def _why_not(view: LogView) -> str:
-    """Say why no record may be purged now; "" if some may."""
+    """Return why no record may be purged now; "" if some may."""
     last = view.last_committed_entry
     if last is None or last.refresh_start != view.refresh_start:
         return (
@@ -143,7 +143,7 @@ def _why_not(view: LogView) -> str:
 
 
 def _first_range(log: CheckpointLog, first: int, end: int) -> int | None:
-    """Give the first batch of a range: that it is loaded is told by its own record alone."""
+    """Return the first batch of a range: that it is loaded is told by its own record alone."""
     for seq in range(first, end):
         batch_slice = log.offset(seq).slice
         if isinstance(batch_slice, CursorSlice) and batch_slice.end is not None:
@@ -152,7 +152,7 @@ def _first_range(log: CheckpointLog, first: int, end: int) -> int | None:
 
 
 def _boundary(log: CheckpointLog, view: LogView, below: int) -> Boundary | None:
-    """Give which boundary rows a state names that may still be read; None if the source is no cursor."""
+    """Return which boundary rows a state names that may still be read; None if the source is no cursor."""
     if view.newest is None or not isinstance(view.newest.slice, CursorSlice):
         return None
     records = [record for seq in range(below, view.next_seq) if (record := log.find_commit(seq))]
@@ -167,7 +167,7 @@ def _boundary(log: CheckpointLog, view: LogView, below: int) -> Boundary | None:
 
 
 def _first_unheld(log: CheckpointLog, held: History, first: int, end: int) -> int:
-    """Give the first entry of which a file is in no segment.
+    """Return the first entry of which a file is in no segment.
 
     Each file is looked up: after the purge, the segments alone tell that it was loaded.
 
@@ -190,6 +190,6 @@ def _loaded_files(log: CheckpointLog, seq: int) -> Sequence[str]:
 
 
 def _columns_from(log: CheckpointLog, view: LogView, vacuumed: int) -> int | None:
-    """Give the record that ``view.pinned_columns`` ends at."""
+    """Return the record that ``view.pinned_columns`` ends at."""
     newest = newest_not_abandoned(log, view, max(view.overwrite_start or 0, vacuumed))
     return newest.seq if newest else None

@@ -228,7 +228,7 @@ def loaded_in_table(
 def rows_in_table(
     log: CheckpointLog, newest: Takeover | None, table_state: TableState
 ) -> tuple[list[OffsetEntry], Takeover | None]:
-    """Give the batches whose rows are in the table, also in one that was set back, and what was taken over.
+    """Return the batches whose rows are in the table, also in one that was set back, and what was taken over.
 
     A batch that has no record, and that the table's transaction has passed, counts where nothing tells that
     its rows are not there: the table's log was cleaned, or a job ran that may have died before its mark.
@@ -257,7 +257,7 @@ def rows_in_table(
 
 
 def has_lost_rows(record: CommitRecord, table_state: TableState) -> bool:
-    """Tell whether the rows of a recorded batch are no longer in the table, as far as its log tells."""
+    """Return whether the rows of a recorded batch are no longer in the table, as far as its log tells."""
     if (
         table_state.identity is None
         or record.table is None
@@ -350,7 +350,7 @@ def record_commit(
 
 
 def _state_behind(view: LogView, entry: OffsetEntry, committed: CommittedBatch) -> tuple[str | None, bool]:
-    """Give the state of the source behind a batch, and whether nothing tells it."""
+    """Return the state of the source behind a batch, and whether nothing tells it."""
     if not committed.abandoned:
         return committed.state, False
     accepted, last = view.accepted, view.last_commit
@@ -412,7 +412,7 @@ def check_decided(view: LogView, location: str) -> None:
 
 
 def commit_not_shown(entry: OffsetEntry, location: str) -> BatchOutcomeUnknownError:
-    """Give the error for an open batch that is done, and of which the table does not show the commit."""
+    """Return the error for an open batch that is done, and of which the table does not show the commit."""
     return BatchOutcomeUnknownError(
         f"Batch {entry.seq} is done, but the log of {location} does not show its commit: the table is an "
         "older copy, or the engine writes elsewhere, or the log was cleaned up.",
@@ -434,7 +434,7 @@ def accept_missing_table(log: CheckpointLog, view: LogView) -> Acceptance:
 
 
 def pinned_columns(log: CheckpointLog, view: LogView) -> str | None:
-    """Give the columns that were inferred for the batches since the table was begun or replaced.
+    """Return the columns that were inferred for the batches since the table was begun or replaced.
 
     Each of their commits names them. One that does not was made while the task did not infer any: what was
     inferred before does not count any more. Batches that were abandoned say nothing.
@@ -444,7 +444,7 @@ def pinned_columns(log: CheckpointLog, view: LogView) -> str | None:
 
 
 def newest_not_abandoned(log: CheckpointLog, view: LogView, floor: int) -> CommitRecord | None:
-    """Give the record of the newest batch from ``floor`` on that was not abandoned; None if there is none."""
+    """Return the record of the newest batch from ``floor`` on that was not abandoned, if there is one."""
     newest = view.last_commit
     while newest and newest.abandoned and newest.seq > floor:
         newest = log.find_commit(newest.seq - 1)
@@ -452,14 +452,14 @@ def newest_not_abandoned(log: CheckpointLog, view: LogView, floor: int) -> Commi
 
 
 def recorded(log: CheckpointLog, view: LogView, first: int) -> list[BatchReport]:
-    """Give the batches that have a commit record, from ``first`` on, as a report shows them."""
+    """Return the batches that have a commit record, from ``first`` on, as a report shows them."""
     last = view.last_commit.seq if view.last_commit else -1
     records = [record for seq in log.kept(first, last + 1) if (record := log.find_commit(seq))]
     return [batch_report(log.offset(record.seq), record) for record in records]
 
 
 def batch_report(entry: OffsetEntry, record: CommitRecord, *, already_there: bool = False) -> BatchReport:
-    """Give a batch as a report shows it.
+    """Return a batch as a report shows it.
 
     :param already_there: It was in the table before this run.
     """

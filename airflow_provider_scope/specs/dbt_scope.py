@@ -127,7 +127,7 @@ _CONDITIONS = ("FailIfConflict", "FailIfPartitionConflict", "FailIfFileConflict"
 def from_dbt_scope(
     config: Mapping[str, Any], sql: str, profile: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Give the arguments of ``DeltaIncrementalIngestOperator`` for a dbt-scope model.
+    """Return the arguments of ``DeltaIncrementalIngestOperator`` for a dbt-scope model.
 
     :param config: What the model hands to ``config(…)``.
     :param sql: The model's SELECT, as ``dbt compile`` gives it: without Jinja.
