@@ -287,11 +287,8 @@ def test_the_state_of_a_batch_that_is_not_recorded_is_not_lost(
     assert pipe.rows("n", "t") == [(1, "a"), (2, "b"), (2, "c")]
 
 
-@pytest.mark.parametrize(
-    "write", ["append", {"kind": "merge", "primary_key": ["id"]}], ids=["append", "merge"]
-)
 def test_a_large_first_load_is_not_held_and_what_is_behind_it_is_exact(
-    source: Source, monkeypatch: pytest.MonkeyPatch, write: Any
+    source: Source, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held: list[int] = []
 
@@ -306,7 +303,7 @@ def test_a_large_first_load_is_not_held_and_what_is_behind_it_is_exact(
     monkeypatch.setattr(core_settings, "SMALL_ROWS", 10)
     values = [0.5, None, 9.0, -1e300, 9.0, 3.25, float("nan"), 7.0, -0.0, None, 2.0, 9.0, 4.0]
     source.add(n=values, id=[*range(13)], t=list("abcdefghijklm"))
-    pipe = source.pipe(write=write, on_cursor_value_missing="include")
+    pipe = source.pipe(on_cursor_value_missing="include")
     pipe.run()
     assert sorted(pipe.rows("id", "t")) == [*enumerate("abcdefghijklm")]
     assert (pipe.state()["last"], len(pipe.state()["known"])) == ("9.0", 3)
@@ -314,7 +311,7 @@ def test_a_large_first_load_is_not_held_and_what_is_behind_it_is_exact(
     source.add(n=[9.0, 9.5, 1.0], id=[20, 21, 22], t=["new", "newer", "too late"])
     pipe.run()
     ids = [row[0] for row in pipe.rows("id")]
-    again = [1, 6, 9] if write == "append" else []  # rows without a value come with every load
+    again = [1, 6, 9]  # rows without a value come with every load
     assert sorted(ids) == sorted([*range(13), 20, 21, *again])
     assert held == [0, 1, 1]  # one of the rows with the last value is new
 
@@ -333,9 +330,14 @@ def test_decimals_are_compared_exactly_whatever_the_statistics_say(source: Sourc
     assert sorted(n for (n,) in pipe.rows("n")) == sorted([*first, *later])
 
 
-@pytest.mark.parametrize("func", ["max", "min"])
 @pytest.mark.parametrize(
-    "more", [{"max_rows_per_batch": 2}, {"lag": "0.0000000002"}, {"initial_value": True}]
+    ("func", "more"),
+    [
+        ("min", {"max_rows_per_batch": 2}),
+        ("max", {"lag": "0.0000000002"}),
+        ("min", {"initial_value": True}),
+        ("max", {"initial_value": True, "max_rows_per_batch": 3}),
+    ],
 )
 def test_decimals_of_all_38_digits_are_told_apart(source: Source, func: str, more: dict[str, Any]) -> None:
     def values(*last: int) -> list[Decimal]:
@@ -343,7 +345,7 @@ def test_decimals_of_all_38_digits_are_told_apart(source: Source, func: str, mor
 
     first = values(3, 1, 5, 3, 4, 2)
     if "initial_value" in more:
-        more = {"initial_value": str(values(3)[0])}
+        more = {**more, "initial_value": str(values(3)[0])}
     source.add(n=pa.array(first, pa.decimal128(38, 10)), id=[*range(6)])
     pipe = source.pipe(last_value_func=func, **more)
     pipe.run(max_batches_per_run=None)
@@ -358,18 +360,16 @@ def test_decimals_of_all_38_digits_are_told_apart(source: Source, func: str, mor
     assert sorted(row for (row,) in pipe.rows("id")) == sorted([*wanted, 10, 11])
 
 
-@pytest.mark.parametrize("write", ["append", {"kind": "merge", "primary_key": ["id"]}])
-def test_rows_without_a_value_come_once_with_each_load_of_many_batches(source: Source, write: Any) -> None:
+def test_rows_without_a_value_come_once_with_each_load_of_many_batches(source: Source) -> None:
     source.add(n=[3.0, None, 1.0, float("nan"), 2.0, 4.0, None], id=[*range(7)])
-    pipe = source.pipe(write=write, max_rows_per_batch=1, on_cursor_value_missing="include")
+    pipe = source.pipe(max_rows_per_batch=1, on_cursor_value_missing="include")
     assert len(pipe.run(max_batches_per_run=2).batches) == 2
     source.add(n=[None, 5.0], id=[7, 8])  # amid the load
     pipe.run(max_batches_per_run=None)
     assert Counter(row for (row,) in pipe.rows("id")) == Counter([*range(9)])
     source.add(n=[6.0], id=[9])
     pipe.run(max_batches_per_run=None)
-    again = [1, 3, 6, 7] if write == "append" else []
-    assert Counter(row for (row,) in pipe.rows("id")) == Counter([*range(10), *again])
+    assert Counter(row for (row,) in pipe.rows("id")) == Counter([*range(10), 1, 3, 6, 7])
 
 
 def test_rows_that_all_look_like_others_since_the_last_load_are_told(

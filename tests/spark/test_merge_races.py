@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from delta.tables import DeltaMergeBuilder
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 
-from airflow_provider_scope.exceptions import BatchNotInTableError, MergeKeyError
+from airflow_provider_scope.exceptions import BatchNotInTableError
 from airflow_provider_scope.spark.writes.merge import Staged
 from tests.spark.conftest import Bench
 
@@ -34,8 +34,23 @@ WRITES = [BOTH, MERGE, {**MERGE, "strategy": "upsert"}, {**MERGE, "strategy": "i
 def meanwhile(request: Any, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Let another process append rows once: after the source of a MERGE is analysed, or in its run."""
 
+    def append(rows: list[dict[str, Any]], table: DeltaTable) -> None:
+        schema = pa.schema(table.schema().to_arrow())
+        write_deltalake(table, pa.Table.from_pylist(rows, schema), mode="append")
+
     def arm(rows: list[dict[str, Any]]) -> None:
         once = bench.folder / "done"
+        if request.param == "before its transaction":
+            execute = DeltaMergeBuilder.execute
+
+            def late(builder: DeltaMergeBuilder) -> None:
+                if not once.exists():
+                    once.touch()
+                    append(rows, DeltaTable(str(bench.table)))
+                execute(builder)
+
+            monkeypatch.setattr(DeltaMergeBuilder, "execute", late)
+            return
         code = f"""if True:
             import datetime, deltalake, os, pyarrow
             if not os.path.exists({str(once)!r}):
@@ -50,15 +65,9 @@ def meanwhile(request: Any, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Ca
             subprocess.run([python, "-c", code], check=True)
             return True
 
-        if request.param == "before its transaction":
-            execute = DeltaMergeBuilder.execute
-            monkeypatch.setattr(DeltaMergeBuilder, "execute", lambda builder: do() and execute(builder))
-        else:
-            source = Staged.source
-            slow = F.udf(do, "boolean", useArrow=False)
-            monkeypatch.setattr(
-                Staged, "source", lambda staged, rows: source(staged, rows.where(slow(F.lit(1))))
-            )
+        source = Staged.source
+        slow = F.udf(do, "boolean", useArrow=False)
+        monkeypatch.setattr(Staged, "source", lambda staged, rows: source(staged, rows.where(slow(F.lit(1)))))
 
     return arm
 
@@ -120,12 +129,9 @@ def test_versions_that_are_added_meanwhile_are_retired_or_stay_once(bench: Bench
     assert found == [(1, True), (2, True), (3, False)]
 
 
-@pytest.mark.parametrize("write", [BOTH, {**MERGE, "strategy": "upsert"}])
-def test_two_pipelines_that_merge_the_same_keys_at_once_converge(
-    spark: Any, bench: Bench, write: dict[str, Any]
-) -> None:
+def test_two_pipelines_that_merge_the_same_keys_at_once_converge(spark: Any, bench: Bench) -> None:
     """Each batch is in the table as a whole, after tries that are refused by name."""
-    load(bench, 0, write, id=[1, 2, 3], day=["mon", "tue", "wed"])
+    load(bench, 0, BOTH, id=[1, 2, 3], day=["mon", "tue", "wed"])
 
     def pipeline(name: str) -> int:
         ours = Bench(spark.newSession(), bench.folder)
@@ -136,7 +142,7 @@ def test_two_pipelines_that_merge_the_same_keys_at_once_converge(
                 tries += 1
                 assert tries < 20
                 with contextlib.suppress(BatchNotInTableError):  # another writer committed in between
-                    ours.run(entry, pipeline=name * 8, write=write)
+                    ours.run(entry, pipeline=name * 8, write=BOTH)
         return tries
 
     with ThreadPoolExecutor() as threads:
@@ -160,18 +166,3 @@ def test_a_merge_that_changes_nothing_is_a_commit_with_the_number(
     assert bench.rows() == before
     assert ids(bench, 1)[0] == [1]
     assert json.loads(ids(bench, 1)[1])["seq"] == 1
-
-
-@pytest.mark.parametrize("write", [BOTH, SCD2])
-def test_the_number_of_a_merge_goes_with_no_other_write(bench: Bench, write: dict[str, Any]) -> None:
-    load(bench, 0, write, id=[1], day=["mon"])
-    load(bench, 1, write, id=[2], day=["tue"])
-    with pytest.raises(MergeKeyError):
-        load(bench, 2, write, id=pa.array([None], "int64"), day=pa.array([None], "string"))
-
-    table = f"delta.`{bench.table}`"
-    bench.spark.sql(f"INSERT INTO {table} SELECT * FROM {table}")
-    bench.spark.sql(f"UPDATE {table} SET day = 'wed'")
-
-    assert [ids(bench, version)[0] for version in range(4)] == [[0], [1], [], []]
-    assert [ids(bench, version)[1] for version in (2, 3)] == [None, None]

@@ -106,12 +106,12 @@ def test_days_and_wall_clock_times_before_the_year_1_stay_what_they_are(bench: A
     ) == [(True, True)]
 
 
-@pytest.mark.parametrize("mode", ["append", "overwrite"])
-def test_a_null_in_a_column_of_the_range_is_outside_of_it(bench: Any, mode: str) -> None:
+def test_a_null_in_a_column_of_the_range_is_outside_of_it(bench: Any) -> None:
     bench.run(bench.batch(0, bench.parquet("a.parquet", a=[1], d=["mon"])))
     unknown = bench.parquet("b.parquet", a=[2], d=pa.array([None], pa.string()))
 
-    bench.failure(bench.batch(1, unknown, mode=mode, where="d = 'tue'"))
+    for mode in ("append", "overwrite"):
+        bench.failure(bench.batch(1, unknown, mode=mode, where="d = 'tue'"))
 
     assert bench.rows() == [{"a": 1, "d": "mon"}]
 

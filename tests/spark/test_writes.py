@@ -110,6 +110,7 @@ def test_a_batch_that_was_given_up_or_overtaken_writes_nothing(bench: Any) -> No
     assert bench.run(second) is None
     assert bench.rows() == BOTH[:2]
     assert said(bench) == [("WRITE", 0), ("WRITE", 1)]
+    assert json.loads(DeltaTable(str(bench.table)).history(1)[0]["userMetadata"])["abandoned"] is True
 
     refresh = bench.batch(3, *second.files, mode="overwrite", overwrite_start=3, refresh_start=3)
     bench.run(refresh)
