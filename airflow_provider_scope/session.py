@@ -318,8 +318,8 @@ class _Session:
         if self.cursor is None:
             state = self._state()
             return target.write(transaction, self.rows, {} if state is None else {"state": state})
-        with self._beyond(self.cursor, transaction.entry.seq).held() as (rows, cursor_state):
-            return target.write(transaction, rows, {} if cursor_state is None else {"state": cursor_state})
+        with self._beyond(self.cursor, transaction.entry.seq).held() as new:
+            return target.write(transaction, new.rows, {} if new.state is None else {"state": new.state})
 
     def _beyond(self, cursor: Cursor, seq: int) -> Reading:
         """Give the rows that are new by the cursor."""

@@ -58,7 +58,7 @@ def rule_from(value: Mapping[str, Any]) -> MergeRule:
 
 
 def place(argument: str, name: str, columns: Sequence[str], table: str) -> int:
-    """Give the position of a column that an argument names, whatever its letter case.
+    """Find the position of a column that an argument names, whatever its letter case.
 
     :raises InputError: There is no such column.
     """
@@ -87,7 +87,7 @@ def check_key(argument: str, name: str, kind: str, table: str) -> None:
 
 
 def equal(pairs: Iterable[tuple[str, str]], *, with_null: bool = False) -> str:
-    """Give the condition that columns of the table (``t``) are equal to those of the batch (``s``).
+    """Write the condition that columns of the table (``t``) are equal to those of the batch (``s``).
 
     :param pairs: Names of a column of the table and of the column of the batch.
     :param with_null: Whether NULL is equal to NULL: the table may have such rows.
@@ -97,7 +97,7 @@ def equal(pairs: Iterable[tuple[str, str]], *, with_null: bool = False) -> str:
 
 
 def within(column: str, kind: str, low: str | None, high: str | None) -> str | None:
-    """Give the condition that a column of the table is in a range, with literals, so that Delta skips files.
+    """Write the condition that a column of the table is in a range, with literals, so that Delta skips files.
 
     :param low: The smallest value as Spark writes it as text; timestamps with their offset.
     :return: None if there is no range, or none that is sure to mean the same for Delta.
@@ -113,7 +113,7 @@ def within(column: str, kind: str, low: str | None, high: str | None) -> str | N
 def one_of(
     columns: Sequence[tuple[str, str]], values: Sequence[Sequence[str]], *, of: str = ""
 ) -> str | None:
-    """Give the condition that several columns together have one of several combinations of values.
+    """Write the condition that several columns together have one of several combinations of values.
 
     :param columns: Name and type of each column.
     :param values: Each combination: one value for each column.

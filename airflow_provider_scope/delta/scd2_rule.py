@@ -42,7 +42,7 @@ class Scd2Rule:
         return f"{column} = TIMESTAMP '{self.active_record_timestamp}'"
 
     def own_columns(self, names: Iterable[str]) -> dict[str, str]:
-        """Give the columns that the write adds to those of the rows: name -> type.
+        """Choose the columns that the write adds to those of the rows: name -> type.
 
         :raises InputError: The rows have a column of such a name.
         """
@@ -89,7 +89,7 @@ def refuse_without_versions(lacking: Iterable[str], table: str) -> None:
 
 
 def without_versions(table: str, missing: Iterable[str]) -> InputError:
-    """Give the error for a table whose rows lack the columns of versions, so that none could be retired."""
+    """Make the error for a table whose rows lack the columns of versions, so that none could be retired."""
     return InputError(
         f"The table {table} has rows, but lacks the columns for their versions: {', '.join(missing)}.",
         kept=NO_ROW_WRITTEN,

@@ -66,7 +66,7 @@ class Transaction:
         )
 
     def is_committed(self) -> bool:
-        """Tell whether the batch, or a later one, is in the table."""
+        """Check whether the batch, or a later one, is in the table."""
         newest = self.log.newest_transaction(self.pipeline)
         return newest is not None and newest >= self.entry.seq
 
@@ -154,7 +154,7 @@ class Batch:
     """Columns of the table that the rows do not have, and that the table does not compute."""
 
     def writer(self) -> DataFrameWriter:
-        """Give a writer of the rows, without a mode."""
+        """Make a writer of the rows, without a mode."""
         writer = self.rows.write.format("delta")
         if self.partition_by is not None:
             writer = writer.options(**self.properties).partitionBy(*self.partition_by)
@@ -209,7 +209,7 @@ class Commit:
 
 
 def _settings(session: SparkSession) -> Any:
-    """Give a session's settings as Java has them: one by one, hundreds would pass between Python and Java."""
+    """Get a session's settings as Java has them: one by one, hundreds would pass between Python and Java."""
     return session._jsparkSession.sessionState().conf().settings()  # noqa: SLF001
 
 

@@ -7,7 +7,7 @@ import re
 import uuid
 from collections import Counter
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pyspark.sql import Observation, Window
@@ -57,7 +57,7 @@ _COLUMNS_MISSING = (
 def select(
     spark: SparkSession, plan: Plan, entry: OffsetEntry, until_read: ExitStack | None = None
 ) -> DataFrame:
-    """Give the rows of the source, before the cursor looks at them; nothing is read yet.
+    """Select the rows of the source, before the cursor looks at them; nothing is read yet.
 
     :param until_read: To be closed when the rows of a database were read.
     :raises CursorError: The table is not the one that the entry names.
@@ -79,7 +79,6 @@ def select(
 
 
 def _table(spark: SparkSession, source: CursorPlan, cursor_slice: CursorSlice) -> DataFrame:
-    reader = spark.read.format("delta")
     if source.is_named:
         # All that is read of it here is one version. Another try may read another one, and commits alone.
         newest = spark.sql(f"DESCRIBE HISTORY {source.table} LIMIT 1").first()
@@ -88,7 +87,7 @@ def _table(spark: SparkSession, source: CursorPlan, cursor_slice: CursorSlice) -
     table_id = (DeltaLog(spark, source.table).metadata() or {}).get("id")
     if table_id != cursor_slice.source:
         raise cursor_state.recreated(source.table, table_id, cursor_slice.source)
-    return reader.option("versionAsOf", cursor_slice.version).load(source.table)
+    return spark.read.format("delta").option("versionAsOf", cursor_slice.version).load(source.table)
 
 
 def commit(plan: Plan, target: Target, transaction: Transaction, rows: Callable[[], DataFrame]) -> int | None:
@@ -104,24 +103,22 @@ def commit(plan: Plan, target: Target, transaction: Transaction, rows: Callable[
         with _of_a_version(plan.cursor, cursor_slice, entry.seq):
             source, folder = plan.cursor, f"{plan.checkpoint}/boundary/{entry.seq}"
             # A version is the same whenever it is read; a SELECT over it may hold rand().
-            is_alike = cursor_slice.version is not None and source.pre_filter_sql is None
+            is_repeatable = cursor_slice.version is not None and source.pre_filter_sql is None
             until_read = stack.enter_context(ExitStack())
             if source.database:
                 stack.enter_context(databases.errors(source.table, source.database))
                 data = select(target.spark, plan, entry, until_read)
             else:
                 data = rows()
-            batch = Reading(target.spark, source, cursor_slice, folder, data, is_alike=is_alike)
-            new, state = stack.enter_context(batch.held())
+            reading = Reading(target.spark, source, cursor_slice, folder, data, is_repeatable=is_repeatable)
+            new = stack.enter_context(reading.held())
             until_read.close()
-        if batch.changed:
-            message = _COLUMNS_MISSING if batch.missing_columns else _CHANGED
-            message = message.format(count=batch.changed, columns=", ".join(map(repr, batch.missing_columns)))
-            emit(event="notice", seq=entry.seq, told=message)
-        notes = {} if state is None else {"state": state}
-        if not batch.count and entry.mode == "append" and target.log.metadata() is not None:
+        if new.notice:
+            emit(event="notice", seq=entry.seq, told=new.notice)
+        notes = {} if new.state is None else {"state": new.state}
+        if not new.count and entry.mode == "append" and target.log.metadata() is not None:
             return target.write_nothing(transaction, notes)
-        result = over_rows(target.spark, plan.sql, plan.sql_params, new, entry.seq)
+        result = over_rows(target.spark, plan.sql, plan.sql_params, new.rows, entry.seq)
         return target.write(transaction, checked(plan, result), notes)
 
 
@@ -152,12 +149,24 @@ _MARKS = ["_scope_at", "_scope_row"]
 _KNOWN = "_scope_at string, _scope_row string, _scope_n bigint"
 
 
+@dataclass(frozen=True, slots=True)
+class NewRows:
+    """The rows that a batch loads."""
+
+    rows: DataFrame
+    count: int
+    state: str | None
+    """The state after them; None if the batch leaves none."""
+    notice: str
+    """What to tell of rows that are loaded since they could not be compared; empty if there are none."""
+
+
 class Reading:
     """Rows of a source, as the cursor of one batch sees them.
 
     :param folder: Where a boundary is kept that is too large for the state; a UUID is put behind it.
     :param data: The rows of the source.
-    :param is_alike: Whether these are the same whenever they are read. Else they are read once, and held.
+    :param is_repeatable: Whether these are the same whenever they are read. Else they are read once and held.
     """
 
     def __init__(
@@ -168,9 +177,9 @@ class Reading:
         folder: str,
         data: DataFrame,
         *,
-        is_alike: bool = False,
+        is_repeatable: bool = False,
     ) -> None:
-        self.is_alike = is_alike
+        self.is_repeatable = is_repeatable
         self.spark = spark
         self.data = data
         self.cursor_slice = cursor_slice
@@ -197,24 +206,19 @@ class Reading:
         self.is_missing = self.stored.isNull()
         if self.kind in ("float", "double"):
             self.is_missing = self.is_missing | F.isnan(self.value) | F.abs(self.value).isin(float("inf"))
-        self.count = 0
-        self.changed = 0
-        """How many rows that were read again are loaded, if it seems that they could not be compared."""
-        self.missing_columns: list[str] = []
-        """Columns that these rows were compared by, and that the source no longer has."""
 
     # ---- rows ----------------------------------------------------------------------------------
 
     @contextmanager
-    def held(self) -> Iterator[tuple[DataFrame, str | None]]:
-        """Read the new rows once, hold them for the block, and give the state after them.
+    def held(self) -> Iterator[NewRows]:
+        """Read the new rows once, and hold them for the block.
 
         :raises CursorError: A row has no value, and those are not left out.
         """
         with ExitStack() as stack:
             candidates, more = self._candidates(), False
             if self.max_rows is not None:
-                if not self.is_alike:
+                if not self.is_repeatable:
                     candidates = stack.enter_context(released(candidates.localCheckpoint(eager=True)))
                 candidates, more = self._cut(candidates, self.max_rows)
             rows, counts = self._read_once(candidates, stack)
@@ -223,31 +227,35 @@ class Reading:
             if self.is_of_database and cursor_state.is_end_of_time(counts["last"], self.kind):
                 raise self._never_newer(rows, counts["last"])
             state = self._state(counts["last"], more=more)
-            self.count = int(counts["rows"] - counts["again"])
-            again = self._is_again()
-            new = rows.where(~again) if counts["again"] else rows
-            next_state = self._remembering(rows, state, again)
-            if next_state is None and counts["again"] and self.before:
+            read_again, again = int(counts["again"]), self._is_again()
+            count, notice = int(counts["rows"]) - read_again, ""
+            new = rows.where(~again) if read_again else rows
+            next_state = self._remembering(rows, state, again, count)
+            if next_state is None and read_again and self.before:
                 late = self._unknown(rows.where(again), self.before)
                 new, late_counts = self._read_once(new.unionByName(late), stack)
-                self._note_changed(int(counts["again"]), int(late_counts["rows"]) - self.count, self.before)
-                self.count = int(late_counts["rows"])
+                notice = self._notice(read_again, int(late_counts["rows"]) - count, self.before)
+                count = int(late_counts["rows"])
                 noted = new if self.rule.dedup_key else rows
-                next_state = self._remembering(noted, state, F.lit(False))  # noqa: FBT003 - a value
-            next_state = next_state or self._in_folder(new if self.rule.dedup_key else rows, state)
-            yield new, self.cursor_slice.before if self.end else next_state.encode()
+                next_state = self._remembering(noted, state, F.lit(False), count)  # noqa: FBT003 - a value
+            if next_state is None:
+                next_state = self._in_folder(new if self.rule.dedup_key else rows, state, count)
+            yield NewRows(new, count, self.cursor_slice.before if self.end else next_state.encode(), notice)
 
-    def _note_changed(self, again: int, late: int, before: CursorState) -> None:
-        """Note rows that are loaded since they could not be compared, or perhaps could not.
+    def _notice(self, again: int, late: int, before: CursorState) -> str:
+        """Tell of rows that are loaded since they could not be compared, or perhaps could not.
 
         :param again: How many rows were read again.
         :param late: How many of these are loaded.
         """
         names = {name.lower() for name in self.data.columns}
-        self.missing_columns = [name for name in before.columns if name.lower() not in names]
+        missing_columns = [name for name in before.columns if name.lower() not in names]
+        if not late:
+            return ""
+        if missing_columns:
+            return _COLUMNS_MISSING.format(count=late, columns=", ".join(map(repr, missing_columns)))
         none_is_known = late == again and (before.known_in or len(before.known) > 1)
-        if self.missing_columns or none_is_known:
-            self.changed = late
+        return _CHANGED.format(count=late) if none_is_known else ""
 
     def _read_once(self, rows: DataFrame, stack: ExitStack) -> tuple[DataFrame, dict[str, Any]]:
         """Read rows once, hold them, and count them on the way."""
@@ -257,7 +265,7 @@ class Reading:
             F.count_if(self._is_again()).alias("again"),
             self._text(self._furthest(F.when(~self.is_missing, self.value))).alias("last"),
         )
-        if self.is_alike and self._last() is None:
+        if self.is_repeatable and self._last() is None:
             # All rows of a table, as a rule: to read one column of it twice costs less than to hold them.
             counts: dict[str, Any] = rows.agg(*values).first().asDict()  # type: ignore[union-attr] # there is one
             if not settings.is_small_batch(counts["rows"]):
@@ -269,26 +277,26 @@ class Reading:
         return held.coalesce(1) if settings.is_small_batch(observation.get["rows"]) else held, observation.get
 
     def _candidates(self) -> DataFrame:
-        """Give the rows from where the load begins, up to its end."""
+        """Leave out the rows before the beginning of the load, and from its end on."""
         start = cursor_state.start_of(self.rule, None if self.end else self.before, self.kind, self.first)
         rows = self.data
         if self.end:
             end = cursor_state.value_of("end_value", self.end, self.kind)
-            is_before = self._is_before(self._literal(end)) & self._near(end, is_start=False)
+            is_before = ~self._is_from(end) & self._near(end, is_start=False)
             rows = rows.where(is_before | self.is_missing)
         return self._from(rows, start)
 
     def _last(self) -> str | None:
-        """Give the value up to which rows may have been loaded already; None if no rows are compared."""
+        """Find the value up to which rows may have been loaded already; None if no rows are compared."""
         is_compared = self.end is None and self._compares()
         return self.before.last if self.before and is_compared else None
 
     def _is_again(self) -> Column:
-        """Give the condition that a row is not beyond the last value, so that it may have been loaded."""
+        """Check whether a row is not beyond the last value, so that it may have been loaded."""
         last = self._last()
         if last is None:
             return F.lit(False)  # noqa: FBT003 - a value
-        return ~self.is_missing & ~self._is_beyond(self._literal(last))
+        return ~self.is_missing & ~self._is_beyond(last)
 
     def _from(self, rows: DataFrame, start: str | None) -> DataFrame:
         if start is None:
@@ -323,7 +331,7 @@ class Reading:
         """Leave out what is too much for one batch: rows with one value of the cursor stay together."""
         last = self.before.last if self.before and not self.end else None
         present = rows.where(~self.is_missing)
-        fresh = present if last is None else present.where(self._is_beyond(self._literal(last)))
+        fresh = present if last is None else present.where(self._is_beyond(last))
         if fresh.count() <= max_rows:
             return rows, False
         is_within = ~self._is_beyond(self._nth(fresh, max_rows))
@@ -331,19 +339,19 @@ class Reading:
             return rows.where(~self.is_missing & is_within), True
         return rows.where(self.is_missing | is_within), True
 
-    def _nth(self, rows: DataFrame, number: int) -> Column:
-        """Give the value of a row by its number in the cursor's order; exactly, or a cut could be empty."""
+    def _nth(self, rows: DataFrame, number: int) -> str:
+        """Find the value of a row by its number in the cursor's order; exactly, or a cut could be empty."""
         value = F.col("v")
         ordered = rows.select(self.value.alias("v")).orderBy(
             value.asc() if self.rule.func == "max" else value.desc()
         )
         last_row = ordered.limit(number).agg(self._text(self._furthest(value)).alias("v")).first()
-        return self._literal(str(last_row["v"]))  # type: ignore[index] # an aggregate has a row
+        return str(last_row["v"])  # type: ignore[index] # an aggregate has a row
 
     # ---- state ---------------------------------------------------------------------------------
 
     def _state(self, newest: str | None, *, more: bool) -> CursorState:
-        """Give the state after the batch, without the rows that the next load reads again."""
+        """Make the state after the batch, without the rows that the next load reads again."""
         before = self.before or CursorState(column=self.rule.column)
         last = before.last
         if newest is not None and (
@@ -367,7 +375,9 @@ class Reading:
             since = cursor_state.start_of(self.rule, state, self.kind, self.first)
         return replace(state, since=since)
 
-    def _remembering(self, rows: DataFrame, state: CursorState, again: Column) -> CursorState | None:
+    def _remembering(
+        self, rows: DataFrame, state: CursorState, again: Column, count: int
+    ) -> CursorState | None:
         """Note the rows that the next load reads again, so that it leaves them out.
 
         Of each value that was read, these are the rows that it has now: one that changed, and changed back,
@@ -375,6 +385,7 @@ class Reading:
 
         :param rows: All rows that were read; with ``dedup_key`` those that are new.
         :param again: Tells which rows may have been loaded, if that was not looked at.
+        :param count: How many rows are loaded.
         :return: None if one of these was not loaded, or if more are to be noted than the state holds.
         """
         if self.end or state.last is None or not self._compares():
@@ -388,20 +399,20 @@ class Reading:
         if len(read_marks) > most:
             return None
         old = {(at, row): n for at, row, n in state.known}
-        for mark, count in Counter((at, row) for is_again, at, row in read_marks if is_again).items():
-            if mark not in old or (not self.rule.dedup_key and count > old[mark]):
+        for mark, n in Counter((at, row) for is_again, at, row in read_marks if is_again).items():
+            if mark not in old or (not self.rule.dedup_key and n > old[mark]):
                 return None
         kept, read = [*state.known], [(at, row, 1) for is_again, at, row in read_marks if not is_again]
-        if not self.rule.dedup_key and self.count:
+        if not self.rule.dedup_key and count:
             read = [(at, row, 1) for _, at, row in read_marks]
             values = {at for at, _, _ in read}
             kept = [loaded_row for loaded_row in kept if loaded_row[0] not in values]
         noted = self._counted([*kept, *read], state.since)
         return replace(state, known=noted) if len(noted) <= cursor_state.KNOWN_AT_MOST else None
 
-    def _in_folder(self, rows: DataFrame, state: CursorState) -> CursorState:
+    def _in_folder(self, rows: DataFrame, state: CursorState, count: int) -> CursorState:
         """Note the rows that the next load reads again, where they may be many; see ``_remembering``."""
-        if not self.count and self.before and self.before.last == state.last:
+        if not count and self.before and self.before.last == state.last:
             return state
         read = rows.where(~self.is_missing & self._is_from(state.since)).select(*self._marks())
         kept = self._loaded_before()
@@ -465,15 +476,13 @@ class Reading:
         return F.lit(text).cast(self.kind)
 
     def _text(self, value: Column) -> Column:
-        """Give a value as text: an instant in the session's zone, which is UTC, and says so."""
+        """Write a value as text: an instant in the session's zone, which is UTC, and says so."""
         text = value.cast("string")
         return F.concat(text, F.lit("Z")) if self.kind == "timestamp" else text
 
-    def _is_beyond(self, value: Column) -> Column:
-        return self.value > value if self.rule.func == "max" else self.value < value
-
-    def _is_before(self, value: Column) -> Column:
-        return self.value < value if self.rule.func == "max" else self.value > value
+    def _is_beyond(self, last: str) -> Column:
+        limit = self._literal(last)
+        return self.value > limit if self.rule.func == "max" else self.value < limit
 
     def _is_from(self, start: str | None, value: Column | None = None) -> Column:
         compared = self.value if value is None else value
@@ -483,7 +492,7 @@ class Reading:
         return compared >= limit if self.rule.func == "max" else compared <= limit
 
     def _near(self, limit: str, *, is_start: bool) -> Column:
-        """Give the condition on the stored value by which Delta may leave files out."""
+        """Make the condition on the stored value by which Delta may leave files out."""
         is_least = is_start is (self.rule.func == "max")
         near = delta_commit.loosened(self.kind, limit, -1 if is_least else 1)
         if near is None or delta_commit.are_exact(self.kind):
@@ -498,7 +507,7 @@ class Reading:
         return [F.col(quoted(name)) for name in self.data.columns]
 
     def _never_newer(self, held: DataFrame, last: str) -> CursorError:
-        """Give the error for the end of time as the last value: it stands for "never"."""
+        """Make the error for the end of time as the last value: it stands for "never"."""
         rows = _shown(held.where(self.value == self._literal(last)))
         return CursorError(
             f"The column {self.rule.column!r} holds {last}, as in {rows}: no row could ever be newer than "
@@ -524,6 +533,6 @@ class Reading:
 
 
 def _shown(rows: DataFrame) -> str:
-    """Give a few rows as JSON, for a message."""
+    """Write a few rows as JSON, for a message."""
     texts = rows.select(F.to_json(F.struct("*")).alias("row")).limit(_EXAMPLES).collect()
     return "; ".join(str(row["row"])[:200] for row in texts)

@@ -119,18 +119,18 @@ class DeltaLog:
         self.table = table
 
     def metadata(self) -> dict[str, Any] | None:
-        """Give the table's metadata as the log has it; None if there is no table."""
+        """Read the table's metadata as the log has it; None if there is no table."""
         snapshot = self._snapshot()
         if int(snapshot.version()) < 0:
             return None
         return dict(json.loads(snapshot.metadata().json())["metaData"])
 
     def protocol(self) -> dict[str, Any]:
-        """Give the protocol of a table that exists, as the log has it."""
+        """Read the protocol of a table that exists, as the log has it."""
         return dict(json.loads(self._snapshot().protocol().json())["protocol"])
 
     def newest_transaction(self, app_id: str) -> int | None:
-        """Give the newest ``txnVersion`` of an application in the table.
+        """Find the newest ``txnVersion`` of an application in the table.
 
         Nearly always it is in one of the last commits, which are small to read; else Delta
         reconstructs the table's state, which takes a second.
@@ -147,7 +147,7 @@ class DeltaLog:
         return int(transaction.get()) if transaction.isDefined() else None
 
     def inferred_columns(self, app_id: str, since: int) -> str | None:
-        """Give the columns that were inferred for a batch of an application, as its commit says.
+        """Find the columns that were inferred for a batch of an application, as its commit says.
 
         :param since: The oldest batch that counts; this one, or a later one, is in the table.
         :return: None if the batches were abandoned, or no columns were inferred for them.
@@ -192,7 +192,7 @@ class DeltaLog:
             self.spark.sql(f"ALTER TABLE delta.{quoted(self.table)} SET TBLPROPERTIES ({pairs})")
 
     def clustering(self) -> list[str]:
-        """Give the columns that the table is clustered by, as SQL names them, such as ``struct.field``."""
+        """Find the columns that the table is clustered by, as SQL names them, such as ``struct.field``."""
         detail = self.spark.sql(f"DESCRIBE DETAIL delta.{quoted(self.table)}").select("clusteringColumns")
         return list(detail.head()[0])  # type: ignore[index]
 
@@ -203,12 +203,12 @@ class DeltaLog:
                 self.spark.sql(f"ALTER TABLE delta.{quoted(self.table)} CLUSTER BY ({', '.join(columns)})")
 
     def written_rows(self, version: int) -> int | None:
-        """Give how many rows a commit wrote; None if it does not say."""
+        """Read how many rows a commit wrote; None if it does not say."""
         rows = self._metrics(version).get("numOutputRows")
         return None if rows is None else int(rows)
 
     def growth(self, version: int) -> int | None:
-        """Give by how many rows a MERGE, or the table's first commit, made it larger; None of others."""
+        """Compute by how many rows a MERGE, or the table's first commit, made it larger; None of others."""
         metrics = self._metrics(version)
         if "numTargetRowsInserted" in metrics:
             return int(metrics["numTargetRowsInserted"]) - int(metrics["numTargetRowsDeleted"])
@@ -218,7 +218,7 @@ class DeltaLog:
         return next((info.get("operationMetrics") or {} for info in self._actions(version, "commitInfo")), {})
 
     def size_bytes(self) -> int | None:
-        """Give the bytes of all files of the table, if its newest commit tells; nothing is computed."""
+        """Read the bytes of all files of the table, if its newest commit tells; nothing is computed."""
         # Not sizeInBytesIfKnown(): what Delta does not know, that computes.
         checksum = self._snapshot().checksumOpt()
         return int(checksum.get().tableSizeBytes()) if checksum.isDefined() else None

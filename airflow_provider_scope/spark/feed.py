@@ -61,7 +61,7 @@ _CAUSES = {
 
 
 def select(spark: SparkSession, plan: Plan, entry: OffsetEntry) -> DataFrame:
-    """Give the changes of a slice, or the rows of its snapshot as changes; nothing is read yet.
+    """Select the changes of a slice, or the rows of its snapshot as changes; nothing is read yet.
 
     :raises ChangeFeedError: The table is another one, or a commit is missing.
     """
@@ -80,7 +80,7 @@ def select(spark: SparkSession, plan: Plan, entry: OffsetEntry) -> DataFrame:
 
 
 def _directly(spark: SparkSession, feed: DataFrame) -> DataFrame:
-    """Give the rows of a feed as Spark's own, where Delta makes a Java object of each value.
+    """Read the rows of a feed as Spark's own, where Delta makes a Java object of each value.
 
     Delta 4.4 checks the range and the columns, and then reads the feed by a plan of its own, of which it
     hands on ``Dataset.rdd`` (``DeltaCDFRelation.buildScan``; delta-io/delta pull request 5084 is to end it).
@@ -309,7 +309,7 @@ class Net:
             yield self._results(*(net_rows or self._by_order(block, changes)))
 
     def _ranked(self) -> DataFrame:
-        """Give the changes with their order; within a commit, the rows that exist after it come last."""
+        """Add their order to the changes; within a commit, the rows that exist after it come last."""
         kind = F.col(TYPE)
         rank = F.when(kind == "delete", _DELETED).when(kind == "update_preimage", _OLD)
         rank = rank.when(kind == "update_postimage", _UPDATED).otherwise(_INSERTED)
@@ -329,7 +329,7 @@ class Net:
         return held.coalesce(1) if settings.is_small_batch(observation.get["rows"]) else held
 
     def _by_count(self, block: ExitStack, changes: DataFrame) -> tuple[DataFrame, DataFrame] | None:
-        """Give the net rows, and the keys without one, if no key needs its changes sorted.
+        """Find the net rows, and the keys without one, if no key needs its changes sorted.
 
         Changes have to be sorted if several rows of a key exist, if one came and went, or if one has no key:
         in few batches. Counting moves only the keys, where ``_by_order`` moves and sorts whole rows.
@@ -352,7 +352,7 @@ class Net:
         return changes.where(exists), deleted_keys
 
     def _by_order(self, block: ExitStack, changes: DataFrame) -> tuple[DataFrame, DataFrame]:
-        """Give the last change of each key: those after which a row exists, and the others.
+        """Find the last change of each key: those after which a row exists, and the others.
 
         :raises ChangeFeedError: A commit has a key twice.
         """
@@ -389,7 +389,7 @@ class Net:
         return held
 
     def keys(self, result: DataFrame) -> Keys | None:
-        """Give the counts and ranges of the keys, if the rows to write are those that Spark holds.
+        """Take the counts and ranges of the keys, if the rows to write are those that Spark holds.
 
         :return: None if the SELECT makes other rows of them, or a rule of ``expect`` is still to be checked.
         """
@@ -406,7 +406,7 @@ class Net:
         return key_aggregates(keys, exists, ~exists & has_key)
 
     def _if_exists(self, name: str) -> Column:
-        """Give a column, without its values in rows that no longer exist, unless it is one of the key."""
+        """Select a column, without its values in rows that no longer exist, unless it is one of the key."""
         column = F.col(quoted(name))
         if name.lower() in {key.lower() for key in self.key}:
             return column
@@ -414,7 +414,7 @@ class Net:
         return F.when(~is_old | ~self._has_key(), column).alias(name)
 
     def _results(self, rows: DataFrame, deleted_keys: DataFrame) -> tuple[DataFrame, DataFrame | None]:
-        """Give the result of the user's SELECT, and the keys of rows that the table is to lose."""
+        """Run the user's SELECT, and find the keys of rows that the table is to lose."""
         columns = [F.col(quoted(name)) for name in self.columns]
         if self.deletes == "soft":
             result = self._sql(rows.select(*columns, (~_exists(F.col(_ORDER))).alias(DELETED)))
@@ -439,7 +439,7 @@ class Net:
         return result, missing
 
     def _keys_of(self, rows: DataFrame) -> DataFrame:
-        """Give the keys of rows; not those with NULL, which were never loaded."""
+        """Select the keys of rows; not those with NULL, which were never loaded."""
         # Not by dropna: it takes a name with a dot for a path.
         return rows.select(*self._keys()).where(self._has_key())
 

@@ -51,11 +51,11 @@ class Keys:
         return int(self.aggregates["deleted"])
 
     def nulls(self, column: str) -> int:
-        """Give how many of the rows to be written have no value in a column."""
+        """Count the rows to be written that have no value in a column."""
         return int(self.aggregates[f"nulls {column}"])
 
     def range(self, column: str) -> tuple[str, str] | None:
-        """Give the least and the greatest value of a column as text; None if it is of no use."""
+        """Find the least and the greatest value of a column as text; None if it is of no use."""
         low, high = (self.aggregates.get(f"{end} {column}") for end in ("low", "high"))
         return None if low is None or high is None else (low, high)
 
@@ -63,7 +63,7 @@ class Keys:
 def key_aggregates(
     keys: Mapping[str, tuple[Column, str]], is_written: Column, is_deleted: Column
 ) -> list[Column]:
-    """Give the aggregates of keys that Spark computes while it reads rows; ``Keys`` takes their values.
+    """List the aggregates of keys that Spark computes while it reads rows; ``Keys`` takes their values.
 
     :param keys: Name of a column of the key -> the column and its type.
     :param is_written: Whether a row is to be written.
@@ -79,5 +79,5 @@ def key_aggregates(
 
 
 def as_text(value: Column, kind: str) -> Column:
-    """Give a value as text that does not depend on the settings of a session."""
+    """Write a value as text that does not depend on the settings of a session."""
     return F.date_format(value, INSTANT_FORMAT) if kind == "timestamp" else value.cast("string")

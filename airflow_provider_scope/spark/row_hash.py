@@ -21,7 +21,7 @@ _WHOLE = 1e15
 
 
 def row_hash(fields: Iterable[T.StructField]) -> Column:
-    """Give the hash of a row's values.
+    """Hash a row's values.
 
     It does not see the order of the columns, the letter case of their names, or columns that are NULL: a row
     without such a column is the same row. Nor does it see types where the value is equal: 1, 1.0 and 1.00;

@@ -161,10 +161,7 @@ def test_rows_that_differ_each_time_they_are_read_are_read_once(spark: Any, tmp_
     before = CursorState(column="n", kind="int", last="0").encode()
     found = CursorSlice(before, "n", None, None, None, None)
     plan = CursorPlan(rule=Cursor(column="n").rule)
-    with Reading(spark, plan, found, f"file://{tmp_path}/b", data).held() as (
-        held,
-        _,
-    ):
-        ids = [row["id"] for row in held.collect()]
+    with Reading(spark, plan, found, f"file://{tmp_path}/b", data).held() as new:
+        ids = [row["id"] for row in new.rows.collect()]
 
     assert sorted(ids) == [*range(400)]

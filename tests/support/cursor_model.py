@@ -47,9 +47,9 @@ class Replay:
         )
         self.loads += 1
         batch = Reading(self.spark, plan, found, f"file://{self.folder}/boundary/{self.loads}", data)
-        with batch.held() as (held, state):
-            self.state, self.more = state, '"more": true' in (state or "")
-            return list(held.toArrow().to_pylist())
+        with batch.held() as new:
+            self.state, self.more = new.state, '"more": true' in (new.state or "")
+            return list(new.rows.toArrow().to_pylist())
 
 
 @dataclass

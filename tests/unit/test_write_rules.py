@@ -78,9 +78,7 @@ def test_the_columns_of_versions_are_added_unless_the_rows_have_them(
     rule = scd2_rule.rule_from({"row_version_column_name": version})
 
     if own is None:
-        with pytest.raises(
-            InputError, match=r"'(?i:_valid_(from|to))', which Scd2 writes itself"
-        ):
+        with pytest.raises(InputError, match=r"'(?i:_valid_(from|to))', which Scd2 writes itself"):
             rule.own_columns(names)
         return
     assert rule.own_columns(names) == own

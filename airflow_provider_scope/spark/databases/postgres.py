@@ -91,7 +91,7 @@ def _checked(column: Column, condition: str, kind: str, value: str = "") -> str:
 
 
 def _as_decimal(column: Column) -> Column:
-    """Give a number the digits that a decimal needs for the same values.
+    """Find the digits that a decimal needs for the values of a number.
 
     PostgreSQL has numbers that end before the decimal point, and others that begin after it: numeric(5,-2) is
     decimal(7,0), numeric(2,5) is decimal(5,5). The driver gives the scale without its sign, in 11 bits.

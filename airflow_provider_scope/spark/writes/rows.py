@@ -35,7 +35,7 @@ def write(batch: Batch, commit: Commit) -> int | None:
 
 
 def _has_column(rows: DataFrame, column: str) -> bool:
-    """Tell whether rows have a column, or a field of a struct such as ``struct.field``."""
+    """Check whether rows have a column, or a field of a struct such as ``struct.field``."""
     try:
         rows.select(column)
     except AnalysisException:
