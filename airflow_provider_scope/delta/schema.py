@@ -23,6 +23,8 @@ class Field:
     kind: Kind
     required: bool = False
     """Whether every row must have a value: the field is NOT NULL, and the table does not compute it."""
+    number: int | None = None
+    """Which field it is, whatever its name, in a table whose columns are mapped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,16 +70,13 @@ _SPARK_NAMES = {"integer": "int", "long": "bigint", "short": "smallint", "byte":
 
 def of_delta(schema: Mapping[str, Any]) -> Struct:
     """Read the columns of a table, or the fields of a struct, as Delta's log has them."""
-    return Struct(
-        tuple(
-            Field(
-                field["name"],
-                _of_delta(field["type"]),
-                required=not field["nullable"] and not any(key in field["metadata"] for key in COMPUTED),
-            )
-            for field in schema["fields"]
-        )
-    )
+    return Struct(tuple(map(_field_of_delta, schema["fields"])))
+
+
+def _field_of_delta(field: Mapping[str, Any]) -> Field:
+    metadata = field.get("metadata") or {}
+    required = not field.get("nullable", True) and not any(key in metadata for key in COMPUTED)
+    return Field(field["name"], _of_delta(field["type"]), required, metadata.get("delta.columnMapping.id"))
 
 
 def _of_delta(kind: Any) -> Kind:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
+from airflow_provider_scope.delta.schema import Struct, of_delta
 from airflow_provider_scope.exceptions import (
     ChangeFeedError,
     CheckpointCorruptError,
@@ -28,8 +29,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def schema(*columns: tuple[str, Any]) -> dict[str, Any]:
+def struct(*columns: tuple[str, Any]) -> dict[str, Any]:
     return {"type": "struct", "fields": [{"name": n, "type": t, "nullable": True} for n, t in columns]}
+
+
+def schema(*columns: tuple[str, Any]) -> Struct:
+    return of_delta(struct(*columns))
 
 
 ON = Metadata(table="t", has_feed=True, is_mapped=False, schema=schema(("id", "integer")))
@@ -104,7 +109,7 @@ def test_a_column_that_lost_its_name_is_found_inside_of_others_too() -> None:
         inner = [field(2, names["inner"], "integer")]
         rows = {"type": "array", "elementType": {"type": "struct", "fields": inner}}
         fields = [field(1, names["outer"], "string"), field(3, "rows", rows)]
-        return replace(ON, schema={"type": "struct", "fields": fields})
+        return replace(ON, schema=of_delta({"fields": fields}))
 
     def field(number: int, name: str, kind: Any) -> dict[str, Any]:
         return {"name": name, "type": kind, "metadata": {"delta.columnMapping.id": number}}
@@ -117,7 +122,7 @@ def test_a_column_that_lost_its_name_is_found_inside_of_others_too() -> None:
         with pytest.raises(ChangeFeedError, match=said):
             feed_columns.check_names("src", before, SourceCommit(version=1, metadata=named(**now)))
     feed_columns.check_names("src", before, SourceCommit(version=1, metadata=named(outer="V w", inner="X")))
-    without = replace(ON, schema={"type": "struct", "fields": [field(1, "v w", "string")]})
+    without = replace(ON, schema=of_delta({"fields": [field(1, "v w", "string")]}))
     with pytest.raises(ChangeFeedError, match="drops the column 'rows'"):
         feed_columns.check_names("src", before, SourceCommit(version=1, metadata=without))
     feed_columns.check_names("src", without, SourceCommit(version=1, metadata=before))
@@ -130,7 +135,7 @@ def test_a_name_that_stands_for_another_column_is_found_over_several_versions() 
             {"name": name, "type": "integer", "metadata": {"delta.columnMapping.id": number}}
             for number, name in columns
         ]
-        return replace(ON, schema={"type": "struct", "fields": fields})
+        return replace(ON, schema=of_delta({"fields": fields}))
 
     before = named((1, "id"), (2, "a"), (3, "b"))
     for now in (named((1, "id"), (4, "A"), (3, "b")), named((1, "id"), (3, "a"), (2, "b"))):
@@ -174,8 +179,8 @@ OTHER = replace(ON, schema=schema(("id", "long")))
 def test_columns_that_are_added_are_read_together() -> None:
     assert cut(ON, None, WIDER, None) == 3
     assert cut(None, OTHER, None) == 2  # what was before is not known: Spark tells
-    inner = schema(("a", "integer"))
-    both = schema(("a", "integer"), ("b", "integer"))
+    inner = struct(("a", "integer"))
+    both = struct(("a", "integer"), ("b", "integer"))
     old = replace(ON, schema=schema(("s", {"type": "array", "elementType": inner})))
     new = replace(ON, schema=schema(("s", {"type": "array", "elementType": both})))
     assert cut(old, new) == 1
@@ -184,9 +189,9 @@ def test_columns_that_are_added_are_read_together() -> None:
 
 
 def test_other_columns_are_refused_and_read_in_parts_where_columns_are_mapped() -> None:
-    with pytest.raises(ChangeFeedError, match="1 of src changes the type of 'id' from integer to long: the"):
+    with pytest.raises(ChangeFeedError, match="1 of src changes the type of 'id' from int to bigint: the"):
         cut(ON, None, OTHER, None)
-    inside = [{"type": "array", "elementType": schema(("x", kind))} for kind in ("date", "string")]
+    inside = [{"type": "array", "elementType": struct(("x", kind))} for kind in ("date", "string")]
     old, new = (replace(ON, schema=schema(("rows", one))) for one in inside)
     with pytest.raises(ChangeFeedError, match=r"changes the type of 'rows\.x' from date to string"):
         cut(old, new)
@@ -208,7 +213,7 @@ def test_a_commit_is_read_from_its_file() -> None:
         {
             "id": "t",
             "configuration": {"delta.enableChangeDataFeed": "TRUE", "delta.columnMapping.mode": "name"},
-            "schemaString": json.dumps(schema(("id", "integer"))),
+            "schemaString": json.dumps(struct(("id", "integer"))),
         }
     )
     assert told == MAPPED

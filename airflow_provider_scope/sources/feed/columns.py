@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from airflow_provider_scope.delta.schema import Array, Kind, Map, Struct, text
 from airflow_provider_scope.exceptions import ChangeFeedError
 from airflow_provider_scope.sources.feed.state import KEPT, START_OVER
 
@@ -126,17 +127,19 @@ def other_columns(
     return None
 
 
-def _names(kind: Any, path: str = "") -> Iterator[tuple[int, str]]:
-    """Give the number and the name of each field of a type of Delta's schema whose columns are mapped."""
-    if not isinstance(kind, dict):
-        return
-    for field in kind.get("fields", ()):
-        name = f"{path}{field['name']}"
-        if number := field.get("metadata", {}).get("delta.columnMapping.id"):
-            yield number, name
-        yield from _names(field["type"], f"{name}.")
-    for part in ("elementType", "keyType", "valueType"):
-        yield from _names(kind.get(part), path)
+def _names(kind: Kind, path: str = "") -> Iterator[tuple[int, str]]:
+    """List the number and the name of each field of a type in a table whose columns are mapped."""
+    match kind:
+        case Struct():
+            for field in kind.fields:
+                if field.number:
+                    yield field.number, f"{path}{field.name}"
+                yield from _names(field.kind, f"{path}{field.name}.")
+        case Array():
+            yield from _names(kind.element, path)
+        case Map():
+            yield from _names(kind.key, path)
+            yield from _names(kind.value, path)
 
 
 def _not_read_across(table: str, version: int, difference: str, *, is_first: bool) -> ChangeFeedError:
@@ -151,22 +154,20 @@ def _not_read_across(table: str, version: int, difference: str, *, is_first: boo
     )
 
 
-def _narrowed(old: Any, new: Any, path: str = "") -> str | None:
-    """Say in which column a type of Delta's schema lacks what another one has; None if it has all of it."""
-    if not isinstance(old, dict) or not isinstance(new, dict) or old.get("type") != new.get("type"):
-        return None if old == new else f"changes the type of {path!r} from {_named(old)} to {_named(new)}"
-    if old.get("type") == "struct":
-        new_types = {str(field["name"]).lower(): field["type"] for field in new["fields"]}
-        for field in old["fields"]:
-            name = f"{path}.{field['name']}" if path else str(field["name"])
-            if field["name"].lower() not in new_types:
-                return f"drops or renames the column {name!r}"
-            if difference := _narrowed(field["type"], new_types[field["name"].lower()], name):
-                return difference
-        return None
-    parts = ("elementType", "keyType", "valueType")
-    return next(filter(None, (_narrowed(old.get(part), new.get(part), path) for part in parts)), None)
-
-
-def _named(kind: Any) -> str:
-    return str(kind.get("type") if isinstance(kind, dict) else kind)
+def _narrowed(old: Kind, new: Kind, path: str = "") -> str | None:
+    """Say in which column a type lacks what another one has; None if it has all of it."""
+    match old, new:
+        case Struct(), Struct():
+            new_fields = new.by_name()
+            for field in old.fields:
+                name = f"{path}.{field.name}" if path else field.name
+                if field.name.lower() not in new_fields:
+                    return f"drops or renames the column {name!r}"
+                if difference := _narrowed(field.kind, new_fields[field.name.lower()].kind, name):
+                    return difference
+            return None
+        case Array(), Array():
+            return _narrowed(old.element, new.element, path)
+        case Map(), Map():
+            return _narrowed(old.key, new.key, path) or _narrowed(old.value, new.value, path)
+    return None if old == new else f"changes the type of {path!r} from {text(old)} to {text(new)}"

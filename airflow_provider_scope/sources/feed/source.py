@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
-from airflow_provider_scope.delta.schema import of_delta
 from airflow_provider_scope.exceptions import ChangeFeedError
 from airflow_provider_scope.protocol.report import READ, REMAINING, RunReport
 from airflow_provider_scope.sources.feed import columns as feed_columns
@@ -94,7 +93,7 @@ class ChangeRows:
         is_newest = batch.last == self.source_log.newest or not metadata.is_mapped
         # A batch without changes is not compared with the target.
         if self.check_columns and is_newest and batch.changed_bytes and not entry.overwrites_table:
-            self.check_columns(of_delta(metadata.schema))
+            self.check_columns(metadata.schema)
         return feed_state.state_behind(batch)
 
     def discover(self, request: Request, view: LogView, report: RunReport) -> None:  # noqa: ARG002

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_scope.delta.commit import explaining_damage, parse
+from airflow_provider_scope.delta.schema import Struct, of_delta
 from airflow_provider_scope.exceptions import ChangeFeedError, CheckpointCorruptError
 from airflow_provider_scope.values import duration_text, iso_time
 
@@ -102,7 +103,7 @@ class Metadata:
     has_feed: bool
     is_mapped: bool
     """Whether columns have names of their own in the files: then older versions keep their columns."""
-    schema: dict[str, Any]
+    schema: Struct
     kept: Mapping[str, str] = field(default_factory=dict)
     """How long the table keeps its log and its files, as far as it says so; see ``lag_warning``."""
 
@@ -117,7 +118,7 @@ class Metadata:
             table=str(action["id"]),
             has_feed=settings.get(_ON, "").lower() == "true",
             is_mapped=settings.get("delta.columnmapping.mode", "none").lower() != "none",
-            schema=dict(json.loads(action["schemaString"])),
+            schema=of_delta(json.loads(action["schemaString"])),
             kept={name: settings[name.lower()] for name in DEFAULTS if name.lower() in settings},
         )
 
