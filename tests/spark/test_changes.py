@@ -9,7 +9,7 @@ import pytest
 from deltalake import DeltaTable
 
 from airflow_provider_scope.exceptions import ChangeFeedError, InputError, MergeKeyError
-from tests.support import warm
+from tests.support import delta_statements, warm
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,12 +33,15 @@ class Source:
         self.spark, self.folder = spark, folder
         self.path = folder / "source"
         self.name = f"delta.`{self.path}`"
-        pairs = ", ".join(f"'{k}' = '{v}'" for k, v in {**FEED, **settings}.items())
-        spark.sql(f"CREATE TABLE {self.name} ({columns}) USING delta TBLPROPERTIES ({pairs})")
+        properties = {**FEED, **settings}
+        if not delta_statements.create(self.path, columns, properties):
+            pairs = ", ".join(f"'{k}' = '{v}'" for k, v in properties.items())
+            spark.sql(f"CREATE TABLE {self.name} ({columns}) USING delta TBLPROPERTIES ({pairs})")
 
     def do(self, *statements: str) -> None:
         for one in statements:
-            self.spark.sql(one.replace("@s", self.name))
+            if not delta_statements.run(self.path, one):
+                self.spark.sql(one.replace("@s", self.name))
 
     def pipe(self, write: Any = KEY, **more: Any) -> warm.Pipe:
         arguments = {n: more.pop(n) for n in ("sql", "table", "full_refresh") if n in more}
