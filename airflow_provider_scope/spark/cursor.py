@@ -18,12 +18,11 @@ from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, CursorError
 from airflow_provider_scope.sources.cursor import state as cursor_state
 from airflow_provider_scope.sources.cursor.state import Bound, CursorState
 from airflow_provider_scope.spark import databases, settings
-from airflow_provider_scope.spark.delta_log import DeltaLog
+from airflow_provider_scope.spark.commit import DeltaLog
 from airflow_provider_scope.spark.files.reading import checked, over_rows
 from airflow_provider_scope.spark.held import released
-from airflow_provider_scope.spark.row_hash import row_hash
 from airflow_provider_scope.spark.session import SPARK_ERRORS, emit, short_cause, whole_text
-from airflow_provider_scope.spark.structs import column_of, without_metadata
+from airflow_provider_scope.spark.structs import column_of, row_hash, without_metadata
 from airflow_provider_scope.sql import quoted
 
 if TYPE_CHECKING:

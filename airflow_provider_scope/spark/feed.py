@@ -23,12 +23,11 @@ from airflow_provider_scope.exceptions import (
 from airflow_provider_scope.sources.feed import state as feed_state
 from airflow_provider_scope.sources.feed.state import DELETED, TIMESTAMP, TYPE, VERSION
 from airflow_provider_scope.spark import settings, storage
-from airflow_provider_scope.spark.delta_log import DeltaLog
+from airflow_provider_scope.spark.commit import DeltaLog
 from airflow_provider_scope.spark.files.reading import checked, over_rows
 from airflow_provider_scope.spark.held import Keys, key_aggregates, released
-from airflow_provider_scope.spark.row_hash import row_hash
 from airflow_provider_scope.spark.session import SPARK_ERRORS, emit, short_cause, whole_text
-from airflow_provider_scope.spark.structs import schema_without_metadata, without_metadata
+from airflow_provider_scope.spark.structs import row_hash, schema_without_metadata, without_metadata
 from airflow_provider_scope.sql import quoted
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 
-from airflow_provider_scope.delta import merge_rule
+from airflow_provider_scope.delta import write_rules
 from airflow_provider_scope.spark.values import INSTANT_FORMAT
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def key_aggregates(
     values = [F.count(F.lit(1)).alias("rows"), F.count_if(is_deleted).alias("deleted")]
     for name, (column, kind) in keys.items():
         values.append(F.count_if(is_written & column.isNull()).alias(f"nulls {name}"))
-        if merge_rule.RANGED.fullmatch(kind):
+        if write_rules.RANGED.fullmatch(kind):
             values.append(as_text(F.min(column), kind).alias(f"low {name}"))
             values.append(as_text(F.max(column), kind).alias(f"high {name}"))
     return values

@@ -12,7 +12,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 from pyspark.sql import types as T  # noqa: N812
 
-from airflow_provider_scope.delta import scd2_rule, schema
+from airflow_provider_scope.delta import schema, write_rules
 from airflow_provider_scope.delta.schema import (
     COMPUTED,
     Array,
@@ -338,7 +338,7 @@ def table_types(
     :param select: As ``TableTypes.select``.
     """
     columns = of_table(metadata)
-    rule = scd2_rule.rule_from(plan.write) if plan.write.get("kind") == "scd2" else None
+    rule = write_rules.Scd2Rule.of(plan.write) if plan.write.get("kind") == "scd2" else None
     scd2_columns = {name.lower() for name in (*rule.validity, rule.version)} if rule else set()
     nullable = {field.name.lower() for field in columns if field.nullable and not _is_computed(field)}
     kinds = T.StructType([T.StructField(f.name, bare_type(f.dataType)) for f in columns])

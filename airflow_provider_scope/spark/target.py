@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 
-from airflow_provider_scope.delta import scd2_rule
+from airflow_provider_scope.delta import write_rules
 from airflow_provider_scope.delta.schema import missing_properties
 from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, InputError, SchemaMismatchError
 from airflow_provider_scope.spark import shaping
-from airflow_provider_scope.spark.commit import Batch
-from airflow_provider_scope.spark.delta_log import ConcurrentCommitError, DeltaLog, conflicts
+from airflow_provider_scope.spark.commit import Batch, ConcurrentCommitError, DeltaLog, conflicts
 from airflow_provider_scope.spark.files.quarantine import Quarantine
 from airflow_provider_scope.spark.session import with_settings
 from airflow_provider_scope.spark.structs import of_table, to_struct
@@ -106,7 +105,7 @@ class Target:
             if metadata:
                 lacking = shaping.missing_columns(fitted.rows, metadata)
                 if not entry.overwrites_table:
-                    scd2_rule.refuse_without_versions(lacking, self.plan.table)
+                    write_rules.refuse_without_versions(lacking, self.plan.table)
                 widens = bool(evolution.widened)
                 self._alter(shaping.needed_properties(fitted.rows, metadata, widens=widens))
             padded = fitted.rows if fitted.makes_table else shaping.pad_chars(fitted.rows, lengths)

@@ -8,7 +8,7 @@ from datetime import date
 from typing import Annotated, Any, Literal
 
 from airflow_provider_scope import validation
-from airflow_provider_scope.delta import scd2_rule
+from airflow_provider_scope.delta import write_rules
 from airflow_provider_scope.exceptions import InputError
 
 STRATEGIES = ("delete-insert", "upsert", "insert-only")
@@ -80,7 +80,7 @@ class Merge:
 
 def _instant(argument: str, value: Any) -> str:
     try:
-        return scd2_rule.instant(value)
+        return write_rules.instant(value)
     except (OverflowError, TypeError, ValueError) as err:
         raise validation.bad(argument, value, "a date or a timestamp in ISO form, or None") from err
 
@@ -114,7 +114,7 @@ class Scd2:
     """
 
     merge_key: Sequence[str] = ()
-    validity_column_names: Sequence[str] = (scd2_rule.VALID_FROM, scd2_rule.VALID_TO)
+    validity_column_names: Sequence[str] = (write_rules.VALID_FROM, write_rules.VALID_TO)
     active_record_timestamp: _Instant | None = None
     boundary_timestamp: _Instant | None = None
     row_version_column_name: str | None = None
@@ -145,11 +145,11 @@ class Scd2:
         if version is not None and version.lower() in (first, second):
             expected = "a name that is none of validity_column_names"
             raise validation.bad("row_version_column_name", version, expected)
-        if version is None and scd2_rule.ROW_HASH in (first, second):
+        if version is None and write_rules.ROW_HASH in (first, second):
             raise validation.bad(
                 "validity_column_names",
                 validity,
-                f"names other than {scd2_rule.ROW_HASH!r}, which is the column of the hash",
+                f"names other than {write_rules.ROW_HASH!r}, which is the column of the hash",
                 "use other names; or name the hash's column with row_version_column_name",
             )
 
@@ -199,7 +199,7 @@ def with_own_columns(columns: dict[str, str] | None, write: Write) -> dict[str, 
     """
     if not columns or not isinstance(write, Scd2) or validation.is_deferred(write.validity_column_names):
         return columns
-    return {**columns, **scd2_rule.rule_from(asdict(write)).own_columns(columns)}
+    return {**columns, **write_rules.Scd2Rule.of(asdict(write)).own_columns(columns)}
 
 
 def check_columns(write: Write, columns: Iterable[str]) -> None:

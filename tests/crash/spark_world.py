@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 from deltalake import DeltaTable
 
-from airflow_provider_scope.delta.scd2_rule import VALID_FROM, VALID_TO
+from airflow_provider_scope.delta.write_rules import VALID_FROM, VALID_TO
 from airflow_provider_scope.engines.spark import SparkRunner
 from airflow_provider_scope.exceptions import ScopeProviderError
 from airflow_provider_scope.specs import FileSource, Merge, Scd2, SparkEngine, TableSpec

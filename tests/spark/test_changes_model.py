@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 
-from airflow_provider_scope.delta.scd2_rule import ROW_HASH, VALID_FROM, VALID_TO
+from airflow_provider_scope.delta.write_rules import ROW_HASH, VALID_FROM, VALID_TO
 from airflow_provider_scope.sources.feed.state import TIMESTAMP, TYPE, VERSION
 from tests.spark.test_changes import Source
 from tests.spark.test_merge_model import FASTER

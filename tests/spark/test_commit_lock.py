@@ -16,7 +16,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from airflow_provider_scope.engines import application
-from airflow_provider_scope.spark import delta_log
+from airflow_provider_scope.spark import commit
 from tests.support.processes import PROJECT
 
 if TYPE_CHECKING:
@@ -71,16 +71,16 @@ def main(table: str, value: str, locks: str) -> None:
     from pyspark.sql import SparkSession
 
     if locks == "0":
-        delta_log.one_commit_at_a_time = lambda *_: nullcontext()  # type: ignore[assignment] # what it was before
+        commit.one_commit_at_a_time = lambda *_: nullcontext()  # type: ignore[assignment] # what it was before
     builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
     builder = builder.config("spark.jars.packages", application.delta_package())
     builder = builder.config("spark.jars.excludes", ",".join(application.EXCLUDED_PACKAGES))
     for key, setting in {**application.REQUIRED_CONF, **application.LOCAL_CONF}.items():
         builder = builder.config(key, setting)
     spark = builder.getOrCreate()
-    log = delta_log.DeltaLog(spark, f"file://{table}")
+    log = commit.DeltaLog(spark, f"file://{table}")
     row = spark.sql(f"SELECT CAST({value} AS bigint) AS a")
-    delta_log.DeltaLog(spark, f"file://{table}-warm-{value}").save(row.write.format("delta"))
+    commit.DeltaLog(spark, f"file://{table}-warm-{value}").save(row.write.format("delta"))
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     for _ in sys.stdin:

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 
 from airflow_provider_scope.exceptions import MergeKeyError
 from airflow_provider_scope.spark import feed
-from airflow_provider_scope.spark.delta_log import DeltaLog
+from airflow_provider_scope.spark.commit import DeltaLog
 from airflow_provider_scope.values import VersionSlice
 from tests.spark.test_changes import Source
 from tests.support import warm

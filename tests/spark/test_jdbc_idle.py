@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 
 from airflow_provider_scope.sources.cursor import newer
 from airflow_provider_scope.sources.cursor.state import CursorRule
-from airflow_provider_scope.spark.row_hash import row_hash
+from airflow_provider_scope.spark.structs import row_hash
 from tests.support import warm
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from airflow_provider_scope.exceptions import InputError, SchemaMismatchError
-from airflow_provider_scope.spark.delta_log import DeltaLog
+from airflow_provider_scope.spark.commit import DeltaLog
 
 pytestmark = pytest.mark.spark
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_scope.delta.commit import loosened
-from airflow_provider_scope.delta.merge_rule import within
+from airflow_provider_scope.delta.write_rules import within
 
 
 @st.composite

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_scope.delta import merge_rule, scd2_rule
+from airflow_provider_scope.delta import write_rules
 from airflow_provider_scope.exceptions import InputError
 
 
@@ -20,46 +20,46 @@ from airflow_provider_scope.exceptions import InputError
 def test_two_rows_with_one_key_are_an_error_where_nothing_says_which_counts(
     write: dict[str, object], needs_winner: bool
 ) -> None:
-    assert merge_rule.rule_from({"primary_key": ["id"], **write}).needs_winner is needs_winner
+    assert write_rules.MergeRule.of({"primary_key": ["id"], **write}).needs_winner is needs_winner
 
 
 def test_an_argument_names_a_column_in_any_case() -> None:
-    assert merge_rule.place("merge_key", "DAY", ["id", "Day"], "t") == 1
+    assert write_rules.place("merge_key", "DAY", ["id", "Day"], "t") == 1
     with pytest.raises(InputError, match="merge_key names 'no', which is not a column of the rows for t: id"):
-        merge_rule.place("merge_key", "no", ["id"], "t")
+        write_rules.place("merge_key", "no", ["id"], "t")
 
 
 @pytest.mark.parametrize("kind", ["bigint", "decimal(38,18)", "string", "binary", "timestamp_ntz", "float"])
 def test_values_that_are_compared_exactly_can_be_keys(kind: str) -> None:
-    merge_rule.check_key("primary_key", "k", kind, "t")
+    write_rules.check_key("primary_key", "k", kind, "t")
 
 
 @pytest.mark.parametrize("kind", ["string collate UTF8_LCASE", "struct<x:int>", "array<int>", "variant"])
 def test_others_cannot(kind: str) -> None:
     with pytest.raises(InputError, match="values of this type cannot be keys in t"):
-        merge_rule.check_key("primary_key", "k", kind, "t")
+        write_rules.check_key("primary_key", "k", kind, "t")
 
 
 def test_values_of_partitions_become_a_condition_unless_one_has_no_literal() -> None:
     columns = [("day", "date"), ("it's", "string")]
 
-    assert merge_rule.one_of(columns, [("2026-01-31", "a'b")], of="t.") == (
+    assert write_rules.one_of(columns, [("2026-01-31", "a'b")], of="t.") == (
         "(t.`day` = DATE '2026-01-31' AND t.`it's` = 'a\\'b')"
     )
-    assert merge_rule.one_of(columns, []) is None
-    assert merge_rule.one_of(columns, [("+12026-01-31", "a")]) is None
-    assert merge_rule.one_of(columns, [("2026-01-31", "a" * 101)]) is None
-    assert merge_rule.one_of([("x", "double")], [("NaN",)]) is None
+    assert write_rules.one_of(columns, []) is None
+    assert write_rules.one_of(columns, [("+12026-01-31", "a")]) is None
+    assert write_rules.one_of(columns, [("2026-01-31", "a" * 101)]) is None
+    assert write_rules.one_of([("x", "double")], [("NaN",)]) is None
 
 
 @pytest.mark.parametrize("lacking", [["_valid_from", "_valid_to"], ["text"], []])
 def test_rows_that_have_a_column_of_the_versions_may_be_added_to_them(lacking: list[str]) -> None:
-    scd2_rule.refuse_without_versions(lacking, "t")
+    write_rules.refuse_without_versions(lacking, "t")
 
 
 def test_rows_without_a_time_of_validity_are_not_added_to_versions() -> None:
     with pytest.raises(InputError, match="have no _valid_from, _valid_to, _row_hash"):
-        scd2_rule.refuse_without_versions(["text", "_row_hash", "_valid_to", "_valid_from"], "t")
+        write_rules.refuse_without_versions(["text", "_row_hash", "_valid_to", "_valid_from"], "t")
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_the_columns_of_versions_are_added_unless_the_rows_have_them(
     names: list[str], own: dict[str, str] | None
 ) -> None:
     version = "digest" if "Digest" in names else None
-    rule = scd2_rule.rule_from({"row_version_column_name": version})
+    rule = write_rules.Scd2Rule.of({"row_version_column_name": version})
 
     if own is None:
         with pytest.raises(InputError, match=r"'(?i:_valid_(from|to))', which Scd2 writes itself"):
@@ -86,6 +86,6 @@ def test_the_columns_of_versions_are_added_unless_the_rows_have_them(
 
 def test_a_hash_of_the_rows_own_is_not_taken_for_that_of_the_versions() -> None:
     with pytest.raises(InputError) as caught:
-        scd2_rule.Scd2Rule().own_columns(["id", "_row_hash"])
+        write_rules.Scd2Rule().own_columns(["id", "_row_hash"])
 
     assert "row_version_column_name='_row_hash'" in caught.value.do

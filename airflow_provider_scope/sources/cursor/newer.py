@@ -112,8 +112,8 @@ def _value(text: Any, kind: str) -> Any:
 
 
 # ---- The rows of a database, as its own driver gives them ----
-# A row is known by the hash that Spark made of it (``spark.row_hash``). One whose hash is another here, as
-# its values look otherwise, counts as new.
+# A row is known by the hash that Spark made of it (``spark.structs.row_hash``). One whose hash is another
+# here, as its values look otherwise, counts as new.
 
 
 _POSTGRES = (*_WHOLE, "date", "timestamp", "timestamp_ntz", "string")

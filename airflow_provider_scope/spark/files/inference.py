@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from airflow_provider_scope.protocol.records import OffsetEntry
-    from airflow_provider_scope.spark.delta_log import DeltaLog
+    from airflow_provider_scope.spark.commit import DeltaLog
     from airflow_provider_scope.spark.files.formats import Source
     from airflow_provider_scope.spark.plan import Plan
 

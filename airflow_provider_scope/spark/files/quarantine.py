@@ -21,7 +21,7 @@ from airflow_provider_scope.exceptions import (
 )
 from airflow_provider_scope.protocol.bad_records import FILES, RECORDS, ROWS, Quarantined
 from airflow_provider_scope.spark import settings, storage
-from airflow_provider_scope.spark.delta_log import ConcurrentCommitError, DeltaLog, conflicts
+from airflow_provider_scope.spark.commit import ConcurrentCommitError, DeltaLog, conflicts
 from airflow_provider_scope.spark.files import reading, text_files
 from airflow_provider_scope.spark.files.formats import NUMBER, RAW, RULE, VALUE, Check, broken_rule
 from airflow_provider_scope.spark.files.listing import FILE, KEPT, in_order, path_of, union

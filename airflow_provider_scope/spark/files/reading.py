@@ -13,7 +13,7 @@ from pyspark.sql import types as T  # noqa: N812
 from airflow_provider_scope import sql as sql_text
 from airflow_provider_scope.exceptions import ScopeProviderError
 from airflow_provider_scope.spark import shaping, storage
-from airflow_provider_scope.spark.delta_log import DeltaLog
+from airflow_provider_scope.spark.commit import DeltaLog
 from airflow_provider_scope.spark.files import columnar, csv_files, json_files, text_files
 from airflow_provider_scope.spark.files.formats import (
     NUMBER,

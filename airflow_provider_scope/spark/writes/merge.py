@@ -11,10 +11,11 @@ from delta.tables import DeltaTable
 from pyspark.sql import Observation, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 
-from airflow_provider_scope.delta import merge_rule
+from airflow_provider_scope.delta import write_rules
+from airflow_provider_scope.delta.write_rules import MergeRule
 from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, MergeKeyError
 from airflow_provider_scope.spark import settings
-from airflow_provider_scope.spark.delta_log import DeltaLog
+from airflow_provider_scope.spark.commit import DeltaLog
 from airflow_provider_scope.spark.held import Keys, as_text, key_aggregates, released
 from airflow_provider_scope.spark.writes import rows as plain
 from airflow_provider_scope.sql import quoted
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from delta.tables import DeltaMergeBuilder
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from airflow_provider_scope.delta.merge_rule import MergeRule
     from airflow_provider_scope.spark.commit import Batch, Commit
 
 
@@ -58,7 +58,7 @@ class Staged:
 
     def columns(self, argument: str, named: Sequence[str]) -> list[str]:
         """Find the columns that an argument of the write names."""
-        return [f"c{merge_rule.place(argument, name, self.names, self.table)}" for name in named]
+        return [f"c{write_rules.place(argument, name, self.names, self.table)}" for name in named]
 
     def name(self, column: str) -> str:
         """Translate a column to the table's name for it."""
@@ -104,7 +104,7 @@ class Staged:
         conditions = []
         for column in columns:
             name, kind = self.name(column), self.kind(column)
-            condition = merge_rule.within(name, kind, *(self.keys.range(name.lower()) or (None, None)))
+            condition = write_rules.within(name, kind, *(self.keys.range(name.lower()) or (None, None)))
             if condition:
                 conditions.append(condition)
         partition_columns = [column for column in columns if self.name(column) in self.batch.partitions]
@@ -122,7 +122,7 @@ class Staged:
         values = self.rows.select(*texts).distinct().limit(_VALUES + 1).collect()
         if len(values) > _VALUES:
             return None
-        return merge_rule.one_of([(self.name(c), self.kind(c)) for c in columns], sorted(values), of=prefix)
+        return write_rules.one_of([(self.name(c), self.kind(c)) for c in columns], sorted(values), of=prefix)
 
 
 _VALUES = 100
@@ -152,8 +152,8 @@ def staged(
     positions: dict[int, str] = {}
     for argument, columns in keys.items():
         for name in columns:
-            position = merge_rule.place(argument, name, names, table)
-            merge_rule.check_key(argument, names[position], kinds[position], table)
+            position = write_rules.place(argument, name, names, table)
+            write_rules.check_key(argument, names[position], kinds[position], table)
             positions.setdefault(position, argument)
     numbered_rows = rows.toDF(*[f"c{number}" for number in range(len(names))])
     is_deleted = F.lit(col=False)
@@ -187,14 +187,14 @@ def _with_deleted(
     kinds: Sequence[str],
 ) -> DataFrame:
     """Add rows that stand for keys to be deleted, and mark them."""
-    positions = [(name, merge_rule.place("the key", name, names, "")) for name in key]
+    positions = [(name, write_rules.place("the key", name, names, "")) for name in key]
     columns = [F.col(quoted(name)).cast(kinds[n]).alias(f"c{n}") for name, n in positions]
     marked = deleted.select(*columns, F.lit(col=True).alias(IS_DELETED))
     unmarked = numbered_rows.withColumn(IS_DELETED, F.lit(col=False))
     return unmarked.unionByName(marked, allowMissingColumns=True)
 
 
-def one_row_per_key(staged: Staged, rule: merge_rule.MergeRule) -> tuple[DataFrame, int]:
+def one_row_per_key(staged: Staged, rule: MergeRule) -> tuple[DataFrame, int]:
     """Choose the row that counts for each primary key, and count the rows that do not.
 
     Without ``dedup_sort`` it is the same row in each try, whatever order Spark reads them in.
@@ -251,7 +251,7 @@ def _examples(staged: Staged, rows: DataFrame, columns: Sequence[str]) -> str:
 
 def _no_key(staged: Staged, number: int, argument: str) -> MergeKeyError:
     count = staged.keys.nulls(staged.names[number].lower())
-    columns = [f"c{n}" for n, kind in enumerate(staged.kinds) if merge_rule.KEYS.fullmatch(kind)]
+    columns = [f"c{n}" for n, kind in enumerate(staged.kinds) if write_rules.KEYS.fullmatch(kind)]
     rows = staged.rows.where(F.col(f"c{number}").isNull())
     if IS_DELETED in rows.columns:
         rows = rows.where(~F.col(IS_DELETED))
@@ -288,7 +288,7 @@ _HASHED_ROWS = 200_000
 
 def write(batch: Batch, commit: Commit) -> int | None:
     """Merge the rows by the rule of the batch, in one commit, even if that changes no row."""
-    rule = merge_rule.rule_from(batch.how)
+    rule = MergeRule.of(batch.how)
     keys = {"primary_key": rule.primary_key, "merge_key": rule.merge_key}
     held_keys = _held_keys(batch, rule)
     with staged(batch, keys, commit.log.table, rule.primary_key, held_keys) as load:
@@ -404,7 +404,7 @@ def _insert_only(merge: Merge, rule: MergeRule, rows: DataFrame) -> None:
 
 def _same_key(load: Staged, rule: MergeRule) -> list[str]:
     key = load.columns("primary_key", rule.primary_key)
-    return [merge_rule.equal(load.pairs(key)), *load.ranges_of(key)]
+    return [write_rules.equal(load.pairs(key)), *load.ranges_of(key)]
 
 
 def _delete_insert(merge: Merge, rule: MergeRule, rows: DataFrame) -> None:
@@ -430,7 +430,7 @@ def _delete_insert(merge: Merge, rule: MergeRule, rows: DataFrame) -> None:
     old = keys.select(*[F.col(c).alias(f"k_{c}") for c in columns], F.lit(1).alias("old"))
     source = old.unionByName(rows.where("NOT flag").drop("flag"), allowMissingColumns=True)
     is_old = f"s.{quoted(load.in_source('old'))}"
-    condition = [f"{is_old} = 1", merge_rule.equal(load.pairs(columns, prefix="k_"), with_null=both)]
+    condition = [f"{is_old} = 1", write_rules.equal(load.pairs(columns, prefix="k_"), with_null=both)]
     if not both:
         condition += load.ranges_of(columns)
     builder = merge.into(source, condition, once=both)

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 from delta.tables import DeltaTable
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 
-from airflow_provider_scope.delta import merge_rule, scd2_rule
+from airflow_provider_scope.delta import write_rules
+from airflow_provider_scope.delta.write_rules import Scd2Rule
 from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, InputError, MergeKeyError
-from airflow_provider_scope.spark.row_hash import row_hash
 from airflow_provider_scope.spark.session import SPARK_ERRORS
+from airflow_provider_scope.spark.structs import row_hash
 from airflow_provider_scope.spark.writes import rows as plain
 from airflow_provider_scope.spark.writes.merge import IS_DELETED, Merge, count_duplicates, staged
 from airflow_provider_scope.sql import quoted
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame
 
-    from airflow_provider_scope.delta.scd2_rule import Scd2Rule
     from airflow_provider_scope.spark.commit import Batch, Commit
     from airflow_provider_scope.spark.writes.merge import Staged
 
@@ -35,7 +35,7 @@ def prepare(rows: DataFrame, how: Mapping[str, Any]) -> DataFrame:
 
     :raises InputError: The rows have a column with the name of one of these.
     """
-    rule = scd2_rule.rule_from(how)
+    rule = Scd2Rule.of(how)
     version = row_hash(rows.schema)
     own = rule.own_columns(rows.columns)
     values = {
@@ -52,7 +52,7 @@ def _instant(value: str | None) -> Column:
 
 def write(batch: Batch, commit: Commit) -> int | None:
     """Insert versions that are not active in the table, and retire active ones that are not in the batch."""
-    rule = scd2_rule.rule_from(batch.how)
+    rule = Scd2Rule.of(batch.how)
     key_columns = {"row_version_column_name": [rule.version], "merge_key": rule.merge_key}
     with staged(batch, key_columns, commit.log.table, rule.merge_key) as load:
         rows = load.rows
@@ -78,7 +78,7 @@ def _is_new_to_versions(commit: Commit, rule: Scd2Rule) -> bool:
     names = {name.lower() for name in stored.columns}
     missing = [name for name in (*rule.validity, rule.version) if name.lower() not in names]
     if missing and not stored.isEmpty():
-        raise scd2_rule.without_versions(commit.log.table, missing)
+        raise write_rules.without_versions(commit.log.table, missing)
     return bool(missing)
 
 
@@ -148,7 +148,7 @@ def _merge(merge: Merge, rule: Scd2Rule, versions: DataFrame) -> None:
     source = versions.join(stored, same, "full_outer")
     source = source.where(F.col(version).isNull() | F.col(f"k_{version}").isNull())
     pairs = load.pairs(identity, prefix="k_")
-    builder = merge.into(source, [merge_rule.equal(pairs), rule.is_active, *load.ranges_of(key)], once=True)
+    builder = merge.into(source, [write_rules.equal(pairs), rule.is_active, *load.ranges_of(key)], once=True)
     builder = builder.whenMatchedUpdate(set={quoted(rule.validity[1]): _instant(rule.boundary_timestamp)})
     builder.whenNotMatchedInsert(f"s.{quoted(pairs[0][1])} IS NULL", values=load.values()).execute()
 
@@ -160,7 +160,7 @@ def _is_active(rule: Scd2Rule) -> Column:
     as active with another one: it would stay active beside all that is inserted now.
     """
     ends = f"t.{quoted(rule.validity[1])}"
-    is_other = f"{ends} >= TIMESTAMP '{scd2_rule.FAR}' OR {ends} IS NULL"
+    is_other = f"{ends} >= TIMESTAMP '{write_rules.FAR}' OR {ends} IS NULL"
     fails = F.raise_error(F.lit(_OTHER_TIMESTAMP)).cast("boolean")
     checked = F.when(F.expr(rule.is_active), F.lit(col=True)).otherwise(fails)
     # The first condition is the one by which Delta skips files.
