@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_scope.exceptions import NO_ROW_WRITTEN, SchemaMismatchError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
 
 COMPUTED = ("delta.generationExpression", "delta.identity.start", "CURRENT_DEFAULT")
@@ -53,15 +53,19 @@ Kind = str | Struct | Array | Map
 """A type; one without parts as Spark's ``simpleString`` gives it."""
 
 
-def text(kind: Kind) -> str:
-    """Write a type as Spark's ``simpleString`` does."""
+def text(kind: Kind, named: Callable[[str], str] = str) -> str:
+    """Write a type as Spark's ``simpleString`` does.
+
+    :param named: Writes the name of a field; Spark reads it only if it is quoted.
+    """
     match kind:
         case Struct():
-            return f"struct<{','.join(f'{item.name}:{text(item.kind)}' for item in kind.fields)}>"
+            fields = (f"{named(item.name)}:{text(item.kind, named)}" for item in kind.fields)
+            return f"struct<{','.join(fields)}>"
         case Array():
-            return f"array<{text(kind.element)}>"
+            return f"array<{text(kind.element, named)}>"
         case Map():
-            return f"map<{text(kind.key)},{text(kind.value)}>"
+            return f"map<{text(kind.key, named)},{text(kind.value, named)}>"
     return kind
 
 

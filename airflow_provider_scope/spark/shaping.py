@@ -198,7 +198,7 @@ def _convert(value: Column, source: Kind, target: Kind) -> Column:
                 part = (
                     _convert(value.getField(source_field.name), source_field.kind, field.kind)
                     if source_field
-                    else F.lit(None).cast(_spark_type(field.kind))
+                    else F.lit(None).cast(text(field.kind, quoted))
                 )
                 parts.append(part.alias(field.name))
             # A cast would make a struct of NULLs out of a NULL.
@@ -207,7 +207,7 @@ def _convert(value: Column, source: Kind, target: Kind) -> Column:
             return F.transform(value, lambda element: _convert(element, source.element, target.element))
         case Map(), Map():
             return F.transform_values(value, lambda _, part: _convert(part, source.value, target.value))
-    return value.cast(_spark_type(target))
+    return value.cast(text(target, quoted))
 
 
 @contextmanager
@@ -233,17 +233,6 @@ def naming_invalid_columns(rows: DataFrame, table: str) -> Iterator[None]:
             'TableSpec(properties={"delta.columnMapping.mode": "name"}); the table\'s readers have to '
             "support this, too",
         ) from err
-
-
-def _spark_type(kind: Kind) -> T.DataType:
-    match kind:
-        case Struct():
-            return T.StructType([T.StructField(field.name, _spark_type(field.kind)) for field in kind.fields])
-        case Array():
-            return T.ArrayType(_spark_type(kind.element))
-        case Map():
-            return T.MapType(_spark_type(kind.key), _spark_type(kind.value))
-    return T.DataType.fromDDL(kind)
 
 
 # ---- columns of files that nobody declared are read with the types of the table's columns ----

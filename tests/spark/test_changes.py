@@ -295,27 +295,18 @@ def test_a_key_that_came_twice_in_one_commit_is_refused_with_an_example(source: 
 # ---- refused before Spark is started -----------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("statements", "words"),
-    [
-        ([f"ALTER TABLE @s SET TBLPROPERTIES {OFF}"], "has no change data feed"),
-        (
-            [f"ALTER TABLE @s SET TBLPROPERTIES {OFF}", f"ALTER TABLE @s SET TBLPROPERTIES {ON}"],
-            "was off from version 2 on",
-        ),
-        (["RESTORE TABLE @s TO VERSION AS OF 0"], "Version 2 of .* is a RESTORE"),
-    ],
-)
-def test_a_feed_that_does_not_tell_all_changes_is_refused(
-    source: Source, statements: list[str], words: str
-) -> None:
+def test_a_feed_that_does_not_tell_all_changes_is_refused(source: Source) -> None:
     source.do("INSERT INTO @s VALUES (1, 'a')")
     pipe = source.pipe("append")
     pipe.run()
-    source.do(*statements)
-    with pytest.raises(ChangeFeedError, match=words) as caught:
-        pipe.run()
-    assert "full_load=True" in caught.value.do
+    for statement, words in (
+        (f"ALTER TABLE @s SET TBLPROPERTIES {OFF}", "has no change data feed"),
+        (f"ALTER TABLE @s SET TBLPROPERTIES {ON}", "was off from version 2 on"),
+    ):
+        source.do(statement)
+        with pytest.raises(ChangeFeedError, match=words) as caught:
+            pipe.run()
+        assert "full_load=True" in caught.value.do
     assert len(pipe.rows()) == 1
 
 
