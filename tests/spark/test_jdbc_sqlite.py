@@ -72,10 +72,10 @@ def test_texts_have_any_length_and_numbers_all_of_their_digits(shop: Callable[..
         ("JSON", """'{"a": 1}'""", """'{"a": 1}'"""),
     ],
 )
-@pytest.mark.parametrize("name", ["x", "it's a `name`"])
 def test_a_value_of_another_type_is_refused(
-    shop: Callable[..., warm.Pipe], kind: str, value: str, told: str, name: str
+    shop: Callable[..., warm.Pipe], kind: str, value: str, told: str
 ) -> None:
+    name = "x" if kind == "INT" else "it's a `name`"
     pipe = shop(
         f'CREATE TABLE t (n INTEGER, "{name}" {kind})', f"INSERT INTO t VALUES (1, NULL), (2, {value})"
     )
