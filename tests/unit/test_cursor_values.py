@@ -278,3 +278,36 @@ def test_digits_in_a_column_of_text_are_compared_as_text():
     one, other = ((Bound("text", first), Bound("text", end)) for first, end in (("1", "2"), ("10", "11")))
     assert overlap(one, other, is_text=True)
     assert not overlap(one, other, is_text=False)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "known"),
+    [
+        (None, ("t",), "None"),
+        (("t",), None, r'\("t",\)'),
+        ((), None, r"\(\)"),
+        (("t",), ("v",), r'\("t",\)'),
+        (None, None, None),
+        (("t",), ("t",), None),
+        (("t",), (), None),
+    ],
+)
+def test_rows_are_compared_only_by_what_they_are_known_by(before: Any, now: Any, known: str | None) -> None:
+    old, new = (
+        CursorRule(column="v", func="max", lag=None, missing="raise", dedup_key=key) for key in (before, now)
+    )
+    state = CursorState(column="v", last="9", dedup=cursor_state.compared_by(old))
+
+    if known is None:
+        cursor_state.check_dedup(state, new, "here")
+        return
+    with pytest.raises(CursorError, match=f"known with dedup_key={known}, and cursor.dedup_key is"):
+        cursor_state.check_dedup(state, new, "here")
+
+
+def test_a_state_of_before_says_nothing_of_how_rows_are_known() -> None:
+    rule = CursorRule(column="v", func="max", lag=5, missing="raise", dedup_key=("t",))
+    state = cursor_state.decode('{"column": "v", "kind": "int", "last": "9"}', "here")
+
+    cursor_state.check_dedup(state, rule, "here")
+    assert cursor_state.start_of(rule, state, "int", None) == "4"
