@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import reduce
 from operator import and_
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Observation, Window
@@ -178,31 +179,20 @@ def commit(plan: Plan, target: Target, transaction: Transaction, rows: Callable[
             result = over_rows(target.spark, plan.sql, plan.sql_params, data, entry.seq)
         with naming_causes(plan.changes.table, version_slice):
             return target.write(transaction, checked(plan, result), notes)
-    net = Net(target.spark, plan, entry, data, key)
-    with _with_ways_out(version_slice), net.held() as (result, deleted):
+    changes = Net(target.spark, plan, entry, data, key)
+    with _with_ways_out(version_slice), changes.held() as net:
         if not net.count and entry.mode == "append" and target.log.metadata() is not None:
             return target.write_nothing(transaction, notes)
-        version = target.write(
-            transaction,
-            checked(plan, result),
-            notes,
-            deleted=deleted,
-            keys=net.keys(result),
-        )
-        if version is not None and net.is_whole and entry.where is None:
-            _warn_of_equal_keys(net, target.log.growth(version))
+        result = checked(plan, net.rows)
+        version = target.write(transaction, result, notes, deleted=net.deleted, keys=net.keys)
+        if version is not None and changes.is_whole and entry.where is None:
+            # The feed does not say whether the source had the key of a new row before. If the table grew by
+            # more, it lacked rows of the source, such as when the first load began amid the changes.
+            growth = target.log.growth(version)
+            if growth is not None and growth < net.growth:
+                message = _EQUAL_KEYS.format(count=net.growth - growth, keys=", ".join(changes.key))
+                emit(event="notice", seq=entry.seq, told=message)
         return version
-
-
-def _warn_of_equal_keys(net: Net, growth: int | None) -> None:
-    """Warn if the source grew by more rows than the table: rows of the source have equal keys.
-
-    The feed does not say whether the source had the key of a new row before. If the table grew by more, it
-    lacked rows of the source, such as when the first load began amid the changes.
-    """
-    if growth is not None and growth < net.growth:
-        message = _EQUAL_KEYS.format(count=net.growth - growth, keys=", ".join(net.key))
-        emit(event="notice", seq=net.seq, told=message)
 
 
 @contextmanager
@@ -237,10 +227,28 @@ _RANKS = 4
 _DELETED, _OLD, _UPDATED, _INSERTED = range(_RANKS)
 """The order of changes within a commit. After one of the last two, the row exists."""
 _EXAMPLES = 3
+_Held: TypeAlias = tuple[DataFrame, DataFrame, "Mapping[str, Any]"]
+"""Rows that exist, the keys of those that do not, and the aggregates of the keys."""
+
+
+@dataclass(frozen=True, slots=True)
+class NetRows:
+    """The net changes of a batch, which Spark holds."""
+
+    rows: DataFrame
+    """The result of the user's SELECT over the rows that exist."""
+    deleted: DataFrame | None
+    """Keys of rows that the table is to lose."""
+    count: int
+    """How many keys have a change."""
+    growth: int
+    """By how many rows the source has grown; 0 if that is not counted."""
+    keys: Keys | None
+    """Counts and ranges of the keys, if the rows are those that Spark holds."""
 
 
 class Net:
-    """The net changes of one batch.
+    """The way from the changes of one batch to its net changes.
 
     :param data: The changes, which are the same whenever they are read.
     :param key: The columns that tell one row from another.
@@ -274,9 +282,6 @@ class Net:
         self.data = data.where(F.col(TYPE) != "delete") if self.deletes == "ignore" else data
         kinds = {name.lower(): kind for name, kind in data.dtypes}
         self._kinds = {name.lower(): kinds[name.lower()] for name in self.key}
-        self._aggregates: Mapping[str, Any] = {"rows": 0}
-        self.growth = 0
-        """By how many rows the source has grown; known once the changes are read."""
 
     @property
     def is_whole(self) -> bool:
@@ -288,24 +293,21 @@ class Net:
             by_key and not leaves_out and self.deletes == "apply" and SELECT_ALL.fullmatch(self.plan.sql)
         )
 
-    @property
-    def count(self) -> int:
-        """How many keys have a change."""
-        return int(self._aggregates["rows"])
-
     @contextmanager
-    def held(self) -> Iterator[tuple[DataFrame, DataFrame | None]]:
+    def held(self) -> Iterator[NetRows]:
         """Read the changes once, hold them for the block, and run the SELECT over the net rows.
 
-        :return: The rows that exist, and the keys of those that no longer do.
         :raises ChangeFeedError: The changes cannot be read, or a commit has a key twice.
         """
         with ExitStack() as block:
-            changes, net_rows = self._ranked(), None
+            changes, growth, net = self._ranked(), 0, None
             if self.deletes != "soft":  # "soft" writes deleted rows as a whole, not only their keys
-                changes = self._read(block, changes)
-                net_rows = self._by_count(block, changes)
-            yield self._results(*(net_rows or self._by_order(block, changes)))
+                changes, growth = self._read(block, changes)
+                net = self._by_count(block, changes)
+            rows, deleted_keys, aggregates = net or self._by_order(block, changes)
+            result, deleted = self._results(rows, deleted_keys)
+            keys = self._keys_in(result, aggregates)
+            yield NetRows(result, deleted, int(aggregates["rows"]), growth, keys)
 
     def _ranked(self) -> DataFrame:
         """Add their order to the changes; within a commit, the rows that exist after it come last."""
@@ -319,15 +321,15 @@ class Net:
         # Version and rank as one number: Spark compares several columns one after the other.
         return self.data.select(*columns, (F.col(VERSION) * _RANKS + rank).alias(_ORDER))
 
-    def _read(self, block: ExitStack, changes: DataFrame) -> DataFrame:
+    def _read(self, block: ExitStack, changes: DataFrame) -> tuple[DataFrame, int]:
         observation, rank = Observation(), F.col(_ORDER) % _RANKS
         growth = F.count_if(rank == _INSERTED) - F.count_if(rank == _DELETED)
         observed = changes.observe(observation, growth.alias("growth"), F.count(F.lit(1)).alias("rows"))
         held = self._hold(block, observed)
-        self.growth = observation.get["growth"]
-        return held.coalesce(1) if settings.is_small_batch(observation.get["rows"]) else held
+        is_small = settings.is_small_batch(observation.get["rows"])
+        return held.coalesce(1) if is_small else held, observation.get["growth"]
 
-    def _by_count(self, block: ExitStack, changes: DataFrame) -> tuple[DataFrame, DataFrame] | None:
+    def _by_count(self, block: ExitStack, changes: DataFrame) -> _Held | None:
         """Find the net rows, and the keys without one, if no key needs its changes sorted.
 
         Changes have to be sorted if several rows of a key exist, if one came and went, or if one has no key:
@@ -347,10 +349,9 @@ class Net:
         )
         if order_check.get["keys"]:
             return None
-        self._aggregates = observation.get
-        return changes.where(exists), deleted_keys
+        return changes.where(exists), deleted_keys, observation.get
 
-    def _by_order(self, block: ExitStack, changes: DataFrame) -> tuple[DataFrame, DataFrame]:
+    def _by_order(self, block: ExitStack, changes: DataFrame) -> _Held:
         """Find the last change of each key: those after which a row exists, and the others.
 
         :raises ChangeFeedError: A commit has a key twice.
@@ -378,8 +379,8 @@ class Net:
         held = self._hold(block, last.observe(observation, *self._key_aggregates()))
         if twice_check.get["rows"]:
             raise self._twice(marked)
-        self._aggregates = observation.get
-        return (held if self.deletes == "soft" else held.where(exists)), held.where(~exists)
+        existing = held if self.deletes == "soft" else held.where(exists)
+        return existing, held.where(~exists), observation.get
 
     def _hold(self, block: ExitStack, rows: DataFrame) -> DataFrame:
         with naming_causes(self.plan.changes.table, self.version_slice):
@@ -387,15 +388,15 @@ class Net:
         block.enter_context(released(held))
         return held
 
-    def keys(self, result: DataFrame) -> Keys | None:
-        """Take the counts and ranges of the keys, if the rows to write are those that Spark holds.
+    def _keys_in(self, result: DataFrame, aggregates: Mapping[str, Any]) -> Keys | None:
+        """Take the counts and ranges of the keys.
 
         :return: None if the SELECT makes other rows of them, or a rule of ``expect`` is still to be checked.
         """
         if self.plan.expect or not SELECT_ALL.fullmatch(self.plan.sql):
             return None
         kinds = {name.lower(): kind for name, kind in result.dtypes}
-        return Keys({name: kinds[name] for name in self._kinds}, self._aggregates)
+        return Keys({name: kinds[name] for name in self._kinds}, aggregates)
 
     def _key_aggregates(self) -> list[Column]:
         exists, has_key = _exists(F.col(_ORDER)), self._has_key()
