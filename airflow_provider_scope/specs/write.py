@@ -137,7 +137,7 @@ class Scd2:
     def _check_names(self, validity: Any) -> None:
         """Refuse columns of the write that have the same name, whatever its letter case."""
         version = self.row_version_column_name
-        if any(map(validation.is_deferred, (validity, *validity, version))):
+        if validation.is_deferred(validity) or any(map(validation.is_deferred, (*validity, version))):
             return
         first, second = (name.lower() for name in validity)
         if first == second:
