@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -12,7 +11,6 @@ from airflow_provider_scope.exceptions import (
     JobMismatchError,
     ServiceError,
     ServiceOutcomeUnknownError,
-    mask,
 )
 from airflow_provider_scope.scope.jobs import NAME_LIMIT, SCRIPT_LIMIT_BYTES, Job, NewJob, parse_job
 from airflow_provider_scope.stores.wire import not_understood
@@ -85,7 +83,7 @@ class AdlaClient:
         """
         doing = f"read the job {job_id}"
         answer = self._http.request("GET", _path(job_id), doing=doing, params=_VERSION)
-        if answer.status == 404 and answer.code == "JobNotFound":  # noqa: PLR2004
+        if _is_unknown(answer):
             return None
         if not answer.ok:
             raise answer.error(doing)
@@ -101,16 +99,11 @@ class AdlaClient:
 
         :param filter: OData, such as ``startswith(name,'m_') and state ne 'Ended'``.
         :param orderby: OData, such as ``submitTime desc``.
-        :param top: At most so many jobs.
+        :param top: At most so many jobs, 1 or more.
         :raises ServiceError: A page could not be read; a list is never silently short.
         """
-        params = {**_VERSION}
-        if filter:
-            params["$filter"] = filter
-        if orderby:
-            params["$orderby"] = orderby
-        if top is not None:
-            params["$top"] = str(min(max(top, 1), PAGE_LIMIT))
+        pages = {"$filter": filter, "$orderby": orderby, "$top": top and str(min(top, PAGE_LIMIT))}
+        params = {**_VERSION, **{name: value for name, value in pages.items() if value}}
         return islice(self._listed(params), top)
 
     def _listed(self, params: dict[str, str]) -> Iterator[Job]:
@@ -123,7 +116,7 @@ class AdlaClient:
             page = answer.json(doing)
             if not isinstance(page, dict) or not isinstance(page.get("value"), list):
                 raise not_understood(doing, "the page has no list of jobs")
-            yield from (_masked(parse_job(item)) for item in page["value"])
+            yield from map(parse_job, page["value"])
             link = page.get("nextLink")
             if not link:
                 return
@@ -140,8 +133,7 @@ class AdlaClient:
         """
         doing = f"cancel the job {job_id}"
         answer = self._http.request("POST", _path(job_id) + "/CancelJob", doing=doing, params=_VERSION)
-        unknown = answer.status == 404 and answer.code == "JobNotFound"  # noqa: PLR2004
-        if not answer.ok and not unknown:
+        if not answer.ok and not _is_unknown(answer):
             raise answer.error(doing)
 
     def _submitted(self, job_id: str, new: NewJob, answer: Answer, doing: str) -> Job:
@@ -180,6 +172,10 @@ def _path(job_id: str) -> str:
         ) from None
 
 
+def _is_unknown(answer: Answer) -> bool:
+    return answer.status == 404 and answer.code == "JobNotFound"  # noqa: PLR2004
+
+
 def _check(new: NewJob) -> None:
     size = len(new.script.encode())
     if size > SCRIPT_LIMIT_BYTES:
@@ -198,25 +194,10 @@ def _check(new: NewJob) -> None:
 
 
 def _job(value: object, job_id: str, doing: str) -> Job:
-    job = _masked(parse_job(value))
+    job = parse_job(value)
     if job.job_id.casefold() != str(uuid.UUID(job_id)):
         raise not_understood(doing, f"the answer describes the job {job.job_id}")
     return job
-
-
-def _masked(job: Job) -> Job:
-    """Hide secrets in the texts of a failed job: a script's text may come back in them."""
-    errors = tuple(
-        replace(
-            error,
-            message=mask(error.message),
-            description=mask(error.description),
-            details=mask(error.details),
-            resolution=mask(error.resolution),
-        )
-        for error in job.errors
-    )
-    return replace(job, errors=errors)
 
 
 def _checked_same(existing: Job, new: NewJob) -> Job:

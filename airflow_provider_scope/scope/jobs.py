@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
-from airflow_provider_scope.exceptions import ServiceProtocolError
+from airflow_provider_scope.exceptions import ServiceProtocolError, mask
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -71,7 +71,7 @@ class NewJob:
                 "pipelineName": self.related.pipeline_name,
                 "runId": self.related.run_id,
             }
-            body["related"] = _without_none(related)
+            body["related"] = {key: value for key, value in related.items() if value is not None}
         return body
 
 
@@ -174,13 +174,12 @@ def outcome(job: Job) -> Outcome:
     """
     if job.state.casefold() != "ended":
         return "waiting"
-    match job.result.casefold():
-        case "succeeded":
-            return "succeeded"
-        case "cancelled" | "canceled":
-            return "cancelled"
-        case _:
-            return "failed"
+    outcomes: dict[str, Outcome] = {
+        "succeeded": "succeeded",
+        "cancelled": "cancelled",
+        "canceled": "cancelled",
+    }
+    return outcomes.get(job.result.casefold(), "failed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,17 +230,16 @@ def _not_a_job(problem: str) -> ServiceProtocolError:
 
 
 def _error(value: object) -> JobError:
-    item = _object(value)
-    if not item:
-        return JobError(error_id="", message=_text(value))
+    """Read an error, without secrets: a script's text may come back in it."""
+    item = _object(value) or {"message": value}
     return JobError(
         error_id=_text(item.get("errorId")),
-        message=_text(item.get("message")),
-        description=_text(item.get("description")),
+        message=mask(_text(item.get("message"))),
+        description=mask(_text(item.get("description"))),
         severity=_text(item.get("severity")),
         source=_text(item.get("source")),
-        details=_text(item.get("details")),
-        resolution=_text(item.get("resolution")),
+        details=mask(_text(item.get("details"))),
+        resolution=mask(_text(item.get("resolution"))),
         line=_integer(item.get("lineNumber")),
     )
 
@@ -256,10 +254,6 @@ def _text(value: object) -> str:
 
 def _integer(value: object) -> int | None:
     return value if type(value) is int else None
-
-
-def _without_none(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in values.items() if value is not None}
 
 
 Fate = Literal["committed", "running", "unknown to the service", "not committed", "undecidable", "void"]

@@ -16,7 +16,7 @@ from airflow_provider_scope.scope.jobs import SCRIPT_LIMIT_BYTES
 from airflow_provider_scope.validation import bad
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from airflow_provider_scope.values import FileEntry
 
@@ -152,12 +152,13 @@ def _settings(batch: ScriptBatch) -> str:
     if batch.feature_previews:
         previews = quote_string("feature_previews", ",".join(batch.feature_previews))
         lines.append(f"SET @@FeaturePreviews = {previews};\n")
-    further_settings = {name.lower(): value for name, value in batch.settings.items()}
-    settings = {name: further_settings.pop(name.lower(), value) for name, value in _DEFAULTS.items()}
-    settings |= {name: value for name, value in batch.settings.items() if name.lower() in further_settings}
+    own_names = {name.lower(): name for name in _DEFAULTS}
+    settings = {**_DEFAULTS, **{own_names.get(name.lower(), name): v for name, v in batch.settings.items()}}
     _check_settings(settings)
     for name, value in settings.items():
-        lines.append(f"SET @@{plain_name('settings', name)} = {value_text(f'settings[{name!r}]', value)};\n")
+        if not _PLAIN.fullmatch(name):
+            raise bad("settings", name, "a name of letters, digits and _")
+        lines.append(f"SET @@{name} = {value_text(f'settings[{name!r}]', value)};\n")
     return "".join(lines)
 
 
@@ -170,11 +171,8 @@ def _check_settings(settings: Mapping[str, Value]) -> None:
         raise bad("settings['DeltaLakeCommitCondition']", condition, f"one of {', '.join(_CONDITIONS)}")
     count = settings["MaxFileCountPerOutputFileSet"]
     if type(count) is not int or not 1 <= count <= _MOST_OUTPUT_FILES:
-        raise bad(
-            "settings['MaxFileCountPerOutputFileSet']",
-            count,
-            f"a whole number from 1 to {_MOST_OUTPUT_FILES:,}",
-        )
+        expected = f"a whole number from 1 to {_MOST_OUTPUT_FILES:,}"
+        raise bad("settings['MaxFileCountPerOutputFileSet']", count, expected)
 
 
 def _columns(argument: str, columns: Mapping[str, str], sign: str) -> list[str]:
@@ -224,14 +222,9 @@ def _extract_columns(batch: ScriptBatch) -> Mapping[str, str]:
 def _extract(batch: ScriptBatch) -> str:
     items = _columns("extract_columns", _extract_columns(batch), " : ")
     items += [f"    {name} = {VIRTUAL_FUNCTIONS[name]}()" for name in batch.virtual_columns]
-    files: Sequence[str] = [f"    {quote_file('files', file.path)}" for file in batch.files]
-    return (
-        "@data =\nEXTRACT\n"
-        + ",\n".join(items)
-        + "\nFROM\n"
-        + ",\n".join(files)
-        + f"\nUSING {batch.extractor}();\n"
-    )
+    columns = ",\n".join(items)
+    files = ",\n".join(f"    {quote_file('files', file.path)}" for file in batch.files)
+    return f"@data =\nEXTRACT\n{columns}\nFROM\n{files}\nUSING {batch.extractor}();\n"
 
 
 # ---- Values as SCOPE text: each is quoted so that it stays one token, or refused by its name ----
@@ -281,12 +274,8 @@ def quote_name(argument: str, value: str) -> str:
     """
     if _PLAIN.fullmatch(value) and value not in KEYWORDS and value not in _CSHARP_KEYWORDS:
         return value
-    if (
-        not value.isprintable()
-        or value != value.strip()
-        or not value
-        or any(sign in value for sign in _NOT_IN_NAMES)
-    ):
+    is_clean = bool(value) and value.isprintable() and value == value.strip()
+    if not is_clean or any(sign in value for sign in _NOT_IN_NAMES):
         raise bad(argument, value, "a name of printable characters without " + " ".join(_NOT_IN_NAMES))
     return f"[{value}]"
 
@@ -304,16 +293,6 @@ def quote_file(argument: str, value: str) -> str:
             "rename the file; if its batch is logged already, abandon the batch first",
         )
     return quote_string(argument, value)
-
-
-def plain_name(argument: str, value: str) -> str:
-    """Check a name that cannot stand in brackets, such as that of a setting.
-
-    :raises InputError: It is not made of ASCII letters, digits and ``_``.
-    """
-    if not _PLAIN.fullmatch(value):
-        raise bad(argument, value, "a name of letters, digits and _")
-    return value
 
 
 def value_text(argument: str, value: Value) -> str:
@@ -351,6 +330,7 @@ _HEADER = re.compile(
     re.escape(_TITLE)
     + rf'\r?\n// pipeline: "({_PIPELINE})"\r?\n// seq: ({_NUMBER})\r?\n// attempt: ({_NUMBER})\r?\n'
 )
+_MARKER = re.compile(rf"({_PIPELINE}):({_NUMBER}):({_NUMBER})(:done)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -413,22 +393,19 @@ def header(identity: BatchIdentity) -> str:
     for name, number in (("seq", identity.seq), ("attempt", identity.attempt)):
         if type(number) is not int or number < 0:
             raise bad(name, number, "a whole number, at least 0")
-    lines = (
-        _TITLE,
-        f'// pipeline: "{identity.pipeline}"',
-        f"// seq: {identity.seq}",
-        f"// attempt: {identity.attempt}",
-    )
-    return "\n".join(lines) + "\n"
+    numbers = f"// seq: {identity.seq}\n// attempt: {identity.attempt}\n"
+    return f'{_TITLE}\n// pipeline: "{identity.pipeline}"\n{numbers}'
 
 
 def identity_of(script: str) -> BatchIdentity | None:
     """Read the attempt that a script was made for; None if it does not start with our header."""
-    match = _HEADER.match(script)
-    return BatchIdentity(match[1], int(match[2]), int(match[3])) if match else None
+    return _identity(_HEADER.match(script))
 
 
 def identity_of_marker(marker: str) -> BatchIdentity | None:
     """Read the attempt out of either value of ``MARKER_PROPERTY``; None if it is not ours."""
-    match = re.fullmatch(rf"({_PIPELINE}):({_NUMBER}):({_NUMBER})(:done)?", marker)
+    return _identity(_MARKER.fullmatch(marker))
+
+
+def _identity(match: re.Match[str] | None) -> BatchIdentity | None:
     return BatchIdentity(match[1], int(match[2]), int(match[3])) if match else None
