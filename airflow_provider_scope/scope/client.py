@@ -59,20 +59,18 @@ class AdlaClient:
         path = _path(job_id)
         _check(new)
         doing = f"submit the job {job_id}"
-        for _ in self._http.repeating.tries():
-            try:
-                answer = self._http.request(
-                    "PUT", path, doing=doing, repeatable=False, params=_VERSION, json=new.body()
-                )
-            except ServiceOutcomeUnknownError as err:
-                existing = self._look_up(job_id, err)
-                if existing is not None:
-                    return _checked_same(existing, new)
-                problem = err
-            else:
-                return self._submitted(job_id, new, answer, doing)
-        # The service does not know the id now, but the last request may still be on its way.
-        raise problem
+
+        def attempt() -> Job:
+            answer = self._http.request(
+                "PUT", path, doing=doing, repeatable=False, params=_VERSION, json=new.body()
+            )
+            return self._submitted(job_id, new, answer, doing)
+
+        def check(unknown: ServiceOutcomeUnknownError) -> Job | None:
+            existing = self._look_up(job_id, unknown)
+            return None if existing is None else _checked_same(existing, new)
+
+        return self._http.once(attempt, check)
 
     def get(self, job_id: str) -> Job | None:
         """Describe a job; None only if the service says that it does not know it.

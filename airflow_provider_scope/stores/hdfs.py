@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_scope.exceptions import (
     ScopeProviderError,
-    ServiceOutcomeUnknownError,
     StorageError,
 )
 from airflow_provider_scope.stores.calls import failed
@@ -27,9 +26,6 @@ if TYPE_CHECKING:
 
     from airflow_provider_scope.stores.webhdfs import Gen1Client, Status
     from airflow_provider_scope.values import FileEntry
-
-RENAME_TRIES = 4
-"""Tries of a RENAME whose answer gets lost."""
 
 _HOST = re.compile(r"(?:[a-z0-9._-]+|\[[0-9a-f:.]+\]):[0-9]{1,5}")
 
@@ -97,7 +93,7 @@ class WebHdfsStorage:
             if self._file_status("create", path) is not None:
                 return existing(self, path)
             with self._temporary_file(path, data) as temporary:
-                is_ours = self._rename("create", temporary, path, overwrite=False)
+                is_ours = self._rename(temporary, path, overwrite=False)
             return data if is_ours else existing(self, path)
 
     def replace(self, path: str, data: bytes) -> None:
@@ -105,7 +101,7 @@ class WebHdfsStorage:
         with _failing("replace", path):
             self._file_status("replace", path)
             with self._temporary_file(path, data) as temporary:
-                if not self._rename("replace", temporary, path, overwrite=True):
+                if not self._rename(temporary, path, overwrite=True):
                     raise _failed("replace", path, "the service did not")
 
     def delete(self, path: str) -> None:
@@ -123,21 +119,20 @@ class WebHdfsStorage:
             raise _failed(verb, path, "it is a folder")
         return status
 
-    def _rename(self, verb: str, temporary: str, path: str, *, overwrite: bool) -> bool:
+    def _rename(self, temporary: str, path: str, *, overwrite: bool) -> bool:
         """Rename a temporary file; False if the name is taken.
 
-        Nobody else knows the temporary name: if no file has it any more, the RENAME without an answer took
+        Nobody else knows the temporary name: if no file has it any more, a RENAME without an answer took
         effect.
         """
-        unknown: ServiceOutcomeUnknownError | None = None
-        for _ in range(RENAME_TRIES):
-            try:
-                was_renamed = self._files.rename(temporary, path, overwrite=overwrite)
-            except ServiceOutcomeUnknownError as err:
-                unknown = err
-            else:
-                return was_renamed or (unknown is not None and self._files.get_status(temporary) is None)
-        raise unknown or _failed(verb, path, "the service did not")
+
+        def is_done() -> bool:
+            return self._files.get_status(temporary) is None
+
+        return self._files.http.once(
+            lambda: self._files.rename(temporary, path, overwrite=overwrite) or is_done(),
+            lambda _: is_done() or None,
+        )
 
     @contextmanager
     def _temporary_file(self, path: str, data: bytes) -> Iterator[str]:

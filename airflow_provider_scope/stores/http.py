@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urljoin, urlsplit
 
 import requests
@@ -27,7 +27,7 @@ from airflow_provider_scope.stores.calls import Failure, Repeating, without_secr
 from airflow_provider_scope.stores.wire import Answer, Tokens, answer_of, is_loopback, not_understood
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 
 BODY_LIMIT_BYTES = 64 * 1024 * 1024
@@ -45,6 +45,7 @@ _TRANSPORT_ERRORS = (
     requests.exceptions.ContentDecodingError,
 )
 
+_T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
 
@@ -142,6 +143,26 @@ class HttpClient:
                 break
             _log.info("Could not %s yet: %s", doing, answer.described())
         return answer
+
+    def once(self, attempt: Callable[[], _T], check: Callable[[ServiceOutcomeUnknownError], _T | None]) -> _T:
+        """Do what must not be done twice: it is tried again only if a check shows that it was not done.
+
+        :param attempt: Does it, by requests that are not repeatable.
+        :param check: Looks for its effect when an answer got lost; None if there is none.
+        :raises ServiceOutcomeUnknownError: The answers of all tries got lost, without an effect so far: the
+            last request may still be on its way.
+        """
+        tries = self.repeating.tries()
+        while True:
+            is_last = next(tries)
+            try:
+                return attempt()
+            except ServiceOutcomeUnknownError as err:
+                effect = check(err)
+                if effect is not None:
+                    return effect
+                if is_last:
+                    raise
 
     def _carry_out(self, request: _Request) -> Answer:
         """Send a request once, or a second time with a new token.

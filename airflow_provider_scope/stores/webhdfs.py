@@ -92,7 +92,7 @@ class Gen1Client:
     def __init__(
         self, http: HttpClient, authority: str, *, threads: int = WALK_THREADS, dialect: Dialect = GEN1
     ) -> None:
-        self._http = http
+        self.http = http
         self._authority = authority
         self._dialect = dialect
         self._threads = threads
@@ -100,7 +100,7 @@ class Gen1Client:
         self._has_batches = not dialect.is_gen1
 
     def close(self) -> None:
-        self._http.close()
+        self.http.close()
 
     def uri(self, path: str) -> str:
         """Return the canonical URI of a path.
@@ -293,28 +293,20 @@ class Gen1Client:
             accepted(self._create(path, data, doing, overwrite=True), doing)
             return True
         doing = f"create {self.uri(path)}"
-        for _ in self._http.repeating.tries():
-            try:
-                answer = self._create(path, data, doing, overwrite=False)
-            except ServiceOutcomeUnknownError as err:
-                stored = self._read_back(path, err)
-                if stored is not None:
-                    return stored == data
-                problem = err
-            else:
-                if answer.code == "FileAlreadyExistsException":
-                    return False
-                accepted(answer, doing)
-                return True
-        raise problem
 
-    def _read_back(self, path: str, unknown: ServiceOutcomeUnknownError) -> bytes | None:
-        try:
-            return self.read(path)
-        except ServiceError as err:
-            raise ServiceOutcomeUnknownError(
-                f"{unknown.what} {err.what}", kept=unknown.kept, do=unknown.do
-            ) from err
+        def attempt() -> bool:
+            answer = self._create(path, data, doing, overwrite=False)
+            return answer.code != "FileAlreadyExistsException" and accepted(answer, doing).ok
+
+        def check(unknown: ServiceOutcomeUnknownError) -> bool | None:
+            try:
+                stored = self.read(path)
+            except ServiceError as err:
+                what = f"{unknown.what} {err.what}"
+                raise ServiceOutcomeUnknownError(what, kept=unknown.kept, do=unknown.do) from err
+            return None if stored is None else stored == data
+
+        return self.http.once(attempt, check)
 
     def upload(self, path: str, data: bytes) -> None:
         """Create or replace a file of any size; it can be seen before it is complete.
@@ -323,19 +315,17 @@ class Gen1Client:
         """
         doing = f"write {self.uri(path)}"
         block = self._dialect.block_bytes or len(data) or 1
-        for is_last in self._http.repeating.tries():
-            try:
-                accepted(self._create(path, data[:block], doing, overwrite=True), doing)
-                for offset in range(block, len(data), block):
-                    params = {"append": "true", "offset": str(offset), "syncFlag": "CLOSE"}
-                    part = data[offset : offset + block]
-                    answer = self._call("POST", path, "APPEND", doing, params, data=part, repeatable=False)
-                    accepted(answer, doing)
-            except ServiceOutcomeUnknownError:
-                if is_last:
-                    raise
-            else:
-                return
+
+        def attempt() -> None:
+            accepted(self._create(path, data[:block], doing, overwrite=True), doing)
+            for offset in range(block, len(data), block):
+                params = {"append": "true", "offset": str(offset), "syncFlag": "CLOSE"}
+                part = data[offset : offset + block]
+                answer = self._call("POST", path, "APPEND", doing, params, data=part, repeatable=False)
+                accepted(answer, doing)
+
+        # Whatever an append did: the next try begins with a new file.
+        self.http.once(attempt, lambda _: None)
 
     def mkdirs(self, path: str) -> None:
         """Create a folder and those above it; one that exists is fine.
@@ -444,7 +434,7 @@ class Gen1Client:
         data: bytes | None = None,
         repeatable: bool = True,
     ) -> Answer:
-        return self._http.request(
+        return self.http.request(
             method,
             "/webhdfs/v1" + quote(self._inside(path)),
             doing=doing,

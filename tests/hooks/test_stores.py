@@ -228,7 +228,7 @@ def test_webhdfs_without_a_connection_asks_as_the_workers_user(connection, monke
 def test_webhdfs_asks_as_the_connections_user(connection):
     conn_id = connection("webhdfs", host="standby,namenode", login="loader", port=9870)
     assert store_of("webhdfs://namenode:9870/x", conn_id).environment == {"HADOOP_USER_NAME": "loader"}
-    assert store_of("swebhdfs://namenode:9871/x", conn_id).storage._files._http.base_url == (
+    assert store_of("swebhdfs://namenode:9871/x", conn_id).storage._files.http.base_url == (
         "https://namenode:9871"
     )
     with pytest.raises(InputError, match="is for standby, namenode, and the location is on other"):
