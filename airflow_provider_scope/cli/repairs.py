@@ -402,7 +402,7 @@ def settle(args: Namespace) -> None:
     table, log, _ = open_pipeline(args)
     pipeline = repair.existing_pipeline(log)
     engine = targets.scope_runner(args.scope_conn_id, log, table, args.storage_conn_id)
-    attempt = repair.in_doubt(log, engine, table, args.seq)
+    attempt = engine.in_doubt(table, args.seq)
     say(f"batch {args.seq}, {targets.attempt_text(engine, log, pipeline.pipeline, attempt)}")
     next_run = "records the batch" if args.committed else "submits the batch again"
     say(f"{targets.decision_text(committed=args.committed)}: the next run {next_run}")
@@ -410,9 +410,7 @@ def settle(args: Namespace) -> None:
         say("A wrong decision loses the rows of the batch, or duplicates them; it cannot be undone.")
     if not is_confirmed(args):
         return
-    settlement = repair.settle(
-        log, engine, table, args.seq, committed=args.committed, storage=engine.table_storage
-    )
+    settlement = engine.settle(table, args.seq, committed=args.committed)
     if settlement.landed != args.committed:
         raise InputError(
             f"Somebody else settled batch {args.seq} just now: "

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from airflow_provider_scope.delta.probe import newest_version
 from airflow_provider_scope.exceptions import BatchOutcomeUnknownError, InputError
 from airflow_provider_scope.protocol import recovery
 from airflow_provider_scope.protocol.engine import Work
-from airflow_provider_scope.protocol.records import Settlement
 from airflow_provider_scope.protocol.recovery import CommittedBatch
 from airflow_provider_scope.protocol.takeover import Epoch
 from airflow_provider_scope.protocol.view import LogView, check_view, read_log, record_commit
@@ -19,8 +17,7 @@ if TYPE_CHECKING:
     from airflow_provider_scope.protocol.derived import AuditFiles
     from airflow_provider_scope.protocol.engine import Engine
     from airflow_provider_scope.protocol.log import CheckpointLog
-    from airflow_provider_scope.protocol.records import Attempt, CommitRecord, OffsetEntry, Pipeline
-    from airflow_provider_scope.stores.protocol import Storage
+    from airflow_provider_scope.protocol.records import CommitRecord, OffsetEntry, Pipeline
 
 
 def existing_pipeline(log: CheckpointLog) -> Pipeline:
@@ -134,78 +131,3 @@ def settled(view: LogView, entry: OffsetEntry) -> CommittedBatch | None:
     """Find the commit of an open batch that is in the table after all."""
     result = view.outcomes([entry])
     return result.committed[0][1] if result.committed else None
-
-
-class JobEngine(Protocol):
-    """What ``settle`` needs of an engine that runs batches as jobs."""
-
-    def undecidable(self, work: Work, seq: int) -> Attempt | None:
-        """Find the attempt of a batch of which nothing tells whether its rows are in the table, if any."""
-
-    def end(self, work: Work, attempt: Attempt) -> None:
-        """See that the job of an attempt can change the table no more."""
-
-
-def in_doubt(log: CheckpointLog, engine: JobEngine, table: str, seq: int) -> Attempt:
-    """Find the attempt that somebody has to decide about.
-
-    :raises InputError: The batch is not open, or what became of its job is known.
-    """
-    pipeline = existing_pipeline(log)
-    numbers = [entry.seq for entry in open_entries(log)]
-    if seq not in numbers:
-        raise InputError(
-            f"Batch {seq} of {log.location} is not open.",
-            kept="everything; nothing was written",
-            do="look at `airflow scope status`: only an open batch can be settled",
-        )
-    attempt = engine.undecidable(Work(pipeline.pipeline, table, log.location), seq)
-    if attempt is None:
-        raise InputError(
-            f"There is nothing to decide about batch {seq} of {log.location}: the outcome of its newest "
-            "job is known, or the job is still running.",
-            kept="everything; nothing was written",
-            do="run the task. To load the files of the batch again, see `airflow scope abandon`",
-        )
-    return attempt
-
-
-def settle(
-    log: CheckpointLog,
-    engine: JobEngine,
-    table: str,
-    seq: int,
-    *,
-    committed: bool,
-    storage: Storage | None = None,
-) -> Settlement:
-    """Record what somebody decided about the newest job of an open batch.
-
-    :param storage: Where the table is; None is a disk of this machine.
-    :return: The decision that holds: another one if somebody else was faster.
-    :raises InputError: There is nothing to decide, or the decision would lose rows.
-    """
-    attempt = in_doubt(log, engine, table, seq)
-    if not committed and log.offset(seq).overwrites_table:
-        _check_nothing_came_after(log, table, seq)
-    # The service may have forgotten the job, or a submission of it may still be on its way.
-    engine.end(Work(existing_pipeline(log).pipeline, table, log.location), attempt)
-    return log.put_settlement(
-        Settlement(
-            seq=seq, number=attempt.number, landed=committed, table_version=newest_version(table, storage)
-        )
-    )
-
-
-def _check_nothing_came_after(log: CheckpointLog, table: str, refresh: int) -> None:
-    """Refuse to do a refresh's first batch again when later ones had jobs: it would delete their rows."""
-    for seq in log.logged():
-        if seq > refresh and any(not attempt.void for attempt in log.attempts(seq)):
-            raise InputError(
-                f"Batch {refresh} of {table} replaces all rows, and batch {seq} was loaded after it: "
-                f"running batch {refresh} again would delete the rows of batch {seq}.",
-                kept="everything; nothing was written",
-                do=f"run `airflow scope settle {refresh} --committed --yes`, and the task with "
-                "full_refresh=True next: it replaces all rows. If that run is refused, run `airflow scope "
-                "accept-table --reload-undecidable --yes` first",
-            )

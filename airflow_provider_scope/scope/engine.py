@@ -10,10 +10,13 @@ from airflow_provider_scope.delta.probe import changes, newest_version, probe
 from airflow_provider_scope.exceptions import (
     BatchNotInTableError,
     BatchOutcomeUnknownError,
+    InputError,
     JobMismatchError,
     TableRecreatedError,
 )
-from airflow_provider_scope.protocol.records import Attempt
+from airflow_provider_scope.protocol import repair
+from airflow_provider_scope.protocol.engine import Work
+from airflow_provider_scope.protocol.records import Attempt, Settlement
 from airflow_provider_scope.protocol.recovery import CommittedBatch
 from airflow_provider_scope.protocol.report import files_text
 from airflow_provider_scope.scope.fate import (
@@ -31,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from airflow_provider_scope.exceptions import ScopeJobFailedError, ScopeScriptError
-    from airflow_provider_scope.protocol.engine import More, Work
+    from airflow_provider_scope.protocol.engine import More
     from airflow_provider_scope.protocol.log import CheckpointLog
     from airflow_provider_scope.protocol.records import OffsetEntry, TableIdentity
     from airflow_provider_scope.protocol.recovery import TableState
@@ -236,6 +239,58 @@ class ScopeRunner:
             return newest
         return newest if finding.fate == "undecidable" else None
 
+    def in_doubt(self, table: str, seq: int) -> Attempt:
+        """Find the attempt that somebody has to decide about.
+
+        :raises InputError: The batch is not open, or what became of its job is known.
+        """
+        pipeline = repair.existing_pipeline(self.log)
+        if seq not in [entry.seq for entry in repair.open_entries(self.log)]:
+            raise InputError(
+                f"Batch {seq} of {self.log.location} is not open.",
+                kept="everything; nothing was written",
+                do="look at `airflow scope status`: only an open batch can be settled",
+            )
+        attempt = self.undecidable(Work(pipeline.pipeline, table, self.log.location), seq)
+        if attempt is None:
+            raise InputError(
+                f"There is nothing to decide about batch {seq} of {self.log.location}: the outcome of its "
+                "newest job is known, or the job is still running.",
+                kept="everything; nothing was written",
+                do="run the task. To load the files of the batch again, see `airflow scope abandon`",
+            )
+        return attempt
+
+    def settle(self, table: str, seq: int, *, committed: bool) -> Settlement:
+        """Record what somebody decided about the newest job of an open batch.
+
+        :return: The decision that holds: another one if somebody else was faster.
+        :raises InputError: There is nothing to decide, or the decision would lose rows.
+        """
+        attempt = self.in_doubt(table, seq)
+        if not committed and self.log.offset(seq).overwrites_table:
+            self._check_nothing_came_after(table, seq)
+        # The service may have forgotten the job, or a submission of it may still be on its way.
+        pipeline = repair.existing_pipeline(self.log)
+        self._end(Work(pipeline.pipeline, table, self.log.location), attempt)
+        version = newest_version(table, self.table_storage)
+        return self.log.put_settlement(
+            Settlement(seq=seq, number=attempt.number, landed=committed, table_version=version)
+        )
+
+    def _check_nothing_came_after(self, table: str, refresh: int) -> None:
+        """Refuse to do a refresh's first batch again when later ones had jobs: it would delete their rows."""
+        for seq in self.log.logged():
+            if seq > refresh and any(not attempt.void for attempt in self.log.attempts(seq)):
+                raise InputError(
+                    f"Batch {refresh} of {table} replaces all rows, and batch {seq} was loaded after it: "
+                    f"running batch {refresh} again would delete the rows of batch {seq}.",
+                    kept="everything; nothing was written",
+                    do=f"run `airflow scope settle {refresh} --committed --yes`, and the task with "
+                    "full_refresh=True next: it replaces all rows. If that run is refused, run `airflow "
+                    "scope accept-table --reload-undecidable --yes` first",
+                )
+
     # ---- closing -------------------------------------------------------------------------------
 
     def _close_older(self, work: Work, refresh: OffsetEntry) -> None:
@@ -278,9 +333,9 @@ class ScopeRunner:
                 break
         for attempt in self.log.attempts(seq):
             if not attempt.void:
-                self.end(work, attempt)
+                self._end(work, attempt)
 
-    def end(self, work: Work, attempt: Attempt) -> None:
+    def _end(self, work: Work, attempt: Attempt) -> None:
         """See that the job of an attempt can change the table no more."""
         guid = job_id(work.pipeline, attempt)
         if self.jobs.get_job(guid) is None:

@@ -236,9 +236,9 @@ class ScopeWorld(MemoryWorld):
                 if attempt:
                     committed = self.delta.holds(entry.seq, attempt.number)
                     try:
-                        repair.settle(log, engine, self.table, entry.seq, committed=committed)
+                        engine.settle(self.table, entry.seq, committed=committed)
                     except InputError:  # accepting the table then asks for a refresh
-                        repair.settle(log, engine, self.table, entry.seq, committed=True)
+                        engine.settle(self.table, entry.seq, committed=True)
                     return True
         return False
 
@@ -268,7 +268,6 @@ class ScopeWorld(MemoryWorld):
             patch.object(scope_engine, "probe", lambda *a: _turn("probe", lambda: look(a[0], None, a[2]))),
             patch.object(scope_engine, "newest_version", newest),
             patch.object(fate, "newest_version", newest),
-            patch.object(repair, "newest_version", newest),
             patch.object(fate, "changes", lambda *a: _turn("changes", lambda: read_commits(*a))),
             patch.object(scope_engine, "changes", read_commits),
         ):

@@ -13,7 +13,7 @@ from airflow_provider_scope.exceptions import (
     TableAheadOfLogError,
     TableBehindLogError,
 )
-from airflow_provider_scope.protocol import acceptance, repair
+from airflow_provider_scope.protocol import acceptance
 
 if TYPE_CHECKING:
     from tests.scope.conftest import World
@@ -80,7 +80,7 @@ def test_after_an_older_copy_of_both_the_files_since_then_can_be_loaded_again(
     execution, _, engine = world.assemble()
     table = f"file://{world.table}"
     if way == "settle":
-        repair.settle(execution.log, engine, table, 2, committed=False)
+        engine.settle(table, 2, committed=False)
     else:
         acceptance.accept_table(execution.log, engine, table, reload_undecidable=True)
     world.run()

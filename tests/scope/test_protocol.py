@@ -19,7 +19,6 @@ from airflow_provider_scope.exceptions import (
     ScopeJobFailedError,
     TableDivergedError,
 )
-from airflow_provider_scope.protocol import repair
 from airflow_provider_scope.protocol.records import Attempt
 from airflow_provider_scope.scope.jobs import Change, Evidence, evidence, fate
 from tests.crash.scope_world import ScopeWorld
@@ -483,10 +482,10 @@ def test_a_refresh_is_not_done_again_under_batches_that_came_after_it():
 
     with pytest.raises(BatchOutcomeUnknownError):
         world.run(at("PUT", 1, before=clean_and_restore), refresh=True)
-    log, engine = world.log(), world.engine(open_gate)
+    engine = world.engine(open_gate)
 
     with world.patched(), pytest.raises(InputError, match="would delete the rows of batch 1"):
-        repair.settle(log, engine, world.table, 0, committed=False)
+        engine.settle(world.table, 0, committed=False)
     assert world.settle()
     with pytest.raises(BatchOutcomeUnknownError, match="full_refresh=True"):
         world.accept()
