@@ -72,6 +72,15 @@ def before(name: str, do: Callable[[], object]) -> Gate:
     return gate
 
 
+def fails_at(name: str, error: BaseException) -> Gate:
+    """Give a gate that raises an error in place of the first call whose name begins so."""
+
+    def fail() -> None:
+        raise error
+
+    return before(name, fail)
+
+
 def no_space_for(name: str) -> Gate:
     """Give a gate that lets everything happen but one write, which finds the disk full."""
 

@@ -21,7 +21,7 @@ from airflow_provider_scope.values import Window
 from tests.crash.scenarios import VanishingFile
 from tests.crash.world import NOW_MS, DeltaWorld, World
 from tests.support.delta_engine import TABLE, local
-from tests.support.faulty_storage import Call, open_gate
+from tests.support.faulty_storage import Call, fails_at, open_gate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -123,14 +123,8 @@ def test_a_run_that_says_which_rows_stay_is_done(world, asked, expected):
 
 def test_a_pipeline_that_logged_nothing_is_as_good_as_none(world):
     """A full refresh that died before its first entry; the next run is asked for none."""
-
-    def dies(call: Call, effect: Callable[[], Any], torn: Any = None) -> Any:
-        if call.name.startswith("put offsets"):
-            raise KeyboardInterrupt
-        return effect()
-
     with pytest.raises(KeyboardInterrupt):
-        world.run(dies, refresh=True)
+        world.run(fails_at("put offsets", KeyboardInterrupt()), refresh=True)
     assert world.record_names() == ["pipeline.json"]
 
     with pytest.raises(UnknownRowsError):

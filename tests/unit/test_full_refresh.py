@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -12,11 +11,7 @@ from airflow_provider_scope.exceptions import SourceFileGoneError
 from airflow_provider_scope.protocol.report import READ
 from airflow_provider_scope.specs.ingest import ARGUMENTS, ingest_from
 from tests.crash.world import MemoryWorld
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.support.faulty_storage import Call
+from tests.support.faulty_storage import fails_at
 
 
 @pytest.fixture
@@ -96,14 +91,9 @@ def test_files_of_purged_entries_are_named(world):
 
 
 def test_a_refresh_that_died_before_it_reached_the_table_leaves_the_warning_to_the_next(world):
-    def gate(call: Call, effect: Callable[[], Any], torn: Any = None) -> Any:
-        if call.name == "files 2":
-            raise SourceFileGoneError("the disk is away")
-        return effect()
-
     version = world.version()
     with pytest.raises(SourceFileGoneError):
-        world.run(gate, refresh=True)
+        world.run(fails_at("files 2", SourceFileGoneError("the disk is away")), refresh=True)
 
     assert world.run(refresh=True).warnings == {READ: expected(version)}
 

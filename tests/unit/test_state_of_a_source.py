@@ -10,7 +10,7 @@ from airflow_provider_scope.exceptions import ScopeProviderError, StorageError
 from airflow_provider_scope.protocol.records import CommitRecord, decode
 from tests.crash.world import DeltaWorld
 from tests.support.delta_engine import DeltaEngine
-from tests.support.faulty_storage import no_space_for
+from tests.support.faulty_storage import fails_at, no_space_for
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -65,13 +65,8 @@ def test_a_batch_that_was_given_up_has_no_state(tmp_path: Path) -> None:
     world.run()
     world.drop("b", 90)
 
-    def dies(call: Any, do: Any, torn: Any = None) -> Any:
-        if call.name == "files 1":
-            raise StorageError("No space left on device")
-        return do()
-
     with pytest.raises(ScopeProviderError):
-        world.run(dies)
+        world.run(fails_at("files 1", StorageError("No space left on device")))
     assert world.abandon(1).abandoned
 
     assert [world.recorded(seq) for seq in range(2)] == [of(1), None]

@@ -25,7 +25,7 @@ from airflow_provider_scope.protocol.takeover import Decision, digest
 from airflow_provider_scope.values import FileEntry
 from tests.crash.world import NOW_MS, MemoryWorld
 from tests.support.dbt_scope import CrashedError, DbtScopeOnMemory, moment, snapshot
-from tests.support.faulty_storage import Counting, before
+from tests.support.faulty_storage import Counting, before, fails_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,14 +73,10 @@ def control(world: MemoryWorld, name: str) -> str:
     return f"{world.checkpoint}/{name}"
 
 
-def die() -> None:
-    raise SparkJobFailedError("dead")
-
-
 def dies_at(world: MemoryWorld, name: str, **asked: Any) -> None:
     """Run until a call whose name begins so."""
     with pytest.raises(SparkJobFailedError, match="dead"):
-        world.run(before(name, die), **asked)
+        world.run(fails_at(name, SparkJobFailedError("dead")), **asked)
 
 
 # ---- the first run ---------------------------------------------------------------------------------------
@@ -495,11 +491,8 @@ def test_an_empty_record_is_one_that_was_never_written():
 def test_a_file_that_cannot_be_read_is_an_error():
     world, _ = a_world(3)
 
-    def no_answer() -> None:
-        raise StorageError("no answer")
-
     with pytest.raises(StorageError):
-        world.run(before("read sources/1", no_answer))
+        world.run(fails_at("read sources/1", StorageError("no answer")))
     assert "pipeline.json" not in world.record_names()
 
 
