@@ -119,12 +119,7 @@ def test_a_trigger_is_stored_as_ids_and_numbers():
     ("changes", "what"),
     [
         ({"table": None}, "table.columns=None is not valid"),
-        ({"write": {"where": "id = 1"}}, "write.where='id = 1'"),
-        ({"sql_params": {"a": 1}}, "sql_params is not possible"),
-        ({"table": {"columns": COLUMNS, "schema_evolution": "widen"}}, "table.schema_evolution='widen'"),
-        ({"table": {"columns": COLUMNS, "expect": {"has id": "id > 0"}}}, "table.expect is not possible"),
         ({"sql": "SELECT id FROM @data; DROP"}, "statement"),
-        ({"source": FileSource(roots=ROOT, format="json")}, "source.format='json'"),
     ],
 )
 def test_what_scope_jobs_cannot_do_fails_when_the_dag_is_parsed(world, changes, what):

@@ -15,7 +15,6 @@ from airflow.cli.cli_parser import get_parser
 from deltalake import DeltaTable
 
 import airflow_provider_scope
-from airflow_provider_scope.cli.definition import get_scope_cli_commands
 from airflow_provider_scope.exceptions import (
     BatchOutcomeUnknownError,
     CheckpointCorruptError,
@@ -443,15 +442,6 @@ def test_a_command_that_a_message_names_shortly_gets_all_that_its_parser_needs(n
     assert {option: args[option] for option in OPTIONS[name]} == expected
     assert args.get("delta_location") in (None, ADDRESS.table)
     assert args.get("seq") in (None, 3)
-
-
-def test_every_command_of_the_command_line_that_means_a_pipeline_can_be_completed() -> None:
-    (group,) = get_scope_cli_commands()
-
-    for command in group.subcommands:
-        flags = {flag.lstrip("-").replace("-", "_") for arg in command.args for flag in arg.flags}
-        fields = {field for field in Address.__dataclass_fields__ if field not in ("table", "batch", "task")}
-        assert {*OPTIONS[command.name]} == flags & fields, command.name
 
 
 def test_an_error_of_a_block_leaves_it_with_whole_commands() -> None:

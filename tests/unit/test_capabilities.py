@@ -37,6 +37,7 @@ def made(source: Any = None, **changes: Any) -> Any:
         ({"source": {"extra_columns": "ignore"}}, "source.extra_columns='ignore' is not possible"),
         ({"source": {"missing_columns": "null"}}, "source.missing_columns='null' is not possible"),
         ({"source": {"format": "orc"}}, "source.format='orc' is not possible with SCOPE jobs."),
+        ({"source": {"format": "json"}}, "source.format='json' is not possible with SCOPE jobs."),
     ],
 )
 def test_what_scope_jobs_cannot_do_is_refused(changes: dict[str, Any], message: str) -> None:
