@@ -16,7 +16,6 @@ from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
 
 from airflow_provider_scope import validation
 from airflow_provider_scope.columns import is_late
-from airflow_provider_scope.compat import TaskDeferralError, TaskDeferralTimeout
 from airflow_provider_scope.links.scope_job import ScopeJobLink
 from airflow_provider_scope.protocol.commands import Address
 from airflow_provider_scope.specs import (
@@ -35,6 +34,11 @@ from airflow_provider_scope.specs import (
 from airflow_provider_scope.specs.ingest import WITH_COLUMNS
 from airflow_provider_scope.templates import KeepsPlainTexts
 from airflow_provider_scope.triggers.scope_job import ScopeJobTrigger, is_over
+
+try:
+    from airflow.sdk.exceptions import TaskDeferralError, TaskDeferralTimeout
+except ImportError:  # Airflow 3.1
+    from airflow.exceptions import TaskDeferralError, TaskDeferralTimeout  # type: ignore[no-redef]
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from airflow_provider_scope.compat import of_airflow
 from airflow_provider_scope.exceptions import (
     ConnectionMissingError,
     EngineError,
+    InputError,
     RecordsVacuumedError,
     ServiceAuthError,
     ServiceOutcomeUnknownError,
@@ -17,8 +17,14 @@ from airflow_provider_scope.exceptions import (
     TableError,
 )
 
-with of_airflow("3.3", "SCOPE_RETRY_POLICY", "leave `retry_policy` out: `retries` and `retry_delay` remain"):
+try:
     from airflow.sdk import ExceptionRetryPolicy, RetryAction, RetryRule
+except ImportError as err:
+    raise InputError(
+        f"SCOPE_RETRY_POLICY needs Airflow 3.3 or newer: {err}.",
+        kept="everything; nothing was read or written",
+        do="leave `retry_policy` out: `retries` and `retry_delay` remain",
+    ) from err
 
 SCOPE_RETRY_POLICY = ExceptionRetryPolicy(
     rules=[

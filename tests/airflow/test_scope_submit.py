@@ -15,7 +15,6 @@ from airflow.providers.common.compat.sdk import AirflowFailException, TaskDeferr
 from airflow.sdk import DAG, BaseOperator
 from deltalake import DeltaTable
 
-from airflow_provider_scope.compat import TaskDeferralError
 from airflow_provider_scope.emulator import Fault
 from airflow_provider_scope.engines import assembly
 from airflow_provider_scope.exceptions import (
@@ -26,6 +25,7 @@ from airflow_provider_scope.exceptions import (
     StorageError,
 )
 from airflow_provider_scope.operators import scope_submit
+from airflow_provider_scope.operators.base import TaskDeferralError
 from airflow_provider_scope.operators.scope_submit import ScopeSubmitJobOperator
 from airflow_provider_scope.scope.jobs import NewJob, outcome
 from airflow_provider_scope.scope.submission import is_ours

@@ -74,9 +74,9 @@ def test_the_layers_that_are_drawn_are_those_of_the_contract():
     drawn = [labels.get(name, name).split(" · ") for name in dict.fromkeys(names)]
 
     assert drawn == layers()
-    assert arrows[-1] == "compat --> scope"
+    assert arrows[-1] == "hooks --> scope"
     knows_airflow = drawing.text.split("end\n", 1)[0]
-    assert "hooks --> compat" in knows_airflow
+    assert "engines --> hooks" in knows_airflow
     assert "scope" not in knows_airflow
 
 
