@@ -1,4 +1,4 @@
-"""``--output json`` of ``status`` and ``quarantine``: one object, and each of its fields is on the page."""
+"""``status`` and ``quarantine`` with ``--output json``: one object, each of whose fields is on the page."""
 
 from __future__ import annotations
 
@@ -115,17 +115,17 @@ def test_the_status_of_a_folder_without_a_pipeline_and_of_one_with_intervals_alo
     assert (one["logged"], one["committed"]["batch"], one["error"]) == (1, 0, None)
 
 
-def test_what_is_quarantined_is_counted_by_file_and_rule(desk: Any) -> None:
+def test_what_is_quarantined_is_counted_by_file_and_rule_and_it_is_said_how_to_see_it_all(desk: Any) -> None:
     desk.loaded("a.parquet", "b.parquet")
     nothing = facts(desk, "quarantine")
     place = f"file://{desk.world.folder}/quarantine"
     rows = {
-        "batch": [0, 1, 1],
-        "file": [f"file://{desk.world.folder}/landing/{name}.parquet" for name in "abb"],
-        "record": pa.array([None, 3, 5], pa.int64()),
-        "rule": ["it cannot be read", 'v is not "int"', 'v is not "int"'],
-        "raw": pa.array([None, '{"v":"x"}', "é"], pa.string()),
-        "pipeline": [desk.world.log().pipeline().pipeline] * 3,
+        "batch": [0, 1, 1, 1],
+        "file": [f"file://{desk.world.folder}/landing/{name}.parquet" for name in "abbb"],
+        "record": pa.array([None, 3, 5, 2], pa.int64()),
+        "rule": ["it cannot be read", 'v is not "int"', 'v is not "int"', "w is not date"],
+        "raw": pa.array([None, '{"v":"x"}', "é", '{"w":"y"}'], pa.string()),
+        "pipeline": [desk.world.log().pipeline().pipeline] * 4,
     }
     write_deltalake(str(desk.world.folder / "quarantine"), pa.table(rows))
     desk.world.log().use_quarantine(place)
@@ -146,9 +146,23 @@ def test_what_is_quarantined_is_counted_by_file_and_rule(desk: Any) -> None:
             "batch": 1,
             "file": "file:///landing/b.parquet",
             "whole_file": None,
-            "records": 2,
-            "rules": {'v is not "int"': 2},
+            "records": 3,
+            "rules": {'v is not "int"': 2, "w is not date": 1},
         },
+    ]
+    said = desk.table_command("quarantine")
+    assert (said.code, said.err) == (0, "")
+    sql = "SELECT * FROM delta.`file:///quarantine` WHERE pipeline = 'PIPELINE'"
+    assert said.out.splitlines() == [
+        "quarantine  file:///quarantine",
+        "            3 records, and 1 file as a whole",
+        "batch 0: file:///landing/a.parquet",
+        "  the whole file: it cannot be read",
+        "batch 1: file:///landing/b.parquet",
+        '  2 records: v is not "int"',
+        "  1 record: w is not date",
+        '  the first of its 3 is record 2: {"w":"y"}',
+        f"all of them, with all their records: {sql}",
     ]
 
 

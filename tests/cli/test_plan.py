@@ -224,22 +224,6 @@ def test_a_full_refresh_of_a_task_that_cannot_have_one_is_refused(desk, dag_file
     assert "full_refresh=True is not valid: expected False with Replace(where=...)." in said.err
 
 
-def test_what_a_plan_says_is_what_the_next_run_does(desk, dag_file):
-    dag_file()
-    desk.loaded("a.parquet")
-    desk.world.drop("b.parquet", 60)
-
-    said = planned(desk)
-    desk.world.run()
-
-    assert said.out.splitlines()[1] == (
-        f"  1: append, 1 file, {desk.size('b.parquet')}: file:///landing/b.parquet"
-    )
-    entry = desk.world.records()[f"offsets/{1:020}"]
-    assert (entry[0]["mode"], len(entry) - 1) == ("append", 1)
-    assert desk.rows_are_those_of("a.parquet", "b.parquet")
-
-
 def test_a_table_that_diverged_is_refused_as_in_a_run(desk, dag_file):
     dag_file()
     desk.loaded("a.parquet", "b.parquet")
