@@ -41,7 +41,7 @@ def open_store(uri: str, conn_id: str | None, connection: Connection | None) -> 
     http = HttpClient(
         f"{'https' if tls else 'http'}://{authority}",
         None,
-        identity={"user.name": user},
+        user=user,
         timeout_seconds=fields.number("http_timeout_seconds", 30.0, at_least=0.1) if fields else 30.0,
         repeating=Repeating(retries=fields.integer("http_retries", 3, at_least=0) if fields else 3),
     )

@@ -53,9 +53,9 @@ class HttpClient:
     """Requests to one service; it may be used by several threads at once.
 
     :param base_url: ``https://<host>``, or ``http://`` to this machine itself; to any host without a secret.
-    :param tokens: The bearer token; None where ``identity`` names the caller, or the service needs none.
-    :param identity: Query parameters of plain WebHDFS: ``user.name``, or the secret ``delegation``. Its
-        redirects lead to other hosts, and hold all that these need; they are followed if ``tokens`` is None.
+    :param tokens: The bearer token; None for plain WebHDFS, whose redirects lead to other hosts, and hold
+        all that these need.
+    :param user: The caller's name at plain WebHDFS.
     :param timeout_seconds: For the connection, and for each wait for a part of the answer.
     :param repeating: How to try again after transport errors, 429 and 5xx.
     :param retry_on_error_messages: Texts of refusals (4xx) that pass: a fragment, or ``re:`` and a
@@ -68,17 +68,16 @@ class HttpClient:
         base_url: str,
         tokens: Tokens | None,
         *,
-        identity: Mapping[str, str] | None = None,
+        user: str | None = None,
         timeout_seconds: float = 30.0,
         repeating: Repeating | None = None,
         retry_on_error_messages: Sequence[str] = (),
     ) -> None:
         self.base_url = base_url.rstrip("/")
         self.repeating = repeating or Repeating()
-        self._identity = dict(identity or {})
-        has_secret = tokens is not None or "delegation" in self._identity
-        self._origin = _checked_origin(self.base_url, has_secret=has_secret)
-        self._tokens = tokens or _NoToken()
+        self._identity = {"user.name": user} if user else {}
+        self._origin = _checked_origin(self.base_url, has_secret=tokens is not None)
+        self._tokens = tokens
         self._timeout = timeout_seconds
         self._patterns = [_pattern(text) for text in retry_on_error_messages]
         self._session = _session(use_environment=self._origin[0] == "https")
@@ -169,9 +168,9 @@ class HttpClient:
 
         :raises _FailedError: There was no answer, or it was 429 or 5xx.
         """
-        token = self._tokens.get()
+        token = self._tokens.get() if self._tokens else ""
         answer = self._follow(request, token)
-        if answer.status == 401:  # noqa: PLR2004
+        if answer.status == 401 and self._tokens:  # noqa: PLR2004
             self._tokens.reject(token)
             answer = self._follow(request, self._tokens.get())
         if answer.status == 429 or answer.status >= 500:  # noqa: PLR2004
@@ -240,11 +239,7 @@ class HttpClient:
     def _redirected(self, target: str, doing: str) -> str:
         """Check the target of a redirect: no token goes to another host, and nothing from https to http."""
         origin = _origin(target)
-        if (
-            isinstance(self._tokens, Tokens)
-            or origin is None
-            or (self._origin[0], origin[0]) == ("https", "http")
-        ):
+        if self._tokens or origin is None or (self._origin[0], origin[0]) == ("https", "http"):
             return self._url(target, doing)
         return target
 
@@ -268,16 +263,6 @@ class _FailedError(Exception):
         self.may_have_arrived = may_have_arrived
         """Whether the service may have carried it out."""
         self.retry_after = retry_after
-
-
-class _NoToken:
-    """Stands for ``Tokens`` at a service that needs no token."""
-
-    def get(self) -> str:
-        return ""
-
-    def reject(self, value: str) -> None:
-        """Do nothing."""
 
 
 class _Bearer(requests.auth.AuthBase):

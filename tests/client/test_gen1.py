@@ -557,9 +557,8 @@ CLUSTER = "namenode:9870"
 
 
 def hdfs(server, waits=None, **options) -> Gen1Client:
-    options = {"identity": {"user.name": "me"}, **options}
     repeating = Repeating(sleep=waits or [].append)
-    http = HttpClient(server.url, options.pop("tokens", None), repeating=repeating, **options)
+    http = HttpClient(server.url, options.pop("tokens", None), user="me", repeating=repeating, **options)
     return Gen1Client(http, CLUSTER, threads=3, dialect=HDFS)
 
 
@@ -628,7 +627,7 @@ def test_a_token_is_not_sent_to_a_datanode(server, datanode):
     server.answers = [Reply(307, headers={"Location": f"{datanode.url}/webhdfs/v1/a?op=CREATE"})]
 
     with pytest.raises(ServiceProtocolError, match="leads to another host"):
-        hdfs(server, tokens=fixed_tokens("secret"), identity={}).upload("/a", b"data")
+        hdfs(server, tokens=fixed_tokens("secret")).upload("/a", b"data")
 
     assert datanode.asked == []
 
@@ -641,20 +640,8 @@ def test_a_redirect_to_what_is_no_datanode_is_not_followed(server, location):
         hdfs(server).upload("/a", b"data")
 
 
-def test_a_delegation_token_is_not_sent_in_clear_and_not_shown(server):
-    with pytest.raises(InputError, match="must not leave this machine unencrypted"):
-        HttpClient("http://namenode:9870", None, identity={"delegation": "secret"})
-    server.answers = lambda _: DROP
-
-    with pytest.raises(ServiceError) as caught:
-        hdfs(server, identity={"delegation": "secret-token"}).get_status("/a")
-
-    assert server.asked[0].query["delegation"] == "secret-token"
-    assert "secret-token" not in str(caught.value)
-
-
 def test_a_cluster_without_secrets_is_reached_without_tls():
-    assert repr(HttpClient("http://namenode:9870", None, identity={"user.name": "me"}))
+    assert repr(HttpClient("http://namenode:9870", None, user="me"))
 
 
 def test_a_folder_of_a_cluster_is_listed_in_pages(server):

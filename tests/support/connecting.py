@@ -46,7 +46,7 @@ def _hdfs(uri: str, address: str, page_size: int, options: dict[str, Any]) -> St
     from airflow_provider_scope.stores.http import HttpClient
     from airflow_provider_scope.stores.webhdfs import HDFS, Gen1Client
 
-    http = HttpClient(address, None, identity={"user.name": HDFS_USER}, **options)
+    http = HttpClient(address, None, user=HDFS_USER, **options)
     authority = uri.removeprefix("webhdfs://").partition("/")[0]
     return WebHdfsStorage(Gen1Client(http, authority, dialect=HDFS))
 
