@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 from airflow_provider_scope.exceptions import InputError, of_extra
 from airflow_provider_scope.hooks.settings import fields_of
 from airflow_provider_scope.stores.azure import SCHEME, AzureStorage
+from airflow_provider_scope.stores.calls import is_loopback
 from airflow_provider_scope.stores.protocol import Store
-from airflow_provider_scope.stores.wire import is_loopback
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Connection

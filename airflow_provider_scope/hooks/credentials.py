@@ -15,7 +15,7 @@ from airflow.providers.common.compat.sdk import BaseHook, conf
 
 from airflow_provider_scope.exceptions import InputError, ServiceAuthError, mask, of_extra
 from airflow_provider_scope.hooks.settings import Fields, Service, connection_of, service_of
-from airflow_provider_scope.stores.wire import Token, Tokens
+from airflow_provider_scope.stores.calls import Token, Tokens
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Connection

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook
 
 from airflow_provider_scope.exceptions import ConnectionMissingError, InputError
-from airflow_provider_scope.stores.wire import is_loopback
+from airflow_provider_scope.stores.calls import is_loopback
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -13,13 +13,13 @@ from airflow_provider_scope.exceptions import (
     ServiceOutcomeUnknownError,
 )
 from airflow_provider_scope.scope.jobs import NAME_LIMIT, SCRIPT_LIMIT_BYTES, Job, NewJob, parse_job
-from airflow_provider_scope.stores.wire import not_understood
+from airflow_provider_scope.stores.calls import not_understood
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from airflow_provider_scope.stores.calls import Answer
     from airflow_provider_scope.stores.http import HttpClient
-    from airflow_provider_scope.stores.wire import Answer
 
 API_VERSION = "2017-09-01-preview"
 """The only version with jobs of type Scope."""

@@ -23,8 +23,16 @@ from airflow_provider_scope.exceptions import (
     ServiceUnavailableError,
     mask,
 )
-from airflow_provider_scope.stores.calls import Failure, Repeating, without_secrets
-from airflow_provider_scope.stores.wire import Answer, Tokens, answer_of, is_loopback, not_understood
+from airflow_provider_scope.stores.calls import (
+    Answer,
+    Failure,
+    Repeating,
+    Tokens,
+    answer_of,
+    is_loopback,
+    not_understood,
+    without_secrets,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -18,14 +18,14 @@ from airflow_provider_scope.exceptions import (
     SourceRefusedError,
     SourceUnreadableError,
 )
-from airflow_provider_scope.stores.wire import not_understood
+from airflow_provider_scope.stores.calls import not_understood
 from airflow_provider_scope.values import FileEntry, no_root
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from airflow_provider_scope.stores.calls import Answer
     from airflow_provider_scope.stores.http import HttpClient
-    from airflow_provider_scope.stores.wire import Answer
 
 
 API_VERSION = "2018-09-01"

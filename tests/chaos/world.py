@@ -15,9 +15,8 @@ from pyarrow import parquet
 from airflow_provider_scope.emulator import Emulator
 from airflow_provider_scope.scope.client import AdlaClient
 from airflow_provider_scope.scope.jobs import outcome
-from airflow_provider_scope.stores.calls import Repeating
+from airflow_provider_scope.stores.calls import Repeating, Token, Tokens
 from airflow_provider_scope.stores.http import HttpClient
-from airflow_provider_scope.stores.wire import Token, Tokens
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,9 +11,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from airflow_provider_scope.stores.calls import Repeating
+from airflow_provider_scope.stores.calls import Repeating, Token, Tokens
 from airflow_provider_scope.stores.http import HttpClient
-from airflow_provider_scope.stores.wire import Token, Tokens
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from airflow_provider_scope.exceptions import ServiceAuthError
-from airflow_provider_scope.stores.wire import Token, Tokens
+from airflow_provider_scope.stores.calls import Token, Tokens
 
 
 class Source:

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, Self
 from airflow_provider_scope.exceptions import BatchOutcomeUnknownError, ScopeProviderError
 from airflow_provider_scope.scope.client import AdlaClient
 from airflow_provider_scope.scope.jobs import outcome
-from airflow_provider_scope.stores.calls import Repeating
+from airflow_provider_scope.stores.calls import Repeating, Token, Tokens
 from airflow_provider_scope.stores.http import HttpClient
-from airflow_provider_scope.stores.wire import Token, Tokens
 from tests.crash.killer import ROOT
 from tests.crash.scenarios import land
 from tests.crash.scope_disk import ScopeDiskWorld

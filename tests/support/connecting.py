@@ -32,10 +32,10 @@ def _azurite(uri: str, address: str, page_size: int, options: dict[str, Any]) ->
 
 
 def _gen1(uri: str, address: str, page_size: int, options: dict[str, Any]) -> Storage:
+    from airflow_provider_scope.stores.calls import Token, Tokens
     from airflow_provider_scope.stores.hdfs import WebHdfsStorage
     from airflow_provider_scope.stores.http import HttpClient
     from airflow_provider_scope.stores.webhdfs import GEN1, Gen1Client
-    from airflow_provider_scope.stores.wire import Token, Tokens
 
     http = HttpClient(address, Tokens(lambda: Token("token-1", 4_000_000_000.0)), **options)
     return WebHdfsStorage(Gen1Client(http, GEN1_AUTHORITY, dialect=GEN1))
