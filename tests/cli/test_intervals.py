@@ -87,13 +87,6 @@ def test_status_counts_the_intervals_and_names_those_with_open_batches(desk, sec
     )
 
 
-def test_status_says_that_all_is_committed(desk, second):
-    second.show("c.parquet")
-    second.run()
-
-    assert desk.table_command("status").out.splitlines()[-1] == "            all batches are committed"
-
-
 def test_status_and_list_say_that_a_restore_is_refused_as_the_runs_of_the_intervals_do(
     desk, second, dag_file
 ):
@@ -158,6 +151,7 @@ def test_status_of_an_interval_is_that_of_any_pipeline_without_derived_files(des
 
     said = desk.table_command("status", "--interval", SECOND_NAME)
 
+    assert desk.table_command("status").out.splitlines()[-1] == "            all batches are committed"
     assert (said.code, said.err) == (0, "")
     assert said.out == (
         "table       file:///table\n"
@@ -197,13 +191,6 @@ def test_a_command_for_one_pipeline_asks_which_interval_is_meant(desk, second, c
     assert f"--interval {SECOND_NAME}" in said.err
 
 
-def test_a_name_that_is_no_interval_is_refused(desk, second):
-    said = desk.table_command("status", "--interval", "2023-11-14")
-
-    assert (said.code, said.out) == (1, "")
-    assert said.err.startswith("InputError: --interval=2023-11-14 is not valid: expected <start>_<end>")
-
-
 def test_an_open_batch_of_an_interval_is_given_up(desk, second):
     said = desk.table_command("abandon", "1", "--interval", SECOND_NAME, "--yes")
 
@@ -229,7 +216,7 @@ def test_a_restored_table_is_accepted_for_one_interval(desk, second):
         desk.world.of(FIRST).run()
 
 
-def test_the_rows_that_a_restore_took_come_again_as_accept_table_says(desk, second):
+def test_the_rows_that_a_restore_took_come_again_as_accept_table_says_for_all_intervals(desk, second):
     second.show("c.parquet")
     second.run()
     second.restore(1)  # the rows of c.parquet are gone, those of b.parquet are there
@@ -237,6 +224,11 @@ def test_the_rows_that_a_restore_took_come_again_as_accept_table_says(desk, seco
     said = desk.table_command("accept-table", "--all-intervals", "--yes")
 
     folder = f"file:///table/_checkpoint/intervals/{SECOND_NAME}"
+    assert (said.code, said.err) == (0, "")
+    assert [line for line in said.out.splitlines() if line.startswith("interval ")] == [
+        f"interval {FIRST_NAME}:",
+        f"interval {SECOND_NAME}:",
+    ]
     assert "full_refresh" not in said.out
     assert (
         "- to get these rows back, delete what the table still holds of the interval's rows, move the folder "
@@ -249,21 +241,6 @@ def test_the_rows_that_a_restore_took_come_again_as_accept_table_says(desk, seco
     second.run()
     assert desk.rows_are_those_of("a.parquet", "b.parquet", "c.parquet")
     assert second.of(FIRST).run().batches == []
-
-
-def test_a_restored_table_is_accepted_for_all_intervals(desk, second):
-    second.show("c.parquet")
-    second.run()
-    second.restore(1)
-
-    said = desk.table_command("accept-table", "--all-intervals", "--yes")
-
-    assert (said.code, said.err) == (0, "")
-    assert [line for line in said.out.splitlines() if line.startswith("interval ")] == [
-        f"interval {FIRST_NAME}:",
-        f"interval {SECOND_NAME}:",
-    ]
-    assert second.run().batches == second.of(FIRST).run().batches == []
 
 
 def test_one_interval_and_all_of_them_cannot_be_meant_together(desk, second):
