@@ -34,6 +34,7 @@ from adlfs import AzureBlobFileSystem  # type: ignore[import-untyped]
 from fsspec.implementations.local import LocalFileSystem  # type: ignore[import-untyped]
 
 from airflow_provider_scope.protocol.derived import SeenFiles, Segments, rows_of
+from airflow_provider_scope.protocol.log import CheckpointLog
 from airflow_provider_scope.sources.files.discovery import Rules, new_candidates, next_batch, unseen
 from airflow_provider_scope.stores.azure import AzureStorage
 from airflow_provider_scope.stores.local import LocalStorage
@@ -165,7 +166,7 @@ def discover(store: str, place: str, history: str) -> None:
     rules = Rules(patterns=(r"\.parquet$",), young_after_ms=NOW_MS)
 
     steps = Steps()
-    segments = Segments(LocalStorage(), f"file://{history}", 10)
+    segments = Segments(CheckpointLog(LocalStorage(), f"file://{history}"), 10)
     tables, _ = segments.read(EPOCH, 0)
     seen = SeenFiles(tables)
     steps.done("read the history", sum(segment.metadata.num_rows for segment in tables))
@@ -205,7 +206,8 @@ def remember(store: str, place: str, history: str, count: int) -> None:
         )
         for number in range(count)
     )
-    Segments(LocalStorage(), f"file://{history}", 10).extend(EPOCH, 0, count // 1000, lambda _: rows)
+    log = CheckpointLog(LocalStorage(), f"file://{history}")
+    Segments(log, 10).extend(EPOCH, 0, count // 1000, lambda _: rows)
 
 
 # ---- the whole --------------------------------------------------------------------------------------

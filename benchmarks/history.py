@@ -199,7 +199,7 @@ def _write_segments(log: CheckpointLog, batches: int, size: int) -> None:
         chain = chain[: len(chain) - merged]
         first = gone[0].first if gone else seq
         chain.append(Segment(first, seq, sum(segment.rows for segment in gone) + size))
-    segments = Segments(log.storage, log.location, 1)
+    segments = Segments(log, 1)
     for segment in chain:
         numbers = range(segment.first * size, (segment.last + 1) * size)
         rows = rows_of((f.path, f.modified_ms, f.size_bytes, None, 0) for f in map(a_file, numbers))

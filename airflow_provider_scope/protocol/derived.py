@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from airflow_provider_scope.protocol.records import CommitRecord, OffsetEntry
     from airflow_provider_scope.protocol.takeover import Takeover
     from airflow_provider_scope.sources.files.discovery import Seen, Status
-    from airflow_provider_scope.stores.protocol import Storage
     from airflow_provider_scope.values import FileEntry
 
 logger = logging.getLogger(__name__)
@@ -264,14 +263,12 @@ _EPOCH = b"airflow_provider_scope.epoch"
 class Segments:
     """The segments of one checkpoint.
 
-    :param storage: The storage of ``location``.
-    :param location: Canonical URI of the checkpoint folder.
+    :param log: The log that they are derived from.
     :param fan_out: A segment this many times as large as what comes is not merged with it.
     """
 
-    def __init__(self, storage: Storage, location: str, fan_out: int) -> None:
-        self.storage = storage
-        self.location = location
+    def __init__(self, log: CheckpointLog, fan_out: int) -> None:
+        self.log = log
         self.fan_out = fan_out
         self._damaged: dict[str, Exception] = {}
 
@@ -344,16 +341,16 @@ class Segments:
             )  # fmt: skip
             return
         folder = self._folder(epoch)
-        self.storage.replace(f"{folder}/{new.name}", data)
+        self.log.storage.replace(f"{folder}/{new.name}", data)
         for old in existing:
             if old != new and new.first <= old.first and old.last <= new.last:
-                self.storage.delete(f"{folder}/{old.name}")
+                self.log.storage.delete(f"{folder}/{old.name}")
 
     def _folder(self, epoch: str) -> str:
-        return f"{self.location}/seen/{epoch}"
+        return f"{self.log.location}/seen/{epoch}"
 
     def _chain(self, epoch: str, start: int) -> tuple[list[Segment], list[Segment]]:
-        existing = retention.named(self.storage.names(self._folder(epoch)))
+        existing = retention.named(self.log.storage.names(self._folder(epoch)))
         return retention.chain(
             [segment for segment in existing if segment.name not in self._damaged], start
         ), existing
@@ -362,7 +359,7 @@ class Segments:
         """Read a segment; None if it is gone or damaged: all that it tells is in the log."""
         path = f"{self._folder(epoch)}/{segment.name}"
         try:
-            data = self.storage.read(path)
+            data = self.log.storage.read(path)
             return None if data is None else _open(data, epoch, segment)
         except (StorageError, *_DAMAGED) as err:
             self._damaged[segment.name] = err
@@ -432,10 +429,9 @@ class AuditFiles:
 
     def __init__(self, log: CheckpointLog, *, compaction_interval: int, retention_files: int) -> None:
         self.log = log
-        self.storage = log.storage
         self.folder = f"{log.location}/sources"
         self.retention_files = retention_files
-        self.segments = Segments(log.storage, log.location, compaction_interval)
+        self.segments = Segments(log, compaction_interval)
 
     def seen_files(self, epoch: Epoch) -> tuple[History, int]:
         """Read which files were taken over from dbt-scope, or are in the segments of an epoch.
@@ -491,11 +487,11 @@ class AuditFiles:
             self.segments.extend(epoch.folder, epoch.start, last.seq, rows_from, anew_from=anew_from)
         except RecordsVacuumedError as err:
             logger.warning("seen/ was not written: %s", err.what)
-        names = self.storage.names(self.folder)
+        names = self.log.storage.names(self.folder)
         newest_id = epoch.batch_id(last.seq)
         for name in takeover.expired(names, newest_id, self.retention_files, epoch.first_batch_id):
-            self.storage.delete(f"{self.folder}/{name}")
-        self.storage.replace(f"{self.log.location}/watermark.json", expected_watermark)
+            self.log.storage.delete(f"{self.folder}/{name}")
+        self.log.storage.replace(f"{self.log.location}/watermark.json", expected_watermark)
         return True
 
     def _batch(self, seq: int) -> tuple[OffsetEntry, CommitRecord]:
@@ -506,9 +502,9 @@ class AuditFiles:
         rows = takeover.audit_rows(entry, commit, batch_id)
         path = f"{self.folder}/{batch_id}"
         if rows:
-            self.storage.replace(path, takeover.audit_lines(rows))
+            self.log.storage.replace(path, takeover.audit_lines(rows))
         else:
-            self.storage.delete(path)  # an earlier refresh may have had a batch of this number
+            self.log.storage.delete(path)  # an earlier refresh may have had a batch of this number
 
 
 def _rows(batch: tuple[OffsetEntry, CommitRecord]) -> Iterator[Row]:

@@ -55,8 +55,7 @@ def plan(execution: MicroBatchExecution, request: Request) -> Plan:
     The execution cannot be used for a run afterwards.
     """
     records = _InMemory(execution.log.storage)
-    for part in (execution.log, execution.audit, execution.audit.segments):
-        part.storage = records
+    execution.log.storage = records
     engine = _Checks(execution.engine, execution.source)
     execution.engine, execution.audits, execution.after = engine, False, None
     error: ScopeProviderError | None = None

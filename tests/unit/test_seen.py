@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from airflow_provider_scope.protocol import derived, retention
 from airflow_provider_scope.protocol.derived import SeenFiles, Segments, rows_of
+from airflow_provider_scope.protocol.log import CheckpointLog
 from airflow_provider_scope.protocol.retention import Segment, chain, to_merge
 from airflow_provider_scope.sources.files.discovery import is_changed, status
 from airflow_provider_scope.values import FileEntry
@@ -36,7 +37,7 @@ def rows(batch: Sequence[FileEntry], seq: int) -> pa.Table:
 
 def stored(batches: Sequence[Sequence[FileEntry]], fan_out: int, steps: Sequence[int]) -> Segments:
     """Let runs add the batches, some at once."""
-    kept = Segments(MemoryStorage(), "file:///c", fan_out)
+    kept = Segments(CheckpointLog(MemoryStorage(), "file:///c"), fan_out)
 
     def rows_from(first: int) -> pa.Table:
         return pa.concat_tables(rows(batches[seq], seq) for seq in range(first, last + 1))
@@ -105,17 +106,17 @@ def test_a_segment_that_is_damaged_or_gone_is_read_from_the_log(harm):
     batches = [[FileEntry(1, f"file:///r/{n}", 1)] for n in range(40)]
     kept = stored(batches, 2, [1] * 40)
     folder = f"file:///c/seen/{EPOCH}"
-    names = kept.storage.names(folder)
+    names = kept.log.storage.names(folder)
     assert len(names) > 1
     path = f"{folder}/{names[-1]}"
-    data = kept.storage.read(path)
+    data = kept.log.storage.read(path)
     match harm:
         case "cut":
-            kept.storage.replace(path, data[: len(data) // 2])
+            kept.log.storage.replace(path, data[: len(data) // 2])
         case "other":
-            kept.storage.replace(path, kept.storage.read(f"{folder}/{names[0]}"))
+            kept.log.storage.replace(path, kept.log.storage.read(f"{folder}/{names[0]}"))
         case "gone":
-            kept.storage.delete(path)
+            kept.log.storage.delete(path)
 
     tables, behind = kept.read(EPOCH, 0)
     assert behind == retention.named(names)[-1].first
@@ -124,7 +125,7 @@ def test_a_segment_that_is_damaged_or_gone_is_read_from_the_log(harm):
     }
     kept.extend(EPOCH, 0, 39, lambda first: pa.concat_tables(rows(batches[n], n) for n in range(first, 40)))
 
-    assert Segments(kept.storage, "file:///c", 2).read(EPOCH, 0)[1] == 40
+    assert Segments(kept.log, 2).read(EPOCH, 0)[1] == 40
 
 
 def test_only_the_parts_that_a_listing_may_be_in_are_decoded(monkeypatch):
@@ -150,14 +151,15 @@ def test_a_changed_byte_is_noticed_or_changes_nothing():
     batch = [FileEntry(1_700_000_000_000 + n, f"file:///r/{n:04}", n) for n in range(300)]
     kept = stored([batch], 10, [])
     folder = f"file:///c/seen/{EPOCH}"
-    path = f"{folder}/{kept.storage.names(folder)[0]}"
-    data = kept.storage.read(path)
+    path = f"{folder}/{kept.log.storage.names(folder)[0]}"
+    data = kept.log.storage.read(path)
     dice = random.Random(7)
     noticed = 0
     for _ in range(150):
         at = dice.randrange(len(data))
-        kept.storage.replace(path, data[:at] + bytes([data[at] ^ 1 << dice.randrange(8)]) + data[at + 1 :])
-        tables, behind = Segments(kept.storage, "file:///c", 10).read(EPOCH, 0)
+        changed = bytes([data[at] ^ 1 << dice.randrange(8)])
+        kept.log.storage.replace(path, data[:at] + changed + data[at + 1 :])
+        tables, behind = Segments(kept.log, 10).read(EPOCH, 0)
         noticed += behind == 0
         assert behind == 0 or dict(SeenFiles(tables).outside(())) == {f.path: status(f) for f in batch}
     assert noticed > 75
