@@ -20,7 +20,6 @@ from airflow_provider_scope.exceptions import (
 )
 from airflow_provider_scope.protocol import repair, takeover
 from airflow_provider_scope.protocol.derived import SeenFiles, newest_of_each, put_taken_files, rows_of
-from airflow_provider_scope.protocol.records import Pipeline
 from airflow_provider_scope.protocol.takeover import Epoch, Takeover, digest
 from airflow_provider_scope.values import is_below
 
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from airflow_provider_scope.protocol.log import CheckpointLog
-    from airflow_provider_scope.protocol.records import OffsetEntry
+    from airflow_provider_scope.protocol.records import OffsetEntry, Pipeline
     from airflow_provider_scope.protocol.view import LogView
     from airflow_provider_scope.sources.files.discovery import Tally
     from airflow_provider_scope.stores.protocol import Storage
@@ -344,15 +343,7 @@ def adopt(log: CheckpointLog, view: LogView, new_id: str) -> None:
     while stored is None or replace(stored, **differing) != replace(record, **differing):
         stored = log.put_takeover(replace(record, number=stored.number + 1 if stored else 0))
     if view.pipeline is None:
-        identity = view.table.identity
-        log.put_pipeline(
-            Pipeline(
-                pipeline=stored.pipeline,
-                table=identity,
-                table_version=view.table.version if identity else None,
-                taken_over=stored.number,
-            )
-        )
+        log.begin(stored.pipeline, view.table, stored.number)
 
 
 def not_loaded(

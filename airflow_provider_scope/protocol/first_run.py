@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_scope.exceptions import CheckpointCorruptError, InputError
 from airflow_provider_scope.protocol import recovery
-from airflow_provider_scope.protocol.records import Acceptance, Pipeline
+from airflow_provider_scope.protocol.records import Acceptance
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -85,9 +85,7 @@ def accept(log: CheckpointLog, engine: Engine, table: str, *, new_id: Callable[[
             do="run the task",
         )
     if log.pipeline() is None:
-        log.put_pipeline(
-            Pipeline(pipeline=new_id(), table=table_state.identity, table_version=table_state.version)
-        )
+        log.begin(new_id(), table_state)
     return log.put_acceptance(
         Acceptance(number=0, after_commit=-1, table=table_state.identity, table_version=table_state.version)
     )

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
     from airflow_provider_scope.protocol.records import OffsetEntry
+    from airflow_provider_scope.protocol.recovery import TableState
     from airflow_provider_scope.stores.protocol import Storage
 
 
@@ -65,6 +66,17 @@ class CheckpointLog:
     def put_pipeline(self, pipeline: Pipeline) -> Pipeline:
         """Create ``pipeline.json``; give the one that is there, ours or another runner's."""
         return self._put("pipeline.json", pipeline)
+
+    def begin(self, pipeline: str, table: TableState, taken_over: int | None = None) -> Pipeline:
+        """Create ``pipeline.json`` for the table as it is now; give the one that is there.
+
+        :param pipeline: The UUID, if this is the one.
+        :param taken_over: The number of the takeover that it begins with.
+        """
+        version = table.version if table.identity else None
+        return self.put_pipeline(
+            Pipeline(pipeline=pipeline, table=table.identity, table_version=version, taken_over=taken_over)
+        )
 
     def watermark(self) -> bytes | None:
         """Read ``watermark.json`` as it is."""

@@ -15,7 +15,7 @@ from airflow_provider_scope.exceptions import (
 )
 from airflow_provider_scope.protocol import bad_records, dbt_scope, first_run, recovery, takeover
 from airflow_provider_scope.protocol.engine import Work
-from airflow_provider_scope.protocol.records import OffsetEntry, Pipeline
+from airflow_provider_scope.protocol.records import OffsetEntry
 from airflow_provider_scope.protocol.report import READ
 from airflow_provider_scope.protocol.view import (
     LogView,
@@ -287,14 +287,9 @@ class MicroBatchExecution:
             self.is_warned = True
 
     def _create_pipeline(self) -> None:
-        table = self.view.table
-        pipeline = Pipeline(
-            pipeline=self.new_id(),
-            table=table.identity,
-            table_version=table.version if table.identity else None,
-        )
-        self.view.pipeline = self.log.put_pipeline(pipeline)
-        if self.view.pipeline != pipeline:
+        new_id = self.new_id()
+        self.view.pipeline = self.log.begin(new_id, self.view.table)
+        if self.view.pipeline.pipeline != new_id:
             logger.info("the pipeline of %s was created by another run", self.request.table)
 
     # ---- 5, 6 ----------------------------------------------------------------------------------
