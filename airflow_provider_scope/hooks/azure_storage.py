@@ -227,11 +227,7 @@ def _check_account(fields: Fields, address: str, host: str) -> None:
     target = host.partition(".")[0]
     # Endpoints of a geo-replica have the account's name with a suffix.
     if account.removesuffix("-secondary") != target:
-        raise InputError(
-            f"The connection {fields.conn_id} is for the account {account}, and the location is on {target}.",
-            kept="everything; nothing was read or written",
-            do="name the connection of that account, or correct the location",
-        )
+        raise fields.for_another("account", f"the account {account}", target)
 
 
 def _is_local(text: str) -> bool:

@@ -6,7 +6,6 @@ import getpass
 import os
 from typing import TYPE_CHECKING
 
-from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.hooks.settings import fields_of
 from airflow_provider_scope.stores.calls import Repeating
 from airflow_provider_scope.stores.hdfs import WebHdfsStorage
@@ -31,11 +30,7 @@ def open_store(uri: str, conn_id: str | None, connection: Connection | None) -> 
         # The connection may name both namenodes of a pair.
         named = [name.strip().partition(":")[0].lower() for name in fields.host.split(",") if name.strip()]
         if named and host not in named:
-            raise InputError(
-                f"The connection {fields.conn_id} is for {', '.join(named)}, and the location is on {host}.",
-                kept="everything; nothing was read or written",
-                do="name the connection of that cluster, or correct the location",
-            )
+            raise fields.for_another("cluster", ", ".join(named), host)
     user = (fields.login if fields else None) or os.environ.get("HADOOP_USER_NAME") or getpass.getuser()
     tls = scheme == "swebhdfs"
     http = HttpClient(

@@ -29,9 +29,6 @@ QUEUE_FULL = (
 )
 """Messages of the service with status 400 when its queue is full, which passes."""
 
-SHORTEST_DEFERRED_POLL_SECONDS = 10.0
-"""A trigger that fires sooner makes Airflow 3.3 fail the task (the event of the earlier part is late)."""
-
 _UNITS = {
     "": 1,
     "b": 1,
@@ -74,11 +71,6 @@ class ScopeDefaults:
     max_bytes_per_trigger: int = 10_737_418_240_000
     delta_root: str | None = None
     """``abfss://<container>@<storage account>.dfs.core.windows.net/<base path>``, or None."""
-
-    @property
-    def deferred_poll_interval(self) -> float:
-        """Seconds between two requests for a job's state from the triggerer."""
-        return max(SHORTEST_DEFERRED_POLL_SECONDS, self.poll_interval)
 
     def delta_location(self, table: str) -> str:
         """Return the place of a table whose ``delta_location`` was not given.
@@ -180,6 +172,14 @@ class Fields:
         if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
             raise self.bad(name, value, "a list of texts")
         return tuple(item.strip() for item in items if item.strip())
+
+    def for_another(self, place: str, named: str, asked: str) -> InputError:
+        """Return the error for a connection whose host is not that of a location: its secrets stay here."""
+        return InputError(
+            f"The connection {self.conn_id} is for {named}, and the location is on {asked}.",
+            kept="everything; nothing was read or written",
+            do=f"name the connection of that {place}, or correct the location",
+        )
 
     def bad(self, name: str, value: object, expected: str) -> InputError:
         """Return the error for a field that is wrong; never called with a secret."""

@@ -40,10 +40,6 @@ class AdlaClient:
     def __init__(self, http: HttpClient) -> None:
         self._http = http
 
-    def close(self) -> None:
-        """Close the connections."""
-        self._http.close()
-
     def submit(self, job_id: str, new: NewJob) -> Job:
         """Submit a job; one that exists under this id and is the same is adopted.
 

@@ -99,9 +99,6 @@ class Gen1Client:
         self._root = f"{dialect.scheme}{authority}"
         self._has_batches = not dialect.is_gen1
 
-    def close(self) -> None:
-        self.http.close()
-
     def uri(self, path: str) -> str:
         """Return the canonical URI of a path.
 

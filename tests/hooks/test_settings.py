@@ -50,7 +50,6 @@ def test_a_connection_with_an_account_alone_has_the_defaults_of_the_seed(connect
         max_bytes_per_trigger=10_737_418_240_000,
         delta_root=None,
     )
-    assert hook.defaults.deferred_poll_interval == 10.0
 
 
 def test_what_the_connection_says_wins_over_the_seed_also_as_text(connect):
@@ -82,7 +81,6 @@ def test_what_the_connection_says_wins_over_the_seed_also_as_text(connect):
         max_bytes_per_trigger=1000,
         delta_root="abfss://tables@store.dfs.core.windows.net/raw/delta",
     )
-    assert hook.defaults.deferred_poll_interval == 30.0
     assert hook.defaults.delta_location("flights") == (
         "abfss://tables@store.dfs.core.windows.net/raw/delta/flights"
     )
