@@ -137,6 +137,13 @@ _OPERATORS: tuple[tuple[tuple[str, ...], Callable[[Value, Token, Value], Value]]
 """From the operators that bind most loosely to those that bind most tightly."""
 
 
+def _refuse_bare_conditionals(token: Token, *values: Value) -> None:
+    """Refuse a bare ``?:`` or ``??`` beside AND, OR and NOT: how they bind is not documented."""
+    if any(value.is_bare_conditional for value in values):
+        problem = f"{token.text} next to ?: or ?? can be read in two ways"
+        refuse(token, "unclear-precedence", problem, "put brackets around the ?: or ??")
+
+
 class _ExpressionReader(TokenReader):
     """Reads expressions over columns."""
 
@@ -173,21 +180,15 @@ class _ExpressionReader(TokenReader):
         if not self.accept("NOT"):
             return self._conditional()
         inner = self._negation()
-        return self._negated(token, self._logical(inner, token, inner))
+        _refuse_bare_conditionals(token, inner)
+        return self._negated(token, inner)
 
     def _negated(self, token: Token, value: Value) -> Value:
         of = condition(token, value).of
         return Value("bool", nullable=False, of=lambda row: not of(row))
 
     def _logical(self, left: Value, token: Token, right: Value) -> Value:
-        if left.is_bare_conditional or right.is_bare_conditional:
-            # How AND, OR and NOT bind beside them is not documented.
-            refuse(
-                token,
-                "unclear-precedence",
-                f"{token.text} next to ?: or ?? can be read in two ways",
-                "put brackets around the ?: or ??",
-            )
+        _refuse_bare_conditionals(token, left, right)
         return boolean(left, token, right)
 
     def _conditional(self) -> Value:

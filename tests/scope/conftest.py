@@ -13,6 +13,7 @@ from deltalake import DeltaTable
 from pyarrow import parquet
 
 from airflow_provider_scope.emulator.pytest_plugin import start_emulator
+from airflow_provider_scope.stores.calls import Repeating
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -110,4 +111,5 @@ class World:
 
 @pytest.fixture
 def world(tmp_path, start_emulator, monkeypatch) -> World:
+    monkeypatch.setattr(Repeating, "pause", lambda *_: None)  # a request that fails is sent again at once
     return World(tmp_path / "account", start_emulator, monkeypatch)

@@ -16,7 +16,6 @@ from airflow_provider_scope.exceptions import (
     ScopeScriptError,
     ServiceOutcomeUnknownError,
     SourceFileChangedError,
-    TableDivergedError,
 )
 from airflow_provider_scope.protocol import repair
 from airflow_provider_scope.protocol.records import Attempt
@@ -33,19 +32,9 @@ def test_each_batch_is_one_job_and_each_file_is_loaded_once(world):
     report = world.run()
 
     assert [(b.seq, b.files, b.rows) for b in report.batches] == [(0, 2, 4), (1, 1, 2)]
-    assert [job.name for job in world.jobs()] == ["load_append_batch0_2files", "load_append_batch1_1files"]
     assert world.rows_are_those_of(1, 2, 3)
-
-
-def test_a_run_with_nothing_new_submits_no_job(world):
-    world.open()
-    world.land(1)
-    world.run()
-
-    report = world.run()
-
-    assert report.batches == []
-    assert len(world.jobs()) == 1
+    assert world.run().batches == []
+    assert [job.name for job in world.jobs()] == ["load_append_batch0_2files", "load_append_batch1_1files"]
 
 
 GROWN = {
@@ -172,17 +161,6 @@ def test_rows_of_others_after_the_closing_mark_of_a_job_that_failed_are_not_the_
 
     assert world.rows() == {1: 1, 101: 1, 7: 1}
     assert len(world.jobs()) == 1
-
-
-@pytest.mark.parametrize("kind", ["drop_before", "drop_after"])
-def test_a_lost_answer_to_a_submission_makes_no_second_job(world, kind):
-    world.open(faults=(Fault(kind=kind, op="submit", times=1),))
-    world.land(1)
-
-    world.run()
-
-    assert len(world.jobs()) == 1
-    assert world.rows_are_those_of(1)
 
 
 def test_a_submission_of_which_nothing_is_known_is_looked_up_by_the_next_run(world):
@@ -312,19 +290,6 @@ def test_a_script_that_the_service_refuses_is_the_users_to_mend(world):
     world.run()
 
     assert world.rows_are_those_of(1)
-
-
-def test_a_restored_table_is_refused(world):
-    world.open()
-    world.land(1)
-    world.run()
-    DeltaTable(world.table).restore(0)
-    world.land(2)
-
-    with pytest.raises(TableDivergedError, match="was restored"):
-        world.run()
-
-    assert len(world.jobs()) == 1
 
 
 def test_the_id_of_a_job_follows_from_pipeline_batch_and_attempt():

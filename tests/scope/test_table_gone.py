@@ -60,6 +60,15 @@ def test_a_refresh_that_ends_amid_its_jobs_goes_on_with_the_table_that_it_made(
     assert world.rows_are_those_of(1, 2, 3, 4)
 
 
+def test_a_table_that_the_jobs_see_and_the_workers_do_not_is_named(world: World) -> None:
+    """To the service, a path without a scheme lies in the account; to a worker, on its own disk."""
+    world.open()
+    world.land(1)
+    with pytest.raises(TableGoneError, match="there is no table at file:///elsewhere/flights"):
+        world.run(delta_location="/elsewhere/flights")
+    assert [job.result for job in world.jobs()] == ["Succeeded"]
+
+
 def drop(world: World) -> None:
     """Delete the table; a checkpoint below it stays."""
     for path in world.table.iterdir():
