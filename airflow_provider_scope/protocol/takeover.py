@@ -204,11 +204,6 @@ def is_dbt_scopes(watermark: bytes | None) -> bool:
     return value is not None and "seq" not in value and "batchId" in value
 
 
-def _is_ours(watermark: bytes | None) -> bool:
-    value = _as_object(watermark)
-    return value is not None and type(value.get("seq")) is int
-
-
 def _as_object(data: bytes | None) -> dict[str, object] | None:
     try:
         value = json.loads(data or b"")
@@ -235,7 +230,7 @@ def was_written_around(watermark: bytes | None, known: Collection[str]) -> bool:
     if not known:
         return is_dbt_scopes(watermark)
     # dbt-scope's full refresh begins by deleting it; an upload that was cut short leaves it empty.
-    return not _is_ours(watermark) and digest(watermark or b"") not in known
+    return covered(watermark) is None and digest(watermark or b"") not in known
 
 
 def void_watermark(watermark: bytes | None, newest: Takeover | None, entry: OffsetEntry | None) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,7 +22,7 @@ from airflow_provider_scope.exceptions import (
 )
 from airflow_provider_scope.protocol import derived, repair
 from airflow_provider_scope.protocol.dbt_scope import store_of
-from airflow_provider_scope.protocol.takeover import Decision, digest
+from airflow_provider_scope.protocol.takeover import Decision, Epoch, digest
 from airflow_provider_scope.values import FileEntry
 from tests.crash.world import NOW_MS, MemoryWorld
 from tests.support.dbt_scope import CrashedError, DbtScopeOnMemory, moment, snapshot
@@ -755,6 +756,28 @@ def test_what_another_first_run_has_just_written_is_not_taken_for_dbt_scopes():
 
     assert world.rows() == each_once(world)
     assert json.loads(world.read("watermark.json"))["seq"] == 0
+
+
+@pytest.mark.parametrize(
+    ("refresh_start", "start", "folder", "batch_id"),
+    [
+        (None, 5, f"{5:020}-2", 103),
+        (4, 5, f"{5:020}-2", 103),  # a refresh of before dbt-scope went on
+        (5, 5, f"{5:020}", 2),
+        (7, 7, f"{7:020}", 0),
+    ],
+)
+def test_a_takeover_counts_until_a_full_refresh_begins_at_its_entry_or_later(
+    refresh_start, start, folder, batch_id
+):
+    world, _ = a_world(1)
+    world.run()
+    log = world.log()
+    newest = replace(log.takeover(log.pipeline()), number=2, seq=5, batch_id=100)
+
+    epoch = Epoch.since(refresh_start, newest)
+
+    assert (epoch.start, epoch.folder, epoch.batch_id(7)) == (start, folder, batch_id)
 
 
 # ---- what else is refused, and how much it takes ---------------------------------------------------------
