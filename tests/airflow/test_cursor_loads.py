@@ -31,9 +31,12 @@ def found(table: Path) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.spark
+@pytest.mark.parametrize("engine", ["warm_spark", pytest.param("spark-submit", marks=pytest.mark.loads)])
 def test_the_example_of_a_cursor_loads_what_changed_and_says_which_row_has_no_value(
-    run_dag: Any, tmp_path: Path, capfd: Any
+    run_dag: Any, tmp_path: Path, capfd: Any, engine: str, request: pytest.FixtureRequest
 ) -> None:
+    if engine == "warm_spark":
+        request.getfixturevalue(engine)
     (dag,) = DagBag(
         dag_folder=str(EXAMPLES / "example_table_to_delta.py"), bundle_name="dags-folder"
     ).dags.values()

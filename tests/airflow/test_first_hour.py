@@ -122,8 +122,6 @@ BEFORE_SPARK = {
     ),
 }
 
-TOLD_ALIKE = ("another delimiter", "a column that no file has")
-"""Others beside them take the same way to the user; these are tried with the loads."""
 IN_SPARK = {
     "CSV that is read as JSON": Mistake(
         {"format": "json", "patterns": "csv$", "options": None},
@@ -162,6 +160,9 @@ IN_SPARK = {
         do=("sql",),
     ),
 }
+
+BY_SPARK_SUBMIT = "a value of another type"
+"""Its error comes from another process, as in production; the others take the same way from there."""
 
 WITHOUT_FILES = {
     "an empty folder": ("empty", 0, "0 files: file://~/empty holds no file"),
@@ -281,15 +282,12 @@ def test_no_file_is_no_error_but_is_said(run_dag, home, case, capfd):
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize(
-    "mistake",
-    [
-        pytest.param(mistake, id=name, marks=[pytest.mark.loads] if name in TOLD_ALIKE else [])
-        for name, mistake in IN_SPARK.items()
-    ],
-)
-def test_a_mistake_that_spark_finds(run_dag, home, mistake, capfd):
-    run_of(mistake, home, run_dag, capfd)
+@pytest.mark.parametrize("name", IN_SPARK)
+def test_a_mistake_that_spark_finds(run_dag, home, name, capfd, request):
+    if name != BY_SPARK_SUBMIT:
+        request.getfixturevalue("warm_spark")
+
+    run_of(IN_SPARK[name], home, run_dag, capfd)
 
     assert not DeltaTable.is_deltatable(str(home / "table"))
     log = home / "table" / "_checkpoint"

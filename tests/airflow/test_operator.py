@@ -18,9 +18,9 @@ from airflow.cli.cli_parser import get_parser
 from airflow.sdk import DAG, Asset, task
 from deltalake import DeltaTable
 
-from airflow_provider_scope.exceptions import InputError
 from airflow_provider_scope.operators.delta_ingest import DeltaIncrementalIngestOperator
 from airflow_provider_scope.specs import FileSource, Replace, SparkEngine
+from tests.support import warm
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -102,7 +102,7 @@ def test_names_in_any_script_are_found_by_a_worker_whose_locale_is_posix(run_dag
     assert values(tmp_path / "таблица") == [1]
 
 
-def test_a_run_with_nothing_new_starts_no_spark_and_writes_nothing(run_dag, tmp_path, monkeypatch):
+def test_a_run_with_nothing_new_starts_no_spark_and_writes_nothing(run_dag, tmp_path, monkeypatch, spark):
     land(tmp_path / "landing", "a.parquet", 1)
     with DAG("nothing_new", schedule=None) as dag:
         DeltaIncrementalIngestOperator(
@@ -111,7 +111,9 @@ def test_a_run_with_nothing_new_starts_no_spark_and_writes_nothing(run_dag, tmp_
             source=parquet(tmp_path / "landing"),
             outlets=[Asset("table")],
         )
-    first = result(run_dag(dag))
+    with pytest.MonkeyPatch.context() as patch:
+        warm.use(patch, spark)
+        first = result(run_dag(dag))
     before = {p: p.stat().st_mtime_ns for p in (tmp_path / "table").rglob("*")}
     monkeypatch.setenv("JAVA_HOME", "/there/is/no/java")
 
@@ -152,6 +154,7 @@ def test_an_xcom_of_another_task_inside_a_spec_and_a_mapped_operator(run_dag, tm
     assert values(tmp_path / "mapped_b") == [2]
 
 
+@pytest.mark.usefixtures("warm_spark")
 def test_sql_that_does_not_work_keeps_its_batch_and_the_mended_sql_takes_it(run_dag, tmp_path):
     land(tmp_path / "landing", "a.parquet", 1)
 
@@ -176,6 +179,7 @@ def test_sql_that_does_not_work_keeps_its_batch_and_the_mended_sql_takes_it(run_
     assert values(tmp_path / "table") == [1, 2]
 
 
+@pytest.mark.usefixtures("warm_spark")
 def test_a_first_batch_that_was_given_up_lets_a_later_one_make_the_table(run_dag, tmp_path):
     land_bytes(tmp_path / "landing", "a.parquet", b"no parquet")
 
@@ -197,6 +201,7 @@ def test_a_first_batch_that_was_given_up_lets_a_later_one_make_the_table(run_dag
     assert (result(mended)["first_batch"], result(mended)["last_batch"]) == (1, 1)
 
 
+@pytest.mark.usefixtures("warm_spark")
 def test_archives_and_compressions_that_spark_reads_wrongly_are_named_and_not_loaded(run_dag, tmp_path):
     """Their bytes would be rows; a `snappy` would give none, and a `zst` that is cut off some of its rows."""
     text = b"1\n2\n"
@@ -273,7 +278,7 @@ def test_writing_by_replace_where_replaces_the_range_by_all_files_of_the_source(
     assert values(tmp_path / "table") == [1, 2, 12, 13]
 
 
-def test_a_spark_that_cannot_start_says_why_in_a_line_and_keeps_the_batch(run_dag, tmp_path, caplog):
+def test_a_spark_that_cannot_start_says_why_and_keeps_the_batch(run_dag, tmp_path, monkeypatch, spark):
     land(tmp_path / "landing", "a.parquet", 1)
 
     def make(engine: SparkEngine) -> DAG:
@@ -287,33 +292,9 @@ def test_a_spark_that_cannot_start_says_why_in_a_line_and_keeps_the_batch(run_da
         return dag
 
     failed = run_dag(make(SparkEngine(conf={"spark.master": "local[2]", "spark.driver.memory": "1k"})))
+    warm.use(monkeypatch, spark)
     again = run_dag(make(SparkEngine()))
 
     assert failed.state == "failed"
     assert again.state == "success"
     assert values(tmp_path / "table") == [1]
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"write": "apend"}, "write='apend' is not valid: expected 'append', 'replace'"),
-        ({"source": {"roots": "/x", "formt": "csv"}}, "source has unknown keys: formt"),
-        ({"source": {"roots": "/x"}}, "source.format='sstream' is not valid"),
-        ({"sql": "SELECT 1"}, "The SQL does not read @data"),
-        ({"mode": "daily"}, "mode='daily' is not valid"),
-        ({"full_refresh": "maybe"}, "full_refresh='maybe' is not valid"),
-        ({"delta_location": ""}, "delta_location='' is not valid"),
-    ],
-)
-def test_a_bad_argument_fails_when_the_dag_is_parsed(changes, message):
-    arguments = {
-        "delta_location": "/table",
-        "source": {"roots": "/x", "format": "parquet"},
-        **changes,
-    }
-
-    with pytest.raises(InputError) as caught:
-        DeltaIncrementalIngestOperator(task_id="ingest", **arguments)
-
-    assert message in str(caught.value)

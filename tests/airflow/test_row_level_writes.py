@@ -106,6 +106,7 @@ WRONG = {
 
 
 @pytest.mark.spark
+@pytest.mark.usefixtures("warm_spark")
 @pytest.mark.parametrize("case", WRONG)
 def test_what_is_wrong_with_a_batch_is_the_end_of_the_log(run_dag, tmp_path, capsys, case):
     write, text, said = WRONG[case]

@@ -120,7 +120,7 @@ class World(SparkWorld):
         return made
 
 
-@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("fails", [pytest.param(False, marks=pytest.mark.loads), True])
 def test_a_secret_is_in_the_file_of_properties_and_nowhere_else(stores, tmp_path, fails, caplog):
     world = World(tmp_path)
     world.stores = tuple(stores)
