@@ -59,7 +59,7 @@ BATCHES_READ = 50
 @command
 def status(args: Namespace) -> None:
     """Show how far a pipeline has come; nothing is written, no JVM is started."""
-    table, log, audit = open_pipeline(args)
+    table, log = open_pipeline(args)
     args.facts.update(table=table, checkpoint=log.location)
     if targets.show_intervals_alone(args, table, log):
         return
@@ -67,7 +67,7 @@ def status(args: Namespace) -> None:
     engine = engine_of(args, log)
     jobs = targets.describer(engine, log, pipeline.pipeline)
     try:
-        view = read_log(log, audit, engine, table, history=False)
+        view = read_log(log, engine, table)
     except BatchOutcomeUnknownError:
         say(f"table       {table}")
         say(f"checkpoint  {log.location}")
@@ -373,7 +373,7 @@ RAW_SHOWN = 200
 @command
 def quarantine(args: Namespace) -> None:
     """Show what was quarantined."""
-    _, log, _ = open_pipeline(args)
+    _, log = open_pipeline(args)
     targets.check_interval_named(args, log)
     pipeline = repair.existing_pipeline(log)
     tables = list(dict.fromkeys(log.quarantines()))

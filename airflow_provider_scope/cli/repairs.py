@@ -27,8 +27,9 @@ from airflow_provider_scope.protocol import vacuum as vacuums
 from airflow_provider_scope.protocol.intervals import known_intervals
 from airflow_provider_scope.protocol.retention import RECORDS, WHY_KEPT
 from airflow_provider_scope.protocol.takeover import Decision
-from airflow_provider_scope.protocol.view import check_decided, check_table, read_log
+from airflow_provider_scope.protocol.view import check_decided, check_table, check_view, read_log
 from airflow_provider_scope.scope.submission import is_ours
+from airflow_provider_scope.specs import Checkpoint
 from airflow_provider_scope.values import some_names, window_of_log
 
 if TYPE_CHECKING:
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from airflow_provider_scope.engines.spark import SparkRunner
     from airflow_provider_scope.protocol.acceptance import Consequences
     from airflow_provider_scope.protocol.dbt_scope import DbtScopeState
-    from airflow_provider_scope.protocol.derived import AuditFiles
     from airflow_provider_scope.protocol.log import CheckpointLog
     from airflow_provider_scope.protocol.records import OffsetEntry, Pipeline
     from airflow_provider_scope.protocol.retention import Group
@@ -53,14 +53,14 @@ _ALL_FILES = "run the task once with full_refresh=True, which loads all files ag
 @command
 def rebuild(args: Namespace) -> None:
     """Write the derived files again from the log."""
-    _, log, audit = open_pipeline(args)
+    _, log = open_pipeline(args)
     repair.existing_pipeline(log)
     files = f"watermark.json and sources/ in {log.location}"
     if not args.yes:
         say(f"{files} would be written again from the log")
     if not is_confirmed(args):
         return
-    last = repair.rebuild(log, audit)
+    last = repair.rebuild(log, assembly.audit_files(log, Checkpoint()))
     if last is None:
         say("nothing is committed yet, so there is nothing to write")
     else:
@@ -70,12 +70,12 @@ def rebuild(args: Namespace) -> None:
 @command
 def abandon(args: Namespace) -> None:
     """Abandon an open batch."""
-    table, log, audit = open_pipeline(args)
+    table, log = open_pipeline(args)
     targets.check_interval_named(args, log)
     repair.existing_pipeline(log)
     engine = engine_of(args, log)
-    view = read_log(log, audit, engine, table, history=False)
-    check_table(view, table)
+    view = read_log(log, engine, table)
+    check_view(view, table)
     entry = repair.open_entry(view, args.seq, log.location)
     if not args.yes:
         show_batches([entry], "batch ", view)
@@ -83,6 +83,7 @@ def abandon(args: Namespace) -> None:
             say(line)
     if not is_confirmed(args):
         return
+    audit = assembly.audit_files(log, Checkpoint())
     record = repair.abandon(log, audit, engine, table, args.seq, now_ms=clock.now_ms)
     if not record.abandoned:
         version = record.table_version
@@ -131,7 +132,7 @@ def accept_table(args: Namespace) -> None:
 
 
 def _accept(args: Namespace) -> None:
-    table, log, audit = open_pipeline(args)
+    table, log = open_pipeline(args)
     targets.check_interval_named(args, log)
     engine = engine_of(args, log)
     # Records of dbt-scope beside a table say which files are in it: the next run takes the table over.
@@ -145,7 +146,7 @@ def _accept(args: Namespace) -> None:
         ]
     else:
         repair.existing_pipeline(log)
-        why = _divergence(log, audit, engine, table)
+        why = _divergence(log, engine, table)
         if why is None:
             say(f"{table} and its log fit together: there is nothing to accept")
             return
@@ -167,12 +168,10 @@ def _accept(args: Namespace) -> None:
     say(f"accepted, as {log.location}/accepted/{record.number:020}; the next run {next_run}")
 
 
-def _divergence(
-    log: CheckpointLog, audit: AuditFiles, engine: SparkRunner | ScopeRunner, table: str
-) -> str | None:
+def _divergence(log: CheckpointLog, engine: SparkRunner | ScopeRunner, table: str) -> str | None:
     """Say why a run would refuse the table; None if it would not."""
     try:
-        view = read_log(log, audit, engine, table, history=False)
+        view = read_log(log, engine, table)
         check_table(view, table)
         check_decided(view, table)
     except TableError as err:
@@ -257,7 +256,7 @@ def _consequences_for_files(consequences: Consequences, checkpoint: str) -> list
 @command
 def take_over(args: Namespace) -> None:
     """Show the state that dbt-scope left, or its runs since; with ``--yes`` go on from there."""
-    _, log, _ = open_pipeline(args)
+    _, log = open_pipeline(args)
     pipeline = log.pipeline()
     if args.at_watermark:
         _decide(args, log, pipeline)
@@ -327,10 +326,11 @@ _NAMES = {
 def vacuum(args: Namespace) -> None:
     """Delete records and derived files that no run needs."""
     vacuums.check_retain(args.retain_batches)
-    table, log, audit = open_pipeline(args)
+    table, log = open_pipeline(args)
     _check_not_intervals_alone(log)
     repair.existing_pipeline(log)
     engine = engine_of(args, log)
+    audit = assembly.audit_files(log, Checkpoint())
     plan = vacuums.make_plan(log, audit, engine, table, retain=args.retain_batches, now_ms=clock.now_ms())
     say(f"checkpoint  {log.location}")
     _show_deleted(plan)
@@ -399,7 +399,7 @@ def settle(args: Namespace) -> None:
             kept="everything; nothing was read or written",
             do="look at the table first: --committed if the rows of the batch are in it",
         )
-    table, log, _ = open_pipeline(args)
+    table, log = open_pipeline(args)
     pipeline = repair.existing_pipeline(log)
     engine = targets.scope_runner(args.scope_conn_id, log, table, args.storage_conn_id)
     attempt = engine.in_doubt(table, args.seq)

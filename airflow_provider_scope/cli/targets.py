@@ -17,7 +17,7 @@ from airflow_provider_scope.exceptions import InputError, TableError
 from airflow_provider_scope.hooks.scope import ScopeHook
 from airflow_provider_scope.hooks.stores import store_of
 from airflow_provider_scope.protocol import repair
-from airflow_provider_scope.protocol.intervals import IntervalLog, NoAuditFiles, known_intervals
+from airflow_provider_scope.protocol.intervals import IntervalLog, known_intervals
 from airflow_provider_scope.protocol.view import check_decided, check_table, read_log
 from airflow_provider_scope.scope.engine import ScopeRunner
 from airflow_provider_scope.scope.fate import job_id
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from typing import TypeGuard
 
     from airflow_provider_scope.engines.spark import SparkRunner
-    from airflow_provider_scope.protocol.derived import AuditFiles
     from airflow_provider_scope.protocol.engine import Engine
     from airflow_provider_scope.protocol.log import CheckpointLog
     from airflow_provider_scope.protocol.records import Attempt, OffsetEntry
@@ -162,7 +161,7 @@ def _interval_state(log: IntervalLog, engine: Engine, table: str) -> IntervalSta
     if log.pipeline() is None:
         return IntervalState(())
     try:
-        view = read_log(log, NoAuditFiles(log), engine, table, history=False)
+        view = read_log(log, engine, table)
         check_table(view, table)
         check_decided(view, table)
     except TableError as err:
@@ -172,12 +171,13 @@ def _interval_state(log: IntervalLog, engine: Engine, table: str) -> IntervalSta
     return IntervalState(view.open)
 
 
-def open_pipeline(args: Namespace) -> tuple[str, CheckpointLog, AuditFiles]:
+def open_pipeline(args: Namespace) -> tuple[str, CheckpointLog]:
+    """Find the table and the log of a command that names a table."""
     checkpoint = Checkpoint(location=args.checkpoint)
     log = assembly.open_log(
         args.delta_location, checkpoint, named_interval(args), storage_conn_id=args.storage_conn_id
     )
-    return canonical_uri(args.delta_location), log, assembly.audit_files(log, checkpoint)
+    return canonical_uri(args.delta_location), log
 
 
 def engine_of(args: Namespace, log: CheckpointLog) -> SparkRunner | ScopeRunner:

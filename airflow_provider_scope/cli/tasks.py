@@ -287,7 +287,7 @@ def _fill(row: dict[str, Any], instance: Instance) -> None:
         row["state"] = "not begun"
         return
     execution, request, _ = assembly.assemble(ingest, context)
-    view = read_log(execution.log, execution.audit, execution.engine, table, history=False)
+    view = read_log(execution.log, execution.engine, table)
     commit = view.last_commit
     row["committed"] = commit and f"batch {commit.seq} at {iso_time(commit.committed_at_ms)}"
     row["open"] = [str(entry.seq) for entry in view.open]

@@ -75,7 +75,7 @@ def abandon(
     :raises InputError: The batch is not open, or an older one is, or it is the first of a full refresh.
     """
     pipeline = existing_pipeline(log)
-    view = read_log(log, audit, engine, table, history=False)
+    view = read_log(log, engine, table)
     check_view(view, table)
     entry = open_entry(view, seq, log.location)
     committed = settled(view, entry)

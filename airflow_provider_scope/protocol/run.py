@@ -144,9 +144,9 @@ class MicroBatchExecution:
     # ---- 0, 1 ----------------------------------------------------------------------------------
 
     def _open(self, request: Request) -> LogView:
-        history = self.source.reads_history and not request.refresh
+        history = self.audit if self.source.reads_history and not request.refresh else None
         while True:
-            view = read_log(self.log, self.audit, self.engine, request.table, history=history)
+            view = read_log(self.log, self.engine, request.table, history)
             if self.check(request, view):
                 return view
 

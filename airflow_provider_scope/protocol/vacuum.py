@@ -68,7 +68,7 @@ def make_plan(
     :raises ScopeProviderError: The log could not be read, or the table does not match it: what was purged
         might be needed to accept the table.
     """
-    view = read_log(log, audit, engine, table, history=False)
+    view = read_log(log, engine, table)
     check_view(view, table)
     before = log.vacuumed()
     below, why = before.below, _why_not(view)

@@ -132,9 +132,7 @@ class LogView:
         self.uncommitted = [other for other in self.uncommitted if other.seq != entry.seq]
 
 
-def read_log(
-    log: CheckpointLog, audit: AuditFiles, engine: Engine, location: str, *, history: bool = True
-) -> LogView:
+def read_log(log: CheckpointLog, engine: Engine, location: str, history: AuditFiles | None = None) -> LogView:
     """Read the log and probe the table, in the reverse order of writing.
 
     commits/ first, then the table, then offsets/: the other way round, a batch that another run
@@ -143,14 +141,14 @@ def read_log(
     What was read is compared with what is purged at the end. If a record of ours was purged meanwhile, a run
     that was stopped long ago may have put another one under its number: then the log is read again.
 
-    :param history: False if the files that were seen do not matter (``late_files="skip"``).
+    :param history: Where the files that were seen are read; None if they do not matter.
     :raises CheckpointGapError: A record is missing, or the files of purged entries are not known any more.
     :raises StorageError: A record, or a segment in place of purged ones, could not be read just now.
     """
     while True:
         first = log.first
         try:
-            view, lowest = _read(log, audit, engine, location, history=history)
+            view, lowest = _read(log, engine, location, history)
             is_whole = lowest >= log.vacuumed_below()
         except (CheckpointGapError, RecordsVacuumedError):
             if log.vacuumed_below() <= first:
@@ -162,7 +160,7 @@ def read_log(
 
 
 def _read(
-    log: CheckpointLog, audit: AuditFiles, engine: Engine, location: str, *, history: bool
+    log: CheckpointLog, engine: Engine, location: str, history: AuditFiles | None
 ) -> tuple[LogView, int]:
     """Read the log once, and give the lowest number that had to be read."""
     pipeline = log.pipeline()
@@ -178,9 +176,9 @@ def _read(
     epoch = view.epoch
     unread = tail.logged.stop
     if history and (view.newest or epoch.taken):
-        view.seen, unread = audit.seen_files(epoch)
+        view.seen, unread = history.seen_files(epoch)
         if unread < log.first:
-            raise audit.segments.no_answer() or _history_lost(log, epoch, unread)
+            raise history.segments.no_answer() or _history_lost(log, epoch, unread)
     done = set(tail.committed)
     view.uncommitted = [
         tail.entry(seq) for seq in tail.logged if seq not in done and seq >= (view.overwrite_start or 0)

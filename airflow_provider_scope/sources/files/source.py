@@ -222,7 +222,7 @@ def read_loaded(log: CheckpointLog, audit: AuditFiles, roots: Sequence[str], now
     :param roots: Canonical URIs of the folders whose files matter.
     :raises ScopeProviderError: The log, or what dbt-scope left, could not be read.
     """
-    view = read_log(log, audit, cast("Engine", _NoTable()), log.location)
+    view = read_log(log, cast("Engine", _NoTable()), log.location, audit)
     if (
         view.newest is None
         and view.takeover is None
