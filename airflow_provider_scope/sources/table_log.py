@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from deltalake.exceptions import DeltaError
 
-from airflow_provider_scope.delta.commit import path_of
-from airflow_provider_scope.delta.log import open_table
+from airflow_provider_scope.delta.commit import explaining_damage, path_of
+from airflow_provider_scope.delta.log import open_table, read_commit
 from airflow_provider_scope.exceptions import ChangeFeedError, SourceNotFoundError
 from airflow_provider_scope.sources.feed import state as feed_state
 
@@ -128,9 +128,9 @@ class SourceLog:
     def commit(self, version: int) -> SourceCommit | None:
         """Give a commit; None if the log does not have it."""
         if version not in self.commits:
-            name = path_of(self.table, version)
-            data = self.storage.read(name)
-            self.commits[version] = None if data is None else feed_state.commit_of(name, version, data)
+            with explaining_damage(path_of(self.table, version), feed_state.KEPT):
+                commit = read_commit(self.table, version, self.storage)
+                self.commits[version] = None if commit is None else feed_state.SourceCommit.of(commit)
         return self.commits[version]
 
     def needed(self, version: int) -> SourceCommit:

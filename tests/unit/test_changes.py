@@ -21,6 +21,7 @@ from airflow_provider_scope.sources.feed import columns as feed_columns
 from airflow_provider_scope.sources.feed import state as feed_state
 from airflow_provider_scope.sources.feed.source import ChangeRows
 from airflow_provider_scope.sources.feed.state import ChangeState, Metadata, SourceCommit
+from airflow_provider_scope.sources.table_log import SourceLog
 from airflow_provider_scope.specs import CdfSource, ScopeEngine
 from airflow_provider_scope.specs.ingest import ARGUMENTS, SELECT_ALL, ingest_from
 from airflow_provider_scope.stores.local import LocalStorage
@@ -208,7 +209,14 @@ def line(**action: Any) -> str:
     return json.dumps(action)
 
 
-def test_a_commit_is_read_from_its_file() -> None:
+def test_a_commit_is_read_from_its_file(tmp_path: Path) -> None:
+    def read(data: bytes) -> SourceCommit:
+        log = SourceLog(f"file://{tmp_path}", LocalStorage(), 3, ON)
+        path = tmp_path / "_delta_log" / f"{3:020}.json"
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(data)
+        return log.needed(3)
+
     told = feed_state.Metadata.of(
         {
             "id": "t",
@@ -224,15 +232,15 @@ def test_a_commit_is_read_from_its_file() -> None:
         line(remove={**add, "size": 7}),
         line(add={**add, "dataChange": False}),
     ]
-    found = feed_state.commit_of("c", 3, "\n".join(text).encode())
+    found = read("\n".join(text).encode())
     assert found == SourceCommit(version=3, operation="MERGE", time_ms=5, size_bytes=107)
     text.append(line(cdc={"size": 11}))
-    assert feed_state.commit_of("c", 3, "\n".join(text).encode()).size_bytes == 11
+    assert read("\n".join(text).encode()).size_bytes == 11
     assert feed_state.version_at([found], 5) == 3
     assert feed_state.version_at([found], 6) is None
     for damaged in (b'{"add": 1}', b"", b"\n", b'{"commitInfo": {}}\n{"add": {"pa', bytes(9), b"[1]"):
         with pytest.raises(TableUnreadableError, match="could not be understood"):
-            feed_state.commit_of("c", 3, damaged)
+            read(damaged)
 
 
 def test_a_state_is_read_as_it_was_written_or_refused() -> None:

@@ -145,7 +145,9 @@ def test_a_lag_counts_commits_and_bytes_and_takes_the_oldest_time_that_is_told()
 
 def test_the_source_tells_how_long_it_keeps_things_in_any_case_of_its_names() -> None:
     configuration = {"delta.LOGretentionDuration": "interval 1 day", "other": "x"}
-    found = Metadata.of({"id": "t", "configuration": configuration, "schemaString": json.dumps({})})
+    found = Metadata.of(
+        {"id": "t", "configuration": configuration, "schemaString": json.dumps({"fields": []})}
+    )
 
     assert found.kept == {feed_state.LOG: "interval 1 day"}
 

@@ -7,7 +7,6 @@ import re
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_scope.delta.commit import explaining_damage, parse
 from airflow_provider_scope.delta.schema import Struct, of_delta
 from airflow_provider_scope.exceptions import ChangeFeedError, CheckpointCorruptError
 from airflow_provider_scope.values import duration_text, iso_time
@@ -15,6 +14,7 @@ from airflow_provider_scope.values import duration_text, iso_time
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from airflow_provider_scope.delta.commit import DeltaCommit
     from airflow_provider_scope.values import VersionSlice
 
 
@@ -135,29 +135,27 @@ class SourceCommit:
     metadata: Metadata | None = None
     """The table's from this version on, if the commit changes it."""
 
-    @property
-    def begins(self) -> bool:
-        """Whether the table then has no rows but those of this version."""
-        return self.version == 0 or self.operation.upper().startswith(_BEGINS)
+    @classmethod
+    def of(cls, commit: DeltaCommit) -> SourceCommit:
+        """Read a commit.
 
-
-def commit_of(name: str, version: int, data: bytes) -> SourceCommit:
-    """Read a commit file.
-
-    :raises TableUnreadableError: It could not be understood.
-    """
-    with explaining_damage(name, KEPT):
-        commit = parse(version, data)
+        :raises ValueError: Delta does not write it so; also ``KeyError``, ``TypeError``, ``AttributeError``.
+        """
         moved = [*commit.of("add"), *commit.of("remove")]
         size = sum(int(file.get("size") or 0) for file in moved if file.get("dataChange"))
         time_ms = commit.info.get("inCommitTimestamp", commit.info.get("timestamp"))
-        return SourceCommit(
-            version=version,
+        return cls(
+            version=commit.version,
             operation=commit.operation,
             time_ms=None if time_ms is None else int(time_ms),
             size_bytes=sum(int(file.get("size") or 0) for file in commit.of("cdc")) or size,
             metadata=None if commit.metadata is None else Metadata.of(commit.metadata),
         )
+
+    @property
+    def begins(self) -> bool:
+        """Whether the table then has no rows but those of this version."""
+        return self.version == 0 or self.operation.upper().startswith(_BEGINS)
 
 
 def first_version(commits: Sequence[SourceCommit], newest: Metadata) -> int | None:
