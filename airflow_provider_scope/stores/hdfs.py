@@ -84,7 +84,7 @@ class WebHdfsStorage:
                 return None
             if status.size_bytes > at_most:
                 raise _failed("read", path, f"it is larger than {at_most:,} bytes")
-            return self._files.read_whole(path)
+            return self._files.read_whole(path, status)
 
     def put_if_absent(self, path: str, data: bytes) -> bytes:
         """Create a file with its content: a complete temporary file gets its name by RENAME."""

@@ -246,28 +246,31 @@ class Gen1Client:
         end = status.size_bytes if length is None else min(status.size_bytes, offset + length)
         return self._read_range(path, offset, end, doing)
 
-    def read_whole(self, path: str) -> bytes | None:
-        """Read a file that others may replace meanwhile; None if it does not exist.
+    def read_whole(self, path: str, status: Status) -> bytes | None:
+        """Read a file that others may replace meanwhile; None if it does not exist any more.
 
+        :param status: Its status, as it was just read.
         :raises ServiceError: It could not be read in full, or changes all the time.
         """
         doing = f"read {self.uri(path)}"
         for _ in range(_READ_TRIES):
-            status = self.get_status(path)
-            if status is None:
-                return None
             problem: ServiceError | None = None
+            data: bytes | None = None
             try:
                 data = self._read_version(path, status.size_bytes, doing)
                 if data is not None and status.size_bytes < BLOCK_BYTES:
                     return data
             except ServiceError as err:
                 problem = err
-            if self.get_status(path) == status:
+            current = self.get_status(path)
+            if current is None:
+                return None
+            if current == status:
                 if problem:
                     raise problem
                 if data is not None:
                     return data
+            status = current
         raise ServiceUnavailableError(
             f"Could not {doing}: it was replaced {_READ_TRIES} times in the meantime.",
             kept="everything that was there before",
