@@ -1,15 +1,19 @@
-"""Commands on sources with a state that die, or come too late."""
+"""Commands that die, or come too late; most on sources with a state."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from airflow_provider_scope.exceptions import InputError, TableBehindLogError, TableRestoredError
 from tests.crash.state_rules import before, ledger
+from tests.crash.world import MemoryWorld
 from tests.support.ledger import decode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class DeadError(BaseException):
@@ -59,8 +63,21 @@ def test_a_run_gives_an_empty_batch_up_and_goes_on_at_the_newest_state() -> None
     assert sorted(number for _, number, _ in world.rows().elements()) == [1, 2, 3, 4, 5]
 
 
-def test_a_table_that_fits_is_not_accepted_and_nothing_is_written() -> None:
-    world = ledger(2, 2)
+def files() -> MemoryWorld:
+    """Give a world in which two batches of files were loaded."""
+    world = MemoryWorld()
+    for name in ("a", "b"):
+        world.drop(name, at=9)
+        world.run()
+    return world
+
+
+WORLDS = pytest.mark.parametrize("begin", [lambda: ledger(2, 2), files], ids=["ledger", "files"])
+
+
+@WORLDS
+def test_a_table_that_fits_is_not_accepted_and_nothing_is_written(begin: Callable[[], Any]) -> None:
+    world = begin()
     names = world.record_names()
 
     with pytest.raises(InputError, match="nothing to accept"):
@@ -69,8 +86,9 @@ def test_a_table_that_fits_is_not_accepted_and_nothing_is_written() -> None:
     assert world.record_names() == names
 
 
-def test_a_second_command_finds_the_table_accepted() -> None:
-    world = ledger(2, 2)
+@WORLDS
+def test_a_second_command_finds_the_table_accepted(begin: Callable[[], Any]) -> None:
+    world = begin()
     world.restore(0)
     world.accept(before(f"put accepted/{0:020}", world.accept))
 
