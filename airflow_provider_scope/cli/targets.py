@@ -240,7 +240,6 @@ def is_scope(engine: Engine) -> TypeGuard[ScopeRunner]:
 
 
 def describer(engine: Engine, log: CheckpointLog, pipeline: str) -> Callable[[OffsetEntry], list[str]]:
-
     def job_lines(entry: OffsetEntry) -> list[str]:
         return [attempt_text(engine, log, pipeline, attempt) for attempt in log.attempts(entry.seq)]
 

@@ -141,11 +141,9 @@ def ingest_from(raw: Mapping[str, Any], late: Collection[str] = ()) -> Ingest | 
         _check_write(values["write"], values["sql"], values["source"], values["table"])
     if any(values[name] is None for name in _SPECS) or validation.is_deferred(values["sql_params"]):
         return None
-    values["full_refresh"] = bool(values["full_refresh"])  # None: a template that is not rendered yet
-    defaults = {"delta_location": "", "sql_dialect": "spark", "first_run": "refuse"}
-    return Ingest(
-        **{**values, **{name: values[name] or text for name, text in defaults.items()}}, window=window
-    )
+    defaults = {"delta_location": "", "sql_dialect": "spark", "first_run": "refuse", "full_refresh": False}
+    values |= {name: values[name] or default for name, default in defaults.items()}
+    return Ingest(**values, window=window)
 
 
 def _check_sql(values: Mapping[str, Any]) -> None:
