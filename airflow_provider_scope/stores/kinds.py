@@ -84,7 +84,7 @@ KINDS = [
         schemes=("webhdfs", "swebhdfs"),
         aliases=("hdfs",),
         canonical=f"{_STORES}.hdfs:canonical_hdfs",
-        open=f"{_HOOKS}.hdfs:open_store",
+        open=f"{_HOOKS}.stores:open_hdfs",
         # Its client for WebHDFS needs a class of JAX-RS (``RuntimeDelegateImpl``) that pyspark's jars lack.
         spark_packages=("hadoop-client-minicluster",),
         reads_decomposed=False,
