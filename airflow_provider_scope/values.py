@@ -279,6 +279,11 @@ def iso_time(milliseconds: int) -> str:
     return moment.isoformat(timespec="microseconds")
 
 
+def counted(number: int, singular: str, plural: str = "") -> str:
+    """Format a number and its noun: ``1 file``, ``2,000 files``; without ``plural`` it ends with s."""
+    return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
+
+
 def duration_text(milliseconds: int) -> str:
     """Format a duration in its two largest units: ``3 d 4 h``."""
     seconds = max(0, milliseconds) // 1000

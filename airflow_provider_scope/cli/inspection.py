@@ -10,7 +10,6 @@ from airflow_provider_scope.cli import targets
 from airflow_provider_scope.cli.output import (
     SHOWN_AT_MOST,
     command,
-    counted,
     only_refresh,
     say,
     show_batches,
@@ -37,7 +36,7 @@ from airflow_provider_scope.sql import literal, quoted
 from airflow_provider_scope.stores.kinds import place_of
 from airflow_provider_scope.stores.local import SCHEME, local_path
 from airflow_provider_scope.stores.protocol import canonical_uri
-from airflow_provider_scope.values import FileSlice, VersionSlice, duration_text, iso_time, printable
+from airflow_provider_scope.values import FileSlice, VersionSlice, counted, duration_text, iso_time, printable
 
 if TYPE_CHECKING:
     from argparse import Namespace

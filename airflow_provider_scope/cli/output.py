@@ -19,7 +19,7 @@ from airflow_provider_scope.exceptions import CheckpointCorruptError, ScopeProvi
 from airflow_provider_scope.protocol import recovery, repair
 from airflow_provider_scope.protocol.commands import Address
 from airflow_provider_scope.sources.cursor import state as cursor_state
-from airflow_provider_scope.values import FileSlice, window_of
+from airflow_provider_scope.values import FileSlice, counted, window_of
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -126,11 +126,6 @@ def _without_chatter(_: Any, method: str, event: Any) -> Any:
     if method in ("debug", "info"):
         raise structlog.DropEvent
     return event
-
-
-def counted(number: int, singular: str, plural: str = "") -> str:
-    """Format a number and its noun; without ``plural``, that of the noun ends with s."""
-    return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
 
 
 def show_batches(

@@ -9,7 +9,6 @@ from airflow_provider_scope.cli.output import (
     SHOWN_AT_MOST,
     address_of,
     command,
-    counted,
     is_confirmed,
     only_refresh,
     say,
@@ -30,7 +29,7 @@ from airflow_provider_scope.protocol.takeover import Decision
 from airflow_provider_scope.protocol.view import check_decided, check_table, check_view, read_log
 from airflow_provider_scope.scope.submission import is_ours
 from airflow_provider_scope.specs import Checkpoint
-from airflow_provider_scope.values import some_names, window_of_log
+from airflow_provider_scope.values import counted, some_names, window_of_log
 
 if TYPE_CHECKING:
     from argparse import Namespace

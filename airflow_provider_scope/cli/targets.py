@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from airflow.providers.common.compat.sdk import conf
 
-from airflow_provider_scope.cli.output import SHOWN_AT_MOST, address_of, counted, say, set_address
+from airflow_provider_scope.cli.output import SHOWN_AT_MOST, address_of, say, set_address
 from airflow_provider_scope.engines import assembly
 from airflow_provider_scope.exceptions import InputError, TableError
 from airflow_provider_scope.hooks.scope import ScopeHook
@@ -25,7 +25,7 @@ from airflow_provider_scope.scope.submission import JobSettings, JobWait
 from airflow_provider_scope.specs import Checkpoint, FileSource, SparkEngine
 from airflow_provider_scope.specs.ingest import Ingest
 from airflow_provider_scope.stores.protocol import canonical_uri
-from airflow_provider_scope.values import Window, iso_time, window_of
+from airflow_provider_scope.values import Window, counted, iso_time, window_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -21,6 +21,7 @@ from airflow_provider_scope.spark import plan as plans
 from airflow_provider_scope.spark.settings import EXACT_AT_START
 from airflow_provider_scope.specs.ingest import puts_bad_records_aside
 from airflow_provider_scope.specs.write import for_plan, with_own_columns
+from airflow_provider_scope.values import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -177,12 +178,12 @@ class SparkRunner:
 
     def _run(self, archive: Path, arguments: list[str]) -> None:
         self._failure = None
-        batches = self._batch_count
+        batches = counted(self._batch_count, "batch", "batches")
         self._hook = self._make_hook(archive)
         if self._cancelled:
             self._hook.end()
         self.report(
-            f"starting Spark for {batches} batch{'' if batches == 1 else 'es'} (about 7 s; the first run "
+            f"starting Spark for {batches} (about 7 s; the first run "
             f"downloads Delta's jars). Spark's log: {self.log_file}"
         )
         try:

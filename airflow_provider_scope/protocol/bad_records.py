@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping  # noqa: TC003 - the annotations are read at run time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from airflow_provider_scope.values import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -43,28 +46,26 @@ def total(quarantined: Iterable[Mapping[str, Quarantined]]) -> dict[str, Quarant
     for units in quarantined:
         for unit, bad in units.items():
             so_far = sums.get(unit, Quarantined(0, {}))
-            rules = {**so_far.rules}
-            for rule, count in bad.rules.items():
-                rules[rule] = rules.get(rule, 0) + count
-            sums[unit] = Quarantined(so_far.out_of + bad.out_of, rules)
+            rules = Counter(so_far.rules)
+            rules.update(bad.rules)
+            sums[unit] = Quarantined(so_far.out_of + bad.out_of, dict(rules))
     return sums
 
 
 def text(quarantined: Mapping[str, Quarantined]) -> str:
     """Write the sums for people: ``3 of 40 records, 1 of 2 files``."""
-    units = [(unit, quarantined[unit]) for unit in UNITS if unit in quarantined]
-    return ", ".join(f"{bad.count:,} of {named(bad.out_of, unit)}" for unit, bad in units)
+    units = [(unit.removesuffix("s"), quarantined[unit]) for unit in UNITS if unit in quarantined]
+    return ", ".join(f"{bad.count:,} of {counted(bad.out_of, unit)}" for unit, bad in units)
 
 
 def rule_lines(quarantined: Mapping[str, Quarantined]) -> list[str]:
     """Write a line for each rule, ``2 records: amount is not int``, the most frequent first."""
-    counts = [(count, unit, rule) for unit, bad in quarantined.items() for rule, count in bad.rules.items()]
-    return [f"{named(n, unit)}: {rule}" for n, unit, rule in sorted(counts, key=lambda c: -c[0])]
-
-
-def named(count: int, unit: str) -> str:
-    """Write a number with its unit: ``1 record``, ``2 records``."""
-    return f"{count:,} {unit.removesuffix('s') if count == 1 else unit}"
+    counts = [
+        (count, f"{counted(count, unit.removesuffix('s'))}: {rule}")
+        for unit, bad in quarantined.items()
+        for rule, count in bad.rules.items()
+    ]
+    return [line for _, line in sorted(counts, key=lambda pair: -pair[0])]
 
 
 def exceeded(

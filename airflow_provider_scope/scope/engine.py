@@ -29,6 +29,7 @@ from airflow_provider_scope.scope.fate import (
 from airflow_provider_scope.scope.script import MARKER_PROPERTY, BatchIdentity, generate_void
 from airflow_provider_scope.scope.submission import JobSettings, JobWait, job_error
 from airflow_provider_scope.specs.engine import VOID_NAME
+from airflow_provider_scope.values import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -221,10 +222,7 @@ class ScopeRunner:
             return
         if logger.isEnabledFor(logging.DEBUG):
             logger.debug("the files of batch %d, as estimated:\n%s", entry.seq, files_text(entry.files))
-        self.report(
-            f"batch {entry.seq}: {len(entry.files):,} file{'' if len(entry.files) == 1 else 's'}, "
-            f"job {guid} is {job.state}"
-        )
+        self.report(f"batch {entry.seq}: {counted(len(entry.files), 'file')}, job {guid} is {job.state}")
 
     # ---- deciding ------------------------------------------------------------------------------
 

@@ -35,6 +35,7 @@ from airflow_provider_scope.spark.session import (
     zone_error,
 )
 from airflow_provider_scope.spark.target import Target
+from airflow_provider_scope.values import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -133,7 +134,7 @@ def _is_next_known(plan: Plan, target: Target, entry: OffsetEntry) -> bool:
 def _batch_text(plan: Plan, entry: OffsetEntry) -> str:
     """Name what a batch holds, on one line."""
     count = len(entry.slice.audited)
-    text = ("1 file" if count == 1 else f"{count:,} files") if count else entry.slice.text()
+    text = counted(count, "file") if count else entry.slice.text()
     return f"an empty commit in place of {text}" if plan.fence else text
 
 

@@ -30,6 +30,7 @@ from airflow_provider_scope.spark.held import Keys, key_aggregates, released
 from airflow_provider_scope.spark.session import SPARK_ERRORS, emit, short_cause, whole_text
 from airflow_provider_scope.spark.structs import row_hash, schema_without_metadata, without_metadata
 from airflow_provider_scope.sql import quoted
+from airflow_provider_scope.values import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -463,7 +464,7 @@ class Net:
         if self.version_slice.snapshot:
             come = "was found twice" if count == 1 else "were found twice"
         return ChangeFeedError(
-            f"{count:,} key{'' if count == 1 else 's'} of {self.plan.changes.table} {come}, such as "
+            f"{counted(count, 'key')} of {self.plan.changes.table} {come}, such as "
             f"{examples}: nothing says which of the two rows counts.",
             kept=NO_ROW_WRITTEN,
             do="name a key that identifies each row of the source; or load all changes with "

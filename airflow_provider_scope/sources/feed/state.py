@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_scope.delta.schema import Struct, of_delta
 from airflow_provider_scope.exceptions import ChangeFeedError, CheckpointCorruptError
-from airflow_provider_scope.values import duration_text, iso_time
+from airflow_provider_scope.values import counted, duration_text, iso_time
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -354,9 +354,8 @@ class Lag:
 
     def text(self, table: str) -> str:
         """Name them: ``12 commits of <table>, 3,456 bytes, the oldest of <time>``."""
-        count = "1 commit" if self.commits == 1 else f"{self.commits:,} commits"
         since = "" if self.oldest_ms is None else f", the oldest of {iso_time(self.oldest_ms)[:19]}Z"
-        return f"{count} of {table}, {self.size_bytes:,} bytes{since}"
+        return f"{counted(self.commits, 'commit')} of {table}, {self.size_bytes:,} bytes{since}"
 
 
 def lag_of(commits: Sequence[SourceCommit]) -> Lag | None:
