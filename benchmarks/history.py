@@ -39,7 +39,8 @@ from typing import TYPE_CHECKING, Any
 
 from deltalake import DeltaTable
 
-from airflow_provider_scope.delta.probe import newest_version, probe
+from airflow_provider_scope.delta.log import newest_version
+from airflow_provider_scope.delta.probe import probe
 from airflow_provider_scope.protocol import dry_run, records, takeover
 from airflow_provider_scope.protocol.derived import AuditFiles, Segments, rows_of
 from airflow_provider_scope.protocol.log import CheckpointLog

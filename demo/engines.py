@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from deltalake import DeltaTable
 
-from airflow_provider_scope.delta.probe import changes, newest_version
+from airflow_provider_scope.delta.log import newest_version
+from airflow_provider_scope.delta.probe import changes
 from airflow_provider_scope.scope.jobs import outcome
 from airflow_provider_scope.scope.script import MARKER_PROPERTY, identity_of_marker
 

@@ -16,13 +16,7 @@ import pyarrow.compute as pc
 from deltalake.exceptions import DeltaError
 
 from airflow_provider_scope.delta.commit import explaining_damage, path_of
-from airflow_provider_scope.delta.log import (
-    newest_commits,
-    newest_version,
-    open_table,
-    read_commit,
-    unreadable,
-)
+from airflow_provider_scope.delta.log import newest_commits, open_table, read_commit, unreadable
 from airflow_provider_scope.exceptions import BatchOutcomeUnknownError
 from airflow_provider_scope.protocol.bad_records import Quarantined
 from airflow_provider_scope.protocol.records import TableIdentity, notes
@@ -35,9 +29,6 @@ if TYPE_CHECKING:
     from airflow_provider_scope.delta.commit import DeltaCommit
     from airflow_provider_scope.delta.log import OpenTable
     from airflow_provider_scope.stores.protocol import Storage
-
-
-__all__ = ["newest_version", "probe"]
 
 
 _MERGE_METRICS = {

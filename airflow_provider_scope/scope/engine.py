@@ -6,7 +6,8 @@ import logging
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
-from airflow_provider_scope.delta.probe import changes, newest_version, probe
+from airflow_provider_scope.delta.log import newest_version
+from airflow_provider_scope.delta.probe import changes, probe
 from airflow_provider_scope.exceptions import (
     BatchNotInTableError,
     BatchOutcomeUnknownError,

@@ -7,7 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from airflow_provider_scope.delta.probe import changes, newest_version
+from airflow_provider_scope.delta.log import newest_version
+from airflow_provider_scope.delta.probe import changes
 from airflow_provider_scope.exceptions import BatchOutcomeUnknownError
 from airflow_provider_scope.protocol.recovery import CommittedBatch
 from airflow_provider_scope.scope import jobs as decisions

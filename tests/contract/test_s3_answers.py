@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, Transaction, write_deltalake
 
-from airflow_provider_scope.delta.probe import newest_version, probe
+from airflow_provider_scope.delta.log import newest_version
+from airflow_provider_scope.delta.probe import probe
 from airflow_provider_scope.exceptions import (
     InputError,
     SourceUnreadableError,

@@ -72,7 +72,8 @@ class Pipe:
 
     def run(self, **changes: Any) -> RunReport:
         execution, request = self.execution(**changes)
-        return execution.run(request)
+        report: RunReport = execution.run(request)
+        return report
 
     def execution(self, **changes: Any) -> Any:
         raw: dict[str, Any] = dict.fromkeys(ARGUMENTS)

@@ -14,8 +14,8 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from airflow_provider_scope.delta import log as delta_log
-from airflow_provider_scope.delta.log import table_columns
-from airflow_provider_scope.delta.probe import changes, newest_version, probe
+from airflow_provider_scope.delta.log import newest_version, table_columns
+from airflow_provider_scope.delta.probe import changes, probe
 from airflow_provider_scope.emulator import Emulator
 from airflow_provider_scope.exceptions import (
     BatchOutcomeUnknownError,
