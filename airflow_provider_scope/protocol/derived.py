@@ -211,18 +211,16 @@ def newest_of_each(rows: pa.Table) -> pa.Table:
     """Sort by path; of a file that was loaded again, the newest row counts."""
     order = pa.table({"path": rows["path"], "seq": pc.fill_null(rows["seq"], _column([-1], pa.int64())[0])})
     keys = [("path", "ascending"), ("seq", "ascending")]
-    whole = rows.take(pc.sort_indices(order, keys)).combine_chunks()
-    if not whole.num_rows:
-        return whole
-    paths = whole["path"].chunk(0)
+    in_order = rows.take(pc.sort_indices(order, keys)).combine_chunks()
+    if not in_order.num_rows:
+        return in_order
+    paths = in_order["path"].chunk(0)
     is_last = pc.not_equal(paths.slice(0, len(paths) - 1), paths.slice(1))
-    return whole.filter(pa.concat_arrays([is_last, pc.is_valid(paths.slice(len(paths) - 1))]))
+    return in_order.filter(pa.concat_arrays([is_last, pc.is_valid(paths.slice(len(paths) - 1))]))
 
 
-def whole(table: pa.Table | pq.ParquetFile) -> pa.Table:
-    if isinstance(table, pa.Table):
-        return table
-    parts = table.iter_batches(AT_ONCE, use_threads=False)
+def _read_all(file: pq.ParquetFile) -> pa.Table:
+    parts = file.iter_batches(AT_ONCE, use_threads=False)
     return pa.Table.from_batches((part.replace_schema_metadata(None) for part in parts), schema=SCHEMA)
 
 
@@ -326,7 +324,7 @@ class Segments:
         rows = rows_from(first)
         small = retention.to_merge(chain, rows.num_rows, self.fan_out) if anew_from is None else 0
         merged = chain[len(chain) - small :]
-        tables = [whole(file) for segment in merged if (file := self._file(epoch, segment))]
+        tables = [_read_all(file) for segment in merged if (file := self._file(epoch, segment))]
         if len(tables) < len(merged):
             if no_answer := self.no_answer():
                 raise no_answer  # the watermark, which comes next, would say that nothing is missing here
