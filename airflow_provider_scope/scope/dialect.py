@@ -354,18 +354,9 @@ _VALUE_TYPES = {
     "Guid": "string",
 }
 _REFERENCE_TYPES = {"string": "string", "byte[]": "binary"}
-_FROM_SPARK = {
-    "boolean": "bool",
-    "tinyint": "sbyte",
-    "smallint": "short",
-    "int": "int",
-    "bigint": "long",
-    "float": "float",
-    "double": "double",
-    "timestamp": "DateTime",
-    "string": "string",
-    "binary": "byte[]",
-}
+_ALL_TYPES = _REFERENCE_TYPES | _VALUE_TYPES
+_FROM_SPARK = {spark: name for name, spark in reversed(_ALL_TYPES.items()) if "(" not in spark}
+"""The first of several types that Spark does not tell apart."""
 _TYPE_WORD = re.compile(r"\s*(SQL\.ARRAY|SQL\.MAP|SqlArray|SqlMap|[A-Za-z]\w*|\[\s*\]|[<>,?])")
 _SPARK_DECIMAL = re.compile(r"decimal\(\d+,\d+\)")
 

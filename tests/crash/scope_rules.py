@@ -97,20 +97,20 @@ def refresh_ends_jobs_without_void(patch: pytest.MonkeyPatch) -> None:
     def close(self: ScopeRunner, work: Work, seq: int) -> None:
         for attempt in self.log.attempts(seq):
             if not attempt.void:
-                self.end(work, attempt)
+                self._end(work, attempt)
 
     patch.setattr(ScopeRunner, "_close", close)
 
 
 def void_without_a_job_in_its_place(patch: pytest.MonkeyPatch) -> None:
     """Leave the id of a job that never arrived free."""
-    original = ScopeRunner.end
+    original = ScopeRunner._end
 
     def end(self: ScopeRunner, work: Work, attempt: Attempt) -> None:
         if self.jobs.get_job(job_id(work.pipeline, attempt)) is not None:
             original(self, work, attempt)
 
-    patch.setattr(ScopeRunner, "end", end)
+    patch.setattr(ScopeRunner, "_end", end)
     # Nothing is known of the job then; the batch counts as given up all the same.
     given_up_while_its_job_runs(patch)
 
