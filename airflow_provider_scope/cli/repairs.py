@@ -260,7 +260,7 @@ def take_over(args: Namespace) -> None:
     if args.at_watermark:
         _decide(args, log, pipeline)
         return
-    if pipeline is None:
+    if pipeline is None or dbt_scope.is_first(log, pipeline):
         _show_dbt_scope(dbt_scope.existing_state(log))
         say("the next run of the task takes the table over; there is nothing to do here")
         return

@@ -371,8 +371,13 @@ def not_loaded(
 _REFRESH = "run the task once with full_refresh=True, which replaces the table's rows with those of all files"
 
 
+def is_first(log: CheckpointLog, pipeline: Pipeline) -> bool:
+    """Return whether the next run takes over by itself, because nothing was logged or taken over yet."""
+    return not log.is_begun() and log.takeover(pipeline) is None
+
+
 def existing_state(log: CheckpointLog) -> DbtScopeState:
-    """Read what dbt-scope left for a pipeline that does not exist yet.
+    """Read what dbt-scope left for a pipeline that has not begun.
 
     :raises InputError: It left nothing.
     """
@@ -391,7 +396,7 @@ def undecided_watermark(log: CheckpointLog, pipeline: Pipeline | None) -> str:
 
     :raises InputError: There is no such batch.
     """
-    if pipeline is None:
+    if pipeline is None or is_first(log, pipeline):
         state = existing_state(log)
         watermark = None if state.watermark.batch_id in state.batches else state.watermark_digest
     else:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_provider_scope.exceptions import WatermarkChangedError
+from airflow_provider_scope.protocol.records import Pipeline
 from tests.crash.world import NOW_MS
 from tests.support.dbt_scope import CrashedError, DbtScope
 
@@ -115,6 +116,23 @@ def test_files_that_no_record_names_are_decided_about_once(desk):
     assert again.code == 1
     assert again.err.startswith("InputError: It was decided earlier that they count as new.\n")
     desk.world.run()
+    assert desk.rows_are_those_of("old2.parquet", "tie.parquet")
+
+
+def test_a_pipeline_that_logged_nothing_is_as_good_as_none(desk):
+    """A full refresh died before its first entry: the next run takes over, and asks as a first run does."""
+    left(desk, 3, last_has_a_record=False)
+    desk.world.drop("tie.parquet", 7_198)
+    desk.world.log().put_pipeline(Pipeline(pipeline="22222222-2222-2222-2222-222222222222", table=None))
+    before = desk.tree()
+
+    shown = desk.table_command("take-over", "--yes")
+    assert desk.tree() == before
+    decided = desk.table_command("take-over", "--at-watermark", "new", "--yes")
+    desk.world.run()
+
+    assert shown.out.endswith("the next run of the task takes the table over; there is nothing to do here\n")
+    assert (decided.code, decided.err) == (0, "")
     assert desk.rows_are_those_of("old2.parquet", "tie.parquet")
 
 
