@@ -186,7 +186,7 @@ class Calls:
 
     @contextmanager
     def listing(self, root: str) -> Iterator[None]:
-        """Raise the errors of the client as ``SourceError``, on the same ground."""
+        """Raise the errors of the client as ``SourceError``, for the same reason."""
         try:
             yield
         except ScopeProviderError:
