@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -42,12 +41,7 @@ def nothing_but_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def store(connect: Callable[..., str]) -> Callable[..., Store]:
-    def make(**fields: Any) -> Store:
-        if isinstance(fields.get("extra"), dict):
-            fields["extra"] = json.dumps(fields["extra"])
-        return store_of(LAKE, connect("aws", **fields))
-
-    return make
+    return lambda **fields: store_of(LAKE, connect("aws", **fields))
 
 
 def client_of(store: Store) -> Any:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
-from airflow.sdk import Connection
 
 from airflow_provider_scope.emulator import Emulator
 from airflow_provider_scope.exceptions import InputError, SourceNotFoundError
@@ -18,8 +16,6 @@ from airflow_provider_scope.stores.local import LocalStorage
 from airflow_provider_scope.stores.objects import ObjectSource
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from airflow_provider_scope.stores.protocol import Store
 
 REDACTED = "(?i)secret|password|passphrase|token|credential|key|sas|signature"
@@ -31,23 +27,10 @@ SAS = "sv=2024-11-04&sig=c2lnbmF0dXJl%3D"
 OAUTH = "org.apache.hadoop.fs.azurebfs.oauth2"
 
 
-@pytest.fixture
-def connection(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
-    """Make the connection ``lake``."""
+@pytest.fixture(autouse=True)
+def no_identity_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AZURE_CLIENT_ID", "AZURE_TENANT_ID", "AZURE_CLIENT_SECRET", "AZURE_FEDERATED_TOKEN_FILE"):
         monkeypatch.delenv(name, raising=False)
-
-    def make(conn_type: str, **fields: Any) -> str:
-        made = Connection(conn_id="lake", conn_type=conn_type, **fields)
-        monkeypatch.setenv("AIRFLOW_CONN_LAKE", made.as_json() if hasattr(made, "as_json") else _json(made))
-        return "lake"
-
-    return make
-
-
-def _json(made: Connection) -> str:
-    names = ("conn_type", "host", "login", "password", "port", "schema", "extra")
-    return json.dumps({name: getattr(made, name) for name in names if getattr(made, name) is not None})
 
 
 def azure_conf(store: Store) -> dict[str, str]:
@@ -82,9 +65,8 @@ def test_a_disk_needs_no_connection_and_spark_nothing():
         ("wasb", {"extra": {"connection_string": f"AccountName=acme;AccountKey={KEY};EndpointSuffix=x.y"}}),
     ],
 )
-def test_an_account_key(connection, conn_type, fields):
-    extra = {"extra": json.dumps(fields.pop("extra"))} if "extra" in fields else {}
-    store = store_of(LAKE, connection(conn_type, **fields, **extra))
+def test_an_account_key(connect, conn_type, fields):
+    store = store_of(LAKE, connect(conn_type, **fields))
     assert endpoint(store) == "https://acme.blob.core.windows.net/"
     assert store.storage._client.credential.account_key == KEY
     assert azure_conf(store) == {"account.auth.type": "SharedKey", "account.key": KEY}
@@ -92,8 +74,8 @@ def test_an_account_key(connection, conn_type, fields):
 
 
 @pytest.mark.parametrize("token", [SAS, f"?{SAS}", f"https://acme.blob.core.windows.net/?{SAS}"])
-def test_a_shared_access_signature(connection, token):
-    store = store_of(LAKE, connection("wasb", login="acme", extra=json.dumps({"sas_token": token})))
+def test_a_shared_access_signature(connect, token):
+    store = store_of(LAKE, connect("wasb", login="acme", extra={"sas_token": token}))
     assert endpoint(store).startswith("https://acme.blob.core.windows.net/")
     assert store.storage._client._query_str.lstrip("?") == SAS
     assert azure_conf(store) == {"account.auth.type": "SAS", "sas.fixed.token": SAS}
@@ -102,9 +84,9 @@ def test_a_shared_access_signature(connection, token):
 @pytest.mark.parametrize(
     ("conn_type", "name"), [("wasb", "tenant_id"), ("azure_data_lake", "tenant"), ("azure", "tenantId")]
 )
-def test_the_secret_of_a_client(connection, conn_type, name):
-    extra = json.dumps({name: "contoso"})
-    store = store_of(LAKE, connection(conn_type, login="app", password=SECRET, extra=extra))
+def test_the_secret_of_a_client(connect, conn_type, name):
+    extra = {name: "contoso"}
+    store = store_of(LAKE, connect(conn_type, login="app", password=SECRET, extra=extra))
     assert endpoint(store) == "https://acme.blob.core.windows.net/"
     assert azure_conf(store) == {
         "account.auth.type": "OAuth",
@@ -115,15 +97,15 @@ def test_the_secret_of_a_client(connection, conn_type, name):
     }
 
 
-def test_the_connection_of_gen1_files_serves_a_table_on_azure_storage(connection):
-    extra = json.dumps({"account_name": "old", "tenant": "contoso"})
-    conn_id = connection("adls_gen1", login="app", password=SECRET, extra=extra)
+def test_the_connection_of_gen1_files_serves_a_table_on_azure_storage(connect):
+    extra = {"account_name": "old", "tenant": "contoso"}
+    conn_id = connect("adls_gen1", login="app", password=SECRET, extra=extra)
     assert azure_conf(store_of(LAKE, conn_id))["account.oauth2.client.secret"] == SECRET
 
 
-def test_an_identity_that_azure_manages(connection):
-    extra = json.dumps({"managed_identity_client_id": "me"})
-    store = store_of(LAKE, connection("wasb", login="acme", extra=extra))
+def test_an_identity_that_azure_manages(connect):
+    extra = {"managed_identity_client_id": "me"}
+    store = store_of(LAKE, connect("wasb", login="acme", extra=extra))
     assert azure_conf(store) == {
         "account.auth.type": "OAuth",
         "account.oauth.provider.type": f"{OAUTH}.MsiTokenProvider",
@@ -131,7 +113,7 @@ def test_an_identity_that_azure_manages(connection):
     }
 
 
-def test_without_a_connection_spark_is_who_the_worker_is(connection, monkeypatch):
+def test_without_a_connection_spark_is_who_the_worker_is(monkeypatch):
     assert azure_conf(store_of(LAKE))["account.oauth.provider.type"] == f"{OAUTH}.MsiTokenProvider"
     monkeypatch.setenv("AZURE_FEDERATED_TOKEN_FILE", "/var/token")
     monkeypatch.setenv("AZURE_TENANT_ID", "contoso")
@@ -147,16 +129,16 @@ def test_without_a_connection_spark_is_who_the_worker_is(connection, monkeypatch
     assert azure_conf(store_of(LAKE))["account.oauth2.client.secret"] == SECRET
 
 
-def test_another_cloud_has_its_own_endpoint(connection):
-    conn_id = connection("wasb", login="acme", password=KEY)
+def test_another_cloud_has_its_own_endpoint(connect):
+    conn_id = connect("wasb", login="acme", password=KEY)
     store = store_of("abfss://lake@acme.dfs.core.usgovcloudapi.net/x", conn_id)
     assert endpoint(store) == "https://acme.blob.core.usgovcloudapi.net/"
     assert store.spark_conf["spark.hadoop.fs.azure.account.key.acme.dfs.core.usgovcloudapi.net"] == KEY
 
 
-def test_an_emulator_is_reached_by_its_connection_string(connection):
+def test_an_emulator_is_reached_by_its_connection_string(connect):
     text = f"AccountName=acme;AccountKey={KEY};BlobEndpoint=http://127.0.0.1:10000/acme;"
-    store = store_of(LAKE, connection("wasb", extra=json.dumps({"connection_string": text})))
+    store = store_of(LAKE, connect("wasb", extra={"connection_string": text}))
     assert endpoint(store) == "http://127.0.0.1:10000/acme/"
 
 
@@ -170,48 +152,47 @@ def test_an_emulator_is_reached_by_its_connection_string(connection):
         ("wasb", {"extra": {"sas_token": f"https://other.blob.core.windows.net/?{SAS}"}}),
     ],
 )
-def test_a_secret_of_another_account_goes_nowhere(connection, conn_type, fields):
-    extra = {"extra": json.dumps(fields.pop("extra"))} if "extra" in fields else {}
+def test_a_secret_of_another_account_goes_nowhere(connect, conn_type, fields):
     with pytest.raises(InputError, match=r"is for the account other, and the location is on acme") as caught:
-        store_of(LAKE, connection(conn_type, **fields, **extra))
+        store_of(LAKE, connect(conn_type, **fields))
     assert not any(secret in str(caught.value) for secret in (KEY, SAS))
 
 
-def test_adlfs_does_not_take_its_credentials_from_the_environment(connection, monkeypatch):
+def test_adlfs_does_not_take_its_credentials_from_the_environment(connect, monkeypatch):
     other = f"AccountName=other;AccountKey={KEY};EndpointSuffix=core.windows.net"
     monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", other)
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", KEY)
-    store = store_of(LAKE, connection("wasb", login="acme", password="bXk="))
+    store = store_of(LAKE, connect("wasb", login="acme", password="bXk="))
     assert endpoint(store) == "https://acme.blob.core.windows.net/"
     assert store.storage._client.credential.account_key == "bXk="
     with pytest.raises(InputError, match="AZURE_STORAGE_CONNECTION_STRING"):
         store_of(LAKE)
 
 
-def test_a_connection_that_is_no_credential_for_azure_storage_is_refused(connection):
+def test_a_connection_that_is_no_credential_for_azure_storage_is_refused(connect):
     text = "AccountName=acme;EndpointSuffix=core.windows.net"
     with pytest.raises(InputError, match="AccountKey or SharedAccessSignature"):
-        store_of(LAKE, connection("wasb", extra=json.dumps({"connection_string": text})))
-    extra = json.dumps({"account_name": "old", "credential": "azure_cli", "tenant": "contoso"})
+        store_of(LAKE, connect("wasb", extra={"connection_string": text}))
+    extra = {"account_name": "old", "credential": "azure_cli", "tenant": "contoso"}
     with pytest.raises(InputError, match="credential='azure_cli'"):
-        store_of(LAKE, connection("adls_gen1", extra=extra))
+        store_of(LAKE, connect("adls_gen1", extra=extra))
 
 
 @pytest.mark.parametrize(
     "fields",
     [
         {"login": "acme", "password": KEY},
-        {"extra": json.dumps({"sas_token": SAS})},
-        {"login": "app", "password": SECRET, "extra": json.dumps({"tenant_id": "contoso"})},
+        {"extra": {"sas_token": SAS}},
+        {"login": "app", "password": SECRET, "extra": {"tenant_id": "contoso"}},
     ],
 )
-def test_a_store_shows_no_secret(connection, fields):
-    shown = repr(store_of(LAKE, connection("wasb", **fields)))
+def test_a_store_shows_no_secret(connect, fields):
+    shown = repr(store_of(LAKE, connect("wasb", **fields)))
     assert shown.startswith("Store(storage=<")
     assert not any(secret in shown for secret in (KEY, SAS, SECRET))
 
 
-def test_webhdfs_without_a_connection_asks_as_the_workers_user(connection, monkeypatch, tmp_path):
+def test_webhdfs_without_a_connection_asks_as_the_workers_user(monkeypatch, tmp_path):
     monkeypatch.setenv("HADOOP_USER_NAME", "loader")
     with Emulator(tmp_path) as emulator:
         (tmp_path / "landing").mkdir()
@@ -225,8 +206,8 @@ def test_webhdfs_without_a_connection_asks_as_the_workers_user(connection, monke
             list(store.storage.walk(f"{root}/none"))
 
 
-def test_webhdfs_asks_as_the_connections_user(connection):
-    conn_id = connection("webhdfs", host="standby,namenode", login="loader", port=9870)
+def test_webhdfs_asks_as_the_connections_user(connect):
+    conn_id = connect("webhdfs", host="standby,namenode", login="loader", port=9870)
     assert store_of("webhdfs://namenode:9870/x", conn_id).environment == {"HADOOP_USER_NAME": "loader"}
     assert store_of("swebhdfs://namenode:9871/x", conn_id).storage._files.http.base_url == (
         "https://namenode:9871"
@@ -235,15 +216,15 @@ def test_webhdfs_asks_as_the_connections_user(connection):
         store_of("webhdfs://other:9870/x", conn_id)
 
 
-def test_gen1_is_not_for_spark(connection):
-    extra = json.dumps({"account_name": "acme", "tenant": "contoso"})
-    conn_id = connection("adls_gen1", login="app", password=SECRET, extra=extra)
+def test_gen1_is_not_for_spark(connect):
+    extra = {"account_name": "acme", "tenant": "contoso"}
+    conn_id = connect("adls_gen1", login="app", password=SECRET, extra=extra)
     store = store_of("adl://acme.azuredatalakestore.net/x", conn_id)
     assert isinstance(store.storage, WebHdfsStorage)
     assert not kind_of("adl://acme.azuredatalakestore.net/x").is_for_spark
 
 
-def test_any_other_store_of_fsspec_is_a_source(connection):
+def test_any_other_store_of_fsspec_is_a_source():
     import fsspec
 
     fsspec.filesystem("memory").pipe_file("/landing/a", b"123")
@@ -252,7 +233,7 @@ def test_any_other_store_of_fsspec_is_a_source(connection):
     assert [file.size_bytes for file in store.storage.walk("memory:///landing")] == [3]
 
 
-def test_a_store_that_nobody_knows_is_an_input_error(connection):
+def test_a_store_that_nobody_knows_is_an_input_error():
     with pytest.raises(InputError, match=r"The store nowhere:// could not be opened"):
         store_of("nowhere://x")
     with pytest.raises(InputError, match=r"The store nowhere:// takes no connection"):
