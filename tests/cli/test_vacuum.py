@@ -83,16 +83,17 @@ def test_by_default_a_hundred_batches_stay(aged):
 
 
 @pytest.mark.parametrize("retain", ["0", "-5", "9"])
-def test_too_few_batches_are_refused(aged, retain):
-    before = aged.tree()
+def test_too_few_batches_are_refused(desk, retain):
+    desk.loaded("a.parquet")
+    before = desk.tree()
 
-    said = aged.table_command("vacuum", f"--retain-batches={retain}", "--yes")
+    said = desk.table_command("vacuum", f"--retain-batches={retain}", "--yes")
 
     assert said.code == 1
     assert said.err.startswith(
         f"InputError: --retain-batches={retain} is not valid: expected 10 or more.\nKept: "
     )
-    assert aged.tree() == before
+    assert desk.tree() == before
 
 
 def test_a_table_that_was_restored_is_to_be_accepted_first(aged):
