@@ -1,14 +1,113 @@
-"""Protocol case 50: clients that others wrote agree on names, lengths and existence.
+"""Clients that others wrote agree on names, lengths and existence; the SDKs of both services work unchanged.
 
-What they agree on is the directory itself: each expectation is literal, and each client has to meet it.
-Clients that cannot send a token send ``user.name``.
-"""
+What they agree on is the directory itself: each expectation is literal, and each client has to meet it."""
 
 from __future__ import annotations
 
-import pytest
+import time
+import uuid
+from types import SimpleNamespace
+from typing import Any
 
-from tests.emulator import clients
+import pytest
+from azure.datalake import store as adls
+from azure.mgmt.datalake.analytics import job as adla
+from azure.mgmt.datalake.analytics.job import models
+from fsspec.implementations.webhdfs import WebHDFS
+from msrest.authentication import BasicTokenAuthentication
+
+
+def _length(status: dict[str, Any]) -> int | None:
+    return status["length"] if status["type"] == "FILE" else None
+
+
+class Fsspec:
+    Missing = FileNotFoundError
+    Refused = (PermissionError, RuntimeError)
+
+    def __init__(self, port: int) -> None:
+        self.fs = WebHDFS(
+            "127.0.0.1", port=port, user="u", use_listings_cache=False, skip_instance_cache=True
+        )
+
+    def names(self, path: str) -> dict[str, int | None]:
+        return {
+            entry["name"].rpartition("/")[2]: _length(entry | {"type": entry["type"].upper()})
+            for entry in self.fs.ls(path, detail=True)
+        }
+
+    def length(self, path: str) -> int | None:
+        found = self.fs.info(path)
+        return found["size"] if found["type"] == "file" else None
+
+    def exists(self, path: str) -> bool:
+        return self.fs.exists(path)
+
+    def read(self, path: str, start: int, end: int) -> bytes:
+        return self.fs.cat_file(path, start=start, end=end)
+
+    def write(self, path: str, data: bytes) -> None:
+        with self.fs.open(path, "wb") as file:
+            file.write(data)
+
+    def mkdirs(self, path: str) -> None:
+        self.fs.makedirs(path, exist_ok=True)
+
+    def rename(self, path: str, target: str) -> None:
+        self.fs.mv(path, target)
+
+    def delete(self, path: str, *, recursive: bool) -> None:
+        self.fs.rm(path, recursive=recursive)
+
+
+class AzureSdk:
+    """``azure-datalake-store``; it speaks https alone, so the emulator has a certificate."""
+
+    Missing = FileNotFoundError
+    Refused = (PermissionError, adls.exceptions.DatalakeRESTException)
+
+    def __init__(self, port: int) -> None:
+        # Its address is https://<store>.<suffix>/.
+        self.fs = adls.core.AzureDLFileSystem(
+            token_credential=bearer(), store_name="127", url_suffix=f"0.0.1:{port}"
+        )
+
+    def names(self, path: str) -> dict[str, int | None]:
+        found = self.fs.ls(path, detail=True, invalidate_cache=True)
+        return {entry["name"].rpartition("/")[2]: _length(entry) for entry in found}
+
+    def length(self, path: str) -> int | None:
+        return _length(self.fs.info(path, invalidate_cache=True))
+
+    def exists(self, path: str) -> bool:
+        return self.fs.exists(path, invalidate_cache=True)
+
+    def read(self, path: str, start: int, end: int) -> bytes:
+        return self.fs.read_block(path, start, end - start)
+
+    def write(self, path: str, data: bytes) -> None:
+        with self.fs.open(path, "wb") as file:
+            file.write(data)
+
+    def append(self, path: str, data: bytes) -> None:
+        with self.fs.open(path, "ab") as file:
+            file.write(data)
+
+    def mkdirs(self, path: str) -> None:
+        self.fs.mkdir(path)
+
+    def rename(self, path: str, target: str) -> None:
+        self.fs.mv(path, target)
+
+    def delete(self, path: str, *, recursive: bool) -> None:
+        self.fs.rm(path, recursive=recursive)
+
+
+def bearer() -> Any:
+    """A credential with a token that is good for an hour."""
+    return SimpleNamespace(
+        get_token=lambda *_, **__: SimpleNamespace(token="x", expires_on=int(time.time()) + 3600)
+    )
 
 
 @pytest.fixture
@@ -30,7 +129,7 @@ def kind(request):
 def client(kind, emulator, monkeypatch):
     if kind == "azure":
         monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(emulator.certificate))
-    return {"fsspec": clients.Fsspec, "azure": clients.AzureSdk}[kind](emulator.port)
+    return {"fsspec": Fsspec, "azure": AzureSdk}[kind](emulator.port)
 
 
 def test_case_50_on_29_an_empty_folder_is_there_and_holds_nothing(client, root):
@@ -121,3 +220,88 @@ def test_case_50_on_44_names_come_back_as_they_were(client, root, name):
     assert client.names("/d") == {name: 1}
     assert client.exists(f"/d/{name}")
     assert client.read(f"/d/{name}", 0, 1) == b"1"
+
+
+SCRIPT = '#DECLARE @x string = "1";'
+
+
+@pytest.fixture
+def recorded(start_emulator, clock, monkeypatch):
+    """As ``recorded`` of the suite, and trusted by clients in this process."""
+    emulator = start_emulator(clock=clock, tls=True)
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(emulator.certificate))
+    return emulator
+
+
+@pytest.fixture
+def job_client(recorded):
+    """The SDK asks ``https://{account}.{suffix}``: the account is ``127``, the suffix all the rest."""
+    client = adla.DataLakeAnalyticsJobManagementClient(
+        BasicTokenAuthentication({"access_token": "x"}), f"0.0.1:{recorded.port}"
+    )
+    client.config.retry_policy.backoff_factor = 0.01
+    return client.job
+
+
+def parameters(name="m_orders", **fields):
+    return models.CreateJobParameters(
+        type="Scope", name=name, properties=models.CreateScopeJobProperties(script=SCRIPT), **fields
+    )
+
+
+def test_the_job_sdk_submits_reads_lists_and_cancels(recorded, job_client):
+    recorded.set(state_seconds={"Running": 3600}, page_size=2)
+    ids = [str(uuid.uuid4()) for _ in range(5)]
+    for number, job_id in enumerate(ids):
+        created = job_client.create("127", job_id, parameters(f"m_{number}", priority=7))
+        assert created.state == models.JobState.compiling
+    job = job_client.get("127", ids[0])
+    assert (job.name, job.priority, job.properties.script) == ("m_0", 7, SCRIPT)
+    assert job.submit_time.timestamp() == 1_800_000_000
+    assert [audit.new_state for audit in job.state_audit_records][:2] == ["New", "Compiling"]
+    listed = job_client.list(
+        "127", filter="startswith(name,'m_') and state ne 'Ended'", orderby="submitTime desc"
+    )
+    assert [item.name for item in listed] == ["m_4", "m_3", "m_2", "m_1", "m_0"]
+    job_client.cancel("127", ids[0], polling=False)
+    ended = job_client.get("127", ids[0])
+    assert (ended.state, ended.result) == (models.JobState.ended, models.JobResult.cancelled)
+    assert ended.error_message[0].error_id == "I_USER_CJS_CANCELEDBYUSER"
+
+
+def test_the_job_sdk_knows_an_unknown_job_by_its_code(job_client):
+    with pytest.raises(Exception, match="Job is not found") as caught:
+        job_client.get("127", str(uuid.uuid4()))
+    assert caught.value.error.error == "JobNotFound"
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        {"kind": "status", "op": "submit", "status": 503, "times": 2},
+        {"kind": "status", "op": "get", "status": 503, "times": 2},
+        {"kind": "drop_after", "op": "submit", "times": 1},
+    ],
+)
+def test_case_27_the_job_sdk_gets_over_faults_with_one_job(recorded, job_client, fault):
+    recorded.set(faults=[fault])
+    job_id = str(uuid.uuid4())
+    job_client.create("127", job_id, parameters())
+    while job_client.get("127", job_id).state != models.JobState.ended:
+        pass
+    assert recorded.counts()[f"fault.{fault['kind']}"] == fault["times"]
+    assert recorded.counts()["jobs.submitted"] == 1
+    assert recorded.counts()["jobs.executed"] == 1
+
+
+@pytest.mark.parametrize("kind", ["azure"])
+def test_the_file_sdk_writes_in_blocks_and_reads_from_a_place(client):
+    fs = client.fs
+    with fs.open("/d/ä b+c.ss", "wb", blocksize=2**20) as file:
+        file.write(b"x" * (2**20 + 5))
+    with fs.open("/d/ä b+c.ss", "ab") as file:
+        file.write(b"end")
+    with fs.open("/d/ä b+c.ss", "rb") as file:
+        file.seek(2**20 + 4)
+        assert file.read() == b"xend"
+    assert fs.walk("/") == ["d/ä b+c.ss"]
