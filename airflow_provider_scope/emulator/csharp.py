@@ -50,7 +50,7 @@ SCOPE_TYPES = {arrow: scope_type(spark) for spark, arrow in _ARROW.items()}
 
 
 def arrow_type(spark: str) -> pa.DataType:
-    """Give the Arrow type of a Spark type that a SCOPE type stands for."""
+    """Return the Arrow type of a Spark type that a SCOPE type stands for."""
     kind, _, inner = spark.removesuffix(">").partition("<")
     if kind == "array":
         return pa.list_(arrow_type(inner))
@@ -84,7 +84,7 @@ class Value:
 
 
 def condition(token: Token, value: Value) -> Value:
-    """Give the value if it is a condition; refuse it otherwise."""
+    """Return the value if it is a condition; refuse it otherwise."""
     if value.kind != "bool" or value.nullable:
         problem = f"a condition is of type bool, not {value.type}"
         refuse(token, "not-a-condition", problem, "compare it with something, for example x == true")
@@ -144,13 +144,13 @@ def arithmetic(left: Value, token: Token, right: Value) -> Value:
     convert, first, second = float if kind == "double" else int, left.of, right.of
 
     def of(row: Mapping[str, Any]) -> Any:
-        one, other = first(row), second(row)
-        if one is None or other is None:
+        number, operand = first(row), second(row)
+        if number is None or operand is None:
             return None
         try:
-            return _in_range(kind, calculate(convert(one), convert(other)))
+            return _in_range(kind, calculate(convert(number), convert(operand)))
         except (ArithmeticError, ValueError) as err:
-            raise InputError(f"{one} {token.text} {other}: {err}") from err
+            raise InputError(f"{number} {token.text} {operand}: {err}") from err
 
     return Value(kind, left.nullable or right.nullable, of)
 
@@ -179,7 +179,7 @@ def _in_range(kind: str, value: Any) -> Any:
 
 
 def _promoted(token: Token, left: Value, right: Value) -> str:
-    """Give the type in which C# calculates with two numbers, or compares them."""
+    """Return the type in which C# calculates with two numbers, or compares them."""
     kinds = {left.kind, right.kind}
     if not kinds <= set(NUMERIC):
         _mismatch(token, left, right)
@@ -195,7 +195,7 @@ def _promoted(token: Token, left: Value, right: Value) -> str:
 
 
 def common(token: Token, left: Value, right: Value) -> str:
-    """Give the type of ``c ? left : right`` and ``left ?? right``."""
+    """Return the type of ``c ? left : right`` and ``left ?? right``."""
     if "char" in (left.kind, right.kind) or left.kind == right.kind == "null":
         _mismatch(token, left, right)
     if "null" in (left.kind, right.kind):
@@ -282,7 +282,7 @@ _NET_LETTERS = "dfFgGhHKmMstyYz"
 
 
 def date_format(net: str) -> Callable[[datetime], str] | None:
-    """Give what writes a time by a .NET custom date format; None if a part of it is not known.
+    """Return what writes a time by a .NET custom date format; None if a part of it is not known.
 
     A format of one character is one of .NET's standard formats, which depend on the culture.
     """

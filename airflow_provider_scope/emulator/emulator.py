@@ -118,7 +118,7 @@ class Emulator:
         self.controls.set(switches)
 
     def counts(self) -> dict[str, int]:
-        """Give the counters: requests, answers, faults, jobs."""
+        """Return the counters: requests, answers, faults, jobs."""
         return self.controls.counts()
 
     def _tls_context(self) -> ssl.SSLContext:

@@ -66,7 +66,7 @@ class RemoteError(Exception):
 def error_response(
     status: int, exception: str, message: str, package: str = "java.lang", hresult: str = "0x83090000"
 ) -> Response:
-    """Give an error as the service writes it, always with a length: a client does not parse others."""
+    """Return an error as the service writes it, always with a length: a client does not parse others."""
     headers = _headers(hresult)
     remote = {
         "exception": exception,
@@ -118,7 +118,7 @@ class FilesService:
         return _ok({"FileStatus": _status(self._stat(parts), "")})
 
     def _list(self, request: Request, parts: Parts) -> Response:
-        """Give one page of a folder. A full page has a token, with which the next one begins."""
+        """Return one page of a folder. A full page has a token, with which the next one begins."""
         stats = self._stat(parts)
         if not stat.S_ISDIR(stats.st_mode):
             return _page([_status(stats, "")], "")
@@ -301,7 +301,7 @@ def _pieces(file: IO[bytes], offset: int, length: int | None) -> Iterator[bytes]
 
 
 def _status(stats: os.stat_result, suffix: str) -> dict[str, Any]:
-    """Give the status of a file or folder, with keys in the recorded order."""
+    """Return the status of a file or folder, with keys in the recorded order."""
     is_folder = stat.S_ISDIR(stats.st_mode)
     modified = stats.st_mtime_ns // 1_000_000
     entry: dict[str, Any] = {
@@ -324,7 +324,7 @@ def _status(stats: os.stat_result, suffix: str) -> dict[str, Any]:
 
 
 def _ordinal(name: str) -> bytes:
-    """Give the sort key of the recorded order: by code unit, upper case before lower case."""
+    """Return the sort key of the recorded order: by code unit, upper case before lower case."""
     return name.encode("utf-16-be", errors="surrogatepass")
 
 
@@ -433,7 +433,7 @@ class Account:
         return file
 
     def path(self, parts: tuple[str, ...]) -> Path:
-        """Give the local path of a file or folder. Links are followed as long as they stay inside.
+        """Return the local path of a file or folder. Links are followed as long as they stay inside.
 
         :raises PathError: The path leads out of the account, or to the emulator's own state.
         """
@@ -443,7 +443,7 @@ class Account:
         return path
 
     def contains(self, path: Path) -> bool:
-        """Tell whether a path, with links followed, is in the account and not in the emulator's own state."""
+        """Return whether a path, with links followed, is in the account and not in its private folder."""
         try:
             real = Path(os.path.realpath(path))
         except (OSError, ValueError):
@@ -451,7 +451,7 @@ class Account:
         return real.is_relative_to(self.root) and not real.is_relative_to(self.private)
 
     def local(self, uri: str) -> Path:
-        """Give the local path of a URI or path in a script.
+        """Return the local path of a URI or path in a script.
 
         ``abfss://<container>@<account>...`` and ``adl://<account>...`` lose scheme and host: the
         container of an ``abfss`` URI is a folder below the root, so

@@ -155,16 +155,12 @@ class JobStore:
             return submitted_json(job)
 
     def show(self, job_id: str) -> dict[str, Any]:
-        """Give a job.
-
-        :raises RejectedError: It is not known.
-        """
         with self._changed:
             self._advance()
             return full_json(self._job(job_id))
 
     def items(self) -> list[dict[str, Any]]:
-        """Give all jobs as a list shows them, the oldest submission first."""
+        """Return all jobs as a list shows them, the oldest submission first."""
         with self._changed:
             self._advance()
             return [basic_json(job) for job in self._jobs.values()]
@@ -334,7 +330,7 @@ class JobStore:
         return self._clock() + self._controls.now.clock_skew_seconds
 
     def _due(self, job: Job) -> float:
-        """Give the earliest time at which a job may leave its state."""
+        """Return the earliest time at which a job may leave its state."""
         return job.entered + self._controls.now.state_seconds.get(job.state, 0.0)
 
 
@@ -342,7 +338,7 @@ class JobStore:
 
 
 def basic_json(job: Job) -> dict[str, Any]:
-    """Give the fields of a job in a list."""
+    """Return the fields of a job in a list."""
     item: dict[str, Any] = {
         "jobId": job.job_id,
         "name": job.payload["name"],
@@ -368,7 +364,7 @@ def basic_json(job: Job) -> dict[str, Any]:
 
 
 def full_json(job: Job) -> dict[str, Any]:
-    """Give the fields of a job in the answer to a GET."""
+    """Return the fields of a job in the answer to a GET."""
     body = basic_json(job)
     if job.errors:
         body["errorMessage"] = job.errors
@@ -390,14 +386,14 @@ def full_json(job: Job) -> dict[str, Any]:
 
 
 def submitted_json(job: Job) -> dict[str, Any]:
-    """Give the answer to a PUT: already compiling, with one audit record and without the script."""
+    """Return the answer to a PUT: already compiling, with one audit record and without the script."""
     body = full_json(job) | {"state": "Compiling"}
     del body["properties"]["script"]
     return body
 
 
 def _error(error_id: str, message: str, **fields: Any) -> dict[str, Any]:
-    """Give an item of a job's errors. The identifiers for failed scripts are the emulator's own."""
+    """Return an item of a job's errors. The identifiers for failed scripts are the emulator's own."""
     return {
         "errorId": error_id,
         "name": error_id,

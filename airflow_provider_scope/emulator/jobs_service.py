@@ -78,12 +78,12 @@ class JobsService:
 
 
 def error_response(status: int, code: str, message: str) -> Response:
-    """Give an error as the service writes it: that of a full queue has a form of its own, as recorded."""
+    """Return an error as the service writes it: that of a full queue has a form of its own, as recorded."""
     return _json(status, {"error": {"code": code, "message": message}} if code else {"Message": message})
 
 
 def _json(status: int, payload: Any) -> Response:
-    """Give an answer; without a payload its body is empty."""
+    """Return an answer; without a payload its body is empty."""
     headers = {
         "Cache-Control": "no-store, no-cache, max-age=0, private",
         "Expires": "-1",
@@ -170,7 +170,7 @@ _QUERY = frozenset({"$filter", "$orderby", "$top", "$skiptoken", "api-version"})
 
 
 def page_of(items: list[dict[str, Any]], request: Request, page_size: int, base: str) -> dict[str, Any]:
-    """Give one page of the list of jobs.
+    """Return one page of the list of jobs.
 
     ``$top`` is the size of a page, and ``nextLink`` leads to the next one. The link names the last job of
     the page, so jobs that end or come in meanwhile cause no gaps.

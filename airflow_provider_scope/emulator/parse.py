@@ -154,7 +154,7 @@ Statement = (
 
 
 def parse(script: str) -> list[Statement]:
-    """Give the statements of a script, in order; a lone ``;`` is none.
+    """Return the statements of a script, in order; a lone ``;`` is none.
 
     :raises ScriptError: The text is not a script of supported statements; the error has line and column.
     """
@@ -181,7 +181,7 @@ class TokenReader:
         return token
 
     def is_next(self, *texts: str) -> bool:
-        """Tell whether one of these symbols or keywords is next."""
+        """Return whether one of these symbols or keywords is next."""
         return self.token.kind in ("symbol", "name") and self.token.text in texts
 
     def accept(self, text: str) -> bool:
@@ -442,7 +442,7 @@ class _Parser(TokenReader):
         return int(text) if text.isdigit() else float(text)
 
     def text_from(self, first: Token) -> str:
-        """Give the text from a token to the newest one that was read."""
+        """Return the text from a token to the newest one that was read."""
         return self.text[first.start : self.tokens[self.position - 1].end]
 
     def rest(self, expected: str) -> Fragment:

@@ -40,5 +40,5 @@ def start_emulator(tmp_path: Path) -> Iterator[Callable[..., Emulator]]:
 
 @pytest.fixture
 def emulator(start_emulator: Callable[..., Emulator]) -> Emulator:
-    """Give an emulator with the default switches."""
+    """Return an emulator with the default switches."""
     return start_emulator()

@@ -57,7 +57,7 @@ class Query:
         return {name: value.type for name, value in self.items.items()}
 
     def run(self, table: pa.Table) -> pa.Table:
-        """Give the rows of the query.
+        """Return the rows of the query.
 
         :raises InputError: An expression fails for a row.
         """
@@ -75,7 +75,7 @@ class Query:
 
 
 def mask(test: Value, table: pa.Table) -> pa.Array:
-    """Tell for each row whether it meets a condition."""
+    """Return for each row whether it meets a condition."""
     return pa.array([test.of(row) for row in table.to_pylist()], pa.bool_())
 
 
@@ -316,7 +316,7 @@ class _ExpressionReader(TokenReader):
         return Value("DateTime", nullable=False, of=lambda _: constants[token.text])
 
     def column(self, token: Token) -> Value:
-        """Give the column that a token names."""
+        """Return the column that a token names."""
         kind = self.columns.get(token.value) if token.kind in ("name", "quoted") else None
         if kind is None:
             refuse(

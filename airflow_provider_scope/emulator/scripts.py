@@ -214,7 +214,7 @@ class _Run:
             raise ScriptFailedError("The job was cancelled.")
 
     def _commit(self, number: int | None) -> CommitProperties:
-        """Give the properties of a commit. Without a number, a statement may be carried out twice."""
+        """Return the properties of a commit. Without a number, a statement may be carried out twice."""
         return CommitProperties(
             custom_metadata={"userMetadata": json.dumps({"scopeJobId": self._task.job_id})},
             app_transactions=[] if number is None else [Transaction(self._app, number)],
@@ -241,7 +241,7 @@ class _Run:
         return self._tables.open(path)
 
     def _rows_to_insert(self, table: DeltaTable, statement: Insert) -> pa.Table:
-        """Give the rows of an INSERT, with the columns of the table."""
+        """Return the rows of an INSERT, with the columns of the table."""
         rows = self._select(statement.select).rows
         schema = pa.schema(table.schema().to_arrow())
         positions = _select_positions(statement, rows.num_columns, schema.names)
@@ -259,7 +259,7 @@ class _Run:
 
 
 def _select_positions(statement: Insert, count: int, columns: list[str]) -> list[int | None]:
-    """Give for each column of a table the position of its column in the SELECT; None if it has none.
+    """Return for each column of a table the position of its column in the SELECT; None if it has none.
 
     :param count: The number of columns that the SELECT gives.
     :param columns: The columns of the table, in order.
@@ -323,13 +323,13 @@ def _extract(account: Account, statement: Extract) -> _Rowset:
 
 
 def types_of(statement: Extract) -> dict[str, str]:
-    """Give the columns of an EXTRACT -> SCOPE type, in order."""
+    """Return the columns of an EXTRACT -> SCOPE type, in order."""
     types = {column.name: column.type for column in statement.columns}
     return types | {column.name: VIRTUAL[column.function][0] for column in statement.virtual}
 
 
 def _stream_files(account: Account, uri: str) -> tuple[Path, list[Path]]:
-    """Give a file, and the units that hold its rows if it is a manifest.
+    """Return a file, and the units that hold its rows if it is a manifest.
 
     ``X.ss`` with a folder ``X`` beside it is a manifest; the rows are in the ``.du`` files of the folder.
     """
@@ -374,7 +374,7 @@ def _add_column(table: DeltaTable, statement: AddColumn, commit: CommitPropertie
 
 
 def arrow_schema(columns: tuple[Column, ...]) -> pa.Schema:
-    """Give the columns as Arrow's, all nullable, as in Spark's tables."""
+    """Return the columns as Arrow's, all nullable, as in Spark's tables."""
     return pa.schema([(column.name, arrow_type(spark_type(column.type))) for column in columns])
 
 

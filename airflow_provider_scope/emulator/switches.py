@@ -93,7 +93,7 @@ _TYPES = get_type_hints(Switches)
 
 
 def with_changes(switches: Switches, values: dict[str, Any]) -> Switches:
-    """Give a copy of the switches with some values changed.
+    """Return a copy of the switches with some values changed.
 
     :raises InputError: A name or a value is not known.
     """

@@ -57,7 +57,7 @@ class Request:
     scheme: str = "http"
 
     def param(self, name: str) -> str | None:
-        """Give the first parameter of that name, whatever its case."""
+        """Return the first parameter of that name, whatever its case."""
         lower_name = name.lower()
         return next((value for key, value in self.query if key.lower() == lower_name), None)
 
@@ -217,7 +217,7 @@ _NAMES = (
 
 
 def server_context(folder: Path) -> tuple[ssl.SSLContext, Path]:
-    """Give the server's side of TLS, and the certificate file that clients must trust."""
+    """Return the server's side of TLS, and the certificate file that clients must trust."""
     certificate, key = _certificate(folder)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
@@ -225,7 +225,7 @@ def server_context(folder: Path) -> tuple[ssl.SSLContext, Path]:
 
 
 def _certificate(folder: Path) -> tuple[Path, Path]:
-    """Give a certificate and a key for loopback. They are created unless valid ones exist for another day.
+    """Return a certificate and a key for loopback. They are created unless valid ones exist for another day.
 
     The certificate is self-signed, so clients must trust its own file.
     """

@@ -21,5 +21,5 @@ class ScopeJobLink(BaseOperatorLink):
     name = "SCOPE job"
 
     def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:  # noqa: ARG002
-        """Give the job's address; empty if there was no job."""
+        """Return the job's address; empty if there was no job."""
         return getattr(operator, "job_url", None) or ""

@@ -42,7 +42,7 @@ class Submission:
 
 
 def submission_id(*parts: str | int) -> str:
-    """Give the id that follows from who submits: the same for whoever asks."""
+    """Return the id that follows from who submits: the same for whoever asks."""
     return str(uuid.uuid5(_NAMESPACE, json.dumps(parts)))
 
 
@@ -209,7 +209,7 @@ class ScopeSubmitJobOperator(JobWaitingOperator):
         }
 
     def _submission(self, context: Context, hook: ScopeHook, wait: JobWait, *, resumed: bool) -> Submission:
-        """Give the attempt to go on with."""
+        """Return the attempt to go on with."""
         stored = _stored(context)
         if resumed and stored is None and context.get("task_state_store") is not None:
             raise StorageError(

@@ -61,7 +61,7 @@ class Scripts:
         return generate(batch)
 
     def files_that_fit(self, files: tuple[FileEntry, ...]) -> int:
-        """Tell how many of some files, from the first, one script can name.
+        """Return how many of some files, from the first, one script can name.
 
         :raises InputError: Not even one.
         """

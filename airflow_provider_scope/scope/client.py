@@ -195,7 +195,7 @@ def _job(value: object, job_id: str, doing: str) -> Job:
 
 
 def _checked_same(existing: Job, new: NewJob) -> Job:
-    """Give the job that was found if it is the one that was submitted.
+    """Return the job that was found if it is the one that was submitted.
 
     What an answer leaves out is not compared: after a submission there is no script in it.
     """

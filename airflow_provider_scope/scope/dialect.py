@@ -69,7 +69,7 @@ class ScriptError(SqlError):
 
 
 def check_model(sql: str) -> str:
-    """Give the query without what surrounds it: white space, comments and trailing semicolons.
+    """Return the query without what surrounds it: white space, comments and trailing semicolons.
 
     Only what would break out of its place in the script is refused; whether it compiles is for SCOPE
     to say.
@@ -207,7 +207,7 @@ class Token:
         return self.kind == "symbol" and self.text == text
 
     def is_keyword(self, *words: str) -> bool:
-        """Tell whether it is one of these words, spelt exactly so."""
+        """Return whether it is one of these words, spelt exactly so."""
         return self.kind == "name" and self.text in words
 
 
@@ -217,7 +217,7 @@ def refuse(token: Token, code: str, problem: str, do: str) -> NoReturn:
 
 
 def tokens(text: str) -> list[Token]:
-    """Give the tokens of a text, without comments; the last one is ``end``.
+    """Return the tokens of a text, without comments; the last one is ``end``.
 
     :raises ScriptError: A string, comment or bracketed name has no end, or a character is not SCOPE.
     """
@@ -230,7 +230,7 @@ def tokens(text: str) -> list[Token]:
 
 
 def _token(kind: str, text: str, place: int) -> Token:
-    """Give one character as a token, for an error."""
+    """Return one character as a token, for an error."""
     lexer = _Lexer(text)
     lexer.add(kind, place, place + 1, text[place])
     return lexer.tokens[0]
@@ -283,7 +283,7 @@ class _Lexer:
         return self.add(kind, place, end, value)
 
     def unescaped(self, escape: re.Match[str], start: int) -> str:
-        """Give the character of an escape.
+        """Return the character of an escape.
 
         :param start: The place of the string's first character.
         """
@@ -300,7 +300,7 @@ class _Lexer:
         return chr(code)
 
     def starts_quoted_name(self) -> bool:
-        """Tell ``[name]`` from an indexer: only the token before it can."""
+        """Distinguish ``[name]`` from an indexer, by the token before it."""
         if not self.tokens:
             return True
         last = self.tokens[-1]
@@ -398,12 +398,11 @@ def parse_type(text: str) -> ScopeType:
 
 
 def spark_type(text: str) -> str:
-    """Give the Spark type of a SCOPE type."""
     return parse_type(text).spark
 
 
 def scope_type(spark: str, *, nullable: bool = True) -> str:
-    """Give the SCOPE type of a Spark type as ``simpleString`` gives it.
+    """Return the SCOPE type of a Spark type as ``simpleString`` gives it.
 
     :raises InputError: SCOPE has none.
     """

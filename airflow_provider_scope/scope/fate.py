@@ -73,7 +73,7 @@ class JobFates:
     storage: Storage | None = None
 
     def investigate(self, attempt: Attempt) -> Finding:
-        """Tell what became of an attempt.
+        """Decide what became of an attempt.
 
         :raises BatchOutcomeUnknownError: The table's log no longer goes back to the attempt. Even a job
             that succeeded is in doubt then: a RESTORE that cannot be seen may have taken its rows.
@@ -105,13 +105,13 @@ class JobFates:
         return Finding(decisions.fate(attempt, ended, evidence), evidence, job)
 
     def _whole_log(self, newest: int) -> list[Change]:
-        """Give what all versions changed; nothing if the oldest were cleaned up, and so cannot tell."""
+        """Return what all versions changed; nothing if the oldest were cleaned up, and so cannot tell."""
         with suppress(BatchOutcomeUnknownError):
             return changes(self.location, -1, newest, MARKER_PROPERTY, self.storage)
         return []
 
     def committed(self, seq: int, version: int) -> CommittedBatch | Fate:
-        """Give where a batch is in the table, or else what became of its newest job.
+        """Return where a batch is in the table, or else what became of its newest job.
 
         :param version: The table's newest, for a batch of which the log does not show one.
         :raises BatchOutcomeUnknownError: Nothing tells.

@@ -53,7 +53,6 @@ class NewJob:
     tags: Mapping[str, str] = field(default_factory=dict)
 
     def body(self) -> dict[str, Any]:
-        """Give the request's body."""
         body: dict[str, Any] = {
             "name": self.name,
             "type": "Scope",
@@ -167,7 +166,7 @@ def parse_time(value: object) -> int | None:
 
 
 def outcome(job: Job) -> Outcome:
-    """Tell how a job ended, or that it has not.
+    """Return how a job ended, or that it has not.
 
     A job that ended with a result that is not known counts as failed: the caller looks into the table
     before it tries again.
@@ -322,7 +321,7 @@ def evidence(attempt: Attempt, marker: str, closing_marker: str, changes: Iterab
 def fate(
     attempt: Attempt, outcome: Outcome | None, table_evidence: Evidence, settled: Settlement | None = None
 ) -> Fate:
-    """Tell what became of an attempt.
+    """Decide what became of an attempt.
 
     :param outcome: What the service says of its job; None if the service does not know the job: it
         never arrived, may still arrive, or is older than the service's memory.

@@ -74,7 +74,7 @@ def generate(batch: ScriptBatch) -> str:
 
 
 def files_that_fit(batch: ScriptBatch, limit_bytes: int = SCRIPT_LIMIT_BYTES) -> int:
-    """Tell how many of the batch's files, from its first, a script of this size can name.
+    """Return how many of the batch's files, from its first, a script of this size can name.
 
     0 means that the script is too long with a single file.
     """

@@ -142,7 +142,7 @@ class JobWait:
 def job_error(
     job: Job | None, problem: str, *, kept: str, correct: str, again: str
 ) -> ScopeJobFailedError | ScopeScriptError:
-    """Give the error for a job that did not succeed, with what the service says of it.
+    """Return the error for a job that did not succeed, with what the service says of it.
 
     :param problem: The sentence without its cause and its full stop.
     :param correct: What to do if the service blames the script.
@@ -194,7 +194,7 @@ class JobSettings:
 
 
 def is_ours(job: Job) -> bool:
-    """Tell whether this package submitted a job: its recurrence follows from its pipeline."""
+    """Return whether this package submitted a job: its recurrence follows from its pipeline."""
     try:
         return (job.recurrence_id or "").casefold() == _recurrence(job.pipeline_id or "")
     except ValueError:

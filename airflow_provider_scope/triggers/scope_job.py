@@ -58,7 +58,7 @@ class ScopeJobTrigger(BaseTrigger):
         self.first_batch = first_batch
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Give the arguments: ids and numbers; they are stored as plain text."""
+        """Return the arguments: ids and numbers; they are stored as plain text."""
         return (
             f"{type(self).__module__}.{type(self).__qualname__}",
             {
@@ -142,7 +142,7 @@ class ScopeJobTrigger(BaseTrigger):
 
 
 def is_over(states: Mapping[str, Any], run_id: str, task_id: str) -> bool:
-    """Tell whether a task ended for good.
+    """Return whether a task ended for good.
 
     :param states: What Airflow says: run -> task (with the map index of a mapped one) -> state.
     """
